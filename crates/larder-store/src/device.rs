@@ -1,0 +1,213 @@
+//! The device seam: asynchronous transfers between aligned buffers and one flat byte range.
+//!
+//! Owns: the [`Device`] trait, the [`Transfer`] that is handed to it, and the completion that comes
+//! back. Does not: decide what is written where. Invariant: every transfer completes exactly once,
+//! with an error if its device goes away. Cost: one allocation per transfer that is awaited.
+
+mod buffer;
+mod memory;
+mod threads;
+#[cfg(target_os = "linux")]
+mod uring;
+mod volume;
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+pub use buffer::AlignedBuffer;
+pub use memory::MemoryDevice;
+pub use threads::ThreadsDevice;
+#[cfg(target_os = "linux")]
+pub use uring::UringDevice;
+pub use volume::{VolumeFile, open_device};
+
+/// A flat range of bytes with asynchronous transfers.
+///
+/// Offsets and lengths of reads and writes are multiples of [`Device::alignment_bytes`]; a device
+/// refuses others with [`io::ErrorKind::InvalidInput`] and never transfers outside its length.
+pub trait Device: Send + Sync + 'static {
+    /// Starts `transfer` and returns at once; the transfer's completion tells the outcome, possibly
+    /// before this call returns. A short transfer is continued by the device.
+    fn submit(&self, transfer: Transfer);
+
+    /// Length in bytes; it does not change.
+    fn len_bytes(&self) -> u64;
+
+    /// What offsets and lengths are multiples of, a power of two between 512 and 4096.
+    fn alignment_bytes(&self) -> u32;
+
+    /// One word for logs and metrics, such as `io_uring`.
+    fn name(&self) -> &'static str;
+
+    /// Makes the calling thread submit its reads through a ring of its own, if the device has such
+    /// rings. The caller must keep turning the driver until it drops it, on this same thread.
+    fn attach_thread(&self) -> Option<ThreadDriver> {
+        None
+    }
+}
+
+/// One piece of work for a device. The device owns the buffer until completion.
+pub enum Transfer {
+    /// Fill the buffer's whole length from `offset_bytes`.
+    Read {
+        /// Where on the device.
+        offset_bytes: u64,
+        /// Where to; its length is how much.
+        buffer: AlignedBuffer,
+        /// Gets the filled buffer.
+        completion: Completion<AlignedBuffer>,
+    },
+    /// Write the buffer's whole length at `offset_bytes`.
+    Write {
+        /// Where on the device.
+        offset_bytes: u64,
+        /// What; shared, so that it can be read while it is on its way.
+        buffer: Arc<AlignedBuffer>,
+        /// Told when the bytes are with the device (durable only after a `Sync`).
+        completion: Completion<()>,
+    },
+    /// Make all writes that completed before this was submitted durable.
+    Sync {
+        /// Told when it is done.
+        completion: Completion<()>,
+    },
+}
+
+impl dyn Device {
+    /// Reads `len_bytes` at `offset_bytes`.
+    pub fn read(&self, offset_bytes: u64, len_bytes: usize) -> Pending<AlignedBuffer> {
+        let (completion, pending) = Completion::pair();
+        let buffer = AlignedBuffer::with_len(len_bytes);
+        self.submit(Transfer::Read { offset_bytes, buffer, completion });
+        pending
+    }
+
+    /// Writes the whole of `buffer` at `offset_bytes`.
+    pub fn write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> Pending<()> {
+        let (completion, pending) = Completion::pair();
+        self.submit(Transfer::Write { offset_bytes, buffer, completion });
+        pending
+    }
+
+    /// Makes completed writes durable.
+    pub fn sync(&self) -> Pending<()> {
+        let (completion, pending) = Completion::pair();
+        self.submit(Transfer::Sync { completion });
+        pending
+    }
+}
+
+/// The sending half of a transfer's outcome. Dropped without an outcome it reports a broken pipe.
+pub struct Completion<T>(Option<Target<T>>);
+
+enum Target<T> {
+    Future(Arc<Slot<T>>),
+    Callback(Box<dyn FnOnce(io::Result<T>) + Send>),
+}
+
+struct Slot<T>(Mutex<SlotState<T>>);
+
+enum SlotState<T> {
+    Waiting(Option<Waker>),
+    Done(io::Result<T>),
+    Taken,
+}
+
+impl<T> Completion<T> {
+    /// A completion and the future that awaits it.
+    pub fn pair() -> (Self, Pending<T>) {
+        let slot = Arc::new(Slot(Mutex::new(SlotState::Waiting(None))));
+        (Self(Some(Target::Future(Arc::clone(&slot)))), Pending(slot))
+    }
+
+    /// A completion that calls `callback` on whatever thread reaps the transfer; it must not block.
+    pub fn callback(callback: impl FnOnce(io::Result<T>) + Send + 'static) -> Self {
+        Self(Some(Target::Callback(Box::new(callback))))
+    }
+
+    /// Delivers the outcome.
+    pub fn complete(mut self, result: io::Result<T>) {
+        self.deliver(result);
+    }
+
+    fn deliver(&mut self, result: io::Result<T>) {
+        match self.0.take() {
+            Some(Target::Future(slot)) => {
+                let mut state = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let before = std::mem::replace(&mut *state, SlotState::Done(result));
+                drop(state);
+                if let SlotState::Waiting(Some(waker)) = before {
+                    waker.wake();
+                }
+            }
+            Some(Target::Callback(callback)) => callback(result),
+            None => {}
+        }
+    }
+}
+
+impl<T> Drop for Completion<T> {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            self.deliver(Err(io::Error::new(io::ErrorKind::BrokenPipe, "the device went away")));
+        }
+    }
+}
+
+/// The outcome of a transfer, to be awaited. Dropping it does not cancel the transfer.
+pub struct Pending<T>(Arc<Slot<T>>);
+
+impl<T> Future for Pending<T> {
+    type Output = io::Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *state, SlotState::Taken) {
+            SlotState::Done(result) => Poll::Ready(result),
+            SlotState::Waiting(_) => {
+                *state = SlotState::Waiting(Some(context.waker().clone()));
+                Poll::Pending
+            }
+            SlotState::Taken => panic!("a completed transfer was polled again"),
+        }
+    }
+}
+
+/// A thread's own ring, to be turned by the thread's event loop.
+///
+/// It may be moved into a task (it is `Send`), but only turns of the thread that attached it do
+/// anything. Whenever the thread queues a transfer, the waker of the last turn is woken; whenever
+/// the kernel completes one, the event descriptor becomes readable (use edge-triggered polling and
+/// never read it). Dropping it waits for the ring's transfers and detaches the thread.
+pub struct ThreadDriver {
+    turn: Box<dyn DriverTurn + Send>,
+}
+
+/// What a ring implements for [`ThreadDriver`].
+pub(crate) trait DriverTurn {
+    fn turn(&mut self, waker: &Waker);
+    fn event_descriptor(&self) -> std::os::fd::BorrowedFd<'_>;
+}
+
+impl ThreadDriver {
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only io_uring has such drivers"))]
+    pub(crate) fn new(turn: Box<dyn DriverTurn + Send>) -> Self {
+        Self { turn }
+    }
+
+    /// Submits what is queued and delivers what has completed; remembers `waker`.
+    pub fn turn(&mut self, waker: &Waker) {
+        self.turn.turn(waker);
+    }
+}
+
+impl std::os::fd::AsFd for ThreadDriver {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.turn.event_descriptor()
+    }
+}

@@ -1,0 +1,131 @@
+//! Memory a device can transfer to and from directly: aligned to 4 KiB, reused.
+//!
+//! Owns: a length in bytes over whole 4 KiB blocks, and a small free list per thread. Invariant:
+//! `len <= capacity`. Cost: usually none; a new buffer is zeroed once.
+
+use std::cell::RefCell;
+
+/// Alignment of every buffer in memory, in bytes.
+pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
+
+/// Buffers up to this size are kept for reuse.
+const REUSE_BYTES_MAX: usize = 128 << 10;
+/// How many buffers of one size a thread keeps.
+const REUSE_COUNT_MAX: usize = 64;
+const SIZE_CLASS_COUNT: usize = REUSE_BYTES_MAX.ilog2() as usize - BUFFER_ALIGNMENT_BYTES.ilog2() as usize + 1;
+
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(4096))]
+struct Block([u8; BUFFER_ALIGNMENT_BYTES]);
+
+thread_local! {
+    static FREE: RefCell<[Vec<Vec<Block>>; SIZE_CLASS_COUNT]> = const { RefCell::new([const { Vec::new() }; SIZE_CLASS_COUNT]) };
+}
+
+/// An aligned, fixed-length buffer. A fresh one may hold bytes of earlier transfers.
+pub struct AlignedBuffer {
+    blocks: Vec<Block>,
+    len_bytes: usize,
+}
+
+impl AlignedBuffer {
+    /// A buffer of exactly `len_bytes`.
+    pub fn with_len(len_bytes: usize) -> Self {
+        let blocks = reused(len_bytes).unwrap_or_else(|| {
+            let capacity =
+                size_class(len_bytes).map_or(len_bytes.next_multiple_of(BUFFER_ALIGNMENT_BYTES), class_bytes);
+            bytemuck::allocation::zeroed_vec(capacity / BUFFER_ALIGNMENT_BYTES)
+        });
+        Self { blocks, len_bytes }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Whether the length is 0.
+    pub fn is_empty(&self) -> bool {
+        self.len_bytes == 0
+    }
+
+    /// Shortens to `len_bytes`.
+    pub fn truncate(&mut self, len_bytes: usize) {
+        self.len_bytes = self.len_bytes.min(len_bytes);
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.blocks)[..self.len_bytes]
+    }
+
+    /// The bytes, to be written.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.blocks)[..self.len_bytes]
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        let blocks = std::mem::take(&mut self.blocks);
+        let capacity = blocks.len() * BUFFER_ALIGNMENT_BYTES;
+        if let Some(class) = size_class(capacity)
+            && class_bytes(class) == capacity
+        {
+            // At thread exit the free list may be gone already; then the memory is simply freed.
+            let _ = FREE.try_with(|free| {
+                if let Ok(mut free) = free.try_borrow_mut()
+                    && free[class].len() < REUSE_COUNT_MAX
+                {
+                    free[class].push(blocks);
+                }
+            });
+        }
+    }
+}
+
+fn reused(len_bytes: usize) -> Option<Vec<Block>> {
+    let class = size_class(len_bytes)?;
+    FREE.try_with(|free| free.try_borrow_mut().ok()?[class].pop()).ok()?
+}
+
+fn size_class(len_bytes: usize) -> Option<usize> {
+    if len_bytes == 0 || len_bytes > REUSE_BYTES_MAX {
+        return None;
+    }
+    let power = len_bytes.next_power_of_two().max(BUFFER_ALIGNMENT_BYTES);
+    Some((power.ilog2() - BUFFER_ALIGNMENT_BYTES.ilog2()) as usize)
+}
+
+fn class_bytes(class: usize) -> usize {
+    BUFFER_ALIGNMENT_BYTES << class
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_have_the_asked_length() {
+        for len in [0, 1, 512, 4096, 5000, 131_072, 1 << 20] {
+            let mut buffer = AlignedBuffer::with_len(len);
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.as_slice().as_ptr() as usize % BUFFER_ALIGNMENT_BYTES, 0);
+            buffer.as_mut_slice().fill(7);
+        }
+    }
+
+    #[test]
+    fn a_dropped_buffer_is_used_again() {
+        let buffer = AlignedBuffer::with_len(10_000);
+        let place = buffer.as_slice().as_ptr();
+        drop(buffer);
+        assert_eq!(AlignedBuffer::with_len(16_000).as_slice().as_ptr(), place);
+    }
+}

@@ -1,0 +1,66 @@
+//! What a store is opened with, and what a caller may say about an entry.
+
+use std::{path::PathBuf, time::Duration};
+
+/// How transfers are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoChoice {
+    /// io_uring where the kernel allows it, else threads (said once in the log).
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// A pool of threads with pread and pwrite.
+    Threads,
+}
+
+/// Options of a store. Bad values are refused by [`crate::Store::open`], never repaired.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The volume: a regular file, created with `size_bytes` if absent.
+    pub path: PathBuf,
+    /// Hard bound of the file, in bytes. From 64 MiB to 16 TiB. An existing store must match.
+    pub size_bytes: u64,
+    /// Expected mean size of an entry with its head, in bytes: the index has room for
+    /// `size / mean` entries. Smaller costs memory, larger loses entries early if they are
+    /// smaller than said. Default 16 KiB; from 512 B to 1 MiB.
+    pub mean_entry_size_bytes: u64,
+    /// Segment size in bytes, a power of two from 256 KiB to 64 MiB. Default 16 MiB (1/32 of a small volume).
+    /// Only for a new volume; an existing one keeps its own.
+    pub segment_size_bytes: u64,
+    /// Committed bytes that may wait for the device before commits wait. Default 32 MiB.
+    pub dirty_bytes_max: u64,
+    /// How long a committed entry may stay unwritten: what a killed process can lose. Default 0.5 s.
+    pub flush_interval: Duration,
+    /// How long written bytes may stay in the device's own cache: what a power cut can lose. Default 5 s.
+    pub sync_interval: Duration,
+    /// How transfers are made.
+    pub io: IoChoice,
+}
+
+impl StoreOptions {
+    /// Options with defaults for a volume of `size_bytes` at `path`.
+    pub fn new(path: impl Into<PathBuf>, size_bytes: u64) -> Self {
+        Self {
+            path: path.into(),
+            size_bytes,
+            mean_entry_size_bytes: 16 << 10,
+            segment_size_bytes: 16 << 20,
+            dirty_bytes_max: 32 << 20,
+            flush_interval: Duration::from_millis(500),
+            sync_interval: Duration::from_secs(5),
+            io: IoChoice::Auto,
+        }
+    }
+}
+
+/// What a caller knows about an entry that helps the engine place and drop it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hints {
+    /// Names the site (any 64-bit number of the caller's), for [`crate::Invalidation::Site`].
+    pub site: u64,
+    /// Groups entries asked for together; 0 is none.
+    pub group: u64,
+    /// Unix time in seconds after which the entry is of no use at all (not even stale); 0 is never.
+    pub useless_after: u32,
+}
