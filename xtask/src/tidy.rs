@@ -1,0 +1,65 @@
+//! The house rules that neither the compiler nor clippy checks, each reported as `file:line: what is wrong`.
+//!
+//! Owns: the list of rules and how findings are shown. Does not: change files, or know how a rule works
+//! (each rule is a function from sources to findings in a file of its own).
+
+mod code;
+mod documents;
+mod files;
+mod imports;
+mod manifests;
+mod source;
+
+use source::Tree;
+use std::{fmt, path::Path};
+
+/// One broken rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    path: String,
+    line: usize,
+    problem: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, problem: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, problem: problem.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.problem)
+    }
+}
+
+/// Checks the tree under `root`; prints findings on standard error and a final line.
+pub(crate) fn run(root: &Path) -> bool {
+    let tree = match Tree::read(root) {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            return false;
+        }
+    };
+    let mut findings = findings(&tree);
+    findings.sort();
+    for finding in &findings {
+        eprintln!("{finding}");
+    }
+    let (sources, manifests, documents) = (tree.sources.len(), tree.manifests.len(), tree.documents.len());
+    println!("tidy: {sources} sources, {manifests} manifests, {documents} documents, {} findings", findings.len());
+    findings.is_empty()
+}
+
+fn findings(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for source in &tree.sources {
+        findings.extend(files::check(source));
+        findings.extend(code::check(source));
+        findings.extend(imports::check(source));
+    }
+    findings.extend(tree.manifests.iter().flat_map(manifests::check));
+    findings.extend(documents::check(tree));
+    findings
+}

@@ -1,0 +1,136 @@
+//! Rules about the words of a source: `unsafe` in one file only, nothing left for later, no sleeping
+//! tests, the glossary's words, and no code in `lib.rs`.
+
+use super::{Finding, source::Source};
+
+/// The one file that may hold `unsafe`.
+const UNSAFE_FILE: &str = "crates/larder-store/src/device/uring.rs";
+
+/// Marks of unfinished work, in code or comment. Spelled in pieces, so that this file passes its own rule.
+const MARKS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+/// Macros of unfinished work or of debugging.
+const MACROS: [&str; 3] = ["dbg!", "todo!", "unimplemented!"];
+
+/// Words of other houses in names, and the glossary's word.
+const WORDS: [(&str, &str); 4] =
+    [("upstream", "origin"), ("backend", "origin"), ("cacheable", "storable"), ("coalesce", "collapse")];
+
+/// Checks one file.
+pub(crate) fn check(source: &Source) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (position, line) in source.lines.iter().enumerate() {
+        let mut add = |problem: String| findings.push(Finding::new(&source.path, position + 1, problem));
+        let words = || words(&line.code);
+        if source.path != UNSAFE_FILE && words().any(|word| word == "unsafe") {
+            add(format!("`unsafe` is allowed in {UNSAFE_FILE} only"));
+        }
+        for mark in MARKS {
+            if words().chain(self::words(&line.comment)).any(|word| word == mark) {
+                add(format!("{mark}: finish it, or open an issue"));
+            }
+        }
+        for name in MACROS {
+            if ends_word(&line.code, name) {
+                add(format!("`{name}` does not belong in a commit"));
+            }
+        }
+        for (word, better) in WORDS {
+            if words().any(|found| found.to_lowercase().contains(word)) {
+                add(format!("`{word}` in a name: the glossary's word is `{better}`"));
+            }
+        }
+        if line.code.contains("#[ignore") {
+            add("an ignored test checks nothing: make it pass or delete it".to_owned());
+        }
+        if source.is_test_line(position) && words().any(|word| word == "sleep") {
+            add("a test that sleeps is slow or flaky: wait for what it is about".to_owned());
+        }
+    }
+    if source.path.ends_with("/lib.rs") {
+        findings.extend(check_lib(source));
+    }
+    findings
+}
+
+/// The identifiers of `code`.
+pub(super) fn words(code: &str) -> impl Iterator<Item = &str> {
+    code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// Whether `name` occurs in `code` and is not the end of a longer name.
+fn ends_word(code: &str, name: &str) -> bool {
+    code.match_indices(name).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+    })
+}
+
+/// `lib.rs` holds documentation, modules and re-exports, so that the code of a crate is found by name.
+fn check_lib(source: &Source) -> Option<Finding> {
+    let mut statement_begins = true;
+    for (position, line) in source.lines.iter().enumerate() {
+        let code = line.code.trim();
+        if code.is_empty() || code.starts_with("#[") || code.starts_with("#![") {
+            continue;
+        }
+        let item = code.strip_prefix("pub(crate) ").or_else(|| code.strip_prefix("pub ")).unwrap_or(code);
+        if statement_begins && !item.starts_with("mod ") && !item.starts_with("use ") {
+            let problem = "code in lib.rs: it holds documentation, `mod` and `use` only";
+            return Some(Finding::new(&source.path, position + 1, problem));
+        }
+        statement_begins = code.ends_with(';');
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_one(path: &str, text: &str) -> Vec<String> {
+        check(&Source::new(path, text)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn unsafe_is_found_in_code_and_only_there() {
+        assert_eq!(check_one("crates/a/src/b.rs", "// unsafe\nlet a = \"unsafe\";\n#![deny(unsafe_code)]").len(), 0);
+        let found = check_one("crates/a/src/b.rs", "//! b\nunsafe { a() }\n");
+        assert!(found[0].starts_with("crates/a/src/b.rs:2: `unsafe`"), "{found:?}");
+        assert_eq!(check_one(UNSAFE_FILE, "unsafe { a() }").len(), 0);
+    }
+
+    #[test]
+    fn marks_of_unfinished_work_are_found() {
+        for mark in MARKS {
+            assert_eq!(check_one("crates/a/src/b.rs", &format!("// {mark}: later")).len(), 1);
+            assert_eq!(check_one("crates/a/src/b.rs", &format!("// {mark}S are none")).len(), 0);
+        }
+        for name in MACROS {
+            assert_eq!(check_one("crates/a/src/b.rs", &format!("{name}()")).len(), 1);
+            assert_eq!(check_one("crates/a/src/b.rs", &format!("a_{name}()")).len(), 0);
+        }
+    }
+
+    #[test]
+    fn foreign_words_are_found_in_names() {
+        let found = check_one("crates/a/src/b.rs", "struct UpstreamPool;\n// an upstream\n");
+        assert_eq!(found, ["crates/a/src/b.rs:1: `upstream` in a name: the glossary's word is `origin`"]);
+    }
+
+    #[test]
+    fn tests_neither_sleep_nor_are_ignored() {
+        assert_eq!(check_one("crates/a/src/b.rs", "tokio::time::sleep(a)").len(), 0);
+        assert_eq!(check_one("crates/a/src/b.rs", "#[cfg(test)]\nmod tests {\n    thread::sleep(a);\n}").len(), 1);
+        assert_eq!(check_one("crates/a/tests/b.rs", "thread::sleep(a)").len(), 1);
+        assert_eq!(check_one("crates/a/tests/b.rs", concat!("#[", "ignore]")).len(), 1);
+    }
+
+    #[test]
+    fn lib_holds_no_code() {
+        let good = "//! a\n#![warn(a)]\npub mod b;\nmod c;\npub use c::{\n    D, E,\n};\n#[cfg(test)]\nmod tests;\n";
+        assert_eq!(check_one("crates/a/src/lib.rs", good).len(), 0);
+        let found = check_one("crates/a/src/lib.rs", "//! a\nmod b;\n\npub fn c() {}\n");
+        assert!(found[0].starts_with("crates/a/src/lib.rs:4: code in lib.rs"), "{found:?}");
+    }
+}

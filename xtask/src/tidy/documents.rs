@@ -1,0 +1,112 @@
+//! Rules about documents: links lead somewhere, and every test that docs/semantics.md names exists.
+
+use super::{Finding, source::Tree};
+use std::collections::HashSet;
+
+const SEMANTICS: &str = "docs/semantics.md";
+
+/// Checks all documents.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let tests = test_names(tree);
+    let mut findings = Vec::new();
+    for document in &tree.documents {
+        let folder = document.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (position, line) in document.text.lines().enumerate() {
+            for link in links(line).filter(|link| !leads_somewhere(tree, folder, link)) {
+                findings.push(Finding::new(&document.path, position + 1, format!("link to nowhere: {link}")));
+            }
+            if document.path != SEMANTICS {
+                continue;
+            }
+            for name in code_spans(line).filter(|name| looks_like_a_test(name) && !tests.contains(*name)) {
+                findings.push(Finding::new(&document.path, position + 1, format!("no test is called `{name}`")));
+            }
+        }
+    }
+    findings
+}
+
+/// Names of all functions that follow a `#[test]` attribute, of any kind.
+fn test_names(tree: &Tree) -> HashSet<&str> {
+    let mut names = HashSet::new();
+    for source in &tree.sources {
+        let mut is_test = false;
+        for line in &source.lines {
+            let code = line.code.trim();
+            is_test |= code.starts_with("#[") && code.contains("test]");
+            if let (true, Some((_, rest))) = (is_test, code.split_once("fn ")) {
+                names.extend(rest.split(['(', '<']).next());
+                is_test = false;
+            }
+        }
+    }
+    names
+}
+
+/// Targets of the Markdown links of `line`.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
+}
+
+/// The contents of the code spans of `line`.
+fn code_spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// A test's name is a sentence: at least four words.
+fn looks_like_a_test(name: &str) -> bool {
+    name.split('_').count() >= 4 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// Whether `link`, from a document in `folder`, names a file or folder of the tree, or is no path at all.
+fn leads_somewhere(tree: &Tree, folder: &str, link: &str) -> bool {
+    let path = link.split('#').next().unwrap_or(link);
+    if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
+        return true;
+    }
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.trim_end_matches('/').split('/') {
+        match part {
+            "." => {}
+            ".." => {
+                if parts.pop().is_none() {
+                    return false;
+                }
+            }
+            _ => parts.push(part),
+        }
+    }
+    let target = parts.join("/");
+    target.is_empty() || tree.paths.contains(&target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::source::{Source, Text};
+
+    fn check_one(path: &str, text: &str) -> Vec<String> {
+        let tree = Tree {
+            sources: vec![Source::new("a/tests/b.rs", "#[test]\nfn a_b_c_d() {}\nfn e_f_g_h() {}")],
+            documents: vec![Text { path: path.to_owned(), text: text.to_owned() }],
+            paths: vec!["README.md".to_owned(), "docs".to_owned(), "docs/format.md".to_owned()],
+            ..Tree::default()
+        };
+        check(&tree).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn links_lead_to_files_folders_and_elsewhere() {
+        let text = "[a](format.md#b) [c](../README.md) [d](../docs/) [e](https://example.com/x) [f](#g)";
+        assert_eq!(check_one("docs/index.md", text), Vec::<String>::new());
+        assert_eq!(check_one("docs/index.md", "x\n[a](gone.md)"), ["docs/index.md:2: link to nowhere: gone.md"]);
+        assert_eq!(check_one("README.md", "[a](../../etc)").len(), 1);
+    }
+
+    #[test]
+    fn promises_name_tests_that_exist() {
+        assert_eq!(check_one(SEMANTICS, "`a_b_c_d` and `Store::open`, `two_words`"), Vec::<String>::new());
+        assert_eq!(check_one(SEMANTICS, "1. `e_f_g_h`"), ["docs/semantics.md:1: no test is called `e_f_g_h`"]);
+        assert_eq!(check_one("README.md", "1. `e_f_g_h`"), Vec::<String>::new());
+    }
+}

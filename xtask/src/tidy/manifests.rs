@@ -1,0 +1,100 @@
+//! Rules about manifests: which crate may depend on which, and a reason beside every dependency.
+//!
+//! Owns: the direction of dependencies. Does not: parse TOML in full; a manifest here is tables of one-line
+//! entries, and a line this reader does not understand is a finding.
+
+use super::{Finding, source::Text};
+
+/// Every crate, and the crates of this workspace it may depend on, tests included.
+const MAY_DEPEND: [(&str, &[&str]); 7] = [
+    ("larder-http", &[]),
+    ("larder-store", &[]),
+    ("larder-proxy", &["larder-http", "larder-store"]),
+    ("larder-sim", &["larder-http", "larder-store"]),
+    ("larder-bench", &["larder-http", "larder-store"]),
+    ("larder", &["larder-http", "larder-store", "larder-proxy", "larder-sim", "larder-bench"]),
+    ("xtask", &[]),
+];
+
+/// Checks one manifest.
+pub(crate) fn check(manifest: &Text) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut table = String::new();
+    let mut package = String::new();
+    for (position, line) in manifest.text.lines().enumerate() {
+        let line = line.trim();
+        let mut add = |problem: String| findings.push(Finding::new(&manifest.path, position + 1, problem));
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if line.starts_with('[') {
+            table = line.trim_matches(['[', ']']).to_owned();
+            continue;
+        }
+        if !table.ends_with("dependencies") {
+            if let (true, Some(name)) = (table == "package", line.strip_prefix("name = ")) {
+                package = name.trim_matches('"').to_owned();
+            }
+            continue;
+        }
+        let name = line.split(['.', '=', ' ']).next().unwrap_or(line);
+        if table == "workspace.dependencies" {
+            if !line.contains("path = ") && !line.contains(" # ") {
+                add(format!("`{name}` has no reason: say after ` # ` why it is taken and not written by hand"));
+            }
+            continue;
+        }
+        if !line.contains("workspace") {
+            add(format!("`{name}` is not taken from the workspace: write `{name}.workspace = true`"));
+        }
+        if is_ours(name) {
+            match MAY_DEPEND.iter().find(|(of, _)| *of == package) {
+                None => add(format!("crate `{package}` has no place in the house: add it to xtask's table")),
+                Some((_, allowed)) if !allowed.contains(&name) => {
+                    add(format!("`{package}` must not depend on `{name}`: dependencies point down only"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    findings
+}
+
+fn is_ours(name: &str) -> bool {
+    MAY_DEPEND.iter().any(|(ours, _)| *ours == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_one(text: &str) -> Vec<String> {
+        let manifest = Text { path: "Cargo.toml".to_owned(), text: text.to_owned() };
+        check(&manifest).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn dependencies_point_down() {
+        assert_eq!(
+            check_one("[package]\nname = \"larder-proxy\"\n[dependencies]\nlarder-http.workspace = true\n").len(),
+            0
+        );
+        let found = check_one("[package]\nname = \"larder-http\"\n[dependencies]\nlarder-store.workspace = true\n");
+        assert!(found[0].contains("Cargo.toml:4: `larder-http` must not depend on `larder-store`"), "{found:?}");
+        let found = check_one("[package]\nname = \"new\"\n[dev-dependencies]\nlarder-store = { workspace = true }\n");
+        assert!(found[0].contains("crate `new` has no place"), "{found:?}");
+    }
+
+    #[test]
+    fn dependencies_come_from_the_workspace() {
+        let found = check_one("[package]\nname = \"larder\"\n[dependencies]\nbytes = \"1\"\n");
+        assert!(found[0].contains("`bytes` is not taken from the workspace"), "{found:?}");
+    }
+
+    #[test]
+    fn workspace_dependencies_have_a_reason() {
+        assert_eq!(check_one("[workspace.dependencies]\n# --- a\nb = \"1\" # why\nc = { path = \"c\" }\n").len(), 0);
+        let found = check_one("[workspace.dependencies]\nbytes = \"1\"\n");
+        assert!(found[0].starts_with("Cargo.toml:2: `bytes` has no reason"), "{found:?}");
+    }
+}
