@@ -1,0 +1,289 @@
+//! The command line.
+//!
+//! Owns: flags, their help, and laying them over the settings. Does not: start anything. Invariant: every value is
+//! parsed by the parser that the configuration file uses too.
+
+use crate::{
+    duration,
+    failure::Failure,
+    origin::{self, OriginUrl},
+    settings::{AccessLog, Disk, Io, Settings},
+    size,
+    value::{self, BadValue},
+};
+use clap::{
+    Args, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use ipnet::IpNet;
+use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
+
+const EXAMPLES: &str = "\
+Examples:
+  larder run                                     forward proxy on 127.0.0.1:3128
+  curl -x http://127.0.0.1:3128 http://example.com/
+  larder run --origin http://127.0.0.1:8080      cache in front of one web server
+  larder config check larder.toml                is this file right?
+
+Exit codes: 0 done or stopped by a signal, 1 something failed, 2 wrong flag or configuration.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  larder run
+  larder run --disk /var/cache/larder --size 100GB --memory 1GB
+  larder run --listen 0.0.0.0:3128 --allow-client 192.168.0.0/16
+  larder run --listen 8080 --origin http://127.0.0.1:9000 --admin 3180
+  larder run --config larder.toml --access-log -
+
+Flags override the configuration file. SIGTERM and SIGINT stop taking connections and let running
+exchanges finish (--drain); a second signal ends at once.";
+
+/// A caching web proxy: forward and reverse, with a store on disk that survives restarts.
+#[derive(Debug, Parser)]
+#[command(name = "larder", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the proxy.
+    Run(Box<RunFlags>),
+    /// Work with configuration files.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+/// What to do with a configuration file.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say whether a configuration file is right, and where not; touches nothing else.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+/// The flags of `larder run`.
+#[derive(Debug, Default, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunFlags {
+    /// Listen here (a port alone is on 127.0.0.1; repeatable) [default: 127.0.0.1:3128]
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
+    listen: Vec<SocketAddr>,
+
+    /// Store file, a directory for it, or `none` for memory only [default: larder/store.larder in your cache directory]
+    #[arg(long, value_name = "PATH", value_parser = Disk::parse)]
+    disk: Option<Disk>,
+
+    /// Size of the store, such as 100GB; a hard bound [default: 1GB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+
+    /// Memory for the hot tier, such as 256MB; the index comes on top [default: 64MB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<u64>,
+
+    /// Reverse mode: serve every host from this origin, such as http://127.0.0.1:8080
+    #[arg(long, value_name = "URL", value_parser = origin::parse)]
+    origin: Option<OriginUrl>,
+
+    /// Read settings from this file (TOML, see docs/configuration.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Expected mean size of what is stored; smaller takes more memory for the index [default: 16KiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    mean_object_size: Option<u64>,
+
+    /// Threads that serve [default: one per processor]
+    #[arg(long, value_name = "COUNT", value_parser = value::workers)]
+    workers: Option<usize>,
+
+    /// Write an access log in Squid's format to this file, `-` for standard output
+    #[arg(long, value_name = "PATH", value_parser = AccessLog::parse)]
+    access_log: Option<AccessLog>,
+
+    /// Serve /metrics and /healthz here
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
+    admin: Option<SocketAddr>,
+
+    /// Network that may use the proxy, such as 192.168.0.0/16 (repeatable); this machine always may
+    #[arg(long, value_name = "NETWORK", value_parser = value::network)]
+    allow_client: Vec<IpNet>,
+
+    /// Loopback, link-local or private network that clients may ask for in forward mode (repeatable)
+    #[arg(long, value_name = "NETWORK", value_parser = value::network)]
+    allow_target: Vec<IpNet>,
+
+    /// How the store reads and writes: auto, uring or threads [default: auto]
+    #[arg(long, value_name = "HOW", value_parser = Io::parse)]
+    io: Option<Io>,
+
+    /// How long running exchanges may take after SIGTERM or SIGINT [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    drain: Option<Duration>,
+}
+
+impl RunFlags {
+    /// Lays the flags over `settings`. A list that is given replaces the list that was there.
+    pub(crate) fn apply(self, settings: &mut Settings) {
+        fn set<T>(target: &mut T, value: Option<T>) {
+            if let Some(value) = value {
+                *target = value;
+            }
+        }
+        fn set_list<T>(target: &mut Vec<T>, values: Vec<T>) {
+            if !values.is_empty() {
+                *target = values;
+            }
+        }
+        set_list(&mut settings.listen, self.listen);
+        set(&mut settings.store.disk, self.disk);
+        set(&mut settings.store.size_bytes, self.size);
+        set(&mut settings.store.mean_object_size_bytes, self.mean_object_size);
+        set(&mut settings.store.io, self.io);
+        set(&mut settings.hot_bytes, self.memory);
+        set(&mut settings.origin, self.origin.map(Some));
+        set(&mut settings.workers, self.workers.map(Some));
+        set(&mut settings.access_log, self.access_log.map(Some));
+        set(&mut settings.admin, self.admin.map(Some));
+        set_list(&mut settings.allow_clients, self.allow_client);
+        set_list(&mut settings.forward.allow_targets, self.allow_target);
+        set(&mut settings.drain, self.drain);
+    }
+}
+
+/// What clap says about a wrong command line, in our words. `None`: it was a request for help or version.
+pub(crate) fn failure(error: &clap::Error) -> Option<Failure> {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        _ => String::new(),
+    };
+    let flag = context(ContextKind::InvalidArg);
+    let value = context(ContextKind::InvalidValue);
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            None
+        }
+        ErrorKind::ValueValidation => {
+            let bad = error.source().and_then(|source| source.downcast_ref::<BadValue>());
+            let flag = flag.split(' ').next().unwrap_or(&flag);
+            Some(match bad {
+                Some(bad) => Failure::usage(format!("{flag}: {}", bad.problem), bad.help.clone()),
+                None => Failure::usage(format!("{flag}: not accepted: `{value}`"), "see larder run --help"),
+            })
+        }
+        ErrorKind::UnknownArgument => {
+            let help = match context(ContextKind::SuggestedArg).as_str() {
+                "" => "see larder run --help for the flags there are".to_owned(),
+                suggested => format!("did you mean `{suggested}`? see larder run --help"),
+            };
+            Some(Failure::usage(format!("unknown flag or argument: `{flag}`"), help))
+        }
+        ErrorKind::InvalidSubcommand => {
+            let name = context(ContextKind::InvalidSubcommand);
+            Some(Failure::usage(
+                format!("unknown command: `{name}`"),
+                "the commands are run and config; see larder --help",
+            ))
+        }
+        _ => {
+            let text = error.to_string();
+            let problem = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            Some(Failure::usage(problem, "see larder --help"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(arguments: &[&str]) -> Result<Settings, Failure> {
+        let arguments = ["larder", "run"].iter().chain(arguments);
+        let cli = Cli::try_parse_from(arguments).map_err(|error| failure(&error).expect("no help was asked for"))?;
+        let Command::Run(flags) = cli.command else { panic!("the command was run") };
+        let mut settings = Settings::default();
+        flags.apply(&mut settings);
+        Ok(settings)
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_flags_are_the_defaults() {
+        assert_eq!(parse(&[]).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn flags_lie_over_the_settings() {
+        let settings = parse(&[
+            "--listen",
+            "8080",
+            "--listen",
+            "[::1]:81",
+            "--disk",
+            "none",
+            "--size",
+            "2TB",
+            "--memory",
+            "256MiB",
+            "--origin",
+            "https://example.com",
+            "--mean-object-size",
+            "8KiB",
+            "--workers",
+            "3",
+            "--access-log",
+            "-",
+            "--admin",
+            "3180",
+            "--allow-client",
+            "10.0.0.0/8",
+            "--allow-target",
+            "127.0.0.0/8",
+            "--io",
+            "threads",
+            "--drain",
+            "3s",
+        ])
+        .unwrap();
+        assert_eq!(settings.listen, ["127.0.0.1:8080".parse().unwrap(), "[::1]:81".parse().unwrap()]);
+        assert_eq!(settings.store.disk, Disk::None);
+        assert_eq!(settings.store.size_bytes, 2_000_000_000_000);
+        assert_eq!(settings.store.mean_object_size_bytes, 8192);
+        assert_eq!(settings.store.io, Io::Threads);
+        assert_eq!(settings.hot_bytes, 256 << 20);
+        assert_eq!(settings.origin, Some(origin::parse("https://example.com").unwrap()));
+        assert_eq!(settings.workers, Some(3));
+        assert_eq!(settings.access_log, Some(AccessLog::Stdout));
+        assert_eq!(settings.admin, Some("127.0.0.1:3180".parse().unwrap()));
+        assert_eq!(settings.allow_clients, ["10.0.0.0/8".parse().unwrap()]);
+        assert_eq!(settings.forward.allow_targets, ["127.0.0.0/8".parse().unwrap()]);
+        assert_eq!(settings.drain, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_wrong_flag_is_told_in_our_words() {
+        for (arguments, problem) in [
+            (vec!["--size", "1XB"], "--size: unknown unit in size: `1XB`"),
+            (vec!["--sise", "1GB"], "unknown flag or argument: `--sise`"),
+            (vec!["--io", "magic"], "--io: not a way to do I/O: `magic`"),
+            (vec!["--io"], "a value is required for '--io <HOW>' but none was supplied"),
+            (vec!["--workers", "0"], "--workers: not a count of threads: `0`"),
+            (vec!["--disk", ""], "--disk: an empty path"),
+            (vec!["extra"], "unknown flag or argument: `extra`"),
+        ] {
+            let found = parse(&arguments).err().map(|failure| failure.to_string());
+            assert!(found.as_deref().is_some_and(|found| found.starts_with(problem)), "{arguments:?}: {found:?}");
+        }
+    }
+}

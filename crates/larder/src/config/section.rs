@@ -1,0 +1,243 @@
+//! One table of the configuration file while it is being read.
+//!
+//! Owns: taking keys out of it, and telling what is left as unknown, with the nearest known key. Does not: know what
+//! keys there are; the known ones are those that were asked for. Invariant: a section that is finished had no key
+//! that nobody asked for.
+
+use crate::value::BadValue;
+use std::ops::Range;
+use toml::{
+    Spanned,
+    de::{DeString, DeTable, DeValue},
+};
+
+/// Something wrong in the file, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) span: Range<usize>,
+    pub(super) problem: String,
+    pub(super) label: String,
+    pub(super) help: String,
+}
+
+/// A table being read.
+pub(super) struct Section<'a> {
+    /// As written in the file: `[store]`, or empty for the top.
+    name: String,
+    span: Range<usize>,
+    left: Vec<(Spanned<DeString<'a>>, Spanned<DeValue<'a>>)>,
+    known: Vec<&'static str>,
+}
+
+/// A value and where it stands.
+pub(super) struct Value<'a>(Spanned<DeValue<'a>>);
+
+impl<'a> Section<'a> {
+    /// The file's top, from its text.
+    pub(super) fn parse(text: &'a str) -> Result<Self, Problem> {
+        match DeTable::parse(text) {
+            Ok(table) => Ok(Self::new(String::new(), table.span(), table.into_inner())),
+            Err(error) => Err(Problem {
+                span: error.span().unwrap_or(0..0),
+                problem: "this is not TOML".to_owned(),
+                label: error.message().lines().collect::<Vec<_>>().join(", "),
+                help: "see docs/configuration.md for an example, and https://toml.io for the syntax".to_owned(),
+            }),
+        }
+    }
+
+    fn new(name: String, span: Range<usize>, table: DeTable<'a>) -> Self {
+        Self { name, span, left: table.into_iter().collect(), known: Vec::new() }
+    }
+
+    /// Takes `key` and reads it with `read`; `None` if it is absent.
+    pub(super) fn take<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(Value<'a>) -> Result<T, Problem>,
+    ) -> Result<Option<T>, Problem> {
+        self.known.push(key);
+        let Some(position) = self.left.iter().position(|(name, _)| name.get_ref() == key) else { return Ok(None) };
+        let (_, value) = self.left.swap_remove(position);
+        read(Value(value)).map(Some)
+    }
+
+    /// Takes `key` and puts what `read` makes of it into `target`; leaves `target` alone if it is absent.
+    pub(super) fn set<T>(
+        &mut self,
+        key: &'static str,
+        target: &mut T,
+        read: impl FnOnce(Value<'a>) -> Result<T, Problem>,
+    ) -> Result<(), Problem> {
+        if let Some(value) = self.take(key, read)? {
+            *target = value;
+        }
+        Ok(())
+    }
+
+    /// Takes the table `[key]` and reads it with `read`; nothing happens if it is absent.
+    pub(super) fn table(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut Section<'a>) -> Result<(), Problem>,
+    ) -> Result<(), Problem> {
+        let section = self.take(key, |value| value.section(format!("[{key}]")))?;
+        section.map_or(Ok(()), |section| section.read(read))
+    }
+
+    /// Takes every table of `[[key]]` and reads each with `read`.
+    pub(super) fn tables<T>(
+        &mut self,
+        key: &'static str,
+        mut read: impl FnMut(&mut Section<'a>) -> Result<T, Problem>,
+    ) -> Result<Vec<T>, Problem> {
+        let name = format!("[[{key}]]");
+        let values = self.take(key, |value| value.list(&format!("tables headed {name}"), Ok))?;
+        let read = |value: Value<'a>| value.section(name.clone())?.read(&mut read);
+        values.unwrap_or_default().into_iter().map(read).collect()
+    }
+
+    /// The complaint that `key` is missing here.
+    pub(super) fn missing(&self, key: &str, help: &str) -> Problem {
+        Problem {
+            span: self.span.clone(),
+            problem: format!("{} has no `{key}`", self.name),
+            label: format!("`{key}` is missing here"),
+            help: help.to_owned(),
+        }
+    }
+
+    fn read<T>(mut self, read: impl FnOnce(&mut Self) -> Result<T, Problem>) -> Result<T, Problem> {
+        let result = read(&mut self)?;
+        self.finish()?;
+        Ok(result)
+    }
+
+    /// Refuses what nobody asked for.
+    pub(super) fn finish(self) -> Result<(), Problem> {
+        let Some((key, _)) = self.left.iter().min_by_key(|(key, _)| key.span().start) else { return Ok(()) };
+        let name = key.get_ref();
+        let place = if self.name.is_empty() { "the top of the file" } else { &self.name };
+        Err(Problem {
+            span: key.span(),
+            problem: format!("unknown key `{name}`"),
+            label: format!("not a key of {place}"),
+            help: match nearest(name, &self.known) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => format!("the keys here are {}", self.known.join(", ")),
+            },
+        })
+    }
+}
+
+impl<'a> Value<'a> {
+    /// A string, or a whole number as it is written.
+    pub(super) fn parsed<T>(self, what: &str, parse: impl FnOnce(&str) -> Result<T, BadValue>) -> Result<T, Problem> {
+        let text = match self.0.get_ref() {
+            DeValue::String(text) => text.as_ref(),
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+            _ => return Err(self.unexpected(what)),
+        };
+        parse(text).map_err(|bad| self.refused(bad))
+    }
+
+    /// A list whose members `read` reads.
+    pub(super) fn list<T>(self, what: &str, read: impl FnMut(Self) -> Result<T, Problem>) -> Result<Vec<T>, Problem> {
+        if !self.0.get_ref().is_array() {
+            return Err(self.unexpected(what));
+        }
+        let DeValue::Array(members) = self.0.into_inner() else { unreachable!("it is an array") };
+        members.into_iter().map(Value).map(read).collect()
+    }
+
+    /// `true` or `false`.
+    pub(super) fn boolean(self) -> Result<bool, Problem> {
+        self.0.get_ref().as_bool().ok_or_else(|| self.unexpected("true or false"))
+    }
+
+    fn section(self, name: String) -> Result<Section<'a>, Problem> {
+        let span = self.0.span();
+        if !self.0.get_ref().is_table() {
+            return Err(self.unexpected(&format!("a table headed {name}")));
+        }
+        let DeValue::Table(table) = self.0.into_inner() else { unreachable!("it is a table") };
+        Ok(Section::new(name, span, table))
+    }
+
+    fn unexpected(&self, what: &str) -> Problem {
+        let found = self.0.get_ref().type_str();
+        Problem {
+            span: self.0.span(),
+            problem: format!("expected {what}, found: {found}"),
+            label: format!("this is of type {found}"),
+            help: format!("write {what} here"),
+        }
+    }
+
+    fn refused(&self, bad: BadValue) -> Problem {
+        Problem { span: self.0.span(), problem: bad.problem, label: "refused".to_owned(), help: bad.help }
+    }
+}
+
+/// The one of `known` that `name` is most probably a misspelling of.
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    const SIMILARITY_MIN: f64 = 0.7;
+    let scored = known.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
+    let (score, known) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (score >= SIMILARITY_MIN).then_some(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, problem: &str, at: &str, help: &str) {
+        let read = |mut top: Section<'_>| {
+            top.take("listen", |value| value.list("a list", |value| value.parsed("text", |t| Ok(t.to_owned()))))?;
+            top.table("store", |store| {
+                store.take("size", |value| value.parsed("a size", crate::size::parse))?;
+                store.take("sync", Value::boolean).map(drop)
+            })?;
+            top.tables("site", |site| match site.take("origin", |value| value.parsed("a URL", |t| Ok(t.len())))? {
+                Some(_) => Ok(()),
+                None => Err(site.missing("origin", "say where")),
+            })?;
+            top.finish()
+        };
+        let found = Section::parse(text).and_then(read).expect_err(text);
+        assert_eq!(found.problem, problem, "{text}");
+        assert_eq!(&text[found.span.clone()], at, "{text}");
+        assert!(found.help.contains(help), "{text}: {}", found.help);
+    }
+
+    #[test]
+    fn an_unknown_key_is_pointed_at_and_the_nearest_is_named() {
+        check("[store]\nsise = 1", "unknown key `sise`", "sise", "did you mean `size`?");
+        check("[stores]\nsize = 1", "unknown key `stores`", "stores", "did you mean `store`?");
+        check("[store]\nquux = 1", "unknown key `quux`", "quux", "the keys here are size, sync");
+        check("[[site]]\norigin = \"a\"\nhots = 1", "unknown key `hots`", "hots", "the keys here are origin");
+    }
+
+    #[test]
+    fn a_bad_value_is_pointed_at() {
+        let size = "a size is a number and a unit";
+        check("[store]\nsize = \"1XB\"", "unknown unit in size: `1XB`", "\"1XB\"", size);
+        check("[store]\nsize = [1]", "expected a size, found: array", "[1]", "write a size here");
+        check("[store]\nsync = 1", "expected true or false, found: integer", "1", "write true or false here");
+        check("listen = [1, true]", "expected text, found: boolean", "true", "write text here");
+        check("store = 1", "expected a table headed [store], found: integer", "1", "write a table");
+        check("[site]", "expected tables headed [[site]], found: table", "[site]", "[[site]]");
+    }
+
+    #[test]
+    fn a_missing_key_is_pointed_at() {
+        check("[[site]]\n", "[[site]] has no `origin`", "[[site]]", "say where");
+    }
+
+    #[test]
+    fn broken_syntax_is_pointed_at() {
+        let found = Section::parse("[store\nsize = 1").err().expect("broken");
+        assert_eq!((found.problem.as_str(), found.span.start), ("this is not TOML", 6));
+        assert!(!found.label.is_empty() && !found.label.contains('\n'));
+    }
+}

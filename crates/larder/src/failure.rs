@@ -1,0 +1,86 @@
+//! Why the program ends badly: one screen that says what is wrong, where, and what to do.
+//!
+//! Owns: the exit codes and the shape of every error the user sees. Does not: detect anything. Invariant:
+//! every failure carries a help line.
+
+use miette::{Diagnostic, LabeledSpan, MietteHandlerOpts, NamedSource, Report, SourceCode};
+use std::{error::Error, fmt, ops::Range, path::Path, process::ExitCode};
+
+/// What the shell is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Something outside failed: a file, a port, a device. Code 1.
+    Runtime,
+    /// The command line or the configuration is wrong. Code 2.
+    Usage,
+}
+
+/// A failure to show to the user.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    problem: String,
+    help: String,
+    place: Option<Place>,
+}
+
+/// A place in a file.
+#[derive(Debug)]
+struct Place {
+    source: NamedSource<String>,
+    label: LabeledSpan,
+}
+
+impl Failure {
+    /// Something outside failed.
+    pub(crate) fn runtime(problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { exit: Exit::Runtime, problem: problem.into(), help: help.into(), place: None }
+    }
+
+    /// The user's input is wrong.
+    pub(crate) fn usage(problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, problem: problem.into(), help: help.into(), place: None }
+    }
+
+    /// Puts a caret under `span` of the file `path` that reads `text`.
+    pub(crate) fn at(mut self, path: &Path, text: &str, span: Range<usize>, label: &str) -> Self {
+        let source = NamedSource::new(path.display().to_string(), text.to_owned());
+        let label = LabeledSpan::new_primary_with_span(Some(label.to_owned()), span);
+        self.place = Some(Place { source, label });
+        self
+    }
+
+    /// Prints the failure on standard error and gives the code to exit with.
+    pub(crate) fn report(self) -> ExitCode {
+        let code = match self.exit {
+            Exit::Runtime => ExitCode::from(1),
+            Exit::Usage => ExitCode::from(2),
+        };
+        // Only ever set once; if a test harness has set another hook the report is still printed.
+        let _ = miette::set_hook(Box::new(|_| Box::new(MietteHandlerOpts::new().context_lines(2).build())));
+        eprintln!("{:?}", Report::new(self));
+        code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl Error for Failure {}
+
+impl Diagnostic for Failure {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(&self.help))
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.place.as_ref().map(|place| &place.source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.place.as_ref().map(|place| Box::new(std::iter::once(place.label.clone())) as _)
+    }
+}

@@ -1,0 +1,174 @@
+//! Values as people write them: addresses, networks, origins, and the error that says what would have been right.
+//!
+//! Owns: [`BadValue`], which flags and the configuration file share, and the small parsers. Does not: know
+//! where a value stood (the caller adds the flag's name or the line). Invariant: what parses is usable as it is.
+
+use ipnet::IpNet;
+use std::{
+    error::Error,
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+/// A value that was refused: what is wrong with it, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadValue {
+    /// What is wrong, in lower case, the value last.
+    pub(crate) problem: String,
+    /// What is accepted, with an example.
+    pub(crate) help: String,
+}
+
+impl BadValue {
+    pub(crate) fn new(problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { problem: problem.into(), help: help.into() }
+    }
+}
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl Error for BadValue {}
+
+/// An address to listen on: `3128`, `:3128`, `127.0.0.1:3128`, `[::1]:3128`, `localhost:3128`. A port alone is on loopback.
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
+    let bad = |what: &str| {
+        BadValue::new(
+            format!("{what}: `{text}`"),
+            "an address is an IP and a port such as 127.0.0.1:3128, [::1]:3128 or 0.0.0.0:3128; a port alone (3128) is on 127.0.0.1",
+        )
+    };
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address);
+    }
+    let port = text.strip_prefix("localhost").unwrap_or(text);
+    let port = port.strip_prefix(':').unwrap_or(port);
+    if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) {
+        let port = port.parse().map_err(|_| bad("no such port"))?;
+        return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    }
+    match text.parse::<IpAddr>() {
+        Ok(_) => Err(bad("an address without a port")),
+        Err(_) => Err(bad("not an address to listen on")),
+    }
+}
+
+/// A network: `192.168.0.0/16`, `fd00::/8`, or one address.
+pub(crate) fn network(text: &str) -> Result<IpNet, BadValue> {
+    let parsed = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    parsed.map(|net| net.trunc()).ok_or_else(|| {
+        BadValue::new(
+            format!("not a network: `{text}`"),
+            "a network is an address with a prefix length such as 192.168.0.0/16 or fd00::/8, or one address",
+        )
+    })
+}
+
+/// A count of threads that serve.
+pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
+    let count = text.parse().ok().filter(|count| (1..=WORKERS_MAX).contains(count));
+    count.ok_or_else(|| {
+        BadValue::new(
+            format!("not a count of threads: `{text}`"),
+            format!("a count of threads is from 1 to {WORKERS_MAX}; leave it out for one per processor"),
+        )
+    })
+}
+
+/// A TCP port that can be connected to.
+pub(crate) fn port(text: &str) -> Result<u16, BadValue> {
+    let port = text.parse().ok().filter(|port| *port != 0);
+    port.ok_or_else(|| BadValue::new(format!("not a port: `{text}`"), "a port is a number from 1 to 65535"))
+}
+
+/// A host name of a site, as clients send it: without scheme, port or path.
+pub(crate) fn host(text: &str) -> Result<String, BadValue> {
+    let is_part = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    let named = !text.is_empty()
+        && text.len() <= HOST_BYTES_MAX
+        && text.split('.').all(|label| !label.is_empty() && label.bytes().all(is_part));
+    if named
+        || text
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok())
+    {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err(BadValue::new(
+        format!("not a host name: `{text}`"),
+        "a host is a name or an address as clients ask for it, such as www.example.com or [::1], without scheme, port and path",
+    ))
+}
+
+/// More threads than any machine this runs on has processors.
+const WORKERS_MAX: usize = 1024;
+
+/// Longest host name in the domain name system (RFC 1035 2.3.4).
+const HOST_BYTES_MAX: usize = 255;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        for (text, expected) in [
+            ("3128", "127.0.0.1:3128"),
+            (":3128", "127.0.0.1:3128"),
+            ("localhost:80", "127.0.0.1:80"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            ("[::1]:65535", "[::1]:65535"),
+            ("0", "127.0.0.1:0"),
+        ] {
+            assert_eq!(listen_address(text).map(|address| address.to_string()).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bad_address_says_what_is_wrong() {
+        for (text, problem) in [
+            ("70000", "no such port: `70000`"),
+            ("127.0.0.1", "an address without a port: `127.0.0.1`"),
+            ("::1", "an address without a port: `::1`"),
+            ("example.com:80", "not an address to listen on: `example.com:80`"),
+            ("", "not an address to listen on: ``"),
+            (":", "not an address to listen on: `:`"),
+            ("127.0.0.1:-1", "not an address to listen on: `127.0.0.1:-1`"),
+        ] {
+            assert_eq!(listen_address(text).map_err(|bad| bad.problem), Err(problem.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_network_is_cut_to_its_prefix_and_an_address_is_a_network_of_one() {
+        assert_eq!(network("10.1.2.3/8").map(|net| net.to_string()).as_deref(), Ok("10.0.0.0/8"));
+        assert_eq!(network("10.1.2.3").map(|net| net.to_string()).as_deref(), Ok("10.1.2.3/32"));
+        assert_eq!(network("::1").map(|net| net.to_string()).as_deref(), Ok("::1/128"));
+        for text in ["", "10.0.0.0/33", "lan", "10.0.0/8"] {
+            assert!(network(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_what_clients_ask_for() {
+        assert_eq!(host("WWW.Example.com").as_deref(), Ok("www.example.com"));
+        assert_eq!(host("[::1]").as_deref(), Ok("[::1]"));
+        assert_eq!(host("127.0.0.1").as_deref(), Ok("127.0.0.1"));
+        for text in ["", "http://a", "a:80", "a/b", "a..b", ".a", "[a]", "a b"] {
+            assert!(host(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_and_ports_are_bounded() {
+        assert_eq!((workers("1"), workers("1024")), (Ok(1), Ok(1024)));
+        assert_eq!((port("1"), port("65535")), (Ok(1), Ok(65535)));
+        for text in ["", "0", "-1", "1.5", "65536", "99999999999999999999"] {
+            assert!(workers(text).is_err() && port(text).is_err(), "{text}");
+        }
+    }
+}
