@@ -5,7 +5,9 @@
 //! with an error if its device goes away. Cost: one allocation per transfer that is awaited.
 
 mod buffer;
+mod in_flight;
 mod memory;
+mod queue;
 mod threads;
 #[cfg(target_os = "linux")]
 mod uring;
@@ -19,7 +21,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-pub use buffer::AlignedBuffer;
+pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES};
 pub use memory::MemoryDevice;
 pub use threads::ThreadsDevice;
 #[cfg(target_os = "linux")]
@@ -45,7 +47,8 @@ pub trait Device: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Makes the calling thread submit its reads through a ring of its own, if the device has such
-    /// rings. The caller must keep turning the driver until it drops it, on this same thread.
+    /// rings. The caller must keep turning the driver until it drops it, on this same thread. `None` also for a
+    /// thread that has its ring already, and when the system refuses one.
     fn attach_thread(&self) -> Option<ThreadDriver> {
         None
     }

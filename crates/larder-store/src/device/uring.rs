@@ -1,18 +1,364 @@
-//! A device in memory.
-use super::{Device, Transfer};
-/// Uring.
-pub struct UringDevice {}
+//! A device on io_uring: one ring on a thread of its own for writes and everybody, and one per attached thread
+//! for that thread's reads.
+//!
+//! Owns: [`Ring`], the only code here that hands memory to the kernel. Does not: decide when to turn
+//! (`attached` does in an event loop, `background` on its thread). Invariant: a buffer the kernel may touch stays
+//! in the ring's slab until its completion has arrived. Cost: one system call per turn, however many transfers.
+#![expect(unsafe_code, reason = "the kernel reads and writes buffers the compiler cannot see it has")]
+
+mod attached;
+mod background;
+
+use std::{
+    collections::VecDeque,
+    io,
+    ops::ControlFlow,
+    os::fd::{AsRawFd, RawFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use io_uring::{IoUring, opcode, squeue, types};
+use slab::Slab;
+
+use self::background::Background;
+use super::{
+    Device, ThreadDriver, Transfer, VolumeFile,
+    in_flight::{Call, InFlight},
+};
+
+/// A device on io_uring.
+pub struct UringDevice {
+    file: Arc<VolumeFile>,
+    background: Background,
+}
+
+impl UringDevice {
+    /// A device on `file`.
+    ///
+    /// # Errors
+    /// When the kernel is too old for it or does not permit it (as in many containers); use threads then.
+    pub fn new(file: Arc<VolumeFile>) -> io::Result<Self> {
+        let background = Background::start(&file)?;
+        Ok(Self { file, background })
+    }
+}
+
 impl Device for UringDevice {
-    fn submit(&self, _transfer: Transfer) {
-        todo!()
+    fn submit(&self, transfer: Transfer) {
+        let Some(in_flight) = self.file.bounds().admit(transfer) else { return };
+        let not_taken = if in_flight.is_read() { attached::submit(&self.file, in_flight) } else { Some(in_flight) };
+        if let Some(in_flight) = not_taken {
+            self.background.submit(in_flight);
+        }
     }
+
     fn len_bytes(&self) -> u64 {
-        todo!()
+        self.file.len_bytes()
     }
+
     fn alignment_bytes(&self) -> u32 {
-        512
+        self.file.alignment_bytes()
     }
+
     fn name(&self) -> &'static str {
         "io_uring"
+    }
+
+    fn attach_thread(&self) -> Option<ThreadDriver> {
+        match attached::attach(&self.file) {
+            Ok(driver) => driver,
+            Err(error) => {
+                tracing::warn!(%error, "a thread goes without a ring of its own");
+                None
+            }
+        }
+    }
+}
+
+/// A transfer that is over, not yet delivered: that is done where no ring is borrowed.
+type Finished = (InFlight, io::Result<()>);
+
+fn deliver(finished: &mut Vec<Finished>) {
+    for (in_flight, outcome) in finished.drain(..) {
+        in_flight.complete(outcome);
+    }
+}
+
+/// A submission and a completion ring with the transfers they have. Used by the thread that made it only.
+struct Ring {
+    ring: IoUring,
+    /// Accepted, not yet given to the kernel.
+    waiting: VecDeque<InFlight>,
+    /// Given to the kernel; the key travels along as user data.
+    in_flight: Slab<InFlight>,
+    in_flight_count_max: usize,
+    is_file_registered: bool,
+    is_watching: bool,
+    is_broken: bool,
+    /// Last, so that the file is open for as long as the ring is.
+    file: Arc<VolumeFile>,
+}
+
+impl Ring {
+    fn new(file: Arc<VolumeFile>) -> io::Result<Self> {
+        let ring = build()?;
+        let mut probe = io_uring::Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::PollAdd::CODE];
+        if !needed.into_iter().all(|code| probe.is_supported(code)) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring cannot read and write"));
+        }
+        // Saves looking the file up for every transfer; refused, that lookup is all it costs.
+        let is_file_registered = ring.submitter().register_files(&[file.file().as_raw_fd()]).is_ok();
+        // One completion is left for the watch: the completion queue never overflows.
+        let in_flight_count_max = ring.params().cq_entries() as usize - 1;
+        Ok(Self {
+            ring,
+            waiting: VecDeque::new(),
+            in_flight: Slab::with_capacity(in_flight_count_max),
+            in_flight_count_max,
+            is_file_registered,
+            is_watching: false,
+            is_broken: false,
+            file,
+        })
+    }
+
+    /// Accepts a transfer; the kernel gets it in the next turn.
+    fn queue(&mut self, in_flight: InFlight) {
+        self.waiting.push_back(in_flight);
+    }
+
+    /// Gives the kernel what waits, waits for `completion_count_min` completions, and collects those there are.
+    fn turn(&mut self, completion_count_min: usize, finished: &mut Vec<Finished>) {
+        self.fill();
+        let submissions = self.ring.submission();
+        let is_needed = !self.is_broken
+            && (completion_count_min > 0
+                || !submissions.is_empty()
+                || submissions.taskrun()
+                || submissions.cq_overflow());
+        drop(submissions);
+        if is_needed && let Err(error) = self.enter(completion_count_min) {
+            self.break_down(&error);
+        }
+        self.collect(finished);
+        if self.is_broken {
+            let broken = || io::Error::new(io::ErrorKind::BrokenPipe, "io_uring has stopped working");
+            finished.extend(self.waiting.drain(..).map(|in_flight| (in_flight, Err(broken()))));
+        }
+    }
+
+    /// Turns until every transfer is over.
+    fn drain(&mut self) {
+        let mut finished = Vec::new();
+        while !self.is_idle() {
+            self.turn(1, &mut finished);
+            deliver(&mut finished);
+        }
+    }
+
+    /// Makes the kernel complete a turn once `descriptor` is readable; lasts for one such completion.
+    fn watch(&mut self, descriptor: RawFd) {
+        if self.is_watching || self.is_broken {
+            return;
+        }
+        let entry = opcode::PollAdd::new(types::Fd(descriptor), READABLE).build().user_data(WATCH_KEY);
+        // SAFETY: the entry points to no memory.
+        self.is_watching = unsafe { self.ring.submission().push(&entry) }.is_ok();
+    }
+
+    /// Makes the kernel signal `event` whenever it has completions to collect.
+    fn signal(&self, event: RawFd) -> io::Result<()> {
+        self.ring.submitter().register_eventfd(event)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// How many more transfers the kernel would be given in the next turn.
+    fn room_count(&self) -> usize {
+        self.in_flight_count_max.saturating_sub(self.in_flight.len() + self.waiting.len())
+    }
+
+    /// Whether a further turn has something to do at once.
+    fn wants_turn(&mut self) -> bool {
+        let may_fill = !self.waiting.is_empty() && self.in_flight.len() < self.in_flight_count_max;
+        let submissions = self.ring.submission();
+        let is_pending = !submissions.is_empty() || submissions.taskrun();
+        drop(submissions);
+        !self.is_broken && (may_fill || is_pending || !self.ring.completion().is_empty())
+    }
+
+    /// Moves what waits into the submission queue while there is room.
+    fn fill(&mut self) {
+        if self.is_broken {
+            return;
+        }
+        let mut submissions = self.ring.submission();
+        let (file, flags) = if self.is_file_registered {
+            (types::Fd(REGISTERED_INDEX), squeue::Flags::FIXED_FILE)
+        } else {
+            (types::Fd(self.file.file().as_raw_fd()), squeue::Flags::empty())
+        };
+        while !submissions.is_full() && self.in_flight.len() < self.in_flight_count_max {
+            let Some(in_flight) = self.waiting.pop_front() else { break };
+            let slot = self.in_flight.vacant_entry();
+            let key = slot.key() as u64;
+            let in_flight = slot.insert(in_flight);
+            let entry = entry(file, in_flight.call()).flags(flags).user_data(key);
+            // SAFETY: the memory the entry points to is the transfer's buffer, on the heap at an address that
+            // stays the same when the slab grows. The slab keeps it until `collect` has seen the completion with
+            // this key, or for ever if the ring breaks; until then nothing else reads or writes it (a write's
+            // buffer is shared, but only to be read). The ring's drop waits for all completions.
+            let pushed = unsafe { submissions.push(&entry) };
+            debug_assert!(pushed.is_ok(), "there was room");
+        }
+    }
+
+    fn enter(&self, completion_count_min: usize) -> io::Result<()> {
+        loop {
+            let Err(error) = self.ring.submit_and_wait(completion_count_min) else { return Ok(()) };
+            match error.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy | io::ErrorKind::OutOfMemory => {
+                    // The kernel is short of memory. Who wants to wait waits here, others turn again.
+                    if completion_count_min > 0 {
+                        std::thread::sleep(ENTER_RETRY_INTERVAL);
+                    }
+                    return Ok(());
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    fn collect(&mut self, finished: &mut Vec<Finished>) {
+        for completion in self.ring.completion() {
+            let key = completion.user_data();
+            if key == WATCH_KEY {
+                self.is_watching = false;
+                continue;
+            }
+            let key = key as usize;
+            // Unknown are only completions that come after the ring broke.
+            let Some(in_flight) = self.in_flight.get_mut(key) else { continue };
+            let result = completion.result();
+            let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+            let step = in_flight.advance(result);
+            let in_flight = self.in_flight.remove(key);
+            match step {
+                ControlFlow::Continue(()) => self.waiting.push_front(in_flight),
+                ControlFlow::Break(outcome) => finished.push((in_flight, outcome)),
+            }
+        }
+    }
+
+    /// The kernel takes no more calls for this ring: everything it has and gets fails. The buffers it has are
+    /// given up for ever, since no completion will tell when it is done with them.
+    fn break_down(&mut self, error: &io::Error) {
+        tracing::error!(%error, "a ring has broken down, its transfers fail");
+        self.is_broken = true;
+        let kept: Vec<_> = self.in_flight.iter_mut().map(|(_, in_flight)| in_flight.keep_buffer()).collect();
+        kept.leak();
+        self.waiting.extend(self.in_flight.drain());
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.drain();
+        if self.is_file_registered
+            && let Err(error) = self.ring.submitter().unregister_files()
+        {
+            tracing::debug!(%error, "the kernel keeps the file until the ring is gone");
+        }
+    }
+}
+
+/// Submissions per turn; the completion queue, and with it what is in flight, is twice that.
+const SUBMISSION_COUNT_MAX: u32 = 256;
+/// How long to wait when the kernel has no memory for a call.
+const ENTER_RETRY_INTERVAL: Duration = Duration::from_millis(1);
+/// Where a ring's only registered file is.
+const REGISTERED_INDEX: RawFd = 0;
+/// User data of the watch; no slab key gets there.
+const WATCH_KEY: u64 = u64::MAX;
+/// `POLLIN`.
+const READABLE: u32 = 1;
+
+/// The best ring the kernel has. Completions are handled when this thread asks, not by interrupting it.
+fn build() -> io::Result<IoUring> {
+    // Since Linux 6.1.
+    let deferred = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .setup_submit_all()
+        .build(SUBMISSION_COUNT_MAX);
+    if !is_unknown_flag(&deferred) {
+        return deferred;
+    }
+    // Since Linux 5.19.
+    let cooperative =
+        IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(SUBMISSION_COUNT_MAX);
+    if !is_unknown_flag(&cooperative) {
+        return cooperative;
+    }
+    IoUring::new(SUBMISSION_COUNT_MAX)
+}
+
+fn is_unknown_flag(built: &io::Result<IoUring>) -> bool {
+    built.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput)
+}
+
+fn entry(file: types::Fd, call: Call<'_>) -> squeue::Entry {
+    match call {
+        Call::Read(to, offset_bytes) => {
+            opcode::Read::new(file, to.as_mut_ptr(), to.len() as u32).offset(offset_bytes).build()
+        }
+        Call::Write(from, offset_bytes) => {
+            opcode::Write::new(file, from.as_ptr(), from.len() as u32).offset(offset_bytes).build()
+        }
+        Call::Sync => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+    use crate::device::{AlignedBuffer, Completion};
+
+    /// At stake: transfers that never complete, or memory the kernel writes after it was freed, when the kernel
+    /// stops taking calls. Provoked by turning a ring on a thread that is not its own.
+    #[test]
+    fn a_broken_ring_fails_its_transfers() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = Arc::new(VolumeFile::create(&directory.path().join("volume"), 1 << 20).unwrap());
+        let bounds = file.bounds();
+        let mut ring = match thread::spawn(|| Ring::new(file)).join().unwrap() {
+            Ok(ring) if ring.ring.params().is_setup_single_issuer() => ring,
+            Ok(_) => return eprintln!("skipped: the kernel's rings may be used by any thread"),
+            Err(error) => return eprintln!("skipped: io_uring is refused: {error}"),
+        };
+        let (sender, outcomes) = mpsc::channel();
+        let mut finished = Vec::new();
+        for _ in 0..2 {
+            let sender = sender.clone();
+            let completion =
+                Completion::callback(move |result: io::Result<AlignedBuffer>| sender.send(result.is_err()).unwrap());
+            let transfer = Transfer::Read { offset_bytes: 0, buffer: AlignedBuffer::with_len(4096), completion };
+            ring.queue(bounds.admit(transfer).unwrap());
+            ring.turn(1, &mut finished);
+            deliver(&mut finished);
+            assert!(ring.is_broken);
+            assert!(ring.is_idle());
+            assert!(!ring.wants_turn());
+            assert_eq!(outcomes.try_recv(), Ok(true));
+        }
     }
 }

@@ -1,0 +1,143 @@
+//! Rings of threads that run an event loop: a thread's reads go through its own ring, with no hand-over.
+//!
+//! Owns: the calling thread's rings, one per volume. Does not: wait, except when a ring is given up. Invariant:
+//! no waker and no completion runs while the thread's rings are borrowed, since both may submit again. Cost: a
+//! look into thread-local storage per read, one system call per turn.
+
+use std::{
+    cell::RefCell,
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Waker,
+};
+
+use rustix::event::EventfdFlags;
+
+use super::{Finished, Ring, deliver};
+use crate::device::{DriverTurn, ThreadDriver, VolumeFile, in_flight::InFlight, queue::WAITING_COUNT_MAX};
+
+thread_local! {
+    static RINGS: RefCell<Vec<Attached>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A ring of this thread. Dropping it waits for its transfers: never do so while the rings are borrowed.
+struct Attached {
+    ring: Ring,
+    link: Arc<Link>,
+    /// Of the last turn; taken when woken, so that it is woken once.
+    waker: Option<Waker>,
+    /// Kept for its memory; empty between turns.
+    finished: Vec<Finished>,
+}
+
+/// What ring and driver have in common; also tells whose driver a driver is.
+struct Link {
+    event: OwnedFd,
+    /// The driver was dropped on another thread.
+    is_orphan: AtomicBool,
+}
+
+/// Gives the calling thread a ring; `None` when it has one for `file` already.
+pub(super) fn attach(file: &Arc<VolumeFile>) -> io::Result<Option<ThreadDriver>> {
+    let place = |rings: &mut Vec<Attached>| {
+        let index = rings.iter().position(|attached| Arc::ptr_eq(&attached.ring.file, file));
+        index.map(|index| rings[index].link.is_orphan.load(Ordering::Acquire).then(|| rings.swap_remove(index)))
+    };
+    match with_rings(place) {
+        // The thread is about to end.
+        None => return Ok(None),
+        Some(Some(None)) => return Ok(None),
+        Some(Some(Some(orphan))) => drop(orphan),
+        Some(None) => {}
+    }
+    let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let ring = Ring::new(Arc::clone(file))?;
+    ring.signal(event.as_raw_fd())?;
+    let link = Arc::new(Link { event, is_orphan: AtomicBool::new(false) });
+    let attached = Attached { ring, link: Arc::clone(&link), waker: None, finished: Vec::new() };
+    with_rings(|rings| rings.push(attached));
+    Ok(Some(ThreadDriver::new(Box::new(Driver { link }))))
+}
+
+/// Queues a read on the calling thread's ring; gives it back when there is none that takes it.
+pub(super) fn submit(file: &Arc<VolumeFile>, in_flight: InFlight) -> Option<InFlight> {
+    let mut not_taken = Some(in_flight);
+    let mut orphan = None;
+    let waker = with_rings(|rings| {
+        let index = rings.iter().position(|attached| Arc::ptr_eq(&attached.ring.file, file))?;
+        let attached = &mut rings[index];
+        if attached.link.is_orphan.load(Ordering::Acquire) {
+            orphan = Some(rings.swap_remove(index));
+            return None;
+        }
+        if attached.ring.is_broken || attached.ring.waiting.len() >= WAITING_COUNT_MAX {
+            return None;
+        }
+        attached.ring.queue(not_taken.take()?);
+        attached.waker.take()
+    });
+    drop(orphan);
+    if let Some(waker) = waker.flatten() {
+        waker.wake();
+    }
+    not_taken
+}
+
+struct Driver {
+    link: Arc<Link>,
+}
+
+impl DriverTurn for Driver {
+    fn turn(&mut self, waker: &Waker) {
+        let turned = self.with_ring(|attached| {
+            attached.waker = Some(waker.clone());
+            let mut finished = std::mem::take(&mut attached.finished);
+            attached.ring.turn(0, &mut finished);
+            finished
+        });
+        let Some(mut finished) = turned else { return };
+        deliver(&mut finished);
+        let again = self.with_ring(|attached| {
+            attached.finished = finished;
+            if attached.ring.wants_turn() { attached.waker.take() } else { None }
+        });
+        if let Some(waker) = again.flatten() {
+            waker.wake();
+        }
+    }
+
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.link.event.as_fd()
+    }
+}
+
+impl Driver {
+    /// `None` on any thread but the ring's.
+    fn with_ring<T>(&self, call: impl FnOnce(&mut Attached) -> T) -> Option<T> {
+        with_rings(|rings| rings.iter_mut().find(|attached| Arc::ptr_eq(&attached.link, &self.link)).map(call))
+            .flatten()
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let found = with_rings(|rings| {
+            let index = rings.iter().position(|attached| Arc::ptr_eq(&attached.link, &self.link));
+            index.map(|index| rings.swap_remove(index))
+        });
+        match found.flatten() {
+            Some(attached) => drop(attached),
+            // The ring's thread gives it up when it next submits, or ends.
+            None => self.link.is_orphan.store(true, Ordering::Release),
+        }
+    }
+}
+
+/// `None` when the thread is ending and its rings are gone.
+fn with_rings<T>(call: impl FnOnce(&mut Vec<Attached>) -> T) -> Option<T> {
+    RINGS.try_with(|rings| call(&mut rings.borrow_mut())).ok()
+}

@@ -1,0 +1,109 @@
+//! The ring on a thread of its own: writes, syncs, and the reads of threads without a ring.
+//!
+//! Owns: that thread, and the queue by which the others reach it. Invariant: dropping it waits until every
+//! transfer has completed. Cost: at most one wake-up per batch; with nothing in flight the thread sleeps.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+
+use super::{Ring, deliver};
+use crate::device::{VolumeFile, in_flight::InFlight, queue::Queue, threads::join_others};
+
+pub(super) struct Background {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Queue,
+    /// Readable when the thread should look into the queue.
+    wake: OwnedFd,
+}
+
+impl Background {
+    pub(super) fn start(file: &Arc<VolumeFile>) -> io::Result<Self> {
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { queue: Queue::default(), wake });
+        let (report, started) = mpsc::channel();
+        let thread = thread::Builder::new().name("larder-uring".to_owned()).spawn({
+            let (shared, file) = (Arc::clone(&shared), Arc::clone(file));
+            // The kernel ties a ring to the thread that makes it.
+            move || match Ring::new(file) {
+                Ok(ring) => {
+                    if report.send(Ok(())).is_ok() {
+                        shared.work(ring);
+                    }
+                }
+                Err(error) => drop(report.send(Err(error))),
+            }
+        })?;
+        match started.recv() {
+            Ok(Ok(())) => Ok(Self { shared, thread: Some(thread) }),
+            Ok(Err(error)) => {
+                // Waited for, so that the thread is not still holding the file when it is opened again.
+                join_others([thread]);
+                Err(error)
+            }
+            Err(mpsc::RecvError) => Err(io::Error::other("the io_uring thread has ended")),
+        }
+    }
+
+    pub(super) fn submit(&self, in_flight: InFlight) {
+        if self.shared.queue.push(in_flight) {
+            self.shared.wake();
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        self.shared.wake();
+        join_others(self.thread.take());
+    }
+}
+
+impl Shared {
+    fn work(&self, mut ring: Ring) {
+        let mut finished = Vec::new();
+        loop {
+            let is_closed = self.queue.take(ring.room_count(), |in_flight| ring.queue(in_flight));
+            if ring.is_idle() {
+                if is_closed {
+                    return;
+                }
+                self.sleep();
+                continue;
+            }
+            ring.watch(self.wake.as_raw_fd());
+            ring.turn(1, &mut finished);
+            if !ring.is_watching {
+                self.forget_wakes();
+            }
+            deliver(&mut finished);
+        }
+    }
+
+    fn wake(&self) {
+        // It fails only when the count is full, and then the thread is awake.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits for a wake-up outside the ring: waiting in it would count as waiting for a disk.
+    fn sleep(&self) {
+        // Interrupted or not, the queue is looked at again.
+        let _ = rustix::event::poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], None);
+        self.forget_wakes();
+    }
+
+    fn forget_wakes(&self) {
+        // It fails only when there was none.
+        let _ = rustix::io::read(&self.wake, &mut [0; size_of::<u64>()]);
+    }
+}

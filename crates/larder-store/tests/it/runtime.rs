@@ -1,0 +1,107 @@
+//! The smallest executors there are: one that parks its thread, and one that also turns a ring.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+};
+
+/// Runs `future` on this thread, which sleeps while nothing happens.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => return outcome,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// A waker that counts how often it was woken.
+#[derive(Default)]
+pub(crate) struct Wakes(AtomicU64);
+
+impl Wakes {
+    /// How often so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) use event_loop::EventLoop;
+
+#[cfg(target_os = "linux")]
+mod event_loop {
+    use std::os::fd::OwnedFd;
+
+    use larder_store::device::ThreadDriver;
+    use rustix::event::{EventfdFlags, epoll};
+
+    use super::*;
+
+    /// An event loop around a thread's ring, as a proxy's thread has one: asleep in `epoll_wait` until the ring's
+    /// event (edge-triggered, never read) or a waker comes.
+    pub(crate) struct EventLoop {
+        driver: ThreadDriver,
+        poller: OwnedFd,
+        wake: Arc<WakeEvent>,
+    }
+
+    impl EventLoop {
+        pub(crate) fn new(driver: ThreadDriver) -> Self {
+            let poller = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+            let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+            let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&poller, &driver, epoll::EventData::new_u64(0), edge).unwrap();
+            epoll::add(&poller, &wake, epoll::EventData::new_u64(1), edge).unwrap();
+            Self { driver, poller, wake: Arc::new(WakeEvent(wake)) }
+        }
+
+        /// Polls `future` and turns the ring until it is done.
+        pub(crate) fn run<T>(&mut self, future: impl Future<Output = T>) -> T {
+            let waker = Waker::from(Arc::clone(&self.wake));
+            let mut context = Context::from_waker(&waker);
+            let mut future = pin!(future);
+            let mut events = Vec::with_capacity(2);
+            loop {
+                if let Poll::Ready(outcome) = future.as_mut().poll(&mut context) {
+                    return outcome;
+                }
+                self.driver.turn(&waker);
+                events.clear();
+                epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut events), None).unwrap();
+            }
+        }
+    }
+
+    struct WakeEvent(OwnedFd);
+
+    impl Wake for WakeEvent {
+        fn wake(self: Arc<Self>) {
+            rustix::io::write(&self.0, &1_u64.to_ne_bytes()).unwrap();
+        }
+    }
+}
