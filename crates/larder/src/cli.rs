@@ -6,8 +6,7 @@
 use crate::{
     duration,
     failure::Failure,
-    origin::{self, OriginUrl},
-    settings::{AccessLog, Disk, Io, Settings},
+    settings::{self, Disk, Settings},
     size,
     value::{self, BadValue},
 };
@@ -16,6 +15,8 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use ipnet::IpNet;
+use larder_proxy::{AccessLogTarget, OriginUrl};
+use larder_store::IoChoice;
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 const EXAMPLES: &str = "\
@@ -87,7 +88,7 @@ pub(crate) struct RunFlags {
     memory: Option<u64>,
 
     /// Reverse mode: serve every host from this origin, such as http://127.0.0.1:8080
-    #[arg(long, value_name = "URL", value_parser = origin::parse)]
+    #[arg(long, value_name = "URL", value_parser = settings::parse_origin)]
     origin: Option<OriginUrl>,
 
     /// Read settings from this file (TOML, see docs/configuration.md)
@@ -103,8 +104,8 @@ pub(crate) struct RunFlags {
     workers: Option<usize>,
 
     /// Write an access log in Squid's format to this file, `-` for standard output
-    #[arg(long, value_name = "PATH", value_parser = AccessLog::parse)]
-    access_log: Option<AccessLog>,
+    #[arg(long, value_name = "PATH", value_parser = settings::parse_access_log)]
+    access_log: Option<AccessLogTarget>,
 
     /// Serve /metrics and /healthz here
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
@@ -119,8 +120,8 @@ pub(crate) struct RunFlags {
     allow_target: Vec<IpNet>,
 
     /// How the store reads and writes: auto, uring or threads [default: auto]
-    #[arg(long, value_name = "HOW", value_parser = Io::parse)]
-    io: Option<Io>,
+    #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
+    io: Option<IoChoice>,
 
     /// How long running exchanges may take after SIGTERM or SIGINT [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
@@ -140,18 +141,20 @@ impl RunFlags {
                 *target = values;
             }
         }
-        set_list(&mut settings.listen, self.listen);
-        set(&mut settings.store.disk, self.disk);
-        set(&mut settings.store.size_bytes, self.size);
-        set(&mut settings.store.mean_object_size_bytes, self.mean_object_size);
-        set(&mut settings.store.io, self.io);
-        set(&mut settings.hot_bytes, self.memory);
-        set(&mut settings.origin, self.origin.map(Some));
-        set(&mut settings.workers, self.workers.map(Some));
-        set(&mut settings.access_log, self.access_log.map(Some));
-        set(&mut settings.admin, self.admin.map(Some));
-        set_list(&mut settings.allow_clients, self.allow_client);
-        set_list(&mut settings.forward.allow_targets, self.allow_target);
+        let proxy = &mut settings.proxy;
+        set_list(&mut proxy.listeners, self.listen);
+        set(&mut proxy.hot_bytes, self.memory);
+        set(&mut proxy.default_origin, self.origin.map(Some));
+        set(&mut proxy.worker_count, self.workers);
+        set(&mut proxy.access_log, self.access_log.map(Some));
+        set(&mut proxy.admin, self.admin.map(Some));
+        set_list(&mut proxy.clients, self.allow_client);
+        set_list(&mut proxy.targets.allow, self.allow_target);
+        let store = &mut settings.store;
+        set(&mut store.disk, self.disk);
+        set(&mut store.size_bytes, self.size);
+        set(&mut store.mean_object_size_bytes, self.mean_object_size);
+        set(&mut store.io, self.io);
         set(&mut settings.drain, self.drain);
     }
 }
@@ -220,7 +223,7 @@ mod tests {
 
     #[test]
     fn no_flags_are_the_defaults() {
-        assert_eq!(parse(&[]).unwrap(), Settings::default());
+        assert_eq!(format!("{:?}", parse(&[]).unwrap()), format!("{:?}", Settings::default()));
     }
 
     #[test]
@@ -256,19 +259,19 @@ mod tests {
             "3s",
         ])
         .unwrap();
-        assert_eq!(settings.listen, ["127.0.0.1:8080".parse().unwrap(), "[::1]:81".parse().unwrap()]);
-        assert_eq!(settings.store.disk, Disk::None);
-        assert_eq!(settings.store.size_bytes, 2_000_000_000_000);
-        assert_eq!(settings.store.mean_object_size_bytes, 8192);
-        assert_eq!(settings.store.io, Io::Threads);
-        assert_eq!(settings.hot_bytes, 256 << 20);
-        assert_eq!(settings.origin, Some(origin::parse("https://example.com").unwrap()));
-        assert_eq!(settings.workers, Some(3));
-        assert_eq!(settings.access_log, Some(AccessLog::Stdout));
-        assert_eq!(settings.admin, Some("127.0.0.1:3180".parse().unwrap()));
-        assert_eq!(settings.allow_clients, ["10.0.0.0/8".parse().unwrap()]);
-        assert_eq!(settings.forward.allow_targets, ["127.0.0.0/8".parse().unwrap()]);
-        assert_eq!(settings.drain, Duration::from_secs(3));
+        let Settings { proxy, store, drain, .. } = settings;
+        assert_eq!(proxy.listeners, ["127.0.0.1:8080".parse().unwrap(), "[::1]:81".parse().unwrap()]);
+        assert_eq!(proxy.hot_bytes, 256 << 20);
+        assert_eq!(proxy.default_origin.unwrap().to_string(), "https://example.com:443");
+        assert_eq!(proxy.worker_count, 3);
+        assert_eq!(proxy.access_log, Some(AccessLogTarget::Stdout));
+        assert_eq!(proxy.admin, Some("127.0.0.1:3180".parse().unwrap()));
+        assert_eq!(proxy.clients, ["10.0.0.0/8".parse().unwrap()]);
+        assert_eq!(proxy.targets.allow, ["127.0.0.0/8".parse().unwrap()]);
+        assert_eq!(store.disk, Disk::None);
+        assert_eq!((store.size_bytes, store.mean_object_size_bytes), (2_000_000_000_000, 8192));
+        assert_eq!(store.io, IoChoice::Threads);
+        assert_eq!(drain, Duration::from_secs(3));
     }
 
     #[test]

@@ -7,15 +7,14 @@
 mod section;
 
 use crate::{
-    duration,
     failure::Failure,
-    origin,
-    settings::{AccessLog, Disk, Io, Settings, Site},
+    settings::{self, Disk, Settings, Store},
     size,
     value::{self, BadValue},
 };
+use larder_proxy::{Limits, OriginUrl, Site};
 use section::{Problem, Section, Value};
-use std::{fs, io::Read, path::Path};
+use std::{fs, io::Read, path::Path, time::Duration};
 
 /// Longest configuration file, so that a device or a video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -46,48 +45,93 @@ fn read(path: &Path) -> Result<String, Failure> {
 
 fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     let mut top = Section::parse(text)?;
-    top.set("listen", &mut settings.listen, |value| each(value, "an address", value::listen_address))?;
-    top.set("workers", &mut settings.workers, |value| value.parsed("a count", value::workers).map(Some))?;
-    top.set("drain", &mut settings.drain, |value| value.parsed("a duration", duration::parse))?;
-    top.table("store", |section| {
-        let store = &mut settings.store;
-        section.set("path", &mut store.disk, |value| value.parsed("a path", Disk::parse))?;
-        section.set("size", &mut store.size_bytes, bytes)?;
-        section.set("mean_object_size", &mut store.mean_object_size_bytes, bytes)?;
-        section.set("io", &mut store.io, |value| value.parsed("auto, uring or threads", Io::parse))
-    })?;
-    top.table("memory", |section| section.set("hot", &mut settings.hot_bytes, bytes))?;
-    top.set("allow_clients", &mut settings.allow_clients, |value| each(value, "a network", value::network))?;
-    top.table("forward", |section| {
-        let forward = &mut settings.forward;
-        section.set("enabled", &mut forward.enabled, |value| value.boolean().map(Some))?;
-        section.set("allow_targets", &mut forward.allow_targets, |value| each(value, "a network", value::network))?;
-        section.set("connect_ports", &mut forward.connect_ports, |value| each(value, "a port", value::port))
-    })?;
-    settings.sites = top.tables("site", site)?;
+    let proxy = &mut settings.proxy;
+    top.set("listen", &mut proxy.listeners, |value| each(value, "an address", value::listen_address))?;
+    top.set("workers", &mut proxy.worker_count, |value| value.parsed("a count", value::workers))?;
+    top.set("allow_clients", &mut proxy.clients, |value| each(value, "a network", value::network))?;
+    top.set("origin", &mut proxy.default_origin, |value| origin(value).map(Some))?;
+    top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
+    proxy.sites = top.tables("site", sites)?.into_iter().flatten().collect();
+    top.table("memory", |section| section.set("hot", &mut proxy.hot_bytes, bytes))?;
     top.table("log", |section| {
-        section.set("access", &mut settings.access_log, |value| value.parsed("a path", AccessLog::parse).map(Some))
+        let log = &mut proxy.access_log;
+        section.set("access", log, |value| value.parsed("a path", settings::parse_access_log).map(Some))
     })?;
     top.table("admin", |section| {
-        let admin = &mut settings.admin;
+        let admin = &mut proxy.admin;
         section.set("listen", admin, |value| value.parsed("an address", value::listen_address).map(Some))
     })?;
     top.table("response", |section| {
-        section.set("via", &mut settings.via, Value::boolean)?;
-        section.set("cache_status", &mut settings.cache_status, Value::boolean)
+        section.set("via", &mut proxy.add_via, Value::boolean)?;
+        section.set("cache_status", &mut proxy.add_cache_status, Value::boolean)
     })?;
+    top.table("limits", |section| read_limits(section, &mut proxy.limits))?;
+    top.table("cache", |section| {
+        section.set("object_size_max", &mut proxy.entry_bytes_max, bytes)?;
+        read_cache(section, &mut proxy.http)
+    })?;
+    top.table("forward", |section| {
+        section.set("enabled", &mut settings.forward, |value| value.boolean().map(Some))?;
+        let targets = &mut proxy.targets;
+        section.set("allow_targets", &mut targets.allow, |value| each(value, "a network", value::network))?;
+        section.set("deny_targets", &mut targets.deny, |value| each(value, "a network", value::network))?;
+        section.set("connect_ports", &mut proxy.connect_ports, |value| each(value, "a port", value::port))
+    })?;
+    top.table("store", |section| read_store(section, &mut settings.store))?;
+    top.set("drain", &mut settings.drain, duration)?;
     top.finish()
 }
 
-fn site(section: &mut Section<'_>) -> Result<Site, Problem> {
-    let hosts = section.take("hosts", |value| each(value, "a host name", value::host))?;
-    let hosts = hosts.filter(|hosts| !hosts.is_empty());
+fn read_store(section: &mut Section<'_>, store: &mut Store) -> Result<(), Problem> {
+    section.set("path", &mut store.disk, |value| value.parsed("a path", Disk::parse))?;
+    section.set("size", &mut store.size_bytes, bytes)?;
+    section.set("mean_object_size", &mut store.mean_object_size_bytes, bytes)?;
+    section.set("io", &mut store.io, |value| value.parsed("auto, uring or threads", settings::parse_io))
+}
+
+fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Problem> {
+    section.set("header_size", &mut limits.header_bytes_max, |value| value.parsed("a size", value::header_size))?;
+    section.set("header_fields", &mut limits.header_count_max, count)?;
+    section.set("connections", &mut limits.connection_count_max, count)?;
+    section.set("idle", &mut limits.idle, duration)?;
+    section.set("header", &mut limits.header, duration)?;
+    section.set("stall", &mut limits.stall, duration)?;
+    section.set("origin_connect", &mut limits.origin_connect, duration)?;
+    section.set("origin_response", &mut limits.origin_response, duration)?;
+    section.set("origin_idle", &mut limits.origin_idle, duration)?;
+    section.set("origin_idle_connections", &mut limits.origin_idle_count_max, count)
+}
+
+fn read_cache(section: &mut Section<'_>, http: &mut larder_http::Settings) -> Result<(), Problem> {
+    let fraction = &mut http.heuristic_fraction;
+    section.set("heuristic_fraction", fraction, |value| value.parsed("a number from 0 to 1", value::fraction))?;
+    section.set("heuristic_max", &mut http.heuristic_max, duration)?;
+    section.set("stale_on_error_max", &mut http.stale_on_error_max, duration)?;
+    section.set("honour_request_directives", &mut http.honour_request_directives, Value::boolean)?;
+    section.set("normalise_vary", &mut http.normalise_vary, Value::boolean)
+}
+
+/// One `[[site]]`: each of its hosts with its origin.
+fn sites(section: &mut Section<'_>) -> Result<Vec<Site>, Problem> {
     let hosts =
-        hosts.ok_or_else(|| section.missing("hosts", "name the hosts, such as hosts = [\"www.example.com\"]"))?;
-    let origin = section.take("origin", |value| value.parsed("a URL", origin::parse))?;
-    let origin = origin
-        .ok_or_else(|| section.missing("origin", "say where they live, such as origin = \"http://10.0.0.5:8080\""))?;
-    Ok(Site { hosts, origin })
+        section.take("hosts", |value| each(value, "a host name", value::host))?.filter(|hosts| !hosts.is_empty());
+    let help = "name the hosts, such as hosts = [\"www.example.com\"]";
+    let hosts = hosts.ok_or_else(|| section.missing("hosts", help))?;
+    let help = "say where they live, such as origin = \"http://10.0.0.5:8080\"";
+    let origin = section.take("origin", origin)?.ok_or_else(|| section.missing("origin", help))?;
+    Ok(hosts.into_iter().map(|host| Site { host, origin: origin.clone() }).collect())
+}
+
+fn origin(value: Value<'_>) -> Result<OriginUrl, Problem> {
+    value.parsed("a URL", settings::parse_origin)
+}
+
+fn duration(value: Value<'_>) -> Result<Duration, Problem> {
+    value.parsed("a duration", crate::duration::parse)
+}
+
+fn count(value: Value<'_>) -> Result<usize, Problem> {
+    value.parsed("a count", value::count)
 }
 
 fn bytes(value: Value<'_>) -> Result<u64, Problem> {
@@ -101,7 +145,6 @@ fn each<T>(value: Value<'_>, what: &str, parse: impl Fn(&str) -> Result<T, BadVa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{path::PathBuf, time::Duration};
 
     fn parse(text: &str) -> Result<Settings, Problem> {
         let mut settings = Settings::default();
@@ -110,62 +153,54 @@ mod tests {
 
     #[test]
     fn an_empty_file_changes_nothing() {
-        assert_eq!(parse("").unwrap(), Settings::default());
-        assert_eq!(parse("[store]\n[memory]\n[forward]\n[log]\n[admin]\n[response]\n").unwrap(), Settings::default());
+        let text = "[store]\n[memory]\n[forward]\n[log]\n[admin]\n[response]\n[limits]\n[cache]\n";
+        for text in ["", text] {
+            assert_eq!(format!("{:?}", parse(text).unwrap()), format!("{:?}", Settings::default()));
+        }
     }
 
     #[test]
-    fn every_key_is_read() {
-        let text = r#"
-            listen = ["127.0.0.1:1", "81", 82]
-            workers = 2
-            drain = "3s"
-            allow_clients = ["10.0.0.0/8"]
-            [store]
-            path = "/var/cache/larder"
-            size = "2TB"
-            mean_object_size = "8KiB"
-            io = "threads"
-            [memory]
-            hot = "256MiB"
-            [forward]
-            enabled = true
-            allow_targets = ["192.168.1.1"]
-            connect_ports = [443, 8443]
-            [[site]]
-            hosts = ["A.example", "b.example"]
-            origin = "http://127.0.0.1:9000"
-            [[site]]
-            hosts = ["c.example"]
-            origin = "https://c.example/base"
-            [log]
-            access = "-"
-            [admin]
-            listen = 3180
-            [response]
-            via = false
-            cache_status = false
-        "#;
-        let settings = parse(text).unwrap();
-        let listen = ["127.0.0.1:1", "127.0.0.1:81", "127.0.0.1:82"].map(|address| address.parse().unwrap());
-        assert_eq!(settings.listen, listen);
-        assert_eq!(settings.workers, Some(2));
-        assert_eq!(settings.drain, Duration::from_secs(3));
-        assert_eq!(settings.allow_clients, ["10.0.0.0/8".parse().unwrap()]);
-        assert_eq!(settings.store.disk, Disk::At(PathBuf::from("/var/cache/larder")));
-        assert_eq!(settings.store.size_bytes, 2_000_000_000_000);
-        assert_eq!(settings.store.mean_object_size_bytes, 8192);
-        assert_eq!(settings.store.io, Io::Threads);
-        assert_eq!(settings.hot_bytes, 256 << 20);
-        assert_eq!(settings.forward.enabled, Some(true));
-        assert_eq!(settings.forward.allow_targets, ["192.168.1.1/32".parse().unwrap()]);
-        assert_eq!(settings.forward.connect_ports, [443, 8443]);
-        assert_eq!(settings.sites.len(), 2);
-        assert_eq!(settings.sites[0].hosts, ["a.example", "b.example"]);
-        assert_eq!(settings.sites[1].origin.to_string(), "https://c.example:443/base");
-        assert_eq!(settings.access_log, Some(AccessLog::Stdout));
-        assert_eq!(settings.admin, Some("127.0.0.1:3180".parse().unwrap()));
-        assert!(!settings.via && !settings.cache_status);
+    fn every_key_of_the_documentation_is_read() {
+        let document = include_str!("../../../docs/configuration.md");
+        let (_, rest) = document.split_once("```toml\n").expect("the documentation has an example");
+        let (example, _) = rest.split_once("```").expect("the example ends");
+        let Settings { proxy, forward, store, drain } = parse(example).unwrap();
+        let listeners = ["127.0.0.1:3128", "[::1]:3128"].map(|address| address.parse().unwrap());
+        assert_eq!(proxy.listeners, listeners);
+        assert_eq!((proxy.worker_count, drain), (2, Duration::from_secs(20)));
+        assert_eq!(proxy.clients, ["192.168.0.0/16".parse().unwrap()]);
+        assert_eq!(proxy.default_origin.unwrap().to_string(), "http://127.0.0.1:9000");
+        assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
+        assert_eq!(store.disk, Disk::At("/var/cache/larder".into()));
+        assert_eq!((store.size_bytes, store.mean_object_size_bytes), (100_000_000_000, 32 << 10));
+        assert_eq!(store.io, larder_store::IoChoice::Threads);
+        assert_eq!(proxy.hot_bytes, 1_000_000_000);
+        assert_eq!(forward, Some(true));
+        assert_eq!(proxy.targets.allow, ["10.1.0.0/16".parse().unwrap()]);
+        assert_eq!(proxy.targets.deny, ["10.1.9.0/24".parse().unwrap()]);
+        assert_eq!(proxy.connect_ports, [443]);
+        let sites: Vec<String> = proxy.sites.iter().map(|site| format!("{} {}", site.host, site.origin)).collect();
+        assert_eq!(sites, ["example.com http://10.0.0.5:8080", "www.example.com http://10.0.0.5:8080"]);
+        assert_eq!(proxy.access_log, Some(larder_proxy::AccessLogTarget::File("/var/log/larder/access.log".into())));
+        assert_eq!(proxy.admin, Some("127.0.0.1:3180".parse().unwrap()));
+        assert!(!proxy.add_via && !proxy.add_cache_status);
+        assert_eq!(proxy.entry_bytes_max, 8_000_000_000);
+        let http = proxy.http;
+        assert_eq!((http.heuristic_fraction, http.heuristic_max), (0.2, Duration::from_hours(12)));
+        assert_eq!(http.stale_on_error_max, Duration::from_hours(48));
+        assert!(!http.honour_request_directives && !http.normalise_vary);
+        let limits = proxy.limits;
+        assert_eq!((limits.header_bytes_max, limits.header_count_max), (32 << 10, 200));
+        assert_eq!((limits.connection_count_max, limits.origin_idle_count_max), (4096, 32));
+        let times = [
+            limits.idle,
+            limits.header,
+            limits.stall,
+            limits.origin_connect,
+            limits.origin_response,
+            limits.origin_idle,
+        ];
+        assert_eq!(times.map(|time| time.as_secs()), [120, 10, 90, 5, 30, 45]);
     }
 
     #[test]

@@ -7,7 +7,6 @@ mod cli;
 mod config;
 mod duration;
 mod failure;
-mod origin;
 mod settings;
 mod size;
 mod value;

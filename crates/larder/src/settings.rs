@@ -1,38 +1,24 @@
 //! Everything `larder run` was told, by defaults, configuration file and flags, in that order.
 //!
-//! Owns: the defaults and the rules that concern several settings at once. Does not: read files or flags, or start
-//! anything. Invariant: settings that pass [`Settings::check`] never listen to strangers by accident.
+//! Owns: the defaults that are the program's, and the rules that concern several settings at once. Does not: read
+//! files or flags, or start anything. Invariant: settings that pass [`Settings::check`] never listen to strangers
+//! by accident.
 
-use crate::{failure::Failure, origin::OriginUrl, value::BadValue};
-use ipnet::IpNet;
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
-
-/// Where `larder run` listens if nothing else is said: the port proxies have used since the nineties.
-pub(crate) const LISTEN_DEFAULT: &str = "127.0.0.1:3128";
+use crate::{failure::Failure, value::BadValue};
+use larder_proxy::{AccessLogTarget, OriginUrl, ProxyConfig};
+use larder_store::IoChoice;
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 /// What to run with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) listen: Vec<SocketAddr>,
-    /// Threads that serve; one per processor if not said.
-    pub(crate) workers: Option<usize>,
+    /// What the proxy is started with. `forward` is decided by [`Settings::forwards`].
+    pub(crate) proxy: ProxyConfig,
+    /// Forward mode, if it was said.
+    pub(crate) forward: Option<bool>,
+    pub(crate) store: Store,
     /// How long running exchanges may take after a signal to stop.
     pub(crate) drain: Duration,
-    pub(crate) store: Store,
-    /// Size of the hot tier.
-    pub(crate) hot_bytes: u64,
-    pub(crate) forward: Forward,
-    /// Networks that may use the proxy; loopback always may.
-    pub(crate) allow_clients: Vec<IpNet>,
-    /// The origin of every host that no site names.
-    pub(crate) origin: Option<OriginUrl>,
-    pub(crate) sites: Vec<Site>,
-    pub(crate) access_log: Option<AccessLog>,
-    pub(crate) admin: Option<SocketAddr>,
-    /// Whether responses carry Via (RFC 9110 7.6.3).
-    pub(crate) via: bool,
-    /// Whether responses carry Cache-Status (RFC 9211).
-    pub(crate) cache_status: bool,
 }
 
 /// The store on disk.
@@ -41,7 +27,7 @@ pub(crate) struct Store {
     pub(crate) disk: Disk,
     pub(crate) size_bytes: u64,
     pub(crate) mean_object_size_bytes: u64,
-    pub(crate) io: Io,
+    pub(crate) io: IoChoice,
 }
 
 /// Where the store is.
@@ -55,44 +41,6 @@ pub(crate) enum Disk {
     None,
 }
 
-/// How the store makes its transfers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Io {
-    /// io_uring where the kernel allows it, else threads.
-    Auto,
-    /// io_uring or an error.
-    Uring,
-    /// A pool of threads.
-    Threads,
-}
-
-/// The forward proxy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Forward {
-    /// On unless an origin or a site is configured, if not said.
-    pub(crate) enabled: Option<bool>,
-    /// Networks that may be asked for although they are loopback, link-local or private.
-    pub(crate) allow_targets: Vec<IpNet>,
-    /// Ports that CONNECT may open a tunnel to.
-    pub(crate) connect_ports: Vec<u16>,
-}
-
-/// Hosts served from one origin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Site {
-    pub(crate) hosts: Vec<String>,
-    pub(crate) origin: OriginUrl,
-}
-
-/// Where the access log goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AccessLog {
-    /// Standard output.
-    Stdout,
-    /// Appended to a file.
-    File(PathBuf),
-}
-
 impl Disk {
     /// Reads `--disk` and `[store] path`.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
@@ -104,50 +52,45 @@ impl Disk {
     }
 }
 
-impl Io {
-    /// Reads `--io` and `[store] io`.
-    pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "uring" => Ok(Self::Uring),
-            "threads" => Ok(Self::Threads),
-            _ => Err(BadValue::new(format!("not a way to do I/O: `{text}`"), "it can be auto, uring or threads")),
-        }
+/// Reads `--io` and `[store] io`.
+pub(crate) fn parse_io(text: &str) -> Result<IoChoice, BadValue> {
+    match text {
+        "auto" => Ok(IoChoice::Auto),
+        "uring" => Ok(IoChoice::Uring),
+        "threads" => Ok(IoChoice::Threads),
+        _ => Err(BadValue::new(format!("not a way to do I/O: `{text}`"), "it can be auto, uring or threads")),
     }
 }
 
-impl AccessLog {
-    /// Reads `--access-log` and `[log] access`.
-    pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
-        match text {
-            "" => Err(BadValue::new("an empty path", "give a file, or `-` for standard output")),
-            "-" => Ok(Self::Stdout),
-            path => Ok(Self::File(PathBuf::from(path))),
-        }
+/// Reads `--access-log` and `[log] access`.
+pub(crate) fn parse_access_log(text: &str) -> Result<AccessLogTarget, BadValue> {
+    match text {
+        "" => Err(BadValue::new("an empty path", "give a file, or `-` for standard output")),
+        "-" => Ok(AccessLogTarget::Stdout),
+        path => Ok(AccessLogTarget::File(PathBuf::from(path))),
     }
+}
+
+/// Reads `--origin`, `origin` and `[[site]] origin`.
+pub(crate) fn parse_origin(text: &str) -> Result<OriginUrl, BadValue> {
+    text.parse::<OriginUrl>().map_err(|error| {
+        let help = "an origin is a URL such as http://127.0.0.1:8080, https://example.com or http://example.com/base";
+        BadValue::new(error.to_string(), help)
+    })
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            listen: vec![LISTEN_DEFAULT.parse().expect("the default address is an address")],
-            workers: None,
-            drain: Duration::from_secs(10),
+            proxy: ProxyConfig { hot_bytes: 64_000_000, ..ProxyConfig::default() },
+            forward: None,
             store: Store {
                 disk: Disk::UserCache,
                 size_bytes: 1_000_000_000,
                 mean_object_size_bytes: 16 << 10,
-                io: Io::Auto,
+                io: IoChoice::Auto,
             },
-            hot_bytes: 64_000_000,
-            forward: Forward { enabled: None, allow_targets: Vec::new(), connect_ports: vec![443] },
-            allow_clients: Vec::new(),
-            origin: None,
-            sites: Vec::new(),
-            access_log: None,
-            admin: None,
-            via: true,
-            cache_status: true,
+            drain: Duration::from_secs(10),
         }
     }
 }
@@ -158,21 +101,19 @@ impl Settings {
     /// # Errors
     /// A usage failure that says how to write what was probably meant.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let Some(first) = self.listen.first() else {
-            return Err(Failure::usage(
-                "no address to listen on",
-                format!("give one with --listen, such as --listen {LISTEN_DEFAULT}"),
-            ));
-        };
-        let open = self.listen.iter().find(|address| !address.ip().is_loopback());
-        if let (Some(address), true) = (open, self.allow_clients.is_empty()) {
+        if self.proxy.listeners.is_empty() {
+            let help = "give one, such as --listen 3128 or listen = [\"127.0.0.1:3128\"]";
+            return Err(Failure::usage("no address to listen on", help));
+        }
+        let open = self.proxy.listeners.iter().find(|address| !address.ip().is_loopback());
+        if let (Some(address), true) = (open, self.proxy.clients.is_empty()) {
             return Err(Failure::usage(
                 format!("listening beyond this machine needs a list of clients: {address}"),
                 "say who may use the proxy, such as --allow-client 192.168.0.0/16 \
                  (repeat for more; 0.0.0.0/0 and ::/0 are everybody), or listen on 127.0.0.1",
             ));
         }
-        if let Some(admin) = self.admin.filter(|admin| !admin.ip().is_loopback()) {
+        if let Some(admin) = self.proxy.admin.filter(|admin| !admin.ip().is_loopback()) {
             return Err(Failure::usage(
                 format!("the admin listener knows no passwords and stays on this machine: {admin}"),
                 "use a loopback address such as --admin 127.0.0.1:3180",
@@ -180,21 +121,36 @@ impl Settings {
         }
         if !self.forwards() && !self.reverses() {
             return Err(Failure::usage(
-                format!("nothing to do on {first}: forward mode is off and there is no origin"),
+                "nothing to do: forward mode is off and there is no origin",
                 "give --origin URL, a [[site]], or `[forward] enabled = true`",
             ));
         }
         Ok(())
     }
 
-    /// Whether this is a forward proxy.
+    /// Whether this is a forward proxy: unless an origin or a site is configured, if nothing was said.
     pub(crate) fn forwards(&self) -> bool {
-        self.forward.enabled.unwrap_or(!self.reverses())
+        self.forward.unwrap_or(!self.reverses())
     }
 
     /// Whether this is a reverse proxy.
     pub(crate) fn reverses(&self) -> bool {
-        self.origin.is_some() || !self.sites.is_empty()
+        self.proxy.default_origin.is_some() || !self.proxy.sites.is_empty()
+    }
+
+    /// What to start the proxy with. Once clients are listed, this machine is one of them.
+    pub(crate) fn proxy_config(&self) -> ProxyConfig {
+        let mut config = ProxyConfig { forward: self.forwards(), ..self.proxy.clone() };
+        if !config.clients.is_empty() {
+            let loopback = [IpAddr::from([127, 0, 0, 0]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
+            let widths = [8, 128];
+            let nets = loopback
+                .into_iter()
+                .zip(widths)
+                .map(|(address, width)| ipnet::IpNet::new(address, width).expect("the widths fit the addresses"));
+            config.clients.extend(nets);
+        }
+        config
     }
 }
 
@@ -213,37 +169,55 @@ mod tests {
         }
     }
 
-    fn origin() -> Option<OriginUrl> {
-        Some(crate::origin::parse("http://127.0.0.1:8080").unwrap())
-    }
-
     #[test]
     fn defaults_are_sound() {
         check(|_| {}, Ok(()));
-        assert!(Settings::default().forwards() && !Settings::default().reverses());
+        assert!(Settings::default().proxy_config().forward);
+        assert!(Settings::default().proxy_config().clients.is_empty());
     }
 
     #[test]
     fn strangers_need_an_invitation() {
         let open = || vec!["127.0.0.1:1".parse().unwrap(), "0.0.0.0:2".parse().unwrap()];
-        check(|settings| settings.listen = open(), Err("needs a list of clients: 0.0.0.0:2"));
+        check(|settings| settings.proxy.listeners = open(), Err("needs a list of clients: 0.0.0.0:2"));
         let invite = |settings: &mut Settings| {
-            settings.listen = open();
-            settings.allow_clients = vec!["10.0.0.0/8".parse().unwrap()];
+            settings.proxy.listeners = open();
+            settings.proxy.clients = vec!["10.0.0.0/8".parse().unwrap()];
         };
         check(invite, Ok(()));
-        check(
-            |settings| settings.admin = Some("10.0.0.1:1".parse().unwrap()),
-            Err("stays on this machine: 10.0.0.1:1"),
-        );
+        let admin = "10.0.0.1:1".parse().unwrap();
+        check(|settings| settings.proxy.admin = Some(admin), Err("stays on this machine: 10.0.0.1:1"));
+        check(|settings| settings.proxy.listeners.clear(), Err("no address to listen on"));
+    }
+
+    #[test]
+    fn this_machine_is_always_a_client() {
+        let mut settings = Settings::default();
+        settings.proxy.clients = vec!["10.0.0.0/8".parse().unwrap()];
+        let shown = settings.proxy_config().clients.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(shown, ["10.0.0.0/8", "127.0.0.0/8", "::1/128"]);
     }
 
     #[test]
     fn an_origin_turns_forward_mode_off_unless_it_is_asked_for() {
-        let mut settings = Settings { origin: origin(), ..Settings::default() };
-        assert!(settings.reverses() && !settings.forwards());
-        settings.forward.enabled = Some(true);
-        assert!(settings.reverses() && settings.forwards());
-        check(|settings| settings.forward.enabled = Some(false), Err("nothing to do on 127.0.0.1:3128"));
+        let mut settings = Settings::default();
+        settings.proxy.default_origin = Some(parse_origin("http://127.0.0.1:8080").unwrap());
+        assert!(settings.reverses() && !settings.proxy_config().forward);
+        settings.forward = Some(true);
+        assert!(settings.reverses() && settings.proxy_config().forward);
+        check(|settings| settings.forward = Some(false), Err("nothing to do: forward mode is off"));
+    }
+
+    #[test]
+    fn what_is_no_origin_says_why() {
+        assert_eq!(
+            parse_origin("https://Example.com/a/").map(|url| url.to_string()).as_deref(),
+            Ok("https://example.com:443/a")
+        );
+        for text in ["", "example.com", "ftp://example.com", "http://user@example.com", "http://a:70000", "http://a:0"]
+        {
+            let problem = parse_origin(text).expect_err(text).problem;
+            assert!(problem.starts_with("origin ") && problem.ends_with(text), "{problem}");
+        }
     }
 }

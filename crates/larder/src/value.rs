@@ -3,11 +3,14 @@
 //! Owns: [`BadValue`], which flags and the configuration file share, and the small parsers. Does not: know
 //! where a value stood (the caller adds the flag's name or the line). Invariant: what parses is usable as it is.
 
+use crate::size;
 use ipnet::IpNet;
 use std::{
     error::Error,
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    ops::RangeInclusive,
+    path::PathBuf,
 };
 
 /// A value that was refused: what is wrong with it, and what would be right.
@@ -78,6 +81,30 @@ pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
     })
 }
 
+/// A count of things of which there must be at least one.
+pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
+    let count = text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
+    count.ok_or_else(|| BadValue::new(format!("not a count: `{text}`"), format!("a count is from 1 to {COUNT_MAX}")))
+}
+
+/// The longest head of a message, in bytes.
+pub(crate) fn header_size(text: &str) -> Result<usize, BadValue> {
+    let bytes = size::parse(text)?;
+    let fitting = usize::try_from(bytes).ok().filter(|bytes| HEADER_BYTES.contains(bytes));
+    fitting.ok_or_else(|| BadValue::new(format!("not a size for a header: `{text}`"), "it can be from 8KiB to 1MiB"))
+}
+
+/// A share from 0 to 1.
+pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
+    let fraction = text.parse().ok().filter(|fraction| (0.0..=1.0).contains(fraction));
+    fraction.ok_or_else(|| BadValue::new(format!("not a share: `{text}`"), "it can be from 0 to 1, such as 0.1"))
+}
+
+/// The path of a file.
+pub(crate) fn path(text: &str) -> Result<PathBuf, BadValue> {
+    if text.is_empty() { Err(BadValue::new("an empty path", "give the path of a file")) } else { Ok(text.into()) }
+}
+
 /// A TCP port that can be connected to.
 pub(crate) fn port(text: &str) -> Result<u16, BadValue> {
     let port = text.parse().ok().filter(|port| *port != 0);
@@ -106,6 +133,12 @@ pub(crate) fn host(text: &str) -> Result<String, BadValue> {
 
 /// More threads than any machine this runs on has processors.
 const WORKERS_MAX: usize = 1024;
+
+/// Far above any useful count of connections or fields.
+const COUNT_MAX: usize = 10_000_000;
+
+/// What the HTTP library works with.
+const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=1 << 20;
 
 /// Longest host name in the domain name system (RFC 1035 2.3.4).
 const HOST_BYTES_MAX: usize = 255;
@@ -169,6 +202,11 @@ mod tests {
         assert_eq!((port("1"), port("65535")), (Ok(1), Ok(65535)));
         for text in ["", "0", "-1", "1.5", "65536", "99999999999999999999"] {
             assert!(workers(text).is_err() && port(text).is_err(), "{text}");
+        }
+        assert_eq!((count("1"), fraction("0.25"), header_size("8KiB")), (Ok(1), Ok(0.25), Ok(8192)));
+        assert!(count("0").is_err() && header_size("8191").is_err() && header_size("2MiB").is_err());
+        for text in ["1.1", "-0.1", "nan", "inf", ""] {
+            assert!(fraction(text).is_err(), "{text}");
         }
     }
 }

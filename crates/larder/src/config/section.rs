@@ -131,11 +131,12 @@ impl<'a> Section<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// A string, or a whole number as it is written.
+    /// A string, or a number as it is written.
     pub(super) fn parsed<T>(self, what: &str, parse: impl FnOnce(&str) -> Result<T, BadValue>) -> Result<T, Problem> {
         let text = match self.0.get_ref() {
             DeValue::String(text) => text.as_ref(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
             _ => return Err(self.unexpected(what)),
         };
         parse(text).map_err(|bad| self.refused(bad))
