@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# What a restart costs: a clean stop and start, and kill -9 under load and start. Afterwards 10,000 sampled bodies are
+# compared byte by byte with what the origin would say, and the share of hits and the time to the first hit are printed.
+#
+#   tests/real/restart.sh                     20,000 entries
+#   ENTRIES=200000 tests/real/restart.sh      more
+#
+# Passes if no byte is wrong and at least 99% of what was complete a second before the end is a hit.
+. "$(dirname "$0")/stage.sh"
+need python3:python3
+entries=${ENTRIES:-20000}
+sample=10000
+
+tool() { python3 "$here/synthetic.py" "$@"; }
+field() { python3 -c 'import json, sys; print(json.loads(sys.argv[1])[sys.argv[2]])' "$1" "$2"; }
+at_least() { python3 -c 'import sys; sys.exit(not float(sys.argv[1]) >= float(sys.argv[2]))' "$1" "$2"; }
+answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+origin_port=$(free_port)
+python3 "$here/synthetic.py" serve --port "$origin_port" &
+pids+=("$!")
+await 10 answers "$origin_port" || { echo "the origin did not start" >&2; exit 1; }
+flags=(--disk "$stage/store.larder" --size 1GiB --mean-object-size 4KiB --memory 8MB --origin "http://127.0.0.1:$origin_port")
+
+launch restart "${flags[@]}"
+echo "filling with $entries entries"
+filled=$(tool fetch --port "$larder_port" --first 0 --count "$entries")
+echo "  $filled"
+verdict "fill: every body is right" [ "$(field "$filled" wrong) $(field "$filled" failed)" = "0 0" ]
+sleep 1.1 # everything is to be older than a second
+
+# check_again NAME SINCE SAMPLE-ARGUMENTS...
+check_again() {
+  local name=$1 since=$2 first result; shift 2
+  first=$(tool first-hit --port "$larder_port" --first 0 --of "$entries" --since "$since")
+  echo "  $first"
+  verdict "$name: there is a first hit, and it is right" [ "$(field "$first" right)" = True ]
+  result=$(tool sample --port "$larder_port" --count "$sample" "$@")
+  echo "  $result"
+  verdict "$name: no wrong byte in $(field "$result" requests) bodies" [ "$(field "$result" wrong) $(field "$result" failed)" = "0 0" ]
+  verdict "$name: at least 99% are hits" at_least "$(field "$result" hit_percent)" 99
+}
+
+echo "clean stop and start"
+end TERM "$larder_pid"
+verdict "clean stop: code 0" [ $? -eq 0 ]
+since=$(date +%s.%N)
+launch restart.clean "${flags[@]}"
+check_again "clean stop" "$since" --seed 1 --first 0 --of "$entries"
+
+echo "kill -9 under load and start"
+python3 "$here/synthetic.py" fetch --port "$larder_port" --first 1000000 --count 1000000 --log "$stage/load.log" > "$stage/load.result" &
+load=$!
+pids+=("$load")
+enough() { [ -f "$stage/load.log" ] && [ "$(wc -l < "$stage/load.log")" -ge 5000 ]; }
+await 120 enough || fail "the load never reached 5,000 entries"
+killed=$(date +%s.%N)
+end KILL "$larder_pid"
+end TERM "$load"
+older=$(python3 -c 'import sys; print(float(sys.argv[1]) - 1)' "$killed")
+since=$(date +%s.%N)
+launch restart.killed "${flags[@]}"
+check_again "kill -9, old entries" "$since" --seed 2 --first 0 --of "$entries"
+result=$(tool sample --port "$larder_port" --count "$sample" --seed 3 --log "$stage/load.log" --before "$older")
+echo "  $result"
+verdict "kill -9, entries under load: no wrong byte in $(field "$result" requests) bodies" \
+  [ "$(field "$result" wrong) $(field "$result" failed)" = "0 0" ]
+verdict "kill -9, entries under load older than a second: at least 99% are hits" at_least "$(field "$result" hit_percent)" 99
+summary

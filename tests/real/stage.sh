@@ -1,0 +1,87 @@
+# The stage of the tests with real clients: a scratch folder, servers on loopback, and PASS / FAIL lines.
+# Sourced by run.sh, restart.sh and big.sh. Ends only processes that it started; leaves nothing behind unless KEEP=1.
+
+set -uo pipefail
+unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY no_proxy NO_PROXY ALL_PROXY all_proxy
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+LARDER_BIN=${LARDER_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/larder}
+stage=$(mktemp -d "${TMPDIR:-/tmp}/larder-real.XXXXXX")
+pids=()
+passed=0
+failed=0
+
+# --- verdicts
+
+pass() { passed=$((passed + 1)); echo "PASS  $*"; }
+fail() { failed=$((failed + 1)); echo "FAIL  $*"; }
+
+# verdict NAME CONDITION...: the condition is a command, such as [ 1 -eq 1 ]
+verdict() { local name=$1; shift; if "$@"; then pass "$name"; else fail "$name  (not so: $*)"; fi; }
+
+summary() {
+  echo
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+}
+
+# --- tools
+
+# need TOOL:PACKAGE...: ends the script if a tool is missing, and says how to get it
+need() {
+  local pair missing=()
+  for pair in "$@"; do
+    PATH=$PATH:/usr/sbin command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    echo "missing tools; on Debian: apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 2
+  fi
+  if [ ! -x "$LARDER_BIN" ]; then
+    echo "no program at $LARDER_BIN; build it with: cargo build --release, or set LARDER_BIN" >&2
+    exit 2
+  fi
+}
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# await SECONDS CONDITION...: until the condition holds
+await() {
+  local end=$(( $(date +%s%N) + $1 * 1000000000 )); shift
+  until "$@"; do
+    [ "$(date +%s%N)" -lt "$end" ] || return 1
+    sleep 0.02
+  done
+}
+
+# --- processes
+
+# end SIGNAL PID: sends the signal and waits until the process is gone
+end() {
+  kill "-$1" "$2" 2>/dev/null
+  wait "$2" 2>/dev/null
+}
+
+# launch NAME FLAG...: starts larder on a free port; sets larder_pid and larder_port
+launch() {
+  local name=$1; shift
+  "$LARDER_BIN" run --listen 127.0.0.1:0 "$@" >>"$stage/$name.out" 2>"$stage/$name.log" </dev/null &
+  larder_pid=$!
+  pids+=("$larder_pid")
+  if ! await 30 listening "$name" "$larder_pid"; then
+    echo "larder did not start:" >&2
+    cat "$stage/$name.log" >&2
+    exit 1
+  fi
+  larder_port=$(sed -n 's/.*listen[^0-9]*127\.0\.0\.1:\([0-9]*\).*/\1/p' "$stage/$name.log" | head -1)
+}
+listening() { grep -q 'listen.*127\.0\.0\.1:[0-9]' "$stage/$1.log" || ! kill -0 "$2" 2>/dev/null; }
+
+clean_up() {
+  local pid
+  for pid in "${pids[@]}"; do kill -TERM "$pid" 2>/dev/null; done
+  for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null; done
+  if [ "${KEEP:-0}" = 1 ]; then echo "kept $stage"; else rm -rf "$stage"; fi
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
