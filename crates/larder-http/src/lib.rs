@@ -1,1 +1,61 @@
-//! HTTP caching rules.
+//! HTTP caching rules of a shared cache (RFC 9110, 9111, 9211) as pure functions and plain types.
+//!
+//! Every decision is a function of (request, stored head, now, settings) and returns data with its
+//! [`Reason`]; the caller acts on it. No sockets, no clock, no store. What a response says about its
+//! own freshness is parsed once, when the head is made or decoded; a hit reads those facts and the
+//! few request fields that matter, and allocates nothing.
+//!
+//! One module is one part of the RFCs:
+//!
+//! | module | rule |
+//! |---|---|
+//! | [`cache_control`] | directives of requests and responses, Pragma (RFC 9111 5.2, 5.4) |
+//! | [`cache_status`] | the Cache-Status field (RFC 9211) |
+//! | [`conditional`] | preconditions answered from a stored response (RFC 9111 4.3.2, RFC 9110 13) |
+//! | [`date`] | HTTP dates (RFC 9110 5.6.7) |
+//! | [`entity_tag`] | entity tags and their two comparisons (RFC 9110 8.8.3) |
+//! | [`fields`] | hop-by-hop fields, framing, Via, Host (RFC 9110 7.2, 7.6; RFC 9112 6, 7) |
+//! | [`freshness`] | lifetime and age (RFC 9111 4.2, 5.1, 5.3) |
+//! | [`invalidate`] | what an unsafe request makes invalid (RFC 9111 4.4) |
+//! | [`key`] | cache keys (RFC 9111 2) |
+//! | [`range`] | range requests against a stored response (RFC 9110 14) |
+//! | [`reuse`] | may a stored response answer this request (RFC 9111 4) |
+//! | [`storable`] | may this response be stored (RFC 9111 3) |
+//! | [`stored`] | a stored response's head and its bytes |
+//! | [`validate`] | validation towards the origin (RFC 9111 4.3.1, 4.3.4, 3.2) |
+//! | [`vary`] | selecting among variants (RFC 9111 4.1) |
+
+pub mod cache_control;
+pub mod cache_status;
+pub mod conditional;
+pub mod date;
+pub mod entity_tag;
+pub mod fields;
+pub mod freshness;
+pub mod invalidate;
+pub mod key;
+pub mod range;
+pub mod reuse;
+pub mod storable;
+pub mod stored;
+pub mod validate;
+pub mod vary;
+
+mod codec;
+mod decimal;
+mod list;
+mod reason;
+mod reference;
+mod settings;
+mod time;
+
+pub use cache_status::CacheStatus;
+pub use conditional::Precondition;
+pub use range::RangeOutcome;
+pub use reason::Reason;
+pub use reuse::Reuse;
+pub use settings::Settings;
+pub use storable::Storability;
+pub use stored::{BodyPlace, DecodeError, Head, Received, StoredHead};
+pub use time::Timestamp;
+pub use vary::{Selecting, VaryMarker, VaryRule};

@@ -1,0 +1,289 @@
+//! Cache-Control directives of requests and responses, and Pragma (RFC 9111 5.2, 5.4).
+//!
+//! A real list and quoted-string parser: a directive's name inside another's quoted string is not a
+//! directive. Where a value is malformed the stricter reading is taken: a lifetime counts as zero, an
+//! argument of `private` or `no-cache` that is not a quoted list of field names counts as absent.
+//! Of repeated directives with different values the first counts (4.2.1).
+//! Cost: one pass over the field, no allocation unless field names are listed.
+
+use http::{
+    HeaderMap, HeaderName,
+    header::{CACHE_CONTROL, PRAGMA},
+};
+
+use crate::{
+    decimal::parse_seconds,
+    list::{self, is_token, trim},
+};
+
+/// One directive with its argument, as it stands in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Directive<'a> {
+    /// Its name, in the case it came in; not always a token.
+    pub name: &'a [u8],
+    /// What follows the name.
+    pub argument: Argument<'a>,
+}
+
+/// The argument of a [`Directive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument<'a> {
+    /// There is none.
+    Absent,
+    /// A token.
+    Token(&'a [u8]),
+    /// What stands between the quotes, escapes left as they are.
+    Quoted(&'a [u8]),
+    /// Anything else, also one with white space around `=`.
+    Malformed,
+}
+
+/// What a response's directives say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResponseDirectives {
+    /// `max-age` in seconds; zero when malformed.
+    pub max_age: Option<u32>,
+    /// `s-maxage` in seconds; zero when malformed.
+    pub s_maxage: Option<u32>,
+    /// `stale-while-revalidate` in seconds (RFC 5861 3).
+    pub stale_while_revalidate: Option<u32>,
+    /// `stale-if-error` in seconds (RFC 5861 4).
+    pub stale_if_error: Option<u32>,
+    /// `no-store`.
+    pub no_store: bool,
+    /// `no-cache` for the whole response.
+    pub no_cache: bool,
+    /// `private` for the whole response.
+    pub private: bool,
+    /// `public`.
+    pub public: bool,
+    /// `must-revalidate`.
+    pub must_revalidate: bool,
+    /// `proxy-revalidate`.
+    pub proxy_revalidate: bool,
+    /// `must-understand`.
+    pub must_understand: bool,
+    /// The fields `no-cache` and `private` name: not to be stored, the rest of the response may be.
+    pub withheld: Vec<HeaderName>,
+}
+
+/// What a request's directives ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestDirectives {
+    /// `max-age` in seconds; zero when malformed.
+    pub max_age: Option<u32>,
+    /// `min-fresh` in seconds.
+    pub min_fresh: Option<u32>,
+    /// `max-stale` in seconds; without an argument any staleness is accepted, `u32::MAX`.
+    pub max_stale: Option<u32>,
+    /// `no-cache`.
+    pub no_cache: bool,
+    /// `no-store`.
+    pub no_store: bool,
+    /// `only-if-cached`.
+    pub only_if_cached: bool,
+    /// `Pragma: no-cache`, looked at only when there is no Cache-Control (RFC 9111 5.4).
+    pub pragma_no_cache: bool,
+}
+
+impl ResponseDirectives {
+    /// The directives of a response's Cache-Control field.
+    pub fn from_fields(fields: &HeaderMap) -> Self {
+        let mut found = Self::default();
+        for line in fields.get_all(CACHE_CONTROL) {
+            for directive in directives(line.as_bytes()) {
+                found.apply(&directive);
+            }
+        }
+        found
+    }
+
+    /// Whether the response must not be served once stale (RFC 9111 4.2.4; s-maxage by 5.2.2.10).
+    pub fn forbids_stale(&self) -> bool {
+        self.must_revalidate || self.proxy_revalidate || self.s_maxage.is_some() || self.no_cache
+    }
+
+    fn apply(&mut self, directive: &Directive<'_>) {
+        let argument = directive.argument;
+        let is = |name: &str| directive.name.eq_ignore_ascii_case(name.as_bytes());
+        if is("max-age") {
+            self.max_age.get_or_insert(argument.seconds().unwrap_or(0));
+        } else if is("s-maxage") {
+            self.s_maxage.get_or_insert(argument.seconds().unwrap_or(0));
+        } else if is("stale-while-revalidate") {
+            self.stale_while_revalidate.get_or_insert(argument.seconds().unwrap_or(0));
+        } else if is("stale-if-error") {
+            self.stale_if_error.get_or_insert(argument.seconds().unwrap_or(0));
+        } else if is("no-store") {
+            self.no_store = true;
+        } else if is("no-cache") {
+            self.no_cache |= !argument.withholds(&mut self.withheld);
+        } else if is("private") {
+            self.private |= !argument.withholds(&mut self.withheld);
+        } else if is("public") {
+            self.public = true;
+        } else if is("must-revalidate") {
+            self.must_revalidate = true;
+        } else if is("proxy-revalidate") {
+            self.proxy_revalidate = true;
+        } else if is("must-understand") {
+            self.must_understand = true;
+        }
+    }
+}
+
+impl RequestDirectives {
+    /// The directives of a request's Cache-Control field, or else of its Pragma field.
+    pub fn from_fields(fields: &HeaderMap) -> Self {
+        let mut found = Self::default();
+        if !fields.contains_key(CACHE_CONTROL) {
+            found.pragma_no_cache = list::tokens(fields, &PRAGMA).any(|token| token.eq_ignore_ascii_case(b"no-cache"));
+            return found;
+        }
+        for line in fields.get_all(CACHE_CONTROL) {
+            for directive in directives(line.as_bytes()) {
+                found.apply(&directive);
+            }
+        }
+        found
+    }
+
+    fn apply(&mut self, directive: &Directive<'_>) {
+        let argument = directive.argument;
+        let is = |name: &str| directive.name.eq_ignore_ascii_case(name.as_bytes());
+        if is("max-age") {
+            self.max_age.get_or_insert(argument.seconds().unwrap_or(0));
+        } else if is("min-fresh") {
+            self.min_fresh.get_or_insert(argument.seconds().unwrap_or(0));
+        } else if is("max-stale") {
+            let accepted = if argument == Argument::Absent { Some(u32::MAX) } else { argument.seconds() };
+            self.max_stale.get_or_insert(accepted.unwrap_or(0));
+        } else if is("no-cache") {
+            self.no_cache = true;
+        } else if is("no-store") {
+            self.no_store = true;
+        } else if is("only-if-cached") {
+            self.only_if_cached = true;
+        }
+    }
+}
+
+impl Argument<'_> {
+    /// The argument as delta-seconds, quoted or not (RFC 9111 5.2).
+    pub fn seconds(&self) -> Option<u32> {
+        match self {
+            Self::Token(digits) | Self::Quoted(digits) => parse_seconds(digits),
+            Self::Absent | Self::Malformed => None,
+        }
+    }
+
+    /// Adds the field names a quoted argument lists. False, and nothing added, when it is no such list
+    /// or names a field the cache itself cannot do without: then the directive covers the whole response.
+    fn withholds(&self, withheld: &mut Vec<HeaderName>) -> bool {
+        let Self::Quoted(names) = self else { return false };
+        let parsed: Result<Vec<_>, _> = list::elements(names).map(HeaderName::from_bytes).collect();
+        match parsed {
+            Ok(names) if !names.is_empty() && !names.iter().any(is_essential) => {
+                withheld.extend(names);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The directives of one line. Quotes that never close are ordinary characters, so they hide nothing.
+pub fn directives(line: &[u8]) -> Directives<'_> {
+    Directives { rest: line, quotes_close: true }
+}
+
+/// Iterator over the [`directives`] of a line.
+#[derive(Clone, Debug)]
+pub struct Directives<'a> {
+    rest: &'a [u8],
+    /// False once a quote was found that does not close: none after it does either, and looking
+    /// again for each would make the parser quadratic.
+    quotes_close: bool,
+}
+
+impl<'a> Iterator for Directives<'a> {
+    type Item = Directive<'a>;
+
+    fn next(&mut self) -> Option<Directive<'a>> {
+        while let [b' ' | b'\t' | b',', rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+        if self.rest.is_empty() {
+            return None;
+        }
+        let name_end = self.rest.iter().position(|byte| matches!(byte, b',' | b'=')).unwrap_or(self.rest.len());
+        let (name, rest) = self.rest.split_at(name_end);
+        self.rest = rest;
+        let argument = match rest.strip_prefix(b"=") {
+            None => Argument::Absent,
+            Some(value) => {
+                let spaced = name.ends_with(b" ") || name.ends_with(b"\t") || value.starts_with(b" ");
+                let argument = self.take_argument(value);
+                if spaced || value.starts_with(b"\t") { Argument::Malformed } else { argument }
+            }
+        };
+        Some(Directive { name: trim(name), argument })
+    }
+}
+
+impl<'a> Directives<'a> {
+    fn take_argument(&mut self, value: &'a [u8]) -> Argument<'a> {
+        let quoted = value.trim_ascii_start();
+        if quoted.starts_with(b"\"") && self.quotes_close {
+            if let Some(length) = quoted_string_length(quoted) {
+                let (string, rest) = quoted.split_at(length);
+                let after = self.take_until_comma(rest);
+                let inner = &string[1..length - 1];
+                return if after.is_empty() { Argument::Quoted(inner) } else { Argument::Malformed };
+            }
+            self.quotes_close = false;
+        }
+        let token = self.take_until_comma(value);
+        if is_token(token) { Argument::Token(token) } else { Argument::Malformed }
+    }
+
+    fn take_until_comma(&mut self, value: &'a [u8]) -> &'a [u8] {
+        let end = value.iter().position(|byte| *byte == b',').unwrap_or(value.len());
+        self.rest = &value[end..];
+        trim(&value[..end])
+    }
+}
+
+/// Length of the quoted string (RFC 9110 5.6.4) that begins here, quotes included; none when it does
+/// not close.
+pub(crate) fn quoted_string_length(value: &[u8]) -> Option<usize> {
+    let mut escaped = false;
+    for (index, byte) in value.iter().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Some(index + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Fields that frame, select or date the response: without them a stored response means something else.
+fn is_essential(name: &HeaderName) -> bool {
+    const ESSENTIAL: [&str; 12] = [
+        "cache-control",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "content-type",
+        "date",
+        "age",
+        "etag",
+        "expires",
+        "last-modified",
+        "transfer-encoding",
+        "vary",
+    ];
+    ESSENTIAL.contains(&name.as_str())
+}

@@ -1,0 +1,133 @@
+//! The Cache-Status field (RFC 9211): what this cache did with a request, in one line.
+//!
+//! Cost: one allocation; numbers are written without the formatting machinery.
+
+use http::{HeaderValue, StatusCode};
+
+use crate::{
+    Reason,
+    decimal::{push_i64, push_u64},
+};
+
+/// The name this cache goes by in Cache-Status.
+pub const CACHE_NAME: &str = "Larder";
+
+/// Why a request went to the origin (RFC 9211 2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Forward {
+    /// The cache was configured not to handle it.
+    Bypass,
+    /// Its method is always forwarded.
+    Method,
+    /// Nothing is stored for its URI.
+    UriMiss,
+    /// Something is stored for its URI, but not for its selecting fields.
+    VaryMiss,
+    /// Nothing usable is stored, and more is not known.
+    Miss,
+    /// It asked for it.
+    Request,
+    /// What is stored is stale.
+    Stale,
+    /// What is stored is only a part.
+    Partial,
+}
+
+/// What happened to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handling {
+    /// Answered from the cache.
+    Hit {
+        /// Seconds of lifetime left; negative when it is over.
+        ttl_secs: i64,
+    },
+    /// Sent to the origin.
+    Forwarded {
+        /// Why.
+        why: Forward,
+        /// What the origin answered.
+        status: Option<StatusCode>,
+        /// Whether the answer was stored.
+        stored: bool,
+        /// Whether it was answered by another request's exchange.
+        collapsed: bool,
+    },
+}
+
+/// One cache's member of the Cache-Status list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheStatus {
+    /// What happened.
+    pub handling: Handling,
+    /// Which rule settled it.
+    pub detail: Option<Reason>,
+}
+
+impl CacheStatus {
+    /// The status of a plain hit.
+    pub fn hit(ttl_secs: i64) -> Self {
+        Self { handling: Handling::Hit { ttl_secs }, detail: None }
+    }
+
+    /// The status of a forwarded request of which nothing more is known yet.
+    pub fn forwarded(why: Forward) -> Self {
+        Self { handling: Handling::Forwarded { why, status: None, stored: false, collapsed: false }, detail: None }
+    }
+
+    /// This status with the rule that settled it.
+    pub fn because(self, reason: Reason) -> Self {
+        Self { detail: Some(reason), ..self }
+    }
+
+    /// The member as a field value, to be appended after those of caches nearer to the origin.
+    pub fn to_value(&self) -> HeaderValue {
+        let mut text = Vec::with_capacity(VALUE_SIZE_USUAL);
+        text.extend_from_slice(CACHE_NAME.as_bytes());
+        match self.handling {
+            Handling::Hit { ttl_secs } => {
+                text.extend_from_slice(b"; hit; ttl=");
+                push_i64(&mut text, ttl_secs.clamp(-INTEGER_MAX, INTEGER_MAX));
+            }
+            Handling::Forwarded { why, status, stored, collapsed } => {
+                text.extend_from_slice(b"; fwd=");
+                text.extend_from_slice(why.token().as_bytes());
+                if let Some(status) = status {
+                    text.extend_from_slice(b"; fwd-status=");
+                    push_u64(&mut text, u64::from(status.as_u16()));
+                }
+                if stored {
+                    text.extend_from_slice(b"; stored");
+                }
+                if collapsed {
+                    text.extend_from_slice(b"; collapsed");
+                }
+            }
+        }
+        if let Some(reason) = self.detail {
+            text.extend_from_slice(b"; detail=");
+            text.extend_from_slice(reason.token().as_bytes());
+        }
+        HeaderValue::try_from(text).expect("tokens, digits and separators are a field value")
+    }
+}
+
+impl Forward {
+    /// The reason as the field names it.
+    pub const fn token(self) -> &'static str {
+        match self {
+            Self::Bypass => "bypass",
+            Self::Method => "method",
+            Self::UriMiss => "uri-miss",
+            Self::VaryMiss => "vary-miss",
+            Self::Miss => "miss",
+            Self::Request => "request",
+            Self::Stale => "stale",
+            Self::Partial => "partial",
+        }
+    }
+}
+
+/// Room that holds most values without growing, in bytes.
+const VALUE_SIZE_USUAL: usize = 80;
+/// Largest magnitude of a structured-field integer (RFC 9651 3.3.1).
+const INTEGER_MAX: i64 = 999_999_999_999_999;

@@ -1,0 +1,212 @@
+//! The bytes of stored heads: numbers, field names and values, written compactly and read with distrust.
+//!
+//! A field name among the common ones is one byte; the table is part of the format, so entries are only
+//! ever added at its end. Values read back share the buffer they came in.
+//! Invariant: no input makes a reader panic, loop, or allocate more than a constant times its length.
+
+use std::fmt;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, header};
+
+/// Why bytes are not a stored head. The caller treats the entry as absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The bytes end too early.
+    Truncated,
+    /// The kind or its version is not known here.
+    Version,
+    /// A number, name, value or status is not valid.
+    Invalid,
+    /// A count or length exceeds its bound.
+    Bound,
+    /// Bytes follow the end.
+    Trailing,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Truncated => "stored head is cut short",
+            Self::Version => "stored head is of an unknown kind or version",
+            Self::Invalid => "stored head holds an invalid part",
+            Self::Bound => "stored head exceeds a bound",
+            Self::Trailing => "stored head is followed by other bytes",
+        })
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Appends a number, seven bits a byte, low bits first.
+pub(crate) fn push_number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends a signed number: small magnitudes are short.
+pub(crate) fn push_signed(out: &mut Vec<u8>, value: i64) {
+    push_number(out, ((value << 1) ^ (value >> 63)).cast_unsigned());
+}
+
+/// Appends bytes with their length before them.
+pub(crate) fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    push_number(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Appends a field name.
+pub(crate) fn push_name(out: &mut Vec<u8>, name: &HeaderName) {
+    match COMMON_NAMES.iter().position(|known| known == name) {
+        Some(index) => out.push(index as u8 + 1),
+        None => {
+            out.push(LITERAL_NAME);
+            push_bytes(out, name.as_str().as_bytes());
+        }
+    }
+}
+
+/// Reads what the functions above wrote.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    bytes: Bytes,
+    at: usize,
+}
+
+impl Reader {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(crate) fn byte(&mut self) -> Result<u8, DecodeError> {
+        let byte = *self.bytes.get(self.at).ok_or(DecodeError::Truncated)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    pub(crate) fn number(&mut self) -> Result<u64, DecodeError> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let part = u64::from(byte & 0x7f);
+            if part.leading_zeros() < shift {
+                return Err(DecodeError::Invalid);
+            }
+            value |= part << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(DecodeError::Invalid)
+    }
+
+    pub(crate) fn signed(&mut self) -> Result<i64, DecodeError> {
+        let value = self.number()?;
+        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+    }
+
+    /// A count that is at most `count_max`.
+    pub(crate) fn count(&mut self, count_max: usize) -> Result<usize, DecodeError> {
+        let count = self.number()?;
+        usize::try_from(count).ok().filter(|count| *count <= count_max).ok_or(DecodeError::Bound)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<Bytes, DecodeError> {
+        let length = self.number()?;
+        let rest = self.bytes.len() - self.at;
+        let length = usize::try_from(length).ok().filter(|length| *length <= rest).ok_or(DecodeError::Truncated)?;
+        let slice = self.bytes.slice(self.at..self.at + length);
+        self.at += length;
+        Ok(slice)
+    }
+
+    pub(crate) fn name(&mut self) -> Result<HeaderName, DecodeError> {
+        match self.byte()? {
+            LITERAL_NAME => HeaderName::from_bytes(&self.bytes()?).map_err(|_| DecodeError::Invalid),
+            code => COMMON_NAMES.get(usize::from(code) - 1).cloned().ok_or(DecodeError::Invalid),
+        }
+    }
+
+    pub(crate) fn value(&mut self) -> Result<HeaderValue, DecodeError> {
+        HeaderValue::from_maybe_shared(self.bytes()?).map_err(|_| DecodeError::Invalid)
+    }
+
+    pub(crate) fn finish(self) -> Result<(), DecodeError> {
+        if self.at == self.bytes.len() { Ok(()) } else { Err(DecodeError::Trailing) }
+    }
+}
+
+/// Code of a name that is written out.
+const LITERAL_NAME: u8 = 0;
+
+/// Names with a code of one byte: their place here, plus one.
+static COMMON_NAMES: [HeaderName; 64] = [
+    header::CACHE_CONTROL,
+    header::CONTENT_TYPE,
+    header::CONTENT_LENGTH,
+    header::DATE,
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::EXPIRES,
+    header::SERVER,
+    header::VARY,
+    header::CONTENT_ENCODING,
+    header::ACCEPT_RANGES,
+    header::ACCESS_CONTROL_ALLOW_ORIGIN,
+    header::STRICT_TRANSPORT_SECURITY,
+    header::X_CONTENT_TYPE_OPTIONS,
+    header::SET_COOKIE,
+    header::LOCATION,
+    header::VIA,
+    header::CONTENT_LANGUAGE,
+    header::CONTENT_DISPOSITION,
+    header::CONTENT_SECURITY_POLICY,
+    header::X_FRAME_OPTIONS,
+    header::X_XSS_PROTECTION,
+    header::REFERRER_POLICY,
+    header::PRAGMA,
+    header::ALT_SVC,
+    header::LINK,
+    header::CONTENT_LOCATION,
+    header::CONTENT_RANGE,
+    header::ACCESS_CONTROL_ALLOW_METHODS,
+    header::ACCESS_CONTROL_ALLOW_HEADERS,
+    header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
+    header::ACCESS_CONTROL_EXPOSE_HEADERS,
+    header::ACCESS_CONTROL_MAX_AGE,
+    header::ALLOW,
+    header::AGE,
+    header::WARNING,
+    header::RETRY_AFTER,
+    header::REFRESH,
+    header::UPGRADE_INSECURE_REQUESTS,
+    header::CONTENT_SECURITY_POLICY_REPORT_ONLY,
+    header::PUBLIC_KEY_PINS,
+    header::X_DNS_PREFETCH_CONTROL,
+    header::ACCEPT_ENCODING,
+    header::ACCEPT_LANGUAGE,
+    header::ACCEPT,
+    header::ACCEPT_CHARSET,
+    header::USER_AGENT,
+    header::ORIGIN,
+    header::REFERER,
+    header::COOKIE,
+    header::AUTHORIZATION,
+    HeaderName::from_static("x-cache"),
+    HeaderName::from_static("x-cache-hits"),
+    HeaderName::from_static("x-served-by"),
+    HeaderName::from_static("x-timer"),
+    HeaderName::from_static("x-powered-by"),
+    HeaderName::from_static("x-request-id"),
+    HeaderName::from_static("timing-allow-origin"),
+    HeaderName::from_static("permissions-policy"),
+    HeaderName::from_static("cross-origin-resource-policy"),
+    HeaderName::from_static("report-to"),
+    HeaderName::from_static("nel"),
+    HeaderName::from_static("cf-ray"),
+    HeaderName::from_static("cdn-cache-control"),
+];
+const _: () = assert!(COMMON_NAMES.len() < u8::MAX as usize, "a code is one byte");

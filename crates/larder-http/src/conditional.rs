@@ -1,0 +1,92 @@
+//! A client's preconditions, answered from a stored response (RFC 9111 4.3.2, RFC 9110 13.1, 13.2).
+//!
+//! For a stored response that may be served as it is. If-Match and If-Unmodified-Since are for the origin
+//! to judge: where the stored response does not meet them the request is forwarded, never answered 412.
+//! Cost: four look-ups in the request's fields when there are no preconditions.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{
+        CACHE_CONTROL, CONTENT_LOCATION, DATE, ETAG, EXPIRES, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+        IF_UNMODIFIED_SINCE, LAST_MODIFIED, VARY,
+    },
+};
+
+use crate::{
+    StoredHead, Timestamp,
+    date::parse_http_date,
+    entity_tag::EntityTag,
+    list::{single, trim},
+};
+
+/// What a request's preconditions make of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// Nothing: serve the stored response.
+    Pass,
+    /// The client has it already: answer 304 with [`not_modified_fields`].
+    NotModified,
+    /// If-Match or If-Unmodified-Since is not met here: forward, the origin decides (RFC 9111 4.3.2).
+    Failed,
+}
+
+/// Evaluates the preconditions of a GET or HEAD in the order of RFC 9110 13.2.2.
+pub fn evaluate(request_fields: &HeaderMap, stored: &StoredHead) -> Precondition {
+    // 13.2.1: preconditions are ignored where the answer without them would not be a success.
+    if !stored.status().is_success() {
+        return Precondition::Pass;
+    }
+    if request_fields.contains_key(IF_MATCH) {
+        if !any_tag_matches(request_fields, &IF_MATCH, stored, |tag, stored| tag.matches_strongly(stored)) {
+            return Precondition::Failed;
+        }
+    } else if let Some(since) = date(request_fields, &IF_UNMODIFIED_SINCE, stored)
+        && modified(stored) > since
+    {
+        return Precondition::Failed;
+    }
+    if request_fields.contains_key(IF_NONE_MATCH) {
+        if any_tag_matches(request_fields, &IF_NONE_MATCH, stored, |tag, stored| tag.matches_weakly(stored)) {
+            return Precondition::NotModified;
+        }
+    } else if let Some(since) = date(request_fields, &IF_MODIFIED_SINCE, stored)
+        && modified(stored) <= since
+    {
+        return Precondition::NotModified;
+    }
+    Precondition::Pass
+}
+
+/// The stored fields a 304 carries (RFC 9110 15.4.5); the caller adds Age.
+pub fn not_modified_fields(stored: &StoredHead) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    // Last-Modified only guides a client's update when there is no entity tag to do it.
+    let with_modified = !stored.fields().contains_key(ETAG);
+    stored
+        .fields()
+        .iter()
+        .filter(move |(name, _)| NOT_MODIFIED_FIELDS.contains(name) || (with_modified && **name == LAST_MODIFIED))
+}
+
+static NOT_MODIFIED_FIELDS: [HeaderName; 6] = [CACHE_CONTROL, CONTENT_LOCATION, DATE, ETAG, EXPIRES, VARY];
+
+fn any_tag_matches(
+    request_fields: &HeaderMap,
+    name: &HeaderName,
+    stored: &StoredHead,
+    matches: impl Fn(&EntityTag<'_>, &EntityTag<'_>) -> bool,
+) -> bool {
+    let stored_tag = stored.entity_tag();
+    request_fields.get_all(name).iter().any(|line| {
+        let line = trim(line.as_bytes());
+        line == b"*" || stored_tag.is_some_and(|stored| EntityTag::list(line).any(|tag| matches(&tag, &stored)))
+    })
+}
+
+fn date(request_fields: &HeaderMap, name: &HeaderName, stored: &StoredHead) -> Option<Timestamp> {
+    single(request_fields, name).and_then(|value| parse_http_date(value.as_bytes(), stored.response_time()))
+}
+
+/// When the stored response was last modified as far as is known: Last-Modified, else Date, else receipt.
+fn modified(stored: &StoredHead) -> Timestamp {
+    stored.freshness().last_modified.unwrap_or(stored.freshness().date)
+}

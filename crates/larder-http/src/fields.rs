@@ -1,0 +1,12 @@
+//! Fields an intermediary handles itself (RFC 9110 7): what stays on one connection, how a message is
+//! framed, which way it came, and whom it is for.
+
+pub mod framing;
+pub mod host;
+pub mod via;
+
+mod hop_by_hop;
+
+pub use framing::{BodyLength, FramingError, check_request, check_response};
+pub use hop_by_hop::strip_hop_by_hop;
+pub use host::{HostError, effective_authority};

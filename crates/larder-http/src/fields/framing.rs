@@ -1,0 +1,97 @@
+//! Strict framing (RFC 9112 6): a message whose length could be read in two ways is refused.
+//!
+//! Everything here is what request smuggling lives on, so nothing is repaired.
+
+use std::fmt;
+
+use http::{
+    HeaderMap, Version,
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+};
+
+use crate::decimal::{DIGITS_MAX, parse_u64};
+
+/// How the fields say a body is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// They do not: no body in a request, up to the connection's end in a response.
+    Unstated,
+    /// By its length in bytes.
+    Length(u64),
+    /// In chunks.
+    Chunked,
+}
+
+/// Why a message's framing is refused: 400 for a request, 502 for a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FramingError {
+    /// Both Content-Length and Transfer-Encoding (RFC 9112 6.1).
+    LengthAndEncoding,
+    /// A Content-Length that is not one plain number, or several that differ (RFC 9112 6.3).
+    Length,
+    /// A Transfer-Encoding other than exactly `chunked` (RFC 9112 6.1).
+    Encoding,
+    /// Transfer-Encoding in a message of HTTP/1.0, which does not have it (RFC 9112 6.1).
+    EncodingInHttp10,
+}
+
+/// Checks a request's framing.
+///
+/// # Errors
+/// The framing is ambiguous: answer 400 and close the connection.
+pub fn check_request(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingError> {
+    check(fields, version)
+}
+
+/// Checks a response's framing.
+///
+/// # Errors
+/// The framing is ambiguous: answer 502 and close the origin's connection.
+pub fn check_response(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingError> {
+    check(fields, version)
+}
+
+fn check(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingError> {
+    let has_length = fields.contains_key(CONTENT_LENGTH);
+    if fields.contains_key(TRANSFER_ENCODING) {
+        if has_length {
+            return Err(FramingError::LengthAndEncoding);
+        }
+        if version < Version::HTTP_11 {
+            return Err(FramingError::EncodingInHttp10);
+        }
+        let mut lines = fields.get_all(TRANSFER_ENCODING).iter();
+        let is_chunked = lines.next().is_some_and(|line| line.as_bytes().eq_ignore_ascii_case(b"chunked"));
+        return if is_chunked && lines.next().is_none() {
+            Ok(BodyLength::Chunked)
+        } else {
+            Err(FramingError::Encoding)
+        };
+    }
+    if !has_length {
+        return Ok(BodyLength::Unstated);
+    }
+    let mut length = None;
+    for line in fields.get_all(CONTENT_LENGTH) {
+        let digits = line.as_bytes();
+        let value = parse_u64(digits).filter(|value| digits.len() <= DIGITS_MAX && *value < u64::MAX);
+        let value = value.ok_or(FramingError::Length)?;
+        if *length.get_or_insert(value) != value {
+            return Err(FramingError::Length);
+        }
+    }
+    Ok(length.map_or(BodyLength::Unstated, BodyLength::Length))
+}
+
+impl fmt::Display for FramingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LengthAndEncoding => "message has both content-length and transfer-encoding",
+            Self::Length => "content-length is not one plain number",
+            Self::Encoding => "transfer-encoding is other than chunked",
+            Self::EncodingInHttp10 => "transfer-encoding in a message of http/1.0",
+        })
+    }
+}
+
+impl std::error::Error for FramingError {}

@@ -1,0 +1,41 @@
+//! Removing what belongs to one connection only (RFC 9110 7.6.1).
+
+use http::{
+    HeaderMap, HeaderName,
+    header::{
+        CONNECTION, CONTENT_LENGTH, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    },
+};
+
+use crate::list;
+
+/// Removes the fields that Connection names and those that never leave a connection, in place.
+///
+/// Framing, routing and loop detection rest on Host, Content-Length, Via and CDN-Loop: these stay though
+/// Connection name them. Cost: nothing is allocated unless Connection names a field.
+pub fn strip_hop_by_hop(fields: &mut HeaderMap) {
+    if fields.contains_key(CONNECTION) {
+        let named = list::tokens(fields, &CONNECTION).filter_map(|token| HeaderName::from_bytes(token).ok());
+        let named: Vec<HeaderName> = named.filter(|name| !KEPT.contains(name) && fields.contains_key(name)).collect();
+        for name in named {
+            fields.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        fields.remove(name);
+    }
+}
+
+static HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    PROXY_AUTHENTICATE,
+    HeaderName::from_static("proxy-authentication-info"),
+    PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+static KEPT: [HeaderName; 4] = [HOST, CONTENT_LENGTH, VIA, HeaderName::from_static("cdn-loop")];

@@ -1,0 +1,60 @@
+//! Whom a request is for (RFC 9110 7.2, RFC 9112 3.2, 3.3).
+
+use std::fmt;
+
+use http::{HeaderMap, Uri, Version, header::HOST};
+
+use crate::key::split_authority;
+
+/// Why a request names no one host: answer 400 (RFC 9112 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostError {
+    /// No Host in a request of HTTP/1.1.
+    Missing,
+    /// More than one Host.
+    Repeated,
+    /// Host, or the target's authority, is not a host with an optional port.
+    Invalid,
+}
+
+/// The host and port a request is for: the target's when it is in absolute form (a proxy must then ignore
+/// Host, RFC 9112 3.2.2), else those of Host. None for a request of HTTP/1.0 that names none.
+///
+/// # Errors
+/// Host is missing, repeated or malformed, or the target's authority is: answer 400.
+pub fn effective_authority<'a>(
+    target: &'a Uri,
+    fields: &'a HeaderMap,
+    version: Version,
+) -> Result<Option<&'a str>, HostError> {
+    let mut lines = fields.get_all(HOST).iter();
+    let host = lines.next();
+    if lines.next().is_some() {
+        return Err(HostError::Repeated);
+    }
+    let host = host.map(|host| host.to_str().map_err(|_| HostError::Invalid)).transpose()?;
+    if host.is_some_and(|host| !host.is_empty() && split_authority(host).is_none()) {
+        return Err(HostError::Invalid);
+    }
+    if host.is_none() && version == Version::HTTP_11 {
+        return Err(HostError::Missing);
+    }
+    match target.authority() {
+        Some(authority) if split_authority(authority.as_str()).is_none() => Err(HostError::Invalid),
+        Some(authority) => Ok(Some(authority.as_str())),
+        None if host == Some("") => Err(HostError::Invalid),
+        None => Ok(host),
+    }
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "request has no host",
+            Self::Repeated => "request has more than one host",
+            Self::Invalid => "host is not a name or address with an optional port",
+        })
+    }
+}
+
+impl std::error::Error for HostError {}

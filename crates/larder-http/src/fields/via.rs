@@ -1,0 +1,71 @@
+//! The way a message came: Via (RFC 9110 7.6.3) and CDN-Loop (RFC 8586), and loops found by them.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Version, header::VIA};
+
+use crate::list::elements;
+
+/// Most intermediaries a message may have passed; beyond, it is taken to run in a loop.
+pub const HOP_COUNT_MAX: usize = 32;
+
+static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
+
+/// Names this proxy in Via and CDN-Loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pseudonym(String);
+
+impl Pseudonym {
+    /// A name made of letters, digits, `-`, `.` and `_`, so that it is a token in both fields; none for any other.
+    pub fn new(name: impl Into<String>) -> Option<Self> {
+        let name = name.into();
+        let valid = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        valid.then_some(Self(name))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The Via member for a message that came in with this version.
+    pub fn via_value(&self, version: Version) -> HeaderValue {
+        let received = match version {
+            Version::HTTP_09 => "0.9",
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2",
+            Version::HTTP_3 => "3",
+            _ => "1.1",
+        };
+        HeaderValue::try_from(format!("{received} {}", self.0)).expect("a token is a field value")
+    }
+}
+
+/// Appends this proxy to Via.
+pub fn append_via(fields: &mut HeaderMap, version: Version, pseudonym: &Pseudonym) {
+    fields.append(VIA, pseudonym.via_value(version));
+}
+
+/// Appends this proxy to CDN-Loop (RFC 8586 2).
+pub fn append_cdn_loop(fields: &mut HeaderMap, pseudonym: &Pseudonym) {
+    let value = HeaderValue::try_from(pseudonym.as_str()).expect("a token is a field value");
+    fields.append(CDN_LOOP.clone(), value);
+}
+
+/// Whether a request has been here before, or has passed more than [`HOP_COUNT_MAX`] intermediaries.
+pub fn loops(fields: &HeaderMap, pseudonym: &Pseudonym) -> bool {
+    let name = pseudonym.as_str().as_bytes();
+    let mut via_count = 0;
+    for member in fields.get_all(VIA).iter().flat_map(|line| elements(line.as_bytes())) {
+        via_count += 1;
+        // received-protocol, white space, received-by; a comment may follow.
+        let mut parts = member.split(|byte| matches!(byte, b' ' | b'\t')).filter(|part| !part.is_empty());
+        if parts.nth(1).is_some_and(|received_by| received_by.eq_ignore_ascii_case(name)) {
+            return true;
+        }
+    }
+    let in_cdn_loop = |member: &[u8]| {
+        let cdn_id = member.split(|byte| matches!(byte, b';' | b' ' | b'\t')).next().unwrap_or_default();
+        cdn_id.eq_ignore_ascii_case(name)
+    };
+    via_count > HOP_COUNT_MAX
+        || fields.get_all(&CDN_LOOP).iter().flat_map(|line| elements(line.as_bytes())).any(in_cdn_loop)
+}

@@ -1,0 +1,155 @@
+//! How long a response is fresh and how old it is (RFC 9111 4.2, 5.1, 5.3).
+//!
+//! Everything the response itself says is reduced once to [`Freshness`], a few plain numbers; a hit then
+//! costs additions and comparisons. All arithmetic is in milliseconds and saturates, and an age is
+//! rounded once, at the very end, so no second is lost by rounding both ends of a difference.
+
+use http::{
+    HeaderMap, StatusCode,
+    header::{AGE, DATE, EXPIRES, LAST_MODIFIED},
+};
+
+use crate::{
+    Settings, Timestamp,
+    cache_control::ResponseDirectives,
+    date::parse_http_date,
+    decimal::parse_seconds,
+    list::{single, trim},
+};
+
+/// Where a lifetime comes from, strongest first (RFC 9111 4.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// The response states it: `s-maxage`, `max-age`, or `Expires` less `Date`.
+    Explicit {
+        /// The lifetime; zero for one that is malformed or over before it began.
+        millis: i64,
+    },
+    /// The response does not, but its status lets a cache guess from how long it was unmodified.
+    Heuristic {
+        /// Time from Last-Modified to Date.
+        unmodified_millis: i64,
+    },
+    /// There is none, and none may be guessed.
+    Absent,
+}
+
+/// What a response says about its own freshness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freshness {
+    /// The lifetime and its source.
+    pub lifetime: Lifetime,
+    /// `corrected_initial_age` (RFC 9111 4.2.3): how old the response was when it was received.
+    pub initial_age_millis: i64,
+    /// When the response was received.
+    pub response_time: Timestamp,
+    /// When it was made: Date, or the time of receipt.
+    pub date: Timestamp,
+    /// Last-Modified, if valid.
+    pub last_modified: Option<Timestamp>,
+    /// No use at all without validation (RFC 9111 5.2.2.4).
+    pub no_cache: bool,
+    /// No use once stale without validation (RFC 9111 4.2.4).
+    pub forbids_stale: bool,
+    /// `stale-while-revalidate` in seconds (RFC 5861 3).
+    pub stale_while_revalidate_secs: Option<u32>,
+    /// `stale-if-error` in seconds (RFC 5861 4).
+    pub stale_if_error_secs: Option<u32>,
+}
+
+/// What a response's receiver knows besides its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// Its status.
+    pub status: StatusCode,
+    /// The received Age in seconds, as [`received_age`] reads it.
+    pub age_secs: u32,
+    /// When the request for it was sent.
+    pub request_time: Timestamp,
+    /// When its head was received.
+    pub response_time: Timestamp,
+}
+
+impl Freshness {
+    /// Reads a response's directives and dates.
+    pub fn new(receipt: &Receipt, fields: &HeaderMap, directives: &ResponseDirectives) -> Self {
+        let received = receipt.response_time;
+        let date = single(fields, &DATE).and_then(|value| parse_http_date(value.as_bytes(), received));
+        let last_modified =
+            single(fields, &LAST_MODIFIED).and_then(|value| parse_http_date(value.as_bytes(), received));
+        Self {
+            lifetime: lifetime(receipt, fields, directives, (date.unwrap_or(received), last_modified)),
+            initial_age_millis: initial_age(receipt, date),
+            response_time: received,
+            date: date.unwrap_or(received),
+            last_modified,
+            no_cache: directives.no_cache,
+            forbids_stale: directives.forbids_stale(),
+            stale_while_revalidate_secs: directives.stale_while_revalidate,
+            stale_if_error_secs: directives.stale_if_error,
+        }
+    }
+
+    /// `current_age` (RFC 9111 4.2.3). A clock set back since the receipt counts as no time passed.
+    pub fn age_millis(&self, now: Timestamp) -> i64 {
+        self.initial_age_millis.saturating_add(now.millis_since(self.response_time).max(0))
+    }
+
+    /// `freshness_lifetime` (RFC 9111 4.2.1, 4.2.2).
+    pub fn lifetime_millis(&self, settings: &Settings) -> i64 {
+        match self.lifetime {
+            Lifetime::Explicit { millis } => millis,
+            Lifetime::Heuristic { unmodified_millis } => {
+                let guess = (unmodified_millis as f64 * settings.heuristic_fraction) as i64;
+                guess.clamp(0, settings.heuristic_max.as_millis().try_into().unwrap_or(i64::MAX))
+            }
+            Lifetime::Absent => 0,
+        }
+    }
+}
+
+/// The received Age in seconds (RFC 9111 5.1): the first value counts; one that is no plain number is
+/// ignored, as if there were none.
+pub fn received_age(fields: &HeaderMap) -> u32 {
+    let Some(line) = fields.get(AGE) else { return 0 };
+    let first = line.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default();
+    parse_seconds(trim(first)).unwrap_or(0)
+}
+
+/// Whether a lifetime may be guessed for this status without `public` (RFC 9110 15.1; 206 is not stored).
+pub fn is_heuristically_cacheable(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
+}
+
+fn lifetime(
+    receipt: &Receipt,
+    fields: &HeaderMap,
+    directives: &ResponseDirectives,
+    (date, last_modified): (Timestamp, Option<Timestamp>),
+) -> Lifetime {
+    if let Some(secs) = directives.s_maxage.or(directives.max_age) {
+        return Lifetime::Explicit { millis: i64::from(secs) * 1000 };
+    }
+    if fields.contains_key(EXPIRES) {
+        // An Expires that is repeated or no date means already expired (RFC 9111 5.3). It is compared with
+        // Date, never with our clock: an origin whose clock is off still says how long it meant.
+        let expires = single(fields, &EXPIRES);
+        let expires = expires.and_then(|value| parse_http_date(value.as_bytes(), receipt.response_time));
+        return Lifetime::Explicit { millis: expires.map_or(0, |expires| expires.millis_since(date).max(0)) };
+    }
+    match last_modified {
+        Some(modified) if directives.public || is_heuristically_cacheable(receipt.status) => {
+            Lifetime::Heuristic { unmodified_millis: date.millis_since(modified).max(0) }
+        }
+        _ => Lifetime::Absent,
+    }
+}
+
+fn initial_age(receipt: &Receipt, date: Option<Timestamp>) -> i64 {
+    let received = receipt.response_time;
+    // Date names the second the response was made in; its end is the latest the response can have been
+    // made, and taking it keeps a lifetime of one second from being over on arrival.
+    let apparent = date.map_or(0, |date| received.millis_since(date.plus_millis(999)).max(0));
+    let delay = received.millis_since(receipt.request_time).max(0);
+    apparent.max((i64::from(receipt.age_secs) * 1000).saturating_add(delay))
+}

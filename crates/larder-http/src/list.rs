@@ -1,0 +1,72 @@
+//! Comma-separated field values (RFC 9110 5.6.1): elements trimmed, empty ones skipped, lines joined.
+//!
+//! For lists of tokens only; lists whose elements may hold quoted commas have parsers of their own
+//! ([`crate::cache_control`], [`crate::entity_tag`]).
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The elements of every line of one field, in order.
+pub(crate) fn tokens<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    fields.get_all(name).iter().flat_map(|line| elements(line.as_bytes()))
+}
+
+/// The elements of one line.
+pub(crate) fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| *byte == b',').map(trim).filter(|element| !element.is_empty())
+}
+
+/// The value of a field that may stand only once; none when it is absent or repeated.
+pub(crate) fn single<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut lines = fields.get_all(name).iter();
+    let first = lines.next()?;
+    lines.next().is_none().then_some(first)
+}
+
+/// The value without the white space (OWS, RFC 9110 5.6.3) around it.
+pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// Whether the value is a token (RFC 9110 5.6.2).
+pub(crate) fn is_token(value: &[u8]) -> bool {
+    !value.is_empty() && value.iter().all(|byte| is_token_byte(*byte))
+}
+
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_trimmed_and_empty_ones_skipped() {
+        let elements: Vec<_> = elements(b" a ,, \tb\t,  , c d").collect();
+        assert_eq!(elements, [&b"a"[..], b"b", b"c d"]);
+    }
+
+    #[test]
+    fn repeated_field_is_not_single() {
+        let mut fields = HeaderMap::new();
+        fields.append(http::header::EXPIRES, HeaderValue::from_static("0"));
+        assert!(single(&fields, &http::header::EXPIRES).is_some());
+        fields.append(http::header::EXPIRES, HeaderValue::from_static("0"));
+        assert!(single(&fields, &http::header::EXPIRES).is_none());
+    }
+
+    #[test]
+    fn tokens_have_no_separators() {
+        assert!(is_token(b"max-age"));
+        assert!(!is_token(b""));
+        assert!(!is_token(b"a b"));
+        assert!(!is_token(b"a\"b"));
+        assert!(!is_token(b"caf\xe9"));
+    }
+}

@@ -1,0 +1,91 @@
+//! Why a decision came out as it did: one short token each, for Cache-Status, logs and `explain`.
+//!
+//! Invariant: every token is a structured-field token (RFC 9651 3.3.4), so it needs no quoting.
+
+/// The rule that settled a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// An explicit lifetime covers it (RFC 9111 4.2.1).
+    ExplicitLifetime,
+    /// A heuristic lifetime covers it (RFC 9111 4.2.2).
+    HeuristicLifetime,
+    /// It has no lifetime of use, but a validator (RFC 9111 4.3).
+    ValidatorOnly,
+    /// It has neither a lifetime nor a validator: keeping it would serve nobody.
+    NothingToReuse,
+    /// Its lifetime is over (RFC 9111 4.2).
+    Expired,
+    /// Its lifetime is over and it may not be served stale (RFC 9111 4.2.4).
+    MustRevalidate,
+    /// It is stale, within what the request's max-stale accepts (RFC 9111 5.2.1.2).
+    RequestMaxStale,
+    /// It is older than the request's max-age accepts (RFC 9111 5.2.1.1).
+    RequestMaxAge,
+    /// Less of its lifetime is left than the request's min-fresh asks (RFC 9111 5.2.1.3).
+    RequestMinFresh,
+    /// The request says no-cache (RFC 9111 5.2.1.4).
+    RequestNoCache,
+    /// The request says no-store (RFC 9111 5.2.1.5).
+    RequestNoStore,
+    /// The request says Pragma: no-cache (RFC 9111 5.4).
+    RequestPragma,
+    /// The response says no-cache (RFC 9111 5.2.2.4).
+    NoCache,
+    /// The response says no-store (RFC 9111 5.2.2.5).
+    NoStore,
+    /// The response says private (RFC 9111 5.2.2.7).
+    Private,
+    /// The response says must-understand and its status is not known here (RFC 9111 5.2.2.3).
+    MustUnderstand,
+    /// The request carries credentials and the response does not allow sharing (RFC 9111 3.5).
+    Authorization,
+    /// The response varies on something no request can match (RFC 9111 4.1).
+    VaryStar,
+    /// The request's selecting fields differ from the stored ones (RFC 9111 4.1).
+    VaryMismatch,
+    /// The method is not answered from, or stored in, this cache (RFC 9111 3, 4).
+    Method,
+    /// The status is not final, or not one a lifetime may be guessed for (RFC 9111 3).
+    Status,
+    /// The response is partial (RFC 9111 3.3).
+    Partial,
+    /// The head is larger than a stored head may be.
+    HeadTooLarge,
+}
+
+impl Reason {
+    /// The reason as a short token.
+    pub const fn token(self) -> &'static str {
+        match self {
+            Self::ExplicitLifetime => "lifetime",
+            Self::HeuristicLifetime => "heuristic",
+            Self::ValidatorOnly => "validator",
+            Self::NothingToReuse => "nothing-to-reuse",
+            Self::Expired => "expired",
+            Self::MustRevalidate => "must-revalidate",
+            Self::RequestMaxStale => "request-max-stale",
+            Self::RequestMaxAge => "request-max-age",
+            Self::RequestMinFresh => "request-min-fresh",
+            Self::RequestNoCache => "request-no-cache",
+            Self::RequestNoStore => "request-no-store",
+            Self::RequestPragma => "request-pragma",
+            Self::NoCache => "no-cache",
+            Self::NoStore => "no-store",
+            Self::Private => "private",
+            Self::MustUnderstand => "must-understand",
+            Self::Authorization => "authorization",
+            Self::VaryStar => "vary-star",
+            Self::VaryMismatch => "vary-mismatch",
+            Self::Method => "method",
+            Self::Status => "status",
+            Self::Partial => "partial",
+            Self::HeadTooLarge => "head-too-large",
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.token())
+    }
+}

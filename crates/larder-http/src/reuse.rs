@@ -1,0 +1,180 @@
+//! May a stored response answer this request, and how (RFC 9111 4, 4.2.4, 5.2.1)?
+//!
+//! Assumes that key and selecting fields match. Decides by freshness, the response's prohibitions and,
+//! when the settings honour them, the request's directives. Preconditions and ranges come after.
+//! Cost: two look-ups in the request's fields and a few comparisons on the usual hit; no allocation.
+
+use http::{
+    HeaderMap, Method,
+    header::{CACHE_CONTROL, PRAGMA},
+};
+
+use crate::{Reason, Settings, StoredHead, Timestamp, cache_control::RequestDirectives, freshness::Lifetime};
+
+/// How a stored response may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// Serve it without asking the origin: it is fresh, or the request accepts it as stale as it is.
+    Fresh {
+        /// Its age and what is left of its lifetime.
+        age: Age,
+        /// Which rule allows it.
+        reason: Reason,
+    },
+    /// Its lifetime is over: validate it, or fetch anew when it has no validator.
+    Stale {
+        /// Its age and how long its lifetime has been over.
+        age: Age,
+        /// Whether to serve it all the same when the origin cannot be reached.
+        may_serve_on_error: bool,
+        /// Whether it can be validated.
+        has_validator: bool,
+        /// Which rule says so.
+        reason: Reason,
+    },
+    /// A directive asks for validation although the lifetime may not be over.
+    MustValidate {
+        /// Its age and what is left of its lifetime.
+        age: Age,
+        /// Whether to serve it all the same when the origin cannot be reached.
+        may_serve_on_error: bool,
+        /// Whether it can be validated.
+        has_validator: bool,
+        /// Which rule says so.
+        reason: Reason,
+    },
+    /// Not by this request: forward it as if nothing were stored.
+    NotUsable {
+        /// Which rule says so.
+        reason: Reason,
+    },
+}
+
+/// How old a stored response is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Age {
+    /// The value of the Age field (RFC 9111 5.1), in seconds.
+    pub age_secs: u64,
+    /// Seconds of lifetime left; negative when it is over.
+    pub ttl_secs: i64,
+}
+
+/// Decides how a stored response may answer a request at `now`.
+pub fn decide(
+    method: &Method,
+    request_fields: &HeaderMap,
+    stored: &StoredHead,
+    now: Timestamp,
+    settings: &Settings,
+) -> Reuse {
+    if method != Method::GET && method != Method::HEAD {
+        return Reuse::NotUsable { reason: Reason::Method };
+    }
+    let freshness = stored.freshness();
+    let age_millis = freshness.age_millis(now);
+    let left_millis = freshness.lifetime_millis(settings).saturating_sub(age_millis);
+    let has_directives = request_fields.contains_key(CACHE_CONTROL) || request_fields.contains_key(PRAGMA);
+    let asked = if settings.honour_request_directives && has_directives {
+        RequestDirectives::from_fields(request_fields)
+    } else {
+        RequestDirectives::default()
+    };
+    let situation = Situation { stored, settings, age_millis, left_millis };
+    match asked_otherwise(&asked, &situation) {
+        Some(Reason::RequestNoStore) => Reuse::NotUsable { reason: Reason::RequestNoStore },
+        Some(reason) => situation.must_validate(reason),
+        None if left_millis > 0 => {
+            let heuristic = matches!(freshness.lifetime, Lifetime::Heuristic { .. });
+            let reason = if heuristic { Reason::HeuristicLifetime } else { Reason::ExplicitLifetime };
+            Reuse::Fresh { age: situation.age(), reason }
+        }
+        None if !freshness.forbids_stale && is_within(asked.max_stale, left_millis) => {
+            Reuse::Fresh { age: situation.age(), reason: Reason::RequestMaxStale }
+        }
+        None => situation.stale(),
+    }
+}
+
+/// Whether the request wants an answer from the cache or none: without one it gets 504
+/// (RFC 9111 5.2.1.7).
+pub fn is_only_if_cached(request_fields: &HeaderMap, settings: &Settings) -> bool {
+    settings.honour_request_directives
+        && request_fields.contains_key(CACHE_CONTROL)
+        && RequestDirectives::from_fields(request_fields).only_if_cached
+}
+
+/// A stored response at the moment of a request.
+struct Situation<'a> {
+    stored: &'a StoredHead,
+    settings: &'a Settings,
+    age_millis: i64,
+    left_millis: i64,
+}
+
+impl Situation<'_> {
+    fn age(&self) -> Age {
+        Age { age_secs: (self.age_millis / 1000).unsigned_abs(), ttl_secs: self.left_millis.div_euclid(1000) }
+    }
+
+    fn must_validate(&self, reason: Reason) -> Reuse {
+        Reuse::MustValidate {
+            age: self.age(),
+            may_serve_on_error: self.may_serve_on_error(),
+            has_validator: self.stored.has_validator(),
+            reason,
+        }
+    }
+
+    fn stale(&self) -> Reuse {
+        let forbidden = self.stored.freshness().forbids_stale;
+        Reuse::Stale {
+            age: self.age(),
+            may_serve_on_error: self.may_serve_on_error(),
+            has_validator: self.stored.has_validator(),
+            reason: if forbidden { Reason::MustRevalidate } else { Reason::Expired },
+        }
+    }
+
+    /// 4.2.4: never what the response forbids; else for as long as it says itself (RFC 5861 4), or the settings.
+    fn may_serve_on_error(&self) -> bool {
+        let freshness = self.stored.freshness();
+        if freshness.no_cache {
+            return false;
+        }
+        if self.left_millis > 0 {
+            return true;
+        }
+        let window_millis = match freshness.stale_if_error_secs {
+            Some(secs) => i64::from(secs) * 1000,
+            None => self.settings.stale_on_error_max.as_millis().try_into().unwrap_or(i64::MAX),
+        };
+        !freshness.forbids_stale && self.left_millis.saturating_neg() < window_millis
+    }
+}
+
+/// The directive of request or response that asks for more than freshness, if one does.
+fn asked_otherwise(asked: &RequestDirectives, situation: &Situation<'_>) -> Option<Reason> {
+    if asked.no_store {
+        return Some(Reason::RequestNoStore);
+    }
+    if situation.stored.freshness().no_cache {
+        return Some(Reason::NoCache);
+    }
+    if asked.no_cache {
+        return Some(Reason::RequestNoCache);
+    }
+    if asked.pragma_no_cache {
+        return Some(Reason::RequestPragma);
+    }
+    if asked.max_age.is_some_and(|secs| situation.age_millis >= i64::from(secs) * 1000) {
+        return Some(Reason::RequestMaxAge);
+    }
+    if asked.min_fresh.is_some_and(|secs| situation.left_millis < i64::from(secs) * 1000) {
+        return Some(Reason::RequestMinFresh);
+    }
+    None
+}
+
+fn is_within(max_stale: Option<u32>, left_millis: i64) -> bool {
+    max_stale.is_some_and(|secs| left_millis.saturating_neg() <= i64::from(secs) * 1000)
+}

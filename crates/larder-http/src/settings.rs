@@ -1,0 +1,38 @@
+//! What RFC 9111 leaves to the cache's operator. Plain data; the caller checks ranges when it reads
+//! its configuration.
+
+use std::time::Duration;
+
+/// Settings of a shared cache.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Share of the time since Last-Modified for which a response without an explicit lifetime counts
+    /// as fresh (RFC 9111 4.2.2). More saves requests and serves old content longer. Default 0.1;
+    /// from 0.0 (off) to 1.0.
+    pub heuristic_fraction: f64,
+    /// Longest heuristic lifetime. Default 24 hours.
+    pub heuristic_max: Duration,
+    /// How long past its lifetime a response may be served when the origin cannot be reached and the
+    /// response does not forbid it (RFC 9111 4.2.4). A response's own `stale-if-error` wins over this.
+    /// Default 24 hours; zero turns it off.
+    pub stale_on_error_max: Duration,
+    /// Whether a client's Cache-Control and Pragma are obeyed (RFC 9111 5.2.1 lets a cache ignore
+    /// them). Off, clients cannot force a request to the origin. Default on.
+    pub honour_request_directives: bool,
+    /// Whether selecting fields that differ only in harmless ways (white space around commas, repeated
+    /// lines, the case and order of Accept-Language) choose the same variant (RFC 9111 4.1).
+    /// Default on.
+    pub normalise_vary: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            heuristic_fraction: 0.1,
+            heuristic_max: Duration::from_hours(24),
+            stale_on_error_max: Duration::from_hours(24),
+            honour_request_directives: true,
+            normalise_vary: true,
+        }
+    }
+}

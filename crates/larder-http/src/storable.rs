@@ -1,0 +1,132 @@
+//! May this response be stored (RFC 9111 3)?
+//!
+//! Decides on the head alone; that the body arrives whole is for the caller to see to. A response that
+//! nobody could ever reuse (no lifetime and no validator) is not worth a place and not stored.
+
+use http::{
+    HeaderMap, Method, StatusCode,
+    header::{AUTHORIZATION, ETAG},
+};
+
+use crate::{
+    Reason, Settings, Timestamp, VaryRule,
+    cache_control::{RequestDirectives, ResponseDirectives},
+    entity_tag::EntityTag,
+    freshness::{Freshness, Lifetime, Receipt, received_age},
+    list::single,
+    stored::{FIELD_COUNT_MAX, FIELDS_SIZE_MAX},
+};
+
+/// A request that went to the origin and the head of its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange<'a> {
+    /// The request's method.
+    pub method: &'a Method,
+    /// The request's fields as forwarded.
+    pub request_fields: &'a HeaderMap,
+    /// The answer's status.
+    pub status: StatusCode,
+    /// The answer's fields.
+    pub response_fields: &'a HeaderMap,
+    /// When the request was sent.
+    pub request_time: Timestamp,
+    /// When the answer's head was received.
+    pub response_time: Timestamp,
+}
+
+/// Whether a response may be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Storability {
+    /// It may.
+    Store {
+        /// What makes it worth storing.
+        reason: Reason,
+        /// What it varies on; never `*`.
+        rule: VaryRule,
+    },
+    /// It must not or need not be stored.
+    Refuse {
+        /// Which rule is against it.
+        reason: Reason,
+    },
+}
+
+/// Decides whether to store a response.
+pub fn decide(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
+    let directives = ResponseDirectives::from_fields(exchange.response_fields);
+    if let Some(reason) = refusal(exchange, &directives) {
+        return Storability::Refuse { reason };
+    }
+    let rule = VaryRule::from_fields(exchange.response_fields);
+    if rule == VaryRule::Star {
+        return Storability::Refuse { reason: Reason::VaryStar };
+    }
+    match worth(exchange, &directives, settings) {
+        Ok(reason) => Storability::Store { reason, rule },
+        Err(reason) => Storability::Refuse { reason },
+    }
+}
+
+/// The rule that forbids storing, if one does.
+fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives) -> Option<Reason> {
+    if exchange.method != Method::GET {
+        return Some(Reason::Method);
+    }
+    if exchange.status == StatusCode::PARTIAL_CONTENT {
+        return Some(Reason::Partial);
+    }
+    if exchange.status.is_informational() || exchange.status == StatusCode::NOT_MODIFIED {
+        return Some(Reason::Status);
+    }
+    if RequestDirectives::from_fields(exchange.request_fields).no_store {
+        return Some(Reason::RequestNoStore);
+    }
+    if directives.must_understand {
+        // 5.2.2.3: with a status whose caching rules are known here, no-store does not apply.
+        if exchange.status.canonical_reason().is_none() {
+            return Some(Reason::MustUnderstand);
+        }
+    } else if directives.no_store {
+        return Some(Reason::NoStore);
+    }
+    if directives.private {
+        return Some(Reason::Private);
+    }
+    let shared = directives.public || directives.must_revalidate || directives.s_maxage.is_some();
+    if exchange.request_fields.contains_key(AUTHORIZATION) && !shared {
+        return Some(Reason::Authorization);
+    }
+    let size = exchange.response_fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
+    if exchange.response_fields.len() >= FIELD_COUNT_MAX || size > FIELDS_SIZE_MAX {
+        return Some(Reason::HeadTooLarge);
+    }
+    None
+}
+
+/// What a stored copy would be good for, or why for nothing.
+fn worth(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &Settings) -> Result<Reason, Reason> {
+    let fields = exchange.response_fields;
+    let receipt = Receipt {
+        status: exchange.status,
+        age_secs: received_age(fields),
+        request_time: exchange.request_time,
+        response_time: exchange.response_time,
+    };
+    let freshness = Freshness::new(&receipt, fields, directives);
+    let has_entity_tag = single(fields, &ETAG).is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some());
+    let has_validator = has_entity_tag || freshness.last_modified.is_some();
+    let lives = freshness.lifetime_millis(settings) > 0 && !freshness.no_cache;
+    match freshness.lifetime {
+        Lifetime::Explicit { .. } if lives => Ok(Reason::ExplicitLifetime),
+        Lifetime::Heuristic { .. } if lives => Ok(Reason::HeuristicLifetime),
+        // 3: without explicit freshness or public, only statuses defined as cacheable may be stored.
+        Lifetime::Absent if !may_store_unasked(exchange.status, directives) => Err(Reason::Status),
+        _ if has_validator => Ok(Reason::ValidatorOnly),
+        _ if directives.no_cache => Err(Reason::NoCache),
+        _ => Err(Reason::NothingToReuse),
+    }
+}
+
+fn may_store_unasked(status: StatusCode, directives: &ResponseDirectives) -> bool {
+    directives.public || crate::freshness::is_heuristically_cacheable(status)
+}

@@ -1,0 +1,364 @@
+//! A stored response's head: what a shared cache keeps beside the body, and its bytes on the device.
+//!
+//! Owns the status, the end-to-end fields, both times and where the body lies; derives from them, once,
+//! all that reuse needs. Not the body, and not where the entry is.
+//! Invariant: the fields hold no Age (it is kept as a number and counted into the age), no hop-by-hop
+//! field and always a valid Date; what is derived always agrees with the fields.
+//! Cost: decoding shares the buffer it is given (and keeps it alive), one map of fields is allocated.
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, StatusCode,
+    header::{AGE, DATE, ETAG},
+};
+
+use crate::{
+    Selecting, Settings, Timestamp, VaryMarker, VaryRule,
+    cache_control::ResponseDirectives,
+    codec::{Reader, push_bytes, push_name, push_number, push_signed},
+    date::{format_http_date, parse_http_date},
+    entity_tag::EntityTag,
+    fields::strip_hop_by_hop,
+    freshness::{Freshness, Receipt, received_age},
+    list::single,
+    vary::{RULE_COUNT_MAX, SELECTING_COUNT_MAX},
+};
+
+pub use crate::codec::DecodeError;
+
+/// Most fields a stored head may have.
+pub const FIELD_COUNT_MAX: usize = 512;
+/// Most bytes the names and values of a stored head's fields may have together.
+pub const FIELDS_SIZE_MAX: usize = 64 << 10;
+
+/// What lies under a primary or variant key.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "taken apart as soon as it is decoded; a box would be one more allocation a hit"
+)]
+pub enum Head {
+    /// A response.
+    Response(StoredHead),
+    /// The rules by which the resource's variants are found.
+    VaryMarker(VaryMarker),
+}
+
+/// Where a stored response's body lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyPlace {
+    /// In the same entry.
+    Whole {
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// In entries of its own, one for each chunk.
+    Chunks {
+        /// Length of the whole in bytes.
+        len: u64,
+        /// Names this representation's chunks in [`crate::key::chunk_key`].
+        representation: u64,
+    },
+}
+
+/// A response's head as it was received.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its fields, hop-by-hop ones included or not.
+    pub fields: HeaderMap,
+    /// When the request for it was sent.
+    pub request_time: Timestamp,
+    /// When it was received.
+    pub response_time: Timestamp,
+}
+
+/// A stored response's head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredHead {
+    status: StatusCode,
+    fields: HeaderMap,
+    age_secs: u32,
+    request_time: Timestamp,
+    body: BodyPlace,
+    selecting: Selecting,
+    freshness: Freshness,
+    has_entity_tag: bool,
+}
+
+impl StoredHead {
+    /// The head to store for a received response (RFC 9111 3.1): without hop-by-hop fields, without the
+    /// fields that `private` and `no-cache` name, with a valid Date (RFC 9110 6.6.1).
+    pub fn new(received: Received, body: BodyPlace, selecting: Selecting) -> Self {
+        let Received { status, mut fields, request_time, response_time } = received;
+        strip_hop_by_hop(&mut fields);
+        let age_secs = received_age(&fields);
+        fields.remove(AGE);
+        let date = single(&fields, &DATE).and_then(|date| parse_http_date(date.as_bytes(), response_time));
+        if date.is_none() {
+            fields.insert(DATE, format_http_date(response_time));
+        }
+        let directives = ResponseDirectives::from_fields(&fields);
+        for name in &directives.withheld {
+            fields.remove(name);
+        }
+        let receipt = Receipt { status, age_secs, request_time, response_time };
+        Self::from_parts(&receipt, fields, (body, selecting), &directives)
+    }
+
+    /// This head with the body elsewhere.
+    pub fn with_body(self, body: BodyPlace) -> Self {
+        Self { body, ..self }
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The end-to-end fields as received, without Age.
+    pub fn fields(&self) -> &HeaderMap {
+        &self.fields
+    }
+
+    /// The fields, for a caller that needs nothing else any more.
+    pub fn into_fields(self) -> HeaderMap {
+        self.fields
+    }
+
+    /// When the request was sent that this head was received, or last validated, by.
+    pub fn request_time(&self) -> Timestamp {
+        self.request_time
+    }
+
+    /// When this head was received or last validated.
+    pub fn response_time(&self) -> Timestamp {
+        self.freshness.response_time
+    }
+
+    /// Where the body lies.
+    pub fn body(&self) -> BodyPlace {
+        self.body
+    }
+
+    /// The selecting fields of the request it was stored for.
+    pub fn selecting(&self) -> &Selecting {
+        &self.selecting
+    }
+
+    /// Whether the request's selecting fields are those it was stored for (RFC 9111 4.1).
+    pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
+        self.selecting.matches(request_fields, settings)
+    }
+
+    /// What it says about its own freshness.
+    pub fn freshness(&self) -> &Freshness {
+        &self.freshness
+    }
+
+    /// The well-formed entity tag, if there is one.
+    pub fn entity_tag(&self) -> Option<EntityTag<'_>> {
+        EntityTag::parse(self.entity_tag_value()?.as_bytes())
+    }
+
+    /// Whether the origin can be asked if it still holds (RFC 9111 4.3.1).
+    pub fn has_validator(&self) -> bool {
+        self.has_entity_tag || self.freshness.last_modified.is_some()
+    }
+
+    /// The first moment it is not fresh any more.
+    pub fn fresh_until(&self, settings: &Settings) -> Timestamp {
+        let left = self.freshness.lifetime_millis(settings).saturating_sub(self.freshness.initial_age_millis);
+        self.response_time().plus_millis(left)
+    }
+
+    pub(crate) fn entity_tag_value(&self) -> Option<&HeaderValue> {
+        if self.has_entity_tag { self.fields.get(ETAG) } else { None }
+    }
+
+    fn from_parts(
+        receipt: &Receipt,
+        fields: HeaderMap,
+        (body, selecting): (BodyPlace, Selecting),
+        directives: &ResponseDirectives,
+    ) -> Self {
+        let has_entity_tag = single(&fields, &ETAG).is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some());
+        Self {
+            status: receipt.status,
+            age_secs: receipt.age_secs,
+            request_time: receipt.request_time,
+            body,
+            selecting,
+            freshness: Freshness::new(receipt, &fields, directives),
+            has_entity_tag,
+            fields,
+        }
+    }
+
+    fn encode_into(&self, out: &mut Vec<u8>) {
+        push_number(out, u64::from(self.status.as_u16()));
+        push_signed(out, self.response_time().as_millis());
+        push_signed(out, self.response_time().millis_since(self.request_time));
+        push_number(out, u64::from(self.age_secs));
+        match self.body {
+            BodyPlace::Whole { len } => {
+                out.push(BODY_WHOLE);
+                push_number(out, len);
+            }
+            BodyPlace::Chunks { len, representation } => {
+                out.push(BODY_CHUNKS);
+                push_number(out, len);
+                push_number(out, representation);
+            }
+        }
+        push_number(out, self.selecting.iter().len() as u64);
+        for (name, value) in self.selecting.iter() {
+            push_name(out, name);
+            out.push(u8::from(value.is_some()));
+            push_bytes(out, value.map(|value| &value[..]).unwrap_or_default());
+        }
+        push_number(out, self.fields.len() as u64);
+        for (name, value) in &self.fields {
+            push_name(out, name);
+            push_bytes(out, value.as_bytes());
+        }
+    }
+
+    fn decode_from(reader: &mut Reader) -> Result<Self, DecodeError> {
+        let status = reader.number()?;
+        let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
+        let status = status.ok_or(DecodeError::Invalid)?;
+        let response_time = Timestamp::from_millis(reader.signed()?);
+        let request_time = response_time.plus_millis(reader.signed()?.saturating_neg());
+        let age_secs = u32::try_from(reader.number()?).map_err(|_| DecodeError::Invalid)?;
+        let body = match reader.byte()? {
+            BODY_WHOLE => BodyPlace::Whole { len: reader.number()? },
+            BODY_CHUNKS => BodyPlace::Chunks { len: reader.number()?, representation: reader.number()? },
+            _ => return Err(DecodeError::Invalid),
+        };
+        let selecting = decode_selecting(reader)?;
+        let field_count = reader.count(FIELD_COUNT_MAX)?;
+        let mut fields = HeaderMap::new();
+        for _ in 0..field_count {
+            let (name, value) = (reader.name()?, reader.value()?);
+            fields.try_append(name, value).map_err(|_| DecodeError::Bound)?;
+        }
+        let receipt = Receipt { status, age_secs, request_time, response_time };
+        let directives = ResponseDirectives::from_fields(&fields);
+        Ok(Self::from_parts(&receipt, fields, (body, selecting), &directives))
+    }
+}
+
+impl BodyPlace {
+    /// Length of the whole body in bytes.
+    pub fn len(&self) -> u64 {
+        match *self {
+            Self::Whole { len } | Self::Chunks { len, .. } => len,
+        }
+    }
+
+    /// Whether the body has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Head {
+    /// The bytes to store.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Response(head) => head.encode(),
+            Self::VaryMarker(marker) => marker.encode(),
+        }
+    }
+
+    /// Reads what [`Head::encode`] wrote. Field values share `bytes` and keep them alive.
+    ///
+    /// # Errors
+    /// The bytes are damaged or of another version: the caller treats the entry as absent.
+    pub fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let head = match reader.byte()? {
+            KIND_RESPONSE_1 => Self::Response(StoredHead::decode_from(&mut reader)?),
+            KIND_VARY_MARKER_1 => Self::VaryMarker(decode_marker(&mut reader)?),
+            _ => return Err(DecodeError::Version),
+        };
+        reader.finish()?;
+        Ok(head)
+    }
+}
+
+impl StoredHead {
+    /// The bytes to store, as [`Head::decode`] reads them.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(ENCODED_SIZE_USUAL);
+        out.push(KIND_RESPONSE_1);
+        self.encode_into(&mut out);
+        out
+    }
+
+    /// Reads a response's head.
+    ///
+    /// # Errors
+    /// As [`Head::decode`], and when it is the head of something else.
+    pub fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
+        match Head::decode(bytes)? {
+            Head::Response(head) => Ok(head),
+            Head::VaryMarker(_) => Err(DecodeError::Version),
+        }
+    }
+}
+
+impl VaryMarker {
+    /// The bytes to store, as [`Head::decode`] reads them.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![KIND_VARY_MARKER_1];
+        push_number(&mut out, self.rules().len() as u64);
+        for rule in self.rules() {
+            let VaryRule::Fields(names) = rule else {
+                out.push(RULE_STAR);
+                continue;
+            };
+            out.push(RULE_FIELDS);
+            push_number(&mut out, names.len() as u64);
+            names.iter().for_each(|name| push_name(&mut out, name));
+        }
+        out
+    }
+}
+
+fn decode_selecting(reader: &mut Reader) -> Result<Selecting, DecodeError> {
+    let count = reader.count(SELECTING_COUNT_MAX)?;
+    let mut parts = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (name, present, value) = (reader.name()?, reader.byte()?, reader.bytes()?);
+        parts.push((name, (present != 0).then_some(value)));
+    }
+    Ok(Selecting::from_parts(parts))
+}
+
+fn decode_marker(reader: &mut Reader) -> Result<VaryMarker, DecodeError> {
+    let rule_count = reader.count(RULE_COUNT_MAX)?;
+    let mut rules = Vec::with_capacity(rule_count);
+    for _ in 0..rule_count {
+        rules.push(match reader.byte()? {
+            RULE_STAR => VaryRule::Star,
+            RULE_FIELDS => {
+                let name_count = reader.count(SELECTING_COUNT_MAX)?;
+                VaryRule::from_names((0..name_count).map(|_| reader.name()).collect::<Result<_, _>>()?)
+            }
+            _ => return Err(DecodeError::Invalid),
+        });
+    }
+    Ok(VaryMarker::from_rules(rules))
+}
+
+const KIND_RESPONSE_1: u8 = 0x11;
+const KIND_VARY_MARKER_1: u8 = 0x21;
+const BODY_WHOLE: u8 = 0;
+const BODY_CHUNKS: u8 = 1;
+const RULE_STAR: u8 = 0;
+const RULE_FIELDS: u8 = 1;
+/// Room that holds most heads without growing, in bytes.
+const ENCODED_SIZE_USUAL: usize = 384;

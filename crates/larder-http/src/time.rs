@@ -1,0 +1,64 @@
+//! Moments as the caller's clock gives them. Owns no clock: time is always an argument.
+//!
+//! Arithmetic saturates, so hostile dates never wrap.
+
+/// Milliseconds since the Unix epoch; before it when negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The moment this many milliseconds after the Unix epoch.
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// The moment this many seconds after the Unix epoch.
+    pub const fn from_secs(secs: i64) -> Self {
+        Self(secs.saturating_mul(1000))
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// Whole seconds since the Unix epoch, rounded down.
+    pub const fn as_secs(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+
+    /// This moment and so many seconds more.
+    pub const fn plus_secs(self, secs: i64) -> Self {
+        Self(self.0.saturating_add(secs.saturating_mul(1000)))
+    }
+
+    /// This moment and so many milliseconds more.
+    pub const fn plus_millis(self, millis: i64) -> Self {
+        Self(self.0.saturating_add(millis))
+    }
+
+    /// Milliseconds from `earlier` to this moment; negative when it is later.
+    pub const fn millis_since(self, earlier: Self) -> i64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_seconds_round_down_on_both_sides_of_the_epoch() {
+        assert_eq!(Timestamp::from_millis(1999).as_secs(), 1);
+        assert_eq!(Timestamp::from_millis(-1).as_secs(), -1);
+    }
+
+    #[test]
+    fn arithmetic_saturates_instead_of_wrapping() {
+        let last = Timestamp::from_millis(i64::MAX);
+        assert_eq!(last.plus_secs(1), last);
+        assert_eq!(last.plus_millis(1), last);
+        assert_eq!(last.millis_since(Timestamp::from_millis(i64::MIN)), i64::MAX);
+        assert_eq!(Timestamp::from_secs(i64::MAX), last);
+    }
+}

@@ -1,0 +1,170 @@
+//! Selecting among the variants of one resource (RFC 9111 4.1, RFC 9110 12.5.5).
+//!
+//! A resource whose responses vary has a [`VaryMarker`] under its primary key, which lists the rules seen
+//! last, and each variant under a key made of the rule and the request's selecting fields. Fields are
+//! compared in a normal form: lines joined with a comma, no white space around commas outside quotes,
+//! Accept-Language also without case, white space and order.
+//! Cost: matching compares octets and allocates only when they differ from the stored normal form.
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName,
+    header::{ACCEPT_LANGUAGE, VARY},
+};
+
+use crate::{Settings, list};
+
+/// Most selecting fields of one rule; a response that names more is taken as `*`.
+pub const SELECTING_COUNT_MAX: usize = 16;
+/// Most rules a marker lists; an older one is forgotten, and its variants with it.
+pub const RULE_COUNT_MAX: usize = 4;
+
+/// What a response says it varies on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum VaryRule {
+    /// The named request fields: sorted, each once. None of them: every request matches.
+    Fields(Box<[HeaderName]>),
+    /// Something outside the request: no request ever matches.
+    Star,
+}
+
+/// The selecting fields of the request a response was stored for, sorted by name, in normal form.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selecting(Vec<(HeaderName, Option<Bytes>)>);
+
+/// The rules of one resource's stored variants, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VaryMarker(Vec<VaryRule>);
+
+impl VaryRule {
+    /// The rule of a response's Vary field. A `*` anywhere among its elements, or an element that names no
+    /// field, makes it [`VaryRule::Star`].
+    pub fn from_fields(response_fields: &HeaderMap) -> Self {
+        let names: Result<Vec<_>, _> = list::tokens(response_fields, &VARY).map(parse_name).collect();
+        names.map_or(Self::Star, Self::from_names)
+    }
+
+    /// Whether every request matches: the response does not vary.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Fields(names) if names.is_empty())
+    }
+
+    /// The request's selecting fields under this rule; none under `*`.
+    pub fn select(&self, request_fields: &HeaderMap, settings: &Settings) -> Option<Selecting> {
+        let Self::Fields(names) = self else { return None };
+        let selected = names.iter().map(|name| {
+            let value = normal_form(name, request_fields, settings.normalise_vary);
+            (name.clone(), value.map(Bytes::from))
+        });
+        Some(Selecting(selected.collect()))
+    }
+
+    pub(crate) fn from_names(mut names: Vec<HeaderName>) -> Self {
+        names.sort_unstable_by(|left, right| left.as_str().cmp(right.as_str()));
+        names.dedup();
+        if names.len() > SELECTING_COUNT_MAX { Self::Star } else { Self::Fields(names.into()) }
+    }
+}
+
+impl Selecting {
+    /// Whether a request's selecting fields are these (RFC 9111 4.1).
+    pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
+        self.0.iter().all(|(name, stored)| {
+            let Some(stored) = stored else { return !request_fields.contains_key(name) };
+            // The usual request repeats the stored octets, and a normal form is its own normal form.
+            list::single(request_fields, name).is_some_and(|value| value.as_bytes() == stored)
+                || normal_form(name, request_fields, settings.normalise_vary).is_some_and(|value| value == *stored)
+        })
+    }
+
+    /// Names and values; no value for a field the request did not have.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&HeaderName, Option<&Bytes>)> {
+        self.0.iter().map(|(name, value)| (name, value.as_ref()))
+    }
+
+    /// The rule these fields were selected by.
+    pub fn rule(&self) -> VaryRule {
+        VaryRule::Fields(self.0.iter().map(|(name, _)| name.clone()).collect())
+    }
+
+    pub(crate) fn from_parts(parts: Vec<(HeaderName, Option<Bytes>)>) -> Self {
+        Self(parts)
+    }
+}
+
+impl VaryMarker {
+    /// A marker for one rule.
+    pub fn new(rule: VaryRule) -> Self {
+        Self(vec![rule])
+    }
+
+    /// This marker with `rule` as the newest.
+    pub fn with(&self, rule: VaryRule) -> Self {
+        let older = self.0.iter().filter(|known| **known != rule).take(RULE_COUNT_MAX - 1).cloned();
+        let mut rules = Vec::with_capacity(RULE_COUNT_MAX);
+        rules.extend(older);
+        rules.insert(0, rule);
+        Self(rules)
+    }
+
+    /// The rules, newest first.
+    pub fn rules(&self) -> &[VaryRule] {
+        &self.0
+    }
+
+    pub(crate) fn from_rules(rules: Vec<VaryRule>) -> Self {
+        Self(rules)
+    }
+}
+
+fn parse_name(element: &[u8]) -> Result<HeaderName, ()> {
+    if element == b"*" { Err(()) } else { HeaderName::from_bytes(element).map_err(|_| ()) }
+}
+
+/// The value of a request field as it is compared; none when the request does not have it.
+fn normal_form(name: &HeaderName, fields: &HeaderMap, normalise: bool) -> Option<Vec<u8>> {
+    fields.contains_key(name).then(|| {
+        if normalise && *name == ACCEPT_LANGUAGE {
+            return languages(fields);
+        }
+        let mut joined = Vec::new();
+        for (index, line) in fields.get_all(name).iter().enumerate() {
+            if index > 0 {
+                joined.push(b',');
+            }
+            if normalise { push_tightened(&mut joined, line.as_bytes()) } else { joined.extend(line.as_bytes()) }
+        }
+        joined
+    })
+}
+
+/// Language ranges in lower case, without white space, sorted: their weights decide, not their order.
+fn languages(fields: &HeaderMap) -> Vec<u8> {
+    let tighten = |range: &[u8]| -> Vec<u8> {
+        range.iter().filter(|byte| !byte.is_ascii_whitespace()).map(u8::to_ascii_lowercase).collect()
+    };
+    let mut ranges: Vec<_> = list::tokens(fields, &ACCEPT_LANGUAGE).map(tighten).collect();
+    ranges.sort_unstable();
+    ranges.join(&b","[..])
+}
+
+/// Appends a line without the white space around commas that stand outside quotes.
+fn push_tightened(joined: &mut Vec<u8>, line: &[u8]) {
+    let line_start = joined.len();
+    let (mut quoted, mut escaped, mut after_comma) = (false, false, true);
+    for byte in line {
+        match byte {
+            b' ' | b'\t' if after_comma => continue,
+            b',' if !quoted => {
+                while joined.len() > line_start && matches!(joined.last(), Some(b' ' | b'\t')) {
+                    joined.pop();
+                }
+            }
+            b'"' if !escaped => quoted = !quoted,
+            _ => {}
+        }
+        escaped = quoted && *byte == b'\\' && !escaped;
+        after_comma = !quoted && *byte == b',';
+        joined.push(*byte);
+    }
+}
