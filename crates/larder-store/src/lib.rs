@@ -1,18 +1,27 @@
 //! Larder's storage engine: a disk cache of entries (key, head, body) with a printed memory bound.
 //!
 //! A cache may forget; it may never lie: whatever [`Store::get`] returns is byte for byte what was
-//! committed under exactly that key, or nothing.
+//! committed under exactly that key, or nothing. Knows no HTTP and no async runtime: its futures run
+//! anywhere. Start at [`Store`].
 
 pub mod device;
 
+mod clock;
 mod error;
+mod eviction;
+mod format;
+mod hash;
+mod index;
+mod layout;
 mod options;
 mod reader;
 mod store;
+mod units;
 mod writer;
 
+pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};
 pub use options::{Hints, IoChoice, StoreOptions};
-pub use reader::Reader;
+pub use reader::{BodyStream, Reader};
 pub use store::{Invalidation, Stats, Store};
 pub use writer::Writer;

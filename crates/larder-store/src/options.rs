@@ -1,5 +1,6 @@
 //! What a store is opened with, and what a caller may say about an entry.
 
+use crate::Clock;
 use std::{path::PathBuf, time::Duration};
 
 /// How transfers are made.
@@ -19,14 +20,15 @@ pub enum IoChoice {
 pub struct StoreOptions {
     /// The volume: a regular file, created with `size_bytes` if absent.
     pub path: PathBuf,
-    /// Hard bound of the file, in bytes. From 64 MiB to 16 TiB. An existing store must match.
+    /// Hard bound of the file, in bytes. At least eight segments, at most 16 TiB. An existing store must match.
     pub size_bytes: u64,
     /// Expected mean size of an entry with its head, in bytes: the index has room for
     /// `size / mean` entries. Smaller costs memory, larger loses entries early if they are
     /// smaller than said. Default 16 KiB; from 512 B to 1 MiB.
     pub mean_entry_size_bytes: u64,
-    /// Segment size in bytes, a power of two from 256 KiB to 64 MiB. Default 16 MiB (1/32 of a small volume).
-    /// Only for a new volume; an existing one keeps its own.
+    /// Segment size in bytes, a power of two from 256 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
+    /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes.
+    /// Default 16 MiB, less on volumes under 1 GiB. Only for a new volume; an existing one keeps its own.
     pub segment_size_bytes: u64,
     /// Committed bytes that may wait for the device before commits wait. Default 32 MiB.
     pub dirty_bytes_max: u64,
@@ -36,6 +38,11 @@ pub struct StoreOptions {
     pub sync_interval: Duration,
     /// How transfers are made.
     pub io: IoChoice,
+    /// Where time comes from. Default: the system.
+    pub clock: Clock,
+    /// Whether a thread of the store's own flushes, syncs and reclaims. Default yes; without it the
+    /// caller calls [`crate::Store::maintain`], as a simulation in virtual time does.
+    pub background: bool,
 }
 
 impl StoreOptions {
@@ -45,13 +52,21 @@ impl StoreOptions {
             path: path.into(),
             size_bytes,
             mean_entry_size_bytes: 16 << 10,
-            segment_size_bytes: 16 << 20,
+            segment_size_bytes: default_segment_bytes(size_bytes),
             dirty_bytes_max: 32 << 20,
             flush_interval: Duration::from_millis(500),
             sync_interval: Duration::from_secs(5),
             io: IoChoice::Auto,
+            clock: Clock::default(),
+            background: true,
         }
     }
+}
+
+/// A 64th of the volume, from 2 MiB (the longest entry fits) to 16 MiB.
+fn default_segment_bytes(size_bytes: u64) -> u64 {
+    let share = (size_bytes / 64).clamp(2 << 20, 16 << 20);
+    1 << share.ilog2()
 }
 
 /// What a caller knows about an entry that helps the engine place and drop it.

@@ -1,28 +1,131 @@
-//! A found entry.
-use bytes::Bytes;
-use std::ops::Range;
+//! A found entry: its head at once, its body in verified ranges.
+//!
+//! Invariant: no byte of a body is handed out before the checksum of its 64 KiB block fitted.
 
-/// A found entry: its head at once, its body in verified ranges.
+mod stream;
+
+use crate::{
+    Result,
+    format::record::{BODY_BLOCK_BYTES, Decoded},
+    store::Engine,
+    units::{SECTOR_BYTES, Sector, sectors},
+};
+use bytes::Bytes;
+use std::{ops::Range, sync::Arc, sync::atomic::Ordering};
+pub use stream::BodyStream;
+
+/// A found entry.
 #[derive(Clone)]
-pub struct Reader {}
+pub struct Reader {
+    engine: Arc<Engine>,
+    position: Sector,
+    /// The record's bytes as far as they were read, from its start.
+    record: Bytes,
+    decoded: Arc<Decoded>,
+}
 
 impl Reader {
+    pub(crate) fn new(engine: Arc<Engine>, position: Sector, record: Bytes, decoded: Decoded) -> Self {
+        Self { engine, position, record, decoded: Arc::new(decoded) }
+    }
+
     /// The head as it was committed.
     pub fn head(&self) -> Bytes {
-        todo!()
+        self.record.slice(self.decoded.head.clone())
     }
+
     /// Length of the body in bytes.
     pub fn len(&self) -> u64 {
-        todo!()
+        self.decoded.meta.body_bytes
     }
+
     /// Whether the body is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
     /// The bytes of `range` of the body, verified. `None`: damaged, or reused meanwhile; treat the
-    /// entry as a miss. Costs a device read only if the entry is longer than what `get` has read.
-    pub async fn read(&self, range: Range<u64>) -> crate::Result<Option<Bytes>> {
-        let _ = range;
-        todo!()
+    /// entry as a miss. Costs a device read only if `get` has not read that far.
+    ///
+    /// # Errors
+    /// `Unavailable` when the device fails.
+    ///
+    /// # Panics
+    /// When `range` is not within the body.
+    pub async fn read(&self, range: Range<u64>) -> Result<Option<Bytes>> {
+        assert!(range.start <= range.end && range.end <= self.len(), "range {range:?} of {}", self.len());
+        if range.is_empty() {
+            return Ok(Some(Bytes::new()));
+        }
+        let blocks = range.start / BODY_BLOCK_BYTES..range.end.div_ceil(BODY_BLOCK_BYTES);
+        let whole = blocks.start * BODY_BLOCK_BYTES..(blocks.end * BODY_BLOCK_BYTES).min(self.len());
+        let bytes = match self.loaded(&whole) {
+            Some(bytes) => bytes,
+            None => match self.load(&whole).await? {
+                Some(bytes) => bytes,
+                None => return Ok(None),
+            },
+        };
+        let mut pieces = bytes.chunks(BODY_BLOCK_BYTES as usize).zip(blocks);
+        if !pieces.all(|(block, index)| self.decoded.verifies(&self.record, index, block)) {
+            self.engine.counters.corrupt.fetch_add(1, Ordering::Relaxed);
+            self.forget();
+            return Ok(None);
+        }
+        let skip = (range.start - whole.start) as usize;
+        Ok(Some(bytes.slice(skip..skip + (range.end - range.start) as usize)))
+    }
+
+    /// The body as a stream that can be read and sought.
+    pub fn into_stream(self) -> BodyStream {
+        BodyStream::new(self)
+    }
+
+    pub(crate) fn decoded(&self) -> &Decoded {
+        &self.decoded
+    }
+
+    pub(crate) fn record(&self) -> &Bytes {
+        &self.record
+    }
+
+    pub(crate) fn position(&self) -> Sector {
+        self.position
+    }
+
+    /// The part of the body that was read with the head, if it holds `range`.
+    fn loaded(&self, range: &Range<u64>) -> Option<Bytes> {
+        if !self.decoded.body_is_here() {
+            return None;
+        }
+        let start = self.decoded.body_start as u64;
+        let (from, to) = (start + range.start, start + range.end);
+        (to <= self.record.len() as u64).then(|| self.record.slice(from as usize..to as usize))
+    }
+
+    async fn load(&self, range: &Range<u64>) -> Result<Option<Bytes>> {
+        let place = self.decoded.body_place(self.position);
+        let Some(offset) = place.offset_bytes.checked_add(range.start) else { return Ok(None) };
+        let first = Sector(offset / SECTOR_BYTES);
+        let skip = offset % SECTOR_BYTES;
+        let len = range.end - range.start;
+        let is_there = || {
+            let segment = self.engine.geometry.segment_of(first);
+            segment.is_some_and(|segment| self.engine.segments.sequence(segment) == place.sequence)
+        };
+        if !is_there() {
+            self.forget();
+            return Ok(None);
+        }
+        let read = self.engine.read_sectors(first, sectors(skip + len)).await?;
+        let Some(bytes) = read.filter(|bytes| bytes.len() as u64 >= skip + len && is_there()) else {
+            self.forget();
+            return Ok(None);
+        };
+        Ok(Some(bytes.slice(skip as usize..(skip + len) as usize)))
+    }
+
+    fn forget(&self) {
+        self.engine.index.remove_at(self.decoded.meta.hash.placing(), self.position);
     }
 }

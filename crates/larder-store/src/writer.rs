@@ -1,27 +1,97 @@
 //! An entry being written.
+//!
+//! Cost: the parts of the body are kept by reference and copied once, into the log's open unit.
+
+use crate::{
+    Error, ErrorKind, Hints, Result,
+    format::record::{BODY_BYTES_MAX, HEAD_BYTES_MAX, Kind, Meta, Record, body_checksums},
+    store::Engine,
+};
 use bytes::Bytes;
+use futures_io::AsyncWrite;
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 /// An entry being written: visible only after [`Writer::commit`]; dropped, it leaves no trace.
-pub struct Writer {}
+pub struct Writer {
+    engine: Arc<Engine>,
+    key: Box<[u8]>,
+    head: Bytes,
+    hints: Hints,
+    /// The epoch it was begun in, so that an invalidation since then covers it.
+    epoch: u32,
+    parts: Vec<Bytes>,
+    len_bytes: u64,
+}
 
 impl Writer {
+    /// Longest body of one entry: 1 MiB. Longer ones are stored as several entries by the caller.
+    pub const BODY_MAX_BYTES: u64 = BODY_BYTES_MAX;
+    /// Longest head: 64 KiB.
+    pub const HEAD_MAX_BYTES: usize = HEAD_BYTES_MAX;
+
+    pub(crate) fn new(engine: Arc<Engine>, key: &[u8], head: Bytes, hints: Hints) -> Self {
+        let epoch = engine.epoch();
+        Self { engine, key: key.into(), head, hints, epoch, parts: Vec::new(), len_bytes: 0 }
+    }
+
     /// Appends to the body. Cheap: keeps the reference, copies at commit.
     ///
     /// # Errors
     /// `Invalid` when the body would exceed [`Writer::BODY_MAX_BYTES`].
-    pub fn write(&mut self, bytes: Bytes) -> crate::Result<()> {
-        let _ = bytes;
-        todo!()
+    pub fn write(&mut self, bytes: Bytes) -> Result<()> {
+        let len_bytes = self.len_bytes + bytes.len() as u64;
+        if len_bytes > Self::BODY_MAX_BYTES {
+            let place = format!("body longer than {} bytes: {len_bytes}", Self::BODY_MAX_BYTES);
+            return Err(Error::new(ErrorKind::Invalid, place));
+        }
+        if !bytes.is_empty() {
+            self.len_bytes = len_bytes;
+            self.parts.push(bytes);
+        }
+        Ok(())
     }
-    /// Longest body of one entry: 1 MiB. Longer ones are stored as several entries by the caller.
-    pub const BODY_MAX_BYTES: u64 = 1 << 20;
-    /// Longest head: 64 KiB.
-    pub const HEAD_MAX_BYTES: usize = 64 << 10;
+
+    /// Length of the body so far, in bytes.
+    pub fn len(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Whether the body is empty so far.
+    pub fn is_empty(&self) -> bool {
+        self.len_bytes == 0
+    }
+
     /// Makes the entry visible, replacing any older entry of the key. Waits while too much is dirty.
     ///
     /// # Errors
-    /// `Full` when there was no room in time; `Unavailable` when the device fails; `Closed`.
-    pub async fn commit(self) -> crate::Result<()> {
-        todo!()
+    /// `Full` when there was no room within 2 s; `Unavailable` when the device fails; `Closed`.
+    pub async fn commit(self) -> Result<()> {
+        self.engine.check_open()?;
+        let checksums = body_checksums(&self.parts);
+        let hash = self.engine.hasher.hash(&self.key);
+        let meta = Meta::new(Kind::Entry, hash, self.hints, self.epoch, self.len_bytes);
+        let record = Record { meta, key: &self.key, head: &self.head, checksums: &checksums, body: &self.parts };
+        self.engine.commit(record).await
+    }
+}
+
+/// For libraries that write through this trait; copies what it is given. Closing does not commit.
+impl AsyncWrite for Writer {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = self.write(Bytes::copy_from_slice(bytes));
+        Poll::Ready(outcome.map(|()| bytes.len()).map_err(io::Error::other))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }

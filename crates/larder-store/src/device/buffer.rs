@@ -54,6 +54,11 @@ impl AlignedBuffer {
         self.len_bytes = self.len_bytes.min(len_bytes);
     }
 
+    /// Lengthens to the whole of the memory it has.
+    pub fn extend_to_capacity(&mut self) {
+        self.len_bytes = self.blocks.len() * BUFFER_ALIGNMENT_BYTES;
+    }
+
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.blocks)[..self.len_bytes]

@@ -1,3 +1,9 @@
-//! Integration tests.
+//! The engine from outside: contracts, the law, crashes, damage.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod contract;
+mod crash;
+mod damage;
+mod law;
 mod runtime;
+mod support;

@@ -1,0 +1,49 @@
+//! The bytes on a volume: superblock, unit, record, trailer. Tabled in docs/format.md.
+//!
+//! Owns: encoding and checked decoding; everything is little-endian. Does not: do I/O or decide
+//! anything. Invariant: a decoder accepts only bytes whose checksum fits, and never reads past them.
+//! Checksums are CRC32C, salted with the volume's identity, so that bytes of another volume, or
+//! bytes that a client chose, do not pass.
+
+pub(crate) mod bytes;
+pub(crate) mod record;
+pub(crate) mod superblock;
+pub(crate) mod trailer;
+pub(crate) mod unit;
+
+/// What makes one volume's checksums differ from another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VolumeId(pub(crate) [u8; 16]);
+
+impl VolumeId {
+    /// The volume's checksum of `parts`, one after the other.
+    pub(crate) fn checksum(self, parts: &[&[u8]]) -> u32 {
+        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        digest.update(&self.0);
+        for part in parts {
+            digest.update(part);
+        }
+        digest.finalize() as u32
+    }
+}
+
+/// CRC32C of bytes that are bound to the volume by another checksum that covers this one.
+pub(crate) fn plain_checksum(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plain_checksum_is_crc32c() {
+        assert_eq!(plain_checksum(b"123456789"), 0xE306_9283);
+    }
+
+    #[test]
+    fn checksums_of_two_volumes_differ() {
+        assert_ne!(VolumeId([1; 16]).checksum(&[b"abc"]), VolumeId([2; 16]).checksum(&[b"abc"]));
+        assert_eq!(VolumeId([1; 16]).checksum(&[b"abc"]), VolumeId([1; 16]).checksum(&[b"a", b"bc"]));
+    }
+}

@@ -1,0 +1,58 @@
+//! Little-endian fields in a byte slice, read and written in order.
+//!
+//! Invariant: a [`Fields`] never reads past its slice; running out is `None`.
+
+/// Reads fields one after the other.
+pub(crate) struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn u128(&mut self) -> Option<u128> {
+        self.array().map(u128::from_le_bytes)
+    }
+}
+
+/// Writes fields one after the other.
+pub(crate) struct FieldsMut<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> FieldsMut<'a> {
+    /// # Panics
+    /// `put` panics past the end of `bytes`: lengths of what is written are fixed by the format.
+    pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(crate) fn put(&mut self, field: &[u8]) -> &mut Self {
+        self.bytes[self.at..self.at + field.len()].copy_from_slice(field);
+        self.at += field.len();
+        self
+    }
+}

@@ -1,0 +1,4 @@
+//! Where bytes go on a volume: plain decisions over plain data, no I/O.
+
+pub(crate) mod log;
+pub(crate) mod segments;

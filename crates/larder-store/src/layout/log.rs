@@ -1,0 +1,347 @@
+//! The segmented log: which record goes where, what must be written now, what is not yet on the device.
+//!
+//! Owns: the open unit and segment, units on their way, the order of segments. Does not: do I/O (it
+//! hands out [`Action`]s) or know the index. Invariants: records stand on the volume in the order
+//! they were appended; a segment is used again only after every older one was, so that the volume
+//! always holds an unbroken end of the log, and a tombstone outlives what it buries.
+//! Idea: STREAM and the packetizer (SYSTEMS 1.2), whole segments as in CacheLib's large-object cache.
+
+mod open;
+
+use super::segments::SegmentTable;
+use crate::{
+    device::AlignedBuffer,
+    format::{
+        VolumeId,
+        record::Record,
+        trailer::{self, Listing, trailer_bytes},
+    },
+    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
+};
+use open::{OpenSegment, OpenUnit};
+use std::{collections::VecDeque, sync::Arc, task::Waker, time::Duration};
+
+/// A unit is sent off when it has this many bytes.
+pub(crate) const UNIT_BYTES: u64 = 1 << 20;
+/// Unit buffers kept for reuse.
+const SPARE_COUNT_MAX: usize = 4;
+
+/// The state of the log.
+pub(crate) struct Log {
+    geometry: Geometry,
+    volume: VolumeId,
+    segments: Arc<SegmentTable>,
+    /// Segments to be used next, in this order.
+    free: VecDeque<SegmentId>,
+    /// Full segments, oldest first.
+    sealed: VecDeque<SegmentId>,
+    open: Option<OpenSegment>,
+    closing: Vec<Closing>,
+    in_flight: Vec<UnitInFlight>,
+    next_sequence: u32,
+    next_ticket: u64,
+    dirty_bytes: u64,
+    dirty_bytes_max: u64,
+    failed_units: u64,
+    trailers_in_flight: u32,
+    /// Whether it is known which segments are free.
+    ready: bool,
+    spare: Vec<AlignedBuffer>,
+    waiting: Vec<Waker>,
+}
+
+/// A transfer to be made; its outcome comes back by [`Log::unit_written`] or [`Log::trailer_written`].
+pub(crate) enum Action {
+    WriteUnit { ticket: u64, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
+    WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
+}
+
+/// Why a record cannot be appended now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// Too much is dirty, no segment is free, or the log is not ready: wait.
+    Now,
+    /// It is longer than a segment takes.
+    Ever,
+}
+
+/// Who appends: reclaim may use the last free segment, others may not, so that it always can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Appender {
+    Client,
+    Reclaim,
+}
+
+/// Where a record went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Appended {
+    pub(crate) position: Sector,
+    /// The unit it went to, for [`Log::is_pending`].
+    pub(crate) ticket: u64,
+    pub(crate) short_lived: bool,
+}
+
+/// A segment whose last units or trailer are on their way.
+struct Closing {
+    segment: SegmentId,
+    sequence: u32,
+    listings: Vec<Listing>,
+    units_in_flight: u32,
+}
+
+/// A sealed unit until the device has it.
+struct UnitInFlight {
+    ticket: u64,
+    segment: SegmentId,
+    start: Sector,
+    used_bytes: u64,
+    listings: Vec<Listing>,
+    buffer: Arc<AlignedBuffer>,
+}
+
+impl Log {
+    /// A log that accepts nothing until [`Log::begin`].
+    pub(crate) fn new(geometry: Geometry, volume: VolumeId, segments: Arc<SegmentTable>, dirty_bytes_max: u64) -> Self {
+        let spare = (0..SPARE_COUNT_MAX)
+            .map(|_| {
+                let mut buffer = AlignedBuffer::with_len(unit_bytes(&geometry) as usize);
+                // Touched now, so that memory does not grow later.
+                buffer.as_mut_slice().fill(1);
+                buffer
+            })
+            .collect();
+        Self {
+            geometry,
+            volume,
+            segments,
+            free: VecDeque::new(),
+            sealed: VecDeque::new(),
+            open: None,
+            closing: Vec::new(),
+            in_flight: Vec::new(),
+            next_sequence: 1,
+            next_ticket: 1,
+            dirty_bytes: 0,
+            dirty_bytes_max,
+            failed_units: 0,
+            trailers_in_flight: 0,
+            ready: false,
+            spare,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Starts the log on what is known of the volume: `free` segments in the order of their use,
+    /// `sealed` ones with their sequences, oldest first. Returns those that wait for room.
+    pub(crate) fn begin(&mut self, free: Vec<SegmentId>, sealed: &[(SegmentId, u32)]) -> Vec<Waker> {
+        assert!(!self.ready && sealed.is_sorted_by_key(|&(_, sequence)| sequence));
+        for &(segment, sequence) in sealed {
+            self.segments.begin(segment, sequence, false);
+            self.next_sequence = self.next_sequence.max(sequence + 1);
+        }
+        self.sealed = sealed.iter().map(|&(segment, _)| segment).collect();
+        self.free = free.into();
+        self.ready = true;
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Appends `record` (its sequence is filled in here). The transfers this makes due go to `actions`.
+    pub(crate) fn append(
+        &mut self,
+        record: &mut Record<'_>,
+        appender: Appender,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Result<Appended, NoRoom> {
+        let len_bytes = record.len_sectors() * SECTOR_BYTES;
+        if !OpenSegment::fits_empty(&self.geometry, len_bytes) {
+            return Err(NoRoom::Ever);
+        }
+        if !self.ready || (appender == Appender::Client && self.dirty_bytes + len_bytes > self.dirty_bytes_max) {
+            return Err(NoRoom::Now);
+        }
+        if self.open.as_ref().is_some_and(|open| !open.unit_takes(len_bytes)) {
+            self.seal_unit(actions);
+        }
+        if self.open.as_ref().is_some_and(|open| !open.takes(&self.geometry, len_bytes)) {
+            self.seal_segment(actions);
+        }
+        if self.open.is_none() {
+            self.open_segment(appender)?;
+        }
+        let open = self.open.as_mut().expect("a segment was opened above");
+        if open.unit.is_none() {
+            let capacity = open.unit_capacity(&self.geometry, len_bytes);
+            let buffer = match self.spare.pop() {
+                Some(buffer) if buffer.len() as u64 >= capacity => buffer,
+                _ => AlignedBuffer::with_len(capacity as usize),
+            };
+            open.unit = Some(OpenUnit::new(buffer, capacity, self.next_ticket, now));
+            self.next_ticket += 1;
+        }
+        self.dirty_bytes += len_bytes;
+        let now_s = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
+        let short_lived = self.segments.note(open.segment, record.meta.useless_after, now_s);
+        let (position, ticket) = open.append(&self.geometry, self.volume, record);
+        Ok(Appended { position, ticket, short_lived })
+    }
+
+    /// Sends off the open unit, if there is one with records.
+    pub(crate) fn seal_unit(&mut self, actions: &mut Vec<Action>) {
+        let Some(open) = &mut self.open else { return };
+        let Some(unit) = open.seal_unit(&self.geometry, self.volume) else { return };
+        let offset_bytes = unit.start.byte_offset();
+        actions.push(Action::WriteUnit { ticket: unit.ticket, offset_bytes, buffer: Arc::clone(&unit.buffer) });
+        self.in_flight.push(unit);
+    }
+
+    /// Sends off the open unit and ends the open segment, so that its trailer will be written.
+    pub(crate) fn seal_segment(&mut self, actions: &mut Vec<Action>) {
+        self.seal_unit(actions);
+        let Some(open) = self.open.take() else { return };
+        let units_in_flight = self.in_flight.iter().filter(|unit| unit.segment == open.segment).count() as u32;
+        self.sealed.push_back(open.segment);
+        let OpenSegment { segment, sequence, listings, .. } = open;
+        self.closing.push(Closing { segment, sequence, listings, units_in_flight });
+        self.write_due_trailers(actions);
+    }
+
+    /// Notes the outcome of a unit's write. Returns who waits; when it failed, what it held is in `lost`.
+    pub(crate) fn unit_written(
+        &mut self,
+        ticket: u64,
+        ok: bool,
+        actions: &mut Vec<Action>,
+        lost: &mut Vec<(u64, Sector)>,
+    ) -> Vec<Waker> {
+        let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else { return Vec::new() };
+        let unit = self.in_flight.swap_remove(at);
+        self.dirty_bytes -= unit.used_bytes - crate::format::unit::UNIT_HEADER_BYTES;
+        if let Some(closing) = self.closing.iter_mut().find(|closing| closing.segment == unit.segment) {
+            closing.units_in_flight -= 1;
+        }
+        if !ok {
+            self.failed_units += 1;
+            let start = self.geometry.segment_start_bytes(unit.segment) / SECTOR_BYTES;
+            lost.extend(
+                unit.listings.iter().map(|listing| (listing.placing, Sector(start + u64::from(listing.sector)))),
+            );
+            // Behind a hole, units of an unsealed segment are not found again; a trailer lists them.
+            if self.open.as_ref().is_some_and(|open| open.segment == unit.segment) {
+                self.seal_segment(actions);
+            }
+        }
+        self.write_due_trailers(actions);
+        if let Ok(mut buffer) = Arc::try_unwrap(unit.buffer)
+            && self.spare.len() < SPARE_COUNT_MAX
+        {
+            buffer.extend_to_capacity();
+            self.spare.push(buffer);
+        }
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Notes that a segment's trailer was written, or could not be: then its units list its records.
+    pub(crate) fn trailer_written(&mut self, segment: SegmentId) -> Vec<Waker> {
+        self.segments.set_clean(segment);
+        self.trailers_in_flight -= 1;
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Gives back the oldest segment, whose records are no longer needed.
+    pub(crate) fn release_oldest(&mut self, segment: SegmentId) -> Vec<Waker> {
+        assert_eq!(self.sealed.pop_front(), Some(segment), "segments are reclaimed oldest first");
+        self.free.push_back(segment);
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Remembers who to wake when something was written or freed.
+    pub(crate) fn wait(&mut self, waker: Waker) {
+        if !self.waiting.iter().any(|known| known.will_wake(&waker)) {
+            self.waiting.push(waker);
+        }
+    }
+
+    /// Takes all that wait.
+    pub(crate) fn take_waiting(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// The record at `position` (at most `sectors` of it), if it is not yet on the device.
+    pub(crate) fn dirty_copy(&self, position: Sector, sectors: u64) -> Option<Vec<u8>> {
+        let open = self.open.as_ref().and_then(|open| open.unit_bytes(&self.geometry));
+        let in_flight =
+            self.in_flight.iter().map(|unit| (unit.start, &unit.buffer.as_slice()[..unit.used_bytes as usize]));
+        let (start, bytes) = open.into_iter().chain(in_flight).find(|(start, bytes)| {
+            position >= *start && position.byte_offset() < start.byte_offset() + bytes.len() as u64
+        })?;
+        let from = (position.byte_offset() - start.byte_offset()) as usize;
+        let to = bytes.len().min(from + (sectors * SECTOR_BYTES) as usize);
+        Some(bytes[from..to].to_vec())
+    }
+
+    /// Whether a unit, or an earlier one, has not been written yet.
+    pub(crate) fn is_pending(&self, ticket: u64) -> bool {
+        let open = self.open.as_ref().and_then(|open| open.unit.as_ref()).map(|unit| unit.ticket);
+        open.into_iter().chain(self.in_flight.iter().map(|unit| unit.ticket)).any(|pending| pending <= ticket)
+    }
+
+    /// The ticket of the last unit begun.
+    pub(crate) fn last_ticket(&self) -> u64 {
+        self.next_ticket - 1
+    }
+
+    /// How many units could not be written.
+    pub(crate) fn failed_units(&self) -> u64 {
+        self.failed_units
+    }
+
+    /// When the open unit got its first record.
+    pub(crate) fn unit_opened_at(&self) -> Option<Duration> {
+        self.open.as_ref().and_then(|open| open.unit.as_ref()).map(|unit| unit.opened_at)
+    }
+
+    /// The oldest segment, if it can be reclaimed now.
+    pub(crate) fn oldest_clean(&self) -> Option<SegmentId> {
+        self.sealed.front().copied().filter(|&segment| !self.segments.is_dirty(segment))
+    }
+
+    pub(crate) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Whether any transfer of the log is on its way.
+    pub(crate) fn is_writing(&self) -> bool {
+        !self.in_flight.is_empty() || !self.closing.is_empty() || self.trailers_in_flight > 0
+    }
+
+    fn open_segment(&mut self, appender: Appender) -> Result<(), NoRoom> {
+        let kept = if appender == Appender::Reclaim { 0 } else { 1 };
+        if self.free.len() <= kept {
+            return Err(NoRoom::Now);
+        }
+        let segment = self.free.pop_front().ok_or(NoRoom::Now)?;
+        let sequence = self.next_sequence;
+        self.next_sequence = sequence.checked_add(1).expect("4 billion segments outlast any device");
+        self.segments.begin(segment, sequence, true);
+        self.open = Some(OpenSegment::new(segment, sequence));
+        Ok(())
+    }
+
+    fn write_due_trailers(&mut self, actions: &mut Vec<Action>) {
+        let (due, closing) = self.closing.drain(..).partition(|closing| closing.units_in_flight == 0);
+        self.closing = closing;
+        for Closing { segment, sequence, listings, .. } in due {
+            let mut buffer = AlignedBuffer::with_len(trailer_bytes(listings.len()) as usize);
+            trailer::encode(self.volume, segment, sequence, &listings, buffer.as_mut_slice());
+            let offset_bytes = self.geometry.segment_end_bytes(segment) - buffer.len() as u64;
+            self.trailers_in_flight += 1;
+            actions.push(Action::WriteTrailer { segment, offset_bytes, buffer: Arc::new(buffer) });
+        }
+    }
+}
+
+/// Bytes a unit gathers, less on volumes of small segments.
+fn unit_bytes(geometry: &Geometry) -> u64 {
+    UNIT_BYTES.min(geometry.segment_bytes / 4).next_multiple_of(BLOCK_BYTES)
+}

@@ -1,0 +1,134 @@
+//! The open segment and its open unit: where the next record goes.
+//!
+//! Invariant: units stand one behind the other from the segment's start, and there is always room
+//! left for the trailer of what is in it.
+
+use super::{Record, UnitInFlight, unit_bytes};
+use crate::{
+    device::AlignedBuffer,
+    format::{
+        VolumeId,
+        record::Kind,
+        trailer::{Listing, trailer_bytes},
+        unit::{UNIT_HEADER_BYTES, UnitHeader},
+    },
+    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
+};
+use std::{sync::Arc, time::Duration};
+
+/// The segment that is being filled.
+pub(super) struct OpenSegment {
+    pub(super) segment: SegmentId,
+    pub(super) sequence: u32,
+    pub(super) listings: Vec<Listing>,
+    pub(super) unit: Option<OpenUnit>,
+    /// Where the open unit begins, or the next one will, from the segment's start.
+    unit_start_bytes: u64,
+    unit_count: u32,
+}
+
+/// The unit that is being filled.
+pub(super) struct OpenUnit {
+    buffer: AlignedBuffer,
+    capacity_bytes: u64,
+    used_bytes: u64,
+    listing_count: usize,
+    pub(super) ticket: u64,
+    pub(super) opened_at: Duration,
+}
+
+impl OpenUnit {
+    pub(super) fn new(buffer: AlignedBuffer, capacity_bytes: u64, ticket: u64, opened_at: Duration) -> Self {
+        assert!(buffer.len() as u64 >= capacity_bytes);
+        Self { buffer, capacity_bytes, used_bytes: UNIT_HEADER_BYTES, listing_count: 0, ticket, opened_at }
+    }
+}
+
+impl OpenSegment {
+    pub(super) fn new(segment: SegmentId, sequence: u32) -> Self {
+        Self { segment, sequence, listings: Vec::new(), unit: None, unit_start_bytes: 0, unit_count: 0 }
+    }
+
+    /// Whether a record of `len_bytes` fits into an empty segment.
+    pub(super) fn fits_empty(geometry: &Geometry, len_bytes: u64) -> bool {
+        UNIT_HEADER_BYTES + len_bytes + BLOCK_BYTES + trailer_bytes(1) <= geometry.segment_bytes
+    }
+
+    /// Whether the open unit takes a record, or there is none that could be in its way.
+    pub(super) fn unit_takes(&self, len_bytes: u64) -> bool {
+        self.unit.as_ref().is_none_or(|unit| unit.used_bytes + len_bytes <= unit.capacity_bytes)
+    }
+
+    /// Whether the segment takes a record, in the open unit or a new one.
+    pub(super) fn takes(&self, geometry: &Geometry, len_bytes: u64) -> bool {
+        let used = self.unit.as_ref().map_or(UNIT_HEADER_BYTES, |unit| unit.used_bytes);
+        let unit_end = self.unit_start_bytes + (used + len_bytes).next_multiple_of(BLOCK_BYTES);
+        unit_end + trailer_bytes(self.listings.len() + 1) <= geometry.segment_bytes
+    }
+
+    /// How long a new unit may become whose first record has `len_bytes`.
+    pub(super) fn unit_capacity(&self, geometry: &Geometry, len_bytes: u64) -> u64 {
+        let left = geometry.segment_bytes - self.unit_start_bytes - trailer_bytes(self.listings.len() + 1);
+        let wanted = unit_bytes(geometry).max((UNIT_HEADER_BYTES + len_bytes).next_multiple_of(BLOCK_BYTES));
+        wanted.min(left / BLOCK_BYTES * BLOCK_BYTES)
+    }
+
+    /// Puts the record into the open unit. The caller has asked [`Self::unit_takes`] and [`Self::takes`].
+    pub(super) fn append(&mut self, geometry: &Geometry, volume: VolumeId, record: &mut Record<'_>) -> (Sector, u64) {
+        let unit = self.unit.as_mut().expect("the log opens a unit before it appends");
+        let len_bytes = record.len_bytes();
+        let (from, to) = (unit.used_bytes, unit.used_bytes + record.len_sectors() * SECTOR_BYTES);
+        assert!(to <= unit.capacity_bytes);
+        record.meta.sequence = self.sequence;
+        let target = &mut unit.buffer.as_mut_slice()[from as usize..to as usize];
+        target[len_bytes as usize..].fill(0);
+        record.encode(volume, target);
+        let sector = (self.unit_start_bytes + from) / SECTOR_BYTES;
+        self.listings.push(Listing {
+            placing: record.meta.hash.placing(),
+            sector: sector as u32,
+            sectors: record.len_sectors() as u16,
+            tombstone: record.meta.kind == Kind::Tombstone,
+            useless_after: record.meta.useless_after,
+        });
+        unit.used_bytes = to;
+        unit.listing_count += 1;
+        (Sector(geometry.segment_start_bytes(self.segment) / SECTOR_BYTES + sector), unit.ticket)
+    }
+
+    /// Ends the open unit, if there is one.
+    pub(super) fn seal_unit(&mut self, geometry: &Geometry, volume: VolumeId) -> Option<UnitInFlight> {
+        let mut unit = self.unit.take()?;
+        assert!(unit.listing_count > 0, "a unit is opened only for a record");
+        let len_bytes = unit.used_bytes.next_multiple_of(BLOCK_BYTES);
+        unit.buffer.truncate(len_bytes as usize);
+        let bytes = unit.buffer.as_mut_slice();
+        bytes[unit.used_bytes as usize..].fill(0);
+        let header = UnitHeader {
+            segment: self.segment,
+            sequence: self.sequence,
+            number: self.unit_count,
+            len_bytes: len_bytes as u32,
+            used_bytes: unit.used_bytes as u32,
+        };
+        header.encode(volume, bytes);
+        let start = Sector((geometry.segment_start_bytes(self.segment) + self.unit_start_bytes) / SECTOR_BYTES);
+        self.unit_start_bytes += len_bytes;
+        self.unit_count += 1;
+        Some(UnitInFlight {
+            ticket: unit.ticket,
+            segment: self.segment,
+            start,
+            used_bytes: unit.used_bytes,
+            listings: self.listings[self.listings.len() - unit.listing_count..].to_vec(),
+            buffer: Arc::new(unit.buffer),
+        })
+    }
+
+    /// Where the open unit begins on the volume, and its bytes so far.
+    pub(super) fn unit_bytes(&self, geometry: &Geometry) -> Option<(Sector, &[u8])> {
+        let unit = self.unit.as_ref()?;
+        let start = Sector((geometry.segment_start_bytes(self.segment) + self.unit_start_bytes) / SECTOR_BYTES);
+        Some((start, &unit.buffer.as_slice()[..unit.used_bytes as usize]))
+    }
+}

@@ -1,0 +1,84 @@
+//! What readers must know of every segment without taking the log's lock.
+//!
+//! Cost: 16 bytes of memory per segment, 1 MiB per terabyte at 16 MiB a segment.
+
+use crate::units::SegmentId;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Entries that are of no use after this long are called short-lived.
+const SHORT_LIFE_S: u32 = 3600;
+
+/// One state per segment, shared by the log (which writes it) and readers.
+pub(crate) struct SegmentTable(Box<[SegmentState]>);
+
+#[derive(Default)]
+struct SegmentState {
+    /// The sequence of the segment's present use; 0 is none yet.
+    sequence: AtomicU32,
+    /// From when on all short-lived entries in it are of no use.
+    short_deadline: AtomicU32,
+    /// From when on all entries in it are of no use.
+    long_deadline: AtomicU32,
+    /// Whether some of it may not have reached the device.
+    dirty: AtomicBool,
+}
+
+impl SegmentTable {
+    pub(crate) fn new(segment_count: u32) -> Self {
+        Self((0..segment_count).map(|_| SegmentState::default()).collect())
+    }
+
+    /// Begins a use of a segment.
+    pub(crate) fn begin(&self, segment: SegmentId, sequence: u32, dirty: bool) {
+        let state = &self.0[segment.index()];
+        state.short_deadline.store(0, Ordering::Relaxed);
+        state.long_deadline.store(0, Ordering::Relaxed);
+        state.dirty.store(dirty, Ordering::Relaxed);
+        state.sequence.store(sequence, Ordering::Release);
+    }
+
+    /// Notes an entry of a segment, and says whether it is short-lived.
+    pub(crate) fn note(&self, segment: SegmentId, useless_after: u32, now_s: u32) -> bool {
+        let state = &self.0[segment.index()];
+        let short_lived = useless_after != 0 && useless_after <= now_s.saturating_add(SHORT_LIFE_S);
+        let deadline = if short_lived { &state.short_deadline } else { &state.long_deadline };
+        deadline.fetch_max(if useless_after == 0 { u32::MAX } else { useless_after }, Ordering::Relaxed);
+        short_lived
+    }
+
+    /// Whether no entry of this kind in the segment can be of use.
+    pub(crate) fn is_useless(&self, segment: SegmentId, short_lived: bool, now_s: u32) -> bool {
+        let state = &self.0[segment.index()];
+        let deadline = if short_lived { &state.short_deadline } else { &state.long_deadline };
+        now_s > deadline.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_clean(&self, segment: SegmentId) {
+        self.0[segment.index()].dirty.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_dirty(&self, segment: SegmentId) -> bool {
+        self.0[segment.index()].dirty.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn sequence(&self, segment: SegmentId) -> u32 {
+        self.0[segment.index()].sequence.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_useless_only_when_the_last_of_their_kind_is() {
+        let (table, segment) = (SegmentTable::new(2), SegmentId(1));
+        table.begin(segment, 5, true);
+        assert!(table.note(segment, 1100, 1000) && table.note(segment, 1200, 1000));
+        assert!(!table.note(segment, 90_000, 1000));
+        assert!(!table.is_useless(segment, true, 1200) && table.is_useless(segment, true, 1201));
+        assert!(!table.is_useless(segment, false, 1201));
+        table.note(segment, 0, 1000);
+        assert!(!table.is_useless(segment, false, u32::MAX), "an entry without a deadline is never useless");
+    }
+}

@@ -1,0 +1,237 @@
+//! The write side: commits, removals and new heads go to the log; due transfers go to the device.
+//!
+//! Invariant: a record and its slot appear together, under the log's lock.
+
+use super::{Engine, counters::add, keeper::RESERVE_SEGMENTS_MIN};
+use crate::{
+    Error, ErrorKind, Hints, Result,
+    device::{Completion, Transfer},
+    format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
+    index::{Inserted, SizeClass, Slot},
+    layout::log::{Action, Appended, Appender, NoRoom},
+    store::Extent,
+};
+use bytes::Bytes;
+use std::{
+    future::poll_fn,
+    io,
+    sync::{Arc, atomic::Ordering},
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+/// How long a commit waits for room before the entry is not stored.
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Engine {
+    /// Appends an entry's record and makes it the key's entry.
+    pub(crate) async fn commit(self: &Arc<Self>, mut record: Record<'_>) -> Result<()> {
+        let bytes = (record.key.len() + record.head.len()) as u64 + record.meta.body_bytes;
+        let outcome = self.append(&mut record).await;
+        match &outcome {
+            Ok(_) => {
+                add(&self.counters.commits, 1);
+                add(&self.counters.admitted_bytes, bytes);
+            }
+            Err(_) => add(&self.counters.rejected, 1),
+        }
+        outcome.map(drop)
+    }
+
+    pub(super) async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.check_open()?;
+        let (placing, hash) = self.placing_and_hash(key);
+        // Gone at once, whether or not the news of it can be written.
+        self.index.remove(placing);
+        let meta = Meta::new(Kind::Tombstone, hash, Hints::default(), self.epoch(), 0);
+        let mut record = Record { meta, key, head: &[], checksums: &[], body: &[] };
+        let appended = self.append(&mut record).await?;
+        self.flush_through(appended.ticket).await
+    }
+
+    pub(super) async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        let Some(reader) = Self::get(self, key, Extent::Whole).await? else { return Ok(false) };
+        let decoded = reader.decoded();
+        let checksums = decoded.checksums(reader.record());
+        let small = reader.len() <= BODY_BLOCK_BYTES;
+        let (kind, body) = if small {
+            let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
+            (Kind::Entry, vec![body])
+        } else {
+            (Kind::HeadUpdate(decoded.body_place(reader.position())), Vec::new())
+        };
+        let meta = Meta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
+        self.commit(Record { meta, key, head: &head, checksums: &checksums, body: &body }).await?;
+        Ok(true)
+    }
+
+    /// Appends, waiting for room for a bounded time.
+    async fn append(self: &Arc<Self>, record: &mut Record<'_>) -> Result<Appended> {
+        if !self.background {
+            if let Ok(appended) = self.try_append(record, Appender::Client, None, None) {
+                return Ok(appended);
+            }
+            // Nobody else makes room.
+            let last = self.lock_log().last_ticket();
+            self.flush_through(last).await?;
+            self.maintain().await;
+        }
+        let deadline = self.clock.now() + if self.background { ROOM_PATIENCE } else { Duration::ZERO };
+        poll_fn(|context| {
+            self.check_open()?;
+            match self.try_append(record, Appender::Client, None, Some(context.waker())) {
+                Ok(appended) => Poll::Ready(Ok(appended)),
+                Err(NoRoom::Ever) => {
+                    Poll::Ready(Err(Error::new(ErrorKind::Full, "the entry is longer than a segment of the store")))
+                }
+                Err(NoRoom::Now) if self.clock.now() >= deadline => {
+                    Poll::Ready(Err(Error::new(ErrorKind::Full, "the store has no room now")))
+                }
+                Err(NoRoom::Now) => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Appends if there is room now. With `only_if_at`, only if the index still has the record's key there;
+    /// otherwise `Ok` of nothing changed is told by the position.
+    pub(super) fn try_append(
+        self: &Arc<Self>,
+        record: &mut Record<'_>,
+        appender: Appender,
+        only_if_at: Option<crate::units::Sector>,
+        waker: Option<&Waker>,
+    ) -> std::result::Result<Appended, NoRoom> {
+        let placing = record.meta.hash.placing();
+        let mut actions = Vec::new();
+        let mut log = self.lock_log();
+        if let Some(position) = only_if_at
+            && self.index.peek(placing).is_none_or(|slot| slot.position != position)
+        {
+            return Ok(Appended { position, ticket: 0, short_lived: false });
+        }
+        let outcome = log.append(record, appender, self.clock.now(), &mut actions);
+        match outcome {
+            Ok(appended) if record.meta.kind == Kind::Tombstone => {
+                self.index.remove(placing);
+                debug_assert!(appended.ticket > 0);
+            }
+            Ok(appended) => {
+                let size = SizeClass::holding(record.len_sectors());
+                let slot = Slot { position: appended.position, size, hits: 0, short_lived: appended.short_lived };
+                if let Inserted::Displaced(_) = self.index.insert(placing, slot) {
+                    add(&self.counters.displaced, 1);
+                }
+            }
+            Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.wait(waker.clone())),
+            Err(NoRoom::Ever) => {}
+        }
+        let reclaim_due = log.free_count() < RESERVE_SEGMENTS_MIN;
+        drop(log);
+        self.perform(actions);
+        if reclaim_due || outcome.is_err() {
+            self.bell.ring();
+        } else {
+            self.bell.ring_if_idle();
+        }
+        outcome
+    }
+
+    /// Starts the log's transfers.
+    pub(super) fn perform(self: &Arc<Self>, actions: Vec<Action>) {
+        for action in actions {
+            let engine = Arc::clone(self);
+            let (offset_bytes, buffer, completion) = match action {
+                Action::WriteUnit { ticket, offset_bytes, buffer } => {
+                    let done = move |outcome: io::Result<()>| engine.unit_written(ticket, outcome);
+                    (offset_bytes, buffer, Completion::callback(done))
+                }
+                Action::WriteTrailer { segment, offset_bytes, buffer } => {
+                    let done = move |outcome: io::Result<()>| {
+                        engine.note_write(outcome.as_ref().err());
+                        let waiting = engine.lock_log().trailer_written(segment);
+                        waiting.into_iter().for_each(Waker::wake);
+                        engine.bell.ring();
+                    };
+                    (offset_bytes, buffer, Completion::callback(done))
+                }
+            };
+            add(&self.counters.writes, 1);
+            add(&self.counters.written_bytes, buffer.len() as u64);
+            self.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+        }
+    }
+
+    fn unit_written(self: &Arc<Self>, ticket: u64, outcome: io::Result<()>) {
+        self.note_write(outcome.as_ref().err());
+        let (mut actions, mut lost) = (Vec::new(), Vec::new());
+        let waiting = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
+        for (placing, position) in lost {
+            self.index.remove_at(placing, position);
+        }
+        waiting.into_iter().for_each(Waker::wake);
+        self.perform(actions);
+    }
+
+    fn note_write(&self, error: Option<&io::Error>) {
+        match error {
+            None => self.bell.written(),
+            Some(error) => {
+                if self.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::error!("cannot write to the store, entries are lost: {error}");
+                }
+            }
+        }
+    }
+
+    /// Waits until unit `ticket` and all before it are with the device, sending off what is open.
+    pub(super) async fn flush_through(self: &Arc<Self>, ticket: u64) -> Result<()> {
+        let failed_before = self.lock_log().failed_units();
+        let mut actions = Vec::new();
+        self.lock_log().seal_unit(&mut actions);
+        self.perform(actions);
+        poll_fn(|context| {
+            let mut log = self.lock_log();
+            if log.is_pending(ticket) {
+                log.wait(context.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(if log.failed_units() == failed_before {
+                Ok(())
+            } else {
+                Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
+            })
+        })
+        .await
+    }
+
+    pub(super) async fn sync(self: &Arc<Self>) -> Result<()> {
+        self.check_open()?;
+        self.sync_all().await
+    }
+
+    /// Flushes everything and makes it durable.
+    pub(super) async fn sync_all(self: &Arc<Self>) -> Result<()> {
+        let last = self.lock_log().last_ticket();
+        self.flush_through(last).await?;
+        let outcome = self.device.sync().await;
+        outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store", source))
+    }
+
+    /// What closing does: everything written, the open segment ended with its trailer, durable.
+    pub(super) async fn finish(self: &Arc<Self>) -> Result<()> {
+        let mut actions = Vec::new();
+        self.lock_log().seal_segment(&mut actions);
+        self.perform(actions);
+        poll_fn(|context| {
+            let mut log = self.lock_log();
+            if log.is_writing() {
+                log.wait(context.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+        self.sync_all().await
+    }
+}

@@ -1,0 +1,90 @@
+//! What the store counts, and the public [`Stats`] made of it.
+
+use super::Engine;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counters of one store since it was opened.
+        #[derive(Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+            pub(crate) loaded: AtomicBool,
+        }
+
+        /// Counters and gauges since the store was opened.
+        #[derive(Clone, Debug, Default)]
+        #[non_exhaustive]
+        pub struct Stats {
+            /// Entries in the index now.
+            pub entries: u64,
+            /// Entries the index has room for.
+            pub entries_max: u64,
+            /// Bytes of memory the index takes when full.
+            pub index_bytes: u64,
+            /// Size of the volume in bytes.
+            pub size_bytes: u64,
+            /// Whether what an earlier run left is all loaded.
+            pub loaded: bool,
+            /// The device's name.
+            pub device: &'static str,
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Engine {
+            pub(crate) fn stats(&self) -> Stats {
+                Stats {
+                    entries: self.index.entries(),
+                    entries_max: self.index.entries_max(),
+                    index_bytes: self.index.memory_bytes(),
+                    size_bytes: self.geometry.size_bytes,
+                    loaded: self.counters.loaded.load(Ordering::Acquire),
+                    device: self.device.name(),
+                    $($name: self.counters.$name.load(Ordering::Relaxed),)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Lookups.
+    lookups,
+    /// Lookups that found their entry.
+    hits,
+    /// Lookups that read the record of another key.
+    strangers,
+    /// Committed entries.
+    commits,
+    /// Entries not stored for want of room.
+    rejected,
+    /// Entries dropped at reclaim.
+    evicted,
+    /// Entries lost because both their buckets were full, or another key had their address.
+    displaced,
+    /// Entries kept at reclaim by writing them again.
+    reinserted,
+    /// Damaged entries met (each was a miss).
+    corrupt,
+    /// Failed transfers.
+    io_errors,
+    /// Device reads of entries.
+    reads,
+    /// Bytes of those.
+    read_bytes,
+    /// Device writes.
+    writes,
+    /// Bytes written to the device.
+    written_bytes,
+    /// Entry bytes (key, head, body) admitted.
+    admitted_bytes,
+    /// Segments loaded of those found at start.
+    recovered_segments,
+    /// Segments found at start.
+    recoverable_segments,
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}

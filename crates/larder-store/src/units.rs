@@ -1,0 +1,113 @@
+//! The sizes everything else is counted in, and where things lie on a volume.
+//!
+//! Owns: sector, block and segment arithmetic ([`Geometry`]). Invariant: every segment lies wholly
+//! between the two superblocks. The byte layout is tabled in docs/format.md.
+
+/// Records are packed at this many bytes; a [`Sector`] counts them.
+pub(crate) const SECTOR_BYTES: u64 = 512;
+/// Units, trailers and superblocks are aligned to this many bytes.
+pub(crate) const BLOCK_BYTES: u64 = 4096;
+/// Segments begin here; the room before it belongs to the first superblock.
+pub(crate) const DATA_START_BYTES: u64 = 64 << 10;
+/// Room of one superblock, at the start and at the end of the volume.
+pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
+/// Fewest segments a volume works with: some open, some free, some to find hits in.
+pub(crate) const SEGMENT_COUNT_MIN: u64 = 8;
+
+/// A place on the volume in sectors from its start. 0 is never a record's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Sector(pub(crate) u64);
+
+impl Sector {
+    pub(crate) fn byte_offset(self) -> u64 {
+        self.0 * SECTOR_BYTES
+    }
+}
+
+/// Number of a segment by place, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SegmentId(pub(crate) u32);
+
+impl SegmentId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where segments lie on a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) size_bytes: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) segment_count: u32,
+}
+
+impl Geometry {
+    /// As many segments of `segment_bytes` as a volume of `size_bytes` holds; `None` if too few.
+    pub(crate) fn new(size_bytes: u64, segment_bytes: u64) -> Option<Self> {
+        let data = size_bytes.checked_sub(DATA_START_BYTES + SUPERBLOCK_BYTES)?;
+        let count = data.checked_div(segment_bytes)?;
+        let segment_count = u32::try_from(count).ok()?;
+        (count >= SEGMENT_COUNT_MIN).then_some(Self { size_bytes, segment_bytes, segment_count })
+    }
+
+    pub(crate) fn segment_start_bytes(&self, segment: SegmentId) -> u64 {
+        assert!(segment.0 < self.segment_count);
+        DATA_START_BYTES + u64::from(segment.0) * self.segment_bytes
+    }
+
+    pub(crate) fn segment_end_bytes(&self, segment: SegmentId) -> u64 {
+        self.segment_start_bytes(segment) + self.segment_bytes
+    }
+
+    /// The segment that holds `sector`, if any does.
+    pub(crate) fn segment_of(&self, sector: Sector) -> Option<SegmentId> {
+        let segment = sector.byte_offset().checked_sub(DATA_START_BYTES)? / self.segment_bytes;
+        let segment = u32::try_from(segment).ok()?;
+        (segment < self.segment_count).then_some(SegmentId(segment))
+    }
+
+    /// Offset of the second superblock.
+    pub(crate) fn last_superblock_bytes(&self) -> u64 {
+        last_superblock_bytes(self.size_bytes)
+    }
+
+    pub(crate) fn segments(&self) -> impl Iterator<Item = SegmentId> + use<> {
+        (0..self.segment_count).map(SegmentId)
+    }
+}
+
+/// Offset of the second superblock on a volume of `size_bytes`.
+pub(crate) fn last_superblock_bytes(size_bytes: u64) -> u64 {
+    (size_bytes / BLOCK_BYTES * BLOCK_BYTES).saturating_sub(SUPERBLOCK_BYTES)
+}
+
+/// Length in whole sectors.
+pub(crate) fn sectors(len_bytes: u64) -> u64 {
+    len_bytes.div_ceil(SECTOR_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_lie_between_the_superblocks() {
+        for size in [3 << 20, (1 << 30) + 777, 1 << 40] {
+            let geometry = Geometry::new(size, 256 << 10).unwrap();
+            let last = SegmentId(geometry.segment_count - 1);
+            assert!(geometry.segment_start_bytes(SegmentId(0)) >= SUPERBLOCK_BYTES);
+            assert!(geometry.segment_end_bytes(last) <= geometry.last_superblock_bytes());
+            let sector = Sector(geometry.segment_end_bytes(last) / SECTOR_BYTES);
+            assert_eq!(geometry.segment_of(sector), None);
+            assert_eq!(geometry.segment_of(Sector(sector.0 - 1)), Some(last));
+            assert_eq!(geometry.segment_of(Sector(1)), None);
+        }
+    }
+
+    #[test]
+    fn a_volume_with_too_few_segments_is_none() {
+        assert_eq!(Geometry::new(100, 4096), None);
+        assert_eq!(Geometry::new(1 << 20, 1 << 20), None);
+    }
+}

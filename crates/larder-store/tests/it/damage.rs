@@ -1,0 +1,94 @@
+//! At stake: damaged bytes on the device are a miss, never a wrong answer, and never a panic.
+
+use crate::support::{RecordingDevice, SIZE_BYTES, block_on, insert, open_image, options, version_of};
+use larder_store::{Store, device::Device};
+use std::{collections::HashSet, sync::Arc};
+
+const KEYS: u64 = 60;
+
+fn filled() -> (Vec<u8>, usize) {
+    let device = Arc::new(RecordingDevice::new());
+    let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options()).unwrap();
+    for key in 0..KEYS {
+        assert!(insert(&store, key, key + 1, (key as usize * 997) % 20_000));
+    }
+    block_on(store.close()).unwrap();
+    let writes = device.writes();
+    let ends = writes.iter().map(|(offset, buffer)| *offset as usize + buffer.len());
+    let used = ends.filter(|end| *end < SIZE_BYTES as usize - 4096).max().unwrap();
+    (device.contents(), used)
+}
+
+fn found(store: &Store) -> usize {
+    let versions = (0..KEYS).map(|key| (key, version_of(store, key)));
+    versions.filter(|(key, version)| version.inspect(|version| assert_eq!(*version, key + 1)).is_some()).count()
+}
+
+/// A linear congruential sequence; the test is the same every time.
+fn places(count: usize, below: usize) -> impl Iterator<Item = usize> {
+    let mut state = 12_345_u64;
+    (0..count).map(move |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 16) as usize % below
+    })
+}
+
+#[test]
+fn a_flipped_bit_costs_at_most_one_entry() {
+    let (image, used) = filled();
+    let whole = found(&open_image(image.clone()));
+    assert_eq!(whole as u64, KEYS);
+    let mut noticed = HashSet::new();
+    for place in places(1500, used * 8) {
+        let mut damaged = image.clone();
+        damaged[place / 8] ^= 1 << (place % 8);
+        let left = found(&open_image(damaged));
+        assert!(left + 1 >= whole, "bit {place} cost {} entries", whole - left);
+        noticed.insert(left);
+    }
+    assert!(noticed.len() == 2, "some flips hit entries, some hit nothing");
+}
+
+#[test]
+fn a_garbled_block_costs_only_what_was_in_it() {
+    let (image, used) = filled();
+    for block in 0..used / 4096 {
+        let mut damaged = image.clone();
+        for (at, byte) in damaged[block * 4096..(block + 1) * 4096].iter_mut().enumerate() {
+            *byte ^= (at * 131 + block) as u8;
+        }
+        let left = found(&open_image(damaged));
+        assert!(left as u64 + 60 >= KEYS, "block {block}");
+    }
+}
+
+#[test]
+fn both_superblocks_gone_is_an_error_that_touches_nothing() {
+    let (mut image, _) = filled();
+    let last = (SIZE_BYTES / 4096 * 4096 - 4096) as usize;
+    for at in [100, last + 100] {
+        image[at] ^= 1;
+    }
+    let device: Arc<dyn Device> = Arc::new(larder_store::device::MemoryDevice::from_contents(image));
+    let error = Store::open_on(device, &options()).err().expect("a damaged volume is refused");
+    assert_eq!(error.kind(), larder_store::ErrorKind::Corrupt);
+}
+
+#[test]
+fn one_superblock_gone_is_no_loss() {
+    let (image, _) = filled();
+    for at in [100, (SIZE_BYTES / 4096 * 4096 - 4096) as usize + 100] {
+        let mut damaged = image.clone();
+        damaged[at] ^= 1;
+        assert_eq!(found(&open_image(damaged)) as u64, KEYS);
+    }
+}
+
+#[test]
+fn a_foreign_device_is_refused() {
+    let mut image = vec![0; SIZE_BYTES as usize];
+    image[5] = 7;
+    let device: Arc<dyn Device> = Arc::new(larder_store::device::MemoryDevice::from_contents(image));
+    let error = Store::open_on(device, &options()).err().expect("a foreign device is refused");
+    assert_eq!(error.kind(), larder_store::ErrorKind::Invalid);
+}

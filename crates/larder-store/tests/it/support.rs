@@ -1,0 +1,134 @@
+//! What the engine's tests share: a runtime, small stores on devices that can be looked into, and
+//! entries whose bytes follow from their key and version.
+
+pub(crate) use crate::runtime::block_on;
+use bytes::Bytes;
+use larder_store::{
+    Clock, Hints, Reader, Store, StoreOptions,
+    device::{AlignedBuffer, Device, MemoryDevice, Transfer},
+};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// Size of a small store: a dozen segments, so that reclaim is never far.
+pub(crate) const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
+
+/// Options of a small store in virtual time, without a thread of its own.
+pub(crate) fn options() -> StoreOptions {
+    StoreOptions {
+        mean_entry_size_bytes: 2048,
+        segment_size_bytes: 256 << 10,
+        clock: Clock::manual(Duration::from_secs(1_700_000_000)),
+        background: false,
+        ..StoreOptions::new("", SIZE_BYTES)
+    }
+}
+
+/// Opens the store that `image` holds.
+pub(crate) fn open_image(image: Vec<u8>) -> Store {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_contents(image));
+    Store::open_on(device, &options()).expect("the image has a whole superblock")
+}
+
+/// A memory device that remembers every write in order.
+pub(crate) struct RecordingDevice {
+    inner: MemoryDevice,
+    writes: Mutex<Vec<(u64, Arc<AlignedBuffer>)>>,
+}
+
+impl RecordingDevice {
+    pub(crate) fn new() -> Self {
+        Self { inner: MemoryDevice::new(SIZE_BYTES), writes: Mutex::new(Vec::new()) }
+    }
+
+    /// How many writes there were.
+    pub(crate) fn write_count(&self) -> usize {
+        self.writes.lock().unwrap().len()
+    }
+
+    /// All writes so far.
+    pub(crate) fn writes(&self) -> Vec<(u64, Arc<AlignedBuffer>)> {
+        self.writes.lock().unwrap().clone()
+    }
+
+    /// What the device holds.
+    pub(crate) fn contents(&self) -> Vec<u8> {
+        self.inner.contents()
+    }
+}
+
+impl Device for RecordingDevice {
+    fn submit(&self, transfer: Transfer) {
+        if let Transfer::Write { offset_bytes, buffer, .. } = &transfer {
+            // A copy: the engine uses its buffers again.
+            let mut copy = AlignedBuffer::with_len(buffer.len());
+            copy.as_mut_slice().copy_from_slice(buffer.as_slice());
+            self.writes.lock().unwrap().push((*offset_bytes, Arc::new(copy)));
+        }
+        self.inner.submit(transfer);
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.inner.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        "recording"
+    }
+}
+
+/// The key of number `key`.
+pub(crate) fn key_bytes(key: u64) -> Vec<u8> {
+    format!("http://example.test/{key}").into_bytes()
+}
+
+/// The head of a version of a key.
+pub(crate) fn head(key: u64, version: u64, body_len: usize) -> Bytes {
+    format!("{key} {version} {body_len}").into_bytes().into()
+}
+
+/// The body of a version of a key.
+pub(crate) fn body(key: u64, version: u64, len: usize) -> Bytes {
+    let mut state = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ version;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..len).map(|_| next()).collect::<Vec<_>>().into()
+}
+
+/// Stores a version of a key. Whether there was room.
+pub(crate) fn insert(store: &Store, key: u64, version: u64, body_len: usize) -> bool {
+    let mut writer = store.insert(&key_bytes(key), head(key, version, body_len), Hints::default()).unwrap();
+    writer.write(body(key, version, body_len)).unwrap();
+    block_on(writer.commit()).is_ok()
+}
+
+/// The version of `key` that the store has; checks that every byte of it is right.
+pub(crate) fn version_of(store: &Store, key: u64) -> Option<u64> {
+    let reader = block_on(store.get(&key_bytes(key))).unwrap()?;
+    checked_version(&reader, key)
+}
+
+/// The version a reader shows, `None` if the body turns out damaged.
+pub(crate) fn checked_version(reader: &Reader, key: u64) -> Option<u64> {
+    let head = String::from_utf8(reader.head().to_vec()).unwrap();
+    let fields: Vec<u64> = head.split(' ').map(|field| field.parse().unwrap()).collect();
+    let &[own_key, version, body_len] = &fields[..] else { panic!("head {head}") };
+    assert_eq!(own_key, key, "the entry of another key");
+    assert_eq!(reader.len(), body_len);
+    let read = block_on(reader.read(0..reader.len())).unwrap()?;
+    // A new head keeps the body of the version it was given to.
+    let of_version = if version >= HEAD_VERSION { version - HEAD_VERSION } else { version };
+    assert!(read == body(key, of_version, body_len as usize), "wrong bytes in version {version} of key {key}");
+    Some(version)
+}
+
+/// Added to a version when its head is replaced, so that both can be told apart.
+pub(crate) const HEAD_VERSION: u64 = 1 << 40;
