@@ -117,7 +117,7 @@ pub fn received_age(fields: &HeaderMap) -> u32 {
 }
 
 /// Whether a lifetime may be guessed for this status without `public` (RFC 9110 15.1; 206 is not stored).
-pub fn is_heuristically_cacheable(status: StatusCode) -> bool {
+pub fn permits_heuristics(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
 
@@ -138,7 +138,7 @@ fn lifetime(
         return Lifetime::Explicit { millis: expires.map_or(0, |expires| expires.millis_since(date).max(0)) };
     }
     match last_modified {
-        Some(modified) if directives.public || is_heuristically_cacheable(receipt.status) => {
+        Some(modified) if directives.public || permits_heuristics(receipt.status) => {
             Lifetime::Heuristic { unmodified_millis: date.millis_since(modified).max(0) }
         }
         _ => Lifetime::Absent,

@@ -9,15 +9,15 @@ use http::{
 };
 
 use crate::{
-    Reason, Settings, Timestamp, VaryRule,
+    Reason, Settings, StoredHead, Timestamp, VaryRule,
     cache_control::{RequestDirectives, ResponseDirectives},
     entity_tag::EntityTag,
-    freshness::{Freshness, Lifetime, Receipt, received_age},
+    freshness::{Freshness, Lifetime, Receipt, permits_heuristics, received_age},
     list::single,
     stored::{FIELD_COUNT_MAX, FIELDS_SIZE_MAX},
 };
 
-/// A request that went to the origin and the head of its answer.
+/// A request that went to the origin and the head of its answer, hop-by-hop fields removed from both.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The request's method.
@@ -65,6 +65,19 @@ pub fn decide(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
         Ok(reason) => Storability::Store { reason, rule },
         Err(reason) => Storability::Refuse { reason },
     }
+}
+
+/// Decides whether to keep a stored response that a 304 has just updated: its new fields may forbid it.
+pub fn decide_updated(request_fields: &HeaderMap, updated: &StoredHead, settings: &Settings) -> Storability {
+    let exchange = Exchange {
+        method: &Method::GET,
+        request_fields,
+        status: updated.status(),
+        response_fields: updated.fields(),
+        request_time: updated.request_time(),
+        response_time: updated.response_time(),
+    };
+    decide(&exchange, settings)
 }
 
 /// The rule that forbids storing, if one does.
@@ -128,5 +141,5 @@ fn worth(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &Se
 }
 
 fn may_store_unasked(status: StatusCode, directives: &ResponseDirectives) -> bool {
-    directives.public || crate::freshness::is_heuristically_cacheable(status)
+    directives.public || permits_heuristics(status)
 }

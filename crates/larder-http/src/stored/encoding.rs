@@ -1,0 +1,169 @@
+//! The bytes of a stored head and of a marker of variants, as they lie in an entry.
+//!
+//! The first byte names kind and version: bytes of a version not known here are an entry that is absent.
+//! What is derived from the fields is not stored but derived again, so the two never disagree.
+//! Cost: decoding shares the buffer it is given (and keeps it alive) and allocates one map of fields.
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
+use super::{BodyPlace, FIELD_COUNT_MAX, Head, StoredHead};
+use crate::{
+    DecodeError, Selecting, Timestamp, VaryMarker, VaryRule,
+    cache_control::ResponseDirectives,
+    codec::{Reader, push_bytes, push_name, push_number, push_signed},
+    freshness::Receipt,
+    vary::{RULE_COUNT_MAX, SELECTING_COUNT_MAX},
+};
+
+impl Head {
+    /// The bytes to store.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Response(head) => head.encode(),
+            Self::VaryMarker(marker) => marker.encode(),
+        }
+    }
+
+    /// Reads what [`Head::encode`] wrote. Field values share `bytes` and keep them alive.
+    ///
+    /// # Errors
+    /// The bytes are damaged or of another version: the caller treats the entry as absent.
+    pub fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let head = match reader.byte()? {
+            KIND_RESPONSE_1 => Self::Response(StoredHead::decode_from(&mut reader)?),
+            KIND_VARY_MARKER_1 => Self::VaryMarker(decode_marker(&mut reader)?),
+            _ => return Err(DecodeError::Version),
+        };
+        reader.finish()?;
+        Ok(head)
+    }
+}
+
+impl StoredHead {
+    /// The bytes to store, as [`Head::decode`] reads them.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(ENCODED_SIZE_USUAL);
+        out.push(KIND_RESPONSE_1);
+        self.encode_into(&mut out);
+        out
+    }
+
+    /// Reads a response's head.
+    ///
+    /// # Errors
+    /// As [`Head::decode`], and when it is the head of something else.
+    pub fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
+        match Head::decode(bytes)? {
+            Head::Response(head) => Ok(head),
+            Head::VaryMarker(_) => Err(DecodeError::Version),
+        }
+    }
+
+    fn encode_into(&self, out: &mut Vec<u8>) {
+        push_number(out, u64::from(self.status.as_u16()));
+        push_signed(out, self.response_time().as_millis());
+        push_signed(out, self.response_time().millis_since(self.request_time));
+        push_number(out, u64::from(self.age_secs));
+        match self.body {
+            BodyPlace::Whole { len } => {
+                out.push(BODY_WHOLE);
+                push_number(out, len);
+            }
+            BodyPlace::Chunks { len, representation } => {
+                out.push(BODY_CHUNKS);
+                push_number(out, len);
+                push_number(out, representation);
+            }
+        }
+        push_number(out, self.selecting.iter().len() as u64);
+        for (name, value) in self.selecting.iter() {
+            push_name(out, name);
+            out.push(u8::from(value.is_some()));
+            push_bytes(out, value.map(|value| &value[..]).unwrap_or_default());
+        }
+        push_number(out, self.fields.len() as u64);
+        for (name, value) in &self.fields {
+            push_name(out, name);
+            push_bytes(out, value.as_bytes());
+        }
+    }
+
+    fn decode_from(reader: &mut Reader) -> Result<Self, DecodeError> {
+        let status = reader.number()?;
+        let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
+        let status = status.ok_or(DecodeError::Invalid)?;
+        let response_time = Timestamp::from_millis(reader.signed()?);
+        let request_time = response_time.plus_millis(reader.signed()?.saturating_neg());
+        let age_secs = u32::try_from(reader.number()?).map_err(|_| DecodeError::Invalid)?;
+        let body = match reader.byte()? {
+            BODY_WHOLE => BodyPlace::Whole { len: reader.number()? },
+            BODY_CHUNKS => BodyPlace::Chunks { len: reader.number()?, representation: reader.number()? },
+            _ => return Err(DecodeError::Invalid),
+        };
+        let selecting = decode_selecting(reader)?;
+        let field_count = reader.count(FIELD_COUNT_MAX)?;
+        let mut fields = HeaderMap::with_capacity(field_count);
+        for _ in 0..field_count {
+            let (name, value) = (reader.name()?, reader.value()?);
+            fields.try_append(name, value).map_err(|_| DecodeError::Bound)?;
+        }
+        let receipt = Receipt { status, age_secs, request_time, response_time };
+        let directives = ResponseDirectives::from_fields(&fields);
+        Ok(Self::from_parts(&receipt, fields, (body, selecting), &directives))
+    }
+}
+
+impl VaryMarker {
+    /// The bytes to store, as [`Head::decode`] reads them.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![KIND_VARY_MARKER_1];
+        push_number(&mut out, self.rules().len() as u64);
+        for rule in self.rules() {
+            let VaryRule::Fields(names) = rule else {
+                out.push(RULE_STAR);
+                continue;
+            };
+            out.push(RULE_FIELDS);
+            push_number(&mut out, names.len() as u64);
+            names.iter().for_each(|name| push_name(&mut out, name));
+        }
+        out
+    }
+}
+
+fn decode_selecting(reader: &mut Reader) -> Result<Selecting, DecodeError> {
+    let count = reader.count(SELECTING_COUNT_MAX)?;
+    let mut parts = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (name, present, value) = (reader.name()?, reader.byte()?, reader.bytes()?);
+        parts.push((name, (present != 0).then_some(value)));
+    }
+    Ok(Selecting::from_parts(parts))
+}
+
+fn decode_marker(reader: &mut Reader) -> Result<VaryMarker, DecodeError> {
+    let rule_count = reader.count(RULE_COUNT_MAX)?;
+    let mut rules = Vec::with_capacity(rule_count);
+    for _ in 0..rule_count {
+        rules.push(match reader.byte()? {
+            RULE_STAR => VaryRule::Star,
+            RULE_FIELDS => {
+                let name_count = reader.count(SELECTING_COUNT_MAX)?;
+                VaryRule::from_names((0..name_count).map(|_| reader.name()).collect::<Result<_, _>>()?)
+            }
+            _ => return Err(DecodeError::Invalid),
+        });
+    }
+    Ok(VaryMarker::from_rules(rules))
+}
+
+const KIND_RESPONSE_1: u8 = 0x11;
+const KIND_VARY_MARKER_1: u8 = 0x21;
+const BODY_WHOLE: u8 = 0;
+const BODY_CHUNKS: u8 = 1;
+const RULE_STAR: u8 = 0;
+const RULE_FIELDS: u8 = 1;
+/// Room that holds most heads without growing, in bytes.
+const ENCODED_SIZE_USUAL: usize = 384;

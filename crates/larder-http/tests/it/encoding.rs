@@ -1,0 +1,180 @@
+//! The bytes of stored heads: what is written is read back, and nothing read can do harm.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use larder_http::{BodyPlace, DecodeError, Head, Received, Settings, StoredHead, Timestamp, VaryMarker, VaryRule};
+use proptest::prelude::*;
+
+use crate::support::{RECEIVED, Response, date, fields};
+
+const USUAL: &str = "Cache-Control: public, max-age=3600\nContent-Type: text/html; charset=utf-8\n\
+                     Content-Length: 12345\nETag: \"5f3c-1a2b3c4d\"\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\n\
+                     Server: nginx\nVary: Accept-Encoding\nContent-Encoding: gzip\nAccept-Ranges: bytes\nX-Own: a\nX-Own: b";
+
+fn round_trip(head: &StoredHead) -> StoredHead {
+    StoredHead::decode(Bytes::from(head.encode())).expect("what is written is read")
+}
+
+#[test]
+fn head_is_read_back_as_written() {
+    let mut response = Response::new(&format!("{USUAL}\nAge: 77")).answering("Accept-Encoding: gzip, br");
+    response.delay_secs = 2;
+    let head = response.head();
+    assert_eq!(round_trip(&head), head);
+    assert_eq!(head.freshness().initial_age_millis, 79_000);
+    let chunked = head.with_body(BodyPlace::Chunks { len: u64::MAX, representation: u64::MAX });
+    assert_eq!(round_trip(&chunked), chunked);
+}
+
+#[test]
+fn usual_head_is_small() {
+    let head = Response::new(USUAL).answering("Accept-Encoding: gzip").head();
+    let plain: usize = head.fields().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let encoded = head.encode().len();
+    assert!(encoded < 260 && encoded < plain * 3 / 4, "{encoded} of {plain} bytes");
+}
+
+#[test]
+fn values_share_the_buffer_they_were_read_from() {
+    let buffer = Bytes::from(Response::new(USUAL).head().encode());
+    let range = buffer.as_ptr_range();
+    let head = StoredHead::decode(buffer.clone()).unwrap();
+    assert!(head.fields().values().all(|value| range.contains(&value.as_bytes().as_ptr())));
+}
+
+#[test]
+fn octets_above_0x7f_survive() {
+    let mut response = Response::new("Cache-Control: max-age=60");
+    response.fields.insert("etag", HeaderValue::from_bytes(b"\"caf\xe9\"").unwrap());
+    assert_eq!(round_trip(&response.head()).fields()["etag"].as_bytes(), b"\"caf\xe9\"");
+}
+
+#[test]
+fn absent_and_empty_selecting_fields_stay_apart() {
+    let settings = Settings::default();
+    for (request, other) in [("Foo:", ""), ("", "Foo:")] {
+        let head = round_trip(&Response::new("Vary: Foo").answering(request).head());
+        assert!(head.matches(&fields(request), &settings));
+        assert!(!head.matches(&fields(other), &settings));
+    }
+}
+
+#[test]
+fn marker_is_read_back_as_written() {
+    let rule = |vary: &str| VaryRule::from_fields(&fields(vary));
+    let marker = VaryMarker::new(rule("Vary: Accept-Encoding")).with(rule("Vary: *")).with(rule("Vary: X-Own, Cookie"));
+    let head = Head::VaryMarker(marker.clone());
+    assert_eq!(Head::decode(Bytes::from(head.encode())), Ok(head));
+    assert_eq!(StoredHead::decode(Bytes::from(marker.encode())), Err(DecodeError::Version));
+}
+
+#[test]
+fn every_shortened_head_is_refused() {
+    let bytes = Bytes::from(Response::new(USUAL).answering("Accept-Encoding: gzip").head().encode());
+    for length in 0..bytes.len() {
+        assert!(Head::decode(bytes.slice(..length)).is_err(), "{length}");
+    }
+}
+
+#[test]
+fn bytes_after_the_end_and_unknown_versions_are_refused() {
+    let mut bytes = Response::new(USUAL).head().encode();
+    bytes.push(0);
+    assert_eq!(Head::decode(Bytes::from(bytes.clone())), Err(DecodeError::Trailing));
+    bytes[0] = 0x7f;
+    assert_eq!(Head::decode(Bytes::from(bytes)), Err(DecodeError::Version));
+    assert_eq!(Head::decode(Bytes::new()), Err(DecodeError::Truncated));
+}
+
+#[test]
+fn counts_beyond_their_bounds_are_refused() {
+    // A marker that claims 2^63 rules, and one rule of 2^63 names.
+    let huge = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
+    assert_eq!(Head::decode(Bytes::from([&[0x21][..], &huge].concat())), Err(DecodeError::Bound));
+    assert_eq!(Head::decode(Bytes::from([&[0x21, 1, 1][..], &huge].concat())), Err(DecodeError::Bound));
+    // A number of more than 64 bits.
+    let long = [0xff; 11];
+    assert_eq!(Head::decode(Bytes::from([&[0x21][..], &long].concat())), Err(DecodeError::Invalid));
+}
+
+#[test]
+fn released_format_is_still_read() {
+    // A 200 of version 1: received at 1000 ms, asked for 7 ms before, Age 5, body of 3 bytes, Foo absent.
+    let bytes = b"\x11\xc8\x01\xd0\x0f\x0e\x05\x00\x03\x01\x00\x03foo\x00\x00\x02\x01\x0amax-age=60\x09\x03foo";
+    let head = StoredHead::decode(Bytes::from_static(bytes)).unwrap();
+    assert_eq!(head.status(), StatusCode::OK);
+    assert_eq!(
+        (head.request_time(), head.response_time()),
+        (Timestamp::from_millis(993), Timestamp::from_millis(1000))
+    );
+    assert_eq!(head.freshness().initial_age_millis, 5007);
+    assert_eq!(head.body(), BodyPlace::Whole { len: 3 });
+    assert_eq!(head.fields()["cache-control"], "max-age=60");
+    assert_eq!(head.fields()["vary"], "foo");
+    assert_eq!(head.encode(), bytes);
+}
+
+fn any_fields() -> impl Strategy<Value = HeaderMap> {
+    let name = prop_oneof!["[a-z][a-z0-9-]{0,12}", Just("etag".to_owned()), Just("expires".to_owned())];
+    let value = proptest::collection::vec(prop_oneof![Just(9u8), 32u8..127, 128u8..=255], 0..30);
+    proptest::collection::vec((name, value), 0..12).prop_map(|lines| {
+        let parsed = lines.into_iter().map(|(name, value)| {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("the pattern makes names");
+            (name, HeaderValue::from_bytes(&value).expect("the pattern makes values"))
+        });
+        parsed.fold(HeaderMap::new(), |mut fields, (name, value)| {
+            fields.append(name, value);
+            fields
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_head_is_read_back_as_written(
+        fields in any_fields(), request in any_fields(), status in 100u16..1000,
+        millis in any::<i64>(), delay in 0i64..100_000, len in any::<u64>(), chunked in any::<Option<u64>>(),
+    ) {
+        let body = match chunked {
+            None => BodyPlace::Whole { len },
+            Some(representation) => BodyPlace::Chunks { len, representation },
+        };
+        let rule = VaryRule::from_fields(&fields);
+        let selecting = rule.select(&request, &Settings::default()).unwrap_or_default();
+        let response_time = Timestamp::from_millis(millis / 2);
+        let received = Received {
+            status: StatusCode::from_u16(status).unwrap(),
+            fields,
+            request_time: response_time.plus_millis(-delay),
+            response_time,
+        };
+        let head = StoredHead::new(received, body, selecting);
+        prop_assert_eq!(round_trip(&head), head);
+    }
+
+    #[test]
+    fn no_bytes_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0usize..3) {
+        if let Some(first) = bytes.first_mut() {
+            *first = [0x11, 0x21, *first][kind];
+        }
+        let _ = Head::decode(Bytes::from(bytes));
+    }
+
+    #[test]
+    fn no_damaged_head_panics(at in any::<prop::sample::Index>(), value in any::<u8>()) {
+        let mut bytes = Response::new(USUAL).answering("Accept-Encoding: gzip").head().encode();
+        let at = at.index(bytes.len());
+        bytes[at] = value;
+        if let Ok(Head::Response(head)) = Head::decode(Bytes::from(bytes)) {
+            head.freshness().age_millis(RECEIVED);
+            head.encode();
+        }
+    }
+}
+
+#[test]
+fn fields_withheld_at_storing_do_not_come_back() {
+    let lines = format!("Cache-Control: private=\"x-secret\", max-age=60\nX-Secret: a\nExpires: {}", date(9));
+    let head = round_trip(&Response::new(&lines).head());
+    assert!(!head.fields().contains_key("x-secret"));
+}

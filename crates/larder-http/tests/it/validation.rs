@@ -1,0 +1,177 @@
+//! Validation towards the origin (RFC 9111 3.2, 4.3.1, 4.3.3, 4.3.4).
+
+use http::HeaderMap;
+use larder_http::{
+    BodyPlace, Reason, Reuse, Settings, Storability, StoredHead, reuse, storable,
+    validate::{freshen, request_fields, selects},
+};
+
+use crate::support::{DAY_SECS, RECEIVED, Response, date, fields};
+
+/// The stored response as a 304 with these fields, 100 seconds after the receipt, leaves it.
+fn freshened(stored: &str, not_modified: &str) -> StoredHead {
+    let now = RECEIVED.plus_secs(100);
+    freshen(&Response::new(stored).head(), &fields(not_modified), now, now)
+}
+
+fn value(fields: &HeaderMap, name: &str) -> Option<String> {
+    let mut lines = fields.get_all(name).iter();
+    let value = lines.next().map(|value| value.to_str().expect("the value is ASCII").to_owned());
+    assert!(lines.next().is_none(), "{name} stands twice");
+    value
+}
+
+#[test]
+fn stale_response_is_validated_with_its_tag_as_received() {
+    for tag in ["\"abc\"", "W/\"abc\"", "\"a\\b\""] {
+        let head = Response::new(&format!("ETag: {tag}")).head();
+        let request: HeaderMap = request_fields(&head).into_iter().collect();
+        assert_eq!(value(&request, "if-none-match").as_deref(), Some(tag));
+        assert_eq!(request.len(), 1);
+    }
+}
+
+#[test]
+fn stale_response_is_validated_with_its_last_modified_as_received() {
+    let modified = "Sunday, 06-Nov-94 08:49:37 GMT";
+    let head = Response::new(&format!("Last-Modified: {modified}")).head();
+    let request: HeaderMap = request_fields(&head).into_iter().collect();
+    assert_eq!(value(&request, "if-modified-since").as_deref(), Some(modified));
+}
+
+#[test]
+fn response_without_a_valid_validator_is_not_validated() {
+    for lines in ["", "ETag: abc", "Last-Modified: 0", "ETag: \"a\"\nETag: \"b\""] {
+        let head = Response::new(lines).head();
+        assert!(request_fields(&head).is_empty(), "{lines}");
+        assert!(!head.has_validator(), "{lines}");
+    }
+}
+
+#[test]
+fn not_modified_speaks_of_the_stored_response_when_its_validators_agree() {
+    let modified = date(-DAY_SECS);
+    let other = date(-9);
+    let cases = [
+        ("ETag: \"a\"", "ETag: \"a\"", true),
+        ("ETag: \"a\"", "ETag: \"b\"", false),
+        ("ETag: W/\"a\"", "ETag: \"a\"", false),
+        ("ETag: \"a\"", "ETag: W/\"a\"", true),
+        ("ETag: W/\"a\"", "ETag: W/\"a\"", true),
+        ("ETag: W/\"a\"", "ETag: W/\"b\"", false),
+        ("ETag: \"a\"", "", true),
+        ("", "ETag: \"a\"", false),
+        ("ETag: abc", "ETag: abc", true),
+    ];
+    for (stored, not_modified, expected) in cases {
+        let head = Response::new(stored).head();
+        assert_eq!(selects(&fields(not_modified), &head), expected, "{stored} {not_modified}");
+    }
+    let head = Response::new(&format!("Last-Modified: {modified}")).head();
+    assert!(selects(&fields(&format!("Last-Modified: {modified}")), &head));
+    assert!(!selects(&fields(&format!("Last-Modified: {other}")), &head));
+    assert!(selects(&HeaderMap::new(), &head));
+}
+
+#[test]
+fn not_modified_adds_and_replaces_fields() {
+    let head = freshened(
+        "ETag: \"a\"\nX-Old: 1\nX-Same: 1\nSet-Cookie: a\nSet-Cookie: b",
+        "ETag: \"a\"\nX-Same: 2\nX-New: 3\nContent-Foo: 4\nSet-Cookie: c\nCache-Control: max-age=60",
+    );
+    for (name, expected) in [
+        ("x-old", Some("1")),
+        ("x-same", Some("2")),
+        ("x-new", Some("3")),
+        ("content-foo", Some("4")),
+        ("set-cookie", Some("c")),
+        ("cache-control", Some("max-age=60")),
+    ] {
+        assert_eq!(value(head.fields(), name).as_deref(), expected, "{name}");
+    }
+}
+
+#[test]
+fn all_end_to_end_fields_are_updated_but_content_length() {
+    let names = [
+        "Content-Type",
+        "Content-Encoding",
+        "Content-Location",
+        "Content-MD5",
+        "Content-Range",
+        "Content-Security-Policy",
+        "Clear-Site-Data",
+        "Expires",
+        "X-Frame-Options",
+    ];
+    for name in names {
+        let head = freshened(&format!("ETag: \"a\"\n{name}: old"), &format!("{name}: new"));
+        assert_eq!(value(head.fields(), name).as_deref(), Some("new"), "{name}");
+    }
+    let head = freshened("ETag: \"a\"\nContent-Length: 100", "Content-Length: 0");
+    assert_eq!(value(head.fields(), "content-length").as_deref(), Some("100"));
+    assert_eq!(head.body(), BodyPlace::Whole { len: 100 });
+}
+
+#[test]
+fn hop_by_hop_fields_of_a_304_are_not_taken_over() {
+    let head = freshened(
+        "ETag: \"a\"\nX-A: 1",
+        "Connection: X-A, close\nX-A: 2\nKeep-Alive: timeout=5\nTransfer-Encoding: chunked",
+    );
+    assert_eq!(value(head.fields(), "x-a").as_deref(), Some("1"));
+    for name in ["connection", "keep-alive", "transfer-encoding"] {
+        assert_eq!(value(head.fields(), name), None, "{name}");
+    }
+}
+
+#[test]
+fn next_request_is_a_hit_with_the_new_lifetime() {
+    let head = freshened(
+        "ETag: \"a\"\nCache-Control: max-age=1\nAge: 50",
+        &format!("Cache-Control: max-age=3600\nDate: {}", date(100)),
+    );
+    let reuse =
+        reuse::decide(&http::Method::GET, &HeaderMap::new(), &head, RECEIVED.plus_secs(110), &Settings::default());
+    let Reuse::Fresh { age, .. } = reuse else { panic!("{reuse:?}") };
+    assert_eq!((age.age_secs, age.ttl_secs), (10, 3590));
+}
+
+#[test]
+fn freshened_response_counts_its_age_from_the_304_even_without_a_date() {
+    let head = freshened("ETag: \"a\"\nCache-Control: max-age=60\nAge: 50", "");
+    let reuse =
+        reuse::decide(&http::Method::GET, &HeaderMap::new(), &head, RECEIVED.plus_secs(159), &Settings::default());
+    let Reuse::Fresh { age, .. } = reuse else { panic!("{reuse:?}") };
+    assert_eq!(age.age_secs, 59);
+    assert_eq!(value(head.fields(), "date"), Some(date(100)));
+}
+
+#[test]
+fn age_of_a_304_counts() {
+    let head = freshened("ETag: \"a\"\nCache-Control: max-age=60", &format!("Age: 70\nDate: {}", date(100)));
+    let now = RECEIVED.plus_secs(100);
+    let reuse = reuse::decide(&http::Method::GET, &HeaderMap::new(), &head, now, &Settings::default());
+    assert!(matches!(reuse, Reuse::Stale { .. }), "{reuse:?}");
+    assert!(!head.fields().contains_key("age"));
+}
+
+#[test]
+fn selecting_fields_survive_the_update() {
+    let response = Response::new("ETag: \"a\"\nVary: Foo").answering("Foo: 1");
+    let now = RECEIVED.plus_secs(100);
+    let head = freshen(&response.head(), &fields("X-A: 1"), now, now);
+    assert_eq!(head.selecting(), response.head().selecting());
+}
+
+#[test]
+fn update_that_forbids_storing_is_noticed() {
+    let settings = Settings::default();
+    let request = HeaderMap::new();
+    let kept = freshened("ETag: \"a\"", "Cache-Control: max-age=60");
+    assert!(matches!(storable::decide_updated(&request, &kept, &settings), Storability::Store { .. }));
+    for (directive, reason) in [("no-store", Reason::NoStore), ("private", Reason::Private)] {
+        let head = freshened("ETag: \"a\"", &format!("Cache-Control: {directive}"));
+        assert_eq!(storable::decide_updated(&request, &head, &settings), Storability::Refuse { reason });
+    }
+}
