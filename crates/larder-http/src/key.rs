@@ -53,9 +53,10 @@ pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Resul
     }
     let mut key = Vec::with_capacity(scheme.len() + authority.len() + path.len() + 8);
     key.push(KIND_PRIMARY);
-    key.extend(scheme.bytes().map(|byte| byte.to_ascii_lowercase()));
+    key.extend_from_slice(scheme.as_bytes());
     key.extend_from_slice(b"://");
-    key.extend(host.bytes().map(|byte| byte.to_ascii_lowercase()));
+    key.extend_from_slice(host.as_bytes());
+    key[1..].make_ascii_lowercase();
     if let Some(port) = port.filter(|port| *port != default_port) {
         key.push(b':');
         push_u64(&mut key, u64::from(port));

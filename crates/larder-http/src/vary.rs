@@ -2,8 +2,8 @@
 //!
 //! A resource whose responses vary has a [`VaryMarker`] under its primary key, which lists the rules seen
 //! last, and each variant under a key made of the rule and the request's selecting fields. Fields are
-//! compared in a normal form: lines joined with a comma, no white space around commas outside quotes,
-//! Accept-Language also without case, white space and order.
+//! compared in a normal form: lines joined with a comma, the same white space around all commas outside
+//! quotes, Accept-Language also without case, white space and order.
 //! Cost: matching compares octets and allocates only when they differ from the stored normal form.
 
 use bytes::Bytes;
@@ -130,7 +130,7 @@ fn normal_form(name: &HeaderName, fields: &HeaderMap, normalise: bool) -> Option
         let mut joined = Vec::new();
         for (index, line) in fields.get_all(name).iter().enumerate() {
             if index > 0 {
-                joined.push(b',');
+                joined.extend_from_slice(SEPARATOR);
             }
             if normalise { push_tightened(&mut joined, line.as_bytes()) } else { joined.extend(line.as_bytes()) }
         }
@@ -145,10 +145,10 @@ fn languages(fields: &HeaderMap) -> Vec<u8> {
     };
     let mut ranges: Vec<_> = list::tokens(fields, &ACCEPT_LANGUAGE).map(tighten).collect();
     ranges.sort_unstable();
-    ranges.join(&b","[..])
+    ranges.join(SEPARATOR)
 }
 
-/// Appends a line without the white space around commas that stand outside quotes.
+/// Appends a line with one space after each comma outside quotes and no other white space around it.
 fn push_tightened(joined: &mut Vec<u8>, line: &[u8]) {
     let line_start = joined.len();
     let (mut quoted, mut escaped, mut after_comma) = (false, false, true);
@@ -165,6 +165,10 @@ fn push_tightened(joined: &mut Vec<u8>, line: &[u8]) {
         }
         escaped = quoted && *byte == b'\\' && !escaped;
         after_comma = !quoted && *byte == b',';
-        joined.push(*byte);
+        if after_comma { joined.extend_from_slice(SEPARATOR) } else { joined.push(*byte) }
     }
 }
+
+/// What stands between elements in normal form: what nearly all clients send, so that their values are in
+/// normal form as they come.
+const SEPARATOR: &[u8] = b", ";
