@@ -184,7 +184,7 @@ impl<T> Future for Pending<T> {
 /// A thread's own ring, to be turned by the thread's event loop.
 ///
 /// It may be moved into a task (it is `Send`), but only turns of the thread that attached it do
-/// anything. Whenever the thread queues a transfer, the waker of the last turn is woken; whenever
+/// anything. When the thread queues a transfer, the waker of the last turn is woken, once; whenever
 /// the kernel completes one, the event descriptor becomes readable (use edge-triggered polling and
 /// never read it). Dropping it waits for the ring's transfers and detaches the thread.
 pub struct ThreadDriver {

@@ -58,7 +58,10 @@ mod event_loop {
     use std::os::fd::OwnedFd;
 
     use larder_store::device::ThreadDriver;
-    use rustix::event::{EventfdFlags, epoll};
+    use rustix::{
+        event::{EventfdFlags, epoll},
+        io::Errno,
+    };
 
     use super::*;
 
@@ -92,7 +95,11 @@ mod event_loop {
                 }
                 self.driver.turn(&waker);
                 events.clear();
-                epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut events), None).unwrap();
+                match epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut events), None) {
+                    // Older kernels' rings interrupt the thread to complete.
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => panic!("cannot wait for events: {error}"),
+                }
             }
         }
     }

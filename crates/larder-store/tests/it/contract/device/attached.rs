@@ -68,8 +68,14 @@ fn a_queued_read_wakes_the_last_turn_once() {
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let before = subject.device.read(0, READ_BYTES);
-    driver.turn(&waker);
-    let told = wakes.count();
+    // A turn that leaves something to do at once wakes by itself, and then need not be woken again.
+    let told = loop {
+        let told = wakes.count();
+        driver.turn(&waker);
+        if wakes.count() == told {
+            break told;
+        }
+    };
     let reads: Vec<_> = offsets(5).map(|offset_bytes| subject.device.read(offset_bytes, READ_BYTES)).collect();
     assert_eq!(wakes.count(), told + 1);
     drop(driver);
@@ -178,7 +184,7 @@ fn the_event_can_be_polled_by_hand() {
             break buffer.unwrap();
         }
         let mut event = [rustix::event::PollFd::new(&driver, rustix::event::PollFlags::IN)];
-        rustix::event::poll(&mut event, None).unwrap();
+        rustix::io::retry_on_intr(|| rustix::event::poll(&mut event, None)).unwrap();
     };
     check_read(&buffer, 0);
 }
