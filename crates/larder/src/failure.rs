@@ -21,7 +21,7 @@ pub(crate) struct Failure {
     exit: Exit,
     problem: String,
     help: String,
-    place: Option<Place>,
+    place: Option<Box<Place>>,
 }
 
 /// A place in a file.
@@ -46,7 +46,7 @@ impl Failure {
     pub(crate) fn at(mut self, path: &Path, text: &str, span: Range<usize>, label: &str) -> Self {
         let source = NamedSource::new(path.display().to_string(), text.to_owned());
         let label = LabeledSpan::new_primary_with_span(Some(label.to_owned()), span);
-        self.place = Some(Place { source, label });
+        self.place = Some(Box::new(Place { source, label }));
         self
     }
 

@@ -7,15 +7,24 @@ mod cli;
 mod config;
 mod duration;
 mod failure;
+mod report;
 mod settings;
 mod size;
+mod store_path;
 mod value;
+mod wiring;
 
 use clap::Parser;
 use cli::{Cli, Command, ConfigCommand};
 use failure::Failure;
 use settings::Settings;
-use std::{path::Path, process::ExitCode};
+use std::{
+    env,
+    io::{self, IsTerminal},
+    path::Path,
+    process::ExitCode,
+};
+use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -42,10 +51,18 @@ fn run(cli: Cli) -> Result<(), Failure> {
             }
             flags.apply(&mut settings);
             settings.check()?;
-            Ok(())
+            start_diagnostics();
+            wiring::run(&settings)
         }
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),
     }
+}
+
+/// Sends what the parts have to tell to standard error: warnings, or what `LARDER_LOG` asks for.
+fn start_diagnostics() {
+    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).init();
 }
 
 fn check_config(file: &Path) -> Result<(), Failure> {

@@ -52,7 +52,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, BadValue> {
     let parts: u128 = fraction.parse().map_err(|_| bad("not a size"))?;
     let scale = 10_u128.pow(u32::try_from(fraction.len()).expect("bounded above"));
     let part_bytes = parts * u128::from(*factor);
-    if part_bytes % scale != 0 {
+    if !part_bytes.is_multiple_of(scale) {
         return Err(bad("not a whole count of bytes"));
     }
     let bytes = u128::from(whole) * u128::from(*factor) + part_bytes / scale;
@@ -91,7 +91,7 @@ pub(crate) fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position) % 3 == 0 {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
             shown.push(',');
         }
         shown.push(digit);

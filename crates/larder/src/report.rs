@@ -1,0 +1,149 @@
+//! The lines that tell, once the proxy listens, what is running and how to try it.
+//!
+//! Owns: their wording. Does not: find anything out. They go to standard error, because standard output may be the
+//! access log's.
+
+use crate::size;
+use larder_proxy::ProxyConfig;
+use larder_store::Stats;
+use std::{fmt, net::SocketAddr, path::Path};
+
+/// What is running.
+pub(crate) struct Report<'a> {
+    pub(crate) config: &'a ProxyConfig,
+    /// Where clients connect, with the real ports.
+    pub(crate) listeners: &'a [SocketAddr],
+    pub(crate) admin: Option<SocketAddr>,
+    /// The store, if there is one.
+    pub(crate) store: Option<(&'a Path, &'a Stats)>,
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "larder {}", env!("CARGO_PKG_VERSION"))?;
+        for address in self.listeners {
+            writeln!(f, "  listen   http://{address}  {}", self.role())?;
+        }
+        if let Some(origin) = &self.config.default_origin {
+            writeln!(
+                f,
+                "  origin   {origin} for every host{}",
+                if self.config.sites.is_empty() { "" } else { " not below" }
+            )?;
+        }
+        for site in &self.config.sites {
+            writeln!(f, "  site     {} from {}", site.host, site.origin)?;
+        }
+        self.write_store(f)?;
+        if let Some(admin) = self.admin {
+            writeln!(f, "  admin    http://{admin}/metrics")?;
+        }
+        match self.listeners.first() {
+            Some(address) => write!(f, "  try      {}", self.example(*address)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Report<'_> {
+    fn role(&self) -> &'static str {
+        let reverse = self.config.default_origin.is_some() || !self.config.sites.is_empty();
+        match (self.config.forward, reverse) {
+            (true, false) => "forward proxy",
+            (true, true) => "forward and reverse proxy",
+            (false, _) => "reverse proxy",
+        }
+    }
+
+    fn write_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hot = size::show(self.config.hot_bytes);
+        let Some((path, stats)) = self.store else {
+            writeln!(f, "  store    none: what is cached is lost at the end")?;
+            return writeln!(f, "  memory   {hot} for the hot tier");
+        };
+        let (entries, entries_max) = (size::show_count(stats.entries), size::show_count(stats.entries_max));
+        writeln!(f, "  store    {}: {} on {}", path.display(), size::show(stats.size_bytes), stats.device)?;
+        writeln!(f, "  entries  {entries} of at most {entries_max}{}", self.loading(stats))?;
+        writeln!(f, "  memory   {} for the index, {hot} for the hot tier", size::show(stats.index_bytes))
+    }
+
+    fn loading(&self, stats: &Stats) -> String {
+        let left = stats.recoverable_segments.saturating_sub(stats.recovered_segments);
+        if stats.loaded || left == 0 {
+            return String::new();
+        }
+        format!(", loading {left} segments more (until then their entries are misses)")
+    }
+
+    fn example(&self, address: SocketAddr) -> String {
+        if self.config.forward {
+            return format!("curl -x http://{address} http://example.com/");
+        }
+        match (&self.config.default_origin, self.config.sites.first()) {
+            (None, Some(site)) => format!("curl -H 'Host: {}' http://{address}/", site.host),
+            _ => format!("curl http://{address}/"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: impl FnOnce(&mut ProxyConfig), expected: &[&str]) {
+        let mut config = ProxyConfig { hot_bytes: 64_000_000, ..ProxyConfig::default() };
+        change(&mut config);
+        let listeners = ["127.0.0.1:3128".parse().unwrap()];
+        let shown = Report { config: &config, listeners: &listeners, admin: None, store: None }.to_string();
+        for line in expected {
+            assert!(shown.lines().any(|shown| shown.trim() == *line), "{line:?} is not in {shown}");
+        }
+    }
+
+    #[test]
+    fn every_role_has_an_example_that_works_for_it() {
+        check(
+            |_| {},
+            &[
+                "listen   http://127.0.0.1:3128  forward proxy",
+                "try      curl -x http://127.0.0.1:3128 http://example.com/",
+            ],
+        );
+        let reverse = |config: &mut ProxyConfig| {
+            config.forward = false;
+            config.default_origin = Some("http://127.0.0.1:80".parse().unwrap());
+        };
+        check(reverse, &["listen   http://127.0.0.1:3128  reverse proxy", "try      curl http://127.0.0.1:3128/"]);
+        let site = |config: &mut ProxyConfig| {
+            config.forward = false;
+            let origin = "http://10.0.0.1".parse().unwrap();
+            config.sites = vec![larder_proxy::Site { host: "a.example".to_owned(), origin }];
+        };
+        check(
+            site,
+            &[
+                "site     a.example from http://10.0.0.1:80",
+                "try      curl -H 'Host: a.example' http://127.0.0.1:3128/",
+            ],
+        );
+    }
+
+    #[test]
+    fn loading_is_told_while_it_lasts() {
+        let mut stats = Stats::default();
+        (stats.entries_max, stats.recoverable_segments, stats.recovered_segments) = (61_035, 7, 2);
+        let show = |stats: &Stats| {
+            let store = Some((Path::new("/s"), stats));
+            Report { config: &ProxyConfig::default(), listeners: &[], admin: None, store }.to_string()
+        };
+        let loading = "entries  0 of at most 61,035, loading 5 segments more (until then their entries are misses)\n";
+        assert!(show(&stats).contains(loading), "{}", show(&stats));
+        (stats.loaded, stats.recovered_segments) = (true, 7);
+        assert!(show(&stats).contains("entries  0 of at most 61,035\n"), "{}", show(&stats));
+    }
+
+    #[test]
+    fn memory_only_says_what_it_means() {
+        check(|_| {}, &["store    none: what is cached is lost at the end", "memory   64 MB for the hot tier"]);
+    }
+}

@@ -1,0 +1,94 @@
+//! Where the store's file is.
+//!
+//! Owns: turning what the user said into a path, and making the default directory. Does not: open the file.
+//! Invariant: the only thing ever created here is our own directory in the user's cache, for its owner alone.
+
+use crate::{failure::Failure, settings::Disk};
+use etcetera::BaseStrategy;
+use std::{
+    fs, io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+/// Name of the store's file in a directory.
+const FILE_NAME: &str = "store.larder";
+
+/// Where the store is to be; `None` for memory only.
+///
+/// # Errors
+/// A failure that says what is wrong with the place.
+pub(crate) fn find(disk: &Disk) -> Result<Option<PathBuf>, Failure> {
+    match disk {
+        Disk::None => Ok(None),
+        Disk::At(path) => at(path).map(Some),
+        Disk::UserCache => in_user_cache().map(Some),
+    }
+}
+
+/// `path` itself, or the store's file in it if it is a directory.
+fn at(path: &Path) -> Result<PathBuf, Failure> {
+    if path.is_dir() {
+        return Ok(path.join(FILE_NAME));
+    }
+    let named_as_directory = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let parent = if named_as_directory { path } else { path.parent().unwrap_or(path) };
+    if named_as_directory || !(parent.as_os_str().is_empty() || parent.is_dir()) {
+        let parent = parent.display();
+        return Err(Failure::runtime(
+            format!("no such directory for the store: {parent}"),
+            format!("make it first (mkdir -p {parent}), or give another --disk path, or --disk none for memory only"),
+        ));
+    }
+    Ok(path.to_owned())
+}
+
+fn in_user_cache() -> Result<PathBuf, Failure> {
+    let help = "say where to keep the store with --disk PATH, or use --disk none for memory only";
+    let strategy = etcetera::choose_base_strategy()
+        .map_err(|error| Failure::runtime(format!("cannot find your cache directory: {error}"), help))?;
+    let folder = strategy.cache_dir().join("larder");
+    make_private(&folder)
+        .map_err(|error| Failure::runtime(format!("cannot make directory {}: {error}", folder.display()), help))?;
+    Ok(folder.join(FILE_NAME))
+}
+
+/// Makes `folder`, and what leads to it, for its owner alone. What exists is left as it is.
+fn make_private(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_directory_holds_the_file_and_a_file_is_the_file() {
+        let scratch = tempfile::tempdir().unwrap();
+        assert_eq!(at(scratch.path()).unwrap(), scratch.path().join(FILE_NAME));
+        let file = scratch.path().join("my.store");
+        assert_eq!(at(&file).unwrap(), file);
+        assert_eq!(at(Path::new("my.store")).unwrap(), Path::new("my.store"));
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_missing_directory_is_not_made() {
+        let scratch = tempfile::tempdir().unwrap();
+        for path in ["gone/my.store", "gone/"] {
+            let problem = at(&scratch.path().join(path)).unwrap_err().to_string();
+            assert!(problem.starts_with("no such directory for the store: "), "{problem}");
+        }
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_default_directory_is_for_its_owner_alone() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("cache/larder");
+        make_private(&folder).unwrap();
+        make_private(&folder).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+}

@@ -1,0 +1,166 @@
+//! At stake: that every mistake gets one screen that says what to do, with the right exit code, and changes nothing.
+
+use crate::process::{Larder, run};
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+use tempfile::TempDir;
+
+/// Lines of a terminal of the smallest usual size.
+const SCREEN_LINES: usize = 24;
+
+/// Runs larder, which must fail with `code`, say all of `expected`, and leave `home` as it was.
+fn check(home: &TempDir, arguments: &[&str], code: i32, expected: &[&str]) {
+    let before = contents(home.path());
+    let output = run(home, arguments);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+    // The text may be wrapped anywhere, with a bar before what goes on; what matters are the words.
+    let words = errors.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+    for text in expected.iter().chain(&["help:"]) {
+        assert!(words.contains(text), "{arguments:?}: {text:?} is not in {errors}");
+    }
+    assert!(errors.lines().count() <= SCREEN_LINES, "{errors}");
+    assert!(output.stdout.is_empty(), "errors do not go to standard output");
+    assert_eq!(contents(home.path()), before, "{arguments:?} changed something");
+}
+
+/// Every file below `folder` with a checksum of its bytes.
+fn contents(folder: &Path) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            let bytes = fs::read(&path).unwrap();
+            // FNV-1a over words: enough to notice a change, and fast enough for a store.
+            let words = bytes.chunks(8).map(|word| word.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte)));
+            let sum = words.fold(0xcbf2_9ce4_8422_2325, |sum, word| (sum ^ word).wrapping_mul(0x0100_0000_01b3));
+            found.push((path, sum));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn wrong_flags_are_refused_with_what_is_right() {
+    let home = TempDir::new().unwrap();
+    for (arguments, expected) in [
+        (&["run", "--size", "1XB"][..], &["--size: unknown unit in size: `1XB`", "1GiB in 1024s"][..]),
+        (&["run", "--memory", "lots"], &["--memory: not a size: `lots`"]),
+        (&["run", "--listen", "example.com:80"], &["--listen: not an address to listen on", "127.0.0.1:3128"]),
+        (&["run", "--listen", "0.0.0.0:3128"], &["needs a list of clients: 0.0.0.0:3128", "--allow-client"]),
+        (&["run", "--admin", "0.0.0.0:3180"], &["stays on this machine: 0.0.0.0:3180"]),
+        (&["run", "--origin", "example.com"], &["example.com", "an origin is a URL such as"]),
+        (&["run", "--allow-client", "lan"], &["--allow-client: not a network: `lan`"]),
+        (&["run", "--drain", "10"], &["--drain: a duration without a unit: `10`"]),
+        (&["run", "--io", "magic"], &["--io: not a way to do I/O: `magic`", "auto, uring or threads"]),
+        (&["run", "--sise", "1GB"], &["unknown flag or argument: `--sise`", "did you mean `--size`?"]),
+        (&["start"], &["unknown command: `start`"]),
+    ] {
+        check(&home, arguments, 2, expected);
+    }
+}
+
+#[test]
+fn wrong_configuration_is_pointed_at() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("larder.toml");
+    let path = file.to_str().unwrap();
+    for (text, expected) in [
+        ("[store]\nsise = \"1GB\"\n", &["larder.toml:2:1", "unknown key `sise`", "did you mean `size`?"][..]),
+        ("[store]\nsize = \"1XB\"\n", &["larder.toml:2:8", "unknown unit in size: `1XB`"]),
+        ("listen = \"3128\"\n", &["larder.toml:1:10", "found: string", "a list"]),
+        ("[store\n", &["larder.toml:1:", "this is not TOML"]),
+        ("[[site]]\nhosts = [\"a\"]\n", &["larder.toml:1:1", "[[site]] has no `origin`"]),
+        ("listen = [\"0.0.0.0:1\"]\n", &["needs a list of clients: 0.0.0.0:1"]),
+    ] {
+        fs::write(&file, text).unwrap();
+        check(&home, &["config", "check", path], 2, expected);
+        check(&home, &["run", "--config", path], 2, expected);
+    }
+    check(&home, &["run", "--config", "/nonexistent/larder.toml"], 1, &["cannot read configuration /nonexistent"]);
+}
+
+#[test]
+fn right_configuration_is_ok_and_touches_nothing() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("larder.toml");
+    fs::write(&file, "[store]\nsize = \"1TB\"\n").unwrap();
+    let before = contents(home.path());
+    let output = run(&home, &["config", "check", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}: ok\n", file.display()));
+    assert_eq!(contents(home.path()), before);
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let home = TempDir::new().unwrap();
+    for (arguments, expected) in [
+        (&["--help"][..], "Examples:"),
+        (&["run", "--help"], "larder run --listen 0.0.0.0:3128 --allow-client 192.168.0.0/16"),
+        (&["--version"], "larder "),
+    ] {
+        let output = run(&home, arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(String::from_utf8(output.stdout).unwrap().contains(expected), "{arguments:?}");
+    }
+}
+
+#[test]
+fn unusable_store_files_are_refused_and_left_alone() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("precious");
+    let path = file.to_str().unwrap();
+    fs::write(&file, "a letter to the editor").unwrap();
+    check(&home, &["run", "--disk", path, "--size", "64MiB"], 1, &[path, "--disk"]);
+    fs::write(&file, vec![7; 64 << 20]).unwrap();
+    check(&home, &["run", "--disk", path, "--size", "64MiB"], 1, &[path, "--disk"]);
+    let gone = home.path().join("gone/store.larder");
+    check(&home, &["run", "--disk", gone.to_str().unwrap()], 1, &["no such directory for the store", "mkdir -p"]);
+}
+
+#[test]
+fn stores_of_another_size_in_use_or_damaged_are_refused_and_left_alone() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("store.larder");
+    let flags = ["--disk", file.to_str().unwrap(), "--size", "64MiB"];
+    let larder = Larder::start(&home, &flags);
+    let again = [&["run", "--listen", "127.0.0.1:0"], &flags[..]].concat();
+    check(&home, &again, 1, &["store.larder"]);
+    assert_eq!(larder.stop(), Some(0));
+
+    let other = ["run", "--disk", file.to_str().unwrap(), "--size", "128MiB"];
+    check(&home, &other, 1, &["store.larder", "--size"]);
+
+    let store = fs::OpenOptions::new().write(true).open(&file).unwrap();
+    let noise = [0x5a; 64 << 10];
+    store.write_all_at(&noise, 0).unwrap();
+    store.write_all_at(&noise, (64 << 20) - noise.len() as u64).unwrap();
+    check(&home, &again, 1, &["store.larder"]);
+}
+
+#[test]
+fn sizes_out_of_range_make_no_file() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("store.larder");
+    let path = file.to_str().unwrap();
+    check(&home, &["run", "--disk", path, "--size", "1MB"], 2, &["--size"]);
+    check(&home, &["run", "--disk", path, "--size", "17TiB"], 2, &["--size"]);
+    check(&home, &["run", "--disk", path, "--mean-object-size", "1"], 2, &["--mean-object-size"]);
+}
+
+#[test]
+fn a_port_in_use_is_named_and_makes_no_file() {
+    let home = TempDir::new().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let store = home.path().join("store.larder");
+    check(&home, &["run", "--listen", &address, "--disk", store.to_str().unwrap()], 1, &[&address, "--listen"]);
+}

@@ -1,0 +1,10 @@
+//! The program as a process: what it prints, refuses, serves, and keeps. Loopback only; no sleeps: a test waits for a
+//! line, an answer or an exit.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod errors;
+mod origin;
+mod process;
+mod serving;
+mod stopping;

@@ -1,0 +1,76 @@
+//! A small origin: answers every GET with its path as the body, storable for an hour, and counts.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+/// A running origin. Its threads end with the test's process.
+pub(crate) struct Origin {
+    pub(crate) address: SocketAddr,
+    count: Arc<AtomicUsize>,
+}
+
+impl Origin {
+    /// Answers at once.
+    pub(crate) fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    /// Says in `asked` that it was asked, and never answers.
+    pub(crate) fn start_silent(asked: mpsc::Sender<()>) -> Self {
+        Self::start_with(move |_| {
+            // The test may be over before the last request comes.
+            let _ = asked.send(());
+            loop {
+                thread::park();
+            }
+        })
+    }
+
+    fn start_with(before: impl Fn(&str) + Clone + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        thread::spawn(move || {
+            for connection in listener.incoming() {
+                let (before, counted) = (before.clone(), Arc::clone(&counted));
+                thread::spawn(move || serve(connection.unwrap(), &counted, &before));
+            }
+        });
+        Self { address, count }
+    }
+
+    /// Requests so far.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+fn serve(connection: TcpStream, count: &AtomicUsize, before: &impl Fn(&str)) {
+    let mut reader = BufReader::new(connection.try_clone().unwrap());
+    let mut writer = connection;
+    loop {
+        let mut request = String::new();
+        while !request.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut request).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        count.fetch_add(1, Ordering::SeqCst);
+        let path = request.split(' ').nth(1).unwrap();
+        before(path);
+        let length = path.len();
+        let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nContent-Length: {length}\r\n\r\n");
+        if writer.write_all(format!("{head}{path}").as_bytes()).is_err() {
+            return;
+        }
+    }
+}

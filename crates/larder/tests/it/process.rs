@@ -1,0 +1,147 @@
+//! The real binary as a child process, and requests to it over plain sockets.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    process::{Child, ChildStderr, Command, Output, Stdio},
+};
+use tempfile::TempDir;
+
+/// Runs larder to its end with a home of its own.
+pub(crate) fn run(home: &TempDir, arguments: &[&str]) -> Output {
+    command(home.path()).args(arguments).output().unwrap()
+}
+
+/// A running proxy. Killed when dropped.
+pub(crate) struct Larder {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+    /// The lines of standard error up to the one that says how to try it.
+    pub(crate) start_lines: String,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+}
+
+impl Larder {
+    /// Starts `larder run` on a free port with these flags.
+    pub(crate) fn start(home: &TempDir, flags: &[&str]) -> Self {
+        let mut child = command(home.path())
+            .args(["run", "--listen", "127.0.0.1:0"])
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let start_lines = read_until(&mut errors, "  try ");
+        let listen = start_lines.lines().find(|line| line.starts_with("  listen ")).expect("it says where it listens");
+        let (_, rest) = listen.split_once("http://").unwrap();
+        let address = rest.split(' ').next().unwrap().parse().unwrap();
+        Self { child, errors, start_lines, address }
+    }
+
+    /// Starts it in front of `origin`, with a store of 64 MiB in `home`.
+    pub(crate) fn start_reverse(home: &TempDir, origin: SocketAddr) -> Self {
+        let store = home.path().join("store.larder");
+        let origin = format!("http://{origin}");
+        let flags = ["--disk", store.to_str().unwrap(), "--size", "64MiB", "--memory", "1MB", "--origin", &origin];
+        Self::start(home, &flags)
+    }
+
+    /// Reads standard error up to a line that contains `text`.
+    pub(crate) fn wait_for_line(&mut self, text: &str) {
+        read_until(&mut self.errors, text);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Sends SIGTERM and waits for the end; gives the exit code.
+    pub(crate) fn stop(mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for the end; gives the exit code.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        let mut rest = String::new();
+        self.errors.read_to_string(&mut rest).unwrap();
+        let code = self.child.wait().unwrap().code();
+        assert!(code == Some(0) || !rest.is_empty(), "it ended with {code:?} and did not say why");
+        code
+    }
+
+    /// One GET on a connection of its own.
+    pub(crate) fn get(&self, path: &str) -> Response {
+        Response::get(self.address, path)
+    }
+
+    /// Sends `request` and reads the response to the end of the connection.
+    pub(crate) fn send(&self, request: &str) -> Response {
+        Response::to(self.address, request)
+    }
+}
+
+impl Drop for Larder {
+    fn drop(&mut self) {
+        // Fails only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A response that ended with its connection.
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: String,
+}
+
+impl Response {
+    /// One GET on a connection of its own.
+    pub(crate) fn get(address: SocketAddr, path: &str) -> Self {
+        Self::to(address, &format!("GET {path} HTTP/1.1\r\nHost: www.example.test\r\nConnection: close\r\n\r\n"))
+    }
+
+    /// The response to `request`, read to the end of the connection.
+    fn to(address: SocketAddr, request: &str) -> Self {
+        let mut connection = TcpStream::connect(address).unwrap();
+        connection.write_all(request.as_bytes()).unwrap();
+        let mut bytes = Vec::new();
+        connection.read_to_end(&mut bytes).unwrap();
+        Self::parse(&bytes)
+    }
+
+    fn parse(bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(bytes);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {text:?}"));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Self { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
+    /// Whether Cache-Status says that the answer came from the cache (RFC 9211 2.1).
+    pub(crate) fn is_hit(&self) -> bool {
+        self.head.lines().any(|line| line.starts_with("cache-status:") && line.contains("; hit"))
+    }
+}
+
+fn command(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    command.env_clear().env("HOME", home).env("XDG_CACHE_HOME", home.join("cache")).stdin(Stdio::null());
+    command
+}
+
+fn read_until(errors: &mut BufReader<ChildStderr>, text: &str) -> String {
+    let mut lines = String::new();
+    loop {
+        let begin = lines.len();
+        let count = errors.read_line(&mut lines).unwrap();
+        assert_ne!(count, 0, "it ended before it said {text:?}: {lines}");
+        if lines[begin..].contains(text) {
+            return lines;
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! At stake: that the program, as it is started by a newcomer, proxies, caches and remembers.
+
+use crate::{
+    origin::Origin,
+    process::{Larder, Response},
+};
+use std::{fs, os::unix::fs::PermissionsExt};
+use tempfile::TempDir;
+
+/// More requests than loading a store of one segment can take.
+const ATTEMPTS_MAX: usize = 100_000;
+
+#[test]
+fn start_lines_say_where_it_listens_what_it_keeps_and_how_to_try_it() {
+    let home = TempDir::new().unwrap();
+    let larder = Larder::start(&home, &["--size", "64MiB"]);
+    let store = home.path().join("cache/larder/store.larder");
+    for expected in [
+        &format!("  listen   http://{}  forward proxy", larder.address),
+        &format!("  store    {}: 67.1 MB", store.display()),
+        "  entries  0 of at most ",
+        " for the index, 64 MB for the hot tier",
+        &format!("  try      curl -x http://{} http://example.com/", larder.address),
+    ] {
+        assert!(larder.start_lines.contains(expected), "{expected:?} is not in {}", larder.start_lines);
+    }
+    let folder = fs::metadata(store.parent().unwrap()).unwrap();
+    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+    assert_eq!(larder.stop(), Some(0));
+    assert_eq!(fs::metadata(store).unwrap().len(), 64 << 20);
+}
+
+#[test]
+fn second_request_is_a_hit() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let larder = Larder::start_reverse(&home, origin.address);
+    let first = larder.get("/a");
+    assert_eq!((first.status, first.body.as_str(), first.is_hit()), (200, "/a", false));
+    let second = larder.get("/a");
+    assert_eq!((second.status, second.body.as_str(), second.is_hit()), (200, "/a", true));
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
+fn restart_keeps_what_was_stored() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let larder = Larder::start_reverse(&home, origin.address);
+    for number in 0..20 {
+        assert_eq!(larder.get(&format!("/{number}")).status, 200);
+    }
+    assert_eq!(larder.stop(), Some(0));
+
+    let larder = Larder::start_reverse(&home, origin.address);
+    for number in 0..20 {
+        let response = until_stored(&larder, &format!("/{number}"));
+        assert_eq!((response.body, response.status), (format!("/{number}"), 200));
+    }
+    assert_eq!(origin.count(), 20);
+}
+
+#[test]
+fn memory_only_caches_and_makes_no_file() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let larder = Larder::start(&home, &["--disk", "none", "--origin", &format!("http://{}", origin.address)]);
+    assert!(larder.start_lines.contains("  store    none"), "{}", larder.start_lines);
+    larder.get("/a");
+    assert!(larder.get("/a").is_hit());
+    assert_eq!(larder.stop(), Some(0));
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn forward_mode_reaches_loopback_only_if_told_so() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let host = origin.address;
+    let request = format!("GET http://{host}/a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+
+    let larder = Larder::start(&home, &["--disk", "none"]);
+    assert_eq!(larder.send(&request).status, 403);
+    assert_eq!(origin.count(), 0);
+
+    let larder = Larder::start(&home, &["--disk", "none", "--allow-target", "127.0.0.0/8"]);
+    let response = larder.send(&request);
+    assert_eq!((response.status, response.body.as_str()), (200, "/a"));
+    assert!(larder.send(&request).is_hit());
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
+fn sites_of_the_configuration_are_served_by_host() {
+    let (home, first, second) = (TempDir::new().unwrap(), Origin::start(), Origin::start());
+    let config = home.path().join("larder.toml");
+    let site = |host: &str, origin: &Origin| {
+        format!("[[site]]\nhosts = [\"{host}\"]\norigin = \"http://{}\"\n", origin.address)
+    };
+    let sites = site("www.example.test", &first) + &site("other.test", &second);
+    fs::write(&config, format!("{sites}[store]\npath = \"none\"\n")).unwrap();
+    let larder = Larder::start(&home, &["--config", config.to_str().unwrap()]);
+    assert_eq!(larder.get("/a").status, 200);
+    assert_eq!((first.count(), second.count()), (1, 0));
+    let request = "GET /a HTTP/1.1\r\nHost: other.test\r\nConnection: close\r\n\r\n";
+    assert_eq!(larder.send(request).status, 200);
+    assert_eq!((first.count(), second.count()), (1, 1));
+}
+
+#[test]
+fn admin_listener_counts_requests() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let flags = ["--disk", "none", "--admin", "127.0.0.1:0", "--origin", &format!("http://{}", origin.address)];
+    let larder = Larder::start(&home, &flags);
+    let line = larder.start_lines.lines().find(|line| line.starts_with("  admin ")).expect("it says where admin is");
+    let (_, rest) = line.split_once("http://").unwrap();
+    let admin = rest.strip_suffix("/metrics").unwrap().parse().unwrap();
+    larder.get("/a");
+    larder.get("/a");
+    let get = |path: &str| Response::get(admin, path);
+    assert_eq!(get("/healthz").status, 200);
+    let metrics = get("/metrics");
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.body.contains("larder_"), "{}", metrics.body);
+}
+
+/// Asks for `path` from the cache alone (RFC 9111 5.2.1.7) until it is loaded.
+fn until_stored(larder: &Larder, path: &str) -> Response {
+    let fields = "Host: www.example.test\r\nCache-Control: only-if-cached\r\nConnection: close";
+    let request = format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n");
+    let mut responses = (0..ATTEMPTS_MAX).map(|_| larder.send(&request));
+    responses.find(|response| response.status != 504).expect("it is loaded in time")
+}
