@@ -1,1 +1,41 @@
-//! The proxy.
+//! The caching proxy: sockets, exchanges, flights, origins, ranges, metrics, access log.
+//!
+//! [`Proxy::start`] opens the listeners and starts one worker thread per core, each with a runtime and
+//! sockets of its own; [`RunningProxy::shutdown`] drains and ends them. A request takes the first of these
+//! ways that answers it:
+//!
+//! | way | module | cost of a small hit or miss |
+//! |---|---|---|
+//! | from memory, within the call | `exchange`, `cache::hot`, `cache::hit` | one key, one map of fields |
+//! | from the store | `serve`, `cache::lookup`, `cache::chunks` | one device read |
+//! | by a flight, shared with all who ask | `share`, `flight` | one origin request, one commit |
+//! | passed on as it is | `pass` | one origin request |
+//! | as a tunnel | `tunnel` | two copies |
+//!
+//! The caching rules themselves are in `larder_http`, as pure functions; storing is `larder_store`'s.
+
+mod access_log;
+mod admin;
+mod asked;
+mod cache;
+mod client;
+mod config;
+mod errors;
+mod exchange;
+mod flight;
+mod metrics;
+mod origin;
+mod outcome;
+mod pass;
+mod routes;
+mod serve;
+mod server;
+mod share;
+mod tunnel;
+mod watch;
+mod worker;
+
+pub use config::{AccessLogTarget, InvalidOriginUrl, Limits, OriginUrl, ProxyConfig, Site, TargetRules};
+pub use metrics::ProxyStats;
+pub use outcome::Outcome;
+pub use server::{Proxy, RunningProxy};

@@ -1,0 +1,223 @@
+//! The access log, in Squid's native format.
+//!
+//! Owns: the lines' form, one buffer per worker, one writing thread. Invariant: a slow or full disk never
+//! holds up an exchange: what the writer cannot take is dropped and counted. Cost: an exchange appends
+//! one line to its worker's buffer; a buffer goes to the writer when full or once a second.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    net::IpAddr,
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread::JoinHandle,
+    time::Instant,
+};
+
+use http::StatusCode;
+
+use crate::{config::AccessLogTarget, outcome::Outcome};
+
+/// The writing thread.
+pub(crate) struct AccessLog {
+    /// Gone at the end, which ends the thread.
+    sender: Option<SyncSender<Vec<u8>>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// A worker's lines that are not with the writer yet.
+#[derive(Default)]
+pub(crate) struct LineBuffer(Mutex<Vec<u8>>);
+
+/// What is known about an exchange before its response has been sent.
+pub(crate) struct Line {
+    pub(crate) started: Instant,
+    pub(crate) client: IpAddr,
+    pub(crate) method: http::Method,
+    pub(crate) url: String,
+    pub(crate) outcome: Outcome,
+    pub(crate) status: StatusCode,
+    /// The origin that was asked, if one was.
+    pub(crate) origin: Option<String>,
+    pub(crate) content_type: Option<String>,
+    /// Size of the response's head.
+    pub(crate) head_bytes: u64,
+}
+
+impl AccessLog {
+    /// Opens the log and starts its writer.
+    pub(crate) fn open(target: &AccessLogTarget) -> io::Result<Self> {
+        let output: Box<dyn Write + Send> = match target {
+            AccessLogTarget::Stdout => Box::new(io::stdout()),
+            AccessLogTarget::File(path) => {
+                let file = File::options().append(true).create(true).open(path).map_err(|error| {
+                    io::Error::new(error.kind(), format!("cannot open access log: {error}: {}", path.display()))
+                })?;
+                Box::new(file)
+            }
+        };
+        let (sender, receiver) = sync_channel(BATCH_COUNT_MAX);
+        let writer =
+            std::thread::Builder::new().name("larder-log".into()).spawn(move || write_all(&receiver, output))?;
+        Ok(Self { sender: Some(sender), writer: Some(writer) })
+    }
+
+    /// Hands a batch of lines over; gives back how many lines were dropped instead.
+    fn offer(&self, batch: Vec<u8>) -> u64 {
+        let Some(sender) = &self.sender else { return 0 };
+        match sender.try_send(batch) {
+            Ok(()) => 0,
+            Err(refused) => {
+                let (std::sync::mpsc::TrySendError::Full(batch) | std::sync::mpsc::TrySendError::Disconnected(batch)) =
+                    refused;
+                batch.iter().filter(|byte| **byte == b'\n').count() as u64
+            }
+        }
+    }
+}
+
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(writer) = self.writer.take() {
+            // It ends with what it had been given written out; a panic in it has nothing left to tell.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl LineBuffer {
+    /// Adds a line, and hands the buffer over when it is full; gives back how many lines were dropped.
+    pub(crate) fn push(&self, log: &AccessLog, line: &Line, sent_bytes: u64, complete: bool) -> u64 {
+        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Writing to memory cannot fail.
+        let _ = format_line(&mut *buffer, line, sent_bytes, complete);
+        if buffer.len() < BATCH_BYTES { 0 } else { log.offer(std::mem::take(&mut *buffer)) }
+    }
+
+    /// Hands over what there is.
+    pub(crate) fn flush(&self, log: &AccessLog) -> u64 {
+        let batch = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if batch.is_empty() { 0 } else { log.offer(batch) }
+    }
+}
+
+fn write_all(receiver: &Receiver<Vec<u8>>, mut output: Box<dyn Write + Send>) {
+    let mut reported = false;
+    while let Ok(batch) = receiver.recv() {
+        if let Err(error) = output.write_all(&batch).and_then(|()| output.flush())
+            && !reported
+        {
+            tracing::error!(%error, "access log cannot be written");
+            reported = true;
+        }
+    }
+}
+
+/// `time.ms elapsed client code/status bytes method URL user hierarchy/peer type`
+fn format_line(out: &mut impl Write, line: &Line, sent_bytes: u64, complete: bool) -> io::Result<()> {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let aborted = if complete { "" } else { "_ABORTED" };
+    write!(
+        out,
+        "{:9}.{:03} {:6} {} {}{aborted}/{:03} {} ",
+        since_epoch.as_secs(),
+        since_epoch.subsec_millis(),
+        line.started.elapsed().as_millis(),
+        line.client,
+        line.outcome.squid_code(),
+        line.status.as_u16(),
+        line.head_bytes + sent_bytes,
+    )?;
+    write!(out, "{} ", line.method)?;
+    write_word(out, &line.url)?;
+    match &line.origin {
+        Some(origin) => write!(out, " - HIER_DIRECT/{origin} ")?,
+        None => write!(out, " - HIER_NONE/- ")?,
+    }
+    match &line.content_type {
+        Some(content_type) => write_word(out, content_type)?,
+        None => out.write_all(b"-")?,
+    }
+    out.write_all(b"\n")
+}
+
+/// Writes a value that came from outside so that it stays one word on one line.
+fn write_word(out: &mut impl Write, text: &str) -> io::Result<()> {
+    for byte in text.bytes() {
+        match byte {
+            0x21..=0x7e => out.write_all(&[byte])?,
+            _ => write!(out, "%{byte:02X}")?,
+        }
+    }
+    Ok(())
+}
+
+/// Size at which a worker's lines go to the writer.
+const BATCH_BYTES: usize = 32 << 10;
+/// Batches that may wait for the writer, over all workers; with their size the log's memory: 4 MiB.
+const BATCH_COUNT_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> Line {
+        Line {
+            started: Instant::now(),
+            client: "192.0.2.7".parse().unwrap(),
+            method: http::Method::GET,
+            url: "http://a.example/x y".into(),
+            outcome: Outcome::MemoryHit,
+            status: StatusCode::OK,
+            origin: None,
+            content_type: Some("text/html; charset=utf-8".into()),
+            head_bytes: 100,
+        }
+    }
+
+    #[test]
+    fn line_has_the_fields_of_squid_and_no_outside_white_space() {
+        let mut out = Vec::new();
+        format_line(&mut out, &line(), 23, true).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let fields: Vec<_> = text.split_whitespace().collect();
+        assert_eq!(fields.len(), 10, "{text}");
+        assert_eq!(
+            &fields[2..],
+            [
+                "192.0.2.7",
+                "TCP_MEM_HIT/200",
+                "123",
+                "GET",
+                "http://a.example/x%20y",
+                "-",
+                "HIER_NONE/-",
+                "text/html;%20charset=utf-8"
+            ]
+        );
+    }
+
+    #[test]
+    fn broken_off_response_says_so() {
+        let mut out = Vec::new();
+        let line = Line { origin: Some("a.example".into()), outcome: Outcome::Miss, ..line() };
+        format_line(&mut out, &line, 0, false).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains(" TCP_MISS_ABORTED/200 ") && text.contains(" HIER_DIRECT/a.example "), "{text}");
+    }
+
+    #[test]
+    fn lines_reach_the_file_when_the_log_is_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("access.log");
+        let log = AccessLog::open(&AccessLogTarget::File(path.clone())).unwrap();
+        let buffer = LineBuffer::default();
+        assert_eq!(buffer.push(&log, &line(), 1, true), 0);
+        assert_eq!(buffer.flush(&log), 0);
+        drop(log);
+        assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 1);
+    }
+}

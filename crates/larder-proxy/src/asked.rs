@@ -1,0 +1,123 @@
+//! A request as it is answered and passed on: what was asked, of which origin, under which key.
+//!
+//! Owns: the request's head, taken apart once. Invariant: what goes to an origin carries no field of the
+//! client's connection, one Host, and our own marks (RFC 9110 7.6).
+
+use std::{net::IpAddr, sync::Arc};
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version,
+    header::{
+        CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
+        TRANSFER_ENCODING,
+    },
+};
+use larder_http::{
+    fields::{strip_hop_by_hop, via},
+    key,
+};
+
+use crate::{
+    errors::Failure,
+    origin::{request_body::RequestBody, target::Origin},
+    routes::Destination,
+    server::Shared,
+};
+
+/// A request's head and where it goes.
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    pub(crate) fields: HeaderMap,
+    pub(crate) version: Version,
+    /// The absolute URI, as the client means it.
+    pub(crate) uri: Uri,
+    pub(crate) origin: Origin,
+    pub(crate) client: IpAddr,
+    /// The key of the resource; `None` if it can have none.
+    pub(crate) key: Option<Arc<[u8]>>,
+    /// What stands in the request line to the origin.
+    target: Uri,
+    host: HeaderValue,
+}
+
+/// What is different about a request on its way to the origin.
+#[derive(Default)]
+pub(crate) struct Edits {
+    /// Whether the client's preconditions and ranges are left out, because the whole is wanted.
+    pub(crate) whole: bool,
+    /// Fields that are added: preconditions or a range of our own.
+    pub(crate) added: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Asked {
+    /// Takes a request's head apart.
+    ///
+    /// # Errors
+    /// The request cannot be passed on: it is malformed, or it has come round.
+    pub(crate) fn new(shared: &Shared, client: IpAddr, request: &mut Request<impl Sized>) -> Result<Self, Failure> {
+        let fields = std::mem::take(request.headers_mut());
+        if via::loops(&fields, &shared.pseudonym) {
+            return Err(Failure::Loop);
+        }
+        let destination = shared.routes.locate(request.uri(), &fields, request.version())?;
+        let key = key::primary_key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
+        let Destination { scheme, authority, origin, prefix } = destination;
+        let path = path_of(request.uri());
+        let malformed = |_| Failure::BadRequest("the target is not a URI");
+        let uri: Uri = format!("{scheme}://{authority}{path}").parse().map_err(malformed)?;
+        let target = if prefix.is_empty() && path.starts_with('/') {
+            path.parse().map_err(malformed)?
+        } else if path.starts_with('/') {
+            format!("{prefix}{path}").parse().map_err(malformed)?
+        } else {
+            // OPTIONS * in absolute form has an empty path (RFC 9112 3.2.4); so may a bare authority.
+            format!("{prefix}/{path}").parse().map_err(malformed)?
+        };
+        let host = HeaderValue::try_from(&*authority).map_err(|_| Failure::BadRequest("the host is not a name"))?;
+        let (method, version) = (request.method().clone(), request.version());
+        Ok(Self { method, fields, version, uri, origin, client, key: key.map(Arc::from), target, host })
+    }
+
+    /// The request to the origin, without its body.
+    pub(crate) fn outgoing(&self, shared: &Shared, edits: &Edits) -> Request<RequestBody> {
+        let mut fields = self.fields.clone();
+        strip_hop_by_hop(&mut fields);
+        fields.remove(EXPECT);
+        if edits.whole {
+            for name in [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, IF_RANGE, RANGE] {
+                fields.remove(name);
+            }
+            // Bodies of these methods have no meaning (RFC 9110 9.3.1), and none is sent.
+            fields.remove(CONTENT_LENGTH);
+        }
+        for (name, value) in &edits.added {
+            fields.insert(name.clone(), value.clone());
+        }
+        fields.insert(HOST, self.host.clone());
+        if shared.config.add_via {
+            via::append_via(&mut fields, self.version, &shared.pseudonym);
+        }
+        via::append_cdn_loop(&mut fields, &shared.pseudonym);
+        if shared.config.add_forwarded_for
+            && let Ok(address) = HeaderValue::try_from(self.client.to_string())
+        {
+            fields.append(HeaderName::from_static("x-forwarded-for"), address);
+        }
+        let mut request = Request::new(RequestBody::none());
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.target.clone();
+        *request.headers_mut() = fields;
+        request
+    }
+
+    /// Whether the client sends a body.
+    pub(crate) fn has_body(&self) -> bool {
+        self.fields.contains_key(TRANSFER_ENCODING)
+            || self.fields.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0")
+    }
+}
+
+/// The path and query of a request's target.
+pub(crate) fn path_of(uri: &Uri) -> &str {
+    uri.path_and_query().map_or("", |path| path.as_str())
+}

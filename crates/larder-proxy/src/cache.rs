@@ -1,0 +1,11 @@
+//! What is stored: finding it, serving it, dropping it.
+
+pub(crate) mod chunk_reader;
+pub(crate) mod chunks;
+pub(crate) mod entry;
+pub(crate) mod epochs;
+pub(crate) mod hit;
+pub(crate) mod hot;
+pub(crate) mod lonely;
+pub(crate) mod lookup;
+pub(crate) mod storing;

@@ -1,0 +1,133 @@
+//! A stored response in memory, and the marker that leads to a resource's variants.
+//!
+//! Owns: the decoded head and the body or where it lies. Invariant: head and body are of one
+//! representation; a whole body has exactly the length its head says.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use larder_http::{BodyPlace, Settings, StoredHead, VaryMarker, key};
+
+use crate::server::Shared;
+
+/// A stored response, shared by everybody who serves it.
+pub(crate) struct Entry {
+    pub(crate) head: StoredHead,
+    pub(crate) body: EntryBody,
+    /// The fields to send, but for the values that change with time; made at the first hit.
+    ready: OnceLock<HeaderMap>,
+    hit_count: AtomicU32,
+}
+
+/// The body of a stored response.
+pub(crate) enum EntryBody {
+    /// All of it.
+    Whole(Bytes),
+    /// In chunks of its own.
+    Chunks { len: u64, representation: u64 },
+}
+
+/// What leads from a resource to its variants.
+pub(crate) struct Marker {
+    pub(crate) rules: VaryMarker,
+    /// Part of the variants' keys, new for each new marker: when a resource is invalidated its marker is
+    /// dropped, and no later marker leads to the variants of before.
+    pub(crate) generation: u64,
+}
+
+impl Entry {
+    pub(crate) fn new(head: StoredHead, body: EntryBody) -> Self {
+        Self { head, body, ready: OnceLock::new(), hit_count: AtomicU32::new(0) }
+    }
+
+    /// A response with its whole body; `None` if the two do not belong together.
+    pub(crate) fn whole(head: StoredHead, body: Bytes) -> Option<Self> {
+        let fits = matches!(head.body(), BodyPlace::Whole { len } if len == body.len() as u64);
+        fits.then(|| Self::new(head, EntryBody::Whole(body)))
+    }
+
+    /// Length of the whole body in bytes.
+    pub(crate) fn body_len(&self) -> u64 {
+        match &self.body {
+            EntryBody::Whole(bytes) => bytes.len() as u64,
+            EntryBody::Chunks { len, .. } => *len,
+        }
+    }
+
+    /// The fields to send, with places for Age and Cache-Status; both are made once for all hits.
+    /// Content-Length is left to the HTTP library, which knows what it sends.
+    pub(crate) fn fields(&self, shared: &Shared) -> HeaderMap {
+        self.ready.get_or_init(|| outgoing_fields(self.head.fields(), shared)).clone()
+    }
+
+    /// Counts a hit from memory; every so often it says that the store should hear of it.
+    pub(crate) fn count_hit(&self) -> bool {
+        self.hit_count.fetch_add(1, Relaxed) % HITS_PER_TOUCH == HITS_PER_TOUCH - 1
+    }
+
+    /// Bytes of memory it takes, about.
+    pub(crate) fn weight(&self) -> u64 {
+        let fields = self.head.fields().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
+        let body = match &self.body {
+            EntryBody::Whole(bytes) => bytes.len() as u64,
+            EntryBody::Chunks { .. } => 0,
+        };
+        body + fields.sum::<usize>() as u64 + ENTRY_BYTES
+    }
+}
+
+/// A stored response's fields as they are sent, with places for Age and Cache-Status.
+pub(crate) fn outgoing_fields(stored: &HeaderMap, shared: &Shared) -> HeaderMap {
+    let mut fields = stored.clone();
+    fields.remove(header::CONTENT_LENGTH);
+    if let Some(via) = &shared.via {
+        fields.append(header::VIA, via.clone());
+    }
+    fields.insert(header::AGE, HeaderValue::from_static(""));
+    if shared.config.add_cache_status && !fields.contains_key(&CACHE_STATUS) {
+        fields.insert(&CACHE_STATUS, HeaderValue::from_static(""));
+    }
+    fields
+}
+
+impl Marker {
+    /// The marker for a response that varies by `rule`, given the one there was.
+    pub(crate) fn including(rule: larder_http::VaryRule, before: Option<&Arc<Self>>) -> Self {
+        match before {
+            Some(before) => Self { rules: before.rules.with(rule), generation: before.generation },
+            None => Self { rules: VaryMarker::new(rule), generation: random() },
+        }
+    }
+
+    /// The key of the variant that answers a request with these fields; `None` when none can.
+    pub(crate) fn variant_key(
+        &self,
+        primary: &[u8],
+        rule: &larder_http::VaryRule,
+        request_fields: &HeaderMap,
+        settings: &Settings,
+    ) -> Option<Vec<u8>> {
+        let mut key = key::variant_key(primary, rule, request_fields, settings).ok()?;
+        key.extend_from_slice(&self.generation.to_le_bytes());
+        Some(key)
+    }
+}
+
+/// A number nobody has had before, for generations and representations.
+pub(crate) fn random() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(std::time::Instant::now())
+}
+
+/// The Cache-Status field (RFC 9211).
+pub(crate) static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+/// A hit from memory in so many is told to the store, so that it keeps the entry at reclaim.
+const HITS_PER_TOUCH: u32 = 32;
+/// What an entry takes besides its bytes: the maps, the decoded facts.
+const ENTRY_BYTES: u64 = 768;
+/// What a field takes besides its bytes.
+const FIELD_BYTES: usize = 80;

@@ -1,0 +1,156 @@
+//! Answering from a stored response: preconditions, ranges, and the fields that tell of the cache.
+//!
+//! Does not: decide whether the stored response may be used. Cost: from memory, one map of fields and the
+//! two values that change with time; the body goes out by reference.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use larder_http::{
+    CacheStatus, Precondition, RangeOutcome, StoredHead, conditional,
+    range::{self, content_range, content_range_unsatisfied},
+};
+
+use crate::{
+    asked::Asked,
+    cache::{
+        chunk_reader::ChunkReader,
+        chunks::{ChunkedBody, strong_tag},
+        entry::{CACHE_STATUS, Entry, EntryBody},
+    },
+    client::response_body::ResponseBody,
+    worker::Worker,
+};
+
+/// A response and whether it has a body of its own or answers a condition.
+pub(crate) struct Answered {
+    pub(crate) response: Response<ResponseBody>,
+    pub(crate) conditional: bool,
+}
+
+/// What is asked of a stored response.
+pub(crate) struct Wanted<'a> {
+    pub(crate) worker: &'a Arc<Worker>,
+    pub(crate) method: &'a Method,
+    pub(crate) fields: &'a HeaderMap,
+    /// Age of the stored response in seconds.
+    pub(crate) age_secs: u64,
+    /// How it came about, for Cache-Status.
+    pub(crate) status: CacheStatus,
+}
+
+/// What a body in chunks needs besides: the request, by which missing chunks are fetched, and the key.
+pub(crate) type Chunked<'a> = Option<(&'a Arc<Asked>, &'a Arc<[u8]>)>;
+
+/// Answers from a stored response. `None`: its preconditions are for the origin to judge, or the body is
+/// in chunks and `chunked` is missing.
+pub(crate) fn answer(wanted: &Wanted<'_>, entry: &Arc<Entry>, chunked: Chunked<'_>) -> Option<Answered> {
+    match conditional::evaluate(wanted.fields, &entry.head) {
+        Precondition::Pass => {}
+        Precondition::NotModified => {
+            let response = not_modified(wanted.worker, &entry.head, Some(wanted.age_secs), wanted.status);
+            return Some(Answered { response, conditional: true });
+        }
+        Precondition::Failed => return None,
+    }
+    let total_len = entry.body_len();
+    let mut fields = entry.fields(&wanted.worker.shared);
+    set_times(wanted.worker, &mut fields, Some(wanted.age_secs), wanted.status);
+    let (status, span) = match range::select(wanted.method, wanted.fields, &entry.head, total_len) {
+        RangeOutcome::Whole => (entry.head.status(), 0..total_len),
+        RangeOutcome::Single { first, last } => {
+            fields.insert(header::CONTENT_RANGE, content_range(first, last, total_len));
+            (StatusCode::PARTIAL_CONTENT, first..last + 1)
+        }
+        RangeOutcome::NotSatisfiable => {
+            fields.insert(header::CONTENT_RANGE, content_range_unsatisfied(total_len));
+            (StatusCode::RANGE_NOT_SATISFIABLE, 0..0)
+        }
+    };
+    let body = if wanted.method == Method::HEAD {
+        if status != StatusCode::NO_CONTENT {
+            fields.insert(header::CONTENT_LENGTH, HeaderValue::from(total_len));
+        }
+        ResponseBody::empty()
+    } else {
+        body_of(wanted.worker, entry, span, chunked)?
+    };
+    Some(Answered { response: respond(status, fields, body), conditional: false })
+}
+
+/// Sets the fields that tell how old a response is and how it came about, among fields that have places for
+/// them; without an age the place goes.
+pub(crate) fn set_times(worker: &Worker, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
+    match age_secs {
+        Some(age_secs) => {
+            fields.insert(header::AGE, HeaderValue::from(age_secs));
+        }
+        None => {
+            fields.remove(header::AGE);
+        }
+    }
+    if worker.shared.config.add_cache_status {
+        let value = status.to_value();
+        match fields.get_mut(&CACHE_STATUS) {
+            Some(place) if place.is_empty() => *place = value,
+            _ => {
+                fields.append(&CACHE_STATUS, value);
+            }
+        }
+    }
+}
+
+/// A response of these parts.
+pub(crate) fn respond(status: StatusCode, fields: HeaderMap, body: ResponseBody) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = fields;
+    response
+}
+
+/// The 304 of RFC 9110 15.4.5.
+pub(crate) fn not_modified(
+    worker: &Worker,
+    head: &StoredHead,
+    age_secs: Option<u64>,
+    status: CacheStatus,
+) -> Response<ResponseBody> {
+    let mut fields = HeaderMap::with_capacity(NOT_MODIFIED_FIELD_COUNT);
+    for (name, value) in conditional::not_modified_fields(head) {
+        fields.append(name.clone(), value.clone());
+    }
+    if let Some(via) = &worker.shared.via {
+        fields.append(header::VIA, via.clone());
+    }
+    set_times(worker, &mut fields, age_secs, status);
+    respond(StatusCode::NOT_MODIFIED, fields, ResponseBody::empty())
+}
+
+fn body_of(
+    worker: &Arc<Worker>,
+    entry: &Arc<Entry>,
+    span: std::ops::Range<u64>,
+    chunked: Chunked<'_>,
+) -> Option<ResponseBody> {
+    match &entry.body {
+        EntryBody::Whole(bytes) => {
+            let (first, end) = (usize::try_from(span.start).ok()?, usize::try_from(span.end).ok()?);
+            Some(ResponseBody::full(bytes.slice(first..end)))
+        }
+        EntryBody::Chunks { len, representation } => {
+            let (asked, key) = chunked?;
+            let body = ChunkedBody {
+                worker: Arc::clone(worker),
+                asked: Arc::clone(asked),
+                key: Arc::clone(key),
+                representation: *representation,
+                len: Some(*len),
+                entity_tag: strong_tag(entry.head.fields()),
+            };
+            Some(ResponseBody::chunks(ChunkReader::new(Arc::new(body), span)))
+        }
+    }
+}
+
+/// Room for the fields of a 304.
+const NOT_MODIFIED_FIELD_COUNT: usize = 12;

@@ -1,0 +1,64 @@
+//! Remembers resources whose responses are not for sharing, so that requests for them do not queue up behind
+//! one another's fetches only to find that each must make its own.
+//!
+//! Owns: a fixed table of key hashes. It may forget, and two keys may stand for each other; then requests
+//! are collapsed in vain once, or not collapsed. Cost: 128 KiB, one load per miss.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// Resources whose responses are not for sharing.
+pub(crate) struct Lonely {
+    hasher: RandomState,
+    hashes: Box<[AtomicU64]>,
+}
+
+impl Lonely {
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        let (hash, place) = self.place(key);
+        place.load(Relaxed) == hash
+    }
+
+    pub(crate) fn insert(&self, key: &[u8]) {
+        let (hash, place) = self.place(key);
+        place.store(hash, Relaxed);
+    }
+
+    pub(crate) fn remove(&self, key: &[u8]) {
+        let (hash, place) = self.place(key);
+        if place.load(Relaxed) == hash {
+            place.store(EMPTY, Relaxed);
+        }
+    }
+
+    fn place(&self, key: &[u8]) -> (u64, &AtomicU64) {
+        let hash = self.hasher.hash_one(key).max(EMPTY + 1);
+        (hash, &self.hashes[hash as usize % PLACE_COUNT])
+    }
+}
+
+impl Default for Lonely {
+    fn default() -> Self {
+        Self { hasher: RandomState::new(), hashes: (0..PLACE_COUNT).map(|_| AtomicU64::new(EMPTY)).collect() }
+    }
+}
+
+const PLACE_COUNT: usize = 16 << 10;
+const EMPTY: u64 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_is_found_until_it_is_taken_out() {
+        let lonely = Lonely::default();
+        assert!(!lonely.contains(b"a"));
+        lonely.insert(b"a");
+        assert!(lonely.contains(b"a") && !lonely.contains(b"b"));
+        lonely.remove(b"a");
+        assert!(!lonely.contains(b"a"));
+    }
+}

@@ -1,0 +1,154 @@
+//! Finding what is stored for a request: memory first, then the store; marker first, then its variants.
+//!
+//! Does not: decide whether what was found may be used. Invariant: what is found was stored for this
+//! resource and for these selecting fields (RFC 9111 4.1). A damaged entry, or an error of the store,
+//! is nothing found. Cost: one lookup in memory for a hit there; one device read for a hit in the
+//! store; one more lookup for each rule a resource varies by.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use larder_http::{BodyPlace, Head};
+use larder_store::{Reader, Store};
+
+use crate::{
+    cache::{
+        entry::{Entry, EntryBody, Marker},
+        hot::Hot,
+    },
+    worker::Worker,
+};
+
+/// What was found for a request.
+pub(crate) enum Lookup {
+    /// A response for these selecting fields.
+    Found(Found),
+    /// The resource varies, and no response is stored for these selecting fields.
+    OtherVariants(Arc<Marker>),
+    /// Nothing.
+    Nothing,
+}
+
+/// A stored response and where it was.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) entry: Arc<Entry>,
+    /// The key it is stored under: the primary key, or that of a variant.
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) marker: Option<Arc<Marker>>,
+    pub(crate) from_memory: bool,
+}
+
+/// Finds a response in memory alone.
+pub(crate) fn find_hot(worker: &Worker, primary: &[u8], request_fields: &HeaderMap) -> Option<Found> {
+    match worker.shared.hot.find(primary)? {
+        Hot::Response(entry) => Some(Found { entry, key: primary.into(), marker: None, from_memory: true }),
+        Hot::Marker(marker) => {
+            let settings = &worker.shared.config.http;
+            marker.rules.rules().iter().find_map(|rule| {
+                let key = marker.variant_key(primary, rule, request_fields, settings)?;
+                let Hot::Response(entry) = worker.shared.hot.find(&key)? else { return None };
+                let marker = Some(Arc::clone(&marker));
+                entry.head.matches(request_fields, settings).then(|| Found {
+                    entry,
+                    key: key.into(),
+                    marker,
+                    from_memory: true,
+                })
+            })
+        }
+        Hot::Chunk(_) => None,
+    }
+}
+
+/// Finds a response in memory or in the store.
+pub(crate) async fn find(worker: &Worker, primary: &[u8], request_fields: &HeaderMap) -> Lookup {
+    let marker = match find_one(worker, primary).await {
+        None => return Lookup::Nothing,
+        Some((One::Response(entry), from_memory)) => {
+            return Lookup::Found(Found { entry, key: primary.into(), marker: None, from_memory });
+        }
+        Some((One::Marker(marker), _)) => marker,
+    };
+    let settings = &worker.shared.config.http;
+    for rule in marker.rules.rules() {
+        let Some(key) = marker.variant_key(primary, rule, request_fields, settings) else { continue };
+        if let Some((One::Response(entry), from_memory)) = find_one(worker, &key).await
+            && entry.head.matches(request_fields, settings)
+        {
+            return Lookup::Found(Found { entry, key: key.into(), marker: Some(marker), from_memory });
+        }
+    }
+    Lookup::OtherVariants(marker)
+}
+
+enum One {
+    Response(Arc<Entry>),
+    Marker(Arc<Marker>),
+}
+
+/// What lies under one key, and whether it was in memory. What comes from the store is put in memory.
+async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
+    match worker.shared.hot.find(key) {
+        Some(Hot::Response(entry)) => return Some((One::Response(entry), true)),
+        Some(Hot::Marker(marker)) => return Some((One::Marker(marker), true)),
+        Some(Hot::Chunk(_)) | None => {}
+    }
+    let store = worker.shared.store.as_ref()?;
+    let epoch = worker.shared.hot.epoch(key);
+    let reader = read_entry(worker, store, key).await?;
+    let body = read_body(worker, &reader).await?;
+    let one = decode(reader.head(), body)?;
+    let hot = match &one {
+        One::Response(entry) => Hot::Response(Arc::clone(entry)),
+        One::Marker(marker) => Hot::Marker(Arc::clone(marker)),
+    };
+    worker.shared.hot.insert(key, hot, epoch);
+    Some((one, false))
+}
+
+/// The store's entry under a key; its errors are counted, and are misses.
+pub(crate) async fn read_entry(worker: &Worker, store: &Store, key: &[u8]) -> Option<Reader> {
+    match store.get(key).await {
+        Ok(found) => found,
+        Err(error) => {
+            worker.metrics.store_errors.add(1);
+            tracing::debug!(%error, "store cannot be read, going on without it");
+            None
+        }
+    }
+}
+
+/// The whole body of a store's entry; damage and errors are misses.
+pub(crate) async fn read_body(worker: &Worker, reader: &Reader) -> Option<Bytes> {
+    if reader.is_empty() {
+        return Some(Bytes::new());
+    }
+    match reader.read(0..reader.len()).await {
+        Ok(body) => body,
+        Err(error) => {
+            worker.metrics.store_errors.add(1);
+            tracing::debug!(%error, "store cannot be read, going on without it");
+            None
+        }
+    }
+}
+
+fn decode(head: Bytes, body: Bytes) -> Option<One> {
+    match Head::decode(head).ok()? {
+        Head::Response(head) => {
+            let entry = match head.body() {
+                BodyPlace::Whole { .. } => Entry::whole(head, body)?,
+                BodyPlace::Chunks { len, representation } => {
+                    Entry::new(head, EntryBody::Chunks { len, representation })
+                }
+            };
+            Some(One::Response(Arc::new(entry)))
+        }
+        Head::VaryMarker(rules) => {
+            let generation = u64::from_le_bytes(body.as_ref().try_into().ok()?);
+            Some(One::Marker(Arc::new(Marker { rules, generation })))
+        }
+    }
+}

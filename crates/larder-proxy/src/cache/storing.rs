@@ -1,0 +1,194 @@
+//! Putting responses into the store, changing their heads, taking them out.
+//!
+//! Owns: where a response goes, and the order in which its parts become visible: chunks before the head that
+//! promises them, a variant before the marker that leads to it. Invariant: what was fetched before its
+//! resource was invalidated is not found after (RFC 9111 4.4). An error of the store is counted and
+//! changes nothing for clients.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::Uri;
+use larder_http::{Settings, StoredHead, VaryRule, key};
+use larder_store::{Hints, Store, Writer};
+
+use crate::{
+    asked::{Asked, path_of},
+    cache::{
+        entry::{Entry, Marker},
+        epochs::Epoch,
+        hot::Hot,
+        lookup::Found,
+    },
+    worker::Worker,
+};
+
+/// Where a response goes.
+pub(crate) struct Place {
+    /// The resource's key.
+    pub(crate) primary: Arc<[u8]>,
+    /// The response's: the same, or that of a variant.
+    pub(crate) key: Arc<[u8]>,
+    /// The marker that leads to the variant, and whether it has to be written.
+    pub(crate) marker: Option<(Arc<Marker>, bool)>,
+}
+
+impl Place {
+    /// The place of a response that varies by `rule`; `None`: no request could be led there.
+    pub(crate) fn new(
+        primary: &Arc<[u8]>,
+        rule: &VaryRule,
+        asked: &Asked,
+        before: Option<&Arc<Marker>>,
+        settings: &Settings,
+    ) -> Option<Self> {
+        if rule.is_empty() {
+            return Some(Self { primary: Arc::clone(primary), key: Arc::clone(primary), marker: None });
+        }
+        let known = before.filter(|marker| marker.rules.rules().first() == Some(rule));
+        let marker = match known {
+            Some(marker) => (Arc::clone(marker), false),
+            None => (Arc::new(Marker::including(rule.clone(), before)), true),
+        };
+        let key = marker.0.variant_key(primary, rule, &asked.fields, settings)?;
+        Some(Self { primary: Arc::clone(primary), key: key.into(), marker: Some(marker) })
+    }
+}
+
+/// Stores a response whose body is in one piece: in the store, or in memory where there is no store.
+pub(crate) async fn commit(worker: &Worker, place: &Place, head: &StoredHead, body: Vec<Bytes>, epoch: Epoch) -> bool {
+    if worker.shared.epochs.of(&place.primary) != epoch {
+        return false;
+    }
+    let Some(store) = &worker.shared.store else {
+        commit_to_memory(worker, place, head, &body);
+        return undo_if_invalidated(worker, place, epoch).await;
+    };
+    if !write(worker, store, &place.key, head.encode(), (body, hints(worker, place, head))).await {
+        return false;
+    }
+    if let Some((marker, true)) = &place.marker {
+        let generation = Bytes::copy_from_slice(&marker.generation.to_le_bytes());
+        if !write(worker, store, &place.primary, marker.rules.encode(), (vec![generation], Hints::default())).await {
+            return false;
+        }
+        worker.shared.hot.remove(&place.primary);
+    }
+    worker.shared.hot.remove(&place.key);
+    undo_if_invalidated(worker, place, epoch).await
+}
+
+/// Stores one chunk.
+pub(crate) async fn commit_chunk(worker: &Worker, key: &[u8], body: Vec<Bytes>) -> bool {
+    match &worker.shared.store {
+        Some(store) => write(worker, store, key, Vec::new(), (body, Hints::default())).await,
+        None => false,
+    }
+}
+
+/// Replaces the head of a stored response that the origin confirmed.
+pub(crate) async fn freshen(worker: &Worker, primary: &[u8], found: &Found, entry: &Arc<Entry>, epoch: Epoch) {
+    if worker.shared.epochs.of(primary) != epoch {
+        return;
+    }
+    // In memory first: it was asked for just now, and requests may come before the store is done.
+    worker.shared.hot.replace(&found.key, Hot::Response(Arc::clone(entry)));
+    if let Some(store) = &worker.shared.store {
+        let hints = Hints { useless_after: useless_after(worker, &entry.head), ..Hints::default() };
+        if let Err(error) = store.update_head(&found.key, entry.head.encode().into(), hints).await {
+            note_error(worker, &error);
+        }
+    }
+    if worker.shared.epochs.of(primary) != epoch {
+        remove(worker, &found.key).await;
+    }
+}
+
+/// Makes every stored response of a URI invalid, variants and fetches in progress included (RFC 9111 4.4).
+pub(crate) async fn invalidate(worker: &Worker, uri: &Uri) {
+    let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return };
+    let Ok(primary) = key::primary_key(scheme, authority.as_str(), path_of(uri)) else { return };
+    worker.shared.epochs.advance(&primary);
+    remove(worker, &primary).await;
+}
+
+async fn remove(worker: &Worker, key: &[u8]) {
+    worker.shared.hot.remove(key);
+    if let Some(store) = &worker.shared.store
+        && let Err(error) = store.remove(key).await
+    {
+        note_error(worker, &error);
+    }
+    worker.shared.hot.remove(key);
+}
+
+/// An invalidation between the check and the commit would have been in vain: make up for it.
+async fn undo_if_invalidated(worker: &Worker, place: &Place, epoch: Epoch) -> bool {
+    if worker.shared.epochs.of(&place.primary) == epoch {
+        return true;
+    }
+    remove(worker, &place.primary).await;
+    false
+}
+
+fn commit_to_memory(worker: &Worker, place: &Place, head: &StoredHead, body: &[Bytes]) {
+    let mut whole = BytesMut::with_capacity(body.iter().map(Bytes::len).sum());
+    body.iter().for_each(|piece| whole.extend_from_slice(piece));
+    if let Some(entry) = Entry::whole(head.clone(), whole.freeze()) {
+        worker.shared.hot.replace(&place.key, Hot::Response(Arc::new(entry)));
+    }
+    if let Some((marker, true)) = &place.marker {
+        worker.shared.hot.replace(&place.primary, Hot::Marker(Arc::clone(marker)));
+    }
+}
+
+async fn write(worker: &Worker, store: &Store, key: &[u8], head: Vec<u8>, (body, hints): (Vec<Bytes>, Hints)) -> bool {
+    if head.len() > Writer::HEAD_MAX_BYTES {
+        return false;
+    }
+    let written = async {
+        let mut writer = store.insert(key, head.into(), hints)?;
+        for piece in body {
+            writer.write(piece)?;
+        }
+        writer.commit().await
+    };
+    match written.await {
+        Ok(()) => true,
+        Err(error) => {
+            note_error(worker, &error);
+            false
+        }
+    }
+}
+
+fn note_error(worker: &Worker, error: &larder_store::Error) {
+    worker.metrics.store_errors.add(1);
+    tracing::debug!(%error, "store cannot be written, going on without it");
+}
+
+fn hints(worker: &Worker, place: &Place, head: &StoredHead) -> Hints {
+    Hints { site: site_of(&place.primary), useless_after: useless_after(worker, head), ..Hints::default() }
+}
+
+/// Until when a response can be of use: for ever if the origin can be asked whether it still holds.
+fn useless_after(worker: &Worker, head: &StoredHead) -> u32 {
+    if head.has_validator() {
+        return 0;
+    }
+    let settings = &worker.shared.config.http;
+    let stale_secs = match head.freshness().stale_if_error_secs {
+        Some(secs) => i64::from(secs),
+        None => i64::try_from(settings.stale_on_error_max.as_secs()).unwrap_or(i64::MAX),
+    };
+    let last = head.fresh_until(settings).plus_secs(stale_secs).plus_secs(1).as_secs();
+    u32::try_from(last.max(1)).unwrap_or(0)
+}
+
+/// A number for the scheme, host and port of a key (FNV-1a), the same on every start.
+fn site_of(primary: &[u8]) -> u64 {
+    let end = primary.iter().enumerate().filter(|(_, byte)| **byte == b'/').nth(2).map_or(primary.len(), |(at, _)| at);
+    primary[..end]
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}

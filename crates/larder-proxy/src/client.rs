@@ -1,0 +1,6 @@
+//! The clients' side: connections, responses on their way out, and what is noted when they are gone.
+
+pub(crate) mod connection;
+pub(crate) mod response_body;
+pub(crate) mod stream;
+pub(crate) mod ticket;

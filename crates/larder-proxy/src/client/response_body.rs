@@ -1,0 +1,148 @@
+//! Bodies of responses on their way to a client, from wherever they come.
+//!
+//! Owns: the one body type the connection knows, and the ticket that is settled when it ends. Does not:
+//! fetch or read; the sources do. Invariant: a body that cannot be completed ends in an error, so the
+//! connection is broken off and the client sees that something is missing; it never ends early in
+//! good order. Cost: whole bodies are handed over by reference, without a copy or an allocation.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::{
+    cache::chunk_reader::ChunkReader, client::ticket::Ticket, flight::reader::FlightReader, origin::body::OriginBody,
+};
+
+/// The body of a response to a client.
+pub(crate) struct ResponseBody {
+    source: Source,
+    ticket: Option<Ticket>,
+}
+
+enum Source {
+    /// Nothing (left) to send.
+    Empty,
+    /// All of it, in memory.
+    Whole(Bytes),
+    /// What an origin sends, not shared with anybody.
+    Origin(Box<OriginBody>),
+    /// What a flight fetches, shared.
+    Flight(Box<FlightReader>),
+    /// A stored body in chunks.
+    Chunks(Box<ChunkReader>),
+}
+
+impl ResponseBody {
+    pub(crate) fn empty() -> Self {
+        Self { source: Source::Empty, ticket: None }
+    }
+
+    pub(crate) fn full(bytes: Bytes) -> Self {
+        let source = if bytes.is_empty() { Source::Empty } else { Source::Whole(bytes) };
+        Self { source, ticket: None }
+    }
+
+    pub(crate) fn origin(body: OriginBody) -> Self {
+        Self { source: Source::Origin(Box::new(body)), ticket: None }
+    }
+
+    pub(crate) fn flight(reader: FlightReader) -> Self {
+        Self { source: Source::Flight(Box::new(reader)), ticket: None }
+    }
+
+    pub(crate) fn chunks(reader: ChunkReader) -> Self {
+        Self { source: Source::Chunks(Box::new(reader)), ticket: None }
+    }
+
+    /// Attaches what is to be settled when this body has been sent or broken off.
+    pub(crate) fn with_ticket(mut self, mut ticket: Ticket) -> Self {
+        if self.is_end_stream() {
+            ticket.note_sent(0, true);
+        }
+        self.ticket = Some(ticket);
+        self
+    }
+
+    fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        match &mut self.source {
+            Source::Empty => Poll::Ready(None),
+            Source::Whole(_) => match std::mem::replace(&mut self.source, Source::Empty) {
+                Source::Whole(bytes) => Poll::Ready(Some(Ok(bytes))),
+                _ => Poll::Ready(None),
+            },
+            Source::Origin(body) => body.poll_data(context),
+            Source::Flight(reader) => reader.poll_data(context),
+            Source::Chunks(reader) => reader.poll_data(context),
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let piece = ready!(self.poll_source(context));
+        let ended = piece.is_none() || self.is_end_stream();
+        if let Some(ticket) = &mut self.ticket {
+            match &piece {
+                Some(Ok(bytes)) => ticket.note_sent(bytes.len(), ended),
+                Some(Err(error)) => ticket.note_broken(*error),
+                None => ticket.note_sent(0, true),
+            }
+        }
+        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Empty => true,
+            Source::Whole(_) => false,
+            Source::Origin(body) => body.is_finished(),
+            Source::Flight(reader) => reader.remaining() == Some(0),
+            Source::Chunks(reader) => reader.remaining() == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let exact = match &self.source {
+            Source::Empty => Some(0),
+            Source::Whole(bytes) => Some(bytes.len() as u64),
+            Source::Origin(body) => body.remaining(),
+            Source::Flight(reader) => reader.remaining(),
+            Source::Chunks(reader) => Some(reader.remaining()),
+        };
+        exact.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
+
+/// Why a body could not be completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    /// The origin broke off or was silent for too long.
+    OriginBroke,
+    /// Part of a stored body is gone, and the origin no longer has it.
+    PartMissing,
+    /// This reader fell behind by more than may be kept for it.
+    TooSlow,
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OriginBroke => "the origin broke off before the end of its response",
+            Self::PartMissing => "part of the stored response is gone",
+            Self::TooSlow => "the client fell too far behind",
+        })
+    }
+}
+
+impl std::error::Error for BodyError {}

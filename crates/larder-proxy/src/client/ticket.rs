@@ -1,0 +1,49 @@
+//! What is settled when a response has been sent or broken off: the connection's phase, the counters,
+//! the access log's line.
+
+use std::sync::Arc;
+
+use crate::{
+    access_log::Line,
+    client::{connection::Client, response_body::BodyError},
+};
+
+/// Settles one exchange when dropped.
+pub(crate) struct Ticket {
+    client: Arc<Client>,
+    line: Option<Box<Line>>,
+    sent_bytes: u64,
+    complete: bool,
+}
+
+impl Ticket {
+    pub(crate) fn new(client: Arc<Client>, line: Option<Box<Line>>) -> Self {
+        Self { client, line, sent_bytes: 0, complete: false }
+    }
+
+    /// Notes bytes handed over, and whether they were the last.
+    pub(crate) fn note_sent(&mut self, bytes: usize, last: bool) {
+        self.sent_bytes += bytes as u64;
+        self.complete |= last;
+    }
+
+    /// Notes that the body ended in an error.
+    pub(crate) fn note_broken(&mut self, error: BodyError) {
+        tracing::debug!(%error, peer = %self.client.peer, "response broken off");
+        self.complete = false;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let worker = &self.client.worker;
+        worker.metrics.client_bytes.add(self.sent_bytes);
+        if !self.complete {
+            worker.metrics.aborted.add(1);
+        }
+        if let Some(line) = self.line.take() {
+            worker.write_log_line(&line, self.sent_bytes, self.complete);
+        }
+        self.client.end();
+    }
+}

@@ -1,0 +1,259 @@
+//! What a proxy is started with: plain data, filled by the program, checked once at start.
+//!
+//! Owns: the options, their defaults and their limits. Does not: read files or arguments.
+
+use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
+
+use ipnet::IpNet;
+
+/// Everything a proxy is started with. Bad values are refused by [`crate::Proxy::start`], never repaired.
+#[derive(Clone, Debug)]
+pub struct ProxyConfig {
+    /// Where clients connect. Port 0 takes a free one, see [`crate::RunningProxy::local_addrs`].
+    pub listeners: Vec<SocketAddr>,
+    /// Worker threads, each with a runtime and listeners of its own. Default: one per core; from 1 to 1024.
+    pub worker_count: usize,
+    /// Reverse proxy: which origin answers for which host. Takes precedence over forward mode.
+    pub sites: Vec<Site>,
+    /// Reverse proxy: the origin for every host that no site names.
+    pub default_origin: Option<OriginUrl>,
+    /// Whether absolute-form requests and CONNECT are served for any target the rules allow. Default on.
+    pub forward: bool,
+    /// Where forward requests and tunnels may lead.
+    pub targets: TargetRules,
+    /// Ports CONNECT may lead to. More lets clients tunnel other protocols through the proxy. Default 443 and 8443.
+    pub connect_ports: Vec<u16>,
+    /// Networks whose clients are served; empty serves every client that can connect. Default empty.
+    pub clients: Vec<IpNet>,
+    /// Bounds on what clients and origins may take.
+    pub limits: Limits,
+    /// Memory for whole responses, in bytes, heads and bookkeeping included; 0 turns it off. Default 64 MiB.
+    pub hot_bytes: u64,
+    /// Longest body that is stored, in bytes; longer ones are passed through. Default 4 GiB.
+    pub entry_bytes_max: u64,
+    /// Where the access log goes, in Squid's native format; `None` writes none. Default none.
+    pub access_log: Option<AccessLogTarget>,
+    /// Address of the listener for `/metrics` and `/healthz`; `None` opens none. Default none.
+    pub admin: Option<SocketAddr>,
+    /// Our name in Via and Cache-Status (RFC 9110 7.6.3): a token. Default `larder`.
+    pub pseudonym: String,
+    /// Whether Via is added to requests and responses. Off, loops are found by CDN-Loop alone. Default on.
+    pub add_via: bool,
+    /// Whether responses say in Cache-Status (RFC 9211) how they came about. Default on.
+    pub add_cache_status: bool,
+    /// Whether origins are told the client's address in X-Forwarded-For. Default off.
+    pub add_forwarded_for: bool,
+    /// A PEM file of certificate authorities trusted for origins, besides those of the system.
+    pub origin_ca_file: Option<PathBuf>,
+    /// The caching rules' own settings.
+    pub http: larder_http::Settings,
+}
+
+impl Default for ProxyConfig {
+    fn default() -> Self {
+        Self {
+            listeners: vec![SocketAddr::from(([127, 0, 0, 1], 3128))],
+            worker_count: std::thread::available_parallelism().map_or(1, usize::from),
+            sites: Vec::new(),
+            default_origin: None,
+            forward: true,
+            targets: TargetRules::default(),
+            connect_ports: vec![443, 8443],
+            clients: Vec::new(),
+            limits: Limits::default(),
+            hot_bytes: 64 << 20,
+            entry_bytes_max: 4 << 30,
+            access_log: None,
+            admin: None,
+            pseudonym: "larder".into(),
+            add_via: true,
+            add_cache_status: true,
+            add_forwarded_for: false,
+            origin_ca_file: None,
+            http: larder_http::Settings::default(),
+        }
+    }
+}
+
+impl ProxyConfig {
+    /// Refuses values outside their ranges.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if self.listeners.is_empty() {
+            return refuse("no listener is configured".into());
+        }
+        if !(1..=WORKER_COUNT_MAX).contains(&self.worker_count) {
+            return refuse(format!("worker count must be from 1 to {WORKER_COUNT_MAX}: {}", self.worker_count));
+        }
+        if !self.forward && self.sites.is_empty() && self.default_origin.is_none() {
+            return refuse("nothing to serve: forward mode is off and no site or origin is configured".into());
+        }
+        if !(HEADER_BYTES_MIN..=HEADER_BYTES_MAX).contains(&self.limits.header_bytes_max) {
+            return refuse(format!(
+                "header size limit must be from {HEADER_BYTES_MIN} to {HEADER_BYTES_MAX} bytes: {}",
+                self.limits.header_bytes_max
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A host name and the origin that answers for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The name in the request's Host, without port.
+    pub host: String,
+    /// Where its requests go.
+    pub origin: OriginUrl,
+}
+
+/// Where requests of a site go: `http://host[:port][/prefix]` or the same with `https`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginUrl {
+    pub(crate) https: bool,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// Empty, or begins with a slash and does not end with one.
+    pub(crate) prefix: String,
+}
+
+impl std::str::FromStr for OriginUrl {
+    type Err = InvalidOriginUrl;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = |why| InvalidOriginUrl { url: text.into(), why };
+        let uri: http::Uri = text.parse().map_err(|_| invalid("not a URL"))?;
+        let https = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(invalid("must begin with http:// or https://")),
+        };
+        let authority = uri.authority().ok_or_else(|| invalid("has no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(invalid("user names are not supported"));
+        }
+        if authority.host().is_empty() {
+            return Err(invalid("has no host"));
+        }
+        if uri.query().is_some() {
+            return Err(invalid("must not have a query"));
+        }
+        let port = authority.port_u16().unwrap_or(if https { 443 } else { 80 });
+        let prefix = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self { https, host: authority.host().to_ascii_lowercase(), port, prefix })
+    }
+}
+
+impl fmt::Display for OriginUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.prefix)
+    }
+}
+
+/// Why a text is not an [`OriginUrl`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidOriginUrl {
+    url: String,
+    why: &'static str,
+}
+
+impl fmt::Display for InvalidOriginUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "origin {}: {}", self.why, self.url)
+    }
+}
+
+impl std::error::Error for InvalidOriginUrl {}
+
+/// Where forward requests and tunnels may lead. Addresses are checked after the name is resolved, and
+/// the very address that was checked is connected to.
+#[derive(Clone, Debug, Default)]
+pub struct TargetRules {
+    /// Networks that are allowed although they are loopback, private, link-local or otherwise special.
+    pub allow: Vec<IpNet>,
+    /// Networks that are refused in any case; wins over `allow`.
+    pub deny: Vec<IpNet>,
+}
+
+/// Bounds on what clients and origins may take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Longest request or response head in bytes. Default 64 KiB; from 8 KiB to 1 MiB.
+    pub header_bytes_max: usize,
+    /// Most header fields of a request or response. Default 100.
+    pub header_count_max: usize,
+    /// Most client connections at once, over all workers. Default 16384.
+    pub connection_count_max: usize,
+    /// How long a client connection may be idle between requests. Default 60 s.
+    pub idle: Duration,
+    /// How long a client may take to send a request's head. Default 30 s.
+    pub header: Duration,
+    /// How long a client or a tunnel may make no progress in the middle of a message. Default 180 s.
+    pub stall: Duration,
+    /// How long connecting to an origin may take, all its addresses together. Default 10 s.
+    pub origin_connect: Duration,
+    /// How long an origin may be silent before and within its response. Default 60 s.
+    pub origin_response: Duration,
+    /// How long an unused origin connection is kept. Default 60 s.
+    pub origin_idle: Duration,
+    /// Most unused connections kept per origin and worker. Default 64.
+    pub origin_idle_count_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            header_bytes_max: 64 << 10,
+            header_count_max: 100,
+            connection_count_max: 16_384,
+            idle: Duration::from_secs(60),
+            header: Duration::from_secs(30),
+            stall: Duration::from_secs(180),
+            origin_connect: Duration::from_secs(10),
+            origin_response: Duration::from_secs(60),
+            origin_idle: Duration::from_secs(60),
+            origin_idle_count_max: 64,
+        }
+    }
+}
+
+/// Where the access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLogTarget {
+    /// Standard output.
+    Stdout,
+    /// Appended to this file, created if absent.
+    File(PathBuf),
+}
+
+const WORKER_COUNT_MAX: usize = 1024;
+/// The least buffer the HTTP library works with.
+const HEADER_BYTES_MIN: usize = 8 << 10;
+const HEADER_BYTES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origin_urls_parse_to_their_parts() {
+        let url: OriginUrl = "https://Example.com/base/".parse().unwrap();
+        assert_eq!((url.https, url.host.as_str(), url.port, url.prefix.as_str()), (true, "example.com", 443, "/base"));
+        assert_eq!("http://127.0.0.1:8080".parse::<OriginUrl>().unwrap().to_string(), "http://127.0.0.1:8080");
+    }
+
+    #[test]
+    fn origin_urls_that_cannot_be_fetched_are_refused() {
+        for bad in ["", "ftp://a", "example.com", "http://u:p@h/", "http://h/?q", "/x"] {
+            assert!(bad.parse::<OriginUrl>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn default_configuration_is_accepted_and_empty_ones_are_not() {
+        assert!(ProxyConfig::default().check().is_ok());
+        assert!(ProxyConfig { listeners: vec![], ..ProxyConfig::default() }.check().is_err());
+        assert!(ProxyConfig { forward: false, ..ProxyConfig::default() }.check().is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! What goes wrong in an exchange, as status and a short text for the client.
+//!
+//! Owns: the kinds of failure, their status codes and texts. Does not: decide whether something
+//! stale is served instead. Invariant: these responses are never stored, here or downstream.
+
+use std::{fmt, net::IpAddr};
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::client::response_body::ResponseBody;
+
+/// Why an exchange has no answer from cache or origin. Cheap to clone: all waiters of a flight get one.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// The request is not one this proxy can make sense of.
+    BadRequest(&'static str),
+    /// An origin-form request, and no site answers for its host.
+    NoSite,
+    /// The client's address is not in the list of allowed networks.
+    ClientDenied,
+    /// The target's address is refused by the rules.
+    TargetDenied { host: String, address: IpAddr, why: &'static str },
+    /// CONNECT to a port that is not allowed.
+    PortDenied { port: u16 },
+    /// The request has come through this proxy before, or leads to one of its own listeners.
+    Loop,
+    /// The name has no address.
+    Resolve { host: String, why: String },
+    /// No address of the origin takes connections.
+    Connect { host: String, why: String },
+    /// The origin did not answer in time.
+    Timeout { host: String },
+    /// The origin closed, reset, or sent something that is not HTTP, before its response's head was there.
+    Broken { host: String, why: String },
+    /// `only-if-cached`, and nothing stored answers.
+    OnlyIfCached,
+}
+
+impl Failure {
+    /// The status for the client.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) | Self::NoSite => StatusCode::BAD_REQUEST,
+            Self::ClientDenied | Self::TargetDenied { .. } | Self::PortDenied { .. } => StatusCode::FORBIDDEN,
+            Self::Loop => StatusCode::LOOP_DETECTED,
+            Self::Resolve { .. } | Self::Connect { .. } | Self::Broken { .. } => StatusCode::BAD_GATEWAY,
+            Self::Timeout { .. } | Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    /// Whether the origin is to blame, so that a stale response may stand in (RFC 9111 4.2.4).
+    pub(crate) fn is_origin_failure(&self) -> bool {
+        matches!(self, Self::Resolve { .. } | Self::Connect { .. } | Self::Timeout { .. } | Self::Broken { .. })
+    }
+
+    /// Whether the proxy refused, rather than failed.
+    pub(crate) fn is_denial(&self) -> bool {
+        matches!(self, Self::ClientDenied | Self::TargetDenied { .. } | Self::PortDenied { .. } | Self::Loop)
+    }
+
+    /// The response for the client.
+    pub(crate) fn response(&self) -> Response<ResponseBody> {
+        let mut response = Response::new(ResponseBody::full(format!("{self}\n").into()));
+        *response.status_mut() = self.status();
+        let fields = response.headers_mut();
+        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        // What follows a malformed request on the connection cannot be trusted (RFC 9112 9.6).
+        if matches!(self, Self::BadRequest(_) | Self::ClientDenied) {
+            fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadRequest(why) => write!(f, "bad request: {why}"),
+            Self::NoSite => f.write_str(
+                "this is a proxy, and it serves no site of its own under this name. To use it as a forward proxy, \
+                 configure your client with this address as its HTTP and HTTPS proxy, for example: \
+                 http_proxy=http://ADDRESS:PORT curl http://example.com/. To have it answer for a site, \
+                 configure the site's origin.",
+            ),
+            Self::ClientDenied => f.write_str("your address is not among the client networks this proxy serves"),
+            Self::TargetDenied { host, address, why } => write!(
+                f,
+                "target not allowed: {host} is at {address}, {why}. The operator can allow its network with the \
+                 option for allowed targets."
+            ),
+            Self::PortDenied { port } => write!(
+                f,
+                "target not allowed: tunnels to port {port} are off. The operator can allow it with the option for \
+                 CONNECT ports."
+            ),
+            Self::Loop => f.write_str("loop detected: the request leads back to this proxy"),
+            Self::Resolve { host, why } => write!(f, "could not resolve {host}: {why}"),
+            Self::Connect { host, why } => write!(f, "could not connect to {host}: {why}"),
+            Self::Timeout { host } => write!(f, "{host} did not answer in time"),
+            Self::Broken { host, why } => write!(f, "{host} broke off before its response: {why}"),
+            Self::OnlyIfCached => f.write_str("nothing stored answers this only-if-cached request"),
+        }
+    }
+}

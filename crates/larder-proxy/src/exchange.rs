@@ -1,0 +1,199 @@
+//! One request from its head to its response: which way it goes.
+//!
+//! Owns: the order of things: refusal, tunnel, memory, store, origin. Does not: know the caching rules
+//! (`larder_http`), fetch (`flight`) or build hits (`cache::hit`). Invariant: every response carries a
+//! ticket, so every exchange is counted and logged once. Cost: a hit from memory is answered within the
+//! call; everything else costs a future on the heap.
+
+use std::{sync::Arc, time::Instant};
+
+use http::{Method, Request, Response, header};
+use hyper::body::{Body as _, Incoming};
+use larder_http::{CacheStatus, Reuse, cache_status::Forward, fields::check_request, invalidate, key, reuse};
+
+use crate::{
+    access_log::Line,
+    asked::{Asked, path_of},
+    cache::{
+        entry::EntryBody,
+        hit::{self, Wanted},
+        lookup, storing,
+    },
+    client::{
+        connection::{Answer, Client},
+        response_body::ResponseBody,
+        ticket::Ticket,
+    },
+    errors::Failure,
+    outcome::Outcome,
+    pass, serve, tunnel,
+};
+
+/// A response and how it came about.
+pub(crate) struct Served {
+    pub(crate) response: Response<ResponseBody>,
+    pub(crate) outcome: Outcome,
+    /// The origin that was asked for it, if one was.
+    pub(crate) origin: Option<Box<str>>,
+}
+
+/// Answers a request.
+pub(crate) fn answer(client: &Arc<Client>, request: Request<Incoming>) -> Answer {
+    match answer_from_memory(client, &request) {
+        Some(response) => Answer::Ready(Some(response)),
+        None => Answer::Later(Box::pin(run(Arc::clone(client), request))),
+    }
+}
+
+impl Served {
+    /// The answer to a request that failed.
+    pub(crate) fn failure(failure: &Failure) -> Self {
+        let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
+        Self { response: failure.response(), outcome, origin: None }
+    }
+}
+
+/// The short way: a fresh response in memory, whole, and nothing unusual about the request.
+fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Option<Response<ResponseBody>> {
+    let worker = &client.worker;
+    let (method, fields) = (request.method(), request.headers());
+    if client.denied || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream() {
+        return None;
+    }
+    let (scheme, authority) = worker.shared.routes.name(request.uri(), fields, request.version())?;
+    let key = key::primary_key(scheme, authority, path_of(request.uri())).ok()?;
+    let found = lookup::find_hot(worker, &key, fields)?;
+    if matches!(found.entry.body, EntryBody::Chunks { .. }) {
+        return None;
+    }
+    let decision = reuse::decide(method, fields, &found.entry.head, worker.now(), &worker.shared.config.http);
+    let Reuse::Fresh { age, .. } = decision else { return None };
+    let status = CacheStatus::hit(age.ttl_secs);
+    let wanted = Wanted { worker, method, fields, age_secs: age.age_secs, status };
+    let answered = hit::answer(&wanted, &found.entry, None)?;
+    if found.entry.count_hit()
+        && let Some(store) = &worker.shared.store
+    {
+        store.touch(&found.key);
+    }
+    let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
+    let line = LineStart::new(client, request);
+    Some(finish(client, line, Served { response: answered.response, outcome, origin: None }))
+}
+
+/// The long way.
+async fn run(client: Arc<Client>, request: Request<Incoming>) -> Response<ResponseBody> {
+    let line = LineStart::new(&client, &request);
+    if request.method() == Method::CONNECT {
+        return run_tunnel(client, request, line).await;
+    }
+    let served = serve_request(&client, request).await.unwrap_or_else(|failure| Served::failure(&failure));
+    finish(&client, line, served)
+}
+
+async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> Result<Served, Failure> {
+    let worker = &client.worker;
+    if client.denied {
+        return Err(Failure::ClientDenied);
+    }
+    check_request(request.headers(), request.version())
+        .map_err(|_| Failure::BadRequest("the length of its body can be read in two ways"))?;
+    let asked = Arc::new(Asked::new(&worker.shared, client.peer.ip(), &mut request)?);
+    let body = request.into_body();
+    let cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
+    match (cached, &asked.key) {
+        (true, Some(key)) => serve::from_cache(worker, &asked, key).await,
+        (true, None) => pass::pass(worker, &asked, None, CacheStatus::forwarded(Forward::Bypass)).await,
+        (false, _) => {
+            let served = pass::pass(worker, &asked, Some(body), CacheStatus::forwarded(Forward::Method)).await?;
+            let status = served.response.status();
+            for uri in invalidate::targets(&asked.method, &asked.uri, status, served.response.headers()) {
+                storing::invalidate(worker, &uri).await;
+            }
+            Ok(served)
+        }
+    }
+}
+
+async fn run_tunnel(
+    client: Arc<Client>,
+    request: Request<Incoming>,
+    line: Option<LineStart>,
+) -> Response<ResponseBody> {
+    let worker = &client.worker;
+    let opened = async {
+        if client.denied {
+            return Err(Failure::ClientDenied);
+        }
+        let origin = tunnel::target(worker, &request)?;
+        Ok((tunnel::open(worker, &origin).await?, origin))
+    };
+    match opened.await {
+        Ok((target, origin)) => {
+            worker.metrics.count(Outcome::Tunnel);
+            let response = Response::new(ResponseBody::empty());
+            let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin.host.clone()) };
+            let ticket = Ticket::new(Arc::clone(&client), line.map(|line| line.end(&served)));
+            tunnel::carry(worker, request, target, ticket);
+            served.response
+        }
+        Err(failure) => finish(&client, line, Served::failure(&failure)),
+    }
+}
+
+/// Counts an exchange and attaches what is settled when its response is gone.
+fn finish(client: &Arc<Client>, line: Option<LineStart>, served: Served) -> Response<ResponseBody> {
+    client.worker.metrics.count(served.outcome);
+    let line = line.map(|line| line.end(&served));
+    let ticket = Ticket::new(Arc::clone(client), line);
+    served.response.map(|body| body.with_ticket(ticket))
+}
+
+/// What the access log wants to know of a request before it is taken apart.
+struct LineStart {
+    started: Instant,
+    client: std::net::IpAddr,
+    method: Method,
+    url: String,
+}
+
+impl LineStart {
+    /// `None` when there is no access log.
+    fn new(client: &Client, request: &Request<Incoming>) -> Option<Self> {
+        client.worker.shared.access_log.as_ref()?;
+        let uri = request.uri();
+        let url = if request.method() == Method::CONNECT || uri.scheme().is_some() {
+            uri.to_string()
+        } else {
+            let host = request.headers().get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
+            format!("http://{}{}", host.as_deref().unwrap_or("-"), path_of(uri))
+        };
+        let (started, method) = (Instant::now(), request.method().clone());
+        Some(Self { started, client: client.peer.ip(), method, url })
+    }
+
+    fn end(self, served: &Served) -> Box<Line> {
+        let Self { started, client, method, url } = self;
+        let fields = served.response.headers();
+        let content_type = fields.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type = content_type.and_then(|value| value.split(';').next()).map(|value| value.trim().to_owned());
+        let head_bytes = STATUS_LINE_BYTES
+            + fields.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_LINE_BYTES).sum::<usize>();
+        Box::new(Line {
+            started,
+            client: client.to_canonical(),
+            method,
+            url,
+            outcome: served.outcome,
+            status: served.response.status(),
+            origin: served.origin.as_ref().map(|origin| origin.to_string()),
+            content_type: content_type.filter(|kind| !kind.is_empty()),
+            head_bytes: head_bytes as u64,
+        })
+    }
+}
+
+/// A status line of usual length and the empty line after the head.
+const STATUS_LINE_BYTES: usize = 19;
+/// Colon, space and line end.
+const FIELD_LINE_BYTES: usize = 4;

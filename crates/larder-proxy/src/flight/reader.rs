@@ -1,0 +1,145 @@
+//! One reader of a flight: a client that gets what a shared fetch brings.
+//!
+//! Owns: the reader's place; leaving gives it up. Invariant: bytes come in order and without gaps, or the
+//! stream ends in an error. Cost: pieces in memory are handed over by reference; a reader that fell
+//! behind reads one chunk at a time from the store.
+
+use std::{
+    future::Future,
+    ops::Range,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    cache::chunks::CHUNK_BYTES,
+    client::response_body::BodyError,
+    flight::shared::{Flight, Piece, Stage},
+};
+
+/// One reader of a flight.
+pub(crate) struct FlightReader {
+    flight: Arc<Flight>,
+    index: usize,
+    first: bool,
+    position: u64,
+    /// Where to stop, if not at the end.
+    end: Option<u64>,
+    /// Whether everything, or an error, has been handed out.
+    finished: bool,
+    /// A chunk that is being read from the store because this reader is behind.
+    behind: Option<Behind>,
+}
+
+type Behind = (u64, Pin<Box<dyn Future<Output = Result<Bytes, BodyError>> + Send>>);
+
+impl FlightReader {
+    /// The reader that the flight was begun for.
+    pub(crate) fn first(flight: Arc<Flight>) -> Self {
+        let index = flight.add_reader().expect("a new flight is open");
+        Self::at(flight, index, true)
+    }
+
+    /// Another reader; `None` if it is too late to join.
+    pub(crate) fn join(flight: &Arc<Flight>) -> Option<Self> {
+        let index = flight.add_reader()?;
+        Some(Self::at(Arc::clone(flight), index, false))
+    }
+
+    /// Whether the flight was begun for this reader.
+    pub(crate) fn is_first(&self) -> bool {
+        self.first
+    }
+
+    pub(crate) fn flight(&self) -> &Arc<Flight> {
+        &self.flight
+    }
+
+    /// Waits until it is known how the fetch turns out.
+    pub(crate) async fn stage(&mut self) -> Stage {
+        std::future::poll_fn(|context| self.flight.poll_stage(self.index, context)).await
+    }
+
+    /// Restricts the reader to a span of the body.
+    pub(crate) fn set_span(&mut self, span: Range<u64>) {
+        self.position = span.start;
+        self.end = Some(span.end);
+        self.finished = span.is_empty();
+    }
+
+    /// Bytes still to come, if that is known.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        if self.finished { Some(0) } else { self.end.map(|end| end - self.position) }
+    }
+
+    /// The next bytes.
+    pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        if self.finished {
+            return Poll::Ready(None);
+        }
+        if self.behind.is_some() {
+            return self.poll_behind(context);
+        }
+        match ready!(self.flight.poll_piece(self.index, self.position, context)) {
+            Piece::Bytes(bytes) => Poll::Ready(Some(Ok(self.advance(bytes)))),
+            Piece::InStore(chunks, number) => {
+                self.behind = Some((number, Box::pin(chunks.read(number))));
+                self.poll_behind(context)
+            }
+            Piece::End(result) => {
+                self.finished = true;
+                // Ended in good order before the announced end: then not in good order.
+                let short = self.end.is_some_and(|end| self.position < end);
+                Poll::Ready(match result {
+                    Ok(()) if short => Some(Err(BodyError::OriginBroke)),
+                    Ok(()) => None,
+                    Err(error) => Some(Err(error)),
+                })
+            }
+        }
+    }
+
+    fn poll_behind(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        let Some((number, future)) = &mut self.behind else { return Poll::Ready(None) };
+        let number = *number;
+        let chunk = ready!(future.as_mut().poll(context));
+        self.behind = None;
+        let within = usize::try_from(self.position - number * CHUNK_BYTES).unwrap_or(usize::MAX);
+        let piece =
+            chunk.and_then(
+                |chunk| {
+                    if within < chunk.len() { Ok(chunk.slice(within..)) } else { Err(BodyError::PartMissing) }
+                },
+            );
+        Poll::Ready(Some(match piece {
+            Ok(bytes) => Ok(self.advance(bytes)),
+            Err(error) => {
+                self.finished = true;
+                Err(error)
+            }
+        }))
+    }
+
+    /// Notes that bytes are handed out, and cuts them at the end of the span.
+    fn advance(&mut self, mut bytes: Bytes) -> Bytes {
+        if let Some(end) = self.end {
+            bytes.truncate(usize::try_from(end - self.position).unwrap_or(usize::MAX));
+        }
+        self.position += bytes.len() as u64;
+        self.finished = self.end == Some(self.position);
+        bytes
+    }
+
+    fn at(flight: Arc<Flight>, index: usize, first: bool) -> Self {
+        Self { flight, index, first, position: 0, end: None, finished: false, behind: None }
+    }
+}
+
+impl Drop for FlightReader {
+    fn drop(&mut self) {
+        self.flight.remove_reader(self.index);
+    }
+}

@@ -1,0 +1,405 @@
+//! One fetch and those who read it: what has arrived, who is where, who is to be woken.
+//!
+//! Owns: the window of bytes that are in memory and the readers' places. Does not: talk to the origin (see
+//! `fetch`) or to clients (see `reader`). Invariants: bytes are handed out in order and only once their
+//! place is known; an end in good order is announced only after the origin's own end. Memory: a window
+//! of a few megabytes, see the constants; readers behind it read from the store.
+//! Cost: one short lock per piece and reader.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
+use larder_http::StoredHead;
+use slab::Slab;
+
+use crate::{
+    cache::{
+        chunks::{CHUNK_BYTES, ChunkedBody},
+        entry::{Entry, Marker},
+        epochs::Epoch,
+    },
+    client::response_body::BodyError,
+    errors::Failure,
+    origin::{body::OriginBody, target::Origin},
+};
+
+/// One fetch and those who read it.
+pub(crate) struct Flight {
+    /// When it began, for invalidations in between.
+    pub(crate) epoch: Epoch,
+    state: Mutex<State>,
+}
+
+/// How far a fetch has come.
+#[derive(Clone)]
+pub(crate) enum Stage {
+    /// No head yet.
+    Waiting,
+    /// The head is there, and its body may be read by everybody it matches.
+    Open(Arc<OpenHead>),
+    /// The origin confirmed what was stored; here it is with its new head.
+    Confirmed(Arc<Entry>),
+    /// The origin answered with an error that stale responses may stand in for.
+    OriginFailing,
+    /// The response is for the first asker alone, see [`Flight::take_private`].
+    Private,
+    /// There is no response.
+    Failed(Failure),
+}
+
+/// The head of a response that is being read.
+pub(crate) struct OpenHead {
+    /// The head as it will be stored, but for the body's place.
+    pub(crate) head: StoredHead,
+    /// Length of the whole body, if the origin said.
+    pub(crate) total_len: Option<u64>,
+    /// Whether others than the first asker may have it.
+    pub(crate) shareable: bool,
+    /// The marker of its variants, if it varies.
+    pub(crate) marker: Option<Arc<Marker>>,
+}
+
+/// A response for one asker alone.
+pub(crate) struct PrivateResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: HeaderMap,
+    pub(crate) body: OriginBody,
+    pub(crate) reason: larder_http::Reason,
+}
+
+struct State {
+    stage: Stage,
+    private: Option<Box<PrivateResponse>>,
+    window: VecDeque<Bytes>,
+    /// Place of the window's first byte in the body.
+    window_start: u64,
+    /// Bytes that have arrived.
+    produced: u64,
+    /// Bytes from the start that are in the store, in whole chunks.
+    committed: u64,
+    /// Where those chunks are.
+    chunks: Option<Arc<ChunkedBody>>,
+    /// How the body ended.
+    ended: Option<Result<(), BodyError>>,
+    /// Whether nobody may join any more.
+    closed: bool,
+    readers: Slab<Slot>,
+    fetcher: Option<Waker>,
+}
+
+#[derive(Default)]
+struct Slot {
+    position: u64,
+    too_slow: bool,
+    waker: Option<Waker>,
+}
+
+/// What a reader finds at its place.
+pub(crate) enum Piece {
+    /// The next bytes.
+    Bytes(Bytes),
+    /// They have left memory; they are in this chunk.
+    InStore(Arc<ChunkedBody>, u64),
+    /// The end, in good order or not.
+    End(Result<(), BodyError>),
+}
+
+/// Whether the fetcher may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Read on.
+    Go,
+    /// Wait until a reader has come further.
+    Wait,
+    /// Nobody reads any more.
+    Unread,
+}
+
+impl Flight {
+    pub(crate) fn new(epoch: Epoch) -> Self {
+        let state = State {
+            stage: Stage::Waiting,
+            private: None,
+            window: VecDeque::new(),
+            window_start: 0,
+            produced: 0,
+            committed: 0,
+            chunks: None,
+            ended: None,
+            closed: false,
+            readers: Slab::new(),
+            fetcher: None,
+        };
+        Self { epoch, state: Mutex::new(state) }
+    }
+
+    /// Announces how far the fetch has come.
+    pub(crate) fn set_stage(&self, stage: Stage) {
+        let mut state = self.lock();
+        state.stage = stage;
+        state.wake_readers();
+    }
+
+    /// Announces a response for the first asker alone.
+    pub(crate) fn set_private(&self, response: PrivateResponse) {
+        let mut state = self.lock();
+        state.private = Some(Box::new(response));
+        state.stage = Stage::Private;
+        state.closed = true;
+        state.wake_readers();
+    }
+
+    /// The response for the first asker alone; only its first call has it.
+    pub(crate) fn take_private(&self) -> Option<Box<PrivateResponse>> {
+        self.lock().private.take()
+    }
+
+    /// Whether the whole body is there.
+    pub(crate) fn is_complete(&self) -> bool {
+        matches!(self.lock().ended, Some(Ok(())))
+    }
+
+    /// Bytes that have arrived.
+    pub(crate) fn produced(&self) -> u64 {
+        self.lock().produced
+    }
+
+    /// Appends bytes that arrived.
+    pub(crate) fn push(&self, bytes: Bytes) {
+        let mut state = self.lock();
+        state.produced += bytes.len() as u64;
+        state.append(bytes);
+        state.wake_readers();
+    }
+
+    /// Announces the end.
+    pub(crate) fn end(&self, result: Result<(), BodyError>) {
+        let mut state = self.lock();
+        state.ended = Some(result);
+        state.closed |= result.is_err();
+        state.wake_readers();
+    }
+
+    /// Lets nobody join any more. `false`: somebody reads, so it stays open.
+    pub(crate) fn close_if_unread(&self) -> bool {
+        let mut state = self.lock();
+        state.closed |= state.readers.is_empty();
+        state.readers.is_empty()
+    }
+
+    /// Ends in an error what has not ended: the fetch was broken off from outside.
+    pub(crate) fn abandon_if_unfinished(&self, origin: &Origin) {
+        let mut state = self.lock();
+        state.closed |= !matches!(state.ended, Some(Ok(()))) && !matches!(state.stage, Stage::Confirmed(_));
+        if matches!(state.stage, Stage::Waiting) {
+            let why = "the fetch was broken off".into();
+            state.stage = Stage::Failed(Failure::Broken { host: origin.to_string(), why });
+        }
+        state.ended.get_or_insert(Err(BodyError::OriginBroke));
+        state.wake_readers();
+    }
+
+    /// Says where the chunks go from now on.
+    pub(crate) fn set_chunks(&self, chunks: Arc<ChunkedBody>) {
+        self.lock().chunks = Some(chunks);
+    }
+
+    /// Notes that the first `committed` bytes are in the store, and lets go of what lies far behind.
+    pub(crate) fn note_committed(&self, committed: u64) {
+        let mut state = self.lock();
+        state.committed = committed;
+        let keep = committed.saturating_sub(BEHIND_BYTES);
+        state.trim(keep);
+    }
+
+    /// The bytes from `start` on, which are still in the window, `len` of them.
+    pub(crate) fn copy_out(&self, start: u64, len: u64) -> Vec<Bytes> {
+        let state = self.lock();
+        let mut pieces = Vec::new();
+        let (mut position, end) = (start, start + len);
+        while position < end {
+            let Some(piece) = state.at(position) else { break };
+            let wanted = usize::try_from(end - position).unwrap_or(usize::MAX);
+            let piece = piece.slice(..piece.len().min(wanted));
+            position += piece.len() as u64;
+            pieces.push(piece);
+        }
+        pieces
+    }
+
+    /// Whether the fetcher may read on; if not, it is woken when that changes. `stored`: what leaves the
+    /// window can be had from the store, so that only the fastest reader sets the pace.
+    pub(crate) fn poll_pace(&self, stored: bool, context: &Context<'_>) -> Pace {
+        let mut state = self.lock();
+        let pace = state.pace(stored);
+        if pace != Pace::Unread {
+            state.fetcher = Some(context.waker().clone());
+        }
+        pace
+    }
+
+    /// Drops the reader that is furthest behind, if others are held up by it.
+    pub(crate) fn drop_slowest(&self) {
+        let mut state = self.lock();
+        if state.readers.len() < 2 {
+            return;
+        }
+        let slowest = state.readers.iter().min_by_key(|(_, slot)| slot.position).map(|(index, _)| index);
+        if let Some(index) = slowest {
+            let slot = &mut state.readers[index];
+            slot.too_slow = true;
+            slot.position = u64::MAX;
+            if let Some(waker) = slot.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Adds a reader, unless it is too late to have everything.
+    pub(super) fn add_reader(&self) -> Option<usize> {
+        let mut state = self.lock();
+        if state.closed || (state.window_start > 0 && state.chunks.is_none()) {
+            return None;
+        }
+        Some(state.readers.insert(Slot::default()))
+    }
+
+    pub(super) fn remove_reader(&self, index: usize) {
+        let mut state = self.lock();
+        state.readers.remove(index);
+        state.wake_fetcher();
+    }
+
+    /// The stage, once there is one.
+    pub(super) fn poll_stage(&self, index: usize, context: &Context<'_>) -> Poll<Stage> {
+        let mut state = self.lock();
+        if matches!(state.stage, Stage::Waiting) {
+            state.readers[index].waker = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(state.stage.clone())
+    }
+
+    /// What lies at a reader's place, which is noted.
+    pub(super) fn poll_piece(&self, index: usize, position: u64, context: &Context<'_>) -> Poll<Piece> {
+        let mut state = self.lock();
+        if state.readers[index].too_slow {
+            return Poll::Ready(Piece::End(Err(BodyError::TooSlow)));
+        }
+        if state.readers[index].position != position {
+            state.readers[index].position = position;
+            state.wake_fetcher();
+        }
+        if position < state.window_start {
+            let number = position / CHUNK_BYTES;
+            return Poll::Ready(match &state.chunks {
+                Some(chunks) if position < state.committed => Piece::InStore(Arc::clone(chunks), number),
+                _ => Piece::End(Err(BodyError::TooSlow)),
+            });
+        }
+        if let Some(bytes) = state.at(position) {
+            return Poll::Ready(Piece::Bytes(bytes));
+        }
+        if let Some(ended) = state.ended {
+            return Poll::Ready(Piece::End(ended));
+        }
+        state.readers[index].waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Appends to the window. Tiny pieces are put together, so that an origin that sends byte by byte
+    /// does not cost a reference each.
+    fn append(&mut self, bytes: Bytes) {
+        if bytes.len() < TINY_BYTES
+            && let Some(last) = self.window.back_mut().filter(|last| last.len() < TINY_TOGETHER_BYTES)
+        {
+            let mut joined = BytesMut::with_capacity(last.len() + bytes.len());
+            joined.extend_from_slice(last);
+            joined.extend_from_slice(&bytes);
+            *last = joined.freeze();
+        } else {
+            self.window.push_back(bytes);
+        }
+    }
+
+    /// The bytes in memory from `position` on, as far as they lie together. Looked for from the end, near
+    /// which most readers are.
+    fn at(&self, position: u64) -> Option<Bytes> {
+        if position < self.window_start {
+            return None;
+        }
+        let mut end = self.produced;
+        for piece in self.window.iter().rev() {
+            let start = end - piece.len() as u64;
+            if position >= end {
+                return None;
+            }
+            if position >= start {
+                let within = usize::try_from(position - start).ok()?;
+                return Some(piece.slice(within..));
+            }
+            end = start;
+        }
+        None
+    }
+
+    /// Lets go of what lies wholly before `position`.
+    fn trim(&mut self, position: u64) {
+        while let Some(first) = self.window.front() {
+            let end = self.window_start + first.len() as u64;
+            if end > position {
+                break;
+            }
+            self.window_start = end;
+            self.window.pop_front();
+        }
+    }
+
+    fn pace(&mut self, stored: bool) -> Pace {
+        if self.readers.is_empty() {
+            return Pace::Unread;
+        }
+        let positions = self.readers.iter().filter(|(_, slot)| !slot.too_slow).map(|(_, slot)| slot.position);
+        if stored {
+            let fastest = positions.max().unwrap_or(u64::MAX);
+            return if self.produced.saturating_sub(fastest) < AHEAD_BYTES { Pace::Go } else { Pace::Wait };
+        }
+        let slowest = positions.min().unwrap_or(u64::MAX);
+        if self.produced > CHUNK_BYTES {
+            self.trim(slowest.min(self.produced));
+        }
+        if self.produced - self.window_start < AHEAD_BYTES { Pace::Go } else { Pace::Wait }
+    }
+
+    fn wake_readers(&mut self) {
+        for (_, slot) in &mut self.readers {
+            if let Some(waker) = slot.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn wake_fetcher(&mut self) {
+        if let Some(waker) = self.fetcher.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// How far a fetch runs ahead of the fastest reader, or of the slowest where nothing is stored.
+const AHEAD_BYTES: u64 = 4 << 20;
+/// How much that is in the store already stays in memory, for readers that are a little behind.
+const BEHIND_BYTES: u64 = 1 << 20;
+const TINY_BYTES: usize = 256;
+const TINY_TOGETHER_BYTES: usize = 1 << 10;

@@ -1,0 +1,55 @@
+//! The flights in progress, by key: one fetch per key however many ask.
+//!
+//! Owns: the map. Invariant: a flight is in the table from before its request leaves until its response is
+//! in the store or has failed, so there is no moment at which a second request would find neither.
+//! Cost: one short lock of one shard per miss, shared by all workers.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::flight::{reader::FlightReader, shared::Flight};
+
+/// The flights in progress.
+pub(crate) struct FlightTable {
+    hasher: RandomState,
+    shards: Box<[Shard]>,
+}
+
+type Shard = Mutex<HashMap<Arc<[u8]>, Arc<Flight>>>;
+
+impl FlightTable {
+    /// Joins the flight for a key, or begins the one that `begin` makes; tells whether it was begun.
+    pub(crate) fn join(&self, key: &Arc<[u8]>, begin: impl FnOnce() -> Flight) -> (FlightReader, bool) {
+        let mut flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reader) = flights.get(key).and_then(FlightReader::join) {
+            return (reader, false);
+        }
+        let flight = Arc::new(begin());
+        flights.insert(Arc::clone(key), Arc::clone(&flight));
+        (FlightReader::first(flight), true)
+    }
+
+    /// Takes a flight off the table, unless another has taken its place.
+    pub(crate) fn remove(&self, key: &Arc<[u8]>, flight: &Arc<Flight>) {
+        let mut flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        if flights.get(key).is_some_and(|present| Arc::ptr_eq(present, flight)) {
+            flights.remove(key);
+        }
+    }
+
+    fn shard(&self, key: &[u8]) -> &Shard {
+        &self.shards[self.hasher.hash_one(key) as usize % SHARD_COUNT]
+    }
+}
+
+impl Default for FlightTable {
+    fn default() -> Self {
+        let shards = (0..SHARD_COUNT).map(|_| Mutex::new(HashMap::new())).collect();
+        Self { hasher: RandomState::new(), shards }
+    }
+}
+
+const SHARD_COUNT: usize = 64;

@@ -1,0 +1,254 @@
+//! Counters: plain ones per worker, added up and put into words when asked for.
+//!
+//! Owns: the counters and their exposition. Does not: serve them, see `admin`. Invariant: a worker's
+//! counters are written by its own thread alone, so an increment is a load and a store without a
+//! locked instruction; readers may see a value one event old.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use larder_store::Store;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+
+use crate::{cache::hot::HotTier, outcome::Outcome};
+
+/// A number that one thread writes and any thread reads.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; only the owning thread may.
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+
+    /// Takes away what was added before.
+    pub(crate) fn take(&self, count: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_sub(count), Relaxed);
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The counters of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerMetrics {
+    pub(crate) outcomes: [Counter; Outcome::ALL.len()],
+    pub(crate) client_bytes: Counter,
+    pub(crate) origin_bytes: Counter,
+    pub(crate) origin_requests: Counter,
+    pub(crate) origin_connections: Counter,
+    pub(crate) origin_failures: Counter,
+    pub(crate) flights: Counter,
+    pub(crate) collapsed: Counter,
+    pub(crate) connections: Counter,
+    pub(crate) connections_open: Counter,
+    pub(crate) connections_refused: Counter,
+    pub(crate) store_errors: Counter,
+    pub(crate) aborted: Counter,
+    pub(crate) log_lines_dropped: Counter,
+}
+
+impl WorkerMetrics {
+    pub(crate) fn count(&self, outcome: Outcome) {
+        self.outcomes[outcome as usize].add(1);
+    }
+}
+
+/// Figures of a running proxy since its start, all workers together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProxyStats {
+    /// Exchanges by [`Outcome`], in the order of [`Outcome::ALL`].
+    pub outcomes: [u64; Outcome::ALL.len()],
+    /// Body bytes sent to clients.
+    pub client_bytes: u64,
+    /// Body bytes received from origins.
+    pub origin_bytes: u64,
+    /// Requests sent to origins.
+    pub origin_requests: u64,
+    /// Connections opened to origins.
+    pub origin_connections: u64,
+    /// Requests to origins that failed.
+    pub origin_failures: u64,
+    /// Fetches that others could wait for.
+    pub flights: u64,
+    /// Requests that waited for another's fetch instead of making their own.
+    pub collapsed: u64,
+    /// Client connections accepted.
+    pub connections: u64,
+    /// Client connections open now.
+    pub connections_open: u64,
+    /// Client connections refused for want of room.
+    pub connections_refused: u64,
+    /// Errors of the store, each bypassed.
+    pub store_errors: u64,
+    /// Responses broken off before their end.
+    pub aborted: u64,
+    /// Access log lines dropped because the log's disk was too slow.
+    pub log_lines_dropped: u64,
+    /// Entries in memory.
+    pub hot_entries: u64,
+    /// Bytes they take.
+    pub hot_bytes: u64,
+}
+
+impl ProxyStats {
+    /// Exchanges answered in this way.
+    pub fn outcome(&self, outcome: Outcome) -> u64 {
+        self.outcomes[outcome as usize]
+    }
+
+    /// All exchanges.
+    pub fn requests(&self) -> u64 {
+        self.outcomes.iter().sum()
+    }
+
+    pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], hot: &HotTier) -> Self {
+        let mut sum = Self { hot_entries: hot.len(), hot_bytes: hot.bytes(), ..Self::default() };
+        for worker in workers {
+            for (total, count) in sum.outcomes.iter_mut().zip(&worker.outcomes) {
+                *total += count.value();
+            }
+            sum.client_bytes += worker.client_bytes.value();
+            sum.origin_bytes += worker.origin_bytes.value();
+            sum.origin_requests += worker.origin_requests.value();
+            sum.origin_connections += worker.origin_connections.value();
+            sum.origin_failures += worker.origin_failures.value();
+            sum.flights += worker.flights.value();
+            sum.collapsed += worker.collapsed.value();
+            sum.connections += worker.connections.value();
+            sum.connections_open += worker.connections_open.value();
+            sum.connections_refused += worker.connections_refused.value();
+            sum.store_errors += worker.store_errors.value();
+            sum.aborted += worker.aborted.value();
+            sum.log_lines_dropped += worker.log_lines_dropped.value();
+        }
+        sum
+    }
+}
+
+/// Where the figures come from when they are asked for.
+pub(crate) struct Exposition {
+    pub(crate) workers: Vec<Arc<WorkerMetrics>>,
+    pub(crate) hot: Arc<HotTier>,
+    pub(crate) store: Option<Store>,
+}
+
+impl Exposition {
+    /// A registry that reads the figures at each scrape.
+    pub(crate) fn registry(self) -> Registry {
+        let mut registry = Registry::with_prefix("larder");
+        registry.register_collector(Box::new(self));
+        registry
+    }
+}
+
+impl fmt::Debug for Exposition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exposition").field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
+}
+
+impl Collector for Exposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let stats = ProxyStats::gather(&self.workers, &self.hot);
+        let zero = ConstCounter::new(0_u64);
+        let mut requests =
+            encoder.encode_descriptor("requests", "Exchanges by how they were answered", None, zero.metric_type())?;
+        for outcome in Outcome::ALL {
+            let labels = [("outcome", outcome.squid_code())];
+            ConstCounter::new(stats.outcome(outcome)).encode(requests.encode_family(&labels)?)?;
+        }
+        for (name, help, value) in counters(&stats) {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        for (name, help, value) in gauges(&stats) {
+            encode_gauge(&mut encoder, name, help, value)?;
+        }
+        if let Some(store) = &self.store {
+            encode_store(&mut encoder, &store.stats())?;
+        }
+        Ok(())
+    }
+}
+
+type Figure = (&'static str, &'static str, u64);
+
+fn counters(stats: &ProxyStats) -> [Figure; 12] {
+    let hits = Outcome::ALL.iter().filter(|outcome| outcome.is_hit()).map(|outcome| stats.outcome(*outcome)).sum();
+    [
+        ("hits", "Exchanges whose body came from the cache", hits),
+        ("client_bytes", "Body bytes sent to clients", stats.client_bytes),
+        ("origin_bytes", "Body bytes received from origins", stats.origin_bytes),
+        ("origin_requests", "Requests sent to origins", stats.origin_requests),
+        ("origin_connections", "Connections opened to origins", stats.origin_connections),
+        ("origin_failures", "Requests to origins that failed", stats.origin_failures),
+        ("flights", "Fetches that others could wait for", stats.flights),
+        ("collapsed_requests", "Requests that waited for another's fetch", stats.collapsed),
+        ("connections", "Client connections accepted", stats.connections),
+        ("connections_refused", "Client connections refused for want of room", stats.connections_refused),
+        ("store_errors", "Errors of the store, each bypassed", stats.store_errors),
+        ("aborted_responses", "Responses broken off before their end", stats.aborted),
+    ]
+}
+
+fn gauges(stats: &ProxyStats) -> [Figure; 4] {
+    [
+        ("connections_open", "Client connections open now", stats.connections_open),
+        ("hot_entries", "Entries in memory", stats.hot_entries),
+        ("hot_bytes", "Bytes the entries in memory take", stats.hot_bytes),
+        ("log_lines_dropped", "Access log lines dropped so far", stats.log_lines_dropped),
+    ]
+}
+
+fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
+    let counters: [Figure; 13] = [
+        ("store_lookups", "Lookups in the store", stats.lookups),
+        ("store_hits", "Lookups that found an entry", stats.hits),
+        ("store_commits", "Entries committed", stats.commits),
+        ("store_rejected", "Entries not stored for want of room", stats.rejected),
+        ("store_evicted", "Entries dropped for space", stats.evicted),
+        ("store_reinserted", "Entries kept at reclaim by writing them again", stats.reinserted),
+        ("store_corrupt", "Damaged entries met, each a miss", stats.corrupt),
+        ("store_io_errors", "Failed transfers", stats.io_errors),
+        ("store_reads", "Device reads", stats.reads),
+        ("store_read_bytes", "Bytes read from the device", stats.read_bytes),
+        ("store_writes", "Device writes", stats.writes),
+        ("store_written_bytes", "Bytes written to the device", stats.written_bytes),
+        ("store_admitted_bytes", "Bytes of entries admitted", stats.admitted_bytes),
+    ];
+    for (name, help, value) in counters {
+        let counter = ConstCounter::new(value);
+        counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+    }
+    let gauges: [Figure; 5] = [
+        ("store_entries", "Entries in the index", stats.entries),
+        ("store_entries_max", "Entries the index has room for", stats.entries_max),
+        ("store_index_bytes", "Memory the index takes when full", stats.index_bytes),
+        ("store_size_bytes", "Size of the volume", stats.size_bytes),
+        ("store_loaded", "1 once everything on the volume can be found again", u64::from(stats.loaded)),
+    ];
+    for (name, help, value) in gauges {
+        encode_gauge(encoder, name, help, value)?;
+    }
+    Ok(())
+}
+
+fn encode_gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+}

@@ -1,0 +1,89 @@
+//! The body of an origin's response as it arrives, with the connection it arrives on.
+//!
+//! Owns: the lease of the connection, given back the moment the body has ended. Does not: share or store.
+//! Invariant: the origin's deadline runs only while somebody waits for it, so a slow client never
+//! makes a good origin look silent.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use crate::{client::response_body::BodyError, origin::pool::Lease, worker::Worker};
+
+/// The body of an origin's response.
+pub(crate) struct OriginBody {
+    incoming: Incoming,
+    /// Gone once the body has ended.
+    lease: Option<Lease>,
+    worker: Arc<Worker>,
+}
+
+impl OriginBody {
+    pub(crate) fn new(incoming: Incoming, lease: Lease, worker: Arc<Worker>) -> Self {
+        let mut body = Self { incoming, lease: Some(lease), worker };
+        body.release_if_ended();
+        body
+    }
+
+    /// The next bytes; `None` at the end that the framing announced.
+    pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        loop {
+            match Pin::new(&mut self.incoming).poll_frame(context) {
+                Poll::Pending => {
+                    if let Some(lease) = &self.lease {
+                        lease.await_origin();
+                    }
+                    return Poll::Pending;
+                }
+                Poll::Ready(None) => {
+                    self.release();
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.worker.metrics.origin_failures.add(1);
+                    let timed_out = self.lease.take().is_some_and(|lease| lease.timed_out());
+                    tracing::debug!(%error, timed_out, "origin broke off within a response");
+                    return Poll::Ready(Some(Err(BodyError::OriginBroke)));
+                }
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(lease) = &self.lease {
+                        lease.origin_delivered();
+                    }
+                    // Trailers may be dropped (RFC 9110 6.5.1); only data is passed on.
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    self.worker.metrics.origin_bytes.add(bytes.len() as u64);
+                    self.release_if_ended();
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
+            }
+        }
+    }
+
+    /// Whether nothing more will come.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    /// Bytes still to come, if the origin said.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        self.incoming.size_hint().exact()
+    }
+
+    fn release_if_ended(&mut self) {
+        if self.incoming.is_end_stream() {
+            self.release();
+        }
+    }
+
+    fn release(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.release();
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Names to addresses, cached for as long as their records allow.
+//!
+//! Owns: a worker's resolver. Does not: check addresses against the rules. Cost: a cached name costs a
+//! lookup in memory; a literal address nothing.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::OnceLock,
+};
+
+use hickory_resolver::{
+    TokioResolver,
+    config::{NameServerConfig, ResolverConfig},
+    net::{NetError, runtime::TokioRuntimeProvider},
+};
+
+use crate::{errors::Failure, origin::target::Origin};
+
+/// A worker's resolver. Its background tasks live on that worker's runtime, so it is never shared.
+#[derive(Default)]
+pub(crate) struct Dns {
+    resolver: OnceLock<Result<TokioResolver, String>>,
+}
+
+impl Dns {
+    /// The addresses of an origin, at least one.
+    pub(crate) async fn resolve(&self, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
+        if let Ok(address) = origin.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, origin.port)]);
+        }
+        let failure = |why: String| Failure::Resolve { host: origin.host.to_string(), why };
+        let resolver = self.resolver.get_or_init(|| build().map_err(|error| error.to_string()));
+        let resolver = resolver.as_ref().map_err(|why| failure(why.clone()))?;
+        let found = resolver.lookup_ip(&*origin.host).await.map_err(|error| failure(error.to_string()))?;
+        let addresses: Vec<_> =
+            found.iter().take(ADDRESS_COUNT_MAX).map(|address| SocketAddr::new(address, origin.port)).collect();
+        if addresses.is_empty() { Err(failure("it has no address".into())) } else { Ok(addresses) }
+    }
+}
+
+/// The system's configuration, or what the C library does without one: ask this host.
+fn build() -> Result<TokioResolver, NetError> {
+    match TokioResolver::builder_tokio().and_then(|builder| builder.build()) {
+        Ok(resolver) => Ok(resolver),
+        Err(error) => {
+            tracing::info!(%error, "no usable resolver configuration, asking the resolver on this host");
+            let local = NameServerConfig::udp_and_tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            let config = ResolverConfig::from_name_servers(vec![local]);
+            TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).build()
+        }
+    }
+}
+
+/// Addresses of one name that are tried.
+const ADDRESS_COUNT_MAX: usize = 16;

@@ -1,0 +1,107 @@
+//! A connection to an origin as a byte stream, plain or TLS, that keeps its deadline while it sends.
+//!
+//! Owns: the socket. Does not: arm deadlines for what the origin owes; whoever waits for it does.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::client::TlsStream;
+
+use crate::watch::Watched;
+
+/// A connection to an origin.
+pub(crate) struct OriginStream {
+    transport: Transport,
+    watched: Arc<Watched>,
+    /// Deadline after each piece sent: a long upload is progress.
+    patience: Duration,
+    /// Whether a piece received is progress too. Not so for HTTP: a head that drips in is none.
+    both_ways: bool,
+}
+
+/// Plain or TLS.
+pub(crate) enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl OriginStream {
+    pub(crate) fn new(transport: Transport, watched: Arc<Watched>, patience: Duration) -> Self {
+        Self { transport, watched, patience, both_ways: false }
+    }
+
+    /// A stream on which every byte either way is progress, as in a tunnel.
+    pub(crate) fn of_tunnel(socket: TcpStream, watched: Arc<Watched>, patience: Duration) -> Self {
+        Self { both_ways: true, ..Self::new(Transport::Plain(socket), watched, patience) }
+    }
+
+    fn note_progress(&self) {
+        if self.watched.is_armed() {
+            self.watched.arm(self.patience);
+        }
+    }
+}
+
+impl AsyncRead for OriginStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let received = ready!(match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        });
+        if self.both_ways {
+            self.note_progress();
+        }
+        Poll::Ready(received)
+    }
+}
+
+impl AsyncWrite for OriginStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = ready!(match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        });
+        self.note_progress();
+        Poll::Ready(sent)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let sent = ready!(match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        });
+        self.note_progress();
+        Poll::Ready(sent)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        matches!(self.transport, Transport::Plain(_))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

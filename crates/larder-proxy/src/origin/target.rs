@@ -1,0 +1,179 @@
+//! Where a request goes, and which addresses it may go to.
+//!
+//! Owns: the identity of an origin and the address rules. Does not: resolve or connect. Invariant: an
+//! address a client chose is checked after its name was resolved, and only checked addresses are
+//! connected to, so a name that changes its mind between check and connect gains nothing.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use crate::config::{OriginUrl, TargetRules};
+
+/// An origin: what connections are kept for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    pub(crate) https: bool,
+    /// Lower case; an IPv6 address without brackets.
+    pub(crate) host: Box<str>,
+    pub(crate) port: u16,
+    /// Whether the operator named it (a site's origin), so that the rules for clients' targets do not apply.
+    pub(crate) trusted: bool,
+}
+
+impl Origin {
+    /// The origin of a site.
+    pub(crate) fn of_site(url: &OriginUrl) -> Self {
+        Self { https: url.https, host: bare_host(&url.host).into(), port: url.port, trusted: true }
+    }
+
+    /// An origin that a client named, reached over plain HTTP.
+    pub(crate) fn of_client(host: &str, port: u16) -> Self {
+        Self { https: false, host: bare_host(host).to_ascii_lowercase().into(), port, trusted: false }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl TargetRules {
+    /// Whether a client may be led to `address`; if not, what it is.
+    pub(crate) fn check(&self, address: IpAddr) -> Result<(), &'static str> {
+        let address = address.to_canonical();
+        let within = |networks: &[ipnet::IpNet]| networks.iter().any(|network| network.contains(&address));
+        if within(&self.deny) {
+            return Err("an address the operator has refused");
+        }
+        match special(address) {
+            Some(what) if !within(&self.allow) => Err(what),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is special about an address, if it is not an ordinary one of the public Internet.
+fn special(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) => special_v4(address),
+        IpAddr::V6(address) => special_v6(address),
+    }
+}
+
+/// The special-purpose registry of RFC 6890, as far as packets could reach something of ours.
+fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
+    let [a, b, c, _] = address.octets();
+    match (a, b) {
+        (127, _) => Some("a loopback address"),
+        (0, _) => Some("an address of this host"),
+        (10, _) | (192, 168) | (172, 16..=31) => Some("a private address"),
+        (100, 64..=127) => Some("a shared carrier address"),
+        (169, 254) => Some("a link-local address, where clouds keep their metadata"),
+        (192, 0) if c == 0 => Some("a reserved address"),
+        (198, 18..=19) => Some("a benchmarking address"),
+        (224..=239, _) => Some("a multicast address"),
+        (240..=255, _) => Some("a reserved or broadcast address"),
+        // A public address by number, but answered by the cloud's own host (Azure).
+        (168, 63) if address == CLOUD_HOST => Some("a cloud's metadata address"),
+        _ => None,
+    }
+}
+
+fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
+    if let Some(inner) = embedded_v4(address) {
+        return special_v4(inner);
+    }
+    let first = address.segments()[0];
+    match first {
+        _ if address.is_loopback() => Some("a loopback address"),
+        _ if address.is_unspecified() => Some("an address of this host"),
+        0xfc00..=0xfdff => Some("a private address"),
+        0xfe80..=0xfebf => Some("a link-local address"),
+        0xfec0..=0xfeff => Some("a site-local address"),
+        0xff00..=0xffff => Some("a multicast address"),
+        _ => None,
+    }
+}
+
+/// The IPv4 address that translators (64:ff9b::/96, RFC 6052) and 6to4 (2002::/16) would deliver to.
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let segments = address.segments();
+    let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match segments {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(join(high, low)),
+        [0x2002, high, low, ..] => Some(join(high, low)),
+        // IPv4-compatible, long deprecated, but some stacks still route it; ::1 and :: are not of it.
+        [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some(join(high, low)),
+        _ => None,
+    }
+}
+
+/// An IPv6 host of a URI comes in brackets; addresses are written without.
+fn bare_host(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host)
+}
+
+const CLOUD_HOST: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_lead_inside_are_refused() {
+        let rules = TargetRules::default();
+        for address in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "0.0.0.0",
+            "10.1.2.3",
+            "172.31.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.100.100.200",
+            "168.63.129.16",
+            "224.0.0.1",
+            "255.255.255.255",
+            "198.18.0.1",
+            "::1",
+            "::",
+            "fe80::1",
+            "fd00:ec2::254",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "::127.0.0.1",
+        ] {
+            assert!(rules.check(address.parse().unwrap()).is_err(), "{address}");
+        }
+    }
+
+    #[test]
+    fn public_addresses_are_allowed() {
+        let rules = TargetRules::default();
+        for address in ["93.184.216.34", "172.32.0.1", "100.128.0.1", "168.63.129.17", "2606:2800::1"] {
+            assert!(rules.check(address.parse().unwrap()).is_ok(), "{address}");
+        }
+    }
+
+    #[test]
+    fn allowed_networks_open_special_addresses_and_deny_wins() {
+        let rules = TargetRules {
+            allow: vec!["10.0.0.0/8".parse().unwrap()],
+            deny: vec!["10.9.0.0/16".parse().unwrap(), "93.0.0.0/8".parse().unwrap()],
+        };
+        assert!(rules.check("10.1.0.1".parse().unwrap()).is_ok());
+        assert!(rules.check("::ffff:10.1.0.1".parse().unwrap()).is_ok());
+        assert!(rules.check("10.9.0.1".parse().unwrap()).is_err());
+        assert!(rules.check("93.1.0.1".parse().unwrap()).is_err());
+    }
+}

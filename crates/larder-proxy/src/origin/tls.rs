@@ -1,0 +1,67 @@
+//! TLS towards origins, with the authorities the system trusts and those the operator adds.
+//!
+//! Owns: the client configuration, built when the first https origin is met. Does not: terminate TLS.
+
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// TLS towards origins.
+#[derive(Default)]
+pub(crate) struct Tls {
+    config: OnceLock<Result<Arc<ClientConfig>, String>>,
+}
+
+impl Tls {
+    /// Does the handshake with `host`, whose certificate must be good for it.
+    pub(crate) async fn connect(
+        &self,
+        stream: TcpStream,
+        host: &str,
+        extra_ca: Option<&Path>,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        let config = self.config.get_or_init(|| build(extra_ca).map(Arc::new));
+        let config = config.as_ref().map_err(|why| io::Error::other(why.clone()))?;
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        TlsConnector::from(Arc::clone(config)).connect(name, stream).await
+    }
+}
+
+/// Adds the certificates of a PEM file to `roots`.
+pub(crate) fn load_ca_file(path: &Path, roots: &mut RootCertStore) -> Result<(), String> {
+    let say =
+        |error: &dyn std::fmt::Display| format!("cannot read certificate authorities: {error}: {}", path.display());
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| say(&error))? {
+        let certificate = certificate.map_err(|error| say(&error))?;
+        roots.add(certificate).map_err(|error| say(&error))?;
+    }
+    Ok(())
+}
+
+fn build(extra_ca: Option<&Path>) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    let native = rustls_native_certs::load_native_certs();
+    for error in &native.errors {
+        tracing::warn!(%error, "some of the system's certificate authorities cannot be read");
+    }
+    roots.add_parsable_certificates(native.certs);
+    if let Some(path) = extra_ca {
+        load_ca_file(path, &mut roots)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}

@@ -1,0 +1,143 @@
+//! Which origin a request goes to.
+//!
+//! Owns: the table of sites. Does not: resolve or check addresses. Cost: one look-up by host.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use http::{HeaderMap, Uri, Version};
+use larder_http::fields::effective_authority;
+
+use crate::{
+    config::{OriginUrl, ProxyConfig},
+    errors::Failure,
+    origin::target::Origin,
+};
+
+/// The table of sites, and whether other targets are served.
+pub(crate) struct Routes {
+    sites: HashMap<Box<str>, Route>,
+    default: Option<Route>,
+    forward: bool,
+}
+
+/// Where a request goes and what it is called there and here.
+pub(crate) struct Destination<'a> {
+    /// `http` or `https`, as the client means it.
+    pub(crate) scheme: &'a str,
+    /// Host and port, as the client means it.
+    pub(crate) authority: Cow<'a, str>,
+    pub(crate) origin: Origin,
+    /// Goes before the path at the origin.
+    pub(crate) prefix: &'a str,
+}
+
+struct Route {
+    origin: Origin,
+    prefix: String,
+    authority: String,
+}
+
+impl Routes {
+    pub(crate) fn new(config: &ProxyConfig) -> Self {
+        let sites = config.sites.iter().map(|site| (site.host.to_ascii_lowercase().into(), Route::new(&site.origin)));
+        Self {
+            sites: sites.collect(),
+            default: config.default_origin.as_ref().map(Route::new),
+            forward: config.forward,
+        }
+    }
+
+    /// Finds where a request goes.
+    ///
+    /// # Errors
+    /// Host is missing or malformed, or nobody answers for it.
+    pub(crate) fn locate<'a>(
+        &'a self,
+        uri: &'a Uri,
+        fields: &'a HeaderMap,
+        version: Version,
+    ) -> Result<Destination<'a>, Failure> {
+        let authority = self.authority(uri, fields, version)?;
+        if let Some(route) = authority.and_then(|authority| self.site(host_of(authority))) {
+            return Ok(route.destination(authority));
+        }
+        match (uri.scheme_str(), authority) {
+            (Some(scheme @ ("http" | "https")), Some(authority)) if self.forward => forward(scheme, uri, authority),
+            (Some("http" | "https") | None, authority) => match &self.default {
+                Some(route) => Ok(route.destination(authority)),
+                None => Err(Failure::NoSite),
+            },
+            (Some(_), _) => Err(Failure::BadRequest("only http and https targets are served")),
+        }
+    }
+
+    /// Scheme and authority alone, for the key: the cheap half of [`Routes::locate`], to be trusted only
+    /// where a response is stored already. `None` for whatever is not plain.
+    pub(crate) fn name<'a>(
+        &'a self,
+        uri: &'a Uri,
+        fields: &'a HeaderMap,
+        version: Version,
+    ) -> Option<(&'a str, &'a str)> {
+        let authority = effective_authority(uri, fields, version).ok()??;
+        match uri.scheme_str() {
+            Some("http") | None => {}
+            Some(_) => return None,
+        }
+        let served = if uri.scheme_str().is_some() { self.forward } else { false }
+            || self.default.is_some()
+            || self.site(host_of(authority)).is_some();
+        served.then_some(("http", authority))
+    }
+
+    fn authority<'a>(&self, uri: &'a Uri, fields: &'a HeaderMap, version: Version) -> Result<Option<&'a str>, Failure> {
+        effective_authority(uri, fields, version).map_err(|error| match error {
+            larder_http::fields::HostError::Missing => Failure::BadRequest("it has no Host"),
+            larder_http::fields::HostError::Repeated => Failure::BadRequest("it has more than one Host"),
+            larder_http::fields::HostError::Invalid => {
+                Failure::BadRequest("its host is not a name with an optional port")
+            }
+        })
+    }
+
+    fn site(&self, host: &str) -> Option<&Route> {
+        if self.sites.is_empty() {
+            return None;
+        }
+        self.sites.get(host).or_else(|| {
+            let has_upper = host.bytes().any(|byte| byte.is_ascii_uppercase());
+            if has_upper { self.sites.get(host.to_ascii_lowercase().as_str()) } else { None }
+        })
+    }
+}
+
+impl Route {
+    fn new(url: &OriginUrl) -> Self {
+        let origin = Origin::of_site(url);
+        Self { authority: origin.to_string(), origin, prefix: url.prefix.clone() }
+    }
+
+    /// A client of HTTP/1.0 may not say whom it means; then it means this origin.
+    fn destination<'a>(&'a self, authority: Option<&'a str>) -> Destination<'a> {
+        let authority = Cow::Borrowed(authority.unwrap_or(&self.authority));
+        Destination { scheme: "http", authority, origin: self.origin.clone(), prefix: &self.prefix }
+    }
+}
+
+/// The destination that an absolute-form target names itself.
+fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Destination<'a>, Failure> {
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or(Failure::BadRequest("the target has no host"))?;
+    let https = scheme == "https";
+    let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
+    let origin = Origin { https, ..Origin::of_client(host, port) };
+    Ok(Destination { scheme, authority: Cow::Borrowed(authority), origin, prefix: "" })
+}
+
+/// The host of an authority that is known to be well-formed.
+fn host_of(authority: &str) -> &str {
+    if authority.starts_with('[') {
+        authority.find(']').map_or(authority, |end| &authority[..=end])
+    } else {
+        authority.split(':').next().unwrap_or(authority)
+    }
+}

@@ -1,0 +1,162 @@
+//! GET and HEAD with a cache in between: from what is stored if it may be used, else by a flight.
+//!
+//! Owns: what follows from the rules' decisions. Does not: make them (`larder_http`). Invariant: nothing
+//! stale is served where the stored response forbids it (RFC 9111 4.2.4).
+
+use std::sync::Arc;
+
+use http::{Method, header};
+use larder_http::{
+    CacheStatus, Reason, Reuse, StoredHead,
+    cache_control::RequestDirectives,
+    cache_status::Forward,
+    range::{self, ByteRange, RangeRequest},
+    reuse::{self, Age},
+};
+
+use crate::{
+    asked::Asked,
+    cache::{
+        chunks::CHUNK_BYTES,
+        hit::{self, Wanted},
+        lookup::{self, Found, Lookup},
+    },
+    errors::Failure,
+    exchange::Served,
+    outcome::Outcome,
+    pass,
+    share::{self, Sharing},
+    worker::Worker,
+};
+
+/// Answers from what is stored, or from the origin.
+///
+/// # Errors
+/// Nothing stored may be used and the origin cannot be reached.
+pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Result<Served, Failure> {
+    let settings = &worker.shared.config.http;
+    let (found, marker, forward) = match lookup::find(worker, key, &asked.fields).await {
+        Lookup::Found(found) => {
+            let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, worker.now(), settings);
+            match decision {
+                Reuse::Fresh { age, reason } => return fresh(worker, asked, &found, (age, reason)).await,
+                Reuse::NotUsable { reason } => {
+                    let status = CacheStatus::forwarded(Forward::Request).because(reason);
+                    return pass::pass(worker, asked, None, status).await;
+                }
+                Reuse::Stale { may_serve_on_error, reason, .. } => {
+                    let marker = found.marker.clone();
+                    (Some((found, may_serve_on_error)), marker, CacheStatus::forwarded(Forward::Stale).because(reason))
+                }
+                Reuse::MustValidate { may_serve_on_error, reason, .. } => {
+                    let marker = found.marker.clone();
+                    let why = if reason == Reason::NoCache { Forward::Stale } else { Forward::Request };
+                    (Some((found, may_serve_on_error)), marker, CacheStatus::forwarded(why).because(reason))
+                }
+            }
+        }
+        Lookup::OtherVariants(marker) => (None, Some(marker), CacheStatus::forwarded(Forward::VaryMiss)),
+        Lookup::Nothing => (None, None, CacheStatus::forwarded(Forward::UriMiss)),
+    };
+    if reuse::is_only_if_cached(&asked.fields, settings) {
+        return Err(Failure::OnlyIfCached);
+    }
+    let (before, may_serve_on_error) = match found {
+        Some((found, may)) => (Some(found), may),
+        None => (None, false),
+    };
+    if wants_origin_itself(worker, asked, key, before.is_some()) {
+        let passed = pass::pass(worker, asked, None, forward).await;
+        return or_stale(worker, asked, passed, before.filter(|_| may_serve_on_error).as_ref());
+    }
+    let sharing = Sharing { primary: Arc::clone(key), before, may_serve_on_error, marker, forward };
+    share::fly(worker, asked, sharing).await
+}
+
+/// The stale response instead of an error, where it may be served (RFC 9111 4.2.4).
+pub(crate) fn or_stale(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    served: Result<Served, Failure>,
+    stale: Option<&Found>,
+) -> Result<Served, Failure> {
+    match (served, stale) {
+        (Err(failure), Some(found)) if failure.is_origin_failure() => stale_answer(worker, asked, found).ok_or(failure),
+        (Ok(served), Some(found)) if crate::flight::fetch::is_origin_error(served.response.status()) => {
+            Ok(stale_answer(worker, asked, found).unwrap_or(served))
+        }
+        (served, _) => served,
+    }
+}
+
+/// Answers from a stored response that is stale, because the origin failed.
+pub(crate) fn stale_answer(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Found) -> Option<Served> {
+    let age = age_of(worker, &found.entry.head);
+    let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
+    let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs: age.age_secs, status };
+    let answered = hit::answer(&wanted, &found.entry, Some((asked, &found.key)))?;
+    let origin = Some(asked.origin.host.clone());
+    Some(Served { response: answered.response, outcome: Outcome::RefreshFailed, origin })
+}
+
+/// How old a stored response is, and what is left of its lifetime.
+pub(crate) fn age_of(worker: &Worker, head: &StoredHead) -> Age {
+    let freshness = head.freshness();
+    let age_millis = freshness.age_millis(worker.now());
+    let left = freshness.lifetime_millis(&worker.shared.config.http).saturating_sub(age_millis);
+    Age { age_secs: (age_millis / 1000).unsigned_abs(), ttl_secs: left.div_euclid(1000) }
+}
+
+async fn fresh(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    found: &Found,
+    (age, reason): (Age, Reason),
+) -> Result<Served, Failure> {
+    let stale = reason == Reason::RequestMaxStale;
+    let status = CacheStatus::hit(age.ttl_secs);
+    let status = if stale { status.because(reason) } else { status };
+    let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs: age.age_secs, status };
+    let Some(answered) = hit::answer(&wanted, &found.entry, Some((asked, &found.key))) else {
+        // Its preconditions are for the origin to judge (RFC 9111 4.3.2).
+        return pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Request)).await;
+    };
+    let outcome = match (answered.conditional, stale, found.from_memory) {
+        (true, _, _) => Outcome::ConditionalHit,
+        (_, true, _) => Outcome::StaleHit,
+        (_, _, true) => Outcome::MemoryHit,
+        (_, _, false) => Outcome::Hit,
+    };
+    Ok(Served { response: answered.response, outcome, origin: None })
+}
+
+/// Whether a request is better passed on as it is than made into a fetch of the whole.
+fn wants_origin_itself(worker: &Worker, asked: &Asked, key: &[u8], found: bool) -> bool {
+    let fields = &asked.fields;
+    if asked.method != Method::GET
+        || fields.contains_key(header::IF_MATCH)
+        || fields.contains_key(header::IF_UNMODIFIED_SINCE)
+    {
+        return true;
+    }
+    let no_store = fields.contains_key(header::CACHE_CONTROL) && RequestDirectives::from_fields(fields).no_store;
+    if no_store {
+        return true;
+    }
+    let partial = fields.contains_key(header::RANGE);
+    let conditional = fields.contains_key(header::IF_NONE_MATCH) || fields.contains_key(header::IF_MODIFIED_SINCE);
+    if (partial || conditional) && !found && worker.shared.lonely.contains(key) {
+        return true;
+    }
+    partial && !found && is_far(asked)
+}
+
+/// Whether a range begins so far into a body of which nothing is known that the client would wait long for
+/// a fetch of the whole to get there.
+fn is_far(asked: &Asked) -> bool {
+    match range::parse(&asked.fields) {
+        RangeRequest::Single(ByteRange::From { first, .. }) => first > CHUNK_BYTES,
+        RangeRequest::Single(ByteRange::Suffix { .. }) | RangeRequest::Many => true,
+        RangeRequest::Absent => false,
+    }
+}

@@ -1,0 +1,199 @@
+//! Starting and stopping: sockets, threads, and what all workers share.
+//!
+//! Owns: the worker threads. Does not: serve. Invariant: when `start` returns, every listener accepts;
+//! when `shutdown` returns, every thread has ended and the access log is written out.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, OnceLock, atomic::AtomicUsize},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use http::{HeaderValue, Version};
+use larder_http::fields::via::Pseudonym;
+use larder_store::Store;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::watch;
+
+use crate::{
+    access_log::AccessLog,
+    admin,
+    cache::{epochs::Epochs, hot::HotTier, lonely::Lonely},
+    config::ProxyConfig,
+    flight::table::FlightTable,
+    metrics::{Exposition, ProxyStats, WorkerMetrics},
+    origin::tls::Tls,
+    routes::Routes,
+    worker,
+};
+
+/// Starts proxies.
+pub struct Proxy;
+
+/// A proxy that serves. Dropped, it stops at once; [`RunningProxy::shutdown`] lets exchanges finish.
+pub struct RunningProxy {
+    local_addrs: Vec<SocketAddr>,
+    admin_addr: Option<SocketAddr>,
+    threads: Vec<JoinHandle<()>>,
+    metrics: Vec<Arc<WorkerMetrics>>,
+    hot: Arc<HotTier>,
+    stop: watch::Sender<Option<Duration>>,
+}
+
+/// What all workers share.
+pub(crate) struct Shared {
+    pub(crate) config: ProxyConfig,
+    pub(crate) routes: Routes,
+    pub(crate) store: Option<Store>,
+    pub(crate) hot: Arc<HotTier>,
+    pub(crate) flights: FlightTable,
+    /// Invalidations, by the resource's key.
+    pub(crate) epochs: Epochs,
+    pub(crate) lonely: Lonely,
+    pub(crate) tls: Tls,
+    pub(crate) access_log: Option<AccessLog>,
+    pub(crate) pseudonym: Pseudonym,
+    /// Our member of Via in responses, if one is added.
+    pub(crate) via: Option<HeaderValue>,
+    pub(crate) connection_count: AtomicUsize,
+    own_addresses: OnceLock<Vec<SocketAddr>>,
+}
+
+impl Shared {
+    /// The addresses of our own listeners, which nothing may be proxied to.
+    pub(crate) fn own_addresses(&self) -> &[SocketAddr] {
+        self.own_addresses.get().map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Proxy {
+    /// Opens the listeners and starts serving. Without a store, memory alone caches.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option outside its range; else what the system says about a socket, the
+    /// access log or a thread.
+    pub fn start(config: ProxyConfig, store: Option<Store>) -> io::Result<RunningProxy> {
+        config.check()?;
+        let pseudonym = Pseudonym::new(&*config.pseudonym).ok_or_else(|| {
+            let why = format!("pseudonym must be letters, digits, '-', '.' or '_': {:?}", config.pseudonym);
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })?;
+        if let Some(path) = &config.origin_ca_file {
+            let mut roots = rustls::RootCertStore::empty();
+            crate::origin::tls::load_ca_file(path, &mut roots)
+                .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        }
+        let listeners = bind_all(&config)?;
+        let local_addrs = listeners[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?;
+        let admin_listener = config.admin.map(|address| bind(address, false)).transpose()?;
+        let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
+        let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?;
+        let hot = Arc::new(HotTier::new(config.hot_bytes));
+        let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
+        let own: Vec<SocketAddr> = local_addrs.iter().copied().chain(admin_addr).collect();
+        let shared = Arc::new(Shared {
+            routes: Routes::new(&config),
+            store: store.clone(),
+            hot: Arc::clone(&hot),
+            flights: FlightTable::default(),
+            epochs: Epochs::default(),
+            lonely: Lonely::default(),
+            tls: Tls::default(),
+            access_log,
+            via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
+            pseudonym,
+            connection_count: AtomicUsize::new(0),
+            own_addresses: OnceLock::from(own),
+            config,
+        });
+        let pages = admin::Pages::new(Exposition { workers: metrics.clone(), hot: Arc::clone(&hot), store });
+        let (stop, stopped) = watch::channel(None);
+        let mut admin = admin_listener.map(|listener| (listener, pages));
+        let mut running = RunningProxy { local_addrs, admin_addr, threads: Vec::new(), metrics, hot, stop };
+        for (index, listeners) in listeners.into_iter().enumerate() {
+            let start = worker::Start {
+                shared: Arc::clone(&shared),
+                metrics: Arc::clone(&running.metrics[index]),
+                listeners,
+                admin: admin.take(),
+                stop: stopped.clone(),
+            };
+            let thread = std::thread::Builder::new().name(format!("larder-worker-{index}"));
+            running.threads.push(thread.spawn(move || {
+                if let Err(error) = worker::run(start) {
+                    tracing::error!(%error, index, "worker ended");
+                }
+            })?);
+        }
+        Ok(running)
+    }
+}
+
+impl RunningProxy {
+    /// Stops accepting, lets exchanges finish for at most `grace`, and ends every thread.
+    pub fn shutdown(mut self, grace: Duration) {
+        self.stop_all(grace);
+    }
+
+    /// The listeners' addresses, in the order of the configuration, with the ports that were taken.
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.local_addrs
+    }
+
+    /// The admin listener's address.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin_addr
+    }
+
+    /// Figures since the start.
+    pub fn stats(&self) -> ProxyStats {
+        ProxyStats::gather(&self.metrics, &self.hot)
+    }
+
+    fn stop_all(&mut self, grace: Duration) {
+        self.stop.send_replace(Some(grace));
+        for thread in self.threads.drain(..) {
+            // A worker that panicked has said so on its own.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for RunningProxy {
+    fn drop(&mut self) {
+        self.stop_all(Duration::ZERO);
+    }
+}
+
+/// For each worker, one socket on each address.
+fn bind_all(config: &ProxyConfig) -> io::Result<Vec<Vec<TcpListener>>> {
+    let mut workers: Vec<Vec<TcpListener>> = (0..config.worker_count).map(|_| Vec::new()).collect();
+    for address in &config.listeners {
+        // Sockets that share a port also share it with another proxy of this user. Bind once without
+        // sharing, so that an address in use is an error here as everywhere else.
+        let probe = bind(*address, false)?;
+        let address = probe.local_addr()?;
+        drop(probe);
+        for listeners in &mut workers {
+            listeners.push(bind(address, config.worker_count > 1)?);
+        }
+    }
+    Ok(workers)
+}
+
+fn bind(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(share_port)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    open().map_err(|error: io::Error| io::Error::new(error.kind(), format!("cannot listen: {error}: {address}")))
+}
+
+/// Connections that may wait to be accepted, per listener; the system may cap it.
+const BACKLOG: i32 = 4096;

@@ -1,0 +1,282 @@
+//! A request that is answered by a flight: its own, or one that is under way.
+//!
+//! Owns: what a reader makes of how the flight turned out. Invariant: a reader that a shared response is not
+//! for makes a fetch of its own, at once and not one after the other.
+
+use std::{ops::Range, sync::Arc};
+
+use http::{HeaderMap, Response, StatusCode, header};
+use larder_http::{
+    BodyPlace, CacheStatus, Precondition, RangeOutcome, Received, Reuse, Selecting, StoredHead,
+    cache_status::Handling,
+    conditional,
+    range::{self, content_range, content_range_unsatisfied},
+    reuse,
+};
+
+use crate::{
+    asked::Asked,
+    cache::{
+        chunks::CHUNK_BYTES,
+        entry::{Entry, Marker, outgoing_fields},
+        hit::{self, Wanted},
+        lookup::Found,
+    },
+    client::response_body::ResponseBody,
+    errors::Failure,
+    exchange::Served,
+    flight::{
+        fetch::Fetch,
+        reader::FlightReader,
+        shared::{Flight, OpenHead, PrivateResponse, Stage},
+    },
+    outcome::Outcome,
+    pass,
+    serve::{age_of, or_stale, stale_answer},
+    worker::Worker,
+};
+
+/// What is known about a request before it takes a flight.
+pub(crate) struct Sharing {
+    /// The resource's key.
+    pub(crate) primary: Arc<[u8]>,
+    /// What is stored and to be confirmed or replaced.
+    pub(crate) before: Option<Found>,
+    /// Whether that may stand in for an error of the origin.
+    pub(crate) may_serve_on_error: bool,
+    /// The marker of the resource's variants.
+    pub(crate) marker: Option<Arc<Marker>>,
+    /// Why it goes to the origin.
+    pub(crate) forward: CacheStatus,
+}
+
+/// Answers by a flight.
+///
+/// # Errors
+/// The origin cannot be reached, and nothing stale may stand in.
+pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: Sharing) -> Result<Served, Failure> {
+    let mut alone = worker.shared.lonely.contains(&sharing.primary);
+    for _ in 0..ATTEMPT_COUNT_MAX {
+        let mut reader = board(worker, asked, &sharing, alone);
+        let ended_before = !reader.is_first() && reader.flight().is_complete();
+        let stage = reader.stage().await;
+        match take(worker, asked, &sharing, (reader, stage, ended_before)).await {
+            Taken::Served(served) => return served,
+            Taken::OtherVariant(marker) => sharing.marker = Some(marker),
+            Taken::NotForUs => alone = true,
+        }
+    }
+    pass::pass(worker, asked, None, sharing.forward).await
+}
+
+/// What a reader made of its flight.
+enum Taken {
+    Served(Result<Served, Failure>),
+    /// The response is another variant; this is the marker that leads to ours.
+    OtherVariant(Arc<Marker>),
+    /// The response is not for this reader.
+    NotForUs,
+}
+
+/// Joins a flight or begins one.
+fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: bool) -> FlightReader {
+    let key = flight_key(worker, asked, sharing);
+    let begin = || Flight::new(worker.shared.epochs.of(&sharing.primary));
+    let (reader, begun) = if alone {
+        (FlightReader::first(Arc::new(begin())), true)
+    } else {
+        let (reader, begun) = worker.shared.flights.join(&key, begin);
+        // A flight from before an invalidation is not for requests from after it.
+        if !begun && reader.flight().epoch != worker.shared.epochs.of(&sharing.primary) {
+            (FlightReader::first(Arc::new(begin())), true)
+        } else {
+            (reader, begun)
+        }
+    };
+    if begun {
+        let fetch = Fetch {
+            worker: Arc::clone(worker),
+            asked: Arc::clone(asked),
+            flight: Arc::clone(reader.flight()),
+            primary: Arc::clone(&sharing.primary),
+            table_key: (!alone).then_some(key),
+            before: sharing.before.clone(),
+            stale_on_error: sharing.may_serve_on_error,
+            marker: sharing.marker.clone(),
+        };
+        tokio::spawn(fetch.run());
+    } else {
+        worker.metrics.collapsed.add(1);
+    }
+    reader
+}
+
+/// The key to meet others under: that of what is stored, or of the variant as far as is known.
+fn flight_key(worker: &Worker, asked: &Asked, sharing: &Sharing) -> Arc<[u8]> {
+    if let Some(found) = &sharing.before {
+        return Arc::clone(&found.key);
+    }
+    let settings = &worker.shared.config.http;
+    let variant = sharing.marker.as_ref().and_then(|marker| {
+        let rule = marker.rules.rules().first()?;
+        marker.variant_key(&sharing.primary, rule, &asked.fields, settings)
+    });
+    variant.map_or_else(|| Arc::clone(&sharing.primary), Arc::from)
+}
+
+async fn take(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    sharing: &Sharing,
+    (reader, stage, ended_before): (FlightReader, Stage, bool),
+) -> Taken {
+    let stale = sharing.before.as_ref().filter(|_| sharing.may_serve_on_error);
+    match stage {
+        Stage::Open(open) => take_open(worker, asked, sharing, (reader, &open, ended_before)).await,
+        Stage::Confirmed(entry) => {
+            if !entry.head.matches(&asked.fields, &worker.shared.config.http) {
+                return Taken::NotForUs;
+            }
+            Taken::Served(confirmed(worker, asked, sharing, &entry).await)
+        }
+        Stage::OriginFailing => match stale.and_then(|found| stale_answer(worker, asked, found)) {
+            Some(served) => Taken::Served(Ok(served)),
+            None => Taken::NotForUs,
+        },
+        Stage::Private if reader.is_first() => match reader.flight().take_private() {
+            Some(response) => private(worker, asked, sharing, *response).await,
+            None => Taken::NotForUs,
+        },
+        Stage::Private | Stage::Waiting => Taken::NotForUs,
+        Stage::Failed(failure) => Taken::Served(or_stale(worker, asked, Err(failure), stale)),
+    }
+}
+
+/// From a response that is arriving, or has arrived and is being stored.
+async fn take_open(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    sharing: &Sharing,
+    (reader, open, ended_before): (FlightReader, &OpenHead, bool),
+) -> Taken {
+    let settings = &worker.shared.config.http;
+    let first = reader.is_first();
+    if !first {
+        if !open.head.matches(&asked.fields, settings) {
+            return open.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
+        }
+        let decision = reuse::decide(&asked.method, &asked.fields, &open.head, worker.now(), settings);
+        if !open.shareable || (ended_before && !matches!(decision, Reuse::Fresh { .. })) {
+            return Taken::NotForUs;
+        }
+    }
+    let age = age_of(worker, &open.head);
+    let (status, outcome) = match (ended_before, &sharing.before) {
+        (true, _) => (CacheStatus::hit(age.ttl_secs), Outcome::MemoryHit),
+        (false, Some(_)) => (status_of(sharing, open.head.status(), !first), Outcome::RefreshModified),
+        (false, None) => (status_of(sharing, open.head.status(), !first), Outcome::Miss),
+    };
+    // What comes straight from the origin carries an Age only if it brought one (RFC 9111 5.1).
+    let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
+    let Some(response) = open_response(worker, asked, reader, (open, age_secs, status)) else {
+        return Taken::Served(pass::pass(worker, asked, None, sharing.forward).await);
+    };
+    let origin = (!ended_before).then(|| asked.origin.host.clone());
+    Taken::Served(Ok(Served { response, outcome, origin }))
+}
+
+/// The response to a reader of an open flight. `None`: it is better asked of the origin directly.
+fn open_response(
+    worker: &Arc<Worker>,
+    asked: &Asked,
+    mut reader: FlightReader,
+    (open, age_secs, cache_status): (&OpenHead, Option<u64>, CacheStatus),
+) -> Option<Response<ResponseBody>> {
+    match conditional::evaluate(&asked.fields, &open.head) {
+        Precondition::Pass => {}
+        Precondition::NotModified => return Some(hit::not_modified(worker, &open.head, age_secs, cache_status)),
+        Precondition::Failed => return None,
+    }
+    let mut fields = outgoing_fields(open.head.fields(), &worker.shared);
+    hit::set_times(worker, &mut fields, age_secs, cache_status);
+    let Some(total_len) = open.total_len else {
+        return Some(hit::respond(open.head.status(), fields, ResponseBody::flight(reader)));
+    };
+    let (status, span) = select(asked, &open.head, total_len, &mut fields);
+    if span.start > reader.flight().produced() + CHUNK_BYTES {
+        return None;
+    }
+    reader.set_span(span);
+    Some(hit::respond(status, fields, ResponseBody::flight(reader)))
+}
+
+/// Which part of a body of known length is asked for.
+fn select(asked: &Asked, head: &StoredHead, total_len: u64, fields: &mut HeaderMap) -> (StatusCode, Range<u64>) {
+    match range::select(&asked.method, &asked.fields, head, total_len) {
+        RangeOutcome::Whole => (head.status(), 0..total_len),
+        RangeOutcome::Single { first, last } => {
+            fields.insert(header::CONTENT_RANGE, content_range(first, last, total_len));
+            (StatusCode::PARTIAL_CONTENT, first..last + 1)
+        }
+        RangeOutcome::NotSatisfiable => {
+            fields.insert(header::CONTENT_RANGE, content_range_unsatisfied(total_len));
+            (StatusCode::RANGE_NOT_SATISFIABLE, 0..0)
+        }
+    }
+}
+
+/// From what was stored, which the origin has confirmed.
+async fn confirmed(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    sharing: &Sharing,
+    entry: &Arc<Entry>,
+) -> Result<Served, Failure> {
+    let key = sharing.before.as_ref().map_or(&sharing.primary, |found| &found.key);
+    let status = status_of(sharing, StatusCode::NOT_MODIFIED, false);
+    let age_secs = age_of(worker, &entry.head).age_secs;
+    let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs, status };
+    match hit::answer(&wanted, entry, Some((asked, key))) {
+        Some(answered) => {
+            let origin = Some(asked.origin.host.clone());
+            Ok(Served { response: answered.response, outcome: Outcome::RefreshUnmodified, origin })
+        }
+        None => pass::pass(worker, asked, None, sharing.forward).await,
+    }
+}
+
+/// From a response that is for this asker alone.
+async fn private(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, response: PrivateResponse) -> Taken {
+    let PrivateResponse { status, fields, body, reason } = response;
+    let cache_status = status_of(sharing, status, false).because(reason);
+    let partial = asked.fields.contains_key(header::RANGE) && status == StatusCode::OK;
+    if partial {
+        // The whole was asked for in the hope of storing it; now only the client's part is of use.
+        drop(body);
+        return Taken::Served(pass::pass(worker, asked, None, cache_status).await);
+    }
+    let conditional =
+        asked.fields.contains_key(header::IF_NONE_MATCH) || asked.fields.contains_key(header::IF_MODIFIED_SINCE);
+    if conditional {
+        let now = worker.now();
+        let received = Received { status, fields: fields.clone(), request_time: now, response_time: now };
+        let head = StoredHead::new(received, BodyPlace::Whole { len: 0 }, Selecting::default());
+        if conditional::evaluate(&asked.fields, &head) == Precondition::NotModified {
+            let response = hit::not_modified(worker, &head, None, cache_status);
+            let origin = Some(asked.origin.host.clone());
+            return Taken::Served(Ok(Served { response, outcome: Outcome::Miss, origin }));
+        }
+    }
+    Taken::Served(Ok(pass::respond(worker, asked, (status, fields, body), cache_status)))
+}
+
+fn status_of(sharing: &Sharing, origin: StatusCode, is_collapsed: bool) -> CacheStatus {
+    let mut cache_status = pass::with_origin_status(sharing.forward, origin);
+    if let Handling::Forwarded { collapsed, .. } = &mut cache_status.handling {
+        *collapsed = is_collapsed;
+    }
+    cache_status
+}
+
+/// Flights a request takes before it goes to the origin by itself: the resource's, its variant's, its own.
+const ATTEMPT_COUNT_MAX: usize = 3;

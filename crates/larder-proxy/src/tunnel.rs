@@ -1,0 +1,98 @@
+//! CONNECT: bytes both ways between a client and a target the rules allow (RFC 9110 9.3.6).
+//!
+//! Owns: a tunnel's task. Does not: look into it. Invariant: the address connected to is the one that was
+//! checked. Cost: two buffers of the runtime's copy per tunnel.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::Request;
+use hyper::{body::Incoming, upgrade};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::{
+    client::ticket::Ticket,
+    errors::Failure,
+    origin::{pool, stream::OriginStream, target::Origin},
+    watch::{Order, Watched},
+    worker::{Presence, Worker},
+};
+
+/// Where a CONNECT request leads.
+///
+/// # Errors
+/// The target is malformed, or tunnels to it are off.
+pub(crate) fn target(worker: &Worker, request: &Request<Incoming>) -> Result<Origin, Failure> {
+    let config = &worker.shared.config;
+    if !config.forward {
+        return Err(Failure::NoSite);
+    }
+    let malformed = Failure::BadRequest("CONNECT needs a host and a port");
+    let authority = request.uri().authority().ok_or(malformed.clone())?;
+    let (host, port) = (authority.host(), authority.port_u16().ok_or(malformed.clone())?);
+    if host.is_empty() || authority.as_str().contains('@') {
+        return Err(malformed);
+    }
+    if !config.connect_ports.contains(&port) {
+        return Err(Failure::PortDenied { port });
+    }
+    Ok(Origin::of_client(host, port))
+}
+
+/// Connects to the target.
+///
+/// # Errors
+/// The rules refuse the target, or it does not take the connection.
+pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
+    pool::open(worker, origin).await
+}
+
+/// Carries bytes both ways once the client has been told that the tunnel is open; settles `ticket` at the end.
+pub(crate) fn carry(worker: &Arc<Worker>, request: Request<Incoming>, target: TcpStream, mut ticket: Ticket) {
+    let presence = Presence::of_tunnel(worker);
+    let watched = Arc::new(worker.watches.register());
+    let patience = worker.shared.config.limits.stall;
+    watched.arm(patience);
+    tokio::spawn(async move {
+        let copying = async {
+            let mut client = TokioIo::new(upgrade::on(request).await.map_err(std::io::Error::other)?);
+            let mut target = OriginStream::of_tunnel(target, Arc::clone(&watched), patience);
+            tokio::io::copy_bidirectional(&mut client, &mut target).await
+        };
+        let watching = Watching { inner: Box::pin(copying), watched: &watched, started: false };
+        match watching.await {
+            Some(Ok((_, to_client))) => ticket.note_sent(usize::try_from(to_client).unwrap_or(usize::MAX), true),
+            Some(Err(error)) => tracing::debug!(%error, "tunnel broken off"),
+            None => tracing::debug!("tunnel closed for want of progress"),
+        }
+        drop(ticket);
+        drop(presence);
+    });
+}
+
+/// A future that ends early, with nothing, when its deadline has passed.
+struct Watching<'a, F> {
+    inner: Pin<Box<F>>,
+    watched: &'a Watched,
+    started: bool,
+}
+
+impl<F: Future> Future for Watching<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.started {
+            self.started = true;
+            self.watched.remember(context);
+        }
+        if self.watched.order() == Order::Expire {
+            return Poll::Ready(None);
+        }
+        self.inner.as_mut().poll(context).map(Some)
+    }
+}

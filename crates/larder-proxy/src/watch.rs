@@ -1,0 +1,183 @@
+//! Coarse deadlines for connections: one list per worker, walked once a second.
+//!
+//! Owns: the worker's tick count and the list of watched connections. Does not: know what a
+//! connection does; its owner arms and disarms the deadline. Invariant: a connection whose deadline
+//! has passed is woken and finds [`Order::Expire`]. Cost: arming is one plain store; there are no
+//! timers, so a request that meets its deadlines costs nothing (the HTTP library's own header
+//! timer costs 0.6 us a request).
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
+    },
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use slab::Slab;
+
+/// The deadlines of one worker.
+#[derive(Default)]
+pub(crate) struct Watches {
+    /// Seconds since the worker started.
+    tick: AtomicU32,
+    watched: Mutex<Slab<Arc<Watch>>>,
+}
+
+/// The deadline of one connection.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    deadline_tick: AtomicU32,
+    order: AtomicU8,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// What a watched connection is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Go on.
+    Run,
+    /// Finish what is in progress, then close.
+    Drain,
+    /// Close now: the deadline has passed.
+    Expire,
+}
+
+/// Keeps a connection on its worker's list.
+pub(crate) struct Watched {
+    watch: Arc<Watch>,
+    index: usize,
+    watches: Arc<Watches>,
+}
+
+impl Watches {
+    /// Puts a connection on the list, without a deadline.
+    pub(crate) fn register(self: &Arc<Self>) -> Watched {
+        let watch = Arc::new(Watch {
+            deadline_tick: AtomicU32::new(NEVER),
+            order: AtomicU8::new(Order::Run as u8),
+            waker: Mutex::new(None),
+        });
+        let index = self.lock().insert(Arc::clone(&watch));
+        Watched { watch, index, watches: Arc::clone(self) }
+    }
+
+    /// Counts one second and wakes every connection whose deadline has passed.
+    pub(crate) fn advance(&self) {
+        let tick = self.tick.load(Relaxed).saturating_add(1).min(NEVER - 1);
+        self.tick.store(tick, Relaxed);
+        for (_, watch) in self.lock().iter() {
+            if watch.deadline_tick.load(Relaxed) < tick {
+                watch.give(Order::Expire);
+            }
+        }
+    }
+
+    /// Gives every connection on the list `order`.
+    pub(crate) fn give_all(&self, order: Order) {
+        for (_, watch) in self.lock().iter() {
+            watch.give(order);
+        }
+    }
+
+    /// Seconds since the worker started.
+    pub(crate) fn tick(&self) -> u32 {
+        self.tick.load(Relaxed)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Slab<Arc<Watch>>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watched {
+    /// Sets the deadline `after` from now, at the precision of a second, never early.
+    pub(crate) fn arm(&self, after: Duration) {
+        let after_ticks = u32::try_from(after.as_secs()).unwrap_or(NEVER).saturating_add(1);
+        let deadline = self.watches.tick().saturating_add(after_ticks).min(NEVER - 1);
+        self.watch.deadline_tick.store(deadline, Relaxed);
+    }
+
+    /// Takes the deadline away.
+    pub(crate) fn disarm(&self) {
+        self.watch.deadline_tick.store(NEVER, Relaxed);
+    }
+
+    /// Whether there is a deadline.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.watch.deadline_tick.load(Relaxed) != NEVER
+    }
+
+    /// What the connection is to do.
+    pub(crate) fn order(&self) -> Order {
+        match self.watch.order.load(Relaxed) {
+            order if order == Order::Run as u8 => Order::Run,
+            order if order == Order::Drain as u8 => Order::Drain,
+            _ => Order::Expire,
+        }
+    }
+
+    /// Remembers the task that is to be woken by orders. Call at the task's first poll; a task's
+    /// waker stays the same.
+    pub(crate) fn remember(&self, context: &Context<'_>) {
+        *self.watch.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watches.lock().remove(self.index);
+    }
+}
+
+impl Watch {
+    fn give(&self, order: Order) {
+        self.order.store(order as u8, Relaxed);
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The deadline of connections that have none.
+const NEVER: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_expires_after_its_deadline_and_not_before() {
+        let watches = Arc::new(Watches::default());
+        let watched = watches.register();
+        watched.arm(Duration::from_secs(2));
+        for _ in 0..3 {
+            watches.advance();
+            assert_eq!(watched.order(), Order::Run);
+        }
+        watches.advance();
+        assert_eq!(watched.order(), Order::Expire);
+    }
+
+    #[test]
+    fn disarmed_connection_never_expires() {
+        let watches = Arc::new(Watches::default());
+        let watched = watches.register();
+        watched.arm(Duration::ZERO);
+        watched.disarm();
+        for _ in 0..10 {
+            watches.advance();
+        }
+        assert_eq!(watched.order(), Order::Run);
+        assert!(!watched.is_armed());
+    }
+
+    #[test]
+    fn dropped_connection_leaves_the_list() {
+        let watches = Arc::new(Watches::default());
+        drop(watches.register());
+        assert!(watches.lock().is_empty());
+    }
+}

@@ -1,0 +1,233 @@
+//! One worker: a thread with a single-threaded runtime, listeners of its own, and everything its
+//! connections share without other workers.
+//!
+//! Owns: the accept loops, the one-second tick, the store's ring of this thread. Invariant: a connection
+//! lives and dies on the worker that accepted it. Cost: nothing is shared between workers on a hit
+//! except the memory tier's shard.
+
+use std::{
+    io,
+    net::TcpListener as StdListener,
+    os::fd::{AsFd as _, AsRawFd, RawFd},
+    sync::{Arc, atomic::Ordering::AcqRel},
+    task::Poll,
+    time::Duration,
+};
+
+use larder_http::Timestamp;
+use larder_store::device::ThreadDriver;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    net::TcpListener,
+    sync::{Notify, watch},
+};
+
+use crate::{
+    access_log::{Line, LineBuffer},
+    admin,
+    client::connection,
+    metrics::WorkerMetrics,
+    origin::{dns::Dns, pool::Pool},
+    server::Shared,
+    watch::{Order, Watches},
+};
+
+/// What the connections of one worker share.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) pool: Pool,
+    pub(crate) dns: Dns,
+    log_buffer: LineBuffer,
+    connection_ended: Notify,
+}
+
+/// What a worker's thread is started with.
+pub(crate) struct Start {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
+    pub(crate) listeners: Vec<StdListener>,
+    /// The admin listener, for one of the workers.
+    pub(crate) admin: Option<(StdListener, admin::Pages)>,
+    /// Says for how long to drain once the worker is to stop.
+    pub(crate) stop: watch::Receiver<Option<Duration>>,
+}
+
+/// Runs a worker until it is told to stop; the body of its thread.
+pub(crate) fn run(start: Start) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run_inside(start))
+}
+
+impl Worker {
+    /// The wall clock, coarse: a few milliseconds behind at most, and a tenth of the price.
+    pub(crate) fn now(&self) -> Timestamp {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Timestamp::from_millis(now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000))
+    }
+
+    /// Writes a line to the access log, if there is one.
+    pub(crate) fn write_log_line(&self, line: &Line, sent_bytes: u64, complete: bool) {
+        if let Some(log) = &self.shared.access_log {
+            let dropped = self.log_buffer.push(log, line, sent_bytes, complete);
+            self.metrics.log_lines_dropped.add(dropped);
+        }
+    }
+
+    fn flush_log(&self) {
+        if let Some(log) = &self.shared.access_log {
+            self.metrics.log_lines_dropped.add(self.log_buffer.flush(log));
+        }
+    }
+}
+
+async fn run_inside(start: Start) -> io::Result<()> {
+    let Start { shared, metrics, listeners, admin, mut stop } = start;
+    let worker = Arc::new(Worker {
+        shared,
+        metrics,
+        watches: Arc::new(Watches::default()),
+        pool: Pool::default(),
+        dns: Dns::default(),
+        log_buffer: LineBuffer::default(),
+        connection_ended: Notify::new(),
+    });
+    // As a task of its own: waking the root future costs a system call, waking a task does not.
+    let driver = worker.shared.store.as_ref().and_then(larder_store::Store::attach_thread);
+    if let Some(driver) = driver {
+        tokio::spawn(drive(watch_ring(driver)?));
+    }
+    let mut accepting = Vec::new();
+    for listener in listeners {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        accepting.push(tokio::spawn(accept(Arc::clone(&worker), listener)));
+    }
+    if let Some((listener, pages)) = admin {
+        listener.set_nonblocking(true)?;
+        accepting.push(tokio::spawn(admin::serve(TcpListener::from_std(listener)?, pages)));
+    }
+    let ticking = tokio::spawn(tick(Arc::clone(&worker)));
+    // An error means that the proxy was dropped without shutdown: stop without draining.
+    let grace = stop.wait_for(Option::is_some).await.map_or(Duration::ZERO, |grace| grace.unwrap_or_default());
+    accepting.iter().for_each(|task| task.abort());
+    for task in accepting {
+        // Aborted on purpose.
+        let _ = task.await;
+    }
+    drain(&worker, grace).await;
+    ticking.abort();
+    worker.flush_log();
+    Ok(())
+}
+
+async fn accept(worker: Arc<Worker>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, peer)) => {
+                let limit = worker.shared.config.limits.connection_count_max;
+                if worker.shared.connection_count.fetch_add(1, AcqRel) >= limit {
+                    worker.shared.connection_count.fetch_sub(1, AcqRel);
+                    worker.metrics.connections_refused.add(1);
+                    continue;
+                }
+                // Responses are to leave at once; a socket that refuses the option still works.
+                let _ = socket.set_nodelay(true);
+                worker.metrics.connections.add(1);
+                worker.metrics.connections_open.add(1);
+                let presence = Presence(Arc::clone(&worker));
+                tokio::spawn(async move {
+                    connection::serve(Arc::clone(&presence.0), socket, peer).await;
+                    drop(presence);
+                });
+            }
+            Err(error) => {
+                // Out of descriptors or memory: wait for connections to end instead of spinning.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Counts a connection for as long as it, or the tunnel it became, lives.
+pub(crate) struct Presence(Arc<Worker>);
+
+impl Presence {
+    /// Counts a task that outlives its connection.
+    pub(crate) fn of_tunnel(worker: &Arc<Worker>) -> Self {
+        worker.shared.connection_count.fetch_add(1, AcqRel);
+        worker.metrics.connections_open.add(1);
+        Self(Arc::clone(worker))
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.shared.connection_count.fetch_sub(1, AcqRel);
+        self.0.metrics.connections_open.take(1);
+        self.0.connection_ended.notify_one();
+    }
+}
+
+async fn tick(worker: Arc<Worker>) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        worker.watches.advance();
+        worker.pool.sweep();
+        worker.flush_log();
+    }
+}
+
+/// Lets connections finish what they are at, for as long as `grace`.
+async fn drain(worker: &Arc<Worker>, grace: Duration) {
+    worker.watches.give_all(Order::Drain);
+    let emptied = async {
+        while worker.metrics.connections_open.value() > 0 {
+            worker.connection_ended.notified().await;
+        }
+    };
+    if tokio::time::timeout(grace, emptied).await.is_err() {
+        let open = worker.metrics.connections_open.value();
+        tracing::info!(open, "closing connections that did not finish in time");
+    }
+}
+
+#[expect(deprecated, reason = "its successor is unsafe to call; the descriptor lives as long as the driver it is in")]
+fn watch_ring(driver: ThreadDriver) -> io::Result<AsyncFd<RingDescriptor>> {
+    AsyncFd::with_interest(RingDescriptor(driver), Interest::READABLE)
+}
+
+/// Turns the store's ring of this thread: submits what was queued, delivers what completed.
+async fn drive(mut descriptor: AsyncFd<RingDescriptor>) {
+    std::future::poll_fn(|context| {
+        loop {
+            descriptor.get_mut().0.turn(context.waker());
+            match descriptor.poll_read_ready(context) {
+                // Edge-triggered: the counter is never read, only the edge is taken.
+                Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
+                Poll::Ready(Err(error)) => {
+                    tracing::error!(%error, "the store's ring cannot be polled any more");
+                    return Poll::Ready(());
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await;
+}
+
+/// The ring's event descriptor, as the runtime wants it.
+struct RingDescriptor(ThreadDriver);
+
+impl AsRawFd for RingDescriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+const TICK: Duration = Duration::from_secs(1);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
