@@ -76,7 +76,7 @@ fn run(engine: &Arc<Engine>) {
     block_on(recovery::run(engine));
     while !engine.bell.stopped() {
         block_on(engine.maintain());
-        engine.bell.wait(engine.lock_log().unit_opened_at().is_some());
+        engine.bell.wait(|| engine.lock_log().unit_opened_at().is_some());
     }
     if !engine.closed.load(Ordering::Acquire)
         && let Err(error) = block_on(engine.finish())
@@ -173,10 +173,12 @@ impl Bell {
     }
 
     /// Sleeps for a tick, or until called if there is nothing to look after.
-    fn wait(&self, dirty: bool) {
+    fn wait(&self, is_dirty: impl Fn() -> bool) {
+        // In this order: whoever makes the log dirty after this looked finds `idle` set, and calls.
+        self.idle.store(true, Ordering::Release);
+        let dirty = is_dirty();
         let mut state = self.lock();
         let busy = dirty || state.unsynced || state.sync_in_flight;
-        self.idle.store(!busy, Ordering::Release);
         if !state.called {
             state = if busy {
                 self.rung.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0

@@ -4,6 +4,7 @@
 mod contract;
 mod crash;
 mod damage;
+mod file;
 mod law;
 mod runtime;
 mod support;

@@ -1,0 +1,190 @@
+//! At stake: a store in a real file keeps what it had over restarts, and touches no file that is not
+//! its own.
+
+use crate::support::{block_on, body, checked_version, head, insert, key_bytes, version_of};
+use larder_store::{ErrorKind, Hints, Store, StoreOptions, Writer};
+use std::{fs, path::PathBuf, sync::Arc, thread, time::Duration};
+use tempfile::TempDir;
+
+const SIZE_BYTES: u64 = 64 << 20;
+
+/// A directory on a real file system, so that direct I/O is exercised where there is any.
+fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn options(directory: &TempDir) -> StoreOptions {
+    StoreOptions {
+        mean_entry_size_bytes: 4096,
+        flush_interval: Duration::from_millis(20),
+        ..StoreOptions::new(path(directory), SIZE_BYTES)
+    }
+}
+
+fn path(directory: &TempDir) -> PathBuf {
+    directory.path().join("store.larder")
+}
+
+fn wait_until_loaded(store: &Store) {
+    while !store.stats().loaded {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn entries_come_back_after_a_clean_stop() {
+    let directory = directory();
+    let store = Store::open(options(&directory)).unwrap();
+    for key in 0..500 {
+        assert!(insert(&store, key, key + 1, (key as usize * 331) % 30_000));
+    }
+    block_on(store.close()).unwrap();
+    assert_eq!(block_on(store.get(&key_bytes(1))).err().map(|error| error.kind()), Some(ErrorKind::Closed));
+    drop(store);
+    let store = Store::open(options(&directory)).unwrap();
+    wait_until_loaded(&store);
+    for key in 0..500 {
+        assert_eq!(version_of(&store, key), Some(key + 1));
+    }
+    let stats = store.stats();
+    assert_eq!((stats.entries, stats.reads, stats.hits), (500, 500, 500), "one device read per hit: {stats:?}");
+}
+
+#[test]
+fn what_is_committed_is_read_by_many_threads_while_it_is_dirty_and_after() {
+    let directory = directory();
+    let store = Store::open(options(&directory)).unwrap();
+    let newest = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    thread::scope(|scope| {
+        let (writer, progress) = (store.clone(), Arc::clone(&newest));
+        scope.spawn(move || {
+            for key in 0..3000 {
+                assert!(insert(&writer, key, 1, (key as usize * 101) % 9000));
+                progress.store(key + 1, std::sync::atomic::Ordering::Release);
+            }
+        });
+        for reader in 0..3_u64 {
+            let (store, newest) = (store.clone(), Arc::clone(&newest));
+            scope.spawn(move || {
+                let mut seen = 0;
+                while seen < 2000 {
+                    let below = newest.load(std::sync::atomic::Ordering::Acquire);
+                    if below == 0 {
+                        thread::yield_now();
+                        continue;
+                    }
+                    let key = (seen * 7919 + reader) % below;
+                    // An address may be lost to another key; a wrong answer may not be given.
+                    assert!(matches!(version_of(&store, key), Some(1) | None));
+                    seen += 1;
+                }
+            });
+        }
+    });
+    let found = (0..3000).filter(|&key| version_of(&store, key).is_some()).count();
+    assert!(found >= 2985, "{found}");
+    assert_eq!(store.stats().corrupt, 0);
+}
+
+#[test]
+fn the_longest_entry_is_stored_and_a_longer_one_refused() {
+    let directory = directory();
+    let store = Store::open(options(&directory)).unwrap();
+    let longest = Writer::BODY_MAX_BYTES as usize;
+    assert!(insert(&store, 1, 1, longest));
+    assert_eq!(version_of(&store, 1), Some(1));
+    let mut writer = store.insert(&key_bytes(2), head(2, 1, 0), Hints::default()).unwrap();
+    writer.write(body(2, 1, longest)).unwrap();
+    assert_eq!(writer.write("x".into()).err().map(|error| error.kind()), Some(ErrorKind::Invalid));
+    let too_long = vec![0; 70_000].into();
+    assert_eq!(
+        store.insert(b"k", too_long, Hints::default()).err().map(|error| error.kind()),
+        Some(ErrorKind::Invalid)
+    );
+}
+
+#[test]
+fn the_front_of_a_long_entry_is_read_first_and_its_ranges_when_asked_for() {
+    let directory = directory();
+    let store = Store::open(options(&directory)).unwrap();
+    assert!(insert(&store, 1, 1, 900_000));
+    block_on(store.close()).unwrap();
+    drop(store);
+    let store = Store::open(options(&directory)).unwrap();
+    wait_until_loaded(&store);
+    let reader = block_on(store.get_head(&key_bytes(1))).unwrap().unwrap();
+    let before = store.stats().read_bytes;
+    let expected = body(1, 1, 900_000);
+    for range in [0..10, 65_530..65_540, 500_000..500_001, 899_990..900_000] {
+        let read = block_on(reader.read(range.clone())).unwrap().unwrap();
+        assert_eq!(read, expected[range.start as usize..range.end as usize]);
+    }
+    assert!(store.stats().read_bytes - before < 500_000, "a range is read without the rest");
+    assert_eq!(checked_version(&reader, 1), Some(1));
+}
+
+#[test]
+fn a_new_head_for_a_long_body_does_not_write_the_body_again() {
+    let directory = directory();
+    let store = Store::open(options(&directory)).unwrap();
+    assert!(insert(&store, 1, 1, 800_000));
+    block_on(store.sync()).unwrap();
+    let before = store.stats().written_bytes;
+    assert!(block_on(store.update_head(&key_bytes(1), "new".into(), Hints::default())).unwrap());
+    block_on(store.sync()).unwrap();
+    assert!(store.stats().written_bytes - before < 20_000);
+    let reader = block_on(store.get(&key_bytes(1))).unwrap().unwrap();
+    assert_eq!(reader.head(), "new");
+    assert_eq!(block_on(reader.read(0..800_000)).unwrap().unwrap(), body(1, 1, 800_000));
+    assert!(!block_on(store.update_head(&key_bytes(2), "new".into(), Hints::default())).unwrap());
+}
+
+#[test]
+fn a_foreign_file_is_refused_and_left_as_it_is() {
+    let directory = directory();
+    let foreign = vec![b'x'; 100_000];
+    fs::write(path(&directory), &foreign).unwrap();
+    let error = Store::open(options(&directory)).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("not a larder store"), "{error}");
+    assert_eq!(fs::read(path(&directory)).unwrap(), foreign);
+}
+
+#[test]
+fn a_store_of_another_size_is_refused() {
+    let directory = directory();
+    drop(Store::open(options(&directory)).unwrap());
+    let error = Store::open(StoreOptions { size_bytes: SIZE_BYTES * 2, ..options(&directory) }).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(fs::metadata(path(&directory)).unwrap().len(), SIZE_BYTES);
+}
+
+#[test]
+fn a_store_in_use_is_refused() {
+    let directory = directory();
+    let _store = Store::open(options(&directory)).unwrap();
+    assert_eq!(Store::open(options(&directory)).err().map(|error| error.kind()), Some(ErrorKind::Unavailable));
+}
+
+#[test]
+fn impossible_options_are_refused_and_make_no_file() {
+    let directory = directory();
+    let good = options(&directory);
+    for bad in [
+        StoreOptions { size_bytes: 1000, ..good.clone() },
+        StoreOptions { size_bytes: 1 << 50, ..good.clone() },
+        StoreOptions { segment_size_bytes: 3 << 20, ..good.clone() },
+        StoreOptions { mean_entry_size_bytes: 0, ..good.clone() },
+    ] {
+        assert_eq!(Store::open(bad).err().map(|error| error.kind()), Some(ErrorKind::Invalid));
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_creation_that_was_cut_short_does_not_stand_in_the_way() {
+    let directory = directory();
+    fs::write(directory.path().join("store.larder.unfinished"), vec![0; 4096]).unwrap();
+    let store = Store::open(options(&directory)).unwrap();
+    assert!(insert(&store, 1, 1, 10));
+}
