@@ -46,6 +46,23 @@ fn a_volume_in_use_is_refused_until_it_is_dropped() {
     assert_eq!(VolumeFile::open(&path).unwrap().len_bytes(), SIZE_BYTES);
 }
 
+/// At stake: a restart that fails because the kernel has not yet let go of what the killed process had in flight.
+#[test]
+fn a_volume_about_to_be_let_go_is_waited_for() {
+    let (_directory, path) = scratch();
+    let volume = VolumeFile::create(&path, SIZE_BYTES).unwrap();
+    let file = options().open(&path).unwrap();
+    let (mut holder, mut pause_count) = (Some(volume), 0);
+    lock(&file, &path, || {
+        pause_count += 1;
+        if pause_count == LOCK_RETRY_COUNT_MAX - 1 {
+            holder = None;
+        }
+    })
+    .unwrap();
+    assert_eq!(pause_count, LOCK_RETRY_COUNT_MAX - 1);
+}
+
 /// At stake: somebody's file, emptied because it had the volume's name.
 #[test]
 fn an_existing_file_is_never_changed() {
