@@ -10,7 +10,11 @@ start_origin() {
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
     -addext 'subjectAltName=DNS:localhost,IP:127.0.0.1' -addext 'basicConstraints=critical,CA:FALSE' \
     -keyout "$stage/origin.key" -out "$origin_ca" 2>"$stage/openssl.log"
+  # Started by root, nginx would drop to a user who may not look into the scratch folder.
+  local user=
+  [ "$(id -u)" -eq 0 ] && user='user root;'
   cat > "$stage/nginx.conf" <<C
+$user
 daemon off;
 worker_processes 1;
 pid $stage/nginx.pid;

@@ -19,7 +19,7 @@ cat > "$stage/larder.toml" <<C
 path = "$stage/store.larder"
 size = "256MiB"
 [forward]
-allow_targets = ["127.0.0.0/8"]
+allow_targets = ["127.0.0.0/8", "::1"]
 connect_ports = [$origin_tls_port]
 [log]
 access = "$stage/access.log"
