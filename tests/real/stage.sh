@@ -62,10 +62,10 @@ end() {
   wait "$2" 2>/dev/null
 }
 
-# launch NAME FLAG...: starts larder on a free port; sets larder_pid and larder_port
+# launch NAME FLAG...: starts larder on a free port, or on LISTEN_PORT; sets larder_pid and larder_port
 launch() {
   local name=$1; shift
-  "$LARDER_BIN" run --listen 127.0.0.1:0 "$@" >>"$stage/$name.out" 2>"$stage/$name.log" </dev/null &
+  "$LARDER_BIN" run --listen "127.0.0.1:${LISTEN_PORT:-0}" "$@" >>"$stage/$name.out" 2>"$stage/$name.log" </dev/null &
   larder_pid=$!
   pids+=("$larder_pid")
   if ! await 30 listening "$name" "$larder_pid"; then
@@ -75,7 +75,7 @@ launch() {
   fi
   larder_port=$(sed -n 's/.*listen[^0-9]*127\.0\.0\.1:\([0-9]*\).*/\1/p' "$stage/$name.log" | head -1)
 }
-listening() { grep -q 'listen.*127\.0\.0\.1:[0-9]' "$stage/$1.log" || ! kill -0 "$2" 2>/dev/null; }
+listening() { grep -q 'listen.*127\.0\.0\.1:[0-9]' "$stage/$1.log" 2>/dev/null || ! kill -0 "$2" 2>/dev/null; }
 
 clean_up() {
   local pid
