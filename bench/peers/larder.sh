@@ -6,14 +6,14 @@ LARDER_BIN=${LARDER_BIN:-${CARGO_TARGET_DIR:-$LARDER_ROOT/target}/release/larder
 
 srv_version() { "$LARDER_BIN" --version; }
 
-# The index has size / mean slots and is full at 95% of them. The harness asks for room for 1.1 times the objects it will
-# send, so MAX_OBJECTS / 1.1 / 0.95 slots hold them all: 5% more slots than objects. A disk that cannot hold that many
-# objects of AVG_OBJ bytes gets slots for what it can hold. Prints the mean in bytes, within the program's range.
+# The index has room for size / mean entries (its slots are 1/0.95 of that). The harness asks for room for 1.1 times the
+# objects it will send, so room for MAX_OBJECTS / 1.1 entries holds them all. A disk that cannot hold that many objects of
+# AVG_OBJ bytes gets room for what it can hold. Prints the mean in bytes, within the program's range.
 larder_mean_size() {
-  local disk=$(( DISK_MB * 1048576 )) slots=$(( MAX_OBJECTS * 1000 / 1045 + 64 )) held mean
+  local disk=$(( DISK_MB * 1048576 )) entries=$(( MAX_OBJECTS * 10 / 11 + 64 )) held mean
   held=$(( disk / AVG_OBJ ))
-  [ "$held" -lt "$slots" ] && slots=$held
-  mean=$(( disk / slots ))
+  [ "$held" -lt "$entries" ] && entries=$held
+  mean=$(( disk / entries ))
   [ "$mean" -lt 512 ] && mean=512
   [ "$mean" -gt 1048576 ] && mean=1048576
   echo "$mean"

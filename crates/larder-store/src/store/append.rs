@@ -10,6 +10,7 @@ use crate::{
     index::{Inserted, SizeClass, Slot},
     layout::log::{Action, Appended, Appender, NoRoom},
     store::Extent,
+    units::{Sector, SegmentId},
 };
 use bytes::Bytes;
 use std::{
@@ -99,7 +100,7 @@ impl Engine {
         self: &Arc<Self>,
         record: &mut Record<'_>,
         appender: Appender,
-        only_if_at: Option<crate::units::Sector>,
+        only_if_at: Option<Sector>,
         waker: Option<&Waker>,
     ) -> std::result::Result<Appended, NoRoom> {
         let placing = record.meta.hash.placing();
@@ -137,21 +138,20 @@ impl Engine {
         outcome
     }
 
-    /// Starts the log's transfers.
+    /// Starts the log's transfers. Their completions hold the engine weakly: the last handle's drop
+    /// closes the device, not a completion on the device's own thread.
     pub(super) fn perform(self: &Arc<Self>, actions: Vec<Action>) {
         for action in actions {
-            let engine = Arc::clone(self);
+            let engine = Arc::downgrade(self);
             let (offset_bytes, buffer, completion) = match action {
                 Action::WriteUnit { ticket, offset_bytes, buffer } => {
-                    let done = move |outcome: io::Result<()>| engine.unit_written(ticket, outcome);
+                    let done =
+                        move |outcome| engine.upgrade().iter().for_each(|engine| engine.unit_written(ticket, &outcome));
                     (offset_bytes, buffer, Completion::callback(done))
                 }
                 Action::WriteTrailer { segment, offset_bytes, buffer } => {
-                    let done = move |outcome: io::Result<()>| {
-                        engine.note_write(outcome.as_ref().err());
-                        let waiting = engine.lock_log().trailer_written(segment);
-                        waiting.into_iter().for_each(Waker::wake);
-                        engine.bell.ring();
+                    let done = move |outcome| {
+                        engine.upgrade().iter().for_each(|engine| engine.trailer_written(segment, &outcome))
                     };
                     (offset_bytes, buffer, Completion::callback(done))
                 }
@@ -162,8 +162,8 @@ impl Engine {
         }
     }
 
-    fn unit_written(self: &Arc<Self>, ticket: u64, outcome: io::Result<()>) {
-        self.note_write(outcome.as_ref().err());
+    fn unit_written(self: &Arc<Self>, ticket: u64, outcome: &io::Result<()>) {
+        self.note_write(outcome);
         let (mut actions, mut lost) = (Vec::new(), Vec::new());
         let waiting = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
         for (placing, position) in lost {
@@ -173,10 +173,17 @@ impl Engine {
         self.perform(actions);
     }
 
-    fn note_write(&self, error: Option<&io::Error>) {
-        match error {
-            None => self.bell.written(),
-            Some(error) => {
+    fn trailer_written(&self, segment: SegmentId, outcome: &io::Result<()>) {
+        self.note_write(outcome);
+        let waiting = self.lock_log().trailer_written(segment);
+        waiting.into_iter().for_each(Waker::wake);
+        self.bell.ring();
+    }
+
+    fn note_write(&self, outcome: &io::Result<()>) {
+        match outcome {
+            Ok(()) => self.bell.written(),
+            Err(error) => {
                 if self.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0 {
                     tracing::error!("cannot write to the store, entries are lost: {error}");
                 }

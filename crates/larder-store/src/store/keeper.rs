@@ -97,8 +97,9 @@ impl Engine {
         }
         waiting.into_iter().for_each(Waker::wake);
         if self.bell.sync_is_due(now, self.sync_interval) {
-            let engine = Arc::clone(self);
+            let engine = Arc::downgrade(self);
             let done = move |outcome: std::io::Result<()>| {
+                let Some(engine) = engine.upgrade() else { return };
                 if let Err(error) = &outcome {
                     engine.counters.io_errors.fetch_add(1, Ordering::Relaxed);
                     tracing::error!("cannot sync the store: {error}");
@@ -179,6 +180,7 @@ impl Bell {
         let dirty = is_dirty();
         let mut state = self.lock();
         let busy = dirty || state.unsynced || state.sync_in_flight;
+        self.idle.store(!busy, Ordering::Release);
         if !state.called {
             state = if busy {
                 self.rung.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0
