@@ -96,8 +96,11 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     if client.denied {
         return Err(Failure::ClientDenied);
     }
-    check_request(request.headers(), request.version())
-        .map_err(|_| Failure::BadRequest("the length of its body can be read in two ways"))?;
+    let ambiguous = Failure::BadRequest("the length of its body can be read in two ways");
+    check_request(request.headers(), request.version()).map_err(|_| ambiguous.clone())?;
+    if request.headers().contains_key(header::TRANSFER_ENCODING) && client.sent_both_lengths(request.method()) {
+        return Err(ambiguous);
+    }
     let asked = Arc::new(Asked::new(&worker.shared, client.peer.ip(), &mut request)?);
     let body = request.into_body();
     let cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();

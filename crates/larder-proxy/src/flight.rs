@@ -1,6 +1,8 @@
 //! Fetches that several requests share.
 
+mod carry;
 pub(crate) mod fetch;
 pub(crate) mod reader;
 pub(crate) mod shared;
 pub(crate) mod table;
+mod window;

@@ -10,13 +10,13 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU8, Ordering::Relaxed},
     },
     task::{Context, Poll},
 };
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use hyper::{
     body::Incoming,
     server::conn::http1::{self, UpgradeableConnection},
@@ -26,7 +26,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::{
-    client::{response_body::ResponseBody, stream::ClientStream},
+    client::{raw_head::RawHead, response_body::ResponseBody, stream::ClientStream},
     exchange,
     watch::{Order, Watched},
     worker::Worker,
@@ -39,6 +39,7 @@ pub(crate) struct Client {
     /// Whether the client's address is outside the networks that are served.
     pub(crate) denied: bool,
     phase: AtomicU8,
+    raw_head: Mutex<RawHead>,
     watched: Watched,
 }
 
@@ -61,7 +62,8 @@ pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, peer: SocketAd
     let watched = worker.watches.register();
     watched.arm(config.limits.idle);
     let phase = AtomicU8::new(Phase::Idle as u8);
-    let client = Arc::new(Client { worker: Arc::clone(&worker), peer, denied, phase, watched });
+    let client =
+        Arc::new(Client { worker: Arc::clone(&worker), peer, denied, phase, raw_head: Mutex::default(), watched });
     let stream = TokioIo::new(ClientStream::new(socket, Arc::clone(&client)));
     let connection = http1::Builder::new()
         .header_read_timeout(None)
@@ -87,14 +89,23 @@ impl Client {
     }
 
     /// Bytes came in.
-    pub(crate) fn note_received(&self) {
+    pub(crate) fn note_received(&self, bytes: &[u8]) {
+        let limits = &self.worker.shared.config.limits;
         let phase = self.phase.load(Relaxed);
         if phase == Phase::Idle as u8 {
             self.phase.store(Phase::Head as u8, Relaxed);
-            self.watched.arm(self.worker.shared.config.limits.header);
-        } else if phase == Phase::Busy as u8 {
-            self.watched.arm(self.worker.shared.config.limits.stall);
+            self.watched.arm(limits.header);
+            self.raw_head().begin(bytes, limits.header_bytes_max);
+        } else if phase == Phase::Head as u8 {
+            self.raw_head().push(bytes, limits.header_bytes_max);
+        } else {
+            self.watched.arm(limits.stall);
         }
+    }
+
+    /// Whether a request with a Transfer-Encoding came with a Content-Length too.
+    pub(crate) fn sent_both_lengths(&self, method: &Method) -> bool {
+        self.raw_head().has_both_lengths(method)
     }
 
     /// Bytes went out.
@@ -102,6 +113,10 @@ impl Client {
         if self.phase.load(Relaxed) == Phase::Busy as u8 {
             self.watched.arm(self.worker.shared.config.limits.stall);
         }
+    }
+
+    fn raw_head(&self) -> MutexGuard<'_, RawHead> {
+        self.raw_head.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,7 +135,6 @@ impl Service<Request<Incoming>> for Answering {
 }
 
 /// An answer that is there already, or one that takes its time.
-#[expect(clippy::large_enum_variant, reason = "moving the response once costs less than allocating a place for it")]
 pub(crate) enum Answer {
     /// There; taken at the first poll.
     Ready(Option<Response<ResponseBody>>),

@@ -33,7 +33,7 @@ impl AsyncRead for ClientStream {
         let before = buf.filled().len();
         let result = ready!(Pin::new(&mut self.socket).poll_read(cx, buf));
         if buf.filled().len() > before {
-            self.client.note_received();
+            self.client.note_received(&buf.filled()[before..]);
         }
         Poll::Ready(result)
     }

@@ -7,12 +7,11 @@
 //! Cost: one short lock per piece and reader.
 
 use std::{
-    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use larder_http::StoredHead;
 use slab::Slab;
@@ -25,6 +24,7 @@ use crate::{
     },
     client::response_body::BodyError,
     errors::Failure,
+    flight::window::Window,
     origin::{body::OriginBody, target::Origin},
 };
 
@@ -75,11 +75,7 @@ pub(crate) struct PrivateResponse {
 struct State {
     stage: Stage,
     private: Option<Box<PrivateResponse>>,
-    window: VecDeque<Bytes>,
-    /// Place of the window's first byte in the body.
-    window_start: u64,
-    /// Bytes that have arrived.
-    produced: u64,
+    window: Window,
     /// Bytes from the start that are in the store, in whole chunks.
     committed: u64,
     /// Where those chunks are.
@@ -125,9 +121,7 @@ impl Flight {
         let state = State {
             stage: Stage::Waiting,
             private: None,
-            window: VecDeque::new(),
-            window_start: 0,
-            produced: 0,
+            window: Window::default(),
             committed: 0,
             chunks: None,
             ended: None,
@@ -166,14 +160,13 @@ impl Flight {
 
     /// Bytes that have arrived.
     pub(crate) fn produced(&self) -> u64 {
-        self.lock().produced
+        self.lock().window.end()
     }
 
     /// Appends bytes that arrived.
     pub(crate) fn push(&self, bytes: Bytes) {
         let mut state = self.lock();
-        state.produced += bytes.len() as u64;
-        state.append(bytes);
+        state.window.push(bytes);
         state.wake_readers();
     }
 
@@ -214,22 +207,12 @@ impl Flight {
         let mut state = self.lock();
         state.committed = committed;
         let keep = committed.saturating_sub(BEHIND_BYTES);
-        state.trim(keep);
+        state.window.trim(keep);
     }
 
     /// The bytes from `start` on, which are still in the window, `len` of them.
     pub(crate) fn copy_out(&self, start: u64, len: u64) -> Vec<Bytes> {
-        let state = self.lock();
-        let mut pieces = Vec::new();
-        let (mut position, end) = (start, start + len);
-        while position < end {
-            let Some(piece) = state.at(position) else { break };
-            let wanted = usize::try_from(end - position).unwrap_or(usize::MAX);
-            let piece = piece.slice(..piece.len().min(wanted));
-            position += piece.len() as u64;
-            pieces.push(piece);
-        }
-        pieces
+        self.lock().window.copy_out(start, len)
     }
 
     /// Whether the fetcher may read on; if not, it is woken when that changes. `stored`: what leaves the
@@ -263,7 +246,7 @@ impl Flight {
     /// Adds a reader, unless it is too late to have everything.
     pub(super) fn add_reader(&self) -> Option<usize> {
         let mut state = self.lock();
-        if state.closed || (state.window_start > 0 && state.chunks.is_none()) {
+        if state.closed || (state.window.start() > 0 && state.chunks.is_none()) {
             return None;
         }
         Some(state.readers.insert(Slot::default()))
@@ -295,14 +278,14 @@ impl Flight {
             state.readers[index].position = position;
             state.wake_fetcher();
         }
-        if position < state.window_start {
+        if position < state.window.start() {
             let number = position / CHUNK_BYTES;
             return Poll::Ready(match &state.chunks {
                 Some(chunks) if position < state.committed => Piece::InStore(Arc::clone(chunks), number),
                 _ => Piece::End(Err(BodyError::TooSlow)),
             });
         }
-        if let Some(bytes) = state.at(position) {
+        if let Some(bytes) = state.window.at(position) {
             return Poll::Ready(Piece::Bytes(bytes));
         }
         if let Some(ended) = state.ended {
@@ -318,54 +301,6 @@ impl Flight {
 }
 
 impl State {
-    /// Appends to the window. Tiny pieces are put together, so that an origin that sends byte by byte
-    /// does not cost a reference each.
-    fn append(&mut self, bytes: Bytes) {
-        if bytes.len() < TINY_BYTES
-            && let Some(last) = self.window.back_mut().filter(|last| last.len() < TINY_TOGETHER_BYTES)
-        {
-            let mut joined = BytesMut::with_capacity(last.len() + bytes.len());
-            joined.extend_from_slice(last);
-            joined.extend_from_slice(&bytes);
-            *last = joined.freeze();
-        } else {
-            self.window.push_back(bytes);
-        }
-    }
-
-    /// The bytes in memory from `position` on, as far as they lie together. Looked for from the end, near
-    /// which most readers are.
-    fn at(&self, position: u64) -> Option<Bytes> {
-        if position < self.window_start {
-            return None;
-        }
-        let mut end = self.produced;
-        for piece in self.window.iter().rev() {
-            let start = end - piece.len() as u64;
-            if position >= end {
-                return None;
-            }
-            if position >= start {
-                let within = usize::try_from(position - start).ok()?;
-                return Some(piece.slice(within..));
-            }
-            end = start;
-        }
-        None
-    }
-
-    /// Lets go of what lies wholly before `position`.
-    fn trim(&mut self, position: u64) {
-        while let Some(first) = self.window.front() {
-            let end = self.window_start + first.len() as u64;
-            if end > position {
-                break;
-            }
-            self.window_start = end;
-            self.window.pop_front();
-        }
-    }
-
     fn pace(&mut self, stored: bool) -> Pace {
         if self.readers.is_empty() {
             return Pace::Unread;
@@ -373,13 +308,13 @@ impl State {
         let positions = self.readers.iter().filter(|(_, slot)| !slot.too_slow).map(|(_, slot)| slot.position);
         if stored {
             let fastest = positions.max().unwrap_or(u64::MAX);
-            return if self.produced.saturating_sub(fastest) < AHEAD_BYTES { Pace::Go } else { Pace::Wait };
+            return if self.window.end().saturating_sub(fastest) < AHEAD_BYTES { Pace::Go } else { Pace::Wait };
         }
         let slowest = positions.min().unwrap_or(u64::MAX);
-        if self.produced > CHUNK_BYTES {
-            self.trim(slowest.min(self.produced));
+        if self.window.end() > CHUNK_BYTES {
+            self.window.trim(slowest.min(self.window.end()));
         }
-        if self.produced - self.window_start < AHEAD_BYTES { Pace::Go } else { Pace::Wait }
+        if self.window.end() - self.window.start() < AHEAD_BYTES { Pace::Go } else { Pace::Wait }
     }
 
     fn wake_readers(&mut self) {
@@ -401,5 +336,3 @@ impl State {
 const AHEAD_BYTES: u64 = 4 << 20;
 /// How much that is in the store already stays in memory, for readers that are a little behind.
 const BEHIND_BYTES: u64 = 1 << 20;
-const TINY_BYTES: usize = 256;
-const TINY_TOGETHER_BYTES: usize = 1 << 10;

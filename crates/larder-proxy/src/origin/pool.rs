@@ -22,6 +22,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::{
+    config::TargetRules,
     errors::Failure,
     origin::{
         request_body::RequestBody,
@@ -93,15 +94,9 @@ where
 pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
     let limit = worker.shared.config.limits.origin_connect;
     let connecting = async {
-        let addresses = worker.dns.resolve(origin).await?;
+        let mut addresses = worker.dns.resolve(origin).await?;
         if !origin.trusted {
-            for address in &addresses {
-                worker.shared.config.targets.check(address.ip()).map_err(|why| Failure::TargetDenied {
-                    host: origin.host.to_string(),
-                    address: address.ip(),
-                    why,
-                })?;
-            }
+            keep_allowed(&worker.shared.config.targets, origin, &mut addresses)?;
         }
         connect_first(worker, origin, &addresses).await
     };
@@ -239,6 +234,24 @@ async fn connect(worker: &Arc<Worker>, origin: &Origin) -> Result<Connection, Fa
     worker.metrics.origin_connections.add(1);
     tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false });
     Ok(Connection { sender, watched })
+}
+
+/// Keeps the addresses that the rules allow; none left is a refusal.
+fn keep_allowed(rules: &TargetRules, origin: &Origin, addresses: &mut Vec<SocketAddr>) -> Result<(), Failure> {
+    let mut refused = None;
+    addresses.retain(|address| match rules.check(address.ip()) {
+        Ok(()) => true,
+        Err(why) => {
+            refused.get_or_insert((address.ip(), why));
+            false
+        }
+    });
+    match refused {
+        Some((address, why)) if addresses.is_empty() => {
+            Err(Failure::TargetDenied { host: origin.host.to_string(), address, why })
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn connect_first(worker: &Worker, origin: &Origin, addresses: &[SocketAddr]) -> Result<TcpStream, Failure> {

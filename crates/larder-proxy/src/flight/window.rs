@@ -1,0 +1,143 @@
+//! The bytes of a body that are in memory: a run of pieces up to the last that arrived.
+//!
+//! Owns: the pieces. Does not: decide what may go. Invariant: from its start to its end there is no gap.
+//! Cost: pieces are shared by reference; finding one near the end is short.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+/// A run of bytes at the end of what has arrived.
+#[derive(Default)]
+pub(super) struct Window {
+    pieces: VecDeque<Bytes>,
+    start: u64,
+    end: u64,
+}
+
+impl Window {
+    /// Appends what arrived. Tiny pieces are put together, so that an origin that sends byte by byte does
+    /// not cost a reference each.
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        self.end += bytes.len() as u64;
+        if bytes.len() < TINY_BYTES
+            && let Some(last) = self.pieces.back_mut().filter(|last| last.len() < TINY_TOGETHER_BYTES)
+        {
+            let mut joined = BytesMut::with_capacity(last.len() + bytes.len());
+            joined.extend_from_slice(last);
+            joined.extend_from_slice(&bytes);
+            *last = joined.freeze();
+        } else {
+            self.pieces.push_back(bytes);
+        }
+    }
+
+    /// Lets go of the pieces that lie wholly before `position`.
+    pub(super) fn trim(&mut self, position: u64) {
+        while let Some(first) = self.pieces.front() {
+            let end = self.start + first.len() as u64;
+            if end > position {
+                break;
+            }
+            self.start = end;
+            self.pieces.pop_front();
+        }
+    }
+
+    /// Place of the first byte in the body.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Place after the last byte: how many have arrived.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The bytes from `position` on, as far as they lie together. Looked for from the end, near which most
+    /// readers are.
+    pub(super) fn at(&self, position: u64) -> Option<Bytes> {
+        if position < self.start {
+            return None;
+        }
+        let mut end = self.end;
+        for piece in self.pieces.iter().rev() {
+            if position >= end {
+                return None;
+            }
+            let start = end - piece.len() as u64;
+            if position >= start {
+                return Some(piece.slice(usize::try_from(position - start).ok()?..));
+            }
+            end = start;
+        }
+        None
+    }
+
+    /// `len` bytes from `position` on, or as many of them as there are.
+    pub(super) fn copy_out(&self, position: u64, len: u64) -> Vec<Bytes> {
+        let (mut position, end) = (position, position + len);
+        let mut pieces = Vec::new();
+        while position < end {
+            let Some(mut piece) = self.at(position) else { break };
+            piece.truncate(usize::try_from(end - position).unwrap_or(usize::MAX));
+            position += piece.len() as u64;
+            pieces.push(piece);
+        }
+        pieces
+    }
+}
+
+/// A piece shorter than this is put together with the one before it, if that is short too.
+const TINY_BYTES: usize = 256;
+const TINY_TOGETHER_BYTES: usize = 1 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A window of 10 pieces of 300 bytes, each byte being its piece's number.
+    fn window() -> Window {
+        let mut window = Window::default();
+        (0..10_u8).for_each(|number| window.push(vec![number; 300].into()));
+        window
+    }
+
+    #[test]
+    fn bytes_are_found_at_their_place() {
+        let window = window();
+        assert_eq!((window.start(), window.end()), (0, 3000));
+        assert_eq!(window.at(0).unwrap(), vec![0; 300]);
+        assert_eq!(window.at(599).unwrap(), vec![1; 1]);
+        assert_eq!(window.at(2999).unwrap(), vec![9; 1]);
+        assert!(window.at(3000).is_none() && window.at(u64::MAX).is_none());
+        assert!(Window::default().at(0).is_none());
+    }
+
+    #[test]
+    fn trimming_lets_go_of_whole_pieces_only() {
+        let mut window = window();
+        window.trim(899);
+        assert_eq!(window.start(), 600);
+        assert!(window.at(599).is_none());
+        assert_eq!(window.at(600).unwrap(), vec![2; 300]);
+        window.trim(u64::MAX);
+        assert_eq!((window.start(), window.end()), (3000, 3000));
+    }
+
+    #[test]
+    fn copies_are_cut_at_both_ends() {
+        let copied = window().copy_out(250, 100).concat();
+        assert_eq!(copied, [vec![0; 50], vec![1; 50]].concat());
+        assert_eq!(window().copy_out(2990, 100).concat().len(), 10);
+    }
+
+    #[test]
+    fn bytes_one_by_one_are_put_together() {
+        let mut window = Window::default();
+        (0..100_000_u32).for_each(|number| window.push(vec![number as u8].into()));
+        assert!(window.pieces.len() <= 100, "{}", window.pieces.len());
+        let whole = window.copy_out(0, 100_000).concat();
+        assert!(whole.iter().enumerate().all(|(index, byte)| *byte == index as u8));
+    }
+}

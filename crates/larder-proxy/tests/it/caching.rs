@@ -1,0 +1,242 @@
+//! What is stored and what is not (RFC 9111 3, 4.1, 4.4).
+
+use crate::support::{Fixture, Gate, Reply, eventually};
+
+/// Asks twice and tells how often the origin was asked.
+fn origin_requests(reply: Reply, fields: &'static [&'static str]) -> usize {
+    let fixture = Fixture::new(move |_, _| reply.clone());
+    let first = fixture.get("/", fields);
+    let second = fixture.get("/", fields);
+    assert!(first.complete && second.complete);
+    assert_eq!(first.body, second.body);
+    fixture.origin.count()
+}
+
+#[test]
+fn fresh_response_is_served_from_the_cache() {
+    let fixture = Fixture::new(|_, _| {
+        Reply::ok(&["Cache-Control: max-age=60", "Content-Type: text/plain", "X-Unknown: kept"], "hello")
+    });
+    let first = fixture.get("/a", &[]);
+    assert_eq!((first.status, first.text().as_str()), (200, "hello"));
+    assert!(first.cache_status().starts_with("fwd=uri-miss"), "{first:?}");
+    assert_eq!(first.field("age"), None);
+    let second = fixture.get_hit("/a", &[]);
+    assert_eq!((second.status, second.text().as_str()), (200, "hello"));
+    assert_eq!(second.field("x-unknown"), Some("kept"));
+    assert_eq!(second.field("age"), Some("0"));
+    assert_eq!(second.field("content-length"), Some("5"));
+    assert!(second.field("date").is_some());
+    assert_eq!(fixture.origin.count(), 1);
+}
+
+#[test]
+fn other_target_or_host_is_another_resource() {
+    let fixture = Fixture::new(|received, _| {
+        Reply::ok(&["Cache-Control: max-age=60"], format!("{} {}", received.field("host").unwrap(), received.target))
+    });
+    assert_eq!(fixture.get("/a?1", &[]).text(), "site.example /a?1");
+    assert_eq!(fixture.get("/a?2", &[]).text(), "site.example /a?2");
+    let mut connection = fixture.connect();
+    connection.send("GET /a?1 HTTP/1.1\r\nHost: other.example\r\n\r\n");
+    assert_eq!(connection.read_response("GET").text(), "other.example /a?1");
+}
+
+#[test]
+fn no_store_and_private_are_not_stored() {
+    assert_eq!(origin_requests(Reply::ok(&["Cache-Control: no-store, max-age=60"], "x"), &[]), 2);
+    assert_eq!(origin_requests(Reply::ok(&["Cache-Control: private, max-age=60"], "x"), &[]), 2);
+    assert_eq!(origin_requests(Reply::ok(&[], "x"), &[]), 2);
+    assert_eq!(origin_requests(Reply::ok(&["Cache-Control: max-age=60", "Vary: *"], "x"), &[]), 2);
+    assert_eq!(origin_requests(Reply::ok(&["Cache-Control: max-age=60"], "x"), &["Cache-Control: no-store"]), 2);
+}
+
+#[test]
+fn authorized_response_is_shared_only_when_it_says_so() {
+    let plain = Reply::ok(&["Cache-Control: max-age=60"], "x");
+    assert_eq!(origin_requests(plain, &["Authorization: Basic eDp5"]), 2);
+    let public = Reply::ok(&["Cache-Control: max-age=60, public"], "x");
+    assert_eq!(origin_requests(public, &["Authorization: Basic eDp5"]), 1);
+}
+
+#[test]
+fn variants_live_side_by_side_and_survive_a_restart() {
+    let fixture = Fixture::new(|received, _| {
+        let language = received.field("accept-language").unwrap_or("none").to_owned();
+        Reply::ok(&["Cache-Control: max-age=60", "Vary: Accept-Language"], language)
+    });
+    for language in ["en", "de", "fr"] {
+        assert_eq!(fixture.get("/", &[&format!("Accept-Language: {language}")]).text(), language);
+    }
+    assert_eq!(fixture.get("/", &[]).text(), "none");
+    for language in ["en", "de", "fr"] {
+        assert_eq!(fixture.get_hit("/", &[&format!("Accept-Language: {language}")]).text(), language);
+    }
+    assert_eq!(fixture.origin.count(), 4);
+    let fixture = fixture.restart();
+    for language in ["en", "de", "fr"] {
+        let response = fixture.get("/", &[&format!("Accept-Language: {language}")]);
+        assert!(response.is_hit(), "{response:?}");
+        assert_eq!(response.text(), language);
+    }
+}
+
+#[test]
+fn stored_responses_survive_a_restart() {
+    let fixture = Fixture::new(|received, _| Reply::ok(&["Cache-Control: max-age=600"], &received.target));
+    for number in 0..20 {
+        fixture.get(&format!("/{number}"), &[]);
+    }
+    for number in 0..20 {
+        fixture.get_hit(&format!("/{number}"), &[]);
+    }
+    let fixture = fixture.restart();
+    for number in 0..20 {
+        let response = fixture.get(&format!("/{number}"), &[]);
+        assert!(response.is_hit(), "{response:?}");
+        assert_eq!(response.text(), format!("/{number}"));
+    }
+    assert_eq!(fixture.origin.count(), 20);
+}
+
+#[test]
+fn memory_alone_caches_when_there_is_no_store() {
+    let fixture = Fixture::without_store(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "x"));
+    fixture.get("/", &[]);
+    fixture.get_hit("/", &[]);
+    assert_eq!(fixture.origin.count(), 1);
+}
+
+#[test]
+fn unsafe_method_invalidates_what_it_names() {
+    let fixture = Fixture::new(|received, number| match received.method.as_str() {
+        "POST" => Reply::status("201 Created", &["Location: /list"], ""),
+        _ => Reply::ok(&["Cache-Control: max-age=600"], number.to_string()),
+    });
+    let (item, list, other) = (fixture.get("/item", &[]), fixture.get("/list", &[]), fixture.get("/other", &[]));
+    for (target, first) in [("/item", &item), ("/list", &list), ("/other", &other)] {
+        assert_eq!(fixture.get_hit(target, &[]).body, first.body);
+    }
+    let mut connection = fixture.connect();
+    connection.send("POST /item HTTP/1.1\r\nHost: site.example\r\nContent-Length: 3\r\n\r\nabc");
+    assert_eq!(connection.read_response("POST").status, 201);
+    assert_eq!(fixture.origin.received().last().unwrap().body, b"abc");
+    assert_ne!(fixture.get("/item", &[]).body, item.body);
+    assert_ne!(fixture.get("/list", &[]).body, list.body);
+    assert_eq!(fixture.get("/other", &[]).body, other.body);
+}
+
+#[test]
+fn invalidated_variants_do_not_come_back_with_a_new_marker() {
+    let fixture = Fixture::new(|received, number| match received.method.as_str() {
+        "DELETE" => Reply::status("204 No Content", &[], ""),
+        _ => Reply::ok(&["Cache-Control: max-age=600", "Vary: Accept-Language"], number.to_string()),
+    });
+    let german = fixture.get("/", &["Accept-Language: de"]);
+    fixture.get("/", &["Accept-Language: en"]);
+    fixture.get_hit("/", &["Accept-Language: de"]);
+    fixture.get_hit("/", &["Accept-Language: en"]);
+    assert_eq!(fixture.connect().request("DELETE", "/", &[]).status, 204);
+    fixture.get("/", &["Accept-Language: en"]);
+    fixture.get_hit("/", &["Accept-Language: en"]);
+    assert_ne!(fixture.get("/", &["Accept-Language: de"]).body, german.body);
+}
+
+#[test]
+fn failed_unsafe_method_invalidates_nothing() {
+    let fixture = Fixture::new(|received, _| match received.method.as_str() {
+        "POST" => Reply::status("500 Internal Server Error", &[], ""),
+        _ => Reply::ok(&["Cache-Control: max-age=600"], "x"),
+    });
+    fixture.get("/", &[]);
+    fixture.get_hit("/", &[]);
+    assert_eq!(fixture.connect().request("POST", "/", &["Content-Length: 0"]).status, 500);
+    assert!(fixture.get("/", &[]).is_hit());
+}
+
+#[test]
+fn fetch_that_began_before_an_invalidation_is_not_stored_after_it() {
+    let (begun, finish) = (Gate::default(), Gate::default());
+    let (tell, held) = (begun.clone(), finish.clone());
+    let fixture = Fixture::new(move |received, number| match received.method.as_str() {
+        "PUT" => Reply::status("204 No Content", &[], ""),
+        _ if number == 0 => {
+            tell.open();
+            Reply::head("200 OK", &["Cache-Control: max-age=600", "Content-Length: 3"]).wait(&held).send("old")
+        }
+        _ => Reply::ok(&["Cache-Control: max-age=600"], "new"),
+    });
+    let mut early = fixture.connect();
+    early.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
+    begun.wait();
+    assert_eq!(fixture.connect().request("PUT", "/", &["Content-Length: 0"]).status, 204);
+    // A request from after the change does not join the fetch from before it.
+    assert_eq!(fixture.get("/", &[]).text(), "new");
+    finish.open();
+    assert_eq!(early.read_response("GET").text(), "old");
+    for _ in 0..20 {
+        assert_eq!(fixture.get("/", &[]).text(), "new");
+    }
+}
+
+#[test]
+fn head_is_answered_from_a_stored_get_and_never_stored() {
+    let fixture = Fixture::new(|received, _| {
+        let body = if received.method == "HEAD" { "" } else { "hello" };
+        Reply::head("200 OK", &["Cache-Control: max-age=60", "Content-Length: 5"]).send(body)
+    });
+    let head = fixture.connect().request("HEAD", "/", &[]);
+    assert_eq!((head.status, head.field("content-length")), (200, Some("5")));
+    assert_eq!(fixture.connect().request("HEAD", "/", &[]).status, 200);
+    assert_eq!(fixture.origin.count(), 2);
+    assert_eq!(fixture.get("/", &[]).text(), "hello");
+    fixture.get_hit("/", &[]);
+    let mut connection = fixture.connect();
+    let head = connection.request("HEAD", "/", &[]);
+    assert!(head.is_hit(), "{head:?}");
+    assert_eq!(head.field("content-length"), Some("5"));
+    // Nothing follows the head: the connection is in step.
+    assert_eq!(connection.request("GET", "/", &[]).text(), "hello");
+    assert_eq!(fixture.origin.count(), 3);
+}
+
+#[test]
+fn chunked_and_close_delimited_bodies_are_stored_whole() {
+    let fixture = Fixture::new(|received, _| match received.target.as_str() {
+        "/chunked" => Reply::head("200 OK", &["Cache-Control: max-age=60", "Transfer-Encoding: chunked"])
+            .send("3\r\nabc\r\n")
+            .send("2\r\nde\r\n0\r\n\r\n"),
+        _ => Reply::head("200 OK", &["Cache-Control: max-age=60", "Connection: close"]).send("abcde").close(),
+    });
+    for target in ["/chunked", "/close"] {
+        let first = fixture.get(target, &[]);
+        assert!(first.complete);
+        assert_eq!(first.text(), "abcde");
+        let hit = fixture.get_hit(target, &[]);
+        assert_eq!((hit.text().as_str(), hit.field("content-length")), ("abcde", Some("5")));
+    }
+    assert_eq!(fixture.origin.count(), 2);
+}
+
+#[test]
+fn only_if_cached_never_reaches_the_origin() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "x"));
+    assert_eq!(fixture.get("/", &["Cache-Control: only-if-cached"]).status, 504);
+    assert_eq!(fixture.origin.count(), 0);
+    fixture.get("/", &[]);
+    fixture.get_hit("/", &[]);
+    assert_eq!(fixture.get("/", &["Cache-Control: only-if-cached"]).status, 200);
+}
+
+#[test]
+fn full_store_and_closed_store_never_fail_a_request() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "x"));
+    let store = fixture.store.clone().unwrap();
+    let closing = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    closing.block_on(store.close()).unwrap();
+    for number in 0..5 {
+        let response = fixture.get(&format!("/{number}"), &[]);
+        assert_eq!((response.status, response.text().as_str()), (200, "x"));
+    }
+    eventually("the store's errors are counted", || fixture.proxy.stats().store_errors > 0);
+}

@@ -1,0 +1,265 @@
+//! Forward mode, tunnels, and what is refused (RFC 9110 7, 9.3.6; RFC 9112 3.2, 6).
+
+use std::io::{Read as _, Write as _};
+
+use larder_proxy::{Outcome, Site};
+
+use crate::support::{Connection, Fixture, Origin, Reply, eventually};
+
+/// A forward proxy without sites of its own, which may go to loopback.
+fn forward(handle: impl Fn(&crate::support::Received, usize) -> Reply + Send + Sync + 'static) -> Fixture {
+    Fixture::with(handle, |config| config.default_origin = None)
+}
+
+#[test]
+fn absolute_form_is_forwarded_and_cached() {
+    let fixture = forward(|received, _| {
+        Reply::ok(&["Cache-Control: max-age=60"], format!("{} {}", received.field("host").unwrap(), received.target))
+    });
+    let address = fixture.origin.address;
+    let ask = || {
+        let mut connection = fixture.connect();
+        // Host is ignored where the target names a host (RFC 9112 3.2.2).
+        connection.send(format!("GET http://{address}/p?q=1 HTTP/1.1\r\nHost: wrong.example\r\n\r\n"));
+        connection.read_response("GET")
+    };
+    assert_eq!(ask().text(), format!("{address} /p?q=1"));
+    eventually("it is a hit", || ask().is_hit());
+    assert_eq!(fixture.origin.count(), 1);
+}
+
+#[test]
+fn names_are_resolved_and_checked() {
+    let fixture = forward(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "by name"));
+    let port = fixture.origin.address.port();
+    let mut connection = fixture.connect();
+    connection.send(format!("GET http://localhost:{port}/ HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    assert_eq!(connection.read_response("GET").text(), "by name");
+}
+
+#[test]
+fn targets_inside_are_refused_unless_allowed() {
+    let fixture = Fixture::with(
+        |_, _| panic!("must not be reached"),
+        |config| {
+            config.default_origin = None;
+            config.targets.allow.clear();
+        },
+    );
+    let port = fixture.origin.address.port();
+    for host in ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1"] {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET http://{host}:{port}/ HTTP/1.1\r\nHost: x\r\n\r\n"));
+        let refused = connection.read_response("GET");
+        assert_eq!(refused.status, 403, "{host}: {refused:?}");
+        assert!(refused.text().contains("not allowed"), "{}", refused.text());
+        let mut connection = fixture.connect();
+        connection.send(format!("CONNECT {host}:443 HTTP/1.1\r\nHost: x\r\n\r\n"));
+        assert_eq!(connection.read_response("GET").status, 403, "CONNECT {host}");
+    }
+    assert_eq!(fixture.origin.connections(), 0);
+    assert_eq!(fixture.proxy.stats().outcome(Outcome::Denied), 14);
+}
+
+#[test]
+fn tunnel_carries_bytes_both_ways() {
+    let echo = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = echo.local_addr().unwrap().port();
+    let echoing = std::thread::spawn(move || {
+        let (mut socket, _) = echo.accept().unwrap();
+        let mut bytes = [0; 1024];
+        loop {
+            let count = socket.read(&mut bytes).unwrap();
+            if count == 0 {
+                return;
+            }
+            socket.write_all(&bytes[..count]).unwrap();
+        }
+    });
+    let fixture = Fixture::with(
+        |_, _| Reply::default(),
+        |config| {
+            config.connect_ports.push(port);
+        },
+    );
+    let mut connection = fixture.connect();
+    connection.send(format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"));
+    assert_eq!(connection.read_head().status, 200);
+    for text in ["one", "two", "three"] {
+        connection.send(text);
+        assert_eq!(connection.read_exact(text.len()), text.as_bytes());
+    }
+    assert_eq!(fixture.proxy.stats().connections_open, 1);
+    drop(connection);
+    echoing.join().unwrap();
+    eventually("the tunnel is gone", || fixture.proxy.stats().connections_open == 0);
+    assert_eq!(fixture.proxy.stats().outcome(Outcome::Tunnel), 1);
+}
+
+#[test]
+fn tunnel_to_another_port_is_refused() {
+    let fixture = forward(|_, _| Reply::default());
+    let mut connection = fixture.connect();
+    connection.send(format!("CONNECT {} HTTP/1.1\r\nHost: x\r\n\r\n", fixture.origin.address));
+    let refused = connection.read_response("GET");
+    assert_eq!(refused.status, 403);
+    assert!(refused.text().contains("CONNECT ports"), "{}", refused.text());
+}
+
+#[test]
+fn request_that_comes_round_is_refused() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&[], "x"));
+    assert_eq!(fixture.get("/", &["Via: 1.1 other, 1.1 larder"]).status, 508);
+    assert_eq!(fixture.get("/", &["CDN-Loop: larder"]).status, 508);
+    assert_eq!(fixture.get("/", &["Via: 1.1 other"]).status, 200);
+}
+
+#[test]
+fn proxy_never_leads_to_itself() {
+    let fixture = forward(|_, _| Reply::ok(&[], "x"));
+    let own = fixture.proxy.local_addrs()[0];
+    for host in [own.to_string(), format!("localhost:{}", own.port()), format!("0.0.0.0:{}", own.port())] {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET http://{host}/ HTTP/1.1\r\nHost: x\r\n\r\n"));
+        let refused = connection.read_response("GET");
+        assert!(matches!(refused.status, 403 | 508), "{host}: {refused:?}");
+    }
+}
+
+#[test]
+fn connection_fields_stay_on_their_connection() {
+    let fixture = Fixture::new(|_, _| {
+        Reply::ok(
+            &[
+                "Cache-Control: max-age=60",
+                "Connection: X-Hop",
+                "X-Hop: 1",
+                "Keep-Alive: timeout=5",
+                "X-End: 2",
+                "Proxy-Authenticate: Basic",
+            ],
+            "x",
+        )
+    });
+    let request = [
+        "Connection: X-Mine",
+        "X-Mine: 1",
+        "X-Kept: 2",
+        "Proxy-Authorization: Basic eDp5",
+        "TE: trailers",
+        "Keep-Alive: 1",
+        "Proxy-Connection: keep-alive",
+    ];
+    let first = fixture.get("/", &request);
+    let second = fixture.get_hit("/", &[]);
+    for response in [&first, &second] {
+        for name in ["x-hop", "keep-alive", "proxy-authenticate"] {
+            assert_eq!(response.field(name), None, "{name}");
+        }
+        assert_eq!(response.field("x-end"), Some("2"));
+        assert_eq!(response.field("via"), Some("1.1 larder"));
+    }
+    let received = &fixture.origin.received()[0];
+    for name in ["x-mine", "proxy-authorization", "te", "keep-alive", "proxy-connection", "connection"] {
+        assert_eq!(received.field(name), None, "{name}");
+    }
+    assert_eq!(received.field("x-kept"), Some("2"));
+    assert_eq!(received.field("via"), Some("1.1 larder"));
+    assert_eq!(received.field("cdn-loop"), Some("larder"));
+    assert_eq!(received.field("host"), Some("site.example"));
+}
+
+#[test]
+fn ambiguous_requests_are_refused_and_the_connection_closed() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&["Cache-Control: no-store"], "x"));
+    for request in [
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\nx",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nG",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 6\r\n\r\n0\r\n\r\nG",
+        "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 6\r\n\r\n0\r\n\r\nG",
+    ] {
+        let mut connection = fixture.connect();
+        connection.send(request);
+        let refused = connection.read_response("GET");
+        assert_eq!(refused.status, 400, "{request:?}: {refused:?}");
+        assert!(connection.is_closed(), "{request:?}");
+    }
+    assert_eq!(fixture.origin.count(), 0);
+}
+
+#[test]
+fn uploads_are_streamed_with_either_framing() {
+    let fixture = Fixture::new(|received, _| Reply::ok(&[], &received.body));
+    let mut connection = fixture.connect();
+    connection.send("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+    assert_eq!(connection.read_response("PUT").text(), "abcde");
+    connection.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\nExpect: 100-continue\r\n\r\n");
+    assert_eq!(connection.read_head().status, 100);
+    connection.send(vec![b'z'; 200_000]);
+    assert_eq!(connection.read_response("PUT").body, vec![b'z'; 200_000]);
+    let received = fixture.origin.received();
+    assert_eq!(received[1].field("content-length"), Some("200000"));
+}
+
+#[test]
+fn origin_form_without_a_site_says_how_to_use_the_proxy() {
+    let fixture = forward(|_, _| Reply::default());
+    let page = fixture.get("/", &[]);
+    assert_eq!(page.status, 400);
+    assert!(page.text().contains("http_proxy="), "{}", page.text());
+}
+
+#[test]
+fn sites_are_told_apart_by_host() {
+    let other = Origin::start(|received, _| Reply::ok(&[], format!("other {}", received.target)));
+    let url = format!("http://{}/base", other.address).parse().unwrap();
+    let fixture = Fixture::with(
+        |received, _| Reply::ok(&[], format!("default {}", received.target)),
+        |config| config.sites.push(Site { host: "Other.example".into(), origin: url }),
+    );
+    assert_eq!(fixture.get("/x", &[]).text(), "default /x");
+    for host in ["other.example", "OTHER.example:80"] {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(connection.read_response("GET").text(), "other /base/x");
+    }
+}
+
+#[test]
+fn unreachable_origins_are_named_in_the_error() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let fixture = forward(|_, _| Reply::default());
+    let mut connection = fixture.connect();
+    connection.send(format!("GET http://{closed}/ HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let failed = connection.read_response("GET");
+    assert_eq!(failed.status, 502);
+    assert!(failed.text().contains(&format!("could not connect to {closed}")), "{}", failed.text());
+    assert_eq!(failed.field("cache-control"), Some("no-store"));
+}
+
+#[test]
+fn client_outside_the_allowed_networks_is_refused() {
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&["Cache-Control: max-age=60"], "x"),
+        |config| config.clients = vec!["192.0.2.0/24".parse().unwrap()],
+    );
+    assert_eq!(fixture.get("/", &[]).status, 403);
+    assert_eq!(fixture.origin.count(), 0);
+}
+
+#[test]
+fn old_clients_get_bodies_they_can_read() {
+    let fixture =
+        Fixture::new(|_, _| Reply::head("200 OK", &["Transfer-Encoding: chunked"]).send("5\r\nhello\r\n0\r\n\r\n"));
+    let mut connection = Connection::open(fixture.proxy.local_addrs()[0]);
+    connection.send("GET / HTTP/1.0\r\n\r\n");
+    let response = connection.read_response("GET");
+    assert_eq!((response.text().as_str(), response.field("transfer-encoding")), ("hello", None));
+}

@@ -1,0 +1,12 @@
+//! The proxy end to end: real sockets on loopback, a scripted origin, a real store.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod caching;
+mod chunks;
+mod flights;
+mod forward;
+mod operation;
+mod ranges;
+mod support;
+mod validation;

@@ -1,0 +1,184 @@
+//! Running it: start, stop, limits, log, figures.
+
+use std::time::Duration;
+
+use larder_proxy::{AccessLogTarget, Outcome, Proxy, ProxyConfig};
+
+use crate::support::{Connection, Fixture, Gate, Reply, eventually};
+
+#[test]
+fn shutdown_lets_exchanges_finish_and_closes_idle_connections() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::new(move |_, _| {
+        Reply::head("200 OK", &["Cache-Control: max-age=60", "Content-Length: 10"])
+            .send("01234")
+            .wait(&held)
+            .send("56789")
+    });
+    let mut idle = fixture.connect();
+    let mut busy = fixture.connect();
+    busy.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
+    let mut response = busy.read_head();
+    let Fixture { proxy, origin, .. } = fixture;
+    let address = proxy.local_addrs()[0];
+    let stopping = std::thread::spawn(move || proxy.shutdown(Duration::from_secs(30)));
+    assert!(idle.is_closed());
+    eventually("nobody listens any more", || std::net::TcpStream::connect(address).is_err());
+    gate.open();
+    busy.read_body("GET", &mut response);
+    assert_eq!((response.text().as_str(), response.complete), ("0123456789", true));
+    stopping.join().unwrap();
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
+fn shutdown_does_not_wait_longer_than_told() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::new(move |_, _| {
+        Reply::head("200 OK", &["Cache-Control: max-age=60", "Content-Length: 10"]).send("01234").wait(&held)
+    });
+    let mut busy = fixture.connect();
+    busy.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
+    busy.read_head();
+    let Fixture { proxy, .. } = fixture;
+    proxy.shutdown(Duration::ZERO);
+    assert_eq!(busy.read_exact(5), b"01234");
+    assert!(busy.is_closed());
+    gate.open();
+}
+
+#[test]
+fn log_has_a_line_for_each_exchange() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("access.log");
+    let target = AccessLogTarget::File(path.clone());
+    let fixture = Fixture::with(
+        |_, _| {
+            Reply::ok(&["Cache-Control: max-age=60", "Content-Type: text/plain; charset=utf-8", "ETag: \"1\""], "hello")
+        },
+        |config| config.access_log = Some(target),
+    );
+    fixture.get("/a", &[]);
+    fixture.get_hit("/a", &[]);
+    fixture.get("/a", &["If-None-Match: \"1\""]);
+    fixture.get("/loop", &["CDN-Loop: larder"]);
+    let Fixture { proxy, .. } = fixture;
+    proxy.shutdown(Duration::from_secs(30));
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(lines.iter().all(|line| line.len() == 10), "{text}");
+    let has = |code: &str, rest: &[&str]| lines.iter().any(|line| line[3] == code && line[5..] == *rest);
+    assert!(
+        has("TCP_MISS/200", &["GET", "http://site.example/a", "-", "HIER_DIRECT/127.0.0.1", "text/plain"]),
+        "{text}"
+    );
+    assert!(has("TCP_IMS_HIT/304", &["GET", "http://site.example/a", "-", "HIER_NONE/-", "-"]), "{text}");
+    assert!(has("TCP_DENIED/508", &["GET", "http://site.example/loop", "-", "HIER_NONE/-", "text/plain"]), "{text}");
+}
+
+#[test]
+fn figures_are_shown_on_the_admin_listener() {
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&["Cache-Control: max-age=60"], "hello"),
+        |config| config.admin = Some("127.0.0.1:0".parse().unwrap()),
+    );
+    fixture.get("/", &[]);
+    fixture.get_hit("/", &[]);
+    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    assert_eq!(admin.request("GET", "/healthz", &[]).text(), "ok\n");
+    let page = admin.request("GET", "/metrics", &[]).text();
+    for line in [
+        "larder_requests_total{outcome=\"TCP_MISS\"} 1",
+        "larder_origin_requests_total 1",
+        "larder_store_commits_total 1",
+        "larder_flights_total 1",
+    ] {
+        assert!(page.lines().any(|known| known == line), "no {line} in {page}");
+    }
+    assert!(page.ends_with("# EOF\n"));
+    assert_eq!(admin.request("GET", "/other", &[]).status, 404);
+}
+
+#[test]
+fn head_that_is_too_long_is_refused() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&[], "x"));
+    let mut connection = fixture.connect();
+    connection.send(format!("GET / HTTP/1.1\r\nHost: a\r\nX-Long: {}\r\n\r\n", "x".repeat(70_000)));
+    assert_eq!(connection.read_head().status, 431);
+    let many = "X-Many: 1\r\n".repeat(200);
+    let mut connection = fixture.connect();
+    connection.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"));
+    assert_eq!(connection.read_head().status, 431);
+}
+
+#[test]
+fn head_that_never_ends_and_idle_connections_are_closed() {
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&[], "x"),
+        |config| (config.limits.header, config.limits.idle) = (Duration::ZERO, Duration::ZERO),
+    );
+    let mut slow = fixture.connect();
+    slow.send("GET / HTTP/1.1\r\nHos");
+    assert!(slow.is_closed());
+    assert!(fixture.connect().is_closed());
+}
+
+#[test]
+fn silent_origin_is_given_up() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::with(
+        move |_, _| Reply::default().wait(&held),
+        |config| config.limits.origin_response = Duration::ZERO,
+    );
+    assert_eq!(fixture.get("/", &[]).status, 504);
+    gate.open();
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed() {
+    let fixture = Fixture::with(|_, _| Reply::ok(&[], "x"), |config| config.limits.connection_count_max = 2);
+    let mut kept: Vec<_> = (0..2).map(|_| fixture.connect()).collect();
+    eventually("both are accepted", || fixture.proxy.stats().connections_open == 2);
+    assert!(fixture.connect().is_closed());
+    for connection in &mut kept {
+        assert_eq!(connection.request("GET", "/", &[]).status, 200);
+    }
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let fixture = Fixture::new(|received, _| Reply::ok(&["Cache-Control: max-age=60"], &received.target));
+    let mut connection = fixture.connect();
+    let requests: String = (0..10).map(|number| format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+    connection.send(requests);
+    for number in 0..10 {
+        assert_eq!(connection.read_response("GET").text(), format!("/{number}"));
+    }
+}
+
+#[test]
+fn address_in_use_and_bad_options_are_errors_at_start() {
+    let fixture = Fixture::new(|_, _| Reply::default());
+    let config = ProxyConfig { listeners: fixture.proxy.local_addrs().to_vec(), ..ProxyConfig::default() };
+    let error = Proxy::start(config, None).err().expect("the address is taken");
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    let config = ProxyConfig { worker_count: 0, ..ProxyConfig::default() };
+    assert_eq!(Proxy::start(config, None).err().map(|error| error.kind()), Some(std::io::ErrorKind::InvalidInput));
+}
+
+#[test]
+fn outcomes_are_counted() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "x"));
+    fixture.get("/", &[]);
+    fixture.get_hit("/", &[]);
+    let before = fixture.proxy.stats();
+    fixture.get("/", &[]);
+    eventually("the hit is counted", || {
+        fixture.proxy.stats().outcome(Outcome::MemoryHit) == before.outcome(Outcome::MemoryHit) + 1
+    });
+    assert_eq!(fixture.proxy.stats().outcome(Outcome::Miss), 1);
+    assert_eq!(fixture.proxy.stats().hot_entries, 1);
+}

@@ -1,0 +1,156 @@
+//! A client that sends exactly what it is told and says exactly what came back.
+
+use std::{
+    io::{self, BufRead, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+};
+
+use super::gate::PATIENCE;
+
+/// A response as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// Whether the body ended as its framing announced.
+    pub(crate) complete: bool,
+}
+
+impl Response {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// What Cache-Status says of it, without the cache's name.
+    pub(crate) fn cache_status(&self) -> &str {
+        self.field("cache-status").and_then(|value| value.strip_prefix("Larder; ")).unwrap_or_default()
+    }
+
+    pub(crate) fn is_hit(&self) -> bool {
+        self.cache_status().starts_with("hit")
+    }
+}
+
+/// A connection to the proxy.
+pub(crate) struct Connection {
+    pub(crate) reader: BufReader<TcpStream>,
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self { reader: BufReader::with_capacity(64 << 10, socket) }
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.reader.get_mut().write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends a request for the fixture's site and reads the response.
+    pub(crate) fn request(&mut self, method: &str, target: &str, fields: &[&str]) -> Response {
+        self.send(request_text(method, target, fields));
+        self.read_response(method)
+    }
+
+    pub(crate) fn read_response(&mut self, method: &str) -> Response {
+        let mut response = self.read_head();
+        self.read_body(method, &mut response);
+        response
+    }
+
+    pub(crate) fn read_head(&mut self) -> Response {
+        self.try_read_head().expect("a response was expected")
+    }
+
+    /// The next response's head; `None` when the connection has ended.
+    pub(crate) fn try_read_head(&mut self) -> Option<Response> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return None,
+            Err(error) => panic!("{error}"),
+        }
+        let status = line.split_whitespace().nth(1).and_then(|code| code.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no status line: {line:?}"));
+        let mut fields = Vec::new();
+        loop {
+            let mut line = String::new();
+            self.reader.read_line(&mut line).unwrap();
+            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        Some(Response { status, fields, body: Vec::new(), complete: false })
+    }
+
+    pub(crate) fn read_body(&mut self, method: &str, response: &mut Response) {
+        if method == "HEAD" || matches!(response.status, 204 | 304) {
+            response.complete = true;
+        } else if response.field("transfer-encoding") == Some("chunked") {
+            match read_chunked(&mut self.reader) {
+                Ok(body) => (response.body, response.complete) = (body, true),
+                Err(_) => response.complete = false,
+            }
+        } else if let Some(length) = response.field("content-length") {
+            let length: u64 = length.parse().unwrap();
+            // A reset in the middle is an incomplete body like any other.
+            let _ = (&mut self.reader).take(length).read_to_end(&mut response.body);
+            response.complete = response.body.len() as u64 == length;
+        } else {
+            response.complete = self.reader.read_to_end(&mut response.body).is_ok();
+        }
+    }
+
+    /// So many bytes of a body.
+    pub(crate) fn read_exact(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.reader.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Whether the proxy closes the connection without another byte.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let mut byte = [0];
+        match self.reader.read(&mut byte) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+/// A request for the fixture's site.
+pub(crate) fn request_text(method: &str, target: &str, fields: &[&str]) -> String {
+    let mut text = format!("{method} {target} HTTP/1.1\r\nHost: site.example\r\n");
+    for field in fields {
+        text.push_str(field);
+        text.push_str("\r\n");
+    }
+    text + "\r\n"
+}
+
+/// A chunked body to its last chunk.
+pub(crate) fn read_chunked(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let size = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+        let start = body.len();
+        body.resize(start + size, 0);
+        reader.read_exact(&mut body[start..])?;
+        reader.read_line(&mut line)?;
+        if size == 0 {
+            return Ok(body);
+        }
+    }
+}

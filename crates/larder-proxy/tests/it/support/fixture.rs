@@ -1,0 +1,101 @@
+//! A proxy in front of a scripted origin, with a real store.
+
+use std::time::{Duration, Instant};
+
+use larder_proxy::{OriginUrl, Proxy, ProxyConfig, RunningProxy, TargetRules};
+use larder_store::{Store, StoreOptions};
+use tempfile::TempDir;
+
+use super::{Connection, Origin, Received, Reply, Response, gate::PATIENCE};
+
+/// A proxy and its origin.
+pub(crate) struct Fixture {
+    // Dropped in this order: first what serves, last what it serves from.
+    pub(crate) proxy: RunningProxy,
+    pub(crate) store: Option<Store>,
+    pub(crate) origin: Origin,
+    directory: TempDir,
+}
+
+impl Fixture {
+    /// A reverse proxy with two workers and a store.
+    pub(crate) fn new(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::with(handle, |_| {})
+    }
+
+    /// As [`Fixture::new`], with changes to the configuration.
+    pub(crate) fn with(
+        handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+        change: impl FnOnce(&mut ProxyConfig),
+    ) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open_store(&directory);
+        Self::start(Origin::start(handle), directory, Some(store), change)
+    }
+
+    /// As [`Fixture::new`], without a store.
+    pub(crate) fn without_store(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start(Origin::start(handle), tempfile::tempdir().unwrap(), None, |_| {})
+    }
+
+    fn start(origin: Origin, directory: TempDir, store: Option<Store>, change: impl FnOnce(&mut ProxyConfig)) -> Self {
+        let mut config = Self::config(&origin);
+        change(&mut config);
+        let proxy = Proxy::start(config, store.clone()).unwrap();
+        Self { proxy, store, origin, directory }
+    }
+
+    /// The configuration the fixtures start from.
+    pub(crate) fn config(origin: &Origin) -> ProxyConfig {
+        let url: OriginUrl = format!("http://{}", origin.address).parse().unwrap();
+        ProxyConfig {
+            listeners: vec!["127.0.0.1:0".parse().unwrap()],
+            worker_count: 2,
+            default_origin: Some(url),
+            targets: TargetRules { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: Vec::new() },
+            ..ProxyConfig::default()
+        }
+    }
+
+    /// Stops the proxy and starts it anew on the same store.
+    pub(crate) fn restart(self) -> Self {
+        let Self { proxy, store, origin, directory } = self;
+        proxy.shutdown(PATIENCE);
+        drop(store);
+        let store = open_store(&directory);
+        eventually("the store has loaded", || store.stats().loaded);
+        Self::start(origin, directory, Some(store), |_| {})
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(self.proxy.local_addrs()[0])
+    }
+
+    /// GET on a connection of its own.
+    pub(crate) fn get(&self, target: &str, fields: &[&str]) -> Response {
+        self.connect().request("GET", target, fields)
+    }
+
+    /// GET until the answer is a hit: what was fetched becomes visible just after its last byte is sent.
+    pub(crate) fn get_hit(&self, target: &str, fields: &[&str]) -> Response {
+        let mut response = self.get(target, fields);
+        eventually("the response is a hit", || {
+            response = self.get(target, fields);
+            response.is_hit()
+        });
+        response
+    }
+}
+
+/// Waits for something that other threads are about to bring about.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "never happened: {what}");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+fn open_store(directory: &TempDir) -> Store {
+    Store::open(StoreOptions::new(directory.path().join("store"), 256 << 20)).unwrap()
+}

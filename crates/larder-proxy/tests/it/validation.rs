@@ -1,0 +1,146 @@
+//! Conditional requests both ways, and stale responses (RFC 9111 4.2.4, 4.3).
+
+use crate::support::{Fixture, Reply};
+
+/// Makes a response stale on arrival.
+const STALE: &str = "Age: 100";
+
+#[test]
+fn client_conditions_are_answered_from_the_cache() {
+    let fixture = Fixture::new(|_, _| {
+        Reply::ok(
+            &["Cache-Control: max-age=60", "ETag: \"v1\"", "Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT"],
+            "hello",
+        )
+    });
+    fixture.get("/", &[]);
+    fixture.get_hit("/", &[]);
+    let mut connection = fixture.connect();
+    let same = connection.request("GET", "/", &["If-None-Match: \"v0\", W/\"v1\""]);
+    assert_eq!((same.status, same.field("etag")), (304, Some("\"v1\"")));
+    let other = connection.request("GET", "/", &["If-None-Match: \"v2\""]);
+    assert_eq!((other.status, other.text().as_str()), (200, "hello"));
+    let since = connection.request("GET", "/", &["If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT"]);
+    assert_eq!(since.status, 304);
+    assert_eq!(fixture.origin.count(), 1);
+}
+
+#[test]
+fn condition_on_a_miss_is_answered_after_the_whole_was_fetched() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&["Cache-Control: max-age=60", "ETag: \"v1\""], "hello"));
+    assert_eq!(fixture.get("/", &["If-None-Match: \"v1\""]).status, 304);
+    assert_eq!(fixture.origin.received()[0].field("if-none-match"), None);
+    assert_eq!(fixture.get_hit("/", &[]).text(), "hello");
+}
+
+#[test]
+fn stale_response_is_confirmed_and_takes_the_new_fields() {
+    let fixture = Fixture::new(|received, number| match received.field("if-none-match") {
+        Some("\"v1\"") => Reply::status("304 Not Modified", &["Cache-Control: max-age=60", "X-New: yes"], ""),
+        _ => {
+            assert_eq!(number, 0);
+            Reply::ok(&["Cache-Control: max-age=10", STALE, "ETag: \"v1\"", "X-Old: yes"], "hello")
+        }
+    });
+    fixture.get("/", &[]);
+    let confirmed = fixture.get("/", &[]);
+    assert_eq!((confirmed.status, confirmed.text().as_str()), (200, "hello"));
+    assert_eq!((confirmed.field("x-new"), confirmed.field("x-old")), (Some("yes"), Some("yes")));
+    assert!(confirmed.cache_status().contains("fwd-status=304"), "{confirmed:?}");
+    let hit = fixture.get_hit("/", &[]);
+    assert_eq!((hit.field("x-new"), hit.text().as_str()), (Some("yes"), "hello"));
+    assert_eq!(fixture.origin.count(), 2);
+    let fixture = fixture.restart();
+    let hit = fixture.get("/", &[]);
+    assert!(hit.is_hit(), "the new head is in the store: {hit:?}");
+    assert_eq!(hit.field("x-new"), Some("yes"));
+}
+
+#[test]
+fn stale_response_is_replaced_by_a_new_one() {
+    let fixture = Fixture::new(|_, number| {
+        let (tag, age) = (format!("ETag: \"v{number}\""), if number == 0 { STALE } else { "Age: 0" });
+        Reply::ok(&["Cache-Control: max-age=10", age, &tag], number.to_string())
+    });
+    assert_eq!(fixture.get("/", &[]).text(), "0");
+    let replaced = fixture.get("/", &[]);
+    assert_eq!(replaced.text(), "1");
+    assert_eq!(fixture.origin.received()[1].field("if-none-match"), Some("\"v0\""));
+    assert_eq!(fixture.get_hit("/", &[]).text(), "1");
+}
+
+#[test]
+fn confirmation_of_something_else_leads_to_a_whole_fetch() {
+    let fixture = Fixture::new(|received, number| match (number, received.field("if-none-match")) {
+        (0, _) => Reply::ok(&["Cache-Control: max-age=10", STALE, "ETag: \"v1\""], "old"),
+        (_, Some(_)) => Reply::status("304 Not Modified", &["ETag: \"v9\""], ""),
+        (_, None) => Reply::ok(&["Cache-Control: max-age=60", "ETag: \"v9\""], "new"),
+    });
+    fixture.get("/", &[]);
+    assert_eq!(fixture.get("/", &[]).text(), "new");
+}
+
+#[test]
+fn stale_response_stands_in_when_the_origin_fails() {
+    let fixture = Fixture::new(|received, number| match (received.target.as_str(), number) {
+        (_, 0) => Reply::ok(&["Cache-Control: max-age=10", STALE, "ETag: \"v1\""], "kept"),
+        (_, 1) => Reply::default().close(),
+        _ => Reply::status("503 Service Unavailable", &[], "sorry"),
+    });
+    fixture.get("/", &[]);
+    for _ in 0..2 {
+        let stale = fixture.get("/", &[]);
+        assert_eq!((stale.status, stale.text().as_str()), (200, "kept"));
+        assert!(stale.field("age").unwrap().parse::<u64>().unwrap() >= 100);
+    }
+    assert!(fixture.origin.count() >= 3);
+}
+
+#[test]
+fn stale_response_that_forbids_it_does_not_stand_in() {
+    for directive in ["must-revalidate", "proxy-revalidate", "s-maxage=10", "no-cache"] {
+        let control = format!("Cache-Control: max-age=10, {directive}");
+        let fixture = Fixture::new(move |_, number| match number {
+            0 => Reply::ok(&[&control, STALE, "ETag: \"v1\""], "kept"),
+            _ => Reply::default().close(),
+        });
+        fixture.get("/", &[]);
+        let failed = fixture.get("/", &[]);
+        assert_eq!(failed.status, 502, "{directive}: {failed:?}");
+        assert_eq!(failed.field("etag"), None);
+    }
+}
+
+#[test]
+fn origin_error_reaches_the_client_when_nothing_is_stored() {
+    let fixture = Fixture::new(|_, _| Reply::status("503 Service Unavailable", &[], "sorry"));
+    let response = fixture.get("/", &[]);
+    assert_eq!((response.status, response.text().as_str()), (503, "sorry"));
+}
+
+#[test]
+fn no_cache_is_validated_each_time() {
+    let fixture = Fixture::new(|received, _| match received.field("if-none-match") {
+        Some(_) => Reply::status("304 Not Modified", &["ETag: \"v1\""], ""),
+        None => Reply::ok(&["Cache-Control: no-cache", "ETag: \"v1\""], "x"),
+    });
+    for count in 1..4 {
+        assert_eq!(fixture.get("/", &[]).text(), "x");
+        assert_eq!(fixture.origin.count(), count);
+    }
+    let conditional = fixture.origin.received().iter().filter(|one| one.field("if-none-match").is_some()).count();
+    assert_eq!(conditional, 2);
+}
+
+#[test]
+fn request_no_cache_validates_a_fresh_response() {
+    let fixture = Fixture::new(|received, _| match received.field("if-none-match") {
+        Some(_) => Reply::status("304 Not Modified", &["ETag: \"v1\"", "Cache-Control: max-age=60"], ""),
+        None => Reply::ok(&["Cache-Control: max-age=60", "ETag: \"v1\""], "x"),
+    });
+    fixture.get("/", &[]);
+    fixture.get_hit("/", &[]);
+    let reloaded = fixture.get("/", &["Cache-Control: no-cache"]);
+    assert_eq!((reloaded.status, reloaded.text().as_str()), (200, "x"));
+    assert_eq!(fixture.origin.count(), 2);
+}
