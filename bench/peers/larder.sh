@@ -6,19 +6,19 @@ LARDER_BIN=${LARDER_BIN:-${CARGO_TARGET_DIR:-$LARDER_ROOT/target}/release/larder
 
 srv_version() { "$LARDER_BIN" --version; }
 
-# The index has room for size / mean entries (its slots are 1/0.95 of that). The harness asks for room for 1.1 times the
-# objects it will send, so room for MAX_OBJECTS / 1.1 entries holds them all. A disk that cannot hold that many objects of
-# AVG_OBJ bytes gets room for what it can hold. Prints the mean in bytes, within the program's range.
+# Larder's index has room for size / mean entries (with 5% more slots than that), so the mean is chosen to give room for
+# MAX_OBJECTS, or for as many objects of AVG_OBJ bytes as the disk can hold if those are fewer. MAX_OBJECTS is a tenth
+# more than the harness fills in, which is the room that the load of its restart scenario needs. Prints bytes.
 larder_mean_size() {
-  local disk=$(( DISK_MB * 1048576 )) entries=$(( MAX_OBJECTS * 10 / 11 + 64 )) held mean
-  held=$(( disk / AVG_OBJ ))
-  [ "$held" -lt "$entries" ] && entries=$held
+  local disk=$(( DISK_MB * 1048576 )) entries=$MAX_OBJECTS mean
+  [ $(( disk / AVG_OBJ )) -lt "$entries" ] && entries=$(( disk / AVG_OBJ ))
   mean=$(( disk / entries ))
   [ "$mean" -lt 512 ] && mean=512
   [ "$mean" -gt 1048576 ] && mean=1048576
   echo "$mean"
 }
 
+# LARDER_HOT_MB overrides the size of the memory cache: 0 leaves the index alone in what the index scenario measures.
 srv_configure() {
   mkdir -p "$WORK_DIR" "$CACHE_DIR"
   local store='path = "none"'
@@ -33,7 +33,7 @@ drain = "1s"
 [store]
 $store
 [memory]
-hot = "${RAM_MB}MiB"
+hot = "${LARDER_HOT_MB:-$RAM_MB}MiB"
 [response]
 via = false
 cache_status = false
