@@ -9,8 +9,9 @@ use std::cell::RefCell;
 pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
 
 /// Buffers up to this size are kept for reuse.
-const REUSE_BYTES_MAX: usize = 128 << 10;
-/// How many buffers of one size a thread keeps.
+const REUSE_BYTES_MAX: usize = 256 << 10;
+/// How many bytes of buffers of one size a thread keeps, and how many buffers at most.
+const REUSE_CLASS_BYTES_MAX: usize = 1 << 20;
 const REUSE_COUNT_MAX: usize = 64;
 const SIZE_CLASS_COUNT: usize = REUSE_BYTES_MAX.ilog2() as usize - BUFFER_ALIGNMENT_BYTES.ilog2() as usize + 1;
 
@@ -86,7 +87,7 @@ impl Drop for AlignedBuffer {
             // At thread exit the free list may be gone already; then the memory is simply freed.
             let _ = FREE.try_with(|free| {
                 if let Ok(mut free) = free.try_borrow_mut()
-                    && free[class].len() < REUSE_COUNT_MAX
+                    && free[class].len() < REUSE_COUNT_MAX.min(REUSE_CLASS_BYTES_MAX / capacity)
                 {
                     free[class].push(blocks);
                 }

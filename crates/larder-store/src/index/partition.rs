@@ -82,9 +82,9 @@ impl Partition {
 
     /// While loading: whatever is loaded for this address later is older than what is known now.
     pub(super) fn supersede(&mut self, place: Place) {
-        let address = self.address(place);
-        if let Some(superseded) = &mut self.superseded {
-            superseded.insert(address);
+        if self.superseded.is_some() {
+            let address = self.address(place);
+            self.superseded.get_or_insert_default().insert(address);
         }
     }
 
@@ -116,14 +116,17 @@ impl Partition {
 
     fn position_of(&self, place: Place) -> Option<At> {
         let first = place.bucket as usize;
-        let second = self.other_bucket(first, place.tag);
-        let matches = |bucket| {
-            (0..WAYS).map(move |way| (bucket, way)).find(|&at| {
-                let packed = self.read(at);
-                packed != 0 && self.widths.packed_tag(packed) == place.tag
-            })
-        };
-        matches(first).or_else(|| matches(second))
+        self.way_of(first, place.tag).or_else(|| self.way_of(self.other_bucket(first, place.tag), place.tag))
+    }
+
+    fn way_of(&self, bucket: usize, tag: u16) -> Option<At> {
+        let bytes = &self.bytes[bucket * self.widths.bucket_bytes()..];
+        let slot_bits = self.widths.slot_bits() as usize;
+        (0..WAYS).map(|way| (bucket, way)).find(|(_, way)| {
+            let (byte, shift) = (way * slot_bits / 8, way * slot_bits % 8);
+            let packed = (word(&bytes[byte..]) >> shift) & self.mask();
+            self.widths.packed_tag(packed) == tag && packed != 0
+        })
     }
 
     /// An empty slot for `place`: in the emptier of its buckets, or one freed by moving a
@@ -182,18 +185,13 @@ impl Partition {
 
     fn read(&self, at: At) -> u64 {
         let (byte, shift) = self.window(at);
-        (self.word(byte) >> shift) & self.mask()
+        (word(&self.bytes[byte..]) >> shift) & self.mask()
     }
 
     fn write(&mut self, at: At, packed: u64) {
         let (byte, shift) = self.window(at);
-        let word = self.word(byte) & !(self.mask() << shift) | packed << shift;
+        let word = word(&self.bytes[byte..]) & !(self.mask() << shift) | packed << shift;
         self.bytes[byte..byte + size_of::<u64>()].copy_from_slice(&word.to_le_bytes());
-    }
-
-    fn word(&self, byte: usize) -> u64 {
-        let window = self.bytes[byte..].first_chunk().expect("the table ends with a word of fill");
-        u64::from_le_bytes(*window)
     }
 
     fn window(&self, (bucket, way): At) -> (usize, usize) {
@@ -204,4 +202,9 @@ impl Partition {
     fn mask(&self) -> u64 {
         (1 << self.widths.slot_bits()) - 1
     }
+}
+
+/// The word at the start of `bytes`.
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(*bytes.first_chunk().expect("the table ends with a word of fill"))
 }

@@ -47,6 +47,8 @@ pub(crate) struct Log {
     /// Whether it is known which segments are free.
     ready: bool,
     spare: Vec<AlignedBuffer>,
+    /// A closed segment's list, emptied: its memory serves the next segment.
+    spare_listings: Vec<Listing>,
     waiting: Vec<Waker>,
 }
 
@@ -127,6 +129,7 @@ impl Log {
             trailers_in_flight: 0,
             ready: false,
             spare,
+            spare_listings: Vec::new(),
             waiting: Vec::new(),
         }
     }
@@ -324,19 +327,21 @@ impl Log {
         let sequence = self.next_sequence;
         self.next_sequence = sequence.checked_add(1).expect("4 billion segments outlast any device");
         self.segments.begin(segment, sequence, true);
-        self.open = Some(OpenSegment::new(segment, sequence));
+        self.open = Some(OpenSegment::new(segment, sequence, std::mem::take(&mut self.spare_listings)));
         Ok(())
     }
 
     fn write_due_trailers(&mut self, actions: &mut Vec<Action>) {
         let (due, closing) = self.closing.drain(..).partition(|closing| closing.units_in_flight == 0);
         self.closing = closing;
-        for Closing { segment, sequence, listings, .. } in due {
+        for Closing { segment, sequence, mut listings, .. } in due {
             let mut buffer = AlignedBuffer::with_len(trailer_bytes(listings.len()) as usize);
             trailer::encode(self.volume, segment, sequence, &listings, buffer.as_mut_slice());
             let offset_bytes = self.geometry.segment_end_bytes(segment) - buffer.len() as u64;
             self.trailers_in_flight += 1;
             actions.push(Action::WriteTrailer { segment, offset_bytes, buffer: Arc::new(buffer) });
+            listings.clear();
+            self.spare_listings = listings;
         }
     }
 }

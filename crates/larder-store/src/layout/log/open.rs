@@ -45,8 +45,10 @@ impl OpenUnit {
 }
 
 impl OpenSegment {
-    pub(super) fn new(segment: SegmentId, sequence: u32) -> Self {
-        Self { segment, sequence, listings: Vec::new(), unit: None, unit_start_bytes: 0, unit_count: 0 }
+    /// An empty segment; `listings` is empty too, and brings its memory.
+    pub(super) fn new(segment: SegmentId, sequence: u32, listings: Vec<Listing>) -> Self {
+        assert!(listings.is_empty());
+        Self { segment, sequence, listings, unit: None, unit_start_bytes: 0, unit_count: 0 }
     }
 
     /// Whether a record of `len_bytes` fits into an empty segment.
