@@ -59,7 +59,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
         findings.extend(code::check(source));
         findings.extend(imports::check(source));
     }
-    findings.extend(tree.manifests.iter().flat_map(manifests::check));
+    findings.extend(manifests::check(&tree.manifests));
     findings.extend(documents::check(tree));
     findings
 }

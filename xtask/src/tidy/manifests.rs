@@ -1,4 +1,4 @@
-//! Rules about manifests: which crate may depend on which, and a reason beside every dependency.
+//! Rules about manifests: which crate may depend on which, a reason beside every dependency, and none that nobody takes.
 //!
 //! Owns: the direction of dependencies. Does not: parse TOML in full; a manifest here is tables of one-line
 //! entries, and a line this reader does not understand is a finding.
@@ -16,8 +16,34 @@ const MAY_DEPEND: [(&str, &[&str]); 7] = [
     ("xtask", &[]),
 ];
 
+/// Checks all manifests.
+pub(crate) fn check(manifests: &[Text]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = manifests.iter().flat_map(check_one).collect();
+    findings.extend(manifests.iter().flat_map(|manifest| check_unused(manifest, manifests)));
+    findings
+}
+
+/// Dependencies of the workspace that no crate takes.
+fn check_unused(workspace: &Text, manifests: &[Text]) -> Vec<Finding> {
+    let mut in_table = false;
+    let mut findings = Vec::new();
+    for (position, line) in workspace.text.lines().enumerate() {
+        if line.starts_with('[') {
+            in_table = line.trim() == "[workspace.dependencies]";
+            continue;
+        }
+        let Some((name, _)) = line.split_once(" = ").filter(|_| in_table && !line.starts_with('#')) else { continue };
+        let forms = [format!("{name}.workspace"), format!("{name} = {{ workspace")];
+        let mut lines = manifests.iter().flat_map(|manifest| manifest.text.lines());
+        if !lines.any(|line| forms.iter().any(|form| line.starts_with(form))) {
+            findings.push(Finding::new(&workspace.path, position + 1, format!("no crate takes `{name}`")));
+        }
+    }
+    findings
+}
+
 /// Checks one manifest.
-pub(crate) fn check(manifest: &Text) -> Vec<Finding> {
+fn check_one(manifest: &Text) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut table = String::new();
     let mut package = String::new();
@@ -68,33 +94,41 @@ fn is_ours(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn check_one(text: &str) -> Vec<String> {
+    fn check_text(text: &str) -> Vec<String> {
         let manifest = Text { path: "Cargo.toml".to_owned(), text: text.to_owned() };
-        check(&manifest).iter().map(ToString::to_string).collect()
+        check(&[manifest]).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn dependencies_point_down() {
         assert_eq!(
-            check_one("[package]\nname = \"larder-proxy\"\n[dependencies]\nlarder-http.workspace = true\n").len(),
+            check_text("[package]\nname = \"larder-proxy\"\n[dependencies]\nlarder-http.workspace = true\n").len(),
             0
         );
-        let found = check_one("[package]\nname = \"larder-http\"\n[dependencies]\nlarder-store.workspace = true\n");
+        let found = check_text("[package]\nname = \"larder-http\"\n[dependencies]\nlarder-store.workspace = true\n");
         assert!(found[0].contains("Cargo.toml:4: `larder-http` must not depend on `larder-store`"), "{found:?}");
-        let found = check_one("[package]\nname = \"new\"\n[dev-dependencies]\nlarder-store = { workspace = true }\n");
+        let found = check_text("[package]\nname = \"new\"\n[dev-dependencies]\nlarder-store = { workspace = true }\n");
         assert!(found[0].contains("crate `new` has no place"), "{found:?}");
     }
 
     #[test]
     fn dependencies_come_from_the_workspace() {
-        let found = check_one("[package]\nname = \"larder\"\n[dependencies]\nbytes = \"1\"\n");
+        let found = check_text("[package]\nname = \"larder\"\n[dependencies]\nbytes = \"1\"\n");
         assert!(found[0].contains("`bytes` is not taken from the workspace"), "{found:?}");
     }
 
     #[test]
     fn workspace_dependencies_have_a_reason() {
-        assert_eq!(check_one("[workspace.dependencies]\n# --- a\nb = \"1\" # why\nc = { path = \"c\" }\n").len(), 0);
-        let found = check_one("[workspace.dependencies]\nbytes = \"1\"\n");
+        let taken = "[dependencies]\nb.workspace = true\nc = { workspace = true }\n";
+        let good = format!("[workspace.dependencies]\n# --- a\nb = \"1\" # why\nc = {{ path = \"c\" }}\n{taken}");
+        assert_eq!(check_text(&good), Vec::<String>::new());
+        let found = check_text("[workspace.dependencies]\nbytes = \"1\"\n");
         assert!(found[0].starts_with("Cargo.toml:2: `bytes` has no reason"), "{found:?}");
+    }
+
+    #[test]
+    fn dependencies_that_nobody_takes_are_found() {
+        let found = check_text("[workspace.dependencies]\nb = \"1\" # why\n[lints]\nc = \"1\"\n");
+        assert_eq!(found, ["Cargo.toml:2: no crate takes `b`"]);
     }
 }
