@@ -17,7 +17,7 @@ use larder_http::{
 use crate::{
     asked::Asked,
     cache::{
-        chunks::CHUNK_BYTES,
+        chunks::{self, CHUNK_BYTES},
         hit::{self, Wanted},
         lookup::{self, Found, Lookup},
     },
@@ -36,6 +36,9 @@ use crate::{
 pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Result<Served, Failure> {
     let settings = &worker.shared.config.http;
     let (found, marker, forward) = match lookup::find(worker, key, &asked.fields).await {
+        Lookup::Found(found) if !chunks::is_servable(worker, &found.key, &found.entry) => {
+            (None, found.marker, CacheStatus::forwarded(Forward::Miss))
+        }
         Lookup::Found(found) => {
             let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, worker.now(), settings);
             match decision {

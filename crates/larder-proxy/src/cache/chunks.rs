@@ -15,7 +15,11 @@ use larder_store::{Hints, Writer};
 
 use crate::{
     asked::{Asked, Edits},
-    cache::{hot::Hot, lookup},
+    cache::{
+        entry::{Entry, EntryBody},
+        hot::Hot,
+        lookup,
+    },
     client::response_body::BodyError,
     origin::{
         body::OriginBody,
@@ -45,6 +49,21 @@ pub(crate) struct ChunkedBody {
 pub(crate) fn strong_tag(fields: &http::HeaderMap) -> Option<HeaderValue> {
     let value = fields.get(header::ETAG)?;
     EntityTag::parse(value.as_bytes()).filter(|tag| !tag.weak).map(|_| value.clone())
+}
+
+/// Whether a stored response's body can be served to its end, as far as memory tells: its chunks are there,
+/// or the origin announced that it can be asked for those that are not. Cost: one lookup in the store's
+/// index per chunk, no transfer.
+pub(crate) fn is_servable(worker: &Worker, key: &[u8], entry: &Entry) -> bool {
+    let EntryBody::Chunks { len, representation } = entry.body else { return true };
+    let fields = entry.head.fields();
+    let announced =
+        fields.get(header::ACCEPT_RANGES).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"bytes"));
+    if announced && strong_tag(fields).is_some() {
+        return true;
+    }
+    let Some(store) = &worker.shared.store else { return false };
+    (0..len.div_ceil(CHUNK_BYTES)).all(|number| store.may_contain(&key::chunk_key(key, representation, number)))
 }
 
 impl ChunkedBody {

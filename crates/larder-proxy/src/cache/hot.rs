@@ -45,6 +45,11 @@ impl HotTier {
         self.cache.as_ref()?.get(key)
     }
 
+    /// Whether something of `len` bytes can be kept at all.
+    pub(crate) fn admits(&self, len: usize) -> bool {
+        self.cache.is_some() && len as u64 <= self.weight_max
+    }
+
     /// To be taken before the store is read for what may then be inserted.
     pub(crate) fn epoch(&self, key: &[u8]) -> Epoch {
         self.changes.of(key)

@@ -98,8 +98,17 @@ async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
     let store = worker.shared.store.as_ref()?;
     let epoch = worker.shared.hot.epoch(key);
     let reader = read_entry(worker, store, key).await?;
-    let body = read_body(worker, &reader).await?;
-    let one = decode(reader.head(), body)?;
+    let (mut head, mut body) = (reader.head(), read_body(worker, &reader).await?);
+    let admitted = worker.shared.hot.admits(head.len() + body.len());
+    if admitted {
+        // Copies of their own size: what was read is part of a larger buffer, which goes back to the device.
+        head = Bytes::copy_from_slice(&head);
+        body = Bytes::copy_from_slice(&body);
+    }
+    let one = decode(head, body)?;
+    if !admitted {
+        return Some((one, false));
+    }
     let hot = match &one {
         One::Response(entry) => Hot::Response(Arc::clone(entry)),
         One::Marker(marker) => Hot::Marker(Arc::clone(marker)),
