@@ -7,6 +7,7 @@ mod cli;
 mod config;
 mod duration;
 mod failure;
+mod open_files;
 mod report;
 mod settings;
 mod size;

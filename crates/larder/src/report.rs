@@ -16,6 +16,8 @@ pub(crate) struct Report<'a> {
     pub(crate) admin: Option<SocketAddr>,
     /// The store, if there is one.
     pub(crate) store: Option<(&'a Path, &'a Stats)>,
+    /// How many files may be open, if that is too few.
+    pub(crate) open_files: Option<u64>,
 }
 
 impl fmt::Display for Report<'_> {
@@ -37,6 +39,10 @@ impl fmt::Display for Report<'_> {
         self.write_store(f)?;
         if let Some(admin) = self.admin {
             writeln!(f, "  admin    http://{admin}/metrics")?;
+        }
+        if let Some(limit) = self.open_files {
+            let connections = self.config.limits.connection_count_max;
+            writeln!(f, "  warning  {limit} open files are too few for {connections} connections (see ulimit -n)")?;
         }
         match self.listeners.first() {
             Some(address) => write!(f, "  try      {}", self.example(*address)),
@@ -94,7 +100,8 @@ mod tests {
         let mut config = ProxyConfig { hot_bytes: 64_000_000, ..ProxyConfig::default() };
         change(&mut config);
         let listeners = ["127.0.0.1:3128".parse().unwrap()];
-        let shown = Report { config: &config, listeners: &listeners, admin: None, store: None }.to_string();
+        let shown =
+            Report { config: &config, listeners: &listeners, admin: None, store: None, open_files: None }.to_string();
         for line in expected {
             assert!(shown.lines().any(|shown| shown.trim() == *line), "{line:?} is not in {shown}");
         }
@@ -129,15 +136,18 @@ mod tests {
     }
 
     #[test]
-    fn loading_is_told_while_it_lasts() {
+    fn loading_and_a_low_limit_are_told() {
         let mut stats = Stats::default();
         (stats.entries_max, stats.recoverable_segments, stats.recovered_segments) = (61_035, 7, 2);
         let show = |stats: &Stats| {
             let store = Some((Path::new("/s"), stats));
-            Report { config: &ProxyConfig::default(), listeners: &[], admin: None, store }.to_string()
+            Report { config: &ProxyConfig::default(), listeners: &[], admin: None, store, open_files: Some(1024) }
+                .to_string()
         };
         let loading = "entries  0 of at most 61,035, loading 5 segments more (until then their entries are misses)\n";
         assert!(show(&stats).contains(loading), "{}", show(&stats));
+        let warning = "warning  1024 open files are too few for 16384 connections";
+        assert!(show(&stats).contains(warning), "{}", show(&stats));
         (stats.loaded, stats.recovered_segments) = (true, 7);
         assert!(show(&stats).contains("entries  0 of at most 61,035\n"), "{}", show(&stats));
     }

@@ -6,6 +6,7 @@
 
 use crate::{
     failure::Failure,
+    open_files,
     report::Report,
     settings::{Settings, Store as StoreSettings},
     size, store_path,
@@ -32,6 +33,7 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
     let runtime = signal_runtime().map_err(system_failure)?;
     let mut signals = runtime.block_on(async { Signals::listen() }).map_err(system_failure)?;
     let path = store_path::find(&settings.store.disk)?;
+    let open_files = open_files::raise();
     let store = path.as_deref().map(|path| open_store(path, &settings.store)).transpose()?;
     let running = Proxy::start(config.clone(), store.clone()).map_err(start_failure)?;
     let stats = store.as_ref().map(Store::stats);
@@ -40,6 +42,7 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
         listeners: running.local_addrs(),
         admin: running.admin_addr(),
         store: path.as_deref().zip(stats.as_ref()),
+        open_files: open_files.filter(|_| open_files::is_low(open_files, config.limits.connection_count_max)),
     };
     eprintln!("{report}");
     runtime.block_on(async {

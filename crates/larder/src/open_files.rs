@@ -1,0 +1,44 @@
+//! The limit on open files: raised as far as the system lets us, because two are open for each exchange that misses.
+//!
+//! Owns: raising it, and telling when it stays too low. Does not: lower the limit on connections; the connections that
+//! find no room are refused one by one.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Files besides connections: the store, logs, rings, listeners.
+const OTHERS_COUNT: u64 = 100;
+
+/// Raises the soft limit to the hard one and gives what it is now; `None` is no limit.
+pub(crate) fn raise() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return limit.current;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    }
+}
+
+/// Whether `limit` is too low for `connection_count` clients that all wait for an origin.
+pub(crate) fn is_low(limit: Option<u64>, connection_count: usize) -> bool {
+    limit.is_some_and(|limit| limit < 2 * connection_count as u64 + OTHERS_COUNT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_becomes_the_hard_one() {
+        let raised = raise();
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!((raised, limit.current), (limit.maximum, limit.maximum));
+    }
+
+    #[test]
+    fn a_limit_is_low_when_connections_and_the_rest_do_not_fit() {
+        assert!(is_low(Some(1024), 1000) && is_low(Some(2099), 1000));
+        assert!(!is_low(Some(2100), 1000) && !is_low(None, 1000));
+    }
+}
