@@ -1,11 +1,11 @@
-//! The limit on open files: raised as far as the system lets us, because two are open for each exchange that misses.
+//! The limit on open files: raised as far as the system lets us, because every connection is one.
 //!
 //! Owns: raising it, and telling when it stays too low. Does not: lower the limit on connections; the connections that
 //! find no room are refused one by one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files besides connections: the store, logs, rings, listeners.
+/// Files besides clients' connections at the least: the store, logs, rings, listeners, some connections to origins.
 const OTHERS_COUNT: u64 = 100;
 
 /// Raises the soft limit to the hard one and gives what it is now; `None` is no limit.
@@ -20,9 +20,9 @@ pub(crate) fn raise() -> Option<u64> {
     }
 }
 
-/// Whether `limit` is too low for `connection_count` clients that all wait for an origin.
+/// Whether `limit` is too low for `connection_count` clients.
 pub(crate) fn is_low(limit: Option<u64>, connection_count: usize) -> bool {
-    limit.is_some_and(|limit| limit < 2 * connection_count as u64 + OTHERS_COUNT)
+    limit.is_some_and(|limit| limit < connection_count as u64 + OTHERS_COUNT)
 }
 
 #[cfg(test)]
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn a_limit_is_low_when_connections_and_the_rest_do_not_fit() {
-        assert!(is_low(Some(1024), 1000) && is_low(Some(2099), 1000));
-        assert!(!is_low(Some(2100), 1000) && !is_low(None, 1000));
+        assert!(is_low(Some(1000), 1000) && is_low(Some(1099), 1000));
+        assert!(!is_low(Some(1100), 1000) && !is_low(None, 1000));
     }
 }
