@@ -110,6 +110,19 @@ pub(crate) fn age_of(worker: &Worker, head: &StoredHead) -> Age {
     Age { age_secs: (age_millis / 1000).unsigned_abs(), ttl_secs: left.div_euclid(1000) }
 }
 
+/// Answers from a stored response if it may be used as it is.
+pub(crate) async fn if_fresh(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    found: &Found,
+) -> Option<Result<Served, Failure>> {
+    let settings = &worker.shared.config.http;
+    match reuse::decide(&asked.method, &asked.fields, &found.entry.head, worker.now(), settings) {
+        Reuse::Fresh { age, reason } => Some(fresh(worker, asked, found, (age, reason)).await),
+        Reuse::Stale { .. } | Reuse::MustValidate { .. } | Reuse::NotUsable { .. } => None,
+    }
+}
+
 async fn fresh(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,

@@ -20,7 +20,7 @@ use crate::{
         chunks::CHUNK_BYTES,
         entry::{Entry, Marker, outgoing_fields},
         hit::{self, Wanted},
-        lookup::Found,
+        lookup::{self, Found},
     },
     client::response_body::ResponseBody,
     errors::Failure,
@@ -32,7 +32,7 @@ use crate::{
     },
     outcome::Outcome,
     pass,
-    serve::{age_of, or_stale, stale_answer},
+    serve::{self, age_of, or_stale, stale_answer},
     worker::Worker,
 };
 
@@ -62,7 +62,15 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
         let stage = reader.stage().await;
         match take(worker, asked, &sharing, (reader, stage, ended_before)).await {
             Taken::Served(served) => return served,
-            Taken::OtherVariant(marker) => sharing.marker = Some(marker),
+            Taken::OtherVariant(marker) => {
+                // Another who waited as we did may have fetched it by now.
+                if let Some(found) = lookup::find_variant(worker, &sharing.primary, &marker, &asked.fields).await
+                    && let Some(served) = serve::if_fresh(worker, asked, &found).await
+                {
+                    return served;
+                }
+                sharing.marker = Some(marker);
+            }
             Taken::NotForUs => alone = true,
         }
     }
@@ -181,6 +189,8 @@ async fn take_open(
     let Some(response) = open_response(worker, asked, reader, (open, age_secs, status)) else {
         return Taken::Served(pass::pass(worker, asked, None, sharing.forward).await);
     };
+    let conditional = ended_before && response.status() == StatusCode::NOT_MODIFIED;
+    let outcome = if conditional { Outcome::ConditionalHit } else { outcome };
     let origin = (!ended_before).then(|| asked.origin.host.clone());
     Taken::Served(Ok(Served { response, outcome, origin }))
 }

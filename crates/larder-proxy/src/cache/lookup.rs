@@ -71,16 +71,29 @@ pub(crate) async fn find(worker: &Worker, primary: &[u8], request_fields: &Heade
         }
         Some((One::Marker(marker), _)) => marker,
     };
+    match find_variant(worker, primary, &marker, request_fields).await {
+        Some(found) => Lookup::Found(found),
+        None => Lookup::OtherVariants(marker),
+    }
+}
+
+/// Finds the variant of a resource that answers a request.
+pub(crate) async fn find_variant(
+    worker: &Worker,
+    primary: &[u8],
+    marker: &Arc<Marker>,
+    request_fields: &HeaderMap,
+) -> Option<Found> {
     let settings = &worker.shared.config.http;
     for rule in marker.rules.rules() {
         let Some(key) = marker.variant_key(primary, rule, request_fields, settings) else { continue };
         if let Some((One::Response(entry), from_memory)) = find_one(worker, &key).await
             && entry.head.matches(request_fields, settings)
         {
-            return Lookup::Found(Found { entry, key: key.into(), marker: Some(marker), from_memory });
+            return Some(Found { entry, key: key.into(), marker: Some(Arc::clone(marker)), from_memory });
         }
     }
-    Lookup::OtherVariants(marker)
+    None
 }
 
 enum One {

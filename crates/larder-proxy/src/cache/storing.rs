@@ -86,15 +86,13 @@ pub(crate) async fn commit_chunk(worker: &Worker, key: &[u8], body: Vec<Bytes>) 
     }
 }
 
-/// Replaces the head of a stored response that the origin confirmed.
-pub(crate) async fn freshen(worker: &Worker, primary: &[u8], found: &Found, entry: &Arc<Entry>, epoch: Epoch) {
-    if worker.shared.epochs.of(primary) != epoch {
-        return;
-    }
-    // In memory first: it was asked for just now, and requests may come before the store is done.
-    worker.shared.hot.replace(&found.key, Hot::Response(Arc::clone(entry)));
-    if let Some(store) = &worker.shared.store {
-        let hints = Hints { useless_after: useless_after(worker, &entry.head), ..Hints::default() };
+/// Replaces the head of a stored response that the origin confirmed; in memory it is replaced already.
+pub(crate) async fn freshen(worker: &Worker, primary: &[u8], found: &Found, entry: &Entry, epoch: Epoch) {
+    if worker.shared.epochs.of(primary) == epoch
+        && let Some(store) = &worker.shared.store
+    {
+        let hints =
+            Hints { site: site_of(primary), useless_after: useless_after(worker, &entry.head), ..Hints::default() };
         if let Err(error) = store.update_head(&found.key, entry.head.encode().into(), hints).await {
             note_error(worker, &error);
         }

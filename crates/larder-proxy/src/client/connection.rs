@@ -67,7 +67,6 @@ pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, peer: SocketAd
     let stream = TokioIo::new(ClientStream::new(socket, Arc::clone(&client)));
     let connection = http1::Builder::new()
         .header_read_timeout(None)
-        .pipeline_flush(true)
         .max_headers(config.limits.header_count_max)
         .max_header_size(config.limits.header_bytes_max)
         .max_buf_size(config.limits.header_bytes_max)

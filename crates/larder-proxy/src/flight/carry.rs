@@ -59,13 +59,19 @@ impl<'a> Carrying<'a> {
         Self { fetch, open, place, produced: 0, committed: 0, storage: Storage::Whole }
     }
 
+    /// Carries the body to its end. The last bytes are handed out once the response is stored, if that takes
+    /// no waiting, as it usually does not: so who has had a response finds it stored.
     pub(super) async fn run(mut self, mut body: OriginBody) {
-        let flight = &self.fetch.flight;
+        let flight = Arc::clone(&self.fetch.flight);
         self.choose_storage(self.open.total_len.unwrap_or(0));
         loop {
             match self.next(&mut body).await {
                 Next::Data(bytes) => {
                     self.produced += bytes.len() as u64;
+                    if self.open.total_len == Some(self.produced) {
+                        flight.withhold(bytes);
+                        break;
+                    }
                     flight.push(bytes);
                     self.choose_storage(self.produced);
                     self.commit_full_chunks().await;
@@ -77,8 +83,12 @@ impl<'a> Carrying<'a> {
             }
         }
         drop(body);
+        let mut storing = std::pin::pin!(self.commit_rest());
+        let stored = std::future::poll_fn(|context| Poll::Ready(storing.as_mut().poll(context).is_ready())).await;
         flight.end(Ok(()));
-        self.commit_rest().await;
+        if !stored {
+            storing.await;
+        }
     }
 
     async fn next(&self, body: &mut OriginBody) -> Next {
@@ -182,6 +192,7 @@ impl<'a> Carrying<'a> {
 
     /// Stores what has not been, and with it makes the response visible.
     async fn commit_rest(mut self) {
+        self.commit_full_chunks().await;
         let (place, body) = match &self.storage {
             Storage::Off => return,
             Storage::Whole => {

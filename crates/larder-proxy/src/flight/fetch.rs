@@ -19,6 +19,7 @@ use crate::{
     asked::{Asked, Edits},
     cache::{
         entry::{Entry, EntryBody, Marker},
+        hot::Hot,
         lookup::Found,
         storing::{self, Place},
     },
@@ -98,6 +99,8 @@ impl Fetch {
             }
         };
         let entry = Arc::new(Entry::new(head, body));
+        // In memory first: requests may come before the store is done.
+        self.worker.shared.hot.replace(&found.key, Hot::Response(Arc::clone(&entry)));
         self.flight.set_stage(Stage::Confirmed(Arc::clone(&entry)));
         storing::freshen(&self.worker, &self.primary, found, &entry, self.flight.epoch).await;
         true

@@ -76,6 +76,8 @@ struct State {
     stage: Stage,
     private: Option<Box<PrivateResponse>>,
     window: Window,
+    /// Place up to which readers may have the window's bytes.
+    visible: u64,
     /// Bytes from the start that are in the store, in whole chunks.
     committed: u64,
     /// Where those chunks are.
@@ -122,6 +124,7 @@ impl Flight {
             stage: Stage::Waiting,
             private: None,
             window: Window::default(),
+            visible: 0,
             committed: 0,
             chunks: None,
             ended: None,
@@ -167,13 +170,20 @@ impl Flight {
     pub(crate) fn push(&self, bytes: Bytes) {
         let mut state = self.lock();
         state.window.push(bytes);
+        state.visible = state.window.end();
         state.wake_readers();
+    }
+
+    /// Appends the last bytes, without handing them out before the end is announced.
+    pub(crate) fn withhold(&self, bytes: Bytes) {
+        self.lock().window.push(bytes);
     }
 
     /// Announces the end.
     pub(crate) fn end(&self, result: Result<(), BodyError>) {
         let mut state = self.lock();
         state.ended = Some(result);
+        state.visible = state.window.end();
         state.closed |= result.is_err();
         state.wake_readers();
     }
@@ -285,7 +295,10 @@ impl Flight {
                 _ => Piece::End(Err(BodyError::TooSlow)),
             });
         }
-        if let Some(bytes) = state.window.at(position) {
+        if position < state.visible
+            && let Some(mut bytes) = state.window.at(position)
+        {
+            bytes.truncate(usize::try_from(state.visible - position).unwrap_or(usize::MAX));
             return Poll::Ready(Piece::Bytes(bytes));
         }
         if let Some(ended) = state.ended {

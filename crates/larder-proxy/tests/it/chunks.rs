@@ -5,7 +5,7 @@ use larder_http::{BodyPlace, Head, key};
 use crate::support::{Fixture, Gate, Received, Reply, eventually};
 
 const LEN: usize = 20 << 20;
-const FIELDS: &[&str] = &["Cache-Control: max-age=600", "ETag: \"v1\""];
+const FIELDS: &[&str] = &["Cache-Control: max-age=600", "ETag: \"v1\"", "Accept-Ranges: bytes"];
 
 /// Bytes of which no megabyte is like another.
 fn body(len: usize) -> Vec<u8> {
@@ -125,6 +125,20 @@ fn missing_chunk_is_fetched_again_and_kept() {
     assert_eq!(received.len(), 2);
     assert_eq!(received[1].field("range"), Some("bytes=2097152-3145727"));
     assert_eq!(received[1].field("if-range"), Some("\"v1\""));
+}
+
+#[test]
+fn missing_chunk_that_cannot_be_asked_for_makes_a_miss() {
+    let fixture =
+        Fixture::with(|_, _| Reply::ok(&["Cache-Control: max-age=600"], body(5 << 20)), |config| config.hot_bytes = 0);
+    fixture.get("/long", &[]);
+    fixture.get_hit("/long", &["Range: bytes=0-0"]);
+    lose_chunk(&fixture, 2);
+    let whole = fixture.get("/long", &[]);
+    assert!(whole.complete && whole.body == body(5 << 20));
+    assert_eq!(fixture.origin.count(), 2);
+    let hit = fixture.get("/long", &[]);
+    assert!(hit.is_hit() && hit.complete && hit.body == body(5 << 20));
 }
 
 #[test]

@@ -160,6 +160,37 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn request_that_waits_behind_a_long_response_does_not_pile_it_up() {
+    // Nothing is read until the origin has been held up: were the body gathered in memory, it never would be.
+    let len = 200 << 20;
+    let fixture = Fixture::with(
+        move |_, number| match number {
+            0 => {
+                let head = Reply::head("200 OK", &["Cache-Control: no-store", &format!("Content-Length: {len}")]);
+                (0..200).fold(head, |reply, _| reply.send(vec![b'x'; 1 << 20]))
+            }
+            _ => Reply::ok(&["Cache-Control: no-store"], "second"),
+        },
+        |config| config.worker_count = 1,
+    );
+    let mut connection = fixture.connect();
+    connection.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(connection.read_head().status, 200);
+    // While the client reads nothing more, only what sockets and windows hold can have been fetched.
+    let mut last = fixture.proxy.stats().origin_bytes;
+    let mut same = 0;
+    eventually("the origin is held up", || {
+        let now = fixture.proxy.stats().origin_bytes;
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+        same > 200
+    });
+    assert!(last < 100 << 20, "{last} bytes were fetched for a client that does not read");
+    assert!(connection.read_exact(len).iter().all(|byte| *byte == b'x'));
+    assert_eq!(connection.read_response("GET").text(), "second");
+}
+
+#[test]
 fn address_in_use_and_bad_options_are_errors_at_start() {
     let fixture = Fixture::new(|_, _| Reply::default());
     let config = ProxyConfig { listeners: fixture.proxy.local_addrs().to_vec(), ..ProxyConfig::default() };

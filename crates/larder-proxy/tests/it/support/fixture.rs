@@ -63,7 +63,6 @@ impl Fixture {
         proxy.shutdown(PATIENCE);
         drop(store);
         let store = open_store(&directory);
-        eventually("the store has loaded", || store.stats().loaded);
         Self::start(origin, directory, Some(store), |_| {})
     }
 
@@ -97,5 +96,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn open_store(directory: &TempDir) -> Store {
-    Store::open(StoreOptions::new(directory.path().join("store"), 256 << 20)).unwrap()
+    let store = Store::open(StoreOptions::new(directory.path().join("store"), 256 << 20)).unwrap();
+    eventually("the store has loaded", || store.stats().loaded);
+    store
 }
