@@ -5,6 +5,7 @@
 //! with an error if its device goes away. Cost: one allocation per transfer that is awaited.
 
 mod buffer;
+mod creation;
 mod in_flight;
 mod memory;
 mod queue;
@@ -22,6 +23,7 @@ use std::{
 };
 
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES};
+pub(crate) use creation::Unfinished;
 pub use memory::MemoryDevice;
 pub use threads::ThreadsDevice;
 #[cfg(target_os = "linux")]

@@ -2,19 +2,19 @@
 //!
 //! Pure decision. Invariant: what is kept takes at most a quarter of a segment, so that reclaiming
 //! frees three quarters and writing again costs at most a third more than what clients write.
-//! Idea: reinsertion by hit bits, a CLOCK with as many hands as segments (DESIGN 3.1).
+//! Idea: reinsertion by hit bits, a CLOCK with as many hands as segments.
 
-use crate::{format::trailer::Listing, index::Slot};
+use crate::format::trailer::Listing;
 
 /// Largest share of a segment that is written again.
 const REINSERTED_PERCENT_MAX: u64 = 25;
 
 /// Picks from the live entries of a segment those to keep, in log order. `live` are listings with
-/// their slots; entries that are of no use after `now_s` are never kept.
-pub(crate) fn keep(live: &[(Listing, Slot)], segment_sectors: u64, now_s: u32) -> Vec<Listing> {
+/// how often they were hit; entries that are of no use after `now_s` are never kept.
+pub(crate) fn keep(live: &[(Listing, u8)], segment_sectors: u64, now_s: u32) -> Vec<Listing> {
     let useful = |listing: &Listing| listing.useless_after == 0 || listing.useless_after >= now_s;
-    let mut wanted: Vec<_> = live.iter().filter(|(listing, slot)| slot.hits > 0 && useful(listing)).collect();
-    wanted.sort_by_key(|(_, slot)| std::cmp::Reverse(slot.hits));
+    let mut wanted: Vec<_> = live.iter().filter(|(listing, hits)| *hits > 0 && useful(listing)).collect();
+    wanted.sort_by_key(|(_, hits)| std::cmp::Reverse(*hits));
     let mut room = segment_sectors * REINSERTED_PERCENT_MAX / 100;
     let mut kept: Vec<Listing> = Vec::new();
     for (listing, _) in wanted {
@@ -30,12 +30,9 @@ pub(crate) fn keep(live: &[(Listing, Slot)], segment_sectors: u64, now_s: u32) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{index::SizeClass, units::Sector};
 
-    fn live(sector: u32, sectors: u16, hits: u8, useless_after: u32) -> (Listing, Slot) {
-        let listing = Listing { placing: 1, sector, sectors, tombstone: false, useless_after };
-        let size = SizeClass::holding(u64::from(sectors));
-        (listing, Slot { position: Sector(u64::from(sector)), size, hits, short_lived: false })
+    fn live(sector: u32, sectors: u16, hits: u8, useless_after: u32) -> (Listing, u8) {
+        (Listing { placing: 1, sector, sectors, tombstone: false, useless_after }, hits)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The `log` row's index: what is in memory for every entry on the volume.
 //!
-//! Two-choice buckets of 16 packed slots (DESIGN 3.1). A slot knows a 13-bit tag, where the record
+//! Two-choice buckets of 16 packed slots (as in a cuckoo filter). A slot knows a 13-bit tag, where the record
 //! begins, how long it is (so that one read fetches it), how often it was hit, and whether it is
 //! short-lived. The other bucket follows from bucket and tag, so a slot moves without its key.
 //!

@@ -106,7 +106,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::get`].
-    pub async fn get_head(&self, key: &[u8]) -> Result<Option<Reader>> {
+    pub async fn front(&self, key: &[u8]) -> Result<Option<Reader>> {
         Engine::get(&self.engine, key, Extent::Front).await
     }
 

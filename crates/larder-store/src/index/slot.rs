@@ -59,7 +59,7 @@ pub(crate) struct SlotWidths {
 }
 
 impl SlotWidths {
-    /// Most bits a slot may take on a volume of 1 TiB (DESIGN section 3).
+    /// Most bits a slot may take on a volume of 1 TiB.
     pub(crate) const BUDGET_BITS: u32 = 52;
 
     /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB.

@@ -4,7 +4,7 @@
 //! hands out [`Action`]s) or know the index. Invariants: records stand on the volume in the order
 //! they were appended; a segment is used again only after every older one was, so that the volume
 //! always holds an unbroken end of the log, and a tombstone outlives what it buries.
-//! Idea: STREAM and the packetizer (SYSTEMS 1.2), whole segments as in CacheLib's large-object cache.
+//! Idea: STREAM and its packetizer (Markatos et al., USITS 1999), whole segments as in CacheLib's large-object cache.
 
 mod open;
 

@@ -6,7 +6,7 @@
 use super::{Engine, Invalidation, keeper::block_on};
 use crate::{
     Error, ErrorKind, Result, StoreOptions,
-    device::{AlignedBuffer, Completion, Device, VolumeFile, open_device as device_of},
+    device::{AlignedBuffer, Completion, Device, Unfinished, VolumeFile, open_device as device_of},
     format::{
         VolumeId,
         superblock::{Epochs, FORMAT_VERSION, Refusal, Superblock},
@@ -14,9 +14,8 @@ use crate::{
     units::{Geometry, SECTOR_BYTES, SUPERBLOCK_BYTES, last_superblock_bytes},
 };
 use std::{
-    ffi::OsString,
     io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, PoisonError},
     thread,
 };
@@ -45,21 +44,11 @@ pub(super) fn open_file(options: &StoreOptions) -> Result<(Arc<dyn Device>, Supe
         }
         return Ok((device, superblock));
     }
-    let unfinished = unfinished_path(&options.path);
-    remove_if_there(&unfinished)?;
-    let file = VolumeFile::create(&unfinished, options.size_bytes)?;
-    let created = (|| {
-        let device = device_of(file, options.io)?;
-        let superblock = format(&device, geometry)?;
-        std::fs::rename(&unfinished, &options.path).map_err(|source| {
-            Error::io(ErrorKind::Unavailable, format!("cannot name the new store {}", options.path.display()), source)
-        })?;
-        Ok((device, superblock))
-    })();
-    if created.is_err() {
-        remove_if_there(&unfinished)?;
-    }
-    created
+    let (file, unfinished) = Unfinished::create(&options.path, options.size_bytes)?;
+    let device = device_of(file, options.io)?;
+    let superblock = format(&device, geometry)?;
+    unfinished.finish()?;
+    Ok((device, superblock))
 }
 
 /// Reads the superblock of `device`, or formats it where both superblocks are still zero.
@@ -206,18 +195,4 @@ fn is_blank(device: &Arc<dyn Device>) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-fn unfinished_path(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".unfinished");
-    PathBuf::from(name)
-}
-
-fn remove_if_there(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(Error::io(ErrorKind::Unavailable, format!("cannot remove {}", path.display()), source)),
-    }
 }

@@ -30,6 +30,7 @@ impl Engine {
             .filter(|listing| !listing.tombstone)
             .filter_map(|listing| Some((*listing, self.index.peek(listing.placing)?)))
             .filter(|(listing, slot)| slot.position == position(listing))
+            .map(|(listing, slot)| (listing, slot.hits))
             .collect();
         let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
         let kept = eviction::keep(&live, segment_sectors, self.clock.now_s());

@@ -112,7 +112,7 @@ fn the_front_of_a_long_entry_is_read_first_and_its_ranges_when_asked_for() {
     drop(store);
     let store = Store::open(options(&directory)).unwrap();
     wait_until_loaded(&store);
-    let reader = block_on(store.get_head(&key_bytes(1))).unwrap().unwrap();
+    let reader = block_on(store.front(&key_bytes(1))).unwrap().unwrap();
     let before = store.stats().read_bytes;
     let expected = body(1, 1, 900_000);
     for range in [0..10, 65_530..65_540, 500_000..500_001, 899_990..900_000] {

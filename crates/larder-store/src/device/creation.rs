@@ -1,0 +1,66 @@
+//! Creating a volume in two steps: it gets its name only when its first bytes are written.
+//!
+//! Invariant: a file under the volume's own name is a whole volume; what a creation that was cut short
+//! left behind has another name, and is removed by the next one.
+
+use super::VolumeFile;
+use crate::{Error, ErrorKind, Result};
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// A new volume that has no name yet; dropped, it is removed.
+pub(crate) struct Unfinished {
+    path: PathBuf,
+    name: PathBuf,
+    is_finished: bool,
+}
+
+impl Unfinished {
+    /// Creates a file for the volume `name`, under another name.
+    pub(crate) fn create(name: &Path, size_bytes: u64) -> Result<(VolumeFile, Self)> {
+        let path = unfinished_path(name);
+        if path.exists() {
+            // Another store may be creating it right now; then it holds the lock.
+            drop(VolumeFile::open(&path)?);
+            remove(&path)?;
+        }
+        let file = VolumeFile::create(&path, size_bytes)?;
+        Ok((file, Self { path, name: name.to_owned(), is_finished: false }))
+    }
+
+    /// Gives the volume its name.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        fs::rename(&self.path, &self.name).map_err(|source| {
+            Error::io(ErrorKind::Unavailable, format!("cannot name the new store {}", self.name.display()), source)
+        })?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_finished
+            && let Err(error) = remove(&self.path)
+        {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+fn unfinished_path(name: &Path) -> PathBuf {
+    let mut path = OsString::from(name);
+    path.push(".unfinished");
+    PathBuf::from(path)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(Error::io(ErrorKind::Unavailable, format!("cannot remove {}", path.display()), source)),
+    }
+}
