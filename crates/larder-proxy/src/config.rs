@@ -6,6 +6,8 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 
+use crate::origin::target::port_of;
+
 /// Everything a proxy is started with. Bad values are refused by [`crate::Proxy::start`], never repaired.
 #[derive(Clone, Debug)]
 pub struct ProxyConfig {
@@ -138,7 +140,7 @@ impl std::str::FromStr for OriginUrl {
         if uri.query().is_some() {
             return Err(invalid("must not have a query"));
         }
-        let port = authority.port_u16().unwrap_or(if https { 443 } else { 80 });
+        let port = port_of(authority, https).ok_or_else(|| invalid("has no port from 1 to 65535 after the colon"))?;
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self { https, host: authority.host().to_ascii_lowercase(), port, prefix })
     }

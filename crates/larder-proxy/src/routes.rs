@@ -10,7 +10,7 @@ use larder_http::fields::effective_authority;
 use crate::{
     config::{OriginUrl, ProxyConfig},
     errors::Failure,
-    origin::target::Origin,
+    origin::target::{Origin, port_of},
 };
 
 /// The table of sites, and whether other targets are served.
@@ -128,7 +128,8 @@ impl Route {
 fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Destination<'a>, Failure> {
     let host = uri.host().filter(|host| !host.is_empty()).ok_or(Failure::BadRequest("the target has no host"))?;
     let https = scheme == "https";
-    let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
+    let port = uri.authority().and_then(|authority| port_of(authority, https));
+    let port = port.ok_or(Failure::BadRequest("the target's port is not a number from 1 to 65535"))?;
     let origin = Origin { https, ..Origin::of_client(host, port) };
     Ok(Destination { scheme, authority: Cow::Borrowed(authority), origin, prefix: "" })
 }

@@ -9,6 +9,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use http::uri::Authority;
+
 use crate::config::{OriginUrl, TargetRules};
 
 /// An origin: what connections are kept for.
@@ -115,6 +117,16 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
+/// The port an authority names, or the scheme's own; `None` if what stands there is no port (the `http` crate
+/// takes a number that is too large for no port at all).
+pub(crate) fn port_of(authority: &Authority, https: bool) -> Option<u16> {
+    let after_host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, rest)| rest);
+    match after_host.get(authority.host().len()..)? {
+        "" | ":" => Some(if https { 443 } else { 80 }),
+        named => named.strip_prefix(':')?.parse().ok().filter(|port| *port != 0),
+    }
+}
+
 /// An IPv6 host of a URI comes in brackets; addresses are written without.
 fn bare_host(host: &str) -> &str {
     host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host)
@@ -125,6 +137,13 @@ const CLOUD_HOST: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_a_number_from_1_to_65535_or_the_schemes_own() {
+        let port = |authority: &str| authority.parse().ok().and_then(|authority| port_of(&authority, false));
+        assert_eq!(["a", "a:", "a:81", "[::1]:81", "[::1]"].map(port), [80, 80, 81, 81, 80].map(Some));
+        assert_eq!(["a:0", "a:70000", "a:99999999999"].map(port), [None; 3]);
+    }
 
     #[test]
     fn addresses_that_lead_inside_are_refused() {
