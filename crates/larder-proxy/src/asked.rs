@@ -11,6 +11,7 @@ use http::{
         CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
         TRANSFER_ENCODING,
     },
+    uri::{PathAndQuery, Scheme},
 };
 use larder_http::{
     fields::{strip_hop_by_hop, via},
@@ -29,15 +30,16 @@ pub(crate) struct Asked {
     pub(crate) method: Method,
     pub(crate) fields: HeaderMap,
     pub(crate) version: Version,
-    /// The absolute URI, as the client means it.
-    pub(crate) uri: Uri,
     pub(crate) origin: Origin,
     pub(crate) client: IpAddr,
     /// The key of the resource; `None` if it can have none.
     pub(crate) key: Option<Arc<[u8]>>,
+    /// Path and query as the client means them.
+    path: PathAndQuery,
     /// What stands in the request line to the origin.
     target: Uri,
     host: HeaderValue,
+    scheme: Scheme,
 }
 
 /// What is different about a request on its way to the origin.
@@ -62,20 +64,22 @@ impl Asked {
         let destination = shared.routes.locate(request.uri(), &fields, request.version())?;
         let key = key::primary_key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
         let Destination { scheme, authority, origin, prefix } = destination;
-        let path = path_of(request.uri());
-        let malformed = |_| Failure::BadRequest("the target is not a URI");
-        let uri: Uri = format!("{scheme}://{authority}{path}").parse().map_err(malformed)?;
-        let target = if prefix.is_empty() && path.starts_with('/') {
-            path.parse().map_err(malformed)?
-        } else if path.starts_with('/') {
-            format!("{prefix}{path}").parse().map_err(malformed)?
-        } else {
-            // OPTIONS * in absolute form has an empty path (RFC 9112 3.2.4); so may a bare authority.
-            format!("{prefix}/{path}").parse().map_err(malformed)?
+        let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
+        let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let target = target(prefix, &path).ok_or(Failure::BadRequest("the target is not a URI"))?;
+        let same = fields.get(HOST).filter(|host| host.as_bytes() == authority.as_bytes());
+        let host = match same {
+            Some(host) => host.clone(),
+            None => HeaderValue::try_from(&*authority).map_err(|_| Failure::BadRequest("the host is not a name"))?,
         };
-        let host = HeaderValue::try_from(&*authority).map_err(|_| Failure::BadRequest("the host is not a name"))?;
         let (method, version) = (request.method().clone(), request.version());
-        Ok(Self { method, fields, version, uri, origin, client, key: key.map(Arc::from), target, host })
+        Ok(Self { method, fields, version, origin, client, key: key.map(Arc::from), path, target, host, scheme })
+    }
+
+    /// The absolute URI, as the client means it; `None` for a target that has none, as that of `OPTIONS *`.
+    pub(crate) fn uri(&self) -> Option<Uri> {
+        let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
+        builder.path_and_query(self.path.clone()).build().ok()
     }
 
     /// The request to the origin, without its body.
@@ -115,6 +119,17 @@ impl Asked {
         self.fields.contains_key(TRANSFER_ENCODING)
             || self.fields.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0")
     }
+}
+
+/// What stands in the request line to an origin whose paths begin with `prefix`.
+fn target(prefix: &str, path: &PathAndQuery) -> Option<Uri> {
+    let text = path.as_str();
+    if prefix.is_empty() && (text.starts_with('/') || text == "*") {
+        return Some(Uri::from(path.clone()));
+    }
+    // A target of an authority and a query alone has no path of its own.
+    let slash = if text.starts_with('/') { "" } else { "/" };
+    format!("{prefix}{slash}{text}").parse().ok()
 }
 
 /// The path and query of a request's target.

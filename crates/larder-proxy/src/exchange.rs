@@ -110,8 +110,10 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
         (false, _) => {
             let served = pass::pass(worker, &asked, Some(body), CacheStatus::forwarded(Forward::Method)).await?;
             let status = served.response.status();
-            for uri in invalidate::targets(&asked.method, &asked.uri, status, served.response.headers()) {
-                storing::invalidate(worker, &uri).await;
+            if let Some(uri) = asked.uri().filter(|_| !invalidate::is_safe(&asked.method)) {
+                for target in invalidate::targets(&asked.method, &uri, status, served.response.headers()) {
+                    storing::invalidate(worker, &target).await;
+                }
             }
             Ok(served)
         }

@@ -181,8 +181,8 @@ async fn take_open(
     let age = age_of(worker, &open.head);
     let (status, outcome) = match (ended_before, &sharing.before) {
         (true, _) => (CacheStatus::hit(age.ttl_secs), Outcome::MemoryHit),
-        (false, Some(_)) => (status_of(sharing, open.head.status(), !first), Outcome::RefreshModified),
-        (false, None) => (status_of(sharing, open.head.status(), !first), Outcome::Miss),
+        (false, Some(_)) => (stored(status_of(sharing, open.head.status(), !first)), Outcome::RefreshModified),
+        (false, None) => (stored(status_of(sharing, open.head.status(), !first)), Outcome::Miss),
     };
     // What comes straight from the origin carries an Age only if it brought one (RFC 9111 5.1).
     let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
@@ -284,6 +284,14 @@ fn status_of(sharing: &Sharing, origin: StatusCode, is_collapsed: bool) -> Cache
     let mut cache_status = pass::with_origin_status(sharing.forward, origin);
     if let Handling::Forwarded { collapsed, .. } = &mut cache_status.handling {
         *collapsed = is_collapsed;
+    }
+    cache_status
+}
+
+/// A Cache-Status that says that the response is being stored.
+fn stored(mut cache_status: CacheStatus) -> CacheStatus {
+    if let Handling::Forwarded { stored, .. } = &mut cache_status.handling {
+        *stored = true;
     }
     cache_status
 }

@@ -56,9 +56,12 @@ impl AsyncWrite for ClientStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let [only] = bufs {
+            return self.poll_write(cx, only);
+        }
         let socket = Pin::new(&mut self.socket);
         let total: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let result = ready!(if bufs.len() > 1 && total <= GATHER_BYTES_MAX {
+        let result = ready!(if total <= GATHER_BYTES_MAX {
             GATHERED.with_borrow_mut(|gathered| {
                 gathered.clear();
                 bufs.iter().for_each(|buf| gathered.extend_from_slice(buf));

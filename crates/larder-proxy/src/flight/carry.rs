@@ -211,8 +211,9 @@ impl<'a> Carrying<'a> {
                 (BodyPlace::Chunks { len: self.produced, representation: chunks.representation }, Vec::new())
             }
         };
-        let head = self.open.head.clone().with_body(place);
-        storing::commit(&self.fetch.worker, &self.place, &head, body, self.fetch.flight.epoch).await;
+        let placed = (self.open.head.body() != place).then(|| self.open.head.clone().with_body(place));
+        let head = placed.as_ref().unwrap_or(&self.open.head);
+        storing::commit(&self.fetch.worker, &self.place, head, body, self.fetch.flight.epoch).await;
     }
 }
 

@@ -36,7 +36,14 @@ use crate::{
 /// A worker's unused connections.
 #[derive(Default)]
 pub(crate) struct Pool {
-    idle: Mutex<HashMap<Origin, Vec<Connection>>>,
+    idle: Mutex<Idle>,
+}
+
+/// Unused connections by origin, and how many they are.
+#[derive(Default)]
+struct Idle {
+    kept: HashMap<Origin, Vec<Connection>>,
+    count: usize,
 }
 
 /// One connection to an origin, in use or kept.
@@ -108,40 +115,44 @@ pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStr
 
 impl Pool {
     fn take(&self, origin: &Origin) -> Option<Connection> {
-        let mut idle = self.lock();
-        let kept = idle.get_mut(origin)?;
+        let idle = &mut *self.lock();
+        let kept = idle.kept.get_mut(origin)?;
         while let Some(connection) = kept.pop() {
+            idle.count -= 1;
             if connection.sender.is_ready() && connection.watched.order() == Order::Run {
                 connection.watched.disarm();
                 return Some(connection);
             }
         }
-        idle.remove(origin);
+        idle.kept.remove(origin);
         None
     }
 
     fn put(&self, worker: &Worker, origin: Origin, connection: Connection) {
         let limits = &worker.shared.config.limits;
         connection.watched.arm(limits.origin_idle);
-        let mut idle = self.lock();
-        let kept = idle.entry(origin).or_default();
-        if kept.len() >= limits.origin_idle_count_max {
-            kept.retain(|connection| !connection.sender.is_closed());
+        let idle = &mut *self.lock();
+        if idle.count >= IDLE_COUNT_MAX {
+            return;
         }
+        let kept = idle.kept.entry(origin).or_default();
         if kept.len() < limits.origin_idle_count_max {
             kept.push(connection);
+            idle.count += 1;
         }
     }
 
     /// Drops connections that closed meanwhile, and origins without any.
     pub(crate) fn sweep(&self) {
-        self.lock().retain(|_, kept| {
+        let idle = &mut *self.lock();
+        idle.kept.retain(|_, kept| {
             kept.retain(|connection| !connection.sender.is_closed());
             !kept.is_empty()
         });
+        idle.count = idle.kept.values().map(Vec::len).sum();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Origin, Vec<Connection>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -310,5 +321,7 @@ impl Future for Driven {
 
 /// Read buffer per connection; larger pieces make long bodies cheaper, and cost memory per fetch.
 const ORIGIN_BUFFER_BYTES_MAX: usize = 256 << 10;
+/// Most unused connections a worker keeps, to all origins together.
+const IDLE_COUNT_MAX: usize = 4096;
 /// How long one of several addresses is waited for.
 const ADDRESS_PATIENCE: std::time::Duration = std::time::Duration::from_secs(4);

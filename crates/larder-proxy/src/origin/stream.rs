@@ -79,6 +79,10 @@ impl AsyncWrite for OriginStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        // A request without a body is one piece, and a plain write of one costs less.
+        if let [only] = bufs {
+            return self.poll_write(cx, only);
+        }
         let sent = ready!(match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),

@@ -8,5 +8,6 @@ mod flights;
 mod forward;
 mod operation;
 mod ranges;
+mod secure;
 mod support;
 mod validation;
