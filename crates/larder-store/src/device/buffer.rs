@@ -9,7 +9,7 @@ use std::cell::RefCell;
 pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
 
 /// Buffers up to this size are kept for reuse.
-const REUSE_BYTES_MAX: usize = 256 << 10;
+const REUSE_BYTES_MAX: usize = 128 << 10;
 /// How many bytes of buffers of one size a thread keeps, and how many buffers at most.
 const REUSE_CLASS_BYTES_MAX: usize = 1 << 20;
 const REUSE_COUNT_MAX: usize = 64;

@@ -43,7 +43,7 @@ pub(crate) struct Log {
     dirty_bytes: u64,
     dirty_bytes_max: u64,
     failed_units: u64,
-    trailers_in_flight: u32,
+    trailers_in_flight: Vec<(SegmentId, Arc<AlignedBuffer>)>,
     /// Whether it is known which segments are free.
     ready: bool,
     spare: Vec<AlignedBuffer>,
@@ -126,7 +126,7 @@ impl Log {
             dirty_bytes: 0,
             dirty_bytes_max,
             failed_units: 0,
-            trailers_in_flight: 0,
+            trailers_in_flight: Vec::new(),
             ready: false,
             spare,
             spare_listings: Vec::new(),
@@ -175,10 +175,7 @@ impl Log {
         let open = self.open.as_mut().expect("a segment was opened above");
         if open.unit.is_none() {
             let capacity = open.unit_capacity(&self.geometry, len_bytes);
-            let buffer = match self.spare.pop() {
-                Some(buffer) if buffer.len() as u64 >= capacity => buffer,
-                _ => AlignedBuffer::with_len(capacity as usize),
-            };
+            let buffer = buffer_of(&mut self.spare, capacity);
             open.unit = Some(OpenUnit::new(buffer, capacity, self.next_ticket, now));
             self.next_ticket += 1;
         }
@@ -235,19 +232,17 @@ impl Log {
             }
         }
         self.write_due_trailers(actions);
-        if let Ok(mut buffer) = Arc::try_unwrap(unit.buffer)
-            && self.spare.len() < SPARE_COUNT_MAX
-        {
-            buffer.extend_to_capacity();
-            self.spare.push(buffer);
-        }
+        self.keep_for_reuse(unit.buffer);
         std::mem::take(&mut self.waiting)
     }
 
     /// Notes that a segment's trailer was written, or could not be: then its units list its records.
     pub(crate) fn trailer_written(&mut self, segment: SegmentId) -> Vec<Waker> {
         self.segments.set_clean(segment);
-        self.trailers_in_flight -= 1;
+        if let Some(at) = self.trailers_in_flight.iter().position(|&(written, _)| written == segment) {
+            let (_, buffer) = self.trailers_in_flight.swap_remove(at);
+            self.keep_for_reuse(buffer);
+        }
         std::mem::take(&mut self.waiting)
     }
 
@@ -315,7 +310,7 @@ impl Log {
 
     /// Whether any transfer of the log is on its way.
     pub(crate) fn is_writing(&self) -> bool {
-        !self.in_flight.is_empty() || !self.closing.is_empty() || self.trailers_in_flight > 0
+        !self.in_flight.is_empty() || !self.closing.is_empty() || !self.trailers_in_flight.is_empty()
     }
 
     fn open_segment(&mut self, appender: Appender) -> Result<(), NoRoom> {
@@ -331,18 +326,39 @@ impl Log {
         Ok(())
     }
 
+    /// Keeps a written buffer, unless the device or a reader still has it.
+    fn keep_for_reuse(&mut self, buffer: Arc<AlignedBuffer>) {
+        if let Ok(mut buffer) = Arc::try_unwrap(buffer)
+            && self.spare.len() < SPARE_COUNT_MAX
+        {
+            buffer.extend_to_capacity();
+            self.spare.push(buffer);
+        }
+    }
+
     fn write_due_trailers(&mut self, actions: &mut Vec<Action>) {
         let (due, closing) = self.closing.drain(..).partition(|closing| closing.units_in_flight == 0);
         self.closing = closing;
         for Closing { segment, sequence, mut listings, .. } in due {
-            let mut buffer = AlignedBuffer::with_len(trailer_bytes(listings.len()) as usize);
+            let len_bytes = trailer_bytes(listings.len());
+            let mut buffer = buffer_of(&mut self.spare, len_bytes);
+            buffer.truncate(len_bytes as usize);
             trailer::encode(self.volume, segment, sequence, &listings, buffer.as_mut_slice());
             let offset_bytes = self.geometry.segment_end_bytes(segment) - buffer.len() as u64;
-            self.trailers_in_flight += 1;
-            actions.push(Action::WriteTrailer { segment, offset_bytes, buffer: Arc::new(buffer) });
+            let buffer = Arc::new(buffer);
+            self.trailers_in_flight.push((segment, Arc::clone(&buffer)));
+            actions.push(Action::WriteTrailer { segment, offset_bytes, buffer });
             listings.clear();
             self.spare_listings = listings;
         }
+    }
+}
+
+/// A spare buffer of at least `len_bytes`, or a new one.
+fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
+    match spare.pop() {
+        Some(buffer) if buffer.len() as u64 >= len_bytes => buffer,
+        _ => AlignedBuffer::with_len(len_bytes as usize),
     }
 }
 
