@@ -24,19 +24,33 @@ use std::{
 /// How long a commit waits for room before the entry is not stored.
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Under what condition a record is appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    None,
+    /// The key's entry is still the one at this place.
+    StillAt(Sector),
+}
+
 impl Engine {
     /// Appends an entry's record and makes it the key's entry.
-    pub(crate) async fn commit(self: &Arc<Self>, mut record: Record<'_>) -> Result<()> {
+    pub(crate) async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.commit_if(record, Condition::None).await.map(drop)
+    }
+
+    /// As [`Self::commit`] under a condition; `false` if it does not hold.
+    async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, condition: Condition) -> Result<bool> {
         let bytes = (record.key.len() + record.head.len()) as u64 + record.meta.body_bytes;
-        let outcome = self.append(&mut record).await;
+        let outcome = self.append(&mut record, condition).await;
         match &outcome {
-            Ok(_) => {
+            Ok(Some(_)) => {
                 add(&self.counters.commits, 1);
                 add(&self.counters.admitted_bytes, bytes);
             }
+            Ok(None) => {}
             Err(_) => add(&self.counters.rejected, 1),
         }
-        outcome.map(drop)
+        outcome.map(|appended| appended.is_some())
     }
 
     pub(super) async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
@@ -46,8 +60,10 @@ impl Engine {
         self.index.remove(placing);
         let meta = Meta::new(Kind::Tombstone, hash, Hints::default(), self.epoch(), 0);
         let mut record = Record { meta, key, head: &[], checksums: &[], body: &[] };
-        let appended = self.append(&mut record).await?;
-        self.flush_through(appended.ticket).await
+        match self.append(&mut record, Condition::None).await? {
+            Some(appended) => self.flush_through(appended.ticket).await,
+            None => Ok(()),
+        }
     }
 
     pub(super) async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
@@ -62,14 +78,15 @@ impl Engine {
             (Kind::HeadUpdate(decoded.body_place(reader.position())), Vec::new())
         };
         let meta = Meta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
-        self.commit(Record { meta, key, head: &head, checksums: &checksums, body: &body }).await?;
-        Ok(true)
+        let record = Record { meta, key, head: &head, checksums: &checksums, body: &body };
+        // Whatever happened to the key since it was read counts more than a new head for what was read.
+        self.commit_if(record, Condition::StillAt(reader.position())).await
     }
 
     /// Appends, waiting for room for a bounded time.
-    async fn append(self: &Arc<Self>, record: &mut Record<'_>) -> Result<Appended> {
+    async fn append(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition) -> Result<Option<Appended>> {
         if !self.background {
-            if let Ok(appended) = self.try_append(record, Appender::Client, None, None) {
+            if let Ok(appended) = self.try_append(record, Appender::Client, condition, None) {
                 return Ok(appended);
             }
             // Nobody else makes room.
@@ -80,7 +97,7 @@ impl Engine {
         let deadline = self.clock.now() + if self.background { ROOM_PATIENCE } else { Duration::ZERO };
         poll_fn(|context| {
             self.check_open()?;
-            match self.try_append(record, Appender::Client, None, Some(context.waker())) {
+            match self.try_append(record, Appender::Client, condition, Some(context.waker())) {
                 Ok(appended) => Poll::Ready(Ok(appended)),
                 Err(NoRoom::Ever) => {
                     Poll::Ready(Err(Error::new(ErrorKind::Full, "the entry is longer than a segment of the store")))
@@ -94,28 +111,26 @@ impl Engine {
         .await
     }
 
-    /// Appends if there is room now. With `only_if_at`, only if the index still has the record's key there;
-    /// otherwise `Ok` of nothing changed is told by the position.
+    /// Appends if there is room now; `None` if the condition does not hold.
     pub(super) fn try_append(
         self: &Arc<Self>,
         record: &mut Record<'_>,
         appender: Appender,
-        only_if_at: Option<Sector>,
+        condition: Condition,
         waker: Option<&Waker>,
-    ) -> std::result::Result<Appended, NoRoom> {
+    ) -> std::result::Result<Option<Appended>, NoRoom> {
         let placing = record.meta.hash.placing();
         let mut actions = Vec::new();
         let mut log = self.lock_log();
-        if let Some(position) = only_if_at
+        if let Condition::StillAt(position) = condition
             && self.index.peek(placing).is_none_or(|slot| slot.position != position)
         {
-            return Ok(Appended { position, ticket: 0, short_lived: false });
+            return Ok(None);
         }
         let outcome = log.append(record, appender, self.clock.now(), &mut actions);
         match outcome {
-            Ok(appended) if record.meta.kind == Kind::Tombstone => {
+            Ok(_) if record.meta.kind == Kind::Tombstone => {
                 self.index.remove(placing);
-                debug_assert!(appended.ticket > 0);
             }
             Ok(appended) => {
                 let size = SizeClass::holding(record.len_sectors());
@@ -135,7 +150,7 @@ impl Engine {
         } else {
             self.bell.ring_if_idle();
         }
-        outcome
+        outcome.map(Some)
     }
 
     /// Starts the log's transfers. Their completions hold the engine weakly: the last handle's drop

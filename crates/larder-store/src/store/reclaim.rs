@@ -2,7 +2,7 @@
 //!
 //! Cost: one read of the trailer and one per entry kept.
 
-use super::{Engine, counters::add, recovery};
+use super::{Engine, append::Condition, counters::add, recovery};
 use crate::{
     eviction,
     format::{
@@ -71,8 +71,8 @@ impl Engine {
                 body: &body,
                 meta: decoded.meta,
             };
-            let appended = self.try_append(&mut record, Appender::Reclaim, Some(slot.position), None);
-            if appended.is_ok_and(|appended| appended.position != slot.position) {
+            let condition = Condition::StillAt(slot.position);
+            if let Ok(Some(_)) = self.try_append(&mut record, Appender::Reclaim, condition, None) {
                 add(&self.counters.reinserted, 1);
             }
         }

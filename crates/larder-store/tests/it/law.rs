@@ -2,11 +2,17 @@
 //! forget; after a crash, what was not yet durable may be lost, but nothing else may appear.
 
 use crate::support::{
-    HEAD_VERSION, RecordingDevice, block_on, head, insert, key_bytes, open_image, options, version_of,
+    GatedDevice, HEAD_VERSION, RecordingDevice, block_on, head, insert, key_bytes, open_image, options, version_of,
 };
 use larder_store::{Hints, Invalidation, Store, StoreOptions, device::Device};
 use proptest::prelude::*;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -225,4 +231,27 @@ fn a_writer_that_is_dropped_leaves_no_trace() {
     writer.write("abc".into()).unwrap();
     drop(writer);
     assert_eq!(version_of(&run.store, 1), None);
+}
+
+#[test]
+fn a_new_head_does_not_bring_back_what_was_removed_or_replaced_meanwhile() {
+    for replaced in [false, true] {
+        let device = Arc::new(GatedDevice::new());
+        let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options()).unwrap();
+        assert!(insert(&store, 1, 1, 100_000));
+        block_on(store.sync()).unwrap();
+        device.hold_reads();
+        let (key, new_head) = (key_bytes(1), head(1, 1 + HEAD_VERSION, 100_000));
+        let mut update = Box::pin(store.update_head(&key, new_head, Hints::default()));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(update.as_mut().poll(&mut context).is_pending(), "it waits for the device");
+        if replaced {
+            assert!(insert(&store, 1, 2, 500));
+        } else {
+            block_on(store.remove(&key)).unwrap();
+        }
+        device.release_reads();
+        assert!(!block_on(update).unwrap());
+        assert_eq!(version_of(&store, 1), replaced.then_some(2));
+    }
 }

@@ -83,6 +83,55 @@ impl Device for RecordingDevice {
     }
 }
 
+/// A memory device whose reads can be held back.
+pub(crate) struct GatedDevice {
+    inner: MemoryDevice,
+    /// The reads that wait, while reads are held.
+    held: Mutex<Option<Vec<Transfer>>>,
+}
+
+impl GatedDevice {
+    pub(crate) fn new() -> Self {
+        Self { inner: MemoryDevice::new(SIZE_BYTES), held: Mutex::new(None) }
+    }
+
+    /// From now on reads wait.
+    pub(crate) fn hold_reads(&self) {
+        *self.held.lock().unwrap() = Some(Vec::new());
+    }
+
+    /// Lets all reads through.
+    pub(crate) fn release_reads(&self) {
+        let held = self.held.lock().unwrap().take();
+        held.into_iter().flatten().for_each(|read| self.inner.submit(read));
+    }
+}
+
+impl Device for GatedDevice {
+    fn submit(&self, transfer: Transfer) {
+        // A completion may submit again: no lock is held while the device works.
+        if matches!(transfer, Transfer::Read { .. })
+            && let Some(held) = self.held.lock().unwrap().as_mut()
+        {
+            held.push(transfer);
+            return;
+        }
+        self.inner.submit(transfer);
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.inner.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+}
+
 /// The key of number `key`.
 pub(crate) fn key_bytes(key: u64) -> Vec<u8> {
     format!("http://example.test/{key}").into_bytes()
