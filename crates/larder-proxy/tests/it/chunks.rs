@@ -200,3 +200,31 @@ fn long_body_without_a_store_is_shared_while_it_arrives() {
     });
     assert_eq!(fixture.origin.count(), 1);
 }
+
+#[test]
+fn store_that_fails_midway_changes_nothing_for_the_readers() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::new(move |_, _| {
+        let body = body(12 << 20);
+        Reply::head("200 OK", &["Cache-Control: max-age=600", "Content-Length: 12582912"])
+            .send(&body[..3 << 20])
+            .wait(&held)
+            .send(&body[3 << 20..])
+    });
+    let mut readers: Vec<_> = (0..2).map(|_| fixture.connect()).collect();
+    for reader in &mut readers {
+        reader.send("GET /long HTTP/1.1\r\nHost: site.example\r\n\r\n");
+        assert_eq!(reader.read_head().status, 200);
+        assert!(reader.read_exact(3 << 20) == body(3 << 20));
+    }
+    let store = fixture.store.clone().unwrap();
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(store.close()).unwrap();
+    gate.open();
+    std::thread::scope(|scope| {
+        for mut reader in readers {
+            scope.spawn(move || assert!(reader.read_exact(9 << 20) == body(12 << 20)[3 << 20..]));
+        }
+    });
+    assert_eq!(fixture.origin.count(), 1);
+}
