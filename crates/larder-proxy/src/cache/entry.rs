@@ -69,14 +69,16 @@ impl Entry {
         self.hit_count.fetch_add(1, Relaxed) % HITS_PER_TOUCH == HITS_PER_TOUCH - 1
     }
 
-    /// Bytes of memory it takes, about.
+    /// Bytes of memory it takes, about: the stored fields and those ready to send are a map each.
     pub(crate) fn weight(&self) -> u64 {
-        let fields = self.head.fields().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
+        let fields = self.head.fields();
+        let text: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let maps = 2 * (fields.len() + ADDED_FIELD_COUNT).next_power_of_two() * FIELD_BYTES;
         let body = match &self.body {
             EntryBody::Whole(bytes) => bytes.len() as u64,
             EntryBody::Chunks { .. } => 0,
         };
-        body + fields.sum::<usize>() as u64 + ENTRY_BYTES
+        body + (text + maps) as u64 + ENTRY_BYTES
     }
 }
 
@@ -127,7 +129,9 @@ pub(crate) fn random() -> u64 {
 pub(crate) static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 /// A hit from memory in so many is told to the store, so that it keeps the entry at reclaim.
 const HITS_PER_TOUCH: u32 = 32;
-/// What an entry takes besides its bytes: the maps, the decoded facts.
+/// What an entry takes besides its bytes and maps: the decoded facts, and what the allocator rounds up.
 const ENTRY_BYTES: u64 = 768;
-/// What a field takes besides its bytes.
-const FIELD_BYTES: usize = 80;
+/// What a map takes per place for a field; its places are a power of two.
+const FIELD_BYTES: usize = 112;
+/// Fields that are sent besides those that are stored: Age, Via, Cache-Status.
+const ADDED_FIELD_COUNT: usize = 3;
