@@ -3,14 +3,11 @@
 //! Owns: what a reader makes of how the flight turned out. Invariant: a reader that a shared response is not
 //! for makes a fetch of its own, at once and not one after the other.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
-use http::{HeaderMap, Response, StatusCode, header};
+use http::{Response, StatusCode, header};
 use larder_http::{
-    BodyPlace, CacheStatus, Precondition, RangeOutcome, Received, Reuse, Selecting, StoredHead,
-    cache_status::Handling,
-    conditional,
-    range::{self, content_range, content_range_unsatisfied},
+    BodyPlace, CacheStatus, Precondition, Received, Reuse, Selecting, StoredHead, cache_status::Handling, conditional,
     reuse,
 };
 
@@ -212,27 +209,12 @@ fn open_response(
     let Some(total_len) = open.total_len else {
         return Some(hit::respond(open.head.status(), fields, ResponseBody::flight(reader)));
     };
-    let (status, span) = select(asked, &open.head, total_len, &mut fields);
+    let (status, span) = hit::part(&asked.method, &asked.fields, &open.head, total_len, &mut fields);
     if span.start > reader.flight().produced() + CHUNK_BYTES {
         return None;
     }
     reader.set_span(span);
     Some(hit::respond(status, fields, ResponseBody::flight(reader)))
-}
-
-/// Which part of a body of known length is asked for.
-fn select(asked: &Asked, head: &StoredHead, total_len: u64, fields: &mut HeaderMap) -> (StatusCode, Range<u64>) {
-    match range::select(&asked.method, &asked.fields, head, total_len) {
-        RangeOutcome::Whole => (head.status(), 0..total_len),
-        RangeOutcome::Single { first, last } => {
-            fields.insert(header::CONTENT_RANGE, content_range(first, last, total_len));
-            (StatusCode::PARTIAL_CONTENT, first..last + 1)
-        }
-        RangeOutcome::NotSatisfiable => {
-            fields.insert(header::CONTENT_RANGE, content_range_unsatisfied(total_len));
-            (StatusCode::RANGE_NOT_SATISFIABLE, 0..0)
-        }
-    }
 }
 
 /// From what was stored, which the origin has confirmed.

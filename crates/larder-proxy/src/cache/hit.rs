@@ -3,7 +3,7 @@
 //! Does not: decide whether the stored response may be used. Cost: from memory, one map of fields and the
 //! two values that change with time; the body goes out by reference.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use larder_http::{
@@ -56,17 +56,7 @@ pub(crate) fn answer(wanted: &Wanted<'_>, entry: &Arc<Entry>, chunked: Chunked<'
     let total_len = entry.body_len();
     let mut fields = entry.fields(&wanted.worker.shared);
     set_times(wanted.worker, &mut fields, Some(wanted.age_secs), wanted.status);
-    let (status, span) = match range::select(wanted.method, wanted.fields, &entry.head, total_len) {
-        RangeOutcome::Whole => (entry.head.status(), 0..total_len),
-        RangeOutcome::Single { first, last } => {
-            fields.insert(header::CONTENT_RANGE, content_range(first, last, total_len));
-            (StatusCode::PARTIAL_CONTENT, first..last + 1)
-        }
-        RangeOutcome::NotSatisfiable => {
-            fields.insert(header::CONTENT_RANGE, content_range_unsatisfied(total_len));
-            (StatusCode::RANGE_NOT_SATISFIABLE, 0..0)
-        }
-    };
+    let (status, span) = part(wanted.method, wanted.fields, &entry.head, total_len, &mut fields);
     let body = if wanted.method == Method::HEAD {
         if status != StatusCode::NO_CONTENT {
             fields.insert(header::CONTENT_LENGTH, HeaderValue::from(total_len));
@@ -76,6 +66,27 @@ pub(crate) fn answer(wanted: &Wanted<'_>, entry: &Arc<Entry>, chunked: Chunked<'
         body_of(wanted.worker, entry, span, chunked)?
     };
     Some(Answered { response: respond(status, fields, body), conditional: false })
+}
+
+/// Which part of a body of known length is asked for, and the status that says so; names it in `fields`.
+pub(crate) fn part(
+    method: &Method,
+    request_fields: &HeaderMap,
+    head: &StoredHead,
+    total_len: u64,
+    fields: &mut HeaderMap,
+) -> (StatusCode, Range<u64>) {
+    match range::select(method, request_fields, head, total_len) {
+        RangeOutcome::Whole => (head.status(), 0..total_len),
+        RangeOutcome::Single { first, last } => {
+            fields.insert(header::CONTENT_RANGE, content_range(first, last, total_len));
+            (StatusCode::PARTIAL_CONTENT, first..last + 1)
+        }
+        RangeOutcome::NotSatisfiable => {
+            fields.insert(header::CONTENT_RANGE, content_range_unsatisfied(total_len));
+            (StatusCode::RANGE_NOT_SATISFIABLE, 0..0)
+        }
+    }
 }
 
 /// Sets the fields that tell how old a response is and how it came about, among fields that have places for
@@ -126,12 +137,7 @@ pub(crate) fn not_modified(
     respond(StatusCode::NOT_MODIFIED, fields, ResponseBody::empty())
 }
 
-fn body_of(
-    worker: &Arc<Worker>,
-    entry: &Arc<Entry>,
-    span: std::ops::Range<u64>,
-    chunked: Chunked<'_>,
-) -> Option<ResponseBody> {
+fn body_of(worker: &Arc<Worker>, entry: &Arc<Entry>, span: Range<u64>, chunked: Chunked<'_>) -> Option<ResponseBody> {
     match &entry.body {
         EntryBody::Whole(bytes) => {
             let (first, end) = (usize::try_from(span.start).ok()?, usize::try_from(span.end).ok()?);
