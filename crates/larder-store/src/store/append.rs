@@ -67,7 +67,7 @@ impl Engine {
     }
 
     pub(super) async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        let Some(reader) = Self::get(self, key, Extent::Whole).await? else { return Ok(false) };
+        let Some(reader) = Self::get(self, key, Extent::Front).await? else { return Ok(false) };
         let decoded = reader.decoded();
         let checksums = decoded.checksums(reader.record());
         let small = reader.len() <= BODY_BLOCK_BYTES;
