@@ -1,6 +1,6 @@
 //! What a store is opened with, and what a caller may say about an entry.
 
-use crate::Clock;
+use crate::{Clock, Policy, Tuning};
 use std::{path::PathBuf, time::Duration};
 
 /// How transfers are made.
@@ -22,6 +22,11 @@ pub struct StoreOptions {
     pub path: PathBuf,
     /// Hard bound of the file, in bytes. At least eight segments, at most 16 TiB. An existing store must match.
     pub size_bytes: u64,
+    /// The row: how entries are found, placed, moved and evicted. An existing store must be of this row.
+    /// Default `log`.
+    pub policy: &'static Policy,
+    /// Constants of the rows.
+    pub tuning: Tuning,
     /// Expected mean size of an entry with its head, in bytes: the index has room for
     /// `size / mean` entries. Smaller costs memory, larger loses entries early if they are
     /// smaller than said. Default 16 KiB; from 512 B to 1 MiB.
@@ -51,6 +56,8 @@ impl StoreOptions {
         Self {
             path: path.into(),
             size_bytes,
+            policy: Policy::default_row(),
+            tuning: Tuning::default(),
             mean_entry_size_bytes: 16 << 10,
             segment_size_bytes: default_segment_bytes(size_bytes),
             dirty_bytes_max: 32 << 20,

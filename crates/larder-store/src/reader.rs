@@ -7,7 +7,7 @@ mod stream;
 use crate::{
     Result,
     format::record::{BODY_BLOCK_BYTES, Decoded},
-    store::Engine,
+    store::{LogEngine, Volume},
     units::{SECTOR_BYTES, Sector, sectors},
 };
 use bytes::Bytes;
@@ -17,16 +17,34 @@ pub use stream::BodyStream;
 /// A found entry.
 #[derive(Clone)]
 pub struct Reader {
-    engine: Arc<Engine>,
-    position: Sector,
+    source: Source,
     /// The record's bytes as far as they were read, from its start.
     record: Bytes,
     decoded: Arc<Decoded>,
 }
 
+/// Where the rest of the body comes from, if it was not read with the head.
+#[derive(Clone)]
+enum Source {
+    Log {
+        engine: Arc<LogEngine>,
+        position: Sector,
+    },
+    /// All of it was read.
+    Whole(Arc<Volume>),
+}
+
 impl Reader {
-    pub(crate) fn new(engine: Arc<Engine>, position: Sector, record: Bytes, decoded: Decoded) -> Self {
-        Self { engine, position, record, decoded: Arc::new(decoded) }
+    /// An entry in the log, of which the front was read.
+    pub(crate) fn in_log(engine: Arc<LogEngine>, position: Sector, record: Bytes, decoded: Decoded) -> Self {
+        Self { source: Source::Log { engine, position }, record, decoded: Arc::new(decoded) }
+    }
+
+    /// An entry that was read whole.
+    #[expect(dead_code, reason = "for the rows that read whole records")]
+    pub(crate) fn whole(volume: Arc<Volume>, record: Bytes, decoded: Decoded) -> Self {
+        assert!(decoded.body_is_here() && decoded.len_bytes() <= record.len());
+        Self { source: Source::Whole(volume), record, decoded: Arc::new(decoded) }
     }
 
     /// The head as it was committed.
@@ -68,7 +86,7 @@ impl Reader {
         };
         let mut pieces = bytes.chunks(BODY_BLOCK_BYTES as usize).zip(blocks);
         if !pieces.all(|(block, index)| self.decoded.verifies(&self.record, index, block)) {
-            self.engine.counters.corrupt.fetch_add(1, Ordering::Relaxed);
+            self.volume().counters.corrupt.fetch_add(1, Ordering::Relaxed);
             self.forget();
             return Ok(None);
         }
@@ -89,10 +107,6 @@ impl Reader {
         &self.record
     }
 
-    pub(crate) fn position(&self) -> Sector {
-        self.position
-    }
-
     /// The part of the body that was read with the head, if it holds `range`.
     fn loaded(&self, range: &Range<u64>) -> Option<Bytes> {
         if !self.decoded.body_is_here() {
@@ -104,20 +118,21 @@ impl Reader {
     }
 
     async fn load(&self, range: &Range<u64>) -> Result<Option<Bytes>> {
-        let place = self.decoded.body_place(self.position);
+        let Source::Log { engine, position } = &self.source else { return Ok(None) };
+        let place = self.decoded.body_place(*position);
         let Some(offset) = place.offset_bytes.checked_add(range.start) else { return Ok(None) };
         let first = Sector(offset / SECTOR_BYTES);
         let skip = offset % SECTOR_BYTES;
         let len = range.end - range.start;
         let is_there = || {
-            let segment = self.engine.geometry.segment_of(first);
-            segment.is_some_and(|segment| self.engine.segments.sequence(segment) == place.sequence)
+            let segment = engine.geometry.segment_of(first);
+            segment.is_some_and(|segment| engine.segments.sequence(segment) == place.sequence)
         };
         if !is_there() {
             self.forget();
             return Ok(None);
         }
-        let read = self.engine.read_sectors(first, sectors(skip + len)).await?;
+        let read = engine.read_sectors(first, sectors(skip + len)).await?;
         let Some(bytes) = read.filter(|bytes| bytes.len() as u64 >= skip + len && is_there()) else {
             self.forget();
             return Ok(None);
@@ -126,6 +141,15 @@ impl Reader {
     }
 
     fn forget(&self) {
-        self.engine.index.remove_at(self.decoded.meta.hash.placing(), self.position);
+        if let Source::Log { engine, position } = &self.source {
+            engine.index.remove_at(self.decoded.meta.hash.placing(), *position);
+        }
+    }
+
+    fn volume(&self) -> &Volume {
+        match &self.source {
+            Source::Log { engine, .. } => &engine.volume,
+            Source::Whole(volume) => volume,
+        }
     }
 }

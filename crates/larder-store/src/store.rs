@@ -1,38 +1,30 @@
-//! The store: the one orchestrator that executes what index, log and eviction decide.
+//! The store: the public API over the engine of the volume's row.
 //!
-//! Owns: the public [`Store`] and the engine behind it. Invariant: whatever is returned for a key was
-//! committed under exactly that key; log order is commit order, because index and log change together
-//! under the log's lock. Lock order: log, then one index partition; no lock is held across I/O.
+//! Owns: the public [`Store`]. Does not: know how a row works; `engine` is the seam to the families of
+//! rows, each of which executes what index, layout, schedule and eviction decide. Invariant: whatever is
+//! returned for a key was committed under exactly that key.
 
-mod append;
+mod bell;
 mod counters;
+mod engine;
 mod keeper;
+mod log;
 mod open;
-mod read;
-mod reclaim;
-mod recovery;
+mod volume;
 
 use crate::{
-    Clock, Error, ErrorKind, Hints, Reader, Result, StoreOptions, Writer,
+    Error, ErrorKind, Hints, Reader, Result, StoreOptions, Writer,
     device::{Device, ThreadDriver},
-    format::{VolumeId, record, superblock::Superblock},
-    hash::{KeyHash, KeyHasher},
-    index::Index,
-    layout::{log::Log, segments::SegmentTable},
-    units::{Geometry, SECTOR_BYTES},
+    format::record,
 };
 use bytes::Bytes;
-pub(crate) use counters::Counters;
 pub use counters::Stats;
+pub(crate) use engine::AnyEngine;
+use engine::Extent;
 use keeper::Keeper;
-pub(crate) use read::Extent;
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+pub(crate) use log::LogEngine;
+use std::sync::Arc;
+pub(crate) use volume::Volume;
 
 /// A disk cache of entries. Cheap to clone; all clones are one store.
 ///
@@ -51,8 +43,16 @@ use std::{
 /// ```
 #[derive(Clone)]
 pub struct Store {
-    engine: Arc<Engine>,
+    engine: AnyEngine,
     _keeper: Arc<Keeper>,
+}
+
+/// An entry that was read along with one that was asked for, see [`Store::set_neighbours`].
+pub struct Neighbour {
+    /// The entry's key.
+    pub key: Bytes,
+    /// The entry, read and verified as a whole.
+    pub reader: Reader,
 }
 
 /// Which entries [`Store::invalidate`] makes disappear.
@@ -73,8 +73,7 @@ impl Store {
     /// `Corrupt`: both superblocks are damaged. `Unavailable`: the file cannot be opened, or another
     /// process has it. Nothing is touched in any of these cases.
     pub fn open(options: StoreOptions) -> Result<Self> {
-        let (device, superblock) = open::open_file(&options)?;
-        Self::start(device, superblock, &options)
+        Self::start(open::open_file(&options)?)
     }
 
     /// Opens the store on `device`, or creates one there if the device has only zeros where a
@@ -83,14 +82,20 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_on(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Self> {
-        let superblock = open::open_device(&device, options)?;
-        Self::start(device, superblock, options)
+        Self::start(open::open_device(device, options)?)
     }
 
-    fn start(device: Arc<dyn Device>, superblock: Superblock, options: &StoreOptions) -> Result<Self> {
-        let engine = Arc::new(Engine::new(device, superblock, options));
-        let keeper = Keeper::start(&engine, options.background)?;
+    fn start(volume: Volume) -> Result<Self> {
+        let background = volume.options.background;
+        let engine = AnyEngine::new(Arc::new(volume));
+        let keeper = Keeper::start(&engine, background)?;
         Ok(Self { engine, _keeper: Arc::new(keeper) })
+    }
+
+    /// Where entries go that are read along with one that was asked for (rows that read groups or
+    /// clusters): a memory tier that may be asked for them next. Only the first sink counts.
+    pub fn set_neighbours(&self, sink: Arc<dyn Fn(Neighbour) + Send + Sync>) {
+        let _ = self.engine.volume().neighbours.set(sink);
     }
 
     /// Finds `key`. One device read for entries not dirty, none for (nearly all) misses.
@@ -98,7 +103,7 @@ impl Store {
     /// # Errors
     /// `Unavailable` when the device fails; `Closed`.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Reader>> {
-        Engine::get(&self.engine, key, Extent::Whole).await
+        self.engine.get(key, Extent::Whole).await
     }
 
     /// As [`Store::get`], but reads only head and the first part of a long entry; the rest is read when
@@ -107,7 +112,7 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub async fn front(&self, key: &[u8]) -> Result<Option<Reader>> {
-        Engine::get(&self.engine, key, Extent::Front).await
+        self.engine.get(key, Extent::Front).await
     }
 
     /// Begins an entry.
@@ -115,9 +120,9 @@ impl Store {
     /// # Errors
     /// `Invalid` when key (16 KiB) or head (64 KiB) is too long; `Closed`.
     pub fn insert(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<Writer> {
-        self.engine.check_open()?;
+        self.engine.volume().check_open()?;
         check_lengths(key, &head)?;
-        Ok(Writer::new(Arc::clone(&self.engine), key, head, hints))
+        Ok(Writer::new(self.engine.clone(), key, head, hints))
     }
 
     /// Replaces the head of an entry; a body over 64 KiB is not written again. `false`: no such entry.
@@ -126,7 +131,7 @@ impl Store {
     /// As [`Store::insert`] and [`Writer::commit`].
     pub async fn update_head(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
         check_lengths(key, &head)?;
-        Engine::update_head(&self.engine, key, head, hints).await
+        self.engine.update_head(key, head, hints).await
     }
 
     /// Removes `key`; once this returns it stays removed, also after a crash of the process.
@@ -144,23 +149,24 @@ impl Store {
     /// # Errors
     /// `Unavailable` when the superblock cannot be written: then nothing is invalidated.
     pub async fn invalidate(&self, which: Invalidation) -> Result<()> {
-        self.engine.check_open()?;
-        open::invalidate(&self.engine, which).await
+        self.engine.volume().check_open()?;
+        open::invalidate(self.engine.volume(), which).await
     }
 
-    /// Whether the index has `key` (false positives 0.4%, no I/O).
+    /// Whether memory knows of an entry of `key` (no I/O; false positives by the row, 0.4% in `log`). Rows
+    /// that keep nothing in memory always say yes.
     pub fn may_contain(&self, key: &[u8]) -> bool {
-        self.engine.index.peek(self.engine.hasher.hash(key).placing()).is_some()
+        self.engine.may_contain(self.engine.volume().hash(key).0)
     }
 
     /// Counts a hit that was served from elsewhere (a memory tier), so that reclaim keeps the entry.
     pub fn touch(&self, key: &[u8]) {
-        self.engine.index.find(self.engine.hasher.hash(key).placing());
+        self.engine.touch(self.engine.volume().hash(key).0);
     }
 
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        Stats::of(&self.engine)
     }
 
     /// Writes what is committed and makes it durable.
@@ -168,6 +174,7 @@ impl Store {
     /// # Errors
     /// `Unavailable` when something could not be written.
     pub async fn sync(&self) -> Result<()> {
+        self.engine.volume().check_open()?;
         self.engine.sync().await
     }
 
@@ -176,7 +183,7 @@ impl Store {
     /// # Errors
     /// As [`Store::sync`]; the store is closed all the same.
     pub async fn close(&self) -> Result<()> {
-        if self.engine.closed.swap(true, Ordering::AcqRel) {
+        if !self.engine.volume().close() {
             return Ok(());
         }
         self.engine.finish().await
@@ -190,80 +197,7 @@ impl Store {
 
     /// Gives the calling thread a ring of its own, see [`ThreadDriver`].
     pub fn attach_thread(&self) -> Option<ThreadDriver> {
-        self.engine.device.attach_thread()
-    }
-}
-
-/// What all handles of one store share.
-pub(crate) struct Engine {
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) volume: VolumeId,
-    pub(crate) geometry: Geometry,
-    pub(crate) hasher: KeyHasher,
-    pub(crate) index: Index,
-    pub(crate) segments: Arc<SegmentTable>,
-    pub(crate) counters: Counters,
-    log: Mutex<Log>,
-    superblock: RwLock<Superblock>,
-    clock: Clock,
-    flush_interval: Duration,
-    sync_interval: Duration,
-    /// Whether a thread of the store's own makes room.
-    background: bool,
-    closed: AtomicBool,
-    bell: keeper::Bell,
-}
-
-impl Engine {
-    fn new(device: Arc<dyn Device>, superblock: Superblock, options: &StoreOptions) -> Self {
-        let geometry = superblock.geometry;
-        let entries = geometry.size_bytes / options.mean_entry_size_bytes;
-        let segments = Arc::new(SegmentTable::new(geometry.segment_count));
-        let index = Index::new(entries, geometry.size_bytes / SECTOR_BYTES);
-        index.begin_loading();
-        Self {
-            device,
-            volume: superblock.id,
-            geometry,
-            hasher: KeyHasher::new(superblock.hash_key),
-            index,
-            log: Mutex::new(Log::new(geometry, superblock.id, Arc::clone(&segments), options.dirty_bytes_max)),
-            segments,
-            counters: Counters::default(),
-            superblock: RwLock::new(superblock),
-            clock: options.clock.clone(),
-            flush_interval: options.flush_interval,
-            sync_interval: options.sync_interval,
-            background: options.background,
-            closed: AtomicBool::new(false),
-            bell: keeper::Bell::default(),
-        }
-    }
-
-    pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "the store is closed"));
-        }
-        Ok(())
-    }
-
-    /// The epoch in which entries are written now.
-    pub(crate) fn epoch(&self) -> u32 {
-        self.superblock.read().unwrap_or_else(PoisonError::into_inner).epochs.current
-    }
-
-    /// Whether no invalidation covers an entry of `site` written in `epoch`.
-    pub(crate) fn admits(&self, site: u64, epoch: u32) -> bool {
-        self.superblock.read().unwrap_or_else(PoisonError::into_inner).epochs.admits(site, epoch)
-    }
-
-    fn placing_and_hash(&self, key: &[u8]) -> (u64, KeyHash) {
-        let hash = self.hasher.hash(key);
-        (hash.placing(), hash)
+        self.engine.volume().device.attach_thread()
     }
 }
 

@@ -7,7 +7,7 @@
 pub(crate) const SECTOR_BYTES: u64 = 512;
 /// Units, trailers and superblocks are aligned to this many bytes.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
-/// Segments begin here; the room before it belongs to the first superblock.
+/// The index area, or without one the data, begins here; the room before it belongs to the first superblock.
 pub(crate) const DATA_START_BYTES: u64 = 64 << 10;
 /// Room of one superblock, at the start and at the end of the volume.
 pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
@@ -38,22 +38,26 @@ impl SegmentId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub(crate) size_bytes: u64,
+    /// Where the first segment begins.
+    pub(crate) data_start_bytes: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) segment_count: u32,
 }
 
 impl Geometry {
-    /// As many segments of `segment_bytes` as a volume of `size_bytes` holds; `None` if too few.
-    pub(crate) fn new(size_bytes: u64, segment_bytes: u64) -> Option<Self> {
-        let data = size_bytes.checked_sub(DATA_START_BYTES + SUPERBLOCK_BYTES)?;
+    /// As many segments of `segment_bytes` as a volume of `size_bytes` holds behind `index_bytes` of index
+    /// area; `None` if too few.
+    pub(crate) fn new(size_bytes: u64, index_bytes: u64, segment_bytes: u64) -> Option<Self> {
+        let data_start_bytes = DATA_START_BYTES.checked_add(index_bytes)?;
+        let data = size_bytes.checked_sub(data_start_bytes.checked_add(SUPERBLOCK_BYTES)?)?;
         let count = data.checked_div(segment_bytes)?;
         let segment_count = u32::try_from(count).ok()?;
-        (count >= SEGMENT_COUNT_MIN).then_some(Self { size_bytes, segment_bytes, segment_count })
+        (count >= SEGMENT_COUNT_MIN).then_some(Self { size_bytes, data_start_bytes, segment_bytes, segment_count })
     }
 
     pub(crate) fn segment_start_bytes(&self, segment: SegmentId) -> u64 {
         assert!(segment.0 < self.segment_count);
-        DATA_START_BYTES + u64::from(segment.0) * self.segment_bytes
+        self.data_start_bytes + u64::from(segment.0) * self.segment_bytes
     }
 
     pub(crate) fn segment_end_bytes(&self, segment: SegmentId) -> u64 {
@@ -62,14 +66,9 @@ impl Geometry {
 
     /// The segment that holds `sector`, if any does.
     pub(crate) fn segment_of(&self, sector: Sector) -> Option<SegmentId> {
-        let segment = sector.byte_offset().checked_sub(DATA_START_BYTES)? / self.segment_bytes;
+        let segment = sector.byte_offset().checked_sub(self.data_start_bytes)? / self.segment_bytes;
         let segment = u32::try_from(segment).ok()?;
         (segment < self.segment_count).then_some(SegmentId(segment))
-    }
-
-    /// Offset of the second superblock.
-    pub(crate) fn last_superblock_bytes(&self) -> u64 {
-        last_superblock_bytes(self.size_bytes)
     }
 
     pub(crate) fn segments(&self) -> impl Iterator<Item = SegmentId> + use<> {
@@ -94,10 +93,10 @@ mod tests {
     #[test]
     fn segments_lie_between_the_superblocks() {
         for size in [3 << 20, (1 << 30) + 777, 1 << 40] {
-            let geometry = Geometry::new(size, 256 << 10).unwrap();
+            let geometry = Geometry::new(size, 0, 256 << 10).unwrap();
             let last = SegmentId(geometry.segment_count - 1);
             assert!(geometry.segment_start_bytes(SegmentId(0)) >= SUPERBLOCK_BYTES);
-            assert!(geometry.segment_end_bytes(last) <= geometry.last_superblock_bytes());
+            assert!(geometry.segment_end_bytes(last) <= last_superblock_bytes(size));
             let sector = Sector(geometry.segment_end_bytes(last) / SECTOR_BYTES);
             assert_eq!(geometry.segment_of(sector), None);
             assert_eq!(geometry.segment_of(Sector(sector.0 - 1)), Some(last));
@@ -107,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_volume_with_too_few_segments_is_none() {
-        assert_eq!(Geometry::new(100, 4096), None);
-        assert_eq!(Geometry::new(1 << 20, 1 << 20), None);
+        assert_eq!(Geometry::new(100, 0, 4096), None);
+        assert_eq!(Geometry::new(1 << 20, 0, 1 << 20), None);
     }
 }

@@ -5,20 +5,19 @@
 use crate::{
     Error, ErrorKind, Hints, Result,
     format::record::{BODY_BYTES_MAX, HEAD_BYTES_MAX, Kind, Meta, Record, body_checksums},
-    store::Engine,
+    store::AnyEngine,
 };
 use bytes::Bytes;
 use futures_io::AsyncWrite;
 use std::{
     io,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 
 /// An entry being written: visible only after [`Writer::commit`]; dropped, it leaves no trace.
 pub struct Writer {
-    engine: Arc<Engine>,
+    engine: AnyEngine,
     key: Box<[u8]>,
     head: Bytes,
     hints: Hints,
@@ -34,8 +33,8 @@ impl Writer {
     /// Longest head: 64 KiB.
     pub const HEAD_MAX_BYTES: usize = HEAD_BYTES_MAX;
 
-    pub(crate) fn new(engine: Arc<Engine>, key: &[u8], head: Bytes, hints: Hints) -> Self {
-        let epoch = engine.epoch();
+    pub(crate) fn new(engine: AnyEngine, key: &[u8], head: Bytes, hints: Hints) -> Self {
+        let epoch = engine.volume().epoch();
         Self { engine, key: key.into(), head, hints, epoch, parts: Vec::new(), len_bytes: 0 }
     }
 
@@ -71,9 +70,9 @@ impl Writer {
     /// # Errors
     /// `Full` when there was no room within 2 s; `Unavailable` when the device fails; `Closed`.
     pub async fn commit(self) -> Result<()> {
-        self.engine.check_open()?;
+        self.engine.volume().check_open()?;
         let checksums = body_checksums(&self.parts);
-        let hash = self.engine.hasher.hash(&self.key);
+        let hash = self.engine.volume().hash(&self.key).1;
         let meta = Meta::new(Kind::Entry, hash, self.hints, self.epoch, self.len_bytes);
         let record = Record { meta, key: &self.key, head: &self.head, checksums: &checksums, body: &self.parts };
         self.engine.commit(record).await

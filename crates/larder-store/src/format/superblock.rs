@@ -7,27 +7,69 @@ use super::{
     VolumeId,
     bytes::{Fields, FieldsMut},
 };
-use crate::units::{Geometry, SUPERBLOCK_BYTES};
+use crate::units::{BLOCK_BYTES, DATA_START_BYTES, Geometry, SUPERBLOCK_BYTES, last_superblock_bytes};
+use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
 const MAGIC: [u8; 8] = *b"LARDERv\n";
 /// The format this code reads and writes.
 pub(crate) const FORMAT_VERSION: u32 = 1;
-/// The `log` row.
-const ROW_LOG: u32 = 1;
 /// How many sites can have an invalidation of their own.
 pub(crate) const SITE_RULE_COUNT_MAX: usize = 256;
 const CHECKSUM_AT: usize = 12;
+/// How many numbers a row can keep of its layout.
+pub(crate) const PARAMETER_COUNT: usize = 6;
+/// Where the index area's size and the parameters stand, behind the longest list of site rules.
+const SHAPE_AT: usize = 3584;
 
 /// What a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) id: VolumeId,
     pub(crate) hash_key: [u8; 16],
-    pub(crate) geometry: Geometry,
+    pub(crate) shape: Shape,
     /// Goes up by one at every write.
     pub(crate) generation: u64,
     pub(crate) epochs: Epochs,
+}
+
+/// What was fixed when the volume was made: its row, and where things lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Number of the policy row.
+    pub(crate) row: u32,
+    pub(crate) size_bytes: u64,
+    /// Size of a segment; 0 in rows that have none.
+    pub(crate) segment_bytes: u64,
+    /// Size of the index area behind the first superblock, whole blocks.
+    pub(crate) index_bytes: u64,
+    /// What else the row must know of its layout.
+    pub(crate) parameters: [u64; PARAMETER_COUNT],
+}
+
+impl Shape {
+    /// The segments of a volume that has some.
+    pub(crate) fn geometry(&self) -> Option<Geometry> {
+        Geometry::new(self.size_bytes, self.index_bytes, self.segment_bytes)
+    }
+
+    /// The index area, in bytes from the volume's start.
+    pub(crate) fn index_area(&self) -> Range<u64> {
+        DATA_START_BYTES..DATA_START_BYTES + self.index_bytes
+    }
+
+    /// Where entries lie, in bytes from the volume's start.
+    #[expect(dead_code, reason = "for the rows without segments")]
+    pub(crate) fn data_area(&self) -> Range<u64> {
+        self.index_area().end..last_superblock_bytes(self.size_bytes)
+    }
+
+    fn is_sound(&self) -> bool {
+        let index_end = DATA_START_BYTES.checked_add(self.index_bytes);
+        self.index_bytes.is_multiple_of(BLOCK_BYTES)
+            && index_end.is_some_and(|end| end <= last_superblock_bytes(self.size_bytes))
+            && (self.segment_bytes == 0 || self.geometry().is_some())
+    }
 }
 
 /// Which entries are invalid by rule: those written in an epoch before their rule's.
@@ -89,15 +131,20 @@ impl Superblock {
             .put(&0_u32.to_le_bytes())
             .put(&self.id.0)
             .put(&self.hash_key)
-            .put(&self.geometry.size_bytes.to_le_bytes())
-            .put(&self.geometry.segment_bytes.to_le_bytes())
+            .put(&self.shape.size_bytes.to_le_bytes())
+            .put(&self.shape.segment_bytes.to_le_bytes())
             .put(&self.generation.to_le_bytes())
-            .put(&ROW_LOG.to_le_bytes())
+            .put(&self.shape.row.to_le_bytes())
             .put(&self.epochs.current.to_le_bytes())
             .put(&self.epochs.all_before.to_le_bytes())
             .put(&(self.epochs.site_before.len() as u32).to_le_bytes());
         for (site, before) in &self.epochs.site_before {
             fields.put(&site.to_le_bytes()).put(&before.to_le_bytes());
+        }
+        let mut fields = FieldsMut::new(&mut block[SHAPE_AT..]);
+        fields.put(&self.shape.index_bytes.to_le_bytes());
+        for parameter in self.shape.parameters {
+            fields.put(&parameter.to_le_bytes());
         }
         let checksum = checksum(block);
         block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
@@ -115,15 +162,22 @@ impl Superblock {
         if version != FORMAT_VERSION {
             return Err(Refusal::Version(version));
         }
-        Self::decode_fields(&mut fields).ok_or(Refusal::Damaged)
+        Self::decode_fields(&mut fields, &mut Fields::new(&block[SHAPE_AT..])).ok_or(Refusal::Damaged)
     }
 
-    fn decode_fields(fields: &mut Fields<'_>) -> Option<Self> {
+    fn decode_fields(fields: &mut Fields<'_>, shape_fields: &mut Fields<'_>) -> Option<Self> {
         let id = VolumeId(fields.array()?);
         let hash_key = fields.array()?;
-        let geometry = Geometry::new(fields.u64()?, fields.u64()?)?;
+        let (size_bytes, segment_bytes) = (fields.u64()?, fields.u64()?);
         let generation = fields.u64()?;
-        if fields.u32()? != ROW_LOG {
+        let row = fields.u32()?;
+        let index_bytes = shape_fields.u64()?;
+        let mut parameters = [0; PARAMETER_COUNT];
+        for parameter in &mut parameters {
+            *parameter = shape_fields.u64()?;
+        }
+        let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters };
+        if !shape.is_sound() {
             return None;
         }
         let (current, all_before, rule_count) = (fields.u32()?, fields.u32()?, fields.u32()? as usize);
@@ -134,7 +188,7 @@ impl Superblock {
         for _ in 0..rule_count {
             site_before.push((fields.u64()?, fields.u32()?));
         }
-        Some(Self { id, hash_key, geometry, generation, epochs: Epochs { current, all_before, site_before } })
+        Some(Self { id, hash_key, shape, generation, epochs: Epochs { current, all_before, site_before } })
     }
 }
 
@@ -156,7 +210,13 @@ mod tests {
         Superblock {
             id: VolumeId([3; 16]),
             hash_key: [4; 16],
-            geometry: Geometry::new(1 << 30, 16 << 20).unwrap(),
+            shape: Shape {
+                row: 7,
+                size_bytes: 1 << 30,
+                segment_bytes: 16 << 20,
+                index_bytes: 8192,
+                parameters: [1, 2, 3, 4, 5, 6],
+            },
             generation: 9,
             epochs,
         }

@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_trailer_is_read_back_and_every_flipped_bit_in_use_noticed() {
         let (volume, segment) = (VolumeId([1; 16]), SegmentId(2));
-        let geometry = Geometry::new(64 << 20, 1 << 20).unwrap();
+        let geometry = Geometry::new(64 << 20, 0, 1 << 20).unwrap();
         let listing = |n: u32| Listing {
             placing: u64::from(n) << 40,
             sector: n * 3,

@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_header_is_read_back_and_every_flipped_bit_in_it_noticed() {
         let volume = VolumeId([5; 16]);
-        let geometry = Geometry::new(64 << 20, 1 << 20).unwrap();
+        let geometry = Geometry::new(64 << 20, 0, 1 << 20).unwrap();
         let header = UnitHeader { segment: SegmentId(3), sequence: 77, number: 2, len_bytes: 8192, used_bytes: 5632 };
         let mut sector = vec![0xee; 512];
         header.encode(volume, &mut sector);

@@ -1,6 +1,6 @@
 //! What the store counts, and the public [`Stats`] made of it.
 
-use super::Engine;
+use super::engine::AnyEngine;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -31,16 +31,17 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl Engine {
-            pub(crate) fn stats(&self) -> Stats {
-                Stats {
-                    entries: self.index.entries(),
-                    entries_max: self.index.entries_max(),
-                    index_bytes: self.index.memory_bytes(),
-                    size_bytes: self.geometry.size_bytes,
-                    loaded: self.counters.loaded.load(Ordering::Acquire),
-                    device: self.device.name(),
-                    $($name: self.counters.$name.load(Ordering::Relaxed),)*
+        impl Stats {
+            pub(super) fn of(engine: &AnyEngine) -> Self {
+                let (volume, gauges) = (engine.volume(), engine.gauges());
+                Self {
+                    entries: gauges.entries,
+                    entries_max: gauges.entries_max,
+                    index_bytes: gauges.index_bytes,
+                    size_bytes: volume.shape.size_bytes,
+                    loaded: volume.counters.loaded.load(Ordering::Acquire),
+                    device: volume.device.name(),
+                    $($name: volume.counters.$name.load(Ordering::Relaxed),)*
                 }
             }
         }

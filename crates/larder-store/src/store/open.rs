@@ -3,15 +3,15 @@
 //! Invariant: nothing of an existing file is written before its superblock was accepted. A new file
 //! gets its name only when it is whole.
 
-use super::{Engine, Invalidation, keeper::block_on};
+use super::{Invalidation, engine::shape_of, keeper::block_on, volume::Volume};
 use crate::{
-    Error, ErrorKind, Result, StoreOptions,
+    Error, ErrorKind, Policy, Result, StoreOptions,
     device::{AlignedBuffer, Completion, Device, Unfinished, VolumeFile, open_device as device_of},
     format::{
         VolumeId,
-        superblock::{Epochs, FORMAT_VERSION, Refusal, Superblock},
+        superblock::{Epochs, FORMAT_VERSION, Refusal, Shape, Superblock},
     },
-    units::{Geometry, SECTOR_BYTES, SUPERBLOCK_BYTES, last_superblock_bytes},
+    units::{SECTOR_BYTES, SUPERBLOCK_BYTES, last_superblock_bytes},
 };
 use std::{
     io,
@@ -21,54 +21,66 @@ use std::{
 };
 
 const SIZE_BYTES_MAX: u64 = 16 << 40;
-const SEGMENT_BYTES_MIN: u64 = 256 << 10;
-const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 const MEAN_ENTRY_BYTES_MIN: u64 = SECTOR_BYTES;
 const MEAN_ENTRY_BYTES_MAX: u64 = 1 << 20;
 
 /// Opens or creates the file of `options`.
-pub(super) fn open_file(options: &StoreOptions) -> Result<(Arc<dyn Device>, Superblock)> {
-    let geometry = check(options)?;
+pub(super) fn open_file(options: &StoreOptions) -> Result<Volume> {
+    let shape = check(options)?;
     if options.path.exists() {
         let file = VolumeFile::open(&options.path)?;
         let device = device_of(file, options.io)?;
         let superblock = read_superblock(&device).map_err(|refusal| refused(refusal, &options.path))?;
-        if superblock.geometry.size_bytes != options.size_bytes || device.len_bytes() != options.size_bytes {
+        let policy = check_row(&superblock, options)?;
+        if superblock.shape.size_bytes != options.size_bytes || device.len_bytes() != options.size_bytes {
             let place = format!(
                 "{} is a store of {} bytes, but {} were asked for",
                 options.path.display(),
-                superblock.geometry.size_bytes,
+                superblock.shape.size_bytes,
                 options.size_bytes
             );
             return Err(Error::new(ErrorKind::Invalid, place));
         }
-        return Ok((device, superblock));
+        return Ok(Volume::new(device, superblock, policy, options));
     }
     let (file, unfinished) = Unfinished::create(&options.path, options.size_bytes)?;
     let device = device_of(file, options.io)?;
-    let superblock = format(&device, geometry)?;
+    let superblock = format(&device, shape)?;
     unfinished.finish()?;
-    Ok((device, superblock))
+    Ok(Volume::new(device, superblock, options.policy, options))
 }
 
-/// Reads the superblock of `device`, or formats it where both superblocks are still zero.
-pub(super) fn open_device(device: &Arc<dyn Device>, options: &StoreOptions) -> Result<Superblock> {
+/// Opens the store on `device`, or makes one where both superblocks are still zero.
+pub(super) fn open_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Volume> {
     let options = StoreOptions { size_bytes: device.len_bytes(), ..options.clone() };
-    let geometry = check(&options)?;
-    match read_superblock(device) {
-        Ok(superblock) if superblock.geometry.size_bytes == device.len_bytes() => Ok(superblock),
-        Ok(_) => Err(Error::new(ErrorKind::Invalid, "the store on this device is of another size")),
-        Err(ReadRefusal::Format(Refusal::Foreign)) if is_blank(device)? => format(device, geometry),
-        Err(refusal) => Err(refused(refusal, Path::new(device.name()))),
-    }
+    let shape = check(&options)?;
+    let superblock = match read_superblock(&device) {
+        Ok(superblock) if superblock.shape.size_bytes == device.len_bytes() => superblock,
+        Ok(_) => return Err(Error::new(ErrorKind::Invalid, "the store on this device is of another size")),
+        Err(ReadRefusal::Format(Refusal::Foreign)) if is_blank(&device)? => format(&device, shape)?,
+        Err(refusal) => return Err(refused(refusal, Path::new(device.name()))),
+    };
+    let policy = check_row(&superblock, &options)?;
+    Ok(Volume::new(device, superblock, policy, &options))
+}
+
+/// The row of an existing store, if it is the one that was asked for.
+fn check_row(superblock: &Superblock, options: &StoreOptions) -> Result<&'static Policy> {
+    let asked = options.policy;
+    let place = match Policy::of_code(superblock.shape.row) {
+        Some(found) if found == asked => return Ok(found),
+        Some(found) => format!("the store is of policy {found}, but {asked} was asked for"),
+        None => format!("the store is of a policy this larder does not know, number {}", superblock.shape.row),
+    };
+    Err(Error::new(ErrorKind::Invalid, place))
 }
 
 /// Applies an invalidation: durable first, then in memory, so that no entry written before it can
 /// carry the new epoch. Blocks a thread of its own; this is rare.
-pub(super) async fn invalidate(engine: &Arc<Engine>, which: Invalidation) -> Result<()> {
+pub(super) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Result<()> {
     let (completion, pending) = Completion::pair();
-    let engine = Arc::clone(engine);
-    let work = move || completion.complete(invalidate_blocking(&engine, which));
+    let volume = Arc::clone(volume);
+    let work = move || completion.complete(invalidate_blocking(&volume, which));
     let spawned = thread::Builder::new().name("larder-invalidate".into()).spawn(work);
     let outcome = match spawned {
         Ok(_) => pending.await,
@@ -77,37 +89,32 @@ pub(super) async fn invalidate(engine: &Arc<Engine>, which: Invalidation) -> Res
     outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
 }
 
-fn invalidate_blocking(engine: &Engine, which: Invalidation) -> io::Result<()> {
+fn invalidate_blocking(volume: &Volume, which: Invalidation) -> io::Result<()> {
     // Only one invalidation at a time; readers wait for none of this.
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut superblock = engine.superblock.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut superblock = volume.superblock().clone();
     superblock.generation += 1;
     match which {
         Invalidation::All => superblock.epochs.invalidate_all(),
         Invalidation::Site(site) => superblock.epochs.invalidate_site(site),
     }
-    write_superblock(&engine.device, &superblock)?;
-    *engine.superblock.write().unwrap_or_else(PoisonError::into_inner) = superblock;
+    write_superblock(&volume.device, &superblock)?;
+    volume.set_superblock(superblock);
     Ok(())
 }
 
-fn check(options: &StoreOptions) -> Result<Geometry> {
+/// Checks the options all rows share, and what the row makes of the others.
+fn check(options: &StoreOptions) -> Result<Shape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
-    let StoreOptions { size_bytes, segment_size_bytes: segment, mean_entry_size_bytes: mean, .. } = *options;
-    if !segment.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment) {
-        return invalid(format!("segment size is not a power of two from 256 KiB to 64 MiB: {segment}"));
-    }
+    let StoreOptions { size_bytes, mean_entry_size_bytes: mean, .. } = *options;
     if !(MEAN_ENTRY_BYTES_MIN..=MEAN_ENTRY_BYTES_MAX).contains(&mean) {
         return invalid(format!("mean entry size is not from 512 bytes to 1 MiB: {mean}"));
     }
     if size_bytes > SIZE_BYTES_MAX {
         return invalid(format!("store size is over 16 TiB: {size_bytes}"));
     }
-    match Geometry::new(size_bytes, segment) {
-        Some(geometry) => Ok(geometry),
-        None => invalid(format!("store size has no room for eight segments of {segment} bytes: {size_bytes}")),
-    }
+    shape_of(options)
 }
 
 enum ReadRefusal {
@@ -161,14 +168,14 @@ fn refused(refusal: ReadRefusal, path: &Path) -> Error {
 }
 
 /// Writes the superblocks of a new volume.
-fn format(device: &Arc<dyn Device>, geometry: Geometry) -> Result<Superblock> {
+fn format(device: &Arc<dyn Device>, shape: Shape) -> Result<Superblock> {
     let (mut id, mut hash_key) = ([0; 16], [0; 16]);
     for secret in [&mut id, &mut hash_key] {
         getrandom::fill(secret).map_err(|error| {
             Error::io(ErrorKind::Unavailable, "cannot draw random bytes", io::Error::other(error.to_string()))
         })?;
     }
-    let superblock = Superblock { id: VolumeId(id), hash_key, geometry, generation: 1, epochs: Epochs::default() };
+    let superblock = Superblock { id: VolumeId(id), hash_key, shape, generation: 1, epochs: Epochs::default() };
     let written = write_superblock(device, &superblock);
     written.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the new store's superblock", source))?;
     Ok(superblock)
@@ -179,7 +186,7 @@ fn write_superblock(device: &Arc<dyn Device>, superblock: &Superblock) -> io::Re
     let mut block = AlignedBuffer::with_len(SUPERBLOCK_BYTES as usize);
     superblock.encode(block.as_mut_slice());
     let block = Arc::new(block);
-    for offset_bytes in [0, superblock.geometry.last_superblock_bytes()] {
+    for offset_bytes in [0, last_superblock_bytes(superblock.shape.size_bytes)] {
         block_on(device.write(offset_bytes, Arc::clone(&block)))?;
         block_on(device.sync())?;
     }

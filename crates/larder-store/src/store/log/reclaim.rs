@@ -2,7 +2,7 @@
 //!
 //! Cost: one read of the trailer and one per entry kept.
 
-use super::{Engine, append::Condition, counters::add, recovery};
+use super::{LogEngine, append::Condition, recovery};
 use crate::{
     eviction,
     format::{
@@ -10,7 +10,7 @@ use crate::{
         trailer::Listing,
     },
     layout::log::Appender,
-    store::Extent,
+    store::{counters::add, engine::Extent},
     units::{SECTOR_BYTES, Sector, SegmentId},
 };
 use futures_util::future::join_all;
@@ -19,7 +19,7 @@ use std::{sync::Arc, task::Waker};
 /// Entries read at once.
 const READ_BATCH: usize = 32;
 
-impl Engine {
+impl LogEngine {
     /// Reclaims the oldest segment; `false` if there is none that can be.
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
         let Some(segment) = self.lock_log().oldest_clean() else { return false };
@@ -33,13 +33,17 @@ impl Engine {
             .map(|(listing, slot)| (listing, slot.hits))
             .collect();
         let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
-        let kept = eviction::keep(&live, segment_sectors, self.clock.now_s());
+        let kept = if self.volume.options.tuning.reinsertion {
+            eviction::keep(&live, segment_sectors, self.volume.clock.now_s())
+        } else {
+            Vec::new()
+        };
         for batch in kept.chunks(READ_BATCH) {
             self.reinsert(segment, batch).await;
         }
         let evicted =
             live.iter().filter(|(listing, _)| self.index.remove_at(listing.placing, position(listing))).count();
-        add(&self.counters.evicted, evicted as u64);
+        add(&self.volume.counters.evicted, evicted as u64);
         let waiting = self.lock_log().release_oldest(segment);
         waiting.into_iter().for_each(Waker::wake);
         true
@@ -73,7 +77,7 @@ impl Engine {
             };
             let condition = Condition::StillAt(slot.position);
             if let Ok(Some(_)) = self.try_append(&mut record, Appender::Reclaim, condition, None) {
-                add(&self.counters.reinserted, 1);
+                add(&self.volume.counters.reinserted, 1);
             }
         }
     }

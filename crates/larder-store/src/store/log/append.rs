@@ -2,21 +2,24 @@
 //!
 //! Invariant: a record and its slot appear together, under the log's lock.
 
-use super::{Engine, counters::add, keeper::RESERVE_SEGMENTS_MIN};
+use super::{LogEngine, RESERVE_SEGMENTS_MIN};
 use crate::{
     Error, ErrorKind, Hints, Result,
     device::{Completion, Transfer},
     format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
     index::{Inserted, SizeClass, Slot},
     layout::log::{Action, Appended, Appender, NoRoom},
-    store::Extent,
+    store::{
+        counters::add,
+        engine::{Engine, Extent},
+    },
     units::{Sector, SegmentId},
 };
 use bytes::Bytes;
 use std::{
     future::poll_fn,
     io,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     task::{Poll, Waker},
     time::Duration,
 };
@@ -32,9 +35,9 @@ pub(super) enum Condition {
     StillAt(Sector),
 }
 
-impl Engine {
+impl LogEngine {
     /// Appends an entry's record and makes it the key's entry.
-    pub(crate) async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+    pub(super) async fn append_entry(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
         self.commit_if(record, Condition::None).await.map(drop)
     }
 
@@ -44,21 +47,21 @@ impl Engine {
         let outcome = self.append(&mut record, condition).await;
         match &outcome {
             Ok(Some(_)) => {
-                add(&self.counters.commits, 1);
-                add(&self.counters.admitted_bytes, bytes);
+                add(&self.volume.counters.commits, 1);
+                add(&self.volume.counters.admitted_bytes, bytes);
             }
             Ok(None) => {}
-            Err(_) => add(&self.counters.rejected, 1),
+            Err(_) => add(&self.volume.counters.rejected, 1),
         }
         outcome.map(|appended| appended.is_some())
     }
 
-    pub(super) async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
-        self.check_open()?;
-        let (placing, hash) = self.placing_and_hash(key);
+    pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.volume.check_open()?;
+        let (placing, hash) = self.volume.hash(key);
         // Gone at once, whether or not the news of it can be written.
         self.index.remove(placing);
-        let meta = Meta::new(Kind::Tombstone, hash, Hints::default(), self.epoch(), 0);
+        let meta = Meta::new(Kind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
         let mut record = Record { meta, key, head: &[], checksums: &[], body: &[] };
         match self.append(&mut record, Condition::None).await? {
             Some(appended) => self.flush_through(appended.ticket).await,
@@ -66,8 +69,8 @@ impl Engine {
         }
     }
 
-    pub(super) async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        let Some(reader) = Self::get(self, key, Extent::Front).await? else { return Ok(false) };
+    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        let Some((position, reader)) = self.look_up(key, Extent::Front).await? else { return Ok(false) };
         let decoded = reader.decoded();
         let checksums = decoded.checksums(reader.record());
         let small = reader.len() <= BODY_BLOCK_BYTES;
@@ -75,17 +78,17 @@ impl Engine {
             let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
             (Kind::Entry, vec![body])
         } else {
-            (Kind::HeadUpdate(decoded.body_place(reader.position())), Vec::new())
+            (Kind::HeadUpdate(decoded.body_place(position)), Vec::new())
         };
         let meta = Meta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
         let record = Record { meta, key, head: &head, checksums: &checksums, body: &body };
         // Whatever happened to the key since it was read counts more than a new head for what was read.
-        self.commit_if(record, Condition::StillAt(reader.position())).await
+        self.commit_if(record, Condition::StillAt(position)).await
     }
 
     /// Appends, waiting for room for a bounded time.
     async fn append(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition) -> Result<Option<Appended>> {
-        if !self.background {
+        if !self.volume.options.background {
             if let Ok(appended) = self.try_append(record, Appender::Client, condition, None) {
                 return Ok(appended);
             }
@@ -94,15 +97,16 @@ impl Engine {
             self.flush_through(last).await?;
             self.maintain().await;
         }
-        let deadline = self.clock.now() + if self.background { ROOM_PATIENCE } else { Duration::ZERO };
+        let deadline =
+            self.volume.clock.now() + if self.volume.options.background { ROOM_PATIENCE } else { Duration::ZERO };
         poll_fn(|context| {
-            self.check_open()?;
+            self.volume.check_open()?;
             match self.try_append(record, Appender::Client, condition, Some(context.waker())) {
                 Ok(appended) => Poll::Ready(Ok(appended)),
                 Err(NoRoom::Ever) => {
                     Poll::Ready(Err(Error::new(ErrorKind::Full, "the entry is longer than a segment of the store")))
                 }
-                Err(NoRoom::Now) if self.clock.now() >= deadline => {
+                Err(NoRoom::Now) if self.volume.clock.now() >= deadline => {
                     Poll::Ready(Err(Error::new(ErrorKind::Full, "the store has no room now")))
                 }
                 Err(NoRoom::Now) => Poll::Pending,
@@ -127,7 +131,7 @@ impl Engine {
         {
             return Ok(None);
         }
-        let outcome = log.append(record, appender, self.clock.now(), &mut actions);
+        let outcome = log.append(record, appender, self.volume.clock.now(), &mut actions);
         match outcome {
             Ok(_) if record.meta.kind == Kind::Tombstone => {
                 self.index.remove(placing);
@@ -136,7 +140,7 @@ impl Engine {
                 let size = SizeClass::holding(record.len_sectors());
                 let slot = Slot { position: appended.position, size, hits: 0, short_lived: appended.short_lived };
                 if let Inserted::Displaced(_) = self.index.insert(placing, slot) {
-                    add(&self.counters.displaced, 1);
+                    add(&self.volume.counters.displaced, 1);
                 }
             }
             Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.wait(waker.clone())),
@@ -146,9 +150,9 @@ impl Engine {
         drop(log);
         self.perform(actions);
         if reclaim_due || outcome.is_err() {
-            self.bell.ring();
+            self.volume.bell.ring();
         } else {
-            self.bell.ring_if_idle();
+            self.volume.bell.ring_if_idle();
         }
         outcome.map(Some)
     }
@@ -171,14 +175,14 @@ impl Engine {
                     (offset_bytes, buffer, Completion::callback(done))
                 }
             };
-            add(&self.counters.writes, 1);
-            add(&self.counters.written_bytes, buffer.len() as u64);
-            self.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+            add(&self.volume.counters.writes, 1);
+            add(&self.volume.counters.written_bytes, buffer.len() as u64);
+            self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
         }
     }
 
     fn unit_written(self: &Arc<Self>, ticket: u64, outcome: &io::Result<()>) {
-        self.note_write(outcome);
+        self.volume.note_write(outcome);
         let (mut actions, mut lost) = (Vec::new(), Vec::new());
         let waiting = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
         for (placing, position) in lost {
@@ -189,21 +193,10 @@ impl Engine {
     }
 
     fn trailer_written(&self, segment: SegmentId, outcome: &io::Result<()>) {
-        self.note_write(outcome);
+        self.volume.note_write(outcome);
         let waiting = self.lock_log().trailer_written(segment);
         waiting.into_iter().for_each(Waker::wake);
-        self.bell.ring();
-    }
-
-    fn note_write(&self, outcome: &io::Result<()>) {
-        match outcome {
-            Ok(()) => self.bell.written(),
-            Err(error) => {
-                if self.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0 {
-                    tracing::error!("cannot write to the store, entries are lost: {error}");
-                }
-            }
-        }
+        self.volume.bell.ring();
     }
 
     /// Waits until unit `ticket` and all before it are with the device, sending off what is open.
@@ -227,21 +220,8 @@ impl Engine {
         .await
     }
 
-    pub(super) async fn sync(self: &Arc<Self>) -> Result<()> {
-        self.check_open()?;
-        self.sync_all().await
-    }
-
-    /// Flushes everything and makes it durable.
-    pub(super) async fn sync_all(self: &Arc<Self>) -> Result<()> {
-        let last = self.lock_log().last_ticket();
-        self.flush_through(last).await?;
-        let outcome = self.device.sync().await;
-        outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store", source))
-    }
-
-    /// What closing does: everything written, the open segment ended with its trailer, durable.
-    pub(super) async fn finish(self: &Arc<Self>) -> Result<()> {
+    /// Ends the open segment with its trailer, and waits until all that is on its way has arrived.
+    pub(super) async fn seal_and_wait(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.lock_log().seal_segment(&mut actions);
         self.perform(actions);
@@ -254,6 +234,5 @@ impl Engine {
             Poll::Ready(())
         })
         .await;
-        self.sync_all().await
     }
 }

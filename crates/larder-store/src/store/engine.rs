@@ -1,0 +1,185 @@
+//! The seam between the store and its engines: what a family of rows does for the public API.
+//!
+//! Owns: the [`Engine`] trait and the dispatch over its families, so that adding a row that recombines
+//! existing axes touches neither. Does not: decide anything. Cost: one match per call, no allocation.
+
+use super::{
+    keeper::block_on,
+    log::{self, LogEngine},
+    volume::Volume,
+};
+use crate::{
+    Hints, LayoutAxis, Reader, Result, StoreOptions,
+    device::{Completion, Transfer},
+    format::{record::Record, superblock::Shape},
+};
+use bytes::Bytes;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+/// How much of an entry a lookup reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Whole,
+    /// Head and the first part of a long entry, if that saves something.
+    Front,
+}
+
+/// What an engine holds now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gauges {
+    pub(crate) entries: u64,
+    pub(crate) entries_max: u64,
+    pub(crate) index_bytes: u64,
+}
+
+/// A family of rows: one way to execute what index, layout, schedule and eviction decide.
+pub(crate) trait Engine: Send + Sync + Sized + 'static {
+    fn volume(&self) -> &Arc<Volume>;
+
+    /// Finds what an earlier run left. Meanwhile the store is in use.
+    async fn load(self: &Arc<Self>);
+
+    /// The entry of `key`, verified.
+    async fn get(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<Reader>>;
+
+    /// Makes `record` its key's entry; its sequence is filled in here.
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()>;
+
+    /// Removes `key`'s entry; durable against a kill when this returns.
+    async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()>;
+
+    /// Gives `key`'s entry another head, unless it changes meanwhile. `false`: there is none.
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool>;
+
+    /// Whether memory knows of an entry; `true` where memory cannot tell.
+    fn may_contain(&self, placing: u64) -> bool;
+
+    /// Counts a hit that was served from elsewhere.
+    fn touch(&self, placing: u64);
+
+    /// One round of what is due now.
+    async fn maintain(self: &Arc<Self>);
+
+    /// How long from now until something is due; `None` while nothing is.
+    fn next_due(&self) -> Option<Duration>;
+
+    /// Hands everything committed to the device.
+    async fn flush(self: &Arc<Self>) -> Result<()>;
+
+    /// What closing does before the last sync: what is needed to find everything again.
+    async fn finish(self: &Arc<Self>) -> Result<()>;
+
+    fn gauges(&self) -> Gauges;
+}
+
+/// The families.
+#[derive(Clone)]
+pub(crate) enum AnyEngine {
+    Log(Arc<LogEngine>),
+}
+
+/// Runs `$call` on whatever engine it is.
+macro_rules! each {
+    ($any:expr, $engine:ident => $call:expr) => {
+        match $any {
+            AnyEngine::Log($engine) => $call,
+        }
+    };
+}
+
+/// The shape of a new volume with these options, if the row can work with them.
+pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+    match options.policy.layout {
+        LayoutAxis::Segments => log::shape_of(options),
+    }
+}
+
+impl AnyEngine {
+    /// The engine of the volume's row.
+    pub(crate) fn new(volume: Arc<Volume>) -> Self {
+        match volume.policy.layout {
+            LayoutAxis::Segments => Self::Log(Arc::new(LogEngine::new(volume))),
+        }
+    }
+
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
+        each!(self, engine => engine.volume())
+    }
+
+    pub(crate) async fn load(&self) {
+        each!(self, engine => engine.load().await);
+        self.volume().counters.loaded.store(true, Ordering::Release);
+    }
+
+    pub(crate) async fn get(&self, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
+        each!(self, engine => engine.get(key, extent).await)
+    }
+
+    pub(crate) async fn commit(&self, record: Record<'_>) -> Result<()> {
+        each!(self, engine => engine.commit(record).await)
+    }
+
+    pub(crate) async fn remove(&self, key: &[u8]) -> Result<()> {
+        each!(self, engine => engine.remove(key).await)
+    }
+
+    pub(crate) async fn update_head(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        each!(self, engine => engine.update_head(key, head, hints).await)
+    }
+
+    pub(crate) fn may_contain(&self, placing: u64) -> bool {
+        each!(self, engine => engine.may_contain(placing))
+    }
+
+    pub(crate) fn touch(&self, placing: u64) {
+        each!(self, engine => engine.touch(placing));
+    }
+
+    pub(crate) fn gauges(&self) -> Gauges {
+        each!(self, engine => engine.gauges())
+    }
+
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        each!(self, engine => engine.next_due())
+    }
+
+    /// One round of what is due now, the sync of what was written included.
+    pub(crate) async fn maintain(&self) {
+        each!(self, engine => engine.maintain().await);
+        let volume = self.volume();
+        if volume.bell.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
+            let weak = Arc::downgrade(volume);
+            let done = move |outcome: std::io::Result<()>| {
+                let Some(volume) = weak.upgrade() else { return };
+                if let Err(error) = &outcome {
+                    volume.counters.io_errors.fetch_add(1, Ordering::Relaxed);
+                    tracing::error!("cannot sync the store: {error}");
+                }
+                volume.bell.synced(outcome.is_ok());
+            };
+            volume.device.submit(Transfer::Sync { completion: Completion::callback(done) });
+        }
+    }
+
+    /// Flushes everything and makes it durable.
+    pub(crate) async fn sync(&self) -> Result<()> {
+        each!(self, engine => engine.flush().await)?;
+        self.volume().sync().await
+    }
+
+    /// What closing does: everything written and durable, and found again at once.
+    pub(crate) async fn finish(&self) -> Result<()> {
+        each!(self, engine => engine.finish().await)?;
+        self.volume().sync().await
+    }
+
+    /// As [`Self::finish`], on a thread that may block.
+    pub(crate) fn finish_blocking(&self) {
+        if let Err(error) = block_on(self.finish()) {
+            tracing::error!("cannot finish the store: {error}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The engine of the segmented log: records are appended, segments reclaimed oldest first.
+//!
+//! Owns: index, log and segment table of one volume, and the order in which they change. Invariant: log
+//! order is commit order, because index and log change together under the log's lock. Lock order: log,
+//! then one index partition; no lock is held across I/O.
+
+mod append;
+mod read;
+mod reclaim;
+mod recovery;
+
+use super::{
+    bell::TICK,
+    engine::{Engine, Extent, Gauges},
+    volume::Volume,
+};
+use crate::{
+    Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    format::{
+        record::Record,
+        superblock::{PARAMETER_COUNT, Shape},
+    },
+    index::Index,
+    layout::{log::Log, segments::SegmentTable},
+    units::{Geometry, SECTOR_BYTES},
+};
+use bytes::Bytes;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Waker,
+    time::Duration,
+};
+
+/// Free segments below which reclaim begins, whatever the volume's size.
+const RESERVE_SEGMENTS_MIN: usize = 3;
+
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+
+/// The shape of a new volume of this family.
+pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+    let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
+    let StoreOptions { size_bytes, segment_size_bytes: segment_bytes, .. } = *options;
+    if !segment_bytes.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
+        return invalid(format!("segment size is not a power of two from 256 KiB to 64 MiB: {segment_bytes}"));
+    }
+    let row = options.policy.code;
+    let shape = Shape { row, size_bytes, segment_bytes, index_bytes: 0, parameters: [0; PARAMETER_COUNT] };
+    if shape.geometry().is_none() {
+        return invalid(format!("store size has no room for eight segments of {segment_bytes} bytes: {size_bytes}"));
+    }
+    Ok(shape)
+}
+
+/// One volume of the log family.
+pub(crate) struct LogEngine {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) geometry: Geometry,
+    pub(crate) index: Index,
+    pub(crate) segments: Arc<SegmentTable>,
+    log: Mutex<Log>,
+}
+
+impl LogEngine {
+    pub(crate) fn new(volume: Arc<Volume>) -> Self {
+        let geometry = volume.shape.geometry().expect("the superblock was checked when it was read");
+        let entries = geometry.size_bytes / volume.options.mean_entry_size_bytes;
+        let segments = Arc::new(SegmentTable::new(geometry.segment_count));
+        let index = Index::new(entries, geometry.size_bytes / SECTOR_BYTES);
+        index.begin_loading();
+        let log = Log::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
+        Self { volume, geometry, index, segments, log: Mutex::new(log) }
+    }
+
+    pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends off the open unit if it is due. Returns those that wait for room, to look at the time again.
+    fn flush_due(self: &Arc<Self>, now: Duration) -> Vec<Waker> {
+        let mut actions = Vec::new();
+        let mut log = self.lock_log();
+        if log.unit_opened_at().is_some_and(|opened_at| now >= opened_at + self.volume.options.flush_interval) {
+            log.seal_unit(&mut actions);
+        }
+        let waiting = log.take_waiting();
+        drop(log);
+        self.perform(actions);
+        waiting
+    }
+
+    /// Segments kept free, so that writers do not wait for reclaim.
+    fn reserve_segments(&self) -> usize {
+        (self.geometry.segment_count as usize / 64).clamp(RESERVE_SEGMENTS_MIN, 8)
+    }
+}
+
+impl Engine for LogEngine {
+    fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    async fn load(self: &Arc<Self>) {
+        recovery::run(self).await;
+    }
+
+    async fn get(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
+        Ok(self.look_up(key, extent).await?.map(|(_, reader)| reader))
+    }
+
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.append_entry(record).await
+    }
+
+    async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.bury(key).await
+    }
+
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        self.replace_head(key, head, hints).await
+    }
+
+    fn may_contain(&self, placing: u64) -> bool {
+        self.index.peek(placing).is_some()
+    }
+
+    fn touch(&self, placing: u64) {
+        self.index.find(placing);
+    }
+
+    async fn maintain(self: &Arc<Self>) {
+        let waiting = self.flush_due(self.volume.clock.now());
+        while self.lock_log().free_count() < self.reserve_segments() {
+            if !self.reclaim_oldest().await {
+                break;
+            }
+        }
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        self.lock_log().unit_opened_at().map(|_| TICK)
+    }
+
+    async fn flush(self: &Arc<Self>) -> Result<()> {
+        let last = self.lock_log().last_ticket();
+        self.flush_through(last).await
+    }
+
+    async fn finish(self: &Arc<Self>) -> Result<()> {
+        self.seal_and_wait().await;
+        self.flush().await
+    }
+
+    fn gauges(&self) -> Gauges {
+        Gauges {
+            entries: self.index.entries(),
+            entries_max: self.index.entries_max(),
+            index_bytes: self.index.memory_bytes(),
+        }
+    }
+}

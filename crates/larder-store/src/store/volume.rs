@@ -1,0 +1,203 @@
+//! What every engine has of its volume, whatever its row: the device, who it is, time, counters, rules.
+//!
+//! Owns: the superblock (and with it the invalidation rules), counted transfers, and the one judgement
+//! whether bytes that were read are the entry that was asked for. Does not: know where entries lie.
+//! Invariant: [`Volume::judge`] accepts only a whole record of this volume under exactly that key, not
+//! expired and not invalidated. Cost: one pass of CRC32C over what is judged.
+
+use super::{
+    Neighbour,
+    bell::Bell,
+    counters::{Counters, add},
+};
+use crate::{
+    Clock, Error, ErrorKind, Policy, Result, StoreOptions,
+    device::{AlignedBuffer, Device},
+    format::{
+        VolumeId,
+        record::{BODY_BLOCK_BYTES, Decoded, Kind},
+        superblock::{Shape, Superblock},
+    },
+    hash::{KeyHash, KeyHasher},
+};
+use bytes::Bytes;
+use std::{
+    io,
+    sync::{
+        Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// Where entries go that were read along with one that was asked for.
+pub(crate) type NeighbourSink = Arc<dyn Fn(Neighbour) + Send + Sync>;
+
+/// One volume, as all of its engine's parts share it.
+pub(crate) struct Volume {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) id: VolumeId,
+    pub(crate) policy: &'static Policy,
+    pub(crate) shape: Shape,
+    pub(crate) options: StoreOptions,
+    pub(crate) hasher: KeyHasher,
+    pub(crate) clock: Clock,
+    pub(crate) counters: Counters,
+    pub(crate) bell: Bell,
+    pub(crate) neighbours: OnceLock<NeighbourSink>,
+    superblock: RwLock<Superblock>,
+    closed: AtomicBool,
+}
+
+#[expect(dead_code, reason = "for the rows that read whole records")]
+/// What bytes turn out to be that were read in search of a key.
+pub(crate) enum Verdict {
+    /// The key's entry, every byte of it verified.
+    Sound(Decoded),
+    /// A whole record, of another key.
+    Stranger,
+    /// The key's entry, but expired or invalidated.
+    Useless,
+    /// No whole record of this volume.
+    Damaged,
+}
+
+impl Volume {
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        superblock: Superblock,
+        policy: &'static Policy,
+        options: &StoreOptions,
+    ) -> Self {
+        Self {
+            device,
+            id: superblock.id,
+            policy,
+            shape: superblock.shape.clone(),
+            options: options.clone(),
+            hasher: KeyHasher::new(superblock.hash_key),
+            clock: options.clock.clone(),
+            counters: Counters::default(),
+            bell: Bell::default(),
+            neighbours: OnceLock::new(),
+            superblock: RwLock::new(superblock),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Closes; whether it was open until now.
+    pub(crate) fn close(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closed() {
+            return Err(Error::new(ErrorKind::Closed, "the store is closed"));
+        }
+        Ok(())
+    }
+
+    /// The superblock as it is now.
+    pub(crate) fn superblock(&self) -> RwLockReadGuard<'_, Superblock> {
+        self.superblock.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over a superblock that was written.
+    pub(crate) fn set_superblock(&self, superblock: Superblock) {
+        *self.superblock.write().unwrap_or_else(PoisonError::into_inner) = superblock;
+    }
+
+    /// The epoch in which entries are written now.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.superblock().epochs.current
+    }
+
+    /// Whether no invalidation covers an entry of `site` written in `epoch`.
+    pub(crate) fn admits(&self, site: u64, epoch: u32) -> bool {
+        self.superblock().epochs.admits(site, epoch)
+    }
+
+    /// The hash of a key, and the part of it that places the entry.
+    pub(crate) fn hash(&self, key: &[u8]) -> (u64, KeyHash) {
+        let hash = self.hasher.hash(key);
+        (hash.placing(), hash)
+    }
+
+    /// Reads `len_bytes` from `offset_bytes`, neither of which need be aligned.
+    pub(crate) async fn read(&self, offset_bytes: u64, len_bytes: u64) -> Result<Bytes> {
+        let alignment = u64::from(self.device.alignment_bytes());
+        let aligned_start = offset_bytes / alignment * alignment;
+        let skip = (offset_bytes - aligned_start) as usize;
+        let aligned_len = (skip as u64 + len_bytes).next_multiple_of(alignment);
+        add(&self.counters.reads, 1);
+        add(&self.counters.read_bytes, aligned_len);
+        let outcome = self.device.read(aligned_start, aligned_len as usize).await;
+        let buffer: AlignedBuffer = outcome.map_err(|source| self.read_failed(aligned_start, source))?;
+        Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
+    }
+
+    #[expect(dead_code, reason = "for the rows that write through")]
+    /// Writes the whole of `buffer` at `offset_bytes`, both aligned.
+    pub(crate) async fn write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> Result<()> {
+        add(&self.counters.writes, 1);
+        add(&self.counters.written_bytes, buffer.len() as u64);
+        let outcome = self.device.write(offset_bytes, buffer).await;
+        self.note_write(&outcome);
+        let place = || format!("cannot write the store at byte {offset_bytes}");
+        outcome.map_err(|source| Error::io(ErrorKind::Unavailable, place(), source))
+    }
+
+    /// Makes what was written durable.
+    pub(crate) async fn sync(&self) -> Result<()> {
+        let outcome = self.device.sync().await;
+        outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store", source))
+    }
+
+    /// Notes the outcome of a write.
+    pub(crate) fn note_write(&self, outcome: &io::Result<()>) {
+        match outcome {
+            Ok(()) => self.bell.written(),
+            Err(error) => {
+                if self.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::error!("cannot write to the store, entries are lost: {error}");
+                }
+            }
+        }
+    }
+
+    #[expect(dead_code, reason = "for the rows that read whole records")]
+    /// What `record`, read whole, is to somebody who looks for `key`.
+    pub(crate) fn judge(&self, record: &Bytes, hash: KeyHash, key: &[u8]) -> Verdict {
+        let Ok(decoded) = Decoded::decode(self.id, record) else { return Verdict::Damaged };
+        if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
+            return Verdict::Stranger;
+        }
+        if decoded.meta.kind != Kind::Entry {
+            return Verdict::Useless;
+        }
+        let Some(body) = record.get(decoded.body_start..decoded.len_bytes()) else { return Verdict::Damaged };
+        let mut blocks = body.chunks(BODY_BLOCK_BYTES as usize).enumerate();
+        if !blocks.all(|(index, block)| decoded.verifies(record, index as u64, block)) {
+            return Verdict::Damaged;
+        }
+        if self.is_useless(&decoded) {
+            return Verdict::Useless;
+        }
+        Verdict::Sound(decoded)
+    }
+
+    /// Whether an entry is expired or invalidated.
+    pub(crate) fn is_useless(&self, decoded: &Decoded) -> bool {
+        let meta = &decoded.meta;
+        let expired = meta.useless_after != 0 && meta.useless_after < self.clock.now_s();
+        expired || !self.admits(meta.site, meta.epoch)
+    }
+
+    fn read_failed(&self, offset_bytes: u64, source: io::Error) -> Error {
+        add(&self.counters.io_errors, 1);
+        Error::io(ErrorKind::Unavailable, format!("cannot read the store at byte {offset_bytes}"), source)
+    }
+}
