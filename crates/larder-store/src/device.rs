@@ -6,6 +6,7 @@
 
 mod buffer;
 mod creation;
+mod faulty;
 mod in_flight;
 mod memory;
 mod queue;
@@ -24,6 +25,7 @@ use std::{
 
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES};
 pub(crate) use creation::Unfinished;
+pub use faulty::{Dice, FaultPlan, FaultStats, FaultyDevice};
 pub use memory::MemoryDevice;
 pub use threads::ThreadsDevice;
 #[cfg(target_os = "linux")]

@@ -145,7 +145,7 @@ impl InFlight {
         matches!(self.work, Work::Read { .. })
     }
 
-    fn len_bytes(&self) -> usize {
+    pub(super) fn len_bytes(&self) -> usize {
         match &self.work {
             Work::Read { buffer, .. } => buffer.len(),
             Work::Write { buffer, .. } => buffer.len(),

@@ -55,7 +55,7 @@ impl MemoryDevice {
         Self { pages, bounds: self.bounds }
     }
 
-    fn read_at(&self, offset_bytes: u64, to: &mut [u8]) {
+    pub(super) fn read_at(&self, offset_bytes: u64, to: &mut [u8]) {
         let mut done_bytes = 0;
         while done_bytes < to.len() {
             let (index, start) = place(offset_bytes + done_bytes as u64);
@@ -69,7 +69,7 @@ impl MemoryDevice {
         }
     }
 
-    fn write_at(&self, offset_bytes: u64, from: &[u8]) {
+    pub(super) fn write_at(&self, offset_bytes: u64, from: &[u8]) {
         let mut done_bytes = 0;
         while done_bytes < from.len() {
             let (index, start) = place(offset_bytes + done_bytes as u64);

@@ -10,7 +10,10 @@ use std::{
 
 use larder_store::{
     IoChoice,
-    device::{AlignedBuffer, Completion, Device, MemoryDevice, ThreadsDevice, Transfer, VolumeFile, open_device},
+    device::{
+        AlignedBuffer, Completion, Device, FaultPlan, FaultyDevice, MemoryDevice, ThreadsDevice, Transfer, VolumeFile,
+        open_device,
+    },
 };
 use tempfile::TempDir;
 
@@ -43,6 +46,12 @@ impl Volume {
 impl Subject {
     fn memory() -> Option<Self> {
         Some(Self { device: Arc::new(MemoryDevice::new(LEN_BYTES)), volume: None })
+    }
+
+    /// With faults that are none to the contract.
+    fn faulty() -> Option<Self> {
+        let plan = FaultPlan { short_transfers_ppm: 300_000, ..FaultPlan::default() };
+        Some(Self { device: Arc::new(FaultyDevice::new(LEN_BYTES, 1, plan)), volume: None })
     }
 
     fn threads() -> Option<Self> {
@@ -108,9 +117,9 @@ macro_rules! suite_of_all {
 }
 
 #[cfg(target_os = "linux")]
-suite_of_all!(memory, threads, uring);
+suite_of_all!(memory, faulty, threads, uring);
 #[cfg(not(target_os = "linux"))]
-suite_of_all!(memory, threads);
+suite_of_all!(memory, faulty, threads);
 
 /// Bytes that differ from place to place and from `seed` to `seed`.
 fn pattern(seed: u64, len_bytes: usize) -> Arc<AlignedBuffer> {

@@ -1,0 +1,331 @@
+//! A device that fails on purpose: in memory, with the faults of a [`FaultPlan`] drawn from a seed.
+//!
+//! Owns: what reads see, what would survive a power cut, the acknowledged writes in between (the drive's volatile
+//! cache), and the transfers that wait for [`FaultyDevice::turn`]. Does not: use threads or time. Invariants: the
+//! same seed and the same calls give the same bytes, completions and [`FaultStats`]; a plan of zeros keeps the
+//! contract of every device. Cost: each write is copied three times.
+//! Idea: what drives do by Bairavasundaram et al. (FAST 2008), Zheng et al. (FAST 2013); simulation by seed as in
+//! FoundationDB.
+
+mod dice;
+mod plan;
+
+use std::{
+    collections::VecDeque,
+    io,
+    ops::ControlFlow,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::io::Errno;
+
+use super::{
+    Device, MemoryDevice, Transfer,
+    in_flight::{Bounds, Call, InFlight},
+};
+pub use dice::Dice;
+use plan::{Fate, Fault, Motion};
+pub use plan::{FaultPlan, FaultStats};
+
+/// A device in memory with faults. See [`FaultPlan`].
+pub struct FaultyDevice {
+    bounds: Bounds,
+    /// What reads see: every write that landed, in the drive's cache or on the medium.
+    seen: MemoryDevice,
+    state: Mutex<State>,
+}
+
+struct State {
+    plan: FaultPlan,
+    dice: Dice,
+    stats: FaultStats,
+    /// What a power cut leaves for certain.
+    durable: MemoryDevice,
+    /// Landed since the last sync, oldest first: a power cut keeps any of them, whole or in part, in any order.
+    cached: VecDeque<Landed>,
+    cached_bytes: usize,
+    /// Number of the next write that lands.
+    next_landed: u64,
+    waiting: Vec<Waiting>,
+}
+
+/// A piece of a write that landed.
+struct Landed {
+    number: u64,
+    offset_bytes: u64,
+    bytes: Box<[u8]>,
+}
+
+/// A transfer that is not done.
+struct Waiting {
+    in_flight: InFlight,
+    fault: Option<Fault>,
+    is_short: bool,
+    /// Added to every offset, for what goes to another place.
+    shift_bytes: u64,
+    /// For a sync: writes numbered below this had landed when it was asked for.
+    sync_below: u64,
+}
+
+impl FaultyDevice {
+    /// A device of `len_bytes` zeros whose faults follow from `seed`.
+    pub fn new(len_bytes: u64, seed: u64, plan: FaultPlan) -> Self {
+        Self::on(MemoryDevice::new(len_bytes), Dice::new(seed), plan)
+    }
+
+    /// A device that durably holds what `medium` holds.
+    pub fn with_contents(medium: &MemoryDevice, seed: u64, plan: FaultPlan) -> Self {
+        Self::on(medium.snapshot(), Dice::new(seed), plan)
+    }
+
+    /// From now on faults are those of `plan`. Limits of it count from the device's first transfer.
+    pub fn set_plan(&self, plan: FaultPlan) {
+        self.lock().plan = plan;
+    }
+
+    /// Takes one of the waiting transfers, drawn by the seed, a step further. `false` when none waits.
+    pub fn turn(&self) -> bool {
+        let mut state = self.lock();
+        if state.waiting.is_empty() {
+            return false;
+        }
+        let count = state.waiting.len() as u64;
+        let at = state.dice.below(count) as usize;
+        let mut waiting = state.waiting.swap_remove(at);
+        match self.step(&mut state, &mut waiting) {
+            ControlFlow::Continue(()) => state.waiting.push(waiting),
+            ControlFlow::Break(outcome) => {
+                drop(state);
+                waiting.in_flight.complete(outcome);
+            }
+        }
+        true
+    }
+
+    /// How many transfers wait for a turn.
+    pub fn waiting_count(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// The device as the next process finds it when this one is killed now: all that was acknowledged is there; of
+    /// the writes that wait, some landed, some in part. The new device has a sequence of its own and no waiting
+    /// transfers; this one should no longer be used.
+    pub fn kill(&self) -> Self {
+        let mut state = self.lock();
+        let contents = self.seen.snapshot();
+        let State { dice, waiting, .. } = &mut *state;
+        waiting.iter_mut().filter_map(pending_write).for_each(|landed| land_in_part(&contents, landed, dice));
+        self.successor(contents, &mut state)
+    }
+
+    /// The device after the power went: what was synced is there; of all other writes any came to the medium, in any
+    /// order, some in part. As for [`FaultyDevice::kill`] otherwise.
+    pub fn power_cut(&self) -> Self {
+        let mut state = self.lock();
+        let contents = state.durable.snapshot();
+        let State { dice, cached, waiting, .. } = &mut *state;
+        let mut loose: Vec<Landed> = cached.drain(..).chain(waiting.iter_mut().filter_map(pending_write)).collect();
+        while !loose.is_empty() {
+            let next = dice.below(loose.len() as u64) as usize;
+            land_in_part(&contents, loose.swap_remove(next), dice);
+        }
+        self.successor(contents, &mut state)
+    }
+
+    /// A copy of all bytes that reads see.
+    pub fn contents(&self) -> Vec<u8> {
+        self.seen.contents()
+    }
+
+    /// What the device did so far; successors go on counting.
+    pub fn stats(&self) -> FaultStats {
+        self.lock().stats
+    }
+
+    fn on(contents: MemoryDevice, dice: Dice, plan: FaultPlan) -> Self {
+        let bounds = Bounds { len_bytes: contents.len_bytes(), alignment_bytes: contents.alignment_bytes() };
+        let state = State {
+            plan,
+            dice,
+            stats: FaultStats::default(),
+            durable: contents.snapshot(),
+            cached: VecDeque::new(),
+            cached_bytes: 0,
+            next_landed: 0,
+            waiting: Vec::new(),
+        };
+        Self { bounds, seen: contents, state: Mutex::new(state) }
+    }
+
+    fn successor(&self, contents: MemoryDevice, state: &mut State) -> Self {
+        let next = Self::on(contents, state.dice.fork(), state.plan.clone());
+        next.lock().stats = state.stats;
+        next
+    }
+
+    /// Moves bytes once. A short transfer moves a part of them.
+    fn step(&self, state: &mut State, waiting: &mut Waiting) -> ControlFlow<io::Result<()>> {
+        let Waiting { in_flight, fault, is_short, shift_bytes, sync_below } = waiting;
+        match fault {
+            Some(Fault::Error) => return ControlFlow::Break(Err(Errno::IO.into())),
+            Some(Fault::Full) => return ControlFlow::Break(Err(Errno::NOSPC.into())),
+            _ => {}
+        }
+        let moved_bytes = match in_flight.call() {
+            Call::Read(to, offset_bytes) => {
+                let len = piece(to.len(), *is_short, &mut state.dice);
+                let to = &mut to[..len];
+                self.seen.read_at(offset_bytes.wrapping_add(*shift_bytes), to);
+                if *fault == Some(Fault::Flipped) {
+                    flip(to, &mut state.dice);
+                    *fault = None;
+                }
+                to.len()
+            }
+            Call::Write(from, offset_bytes) => {
+                let from = &from[..piece(from.len(), *is_short, &mut state.dice)];
+                let mut bytes: Box<[u8]> = match fault {
+                    Some(Fault::Lost) => Box::default(),
+                    Some(Fault::Torn) => from[..sectors_below(from.len(), &mut state.dice)].into(),
+                    _ => from.into(),
+                };
+                if *fault == Some(Fault::Flipped) {
+                    flip(&mut bytes, &mut state.dice);
+                    *fault = None;
+                }
+                let moved_bytes = from.len();
+                self.land(state, offset_bytes.wrapping_add(*shift_bytes), bytes);
+                moved_bytes
+            }
+            Call::Sync => {
+                while state.cached.front().is_some_and(|oldest| oldest.number < *sync_below) {
+                    state.make_oldest_durable();
+                }
+                0
+            }
+        };
+        in_flight.advance(Ok(moved_bytes))
+    }
+
+    fn land(&self, state: &mut State, offset_bytes: u64, bytes: Box<[u8]>) {
+        self.seen.write_at(offset_bytes, &bytes);
+        state.cached_bytes += bytes.len();
+        state.cached.push_back(Landed { number: state.next_landed, offset_bytes, bytes });
+        state.next_landed += 1;
+        while state.cached_bytes > CACHE_BYTES_MAX {
+            state.make_oldest_durable();
+        }
+    }
+
+    /// How far a misdirected transfer of `len_bytes` at `offset_bytes` goes astray.
+    fn astray(&self, offset_bytes: u64, len_bytes: usize, dice: &mut Dice) -> u64 {
+        let alignment_bytes = u64::from(self.bounds.alignment_bytes);
+        let places = (self.bounds.len_bytes - len_bytes as u64) / alignment_bytes + 1;
+        (dice.below(places) * alignment_bytes).wrapping_sub(offset_bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device for FaultyDevice {
+    fn submit(&self, transfer: Transfer) {
+        let (motion, offset_bytes) = match &transfer {
+            Transfer::Read { offset_bytes, .. } => (Motion::Read, *offset_bytes),
+            Transfer::Write { offset_bytes, .. } => (Motion::Write, *offset_bytes),
+            Transfer::Sync { .. } => (Motion::Sync, 0),
+        };
+        let Some(in_flight) = self.bounds.admit(transfer) else { return };
+        let mut state = self.lock();
+        let State { plan, dice, stats, .. } = &mut *state;
+        let Fate { fault, is_short, is_slow } = plan.draw(motion, dice, stats);
+        let is_astray = fault == Some(Fault::Misdirected);
+        let shift_bytes = if is_astray { self.astray(offset_bytes, in_flight.len_bytes(), dice) } else { 0 };
+        let mut waiting = Waiting { in_flight, fault, is_short, shift_bytes, sync_below: state.next_landed };
+        if is_slow {
+            state.waiting.push(waiting);
+            return;
+        }
+        let outcome = loop {
+            if let ControlFlow::Break(outcome) = self.step(&mut state, &mut waiting) {
+                break outcome;
+            }
+        };
+        // A completion may submit again.
+        drop(state);
+        waiting.in_flight.complete(outcome);
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.bounds.len_bytes
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.bounds.alignment_bytes
+    }
+
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+}
+
+impl State {
+    fn make_oldest_durable(&mut self) {
+        if let Some(landed) = self.cached.pop_front() {
+            self.durable.write_at(landed.offset_bytes, &landed.bytes);
+            self.cached_bytes -= landed.bytes.len();
+        }
+    }
+}
+
+/// What is left to land of a write that waits and will not fail.
+fn pending_write(waiting: &mut Waiting) -> Option<Landed> {
+    if !matches!(waiting.fault, None | Some(Fault::Misdirected)) {
+        return None;
+    }
+    match waiting.in_flight.call() {
+        Call::Write(from, offset_bytes) => {
+            let offset_bytes = offset_bytes.wrapping_add(waiting.shift_bytes);
+            Some(Landed { number: u64::MAX, offset_bytes, bytes: from.into() })
+        }
+        Call::Read(..) | Call::Sync => None,
+    }
+}
+
+/// Lands a write that nobody saw through: not at all, whole, or its first sectors.
+fn land_in_part(medium: &MemoryDevice, landed: Landed, dice: &mut Dice) {
+    let len = match dice.below(4) {
+        0 => 0,
+        1 => sectors_below(landed.bytes.len(), dice),
+        _ => landed.bytes.len(),
+    };
+    medium.write_at(landed.offset_bytes, &landed.bytes[..len]);
+}
+
+/// How many of `len` bytes the next call moves. Not of whole sectors, and now and then the rest at once, so that a
+/// short transfer comes to an end.
+fn piece(len: usize, is_short: bool, dice: &mut Dice) -> usize {
+    if !is_short || dice.below(3) == 0 { len } else { 1 + dice.below(len as u64) as usize }
+}
+
+/// A number of whole sectors less than `len_bytes`, in bytes.
+fn sectors_below(len_bytes: usize, dice: &mut Dice) -> usize {
+    let sectors = (len_bytes / SECTOR_BYTES) as u64;
+    if sectors == 0 { 0 } else { dice.below(sectors) as usize * SECTOR_BYTES }
+}
+
+fn flip(bytes: &mut [u8], dice: &mut Dice) {
+    if !bytes.is_empty() {
+        let bit = dice.below(bytes.len() as u64 * 8) as usize;
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+/// What a drive writes as one.
+const SECTOR_BYTES: usize = 512;
+/// Written bytes the drive's cache holds; beyond, the oldest become durable.
+const CACHE_BYTES_MAX: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Random numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+//!
+//! Invariant: the same seed gives the same numbers on every machine and in every version, so that a failing seed
+//! can be repeated. Not for secrets.
+
+/// A sequence of numbers that follows from its seed.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// The sequence of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        assert!(end > 0, "there is no number below 0");
+        ((u128::from(self.roll()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// Whether something happens that happens `per_million` times in a million. 0 costs no number of the sequence.
+    pub fn happens(&mut self, per_million: u32) -> bool {
+        per_million > 0 && self.below(1_000_000) < u64::from(per_million)
+    }
+
+    /// A sequence of its own, so that what is drawn there does not shift what is drawn here.
+    pub fn fork(&mut self) -> Self {
+        Self(self.roll())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sequence_is_the_published_one() {
+        let mut dice = Dice::new(1_234_567);
+        assert_eq!(dice.roll(), 6_457_827_717_110_365_317);
+        assert_eq!(dice.roll(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn numbers_keep_below_their_end_and_rates_are_met() {
+        let mut dice = Dice::new(7);
+        assert!((0..1000).all(|_| dice.below(3) < 3));
+        let happened = (0..100_000).filter(|_| dice.happens(10_000)).count();
+        assert!((800..1200).contains(&happened), "{happened} of 100,000 at one in a hundred");
+        let before = dice.clone().roll();
+        assert!(!dice.happens(0));
+        assert_eq!(dice.roll(), before, "what cannot happen draws no number");
+    }
+}

@@ -1,0 +1,164 @@
+//! What goes wrong on a faulty device, how often, and what did.
+
+use super::Dice;
+
+/// What goes wrong, and how often: `_ppm` is how many of a million transfers. The default is nothing.
+///
+/// A device that keeps a plan of all zeros and is never cut keeps all promises of [`super::Device`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// Writes of which only the first sectors (512 B) land, and which are acknowledged.
+    pub torn_writes_ppm: u32,
+    /// Writes that are acknowledged and never land.
+    pub lost_writes_ppm: u32,
+    /// Writes that land, whole, at another aligned offset.
+    pub misdirected_writes_ppm: u32,
+    /// Writes of which one bit lands wrong.
+    pub flipped_writes_ppm: u32,
+    /// Writes that fail with an I/O error; nothing lands.
+    pub write_errors_ppm: u32,
+    /// Reads that bring the bytes of another aligned offset.
+    pub misdirected_reads_ppm: u32,
+    /// Reads that bring one bit wrong; the medium is right.
+    pub flipped_reads_ppm: u32,
+    /// Reads that fail with an I/O error.
+    pub read_errors_ppm: u32,
+    /// Syncs that fail with an I/O error; what they were to make durable is not.
+    pub sync_errors_ppm: u32,
+    /// Transfers that move their bytes in several pieces.
+    pub short_transfers_ppm: u32,
+    /// Transfers that complete only when [`super::FaultyDevice::turn`] picks them.
+    pub slow_transfers_ppm: u32,
+    /// From this many transfers on, writes fail for want of room.
+    pub full_after: Option<u64>,
+    /// From this many transfers on, everything fails.
+    pub dead_after: Option<u64>,
+}
+
+/// What a faulty device was asked for and what it did wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultStats {
+    /// Transfers that were started.
+    pub transfers: u64,
+    /// Writes of which only a part landed.
+    pub torn_writes: u64,
+    /// Writes that did not land.
+    pub lost_writes: u64,
+    /// Writes that landed elsewhere.
+    pub misdirected_writes: u64,
+    /// Writes that landed with a wrong bit.
+    pub flipped_writes: u64,
+    /// Reads of another place.
+    pub misdirected_reads: u64,
+    /// Reads with a wrong bit.
+    pub flipped_reads: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Syncs that failed.
+    pub sync_errors: u64,
+    /// Transfers that moved their bytes in pieces.
+    pub short_transfers: u64,
+    /// Transfers that waited for a turn.
+    pub slow_transfers: u64,
+}
+
+impl FaultStats {
+    /// Writes that were acknowledged although the medium does not hold what was written.
+    pub fn lies(&self) -> u64 {
+        self.torn_writes + self.lost_writes + self.misdirected_writes + self.flipped_writes
+    }
+
+    /// Reads that did not bring what the medium holds.
+    pub fn bad_reads(&self) -> u64 {
+        self.misdirected_reads + self.flipped_reads + self.read_errors
+    }
+}
+
+/// What happens to one transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fate {
+    pub(super) fault: Option<Fault>,
+    pub(super) is_short: bool,
+    pub(super) is_slow: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Torn,
+    Lost,
+    Misdirected,
+    Flipped,
+    Error,
+    Full,
+}
+
+/// What kind of transfer a fate is drawn for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Motion {
+    Read,
+    Write,
+    Sync,
+}
+
+impl FaultPlan {
+    /// Draws what happens to the next transfer, and counts it. At most one fault strikes a transfer.
+    pub(super) fn draw(&self, motion: Motion, dice: &mut Dice, stats: &mut FaultStats) -> Fate {
+        let reached = |limit: Option<u64>| limit.is_some_and(|limit| stats.transfers >= limit);
+        let fault = if reached(self.dead_after) {
+            Some(Fault::Error)
+        } else if reached(self.full_after) && motion == Motion::Write {
+            Some(Fault::Full)
+        } else {
+            let rates = self.rates(motion);
+            rates.into_iter().find(|&(per_million, _)| dice.happens(per_million)).map(|(_, fault)| fault)
+        };
+        // A torn write is a prefix; in pieces it would not be one.
+        let is_whole = motion == Motion::Sync || fault == Some(Fault::Torn);
+        let is_short = !is_whole && dice.happens(self.short_transfers_ppm);
+        let fate = Fate { fault, is_short, is_slow: dice.happens(self.slow_transfers_ppm) };
+        stats.note(motion, fate);
+        fate
+    }
+
+    /// What can strike a transfer, and how often.
+    fn rates(&self, motion: Motion) -> Vec<(u32, Fault)> {
+        match motion {
+            Motion::Read => vec![
+                (self.misdirected_reads_ppm, Fault::Misdirected),
+                (self.flipped_reads_ppm, Fault::Flipped),
+                (self.read_errors_ppm, Fault::Error),
+            ],
+            Motion::Write => vec![
+                (self.torn_writes_ppm, Fault::Torn),
+                (self.lost_writes_ppm, Fault::Lost),
+                (self.misdirected_writes_ppm, Fault::Misdirected),
+                (self.flipped_writes_ppm, Fault::Flipped),
+                (self.write_errors_ppm, Fault::Error),
+            ],
+            Motion::Sync => vec![(self.sync_errors_ppm, Fault::Error)],
+        }
+    }
+}
+
+impl FaultStats {
+    fn note(&mut self, motion: Motion, fate: Fate) {
+        self.transfers += 1;
+        self.short_transfers += u64::from(fate.is_short);
+        self.slow_transfers += u64::from(fate.is_slow);
+        let Some(fault) = fate.fault else { return };
+        let counter = match (motion, fault) {
+            (Motion::Read, Fault::Misdirected) => &mut self.misdirected_reads,
+            (Motion::Read, Fault::Flipped) => &mut self.flipped_reads,
+            (Motion::Read, _) => &mut self.read_errors,
+            (Motion::Write, Fault::Torn) => &mut self.torn_writes,
+            (Motion::Write, Fault::Lost) => &mut self.lost_writes,
+            (Motion::Write, Fault::Misdirected) => &mut self.misdirected_writes,
+            (Motion::Write, Fault::Flipped) => &mut self.flipped_writes,
+            (Motion::Write, Fault::Error | Fault::Full) => &mut self.write_errors,
+            (Motion::Sync, _) => &mut self.sync_errors,
+        };
+        *counter += 1;
+    }
+}
