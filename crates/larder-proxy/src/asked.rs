@@ -19,10 +19,12 @@ use larder_http::{
 };
 
 use crate::{
+    cache::groups::Asker,
     errors::Failure,
     origin::{request_body::RequestBody, target::Origin},
     routes::Destination,
     server::Shared,
+    worker::Worker,
 };
 
 /// A request's head and where it goes.
@@ -112,6 +114,11 @@ impl Asked {
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = fields;
         request
+    }
+
+    /// Who asks, and that it is now.
+    pub(crate) fn asker(&self, worker: &Worker) -> Asker {
+        Asker { client: self.client, now: worker.now() }
     }
 
     /// Whether the client sends a body.

@@ -4,6 +4,7 @@ pub(crate) mod chunk_reader;
 pub(crate) mod chunks;
 pub(crate) mod entry;
 pub(crate) mod epochs;
+pub(crate) mod groups;
 pub(crate) mod hit;
 pub(crate) mod hot;
 pub(crate) mod lonely;

@@ -33,6 +33,10 @@ pub struct ProxyConfig {
     pub hot_bytes: u64,
     /// Longest body that is stored, in bytes; longer ones are passed through. Default 4 GiB.
     pub entry_bytes_max: u64,
+    /// How long after a page's head what refers to it still belongs to its group, whose entries the store keeps side
+    /// by side. Longer: slow pages stay in one group, but clicks on may join it. Shorter: groups break up. 0 makes
+    /// no groups. Default 2 s; up to 60 s.
+    pub group_window: Duration,
     /// Where the access log goes, in Squid's native format; `None` writes none. Default none.
     pub access_log: Option<AccessLogTarget>,
     /// Address of the listener for `/metrics` and `/healthz`; `None` opens none. Default none.
@@ -65,6 +69,7 @@ impl Default for ProxyConfig {
             limits: Limits::default(),
             hot_bytes: 64 << 20,
             entry_bytes_max: 4 << 30,
+            group_window: Duration::from_secs(2),
             access_log: None,
             admin: None,
             pseudonym: "larder".into(),
@@ -95,6 +100,10 @@ impl ProxyConfig {
                 "header size limit must be from {HEADER_BYTES_MIN} to {HEADER_BYTES_MAX} bytes: {}",
                 self.limits.header_bytes_max
             ));
+        }
+        if self.group_window > GROUP_WINDOW_MAX {
+            let max_secs = GROUP_WINDOW_MAX.as_secs();
+            return refuse(format!("group window must be at most {max_secs} s: {} s", self.group_window.as_secs_f64()));
         }
         Ok(())
     }
@@ -233,6 +242,7 @@ const WORKER_COUNT_MAX: usize = 1024;
 /// The least buffer the HTTP library works with.
 const HEADER_BYTES_MIN: usize = 8 << 10;
 const HEADER_BYTES_MAX: usize = 1 << 20;
+const GROUP_WINDOW_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -257,5 +267,6 @@ mod tests {
         assert!(ProxyConfig::default().check().is_ok());
         assert!(ProxyConfig { listeners: vec![], ..ProxyConfig::default() }.check().is_err());
         assert!(ProxyConfig { forward: false, ..ProxyConfig::default() }.check().is_err());
+        assert!(ProxyConfig { group_window: Duration::from_secs(61), ..ProxyConfig::default() }.check().is_err());
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use crate::{
     access_log::AccessLog,
     admin,
-    cache::{epochs::Epochs, hot::HotTier, lonely::Lonely},
+    cache::{epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely},
     config::ProxyConfig,
     flight::table::FlightTable,
     metrics::{Exposition, ProxyStats, WorkerMetrics},
@@ -52,6 +52,7 @@ pub(crate) struct Shared {
     /// Invalidations, by the resource's key.
     pub(crate) epochs: Epochs,
     pub(crate) lonely: Lonely,
+    pub(crate) groups: Groups,
     pub(crate) tls: Tls,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) pseudonym: Pseudonym,
@@ -100,6 +101,7 @@ impl Proxy {
             flights: FlightTable::default(),
             epochs: Epochs::default(),
             lonely: Lonely::default(),
+            groups: Groups::new(config.group_window),
             tls: Tls::default(),
             access_log,
             via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),

@@ -108,6 +108,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: boo
             before: sharing.before.clone(),
             stale_on_error: sharing.may_serve_on_error,
             marker: sharing.marker.clone(),
+            group: worker.shared.groups.of_referred(asked.asker(worker), &asked.fields),
         };
         tokio::spawn(fetch.run());
     } else {

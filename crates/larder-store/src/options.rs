@@ -81,7 +81,7 @@ fn default_segment_bytes(size_bytes: u64) -> u64 {
 pub struct Hints {
     /// Names the site (any 64-bit number of the caller's), for [`crate::Invalidation::Site`].
     pub site: u64,
-    /// Groups entries asked for together; 0 is none.
+    /// Groups entries asked for together, by its lower 32 bits; 0 is none.
     pub group: u64,
     /// Unix time in seconds after which the entry is of no use at all (not even stale); 0 is never.
     pub useless_after: u32,

@@ -5,8 +5,8 @@
 mod stream;
 
 use crate::{
-    Result,
-    format::record::{BODY_BLOCK_BYTES, Decoded},
+    Hints, Result,
+    format::record::{BODY_BLOCK_BYTES, Decoded, Meta},
     store::{LogEngine, Volume},
     units::{SECTOR_BYTES, Sector, sectors},
 };
@@ -55,6 +55,12 @@ impl Reader {
     /// Length of the body in bytes.
     pub fn len(&self) -> u64 {
         self.decoded.meta.body_bytes
+    }
+
+    /// The hints it was committed with, or that came with its newest head; of the group only the lower 32 bits.
+    pub fn hints(&self) -> Hints {
+        let Meta { site, group, useless_after, .. } = self.decoded.meta;
+        Hints { site, group: u64::from(group), useless_after }
     }
 
     /// Whether the body is empty.

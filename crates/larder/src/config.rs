@@ -68,6 +68,8 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.table("limits", |section| read_limits(section, &mut proxy.limits))?;
     top.table("cache", |section| {
         section.set("object_size_max", &mut proxy.entry_bytes_max, bytes)?;
+        let window = &mut proxy.group_window;
+        section.set("group_window", window, |value| value.parsed("a duration", value::group_window))?;
         read_cache(section, &mut proxy.http)
     })?;
     top.table("forward", |section| {
@@ -184,7 +186,7 @@ mod tests {
         assert_eq!(proxy.access_log, Some(larder_proxy::AccessLogTarget::File("/var/log/larder/access.log".into())));
         assert_eq!(proxy.admin, Some("127.0.0.1:3180".parse().unwrap()));
         assert!(!proxy.add_via && !proxy.add_cache_status);
-        assert_eq!(proxy.entry_bytes_max, 8_000_000_000);
+        assert_eq!((proxy.entry_bytes_max, proxy.group_window), (8_000_000_000, Duration::from_secs(5)));
         let http = proxy.http;
         assert_eq!((http.heuristic_fraction, http.heuristic_max), (0.2, Duration::from_hours(12)));
         assert_eq!(http.stale_on_error_max, Duration::from_hours(48));

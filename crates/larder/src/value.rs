@@ -3,7 +3,7 @@
 //! Owns: [`BadValue`], which flags and the configuration file share, and the small parsers. Does not: know
 //! where a value stood (the caller adds the flag's name or the line). Invariant: what parses is usable as it is.
 
-use crate::size;
+use crate::{duration, size};
 use ipnet::IpNet;
 use std::{
     error::Error,
@@ -11,6 +11,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::RangeInclusive,
     path::PathBuf,
+    time::Duration,
 };
 
 /// A value that was refused: what is wrong with it, and what would be right.
@@ -100,6 +101,14 @@ pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
     fraction.ok_or_else(|| BadValue::new(format!("not a share: `{text}`"), "it can be from 0 to 1, such as 0.1"))
 }
 
+/// How long what refers to a page belongs to its group.
+pub(crate) fn group_window(text: &str) -> Result<Duration, BadValue> {
+    let window = duration::parse(text)?;
+    let fitting = Some(window).filter(|window| *window <= GROUP_WINDOW_MAX);
+    fitting
+        .ok_or_else(|| BadValue::new(format!("too long for a group: `{text}`"), "it can be from 0s (no groups) to 60s"))
+}
+
 /// The path of a file.
 pub(crate) fn path(text: &str) -> Result<PathBuf, BadValue> {
     if text.is_empty() { Err(BadValue::new("an empty path", "give the path of a file")) } else { Ok(text.into()) }
@@ -139,6 +148,9 @@ const COUNT_MAX: usize = 10_000_000;
 
 /// What the HTTP library works with.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=1 << 20;
+
+/// What the proxy accepts.
+const GROUP_WINDOW_MAX: Duration = Duration::from_secs(60);
 
 /// Longest host name in the domain name system (RFC 1035 2.3.4).
 const HOST_BYTES_MAX: usize = 255;
@@ -204,6 +216,8 @@ mod tests {
             assert!(workers(text).is_err() && port(text).is_err(), "{text}");
         }
         assert_eq!((count("1"), fraction("0.25"), header_size("8KiB")), (Ok(1), Ok(0.25), Ok(8192)));
+        assert_eq!((group_window("0s"), group_window("60s")), (Ok(Duration::ZERO), Ok(Duration::from_secs(60))));
+        assert!(group_window("61s").is_err() && group_window("1").is_err());
         assert!(count("0").is_err() && header_size("8191").is_err() && header_size("2MiB").is_err());
         for text in ["1.1", "-0.1", "nan", "inf", ""] {
             assert!(fraction(text).is_err(), "{text}");

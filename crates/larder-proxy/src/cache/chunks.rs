@@ -11,14 +11,14 @@ use std::{ops::Range, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use larder_http::{entity_tag::EntityTag, key};
-use larder_store::{Hints, Writer};
+use larder_store::Writer;
 
 use crate::{
     asked::{Asked, Edits},
     cache::{
         entry::{Entry, EntryBody},
         hot::Hot,
-        lookup,
+        lookup, storing,
     },
     client::response_body::BodyError,
     origin::{
@@ -36,6 +36,8 @@ pub(crate) struct ChunkedBody {
     pub(crate) worker: Arc<Worker>,
     /// The request it is read for, by which missing chunks can be fetched.
     pub(crate) asked: Arc<Asked>,
+    /// The resource's key.
+    pub(crate) primary: Arc<[u8]>,
     /// The key of the entry that has the head.
     pub(crate) key: Arc<[u8]>,
     pub(crate) representation: u64,
@@ -84,7 +86,8 @@ impl ChunkedBody {
         }
         match self.fetch(span).await {
             Some(bytes) => {
-                self.write_back(&key, bytes.clone()).await;
+                // If it cannot be stored again, that is counted, and the next reader fetches it again.
+                storing::commit_chunk(&self.worker, &self.primary, &key, vec![bytes.clone()]).await;
                 Ok(bytes)
             }
             None => {
@@ -135,19 +138,6 @@ impl ChunkedBody {
         }
         let body = OriginBody::new(incoming, lease, Arc::clone(&self.worker));
         collect(body, usize::try_from(span.end - span.start).ok()?).await
-    }
-
-    async fn write_back(&self, key: &[u8], bytes: Bytes) {
-        let Some(store) = &self.worker.shared.store else { return };
-        let written = async {
-            let mut writer = store.insert(key, Bytes::new(), Hints::default())?;
-            writer.write(bytes)?;
-            writer.commit().await
-        };
-        if let Err(error) = written.await {
-            self.worker.metrics.store_errors.add(1);
-            tracing::debug!(%error, "chunk not stored");
-        }
     }
 
     /// Drops the head: what it promises is not all there any more.

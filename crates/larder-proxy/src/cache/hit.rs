@@ -148,6 +148,7 @@ fn body_of(worker: &Arc<Worker>, entry: &Arc<Entry>, span: Range<u64>, chunked: 
             let body = ChunkedBody {
                 worker: Arc::clone(worker),
                 asked: Arc::clone(asked),
+                primary: Arc::clone(asked.key.as_ref()?),
                 key: Arc::clone(key),
                 representation: *representation,
                 len: Some(*len),

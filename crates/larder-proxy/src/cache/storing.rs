@@ -18,7 +18,6 @@ use crate::{
         entry::{Entry, Marker},
         epochs::Epoch,
         hot::Hot,
-        lookup::Found,
     },
     worker::Worker,
 };
@@ -31,6 +30,8 @@ pub(crate) struct Place {
     pub(crate) key: Arc<[u8]>,
     /// The marker that leads to the variant, and whether it has to be written.
     pub(crate) marker: Option<(Arc<Marker>, bool)>,
+    /// What it was asked for together with, see [`crate::cache::groups`]; 0 is nothing.
+    pub(crate) group: u32,
 }
 
 impl Place {
@@ -43,7 +44,7 @@ impl Place {
         settings: &Settings,
     ) -> Option<Self> {
         if rule.is_empty() {
-            return Some(Self { primary: Arc::clone(primary), key: Arc::clone(primary), marker: None });
+            return Some(Self { primary: Arc::clone(primary), key: Arc::clone(primary), marker: None, group: 0 });
         }
         let known = before.filter(|marker| marker.rules.rules().first() == Some(rule));
         let marker = match known {
@@ -51,7 +52,7 @@ impl Place {
             None => (Arc::new(Marker::including(rule.clone(), before)), true),
         };
         let key = marker.0.variant_key(primary, rule, &asked.fields, settings)?;
-        Some(Self { primary: Arc::clone(primary), key: key.into(), marker: Some(marker) })
+        Some(Self { primary: Arc::clone(primary), key: key.into(), marker: Some(marker), group: 0 })
     }
 }
 
@@ -69,7 +70,8 @@ pub(crate) async fn commit(worker: &Worker, place: &Place, head: &StoredHead, bo
     }
     if let Some((marker, true)) = &place.marker {
         let generation = Bytes::copy_from_slice(&marker.generation.to_le_bytes());
-        if !write(worker, store, &place.primary, marker.rules.encode(), (vec![generation], Hints::default())).await {
+        let hints = Hints { useless_after: 0, ..hints(worker, place, head) };
+        if !write(worker, store, &place.primary, marker.rules.encode(), (vec![generation], hints)).await {
             return false;
         }
         worker.shared.hot.remove(&place.primary);
@@ -78,27 +80,27 @@ pub(crate) async fn commit(worker: &Worker, place: &Place, head: &StoredHead, bo
     undo_if_invalidated(worker, place, epoch).await
 }
 
-/// Stores one chunk.
-pub(crate) async fn commit_chunk(worker: &Worker, key: &[u8], body: Vec<Bytes>) -> bool {
+/// Stores one chunk of a response of the resource `primary`. It is in no group: it is as long as many others together.
+pub(crate) async fn commit_chunk(worker: &Worker, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
+    let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &worker.shared.store {
-        Some(store) => write(worker, store, key, Vec::new(), (body, Hints::default())).await,
+        Some(store) => write(worker, store, key, Vec::new(), (body, hints)).await,
         None => false,
     }
 }
 
 /// Replaces the head of a stored response that the origin confirmed; in memory it is replaced already.
-pub(crate) async fn freshen(worker: &Worker, primary: &[u8], found: &Found, entry: &Entry, epoch: Epoch) {
-    if worker.shared.epochs.of(primary) == epoch
+pub(crate) async fn freshen(worker: &Worker, place: &Place, entry: &Entry, epoch: Epoch) {
+    if worker.shared.epochs.of(&place.primary) == epoch
         && let Some(store) = &worker.shared.store
     {
-        let hints =
-            Hints { site: site_of(primary), useless_after: useless_after(worker, &entry.head), ..Hints::default() };
-        if let Err(error) = store.update_head(&found.key, entry.head.encode().into(), hints).await {
+        let hints = hints(worker, place, &entry.head);
+        if let Err(error) = store.update_head(&place.key, entry.head.encode().into(), hints).await {
             note_error(worker, &error);
         }
     }
-    if worker.shared.epochs.of(primary) != epoch {
-        remove(worker, &found.key).await;
+    if worker.shared.epochs.of(&place.primary) != epoch {
+        remove(worker, &place.key).await;
     }
 }
 
@@ -166,7 +168,7 @@ fn note_error(worker: &Worker, error: &larder_store::Error) {
 }
 
 fn hints(worker: &Worker, place: &Place, head: &StoredHead) -> Hints {
-    Hints { site: site_of(&place.primary), useless_after: useless_after(worker, head), ..Hints::default() }
+    Hints { site: site_of(&place.primary), group: u64::from(place.group), useless_after: useless_after(worker, head) }
 }
 
 /// Until when a response can be of use: for ever if the origin can be asked whether it still holds.
@@ -183,10 +185,32 @@ fn useless_after(worker: &Worker, head: &StoredHead) -> u32 {
     u32::try_from(last.max(1)).unwrap_or(0)
 }
 
-/// A number for the scheme, host and port of a key (FNV-1a), the same on every start.
+/// A number for the host of a key (FNV-1a), the same on every start: what the papers call the server.
 fn site_of(primary: &[u8]) -> u64 {
-    let end = primary.iter().enumerate().filter(|(_, byte)| **byte == b'/').nth(2).map_or(primary.len(), |(at, _)| at);
-    primary[..end]
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+    let after_scheme = primary.windows(3).position(|bytes| bytes == b"://").map_or(0, |at| at + 3);
+    let authority = &primary[after_scheme..];
+    // An IPv6 address has colons of its own.
+    let address = authority.iter().position(|byte| *byte == b']').filter(|_| authority.starts_with(b"[")).unwrap_or(0);
+    let end = authority[address..].iter().position(|byte| matches!(byte, b':' | b'/'));
+    let host = &authority[..end.map_or(authority.len(), |end| address + end)];
+    host.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn site_is_the_host_whatever_scheme_port_and_path() {
+        let site = |scheme, authority, path| site_of(&key::primary_key(scheme, authority, path).unwrap());
+        let one = site("http", "a.example", "/");
+        for (scheme, authority, path) in
+            [("https", "a.example", "/"), ("http", "A.example:81", ""), ("http", "a.example", "/b:c]/d")]
+        {
+            assert_eq!(site(scheme, authority, path), one, "{scheme} {authority} {path}");
+        }
+        assert_ne!(site("http", "b.example", "/"), one);
+        assert_eq!(site("http", "[::1]:81", "/"), site("http", "[::1]", "/x"));
+        assert_ne!(site("http", "[::1]", "/"), site("http", "[::2]", "/"));
+    }
 }

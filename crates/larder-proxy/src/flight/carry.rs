@@ -161,6 +161,7 @@ impl<'a> Carrying<'a> {
         let chunks = Arc::new(ChunkedBody {
             worker: Arc::clone(worker),
             asked: Arc::clone(&self.fetch.asked),
+            primary: Arc::clone(&self.place.primary),
             key: Arc::clone(&self.place.key),
             representation: random(),
             len: self.open.total_len,
@@ -182,7 +183,7 @@ impl<'a> Carrying<'a> {
     async fn commit_chunk(&mut self, chunks: &ChunkedBody, len: u64) {
         let pieces = self.fetch.flight.copy_out(self.committed, len);
         let key = key::chunk_key(&chunks.key, chunks.representation, self.committed / CHUNK_BYTES);
-        if storing::commit_chunk(&self.fetch.worker, &key, pieces).await {
+        if storing::commit_chunk(&self.fetch.worker, &chunks.primary, &key, pieces).await {
             self.committed += len;
             self.fetch.flight.note_committed(self.committed);
         } else {

@@ -19,6 +19,7 @@ use crate::{
     asked::{Asked, Edits},
     cache::{
         entry::{Entry, EntryBody, Marker},
+        groups,
         hot::Hot,
         lookup::Found,
         storing::{self, Place},
@@ -50,6 +51,8 @@ pub(crate) struct Fetch {
     pub(crate) stale_on_error: bool,
     /// The marker of the resource's variants, if it is known.
     pub(crate) marker: Option<Arc<Marker>>,
+    /// The group of what was asked for with the same Referer; 0 is none.
+    pub(crate) group: u32,
 }
 
 impl Fetch {
@@ -102,7 +105,9 @@ impl Fetch {
         // In memory first: requests may come before the store is done.
         self.worker.shared.hot.replace(&found.key, Hot::Response(Arc::clone(&entry)));
         self.flight.set_stage(Stage::Confirmed(Arc::clone(&entry)));
-        storing::freshen(&self.worker, &self.primary, found, &entry, self.flight.epoch).await;
+        let group = self.group_of(entry.head.fields());
+        let place = Place { primary: Arc::clone(&self.primary), key: Arc::clone(&found.key), marker: None, group };
+        storing::freshen(&self.worker, &place, &entry, self.flight.epoch).await;
         true
     }
 
@@ -146,7 +151,8 @@ impl Fetch {
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
                 self.flight.set_private(PrivateResponse { status, fields, body, reason });
             }
-            Ok((place, selecting)) => {
+            Ok((mut place, selecting)) => {
+                place.group = self.group_of(&answer.head.headers);
                 let OriginAnswer { head, body, request_time, response_time } = answer;
                 let total_len = body.remaining();
                 let received = Received { status, fields: head.headers, request_time, response_time };
@@ -164,6 +170,15 @@ impl Fetch {
                 self.flight.set_stage(Stage::Open(Arc::clone(&open)));
                 Carrying::new(self, &open, place).run(body).await;
             }
+        }
+    }
+
+    /// The group of a response with these fields: that of its Referer, or one of its own if others will refer to it.
+    fn group_of(&self, response_fields: &HeaderMap) -> u32 {
+        if groups::is_document(response_fields) {
+            self.worker.shared.groups.of_document(self.asked.asker(&self.worker), &self.primary, self.group)
+        } else {
+            self.group
         }
     }
 

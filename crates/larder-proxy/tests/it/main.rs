@@ -6,6 +6,7 @@ mod caching;
 mod chunks;
 mod flights;
 mod forward;
+mod groups;
 mod operation;
 mod ranges;
 mod secure;

@@ -1,0 +1,244 @@
+//! Which responses belong together: those one client asked for with the same Referer within a short window.
+//!
+//! Owns: a fixed table of page views, and their numbers. Does not: parse pages, or place anything; the store gets
+//! the number as [`larder_store::Hints::group`]. Invariants: a number is never 0, and two page views get the same
+//! one only after 2^32 others; who is forgotten begins anew, so at worst a page view becomes two groups.
+//! Cost: 106 KB; a hash and a short lock per fetch with a Referer, three for a document. Idea: HashCache (NSDI'09):
+//! same client, small time window, same Referer.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    net::IpAddr,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use http::{HeaderMap, Uri, header};
+use larder_http::{Timestamp, key};
+
+use crate::asked::path_of;
+
+/// The page views of the last moments, of all clients and workers.
+pub(crate) struct Groups {
+    hasher: RandomState,
+    window_millis: u64,
+    next: AtomicU32,
+    sets: Box<[Mutex<[Page; WAY_COUNT]>]>,
+}
+
+/// Who asks, and when.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker {
+    pub(crate) client: IpAddr,
+    pub(crate) now: Timestamp,
+}
+
+/// A page that was asked for, and what it brings in.
+#[derive(Clone, Copy, Default)]
+struct Page {
+    /// Of client and URL; 0 is nobody's.
+    hash: u64,
+    begun_millis: i64,
+    group: u32,
+}
+
+impl Groups {
+    /// Groups of what is asked for within `window`; zero makes none.
+    pub(crate) fn new(window: Duration) -> Self {
+        let hasher = RandomState::new();
+        // Groups of an earlier run are still in the store.
+        let next = AtomicU32::new(hasher.hash_one("first group") as u32);
+        let sets = (0..SET_COUNT).map(|_| Mutex::default()).collect();
+        Self { hasher, window_millis: u64::try_from(window.as_millis()).unwrap_or(u64::MAX), next, sets }
+    }
+
+    /// The group of what is asked for with these request fields; 0 without a Referer.
+    pub(crate) fn of_referred(&self, asker: Asker, request_fields: &HeaderMap) -> u32 {
+        if self.window_millis == 0 {
+            return 0;
+        }
+        let referer = request_fields.get(header::REFERER).and_then(|value| value.to_str().ok());
+        let Some(name) = referer.and_then(name_of_referer) else { return 0 };
+        let hash = self.hash(asker, &name);
+        let mut set = self.lock(hash);
+        match set.iter().find(|page| page.hash == hash && self.is_live(page, asker.now)) {
+            Some(page) => page.group,
+            None => {
+                let group = self.begin();
+                put(&mut set, Page { hash, begun_millis: asker.now.as_millis(), group });
+                group
+            }
+        }
+    }
+
+    /// The group of a document, whose head came just now, and of what will refer to it. `group` is what its
+    /// own Referer made it a member of. `primary` is its key.
+    pub(crate) fn of_document(&self, asker: Asker, primary: &[u8], group: u32) -> u32 {
+        if self.window_millis == 0 {
+            return 0;
+        }
+        let group = if group == 0 { self.begin() } else { group };
+        let name = without_scheme(primary);
+        // A page on another site than what it brings in is by default referred to by its origin alone.
+        let path = name.iter().position(|byte| *byte == b'/').map_or(name.len(), |slash| slash + 1);
+        for name in [name, &name[..path]] {
+            let hash = self.hash(asker, name);
+            put(&mut self.lock(hash), Page { hash, begun_millis: asker.now.as_millis(), group });
+        }
+        group
+    }
+
+    /// A number for a page view; never 0.
+    fn begin(&self) -> u32 {
+        match self.next.fetch_add(1, Relaxed) {
+            0 => self.next.fetch_add(1, Relaxed),
+            number => number,
+        }
+    }
+
+    fn is_live(&self, page: &Page, now: Timestamp) -> bool {
+        // Either way: the clock may have been set back.
+        page.begun_millis.abs_diff(now.as_millis()) <= self.window_millis
+    }
+
+    fn hash(&self, asker: Asker, name: &[u8]) -> u64 {
+        self.hasher.hash_one((asker.client, name)).max(1)
+    }
+
+    fn lock(&self, hash: u64) -> std::sync::MutexGuard<'_, [Page; WAY_COUNT]> {
+        self.sets[hash as usize % SET_COUNT].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a response is one that others name as their Referer: a page, or a style sheet.
+pub(crate) fn is_document(response_fields: &HeaderMap) -> bool {
+    let Some(kind) = response_fields.get(header::CONTENT_TYPE) else { return false };
+    let kind = kind.as_bytes().split(|byte| matches!(byte, b';' | b' ')).next().unwrap_or_default();
+    DOCUMENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// Puts a page in its own place, or in that of the farthest in time.
+fn put(set: &mut [Page; WAY_COUNT], page: Page) {
+    let own = set.iter().position(|known| known.hash == page.hash);
+    let distance = |way: &usize| set[*way].begun_millis.abs_diff(page.begun_millis);
+    let farthest = || (0..WAY_COUNT).max_by_key(distance).unwrap_or(0);
+    set[own.unwrap_or_else(farthest)] = page;
+}
+
+/// Host, port and path of a Referer, as in the key of the page it names.
+fn name_of_referer(referer: &str) -> Option<Vec<u8>> {
+    let uri: Uri = referer.parse().ok()?;
+    let key = key::primary_key(uri.scheme_str()?, uri.authority()?.as_str(), path_of(&uri)).ok()?;
+    Some(without_scheme(&key).to_vec())
+}
+
+/// A primary key from its host on. Behind a proxy that ends TLS the page's scheme is not the one clients know.
+fn without_scheme(primary: &[u8]) -> &[u8] {
+    let slashes = primary.windows(3).position(|bytes| bytes == b"://");
+    slashes.map_or(primary, |at| &primary[at + 3..])
+}
+
+const WAY_COUNT: usize = 4;
+/// Page views remembered: 4,096.
+const SET_COUNT: usize = 1024;
+const DOCUMENT_TYPES: [&str; 3] = ["text/html", "application/xhtml+xml", "text/css"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(2);
+
+    fn asker(client: u8, millis: i64) -> Asker {
+        Asker { client: IpAddr::from([10, 0, 0, client]), now: Timestamp::from_millis(millis) }
+    }
+
+    fn referred(groups: &Groups, asker: Asker, referer: &'static str) -> u32 {
+        let value = header::HeaderValue::from_static(referer);
+        groups.of_referred(asker, &HeaderMap::from_iter([(header::REFERER, value)]))
+    }
+
+    #[test]
+    fn page_and_what_it_refers_to_are_one_group() {
+        let groups = Groups::new(WINDOW);
+        let page = groups.of_document(asker(1, 0), b"Phttp://site.example/a?b", 0);
+        assert_ne!(page, 0);
+        for referer in ["http://site.example/a?b", "https://SITE.example:443/a?b#c", "http://site.example/"] {
+            assert_eq!(referred(&groups, asker(1, 2000), referer), page, "{referer}");
+        }
+        for referer in ["http://site.example/a", "http://other.example/a?b", "http://site.example:81/a?b"] {
+            assert_ne!(referred(&groups, asker(1, 2000), referer), page, "{referer}");
+        }
+    }
+
+    #[test]
+    fn page_that_was_not_fetched_is_known_by_what_refers_to_it() {
+        let groups = Groups::new(WINDOW);
+        let first = referred(&groups, asker(1, 0), "http://site.example/");
+        assert_ne!(first, 0);
+        assert_eq!(referred(&groups, asker(1, 1999), "http://site.example/"), first);
+    }
+
+    #[test]
+    fn style_sheet_hands_its_group_on() {
+        let groups = Groups::new(WINDOW);
+        let page = groups.of_document(asker(1, 0), b"Phttp://site.example/", 0);
+        let sheet = referred(&groups, asker(1, 10), "http://site.example/");
+        assert_eq!(groups.of_document(asker(1, 20), b"Phttp://cdn.example/css", sheet), page);
+        assert_eq!(referred(&groups, asker(1, 30), "http://cdn.example/css"), page);
+    }
+
+    #[test]
+    fn other_clients_and_later_views_are_other_groups() {
+        let groups = Groups::new(WINDOW);
+        let first = referred(&groups, asker(1, 0), "http://site.example/");
+        let other = referred(&groups, asker(2, 0), "http://site.example/");
+        let later = referred(&groups, asker(1, 2001), "http://site.example/");
+        assert!(first != other && first != later && other != later);
+        assert_eq!(referred(&groups, asker(1, 2001 + 2000), "http://site.example/"), later);
+        let clock_set_back = referred(&groups, asker(1, -1000), "http://site.example/");
+        assert_ne!(clock_set_back, later);
+    }
+
+    #[test]
+    fn without_referer_or_window_there_is_no_group() {
+        let groups = Groups::new(WINDOW);
+        assert_eq!(groups.of_referred(asker(1, 0), &HeaderMap::new()), 0);
+        for referer in ["", "about:blank", "/path", "mailto:a@b"] {
+            assert_eq!(referred(&groups, asker(1, 0), referer), 0, "{referer}");
+        }
+        let off = Groups::new(Duration::ZERO);
+        assert_eq!(referred(&off, asker(1, 0), "http://site.example/"), 0);
+        assert_eq!(off.of_document(asker(1, 0), b"Phttp://site.example/", 0), 0);
+    }
+
+    #[test]
+    fn full_table_forgets_the_oldest_and_numbers_stay_apart() {
+        let groups = Groups::new(WINDOW);
+        groups.next.store(u32::MAX - 1000, Relaxed);
+        let mut numbers: Vec<u32> = (0..20_000_u32)
+            .map(|number| {
+                let key = format!("Phttp://site{number}.example/");
+                groups.of_document(asker(1, i64::from(number)), key.as_bytes(), 0)
+            })
+            .collect();
+        let newest = numbers[19_999];
+        assert_eq!(referred(&groups, asker(1, 20_000), "http://site19999.example/"), newest);
+        assert_ne!(referred(&groups, asker(1, 1), "http://site0.example/"), numbers[0]);
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!((numbers.len(), numbers[0] > 0), (20_000, true));
+    }
+
+    #[test]
+    fn documents_are_what_others_name_as_their_referer() {
+        let is = |kind: &'static str| {
+            is_document(&HeaderMap::from_iter([(header::CONTENT_TYPE, header::HeaderValue::from_static(kind))]))
+        };
+        assert!(is("text/html") && is("Text/HTML; charset=utf-8") && is("text/css") && is("application/xhtml+xml"));
+        assert!(!is("image/png") && !is("text/htmlx") && !is("") && !is_document(&HeaderMap::new()));
+    }
+}
