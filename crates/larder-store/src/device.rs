@@ -6,9 +6,11 @@
 
 mod buffer;
 mod creation;
+mod directory;
 mod faulty;
 mod in_flight;
 mod memory;
+mod pool;
 mod queue;
 mod threads;
 #[cfg(target_os = "linux")]
@@ -25,6 +27,7 @@ use std::{
 
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES};
 pub(crate) use creation::Unfinished;
+pub use directory::{Directory, FileName, FileWork, FilesDirectory, MemoryDirectory};
 pub use faulty::{Dice, FaultPlan, FaultStats, FaultyDevice};
 pub use memory::MemoryDevice;
 pub use threads::ThreadsDevice;

@@ -1,7 +1,7 @@
-//! Transfers waiting for a device's own threads.
+//! Work waiting for a device's or directory's own threads.
 //!
-//! Owns: a bounded queue that never blocks who fills it. Invariant: what is pushed is either taken or completed
-//! with an error. Cost: one short lock per push.
+//! Owns: a bounded queue that never blocks who fills it. Does not: do the work. Invariant: what is pushed is taken
+//! by exactly one taker, or given back. Cost: one short lock per push.
 
 use std::{
     collections::VecDeque,
@@ -9,45 +9,42 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use super::in_flight::InFlight;
-
-/// Most transfers that may wait in one queue; beyond, transfers fail and the cache is gone around.
+/// Most pieces of work that may wait in one queue; beyond, they fail and the cache is gone around.
 pub(super) const WAITING_COUNT_MAX: usize = 16_384;
 
-#[derive(Default)]
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct Queue<T> {
+    state: Mutex<State<T>>,
     filled: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    waiting: VecDeque<InFlight>,
+struct State<T> {
+    waiting: VecDeque<T>,
     is_closed: bool,
 }
 
-impl Queue {
-    /// Appends a transfer; whether the queue was empty, so that its taker may be asleep. A full queue refuses.
-    pub(super) fn push(&self, in_flight: InFlight) -> bool {
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        let state = State { waiting: VecDeque::new(), is_closed: false };
+        Self { state: Mutex::new(state), filled: Condvar::new() }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Appends `work`; whether the queue was empty, so that its taker may be asleep. A full queue gives it back.
+    pub(super) fn push(&self, work: T) -> Result<bool, T> {
         let mut state = self.lock();
         if state.waiting.len() == WAITING_COUNT_MAX {
-            drop(state);
-            let error = io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                format!("too many transfers are waiting for the device: {WAITING_COUNT_MAX}"),
-            );
-            in_flight.complete(Err(error));
-            return false;
+            return Err(work);
         }
         let was_empty = state.waiting.is_empty();
-        state.waiting.push_back(in_flight);
+        state.waiting.push_back(work);
         drop(state);
         self.filled.notify_one();
-        was_empty
+        Ok(was_empty)
     }
 
-    /// The oldest transfer, waiting for one; `None` once the queue is closed and empty.
-    pub(super) fn pop(&self) -> Option<InFlight> {
+    /// The oldest piece of work, waiting for one; `None` once the queue is closed and empty.
+    pub(super) fn pop(&self) -> Option<T> {
         let state = self.lock();
         let mut state = self
             .filled
@@ -56,9 +53,9 @@ impl Queue {
         state.waiting.pop_front()
     }
 
-    /// Gives up to `count_max` transfers to `take`, oldest first, without waiting; whether the queue is closed.
+    /// Gives up to `count_max` pieces of work to `take`, oldest first, without waiting; whether the queue is closed.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the io_uring thread takes many at once"))]
-    pub(super) fn take(&self, count_max: usize, mut take: impl FnMut(InFlight)) -> bool {
+    pub(super) fn take(&self, count_max: usize, mut take: impl FnMut(T)) -> bool {
         let mut state = self.lock();
         let count = state.waiting.len().min(count_max);
         state.waiting.drain(..count).for_each(&mut take);
@@ -71,36 +68,33 @@ impl Queue {
         self.filled.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// What becomes of work that a full queue gave back.
+pub(super) fn too_much_waits() -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, format!("too many transfers are waiting: {WAITING_COUNT_MAX}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::device::{AlignedBuffer, Completion, Transfer, in_flight::Bounds};
 
     /// At stake: unbounded memory behind a device that does not answer.
     #[test]
-    fn a_full_queue_refuses_and_a_dropped_one_completes() {
+    fn a_full_queue_gives_back_and_a_closed_one_ends_when_it_is_empty() {
         let queue = Queue::default();
-        let outcomes = Arc::new(Mutex::new(Vec::new()));
-        for _ in 0..=WAITING_COUNT_MAX {
-            let outcomes = Arc::clone(&outcomes);
-            let completion = Completion::callback(move |result: io::Result<AlignedBuffer>| {
-                outcomes.lock().unwrap().push(result.map(|_| ()).unwrap_err().kind());
-            });
-            let transfer = Transfer::Read { offset_bytes: 0, buffer: AlignedBuffer::with_len(512), completion };
-            let bounds = Bounds { len_bytes: 4096, alignment_bytes: 512 };
-            queue.push(bounds.admit(transfer).unwrap());
+        for index in 0..WAITING_COUNT_MAX {
+            assert_eq!(queue.push(index), Ok(index == 0));
         }
-        assert_eq!(*outcomes.lock().unwrap(), [io::ErrorKind::ResourceBusy]);
-        drop(queue);
-        let outcomes = outcomes.lock().unwrap();
-        assert_eq!(outcomes.len(), WAITING_COUNT_MAX + 1);
-        assert!(outcomes[1..].iter().all(|kind| *kind == io::ErrorKind::BrokenPipe));
+        assert_eq!(queue.push(WAITING_COUNT_MAX), Err(WAITING_COUNT_MAX));
+        queue.close();
+        assert_eq!(queue.pop(), Some(0));
+        let mut taken = Vec::new();
+        assert!(queue.take(usize::MAX, |index| taken.push(index)));
+        assert!(taken.into_iter().eq(1..WAITING_COUNT_MAX));
+        assert_eq!(queue.pop(), None);
     }
 }

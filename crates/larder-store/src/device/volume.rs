@@ -185,7 +185,7 @@ fn refuse_other_kinds(metadata: &fs::Metadata, path: &Path) -> Result<()> {
 
 /// Takes the lock, waiting a moment for it: the kernel takes a while to let go of the transfers, and with them of
 /// the files, of a process that was killed.
-fn lock(file: &File, path: &Path, mut pause: impl FnMut()) -> Result<()> {
+pub(super) fn lock(file: &File, path: &Path, mut pause: impl FnMut()) -> Result<()> {
     for _ in 0..LOCK_RETRY_COUNT_MAX {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
@@ -199,7 +199,7 @@ fn lock(file: &File, path: &Path, mut pause: impl FnMut()) -> Result<()> {
     ))
 }
 
-fn wait_for_lock() {
+pub(super) fn wait_for_lock() {
     thread::sleep(LOCK_RETRY_INTERVAL);
 }
 

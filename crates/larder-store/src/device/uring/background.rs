@@ -13,7 +13,12 @@ use std::{
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use super::{Ring, deliver};
-use crate::device::{VolumeFile, in_flight::InFlight, queue::Queue, threads::join_others};
+use crate::device::{
+    VolumeFile,
+    in_flight::InFlight,
+    pool::join_others,
+    queue::{Queue, too_much_waits},
+};
 
 pub(super) struct Background {
     shared: Arc<Shared>,
@@ -21,7 +26,7 @@ pub(super) struct Background {
 }
 
 struct Shared {
-    queue: Queue,
+    queue: Queue<InFlight>,
     /// Readable when the thread should look into the queue.
     wake: OwnedFd,
 }
@@ -55,8 +60,10 @@ impl Background {
     }
 
     pub(super) fn submit(&self, in_flight: InFlight) {
-        if self.shared.queue.push(in_flight) {
-            self.shared.wake();
+        match self.shared.queue.push(in_flight) {
+            Ok(true) => self.shared.wake(),
+            Ok(false) => {}
+            Err(in_flight) => in_flight.complete(Err(too_much_waits())),
         }
     }
 }

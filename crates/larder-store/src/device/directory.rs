@@ -1,0 +1,170 @@
+//! The directory seam: asynchronous transfers to and from named files, for the rows that keep entries in files.
+//!
+//! Owns: the [`Directory`] trait, the [`FileWork`] that is handed to it, and the [`FileName`] that cannot lead out
+//! of it. Does not: decide what goes into which file, or order pieces of work on one file: who wants one after the
+//! other waits for the first. Invariant: all work completes exactly once, with an error if its directory goes away.
+//! Cost: one allocation per piece of work that is awaited. Source: docs/rfcs/0001-directory.md.
+
+mod files;
+mod memory;
+
+use std::{fmt, sync::Arc};
+
+pub use self::{files::FilesDirectory, memory::MemoryDirectory};
+use super::{AlignedBuffer, Completion, Pending};
+
+/// Named files with asynchronous transfers at any offset and length.
+pub trait Directory: Send + Sync + 'static {
+    /// Starts `work` and returns at once; the work's completion tells the outcome, possibly before this call
+    /// returns. A short transfer is continued by the directory.
+    fn submit(&self, work: FileWork);
+
+    /// What the space a file takes is rounded up to, in bytes, a power of two.
+    fn block_bytes(&self) -> u32;
+
+    /// One word for logs and metrics, such as `files`.
+    fn name(&self) -> &'static str;
+}
+
+/// One piece of work for a directory. The directory owns the buffer until completion.
+pub enum FileWork {
+    /// Fill the buffer's whole length from `offset_bytes` of a file.
+    Read {
+        /// Which file; `NotFound` if there is none.
+        file: FileName,
+        /// Where in the file.
+        offset_bytes: u64,
+        /// Where to; its length is how much. `UnexpectedEof` if the file ends before.
+        buffer: AlignedBuffer,
+        /// Gets the filled buffer.
+        completion: Completion<AlignedBuffer>,
+    },
+    /// Write the buffer's whole length at `offset_bytes` of a file. The file, and the directories its name leads
+    /// through, come into being if need be; a place before the offset that was never written reads as zeros.
+    Write {
+        /// Which file.
+        file: FileName,
+        /// Where in the file.
+        offset_bytes: u64,
+        /// What; shared, so that it can be read while it is on its way.
+        buffer: Arc<AlignedBuffer>,
+        /// Told when the bytes are with the system (durable only after a `Sync`).
+        completion: Completion<()>,
+    },
+    /// Remove a file, and its directory if that is empty then.
+    Remove {
+        /// Which file; `NotFound` if there is none.
+        file: FileName,
+        /// Told when it is gone.
+        completion: Completion<()>,
+    },
+    /// Name every file there is, in no order. Files that come and go meanwhile may be named or not.
+    List {
+        /// Gets the names.
+        completion: Completion<Vec<FileName>>,
+    },
+    /// Remove every file.
+    Clear {
+        /// Told when all are gone.
+        completion: Completion<()>,
+    },
+    /// Make all that completed before this was submitted durable.
+    Sync {
+        /// Told when it is done.
+        completion: Completion<()>,
+    },
+}
+
+impl dyn Directory {
+    /// Reads `len_bytes` at `offset_bytes` of `file`.
+    pub fn read(&self, file: FileName, offset_bytes: u64, len_bytes: usize) -> Pending<AlignedBuffer> {
+        let buffer = AlignedBuffer::with_len(len_bytes);
+        self.start(|completion| FileWork::Read { file, offset_bytes, buffer, completion })
+    }
+
+    /// Writes the whole of `buffer` at `offset_bytes` of `file`.
+    pub fn write(&self, file: FileName, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> Pending<()> {
+        self.start(|completion| FileWork::Write { file, offset_bytes, buffer, completion })
+    }
+
+    /// Removes `file`.
+    pub fn remove(&self, file: FileName) -> Pending<()> {
+        self.start(|completion| FileWork::Remove { file, completion })
+    }
+
+    /// Names every file.
+    pub fn list(&self) -> Pending<Vec<FileName>> {
+        self.start(|completion| FileWork::List { completion })
+    }
+
+    /// Removes every file.
+    pub fn clear(&self) -> Pending<()> {
+        self.start(|completion| FileWork::Clear { completion })
+    }
+
+    /// Makes completed work durable.
+    pub fn sync(&self) -> Pending<()> {
+        self.start(|completion| FileWork::Sync { completion })
+    }
+
+    fn start<T>(&self, work: impl FnOnce(Completion<T>) -> FileWork) -> Pending<T> {
+        let (completion, pending) = Completion::pair();
+        self.submit(work(completion));
+        pending
+    }
+}
+
+/// The name of a file in a directory: parts of letters, digits, `-`, `_` and `.`, with `/` between them. No part
+/// begins with a point, so no name leads out of the directory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileName(Box<str>);
+
+impl FileName {
+    /// Parts a name has at most.
+    pub const PART_COUNT_MAX: usize = 4;
+    /// Bytes a part has at most; every file system takes that.
+    pub const PART_BYTES_MAX: usize = 64;
+
+    /// `name`, if it is one.
+    pub fn new(name: impl Into<Box<str>>) -> Option<Self> {
+        let name = name.into();
+        let is_part = |part: &str| {
+            (1..=Self::PART_BYTES_MAX).contains(&part.len())
+                && !part.starts_with('.')
+                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        };
+        let is_name = name.split('/').all(is_part) && name.split('/').count() <= Self::PART_COUNT_MAX;
+        is_name.then_some(Self(name))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At stake: files of others, read, overwritten or removed.
+    #[test]
+    fn no_name_leads_out_of_the_directory() {
+        let too_long = "a".repeat(FileName::PART_BYTES_MAX + 1);
+        for name in
+            ["", "/", "/a", "a/", "a//b", "..", "a/../b", ".", ".a", "a/.b", "a b", "a\\b", "a\0", "ä", &too_long]
+        {
+            assert_eq!(FileName::new(name), None, "{name:?}");
+        }
+        assert_eq!(FileName::new("a/b/c/d/e"), None);
+        for name in ["a", "0/ff/0123456789abcdef", "a/b/c/d", "x..y", "A-1_2.tmp", &too_long[1..]] {
+            assert_eq!(FileName::new(name).expect("it is a name").as_str(), name);
+        }
+    }
+}

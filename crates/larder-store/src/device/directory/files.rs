@@ -1,0 +1,272 @@
+//! A directory on a real file system, worked on by threads of its own.
+//!
+//! Owns: the folder `files` in the store's directory, and a lock on that directory for as long as it lives. Does not:
+//! go past the page cache, or follow links. Invariant: one store per directory, in this process and all others; a
+//! directory that holds anything but a store is refused, so nothing of others is ever removed. Cost: two context
+//! switches, an open and a close per transfer.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    num::NonZeroUsize,
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::fs::{FlockOperation, OFlags};
+
+use super::{Directory, FileName, FileWork};
+use crate::{
+    Error, ErrorKind, Result,
+    device::{pool::Pool, queue::too_much_waits, volume},
+};
+
+/// A directory on a real file system.
+pub struct FilesDirectory {
+    root: Arc<Root>,
+    pool: Pool<FileWork>,
+}
+
+/// The folder of the files, locked.
+struct Root {
+    path: PathBuf,
+    files: PathBuf,
+    block_bytes: u32,
+    lock: File,
+}
+
+impl FilesDirectory {
+    /// Name of the file that marks a directory as a store's, and carries its lock.
+    pub const LOCK_NAME: &str = "larder.lock";
+    /// Name of the folder in which all files are.
+    pub const FOLDER_NAME: &str = "files";
+    /// Threads, and so transfers at once, unless told otherwise.
+    pub const THREAD_COUNT_DEFAULT: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
+
+    /// Opens the store's directory `path`, or makes one there if `path` is absent or empty.
+    ///
+    /// # Errors
+    /// `Invalid`: `path` is no directory, or holds something that is no store's. `Unavailable`: not permitted, the
+    /// parent is absent, the system refuses a thread, or another store has it (known after a second).
+    pub fn open(path: &Path, thread_count: NonZeroUsize) -> Result<Self> {
+        let root = Arc::new(Root::open(path)?);
+        let pool = Pool::start("larder-files", thread_count, {
+            let root = Arc::clone(&root);
+            move |work| root.work(work)
+        })
+        .map_err(|error| Error::io(ErrorKind::Unavailable, "cannot start the directory's threads", error))?;
+        Ok(Self { root, pool })
+    }
+}
+
+impl Directory for FilesDirectory {
+    fn submit(&self, work: FileWork) {
+        if let Err(work) = self.pool.push(work) {
+            refuse(work);
+        }
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.root.block_bytes
+    }
+
+    fn name(&self) -> &'static str {
+        "files"
+    }
+}
+
+fn refuse(work: FileWork) {
+    let error = too_much_waits();
+    match work {
+        FileWork::Read { completion, .. } => completion.complete(Err(error)),
+        FileWork::List { completion } => completion.complete(Err(error)),
+        FileWork::Write { completion, .. }
+        | FileWork::Remove { completion, .. }
+        | FileWork::Clear { completion }
+        | FileWork::Sync { completion } => completion.complete(Err(error)),
+    }
+}
+
+impl Root {
+    fn open(path: &Path) -> Result<Self> {
+        let unavailable = |what: &str, error| {
+            Error::io(ErrorKind::Unavailable, format!("cannot {what} the store's directory {}", path.display()), error)
+        };
+        if is_absent_or_refused(path)? {
+            // Not what leads to it: a path that is wrong in the middle is better told.
+            let made = DirBuilder::new().mode(FOLDER_MODE).create(path);
+            made.or_else(unless_there).map_err(|error| unavailable("make", error))?;
+        }
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path.join(FilesDirectory::LOCK_NAME))
+            .map_err(|error| unavailable("mark", error))?;
+        volume::lock(&lock, path, volume::wait_for_lock)?;
+        let files = path.join(FilesDirectory::FOLDER_NAME);
+        make_folder(&files).map_err(|error| unavailable("prepare", error))?;
+        let space = rustix::fs::fstatvfs(&lock).map_err(|error| unavailable("examine", error.into()))?;
+        let block_bytes = u32::try_from(space.f_frsize).ok().filter(|bytes| bytes.is_power_of_two());
+        Ok(Self { path: path.to_owned(), files, block_bytes: block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT), lock })
+    }
+
+    fn work(&self, work: FileWork) {
+        match work {
+            FileWork::Read { file, offset_bytes, mut buffer, completion } => {
+                let outcome = self.read(&file, offset_bytes, buffer.as_mut_slice());
+                completion.complete(outcome.map(|()| buffer));
+            }
+            FileWork::Write { file, offset_bytes, buffer, completion } => {
+                let outcome = self.write(&file, offset_bytes, buffer.as_slice());
+                // Before the completion, so that its receiver may find itself the only owner.
+                drop(buffer);
+                completion.complete(outcome);
+            }
+            FileWork::Remove { file, completion } => completion.complete(self.remove(&file)),
+            FileWork::List { completion } => completion.complete(self.list()),
+            FileWork::Clear { completion } => completion.complete(self.clear()),
+            FileWork::Sync { completion } => completion.complete(self.sync()),
+        }
+    }
+
+    fn read(&self, file: &FileName, offset_bytes: u64, to: &mut [u8]) -> io::Result<()> {
+        let file = options().open(self.place(file))?;
+        file.read_exact_at(to, offset_bytes)
+    }
+
+    fn write(&self, file: &FileName, offset_bytes: u64, from: &[u8]) -> io::Result<()> {
+        let place = self.place(file);
+        let mut options = options();
+        options.write(true).create(true).mode(FILE_MODE);
+        let mut retry_count = 0;
+        let file = loop {
+            match options.open(&place) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && retry_count < MAKE_RETRY_COUNT_MAX => {
+                    // More than once only when a `Remove` beside took the new folder for a left one.
+                    retry_count += 1;
+                    make_folder(place.parent().expect("a file is in a folder"))?;
+                }
+                opened => break opened?,
+            }
+        };
+        file.write_all_at(from, offset_bytes)
+    }
+
+    fn remove(&self, file: &FileName) -> io::Result<()> {
+        let place = self.place(file);
+        fs::remove_file(&place)?;
+        let folders = place.ancestors().skip(1).take_while(|folder| *folder != self.files);
+        for folder in folders {
+            // It fails as long as there are other files in it.
+            if fs::remove_dir(folder).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<FileName>> {
+        let mut names = Vec::new();
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            let entries = match fs::read_dir(self.files.join(&folder)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.is_empty() => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let entry = entry?;
+                let name = entry.file_name();
+                let Some(name) = name.to_str() else { continue };
+                let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+                let kind = entry.file_type()?;
+                // What the directory cannot have made itself, it does not name.
+                let Some(file) = FileName::new(path.as_str()) else { continue };
+                if kind.is_dir() {
+                    folders.push(path);
+                } else if kind.is_file() {
+                    names.push(file);
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.files) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => make_folder(&self.files),
+        }
+    }
+
+    /// One call for all files, and for the folders that name them.
+    #[cfg(target_os = "linux")]
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.lock)?)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn sync(&self) -> io::Result<()> {
+        rustix::fs::sync();
+        Ok(())
+    }
+
+    fn place(&self, file: &FileName) -> PathBuf {
+        self.files.join(file.as_str())
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        if let Err(error) = rustix::fs::flock(&self.lock, FlockOperation::Unlock) {
+            tracing::warn!(path = %self.path.display(), %error, "cannot unlock the store's directory");
+        }
+    }
+}
+
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+/// Where the file system does not say.
+const BLOCK_BYTES_DEFAULT: u32 = 4096;
+/// How often a write makes its folder again that a removal took away.
+const MAKE_RETRY_COUNT_MAX: u32 = 64;
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
+}
+
+/// Makes `folder`, and what leads to it from the store's directory, for its owner alone.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)
+}
+
+/// Another store may be making the same directory; the lock tells them apart.
+fn unless_there(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}
+
+/// Whether nothing is at `path`; refused if what is there is neither empty nor a store's.
+fn is_absent_or_refused(path: &Path) -> Result<bool> {
+    let invalid = |what: &str| Err(Error::new(ErrorKind::Invalid, format!("{what}: {}", path.display())));
+    let cannot_look = |error| {
+        let place = format!("cannot look into the store's directory {}", path.display());
+        Error::io(ErrorKind::Unavailable, place, error)
+    };
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_dir() => return invalid("a store of files needs a directory, and this is none"),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(cannot_look(error)),
+    }
+    let is_empty = fs::read_dir(path).map_err(cannot_look)?.next().is_none();
+    if is_empty || path.join(FilesDirectory::LOCK_NAME).is_file() {
+        return Ok(false);
+    }
+    invalid("the directory holds something else, and a store of files wants one of its own")
+}

@@ -1,0 +1,65 @@
+//! Threads that take work from one queue, each doing one piece at a time.
+//!
+//! Owns: the threads and their queue. Does not: know what the work is. Invariant: dropping it waits until all work
+//! that was taken in is done. Cost: two context switches per piece; a thread asleep costs nothing.
+
+use std::{
+    io,
+    num::NonZeroUsize,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use super::queue::Queue;
+
+pub(super) struct Pool<T> {
+    queue: Arc<Queue<T>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<T: Send + 'static> Pool<T> {
+    /// Starts `thread_count` threads, named after `name`, that call `work` for each piece pushed.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub(super) fn start(
+        name: &str,
+        thread_count: NonZeroUsize,
+        work: impl Fn(T) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let work = Arc::new(work);
+        // Built up in place, so that threads already started end when a later one is refused.
+        let mut pool = Self { queue: Arc::default(), threads: Vec::with_capacity(thread_count.get()) };
+        for index in 0..thread_count.get() {
+            let (queue, work) = (Arc::clone(&pool.queue), Arc::clone(&work));
+            let thread = thread::Builder::new().name(format!("{name}-{index}")).spawn(move || {
+                while let Some(piece) = queue.pop() {
+                    work(piece);
+                }
+            })?;
+            pool.threads.push(thread);
+        }
+        Ok(pool)
+    }
+
+    /// Hands `piece` to the next free thread; a full queue gives it back.
+    pub(super) fn push(&self, piece: T) -> Result<(), T> {
+        self.queue.push(piece).map(drop)
+    }
+}
+
+impl<T> Drop for Pool<T> {
+    fn drop(&mut self) {
+        self.queue.close();
+        join_others(self.threads.drain(..));
+    }
+}
+
+/// Joins `threads`, except the calling one: a completion may drop the last owner of its own device.
+pub(super) fn join_others(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    for thread in threads {
+        if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+            tracing::error!("a completion panicked on a device thread");
+        }
+    }
+}
