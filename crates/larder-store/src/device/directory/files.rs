@@ -11,7 +11,7 @@ use std::{
     num::NonZeroUsize,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::fs::{FlockOperation, OFlags};
@@ -33,6 +33,8 @@ struct Root {
     path: PathBuf,
     files: PathBuf,
     block_bytes: u32,
+    /// Held while folders are made or removed, so that none goes before the file it was made for is in it.
+    folders: Mutex<()>,
     lock: File,
 }
 
@@ -112,7 +114,13 @@ impl Root {
         make_folder(&files).map_err(|error| unavailable("prepare", error))?;
         let space = rustix::fs::fstatvfs(&lock).map_err(|error| unavailable("examine", error.into()))?;
         let block_bytes = u32::try_from(space.f_frsize).ok().filter(|bytes| bytes.is_power_of_two());
-        Ok(Self { path: path.to_owned(), files, block_bytes: block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT), lock })
+        Ok(Self {
+            path: path.to_owned(),
+            files,
+            block_bytes: block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
+            folders: Mutex::default(),
+            lock,
+        })
     }
 
     fn work(&self, work: FileWork) {
@@ -143,16 +151,13 @@ impl Root {
         let place = self.place(file);
         let mut options = options();
         options.write(true).create(true).mode(FILE_MODE);
-        let mut retry_count = 0;
-        let file = loop {
-            match options.open(&place) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound && retry_count < MAKE_RETRY_COUNT_MAX => {
-                    // More than once only when a `Remove` beside took the new folder for a left one.
-                    retry_count += 1;
-                    make_folder(place.parent().expect("a file is in a folder"))?;
-                }
-                opened => break opened?,
+        let file = match options.open(&place) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let _alone = self.lock_folders();
+                make_folder(place.parent().expect("a file is in a folder"))?;
+                options.open(&place)?
             }
+            opened => opened?,
         };
         file.write_all_at(from, offset_bytes)
     }
@@ -160,6 +165,7 @@ impl Root {
     fn remove(&self, file: &FileName) -> io::Result<()> {
         let place = self.place(file);
         fs::remove_file(&place)?;
+        let _alone = self.lock_folders();
         let folders = place.ancestors().skip(1).take_while(|folder| *folder != self.files);
         for folder in folders {
             // It fails as long as there are other files in it.
@@ -215,6 +221,10 @@ impl Root {
         Ok(())
     }
 
+    fn lock_folders(&self) -> MutexGuard<'_, ()> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn place(&self, file: &FileName) -> PathBuf {
         self.files.join(file.as_str())
     }
@@ -232,8 +242,6 @@ const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 /// Where the file system does not say.
 const BLOCK_BYTES_DEFAULT: u32 = 4096;
-/// How often a write makes its folder again that a removal took away.
-const MAKE_RETRY_COUNT_MAX: u32 = 64;
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
