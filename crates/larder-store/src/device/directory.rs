@@ -3,7 +3,7 @@
 //! Owns: the [`Directory`] trait, the [`FileWork`] that is handed to it, and the [`FileName`] that cannot lead out
 //! of it. Does not: decide what goes into which file, or order pieces of work on one file: who wants one after the
 //! other waits for the first. Invariant: all work completes exactly once, with an error if its directory goes away.
-//! Cost: one allocation per piece of work that is awaited. Source: docs/rfcs/0001-directory.md.
+//! Cost: one allocation per piece of work that is awaited. Source: docs/rfcs/0002-directory.md.
 
 mod files;
 mod memory;
