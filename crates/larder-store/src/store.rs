@@ -7,6 +7,7 @@
 mod bell;
 mod counters;
 mod engine;
+mod inspect;
 mod keeper;
 mod log;
 mod open;
@@ -21,6 +22,7 @@ use bytes::Bytes;
 pub use counters::Stats;
 pub(crate) use engine::AnyEngine;
 use engine::Extent;
+pub use inspect::{Content, StoreInfo, format, inspect};
 use keeper::Keeper;
 pub(crate) use log::LogEngine;
 use std::sync::Arc;

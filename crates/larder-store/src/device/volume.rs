@@ -1,12 +1,15 @@
-//! The volume file: opened, exclusively locked, and past the page cache where the file system allows.
+//! The volume, a file or a block device: opened, exclusively locked, past the page cache where that is possible.
 //!
-//! Owns: the lock for as long as any device uses the file, the alignment, the choice of a device. Does not: know
-//! what the bytes mean, or change the length of a file that exists. Invariant: one store per file, in this
-//! process and all others.
+//! Owns: the lock for as long as any device uses the volume, the alignment, the choice of a device. Does not: know
+//! what the bytes mean, or change the length of a file that exists. Invariant: one store per volume, in this
+//! process and all others; a block device that is mounted or part of another is not opened.
+
+mod direct;
+mod foreign;
 
 use std::{
     fs::{self, File, OpenOptions},
-    io,
+    io::{self, Seek, SeekFrom},
     os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Once},
@@ -14,30 +17,31 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 
 use super::{AlignedBuffer, Device, ThreadsDevice, in_flight::Bounds};
 use crate::{Error, ErrorKind, IoChoice, Result};
 
-/// An opened, exclusively locked volume file.
+/// An opened, exclusively locked volume: a regular file or a block device.
 #[derive(Debug)]
 pub struct VolumeFile {
     file: File,
     path: PathBuf,
     bounds: Bounds,
     is_direct: bool,
+    is_block_device: bool,
 }
 
 impl VolumeFile {
-    /// Opens an existing file without changing it.
+    /// Opens an existing file or block device without changing it.
     ///
     /// # Errors
-    /// `Invalid`: not a regular file. `Unavailable`: absent, not permitted, or in use by another store (known after
-    /// a second, in which a store that is just being closed has time to go).
+    /// `Invalid`: neither a regular file nor a block device. `Unavailable`: absent, not permitted, mounted, or in
+    /// use by another store (known after a second, in which a store that is just being closed has time to go).
     pub fn open(path: &Path) -> Result<Self> {
         let metadata = fs::metadata(path).map_err(|error| unavailable("cannot open the volume", path, error))?;
-        refuse_other_kinds(&metadata, path)?;
-        let file = options().open(path).map_err(|error| unavailable("cannot open the volume", path, error))?;
+        let kind = Kind::of(&metadata, path)?;
+        let file = open_exclusive(kind, path, wait_for_lock)?;
         lock(&file, path, wait_for_lock)?;
         Self::locked(file, path)
     }
@@ -85,9 +89,56 @@ impl VolumeFile {
         self.bounds.alignment_bytes
     }
 
+    /// Uses only the first `len_bytes`, for a store that does not take the whole of a block device. Longer than it
+    /// is it does not become.
+    pub fn shorten_to(&mut self, len_bytes: u64) {
+        self.bounds.len_bytes = self.bounds.len_bytes.min(len_bytes);
+    }
+
+    /// Names what a volume without a store holds; `None` if it is blank. Blocks for two reads.
+    ///
+    /// # Errors
+    /// As [`VolumeFile::read_exact_at`].
+    pub fn foreign_content(&self) -> Result<Option<&'static str>> {
+        let (head, tail) = (self.read_end(0)?, self.read_end(self.len_bytes().saturating_sub(foreign::ENDS_BYTES))?);
+        let ends = foreign::Ends { len_bytes: self.len_bytes(), head: head.as_slice(), tail: tail.as_slice() };
+        Ok(foreign::find(&ends))
+    }
+
+    /// Overwrites the places where others look for what is theirs, at both ends, with zeros.
+    ///
+    /// # Errors
+    /// `Unavailable`: the device fails.
+    pub fn wipe_ends(&self) -> Result<()> {
+        let failed = |error| unavailable("cannot wipe the volume", &self.path, error);
+        let block_bytes = u64::from(self.bounds.alignment_bytes);
+        let wiped_bytes = self.len_bytes().min(foreign::ENDS_BYTES) / block_bytes * block_bytes;
+        let mut zeros = AlignedBuffer::with_len(wiped_bytes as usize);
+        zeros.as_mut_slice().fill(0);
+        for offset_bytes in [0, (self.len_bytes() - wiped_bytes) / block_bytes * block_bytes] {
+            self.file.write_all_at(zeros.as_slice(), offset_bytes).map_err(failed)?;
+        }
+        self.file.sync_data().map_err(failed)
+    }
+
+    /// Whether it is a block device and not a file.
+    pub fn is_block_device(&self) -> bool {
+        self.is_block_device
+    }
+
     /// Whether transfers go past the page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct
+    }
+
+    /// At most [`foreign::ENDS_BYTES`] from the last whole block at or before `offset_bytes`.
+    fn read_end(&self, offset_bytes: u64) -> Result<AlignedBuffer> {
+        let block_bytes = u64::from(self.bounds.alignment_bytes);
+        let start = offset_bytes / block_bytes * block_bytes;
+        let len = (self.len_bytes() - start).min(foreign::ENDS_BYTES);
+        let mut buffer = AlignedBuffer::with_len((len / block_bytes * block_bytes) as usize);
+        self.read_exact_at(&mut buffer, start)?;
+        Ok(buffer)
     }
 
     pub(super) fn bounds(&self) -> Bounds {
@@ -98,13 +149,14 @@ impl VolumeFile {
         &self.file
     }
 
-    fn locked(file: File, path: &Path) -> Result<Self> {
-        let metadata = file.metadata().map_err(|error| unavailable("cannot examine the volume", path, error))?;
-        refuse_other_kinds(&metadata, path)?;
-        let direct_alignment = direct::turn_on(&file);
-        let bounds =
-            Bounds { len_bytes: metadata.len(), alignment_bytes: direct_alignment.unwrap_or(ALIGNMENT_BYTES_MIN) };
-        Ok(Self { file, path: path.to_owned(), bounds, is_direct: direct_alignment.is_some() })
+    fn locked(mut file: File, path: &Path) -> Result<Self> {
+        let examined = |error| unavailable("cannot examine the volume", path, error);
+        let metadata = file.metadata().map_err(examined)?;
+        let is_block_device = Kind::of(&metadata, path)? == Kind::BlockDevice;
+        let len_bytes = if is_block_device { file.seek(SeekFrom::End(0)).map_err(examined)? } else { metadata.len() };
+        let direct_alignment = direct::turn_on(&file, is_block_device);
+        let bounds = Bounds { len_bytes, alignment_bytes: direct_alignment.unwrap_or(ALIGNMENT_BYTES_MIN) };
+        Ok(Self { file, path: path.to_owned(), bounds, is_direct: direct_alignment.is_some(), is_block_device })
     }
 }
 
@@ -168,19 +220,44 @@ fn unavailable(what: &str, path: &Path, error: io::Error) -> Error {
     Error::io(ErrorKind::Unavailable, format!("{what} {}", path.display()), error)
 }
 
-fn refuse_other_kinds(metadata: &fs::Metadata, path: &Path) -> Result<()> {
-    let kind = metadata.file_type();
-    if kind.is_file() {
-        return Ok(());
+/// What a volume can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File,
+    BlockDevice,
+}
+
+impl Kind {
+    fn of(metadata: &fs::Metadata, path: &Path) -> Result<Self> {
+        let kind = metadata.file_type();
+        if kind.is_file() {
+            return Ok(Self::File);
+        }
+        if kind.is_block_device() {
+            return Ok(Self::BlockDevice);
+        }
+        let what = if kind.is_dir() { "a directory" } else { "neither a regular file nor a block device" };
+        Err(Error::new(ErrorKind::Invalid, format!("the volume is {what}: {}", path.display())))
     }
-    let what = if kind.is_dir() {
-        "a directory"
-    } else if kind.is_block_device() {
-        "a block device, and only files are supported"
-    } else {
-        "not a regular file"
-    };
-    Err(Error::new(ErrorKind::Invalid, format!("the volume is {what}: {}", path.display())))
+}
+
+/// Opens a volume. A block device is claimed, which fails while it is mounted, swapped to or part of another; and
+/// for a moment after a store on it was killed.
+fn open_exclusive(kind: Kind, path: &Path, mut pause: impl FnMut()) -> Result<File> {
+    let mut options = options();
+    if kind == Kind::BlockDevice {
+        options.custom_flags(OFlags::EXCL.bits().cast_signed());
+    }
+    for _ in 0..LOCK_RETRY_COUNT_MAX {
+        match options.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => pause(),
+            opened => return opened.map_err(|error| unavailable("cannot open the volume", path, error)),
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Unavailable,
+        format!("the device is mounted, part of another device, or in use by another store: {}", path.display()),
+    ))
 }
 
 /// Takes the lock, waiting a moment for it: the kernel takes a while to let go of the transfers, and with them of
@@ -244,55 +321,6 @@ fn allocate(file: &File, size_bytes: u64) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn allocate(file: &File, size_bytes: u64) -> io::Result<()> {
     file.set_len(size_bytes)
-}
-
-#[cfg(target_os = "linux")]
-mod direct {
-    use std::{fs::File, os::unix::fs::FileExt};
-
-    use rustix::fs::{AtFlags, OFlags, StatxFlags};
-
-    use super::ALIGNMENT_BYTES_MIN;
-    use crate::device::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES};
-
-    /// Makes transfers of `file` go past the page cache and says on what alignment; `None`: they cannot.
-    pub(super) fn turn_on(file: &File) -> Option<u32> {
-        let alignment_bytes = alignment_bytes(file)?;
-        let flags = rustix::fs::fcntl_getfl(file).ok()?;
-        rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).ok()?;
-        // Some file systems take the flag and then refuse every transfer.
-        let mut probe = AlignedBuffer::with_len(BUFFER_ALIGNMENT_BYTES);
-        match file.read_at(probe.as_mut_slice(), 0) {
-            Ok(_) => Some(alignment_bytes),
-            Err(_) => {
-                rustix::fs::fcntl_setfl(file, flags).ok()?;
-                None
-            }
-        }
-    }
-
-    /// The alignment direct transfers need, if it is one this engine's buffers and records have.
-    fn alignment_bytes(file: &File) -> Option<u32> {
-        let asked = StatxFlags::DIOALIGN;
-        match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, asked) {
-            Ok(answer) if answer.stx_mask & asked.bits() != 0 => {
-                let (offset, memory) = (answer.stx_dio_offset_align, answer.stx_dio_mem_align);
-                let is_possible = offset.is_power_of_two()
-                    && memory.is_power_of_two()
-                    && offset.max(memory) as usize <= BUFFER_ALIGNMENT_BYTES;
-                is_possible.then_some(offset.max(ALIGNMENT_BYTES_MIN))
-            }
-            // Before Linux 6.1 nobody can tell; a page satisfies every disk.
-            _ => Some(BUFFER_ALIGNMENT_BYTES as u32),
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod direct {
-    pub(super) fn turn_on(_file: &std::fs::File) -> Option<u32> {
-        None
-    }
 }
 
 #[cfg(test)]

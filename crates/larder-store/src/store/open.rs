@@ -14,7 +14,7 @@ use crate::{
     units::{SECTOR_BYTES, SUPERBLOCK_BYTES, last_superblock_bytes},
 };
 use std::{
-    io,
+    fs, io,
     path::Path,
     sync::{Arc, PoisonError},
     thread,
@@ -24,30 +24,84 @@ const SIZE_BYTES_MAX: u64 = 16 << 40;
 const MEAN_ENTRY_BYTES_MIN: u64 = SECTOR_BYTES;
 const MEAN_ENTRY_BYTES_MAX: u64 = 1 << 20;
 
-/// Opens or creates the file of `options`.
+/// Opens or creates the volume of `options`. A block device that is blank is taken as it is.
 pub(super) fn open_file(options: &StoreOptions) -> Result<Volume> {
     let shape = check(options)?;
-    if options.path.exists() {
-        let file = VolumeFile::open(&options.path)?;
-        let device = device_of(file, options.io)?;
-        let superblock = read_superblock(&device).map_err(|refusal| refused(refusal, &options.path))?;
-        let policy = check_row(&superblock, options)?;
-        if superblock.shape.size_bytes != options.size_bytes || device.len_bytes() != options.size_bytes {
-            let place = format!(
-                "{} is a store of {} bytes, but {} were asked for",
-                options.path.display(),
-                superblock.shape.size_bytes,
-                options.size_bytes
-            );
-            return Err(Error::new(ErrorKind::Invalid, place));
-        }
-        return Ok(Volume::new(device, superblock, policy, options));
+    if !options.path.exists() {
+        let (device, superblock) = create_file(options, shape)?;
+        return Ok(Volume::new(device, superblock, options.policy, options));
     }
+    let mut file = VolumeFile::open(&options.path)?;
+    let holds = if file.is_block_device() { Some(file.foreign_content()?) } else { None };
+    file.shorten_to_store(options)?;
+    let device = device_of(file, options.io)?;
+    let superblock = match (read_superblock(&device), holds) {
+        (Ok(superblock), _) => superblock,
+        (Err(ReadRefusal::Format(Refusal::Foreign)), Some(None)) => format(&device, shape)?,
+        (Err(ReadRefusal::Format(Refusal::Foreign)), Some(Some(what))) => return Err(holds_other(&options.path, what)),
+        (Err(refusal), _) => return Err(refused(refusal, &options.path)),
+    };
+    let policy = check_row(&superblock, options)?;
+    if superblock.shape.size_bytes != options.size_bytes || device.len_bytes() != options.size_bytes {
+        let place = format!(
+            "{} is a store of {} bytes, but {} were asked for",
+            options.path.display(),
+            superblock.shape.size_bytes,
+            options.size_bytes
+        );
+        return Err(Error::new(ErrorKind::Invalid, place));
+    }
+    Ok(Volume::new(device, superblock, policy, options))
+}
+
+/// Makes an empty store at the options' path, whatever is there.
+pub(super) fn format_file(options: &StoreOptions) -> Result<()> {
+    let shape = check(options)?;
+    if options.path.exists() {
+        let mut file = VolumeFile::open(&options.path)?;
+        if file.is_block_device() {
+            file.wipe_ends()?;
+            file.shorten_to_store(options)?;
+            return format(&device_of(file, options.io)?, shape).map(drop);
+        }
+        let failed =
+            |source| Error::io(ErrorKind::Unavailable, format!("cannot remove {}", options.path.display()), source);
+        fs::remove_file(&options.path).map_err(failed)?;
+    }
+    create_file(options, shape).map(drop)
+}
+
+fn create_file(options: &StoreOptions, shape: Shape) -> Result<(Arc<dyn Device>, Superblock)> {
     let (file, unfinished) = Unfinished::create(&options.path, options.size_bytes)?;
     let device = device_of(file, options.io)?;
     let superblock = format(&device, shape)?;
     unfinished.finish()?;
-    Ok(Volume::new(device, superblock, options.policy, options))
+    Ok((device, superblock))
+}
+
+impl VolumeFile {
+    /// Leaves out what the store of `options` does not use of a block device.
+    fn shorten_to_store(&mut self, options: &StoreOptions) -> Result<()> {
+        if !self.is_block_device() {
+            return Ok(());
+        }
+        if self.len_bytes() < options.size_bytes {
+            let place = format!(
+                "the device {} has {} bytes, but {} were asked for",
+                options.path.display(),
+                self.len_bytes(),
+                options.size_bytes
+            );
+            return Err(Error::new(ErrorKind::Invalid, place));
+        }
+        self.shorten_to(options.size_bytes);
+        Ok(())
+    }
+}
+
+fn holds_other(path: &Path, what: &str) -> Error {
+    let place = format!("{} holds {what}, and is left as it is", path.display());
+    Error::new(ErrorKind::Invalid, place)
 }
 
 /// Opens the store on `device`, or makes one where both superblocks are still zero.
@@ -114,16 +168,17 @@ fn check(options: &StoreOptions) -> Result<Shape> {
     if size_bytes > SIZE_BYTES_MAX {
         return invalid(format!("store size is over 16 TiB: {size_bytes}"));
     }
+    options.tuning.check()?;
     shape_of(options)
 }
 
-enum ReadRefusal {
+pub(super) enum ReadRefusal {
     Format(Refusal),
     Io(io::Error),
 }
 
 /// The newer of the two copies that are whole.
-fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<Superblock, ReadRefusal> {
+pub(super) fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<Superblock, ReadRefusal> {
     if device.len_bytes() < 2 * SUPERBLOCK_BYTES {
         return Err(ReadRefusal::Format(Refusal::Foreign));
     }
@@ -148,7 +203,7 @@ fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<Superblock, 
     }
 }
 
-fn refused(refusal: ReadRefusal, path: &Path) -> Error {
+pub(super) fn refused(refusal: ReadRefusal, path: &Path) -> Error {
     let path = path.display();
     match refusal {
         ReadRefusal::Io(source) => {

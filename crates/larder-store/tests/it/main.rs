@@ -1,6 +1,7 @@
 //! The engine from outside: contracts, the law, crashes, damage.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod block_device;
 mod contract;
 mod crash;
 mod damage;

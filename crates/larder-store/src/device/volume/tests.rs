@@ -78,9 +78,9 @@ fn what_is_no_regular_file_is_refused() {
     let (directory, path) = scratch();
     check_refused(VolumeFile::open(&path), ErrorKind::Unavailable, "cannot open the volume");
     check_refused(VolumeFile::open(directory.path()), ErrorKind::Invalid, "a directory");
-    check_refused(VolumeFile::open(Path::new("/dev/null")), ErrorKind::Invalid, "not a regular file");
+    check_refused(VolumeFile::open(Path::new("/dev/null")), ErrorKind::Invalid, "neither a regular file");
     let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    check_refused(VolumeFile::open(&path), ErrorKind::Invalid, "not a regular file");
+    check_refused(VolumeFile::open(&path), ErrorKind::Invalid, "neither a regular file");
     drop(socket);
     check_refused(
         VolumeFile::create(&directory.path().join("absent/volume"), SIZE_BYTES),

@@ -1,0 +1,59 @@
+//! Transfers past the page cache: turned on where the file system or device can, on the alignment it needs.
+//!
+//! Owns: the one flag of an opened file. Does not: transfer anything but one probe. Invariant: what it says works
+//! has worked once. Cost: a few system calls and one read per open.
+
+use std::fs::File;
+
+/// Makes transfers of `file` go past the page cache and says on what alignment; `None`: they cannot.
+#[cfg(target_os = "linux")]
+pub(super) fn turn_on(file: &File, is_block_device: bool) -> Option<u32> {
+    use std::os::unix::fs::FileExt;
+
+    use crate::device::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES};
+    use rustix::fs::OFlags;
+
+    let alignment_bytes = alignment_bytes(file, is_block_device)?;
+    let flags = rustix::fs::fcntl_getfl(file).ok()?;
+    rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).ok()?;
+    // Some file systems take the flag and then refuse every transfer.
+    let mut probe = AlignedBuffer::with_len(BUFFER_ALIGNMENT_BYTES);
+    match file.read_at(probe.as_mut_slice(), 0) {
+        Ok(_) => Some(alignment_bytes),
+        Err(_) => {
+            rustix::fs::fcntl_setfl(file, flags).ok()?;
+            None
+        }
+    }
+}
+
+/// The alignment direct transfers need, if it is one this engine's buffers and records have.
+#[cfg(target_os = "linux")]
+fn alignment_bytes(file: &File, is_block_device: bool) -> Option<u32> {
+    use super::ALIGNMENT_BYTES_MIN;
+    use crate::device::BUFFER_ALIGNMENT_BYTES;
+    use rustix::fs::{AtFlags, StatxFlags};
+
+    if is_block_device {
+        let block_bytes = rustix::fs::ioctl_blksszget(file).ok()?;
+        let is_possible = block_bytes.is_power_of_two() && block_bytes as usize <= BUFFER_ALIGNMENT_BYTES;
+        return is_possible.then_some(block_bytes.max(ALIGNMENT_BYTES_MIN));
+    }
+    let asked = StatxFlags::DIOALIGN;
+    match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, asked) {
+        Ok(answer) if answer.stx_mask & asked.bits() != 0 => {
+            let (offset, memory) = (answer.stx_dio_offset_align, answer.stx_dio_mem_align);
+            let is_possible = offset.is_power_of_two()
+                && memory.is_power_of_two()
+                && offset.max(memory) as usize <= BUFFER_ALIGNMENT_BYTES;
+            is_possible.then_some(offset.max(ALIGNMENT_BYTES_MIN))
+        }
+        // Before Linux 6.1 nobody can tell; a page satisfies every disk.
+        _ => Some(BUFFER_ALIGNMENT_BYTES as u32),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn turn_on(_file: &File, _is_block_device: bool) -> Option<u32> {
+    None
+}

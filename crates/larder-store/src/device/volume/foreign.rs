@@ -1,0 +1,215 @@
+//! What a device holds that is no store: found by the signatures of others, so that it is not overwritten.
+//!
+//! Owns: where file systems, partition tables and volume managers leave their marks. Does not: read the device, or
+//! know what a Larder store looks like. Invariant: a device is blank only if its first 64 KiB are zeros and no
+//! mark is found at either end. Cost: a look at each place. Source: the marks libblkid (util-linux) probes for.
+
+/// How many bytes from each end of a device have to be looked at.
+pub(crate) const ENDS_BYTES: u64 = 1 << 20;
+
+/// Both ends of a device.
+pub(crate) struct Ends<'a> {
+    /// Length of the device in bytes.
+    pub(crate) len_bytes: u64,
+    /// Its first [`ENDS_BYTES`], or all of it.
+    pub(crate) head: &'a [u8],
+    /// Its last [`ENDS_BYTES`], or all of it.
+    pub(crate) tail: &'a [u8],
+}
+
+/// Names what the device holds; `None` if it is blank.
+pub(crate) fn find(ends: &Ends<'_>) -> Option<&'static str> {
+    let marked = MARKS.iter().find(|mark| ends.holds(mark.at, mark.bytes));
+    if let Some(mark) = marked {
+        return Some(mark.of);
+    }
+    if ends.has_raid_member() {
+        return Some("a member of a Linux RAID");
+    }
+    if ends.has_zfs_label() {
+        return Some("a member of a ZFS pool");
+    }
+    if ends.holds(At::Start(510), &[0x55, 0xAA]) {
+        return Some("a partition table or a boot sector (MBR)");
+    }
+    let first = &ends.head[..ends.head.len().min(BLANK_BYTES)];
+    if first.iter().any(|byte| *byte != 0) {
+        return Some("something that is not known here");
+    }
+    None
+}
+
+impl Ends<'_> {
+    fn holds(&self, at: At, bytes: &[u8]) -> bool {
+        let found = match at {
+            At::Start(offset) => self.at(offset, bytes.len()),
+            At::End(back) => self.len_bytes.checked_sub(back).and_then(|offset| self.at(offset, bytes.len())),
+        };
+        found == Some(bytes)
+    }
+
+    /// The bytes at `offset`, if they lie in one of the ends.
+    fn at(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let part = |bytes: &[u8], start: u64| {
+            let start = usize::try_from(start).ok()?;
+            Some(start..start.checked_add(len)?).filter(|range| range.end <= bytes.len())
+        };
+        if let Some(range) = part(self.head, offset) {
+            return Some(&self.head[range]);
+        }
+        let tail_start = self.len_bytes.checked_sub(self.tail.len() as u64)?;
+        let range = part(self.tail, offset.checked_sub(tail_start)?)?;
+        Some(&self.tail[range])
+    }
+
+    /// The superblock of md is at the start (versions 1.1 and 1.2), or at a place that follows from the length.
+    fn has_raid_member(&self) -> bool {
+        let sectors = self.len_bytes / 512;
+        let old = (self.len_bytes & !0xFFFF).checked_sub(64 << 10);
+        let at_end = sectors.checked_sub(16).map(|sector| (sector & !7) * 512);
+        let places = [Some(0), Some(4096), old, at_end];
+        places.into_iter().flatten().any(|offset| self.holds(At::Start(offset), &0xA92B_4EFC_u32.to_le_bytes()))
+    }
+
+    /// ZFS writes four labels of 256 KiB, two at each end; the last half of one is a ring of uberblocks.
+    fn has_zfs_label(&self) -> bool {
+        const LABEL_BYTES: u64 = 256 << 10;
+        let magic = 0x00BA_B10C_u64;
+        let end = self.len_bytes & !(LABEL_BYTES - 1);
+        let labels = [Some(0), Some(LABEL_BYTES), end.checked_sub(2 * LABEL_BYTES), end.checked_sub(LABEL_BYTES)];
+        labels.into_iter().flatten().any(|label| {
+            (LABEL_BYTES / 2..LABEL_BYTES).step_by(1 << 10).any(|offset| {
+                let at = At::Start(label + offset);
+                self.holds(at, &magic.to_le_bytes()) || self.holds(at, &magic.to_be_bytes())
+            })
+        })
+    }
+}
+
+/// A device whose first bytes are zeros up to here holds nothing that starts at its start.
+const BLANK_BYTES: usize = 64 << 10;
+
+#[derive(Clone, Copy)]
+enum At {
+    /// This many bytes after the start.
+    Start(u64),
+    /// This many bytes before the end.
+    End(u64),
+}
+
+struct Mark {
+    of: &'static str,
+    at: At,
+    bytes: &'static [u8],
+}
+
+const fn mark(of: &'static str, at: At, bytes: &'static [u8]) -> Mark {
+    Mark { of, at, bytes }
+}
+
+const EXT: &str = "an ext2, ext3 or ext4 file system";
+const SWAP: &str = "swap space";
+const LVM: &str = "a physical volume of LVM";
+const LUKS: &str = "an encrypted volume (LUKS)";
+const GPT: &str = "a partition table (GPT)";
+const FAT: &str = "a FAT file system";
+const REISER: &str = "a ReiserFS file system";
+const UDF: &str = "a UDF or ISO 9660 file system";
+
+const MARKS: [Mark; 41] = [
+    mark(EXT, At::Start(0x438), &[0x53, 0xEF]),
+    mark("an XFS file system", At::Start(0), b"XFSB"),
+    mark("a Btrfs file system", At::Start(0x1_0040), b"_BHRfS_M"),
+    mark("an NTFS file system", At::Start(3), b"NTFS    "),
+    mark("an exFAT file system", At::Start(3), b"EXFAT   "),
+    mark(FAT, At::Start(0x36), b"FAT12   "),
+    mark(FAT, At::Start(0x36), b"FAT16   "),
+    mark(FAT, At::Start(0x52), b"FAT32   "),
+    mark("an F2FS file system", At::Start(0x400), &[0x10, 0x20, 0xF5, 0xF2]),
+    mark("an EROFS file system", At::Start(0x400), &[0xE2, 0xE1, 0xF5, 0xE0]),
+    mark("a NILFS2 file system", At::Start(0x406), &[0x34, 0x34]),
+    mark("a JFS file system", At::Start(0x8000), b"JFS1"),
+    mark(REISER, At::Start(0x1_0034), b"ReIsEr"),
+    mark(REISER, At::Start(0x2034), b"ReIsEr"),
+    mark("an HFS+ file system", At::Start(0x400), b"H+"),
+    mark("an HFS+ file system", At::Start(0x400), b"HX"),
+    mark("an APFS container", At::Start(0x20), b"NXSB"),
+    mark("a SquashFS file system", At::Start(0), b"hsqs"),
+    mark(UDF, At::Start(0x8001), b"CD001"),
+    mark(UDF, At::Start(0x8001), b"BEA01"),
+    mark(SWAP, At::Start(0xFF6), b"SWAPSPACE2"),
+    mark(SWAP, At::Start(0xFF6), b"SWAP-SPACE"),
+    mark(SWAP, At::Start(0x1FF6), b"SWAPSPACE2"),
+    mark(SWAP, At::Start(0x3FF6), b"SWAPSPACE2"),
+    mark(SWAP, At::Start(0xFFF6), b"SWAPSPACE2"),
+    mark("a hibernated system", At::Start(0xFF6), b"S1SUSPEND"),
+    mark(LVM, At::Start(0), b"LABELONE"),
+    mark(LVM, At::Start(0x200), b"LABELONE"),
+    mark(LVM, At::Start(0x400), b"LABELONE"),
+    mark(LVM, At::Start(0x600), b"LABELONE"),
+    mark(LUKS, At::Start(0), b"LUKS\xBA\xBE"),
+    mark(LUKS, At::Start(0x4000), b"SKUL\xBA\xBE"),
+    mark("a bcache device", At::Start(0x1018), b"\xC6\x85\x73\xF6\x4E\x1A\x45\xCA"),
+    mark("a bcachefs file system", At::Start(0x1018), b"\xC6\x85\x73\xF6\x66\xCE\x90\xA9"),
+    mark("a Ceph BlueStore device", At::Start(0), b"bluestore block device"),
+    mark("a member of an Intel RAID", At::End(0x400), b"Intel Raid ISM Cfg Sig."),
+    mark("a member of a DDF RAID", At::End(0x200), b"\xDE\x11\xDE\x11"),
+    mark(GPT, At::Start(0x200), b"EFI PART"),
+    mark(GPT, At::Start(0x1000), b"EFI PART"),
+    mark(GPT, At::End(0x200), b"EFI PART"),
+    mark(GPT, At::End(0x1000), b"EFI PART"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN_BYTES: u64 = 3 << 20;
+
+    fn found(device: &[u8]) -> Option<&'static str> {
+        let ends = (ENDS_BYTES as usize).min(device.len());
+        let (head, tail) = (&device[..ends], &device[device.len() - ends..]);
+        find(&Ends { len_bytes: device.len() as u64, head, tail })
+    }
+
+    #[track_caller]
+    fn check_found(offset: u64, bytes: &[u8], of: &str) {
+        let mut device = vec![0; LEN_BYTES as usize];
+        device[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        assert_eq!(found(&device), Some(of), "{bytes:x?} at {offset:#x}");
+    }
+
+    /// At stake: somebody's files, overwritten because nobody looked.
+    #[test]
+    fn every_mark_is_found_where_its_owner_leaves_it() {
+        for mark in &MARKS {
+            let offset = match mark.at {
+                At::Start(offset) => offset,
+                At::End(back) => LEN_BYTES - back,
+            };
+            check_found(offset, mark.bytes, mark.of);
+        }
+        let raid = 0xA92B_4EFC_u32.to_le_bytes();
+        for offset in [0, 4096, LEN_BYTES - (64 << 10), LEN_BYTES - 8192] {
+            check_found(offset, &raid, "a member of a Linux RAID");
+        }
+        for label in [0, 256 << 10, LEN_BYTES - (512 << 10), LEN_BYTES - (256 << 10)] {
+            check_found(label + (131 << 10), &0x00BA_B10C_u64.to_le_bytes(), "a member of a ZFS pool");
+        }
+        check_found(510, &[0x55, 0xAA], "a partition table or a boot sector (MBR)");
+        for offset in [0, 1, 700, (64 << 10) - 1] {
+            check_found(offset, &[1], "something that is not known here");
+        }
+    }
+
+    #[test]
+    fn zeros_are_blank_whatever_lies_between_the_ends() {
+        let mut device = vec![0; LEN_BYTES as usize];
+        assert_eq!(found(&device), None);
+        device[1 << 20..2 << 20].fill(7);
+        assert_eq!(found(&device), None);
+        for len in [0, 1, 512, 4096, 100_000, 1 << 20] {
+            assert_eq!(found(&vec![0; len]), None, "{len}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Looking at what is at a path before anything is done to it, and making a new store there on purpose.
+//!
+//! Owns: [`Content`]. Does not: look at entries (see `survey`). Invariant: looking changes nothing; only
+//! [`format`] destroys, and it destroys what its caller was shown. Cost: a few reads.
+
+use super::open::{self, ReadRefusal};
+use crate::{
+    Error, ErrorKind, Policy, Result, StoreOptions,
+    device::{Device, ThreadsDevice, VolumeFile},
+    format::superblock::{Refusal, Superblock},
+};
+use std::{fs, io, num::NonZeroUsize, path::Path, sync::Arc};
+
+/// What is at a path where a store could be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Content {
+    /// No file and no device.
+    Nothing,
+    /// A block device that holds nothing, of this size in bytes.
+    Blank(u64),
+    /// A store.
+    Store(StoreInfo),
+    /// A block device that holds something else.
+    OtherDevice {
+        /// What it is, such as `an XFS file system`.
+        what: &'static str,
+        /// Size of the device in bytes.
+        size_bytes: u64,
+    },
+    /// A file that is no store.
+    OtherFile,
+}
+
+/// What a store says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreInfo {
+    /// Its row; `None` if this engine does not know it.
+    pub policy: Option<&'static Policy>,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Size of its segments in bytes; 0 in rows that have none.
+    pub segment_size_bytes: u64,
+    /// Its random identity, in hexadecimal.
+    pub identity: String,
+    /// How often its superblock was written.
+    pub generation: u64,
+    /// How many sites have an invalidation of their own.
+    pub site_rule_count: usize,
+    /// Size of the file or device it is in, in bytes.
+    pub volume_bytes: u64,
+    /// Whether that is a block device.
+    pub is_block_device: bool,
+}
+
+/// Says what is at `path`. Locks it for that moment.
+///
+/// # Errors
+/// `Unavailable`: it cannot be opened or read, or is in use. `Corrupt`: a store with both superblocks damaged.
+/// `Invalid`: a directory, or a store of another format.
+pub fn inspect(path: &Path) -> Result<Content> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::Nothing),
+        _ => {}
+    }
+    let file = VolumeFile::open(path)?;
+    let is_block_device = file.is_block_device();
+    let holds = if is_block_device { file.foreign_content()? } else { None };
+    let device = plain_device(file)?;
+    let size_bytes = device.len_bytes();
+    match open::read_superblock(&device) {
+        Ok(superblock) => Ok(Content::Store(StoreInfo::of(&superblock, size_bytes, is_block_device))),
+        Err(ReadRefusal::Format(Refusal::Foreign)) if !is_block_device => Ok(Content::OtherFile),
+        Err(ReadRefusal::Format(Refusal::Foreign)) => {
+            Ok(holds.map_or(Content::Blank(size_bytes), |what| Content::OtherDevice { what, size_bytes }))
+        }
+        Err(refusal) => Err(open::refused(refusal, path)),
+    }
+}
+
+/// Makes an empty store at the options' path and destroys what is there: show [`inspect`]'s answer first.
+///
+/// # Errors
+/// As [`crate::Store::open`].
+pub fn format(options: &StoreOptions) -> Result<()> {
+    open::format_file(options)
+}
+
+impl StoreInfo {
+    fn of(superblock: &Superblock, volume_bytes: u64, is_block_device: bool) -> Self {
+        Self {
+            policy: Policy::of_code(superblock.shape.row),
+            size_bytes: superblock.shape.size_bytes,
+            segment_size_bytes: superblock.shape.segment_bytes,
+            identity: superblock.id.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            generation: superblock.generation,
+            site_rule_count: superblock.epochs.site_before.len(),
+            volume_bytes,
+            is_block_device,
+        }
+    }
+}
+
+/// A device for a few reads by one caller.
+fn plain_device(file: VolumeFile) -> Result<Arc<dyn Device>> {
+    match ThreadsDevice::new(Arc::new(file), NonZeroUsize::MIN) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(error) => Err(Error::io(ErrorKind::Unavailable, "cannot start a thread", error)),
+    }
+}
