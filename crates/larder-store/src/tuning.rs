@@ -29,6 +29,8 @@ pub enum TuningKind {
     Count(RangeInclusive<u64>),
     /// A length in bytes.
     Bytes(RangeInclusive<u64>),
+    /// A length in bytes that is a power of two.
+    Power(RangeInclusive<u64>),
     /// A time.
     Time(RangeInclusive<Duration>),
     /// A share of a whole.
@@ -54,6 +56,7 @@ impl TuningKind {
         match (self, value) {
             (Self::Switch, TuningValue::Switch(_)) => true,
             (Self::Count(range) | Self::Bytes(range), TuningValue::Number(number)) => range.contains(&number),
+            (Self::Power(range), TuningValue::Number(number)) => number.is_power_of_two() && range.contains(&number),
             (Self::Time(range), TuningValue::Time(time)) => range.contains(&time),
             (Self::Share(range), TuningValue::Share(share)) => range.contains(&share),
             _ => false,
@@ -94,32 +97,66 @@ impl TuningField {
     }
 }
 
+/// A type that a constant can have.
+trait Constant: Sized {
+    fn value(self) -> TuningValue;
+
+    /// `None` if `value` is of another kind, or too large for the type.
+    fn of(value: TuningValue) -> Option<Self>;
+}
+
+macro_rules! constant {
+    ($($type:ty, $kind:ident;)*) => {
+        $(impl Constant for $type {
+            fn value(self) -> TuningValue {
+                TuningValue::$kind(self.try_into().expect("no constant is larger than its kind of value"))
+            }
+
+            fn of(value: TuningValue) -> Option<Self> {
+                if let TuningValue::$kind(value) = value { value.try_into().ok() } else { None }
+            }
+        })*
+    };
+}
+
+constant! {
+    bool, Switch;
+    u32, Number;
+    u64, Number;
+    usize, Number;
+    Duration, Time;
+    f64, Share;
+}
+
 /// What each word for a kind in the table stands for.
 macro_rules! kind {
-    (type switch) => { bool };
-    (type count) => { u64 };
-    (type bytes) => { u64 };
-    (type time) => { Duration };
-    (type share) => { f64 };
-    (value switch $value:tt) => { TuningValue::Switch $value };
-    (value count $value:tt) => { TuningValue::Number $value };
-    (value bytes $value:tt) => { TuningValue::Number $value };
-    (value time $value:tt) => { TuningValue::Time $value };
-    (value share $value:tt) => { TuningValue::Share $value };
-    (range switch) => { TuningKind::Switch };
-    (range count $range:expr) => { TuningKind::Count($range) };
-    (range bytes $range:expr) => { TuningKind::Bytes($range) };
-    (range time $range:expr) => { TuningKind::Time($range) };
-    (range share $range:expr) => { TuningKind::Share($range) };
+    (switch) => {
+        TuningKind::Switch
+    };
+    (count $range:expr) => {
+        TuningKind::Count($range)
+    };
+    (bytes $range:expr) => {
+        TuningKind::Bytes($range)
+    };
+    (power $range:expr) => {
+        TuningKind::Power($range)
+    };
+    (time $range:expr) => {
+        TuningKind::Time($range)
+    };
+    (share $range:expr) => {
+        TuningKind::Share($range)
+    };
 }
 
 macro_rules! table {
-    ($($(#[doc = $about:literal])* $name:ident: $kind:ident $(in $range:expr)?, $default:expr;)*) => {
+    ($($(#[doc = $about:literal])* $name:ident: $type:ty = $default:expr, $kind:ident $(in $range:expr)?;)*) => {
         /// Constants of the policy rows. The defaults are the papers' where a paper names them.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub struct Tuning {
-            $($(#[doc = $about])* pub $name: kind!(type $kind),)*
+            $($(#[doc = $about])* pub $name: $type,)*
         }
 
         impl Default for Tuning {
@@ -134,7 +171,7 @@ macro_rules! table {
                 static FIELDS: &[TuningField] = &[$(TuningField {
                     name: stringify!($name),
                     about: concat!($($about),*),
-                    kind: kind!(range $kind $($range)?),
+                    kind: kind!($kind $($range)?),
                 },)*];
                 FIELDS
             }
@@ -142,7 +179,7 @@ macro_rules! table {
             /// What the constant of this name is set to.
             pub fn value(&self, name: &str) -> Option<TuningValue> {
                 match name {
-                    $(stringify!($name) => Some(kind!(value $kind (self.$name))),)*
+                    $(stringify!($name) => Some(self.$name.value()),)*
                     _ => None,
                 }
             }
@@ -150,7 +187,7 @@ macro_rules! table {
             /// Sets a constant to a value that was checked.
             fn put(&mut self, name: &str, value: TuningValue) {
                 match name {
-                    $(stringify!($name) => if let kind!(value $kind (value)) = value { self.$name = value },)*
+                    $(stringify!($name) => if let Some(value) = Constant::of(value) { self.$name = value },)*
                     _ => {}
                 }
             }
@@ -158,11 +195,11 @@ macro_rules! table {
     };
 }
 
-// name: kind in range, default;   kinds: switch, count, bytes, time, share
+// name: type = default, kind in range;   kinds: switch, count, bytes, power (of two, in bytes), time, share
 table! {
     /// `log`: whether entries that were hit are written again when their segment is reclaimed, up to a
     /// quarter of the segment. On: more hits, up to a third more bytes written.
-    reinsertion: switch, true;
+    reinsertion: bool = true, switch;
 }
 
 #[cfg(test)]
@@ -177,7 +214,9 @@ mod tests {
             let value = defaults.value(field.name).expect("it is in the table");
             let other = match (value, &field.kind) {
                 (TuningValue::Switch(on), _) => TuningValue::Switch(!on),
-                (_, TuningKind::Count(range) | TuningKind::Bytes(range)) => TuningValue::Number(*range.end()),
+                (_, TuningKind::Count(range) | TuningKind::Bytes(range) | TuningKind::Power(range)) => {
+                    TuningValue::Number(*range.end())
+                }
                 (_, TuningKind::Time(range)) => TuningValue::Time(*range.end()),
                 (_, TuningKind::Share(range)) => TuningValue::Share(*range.end()),
                 (_, TuningKind::Switch) => panic!("a switch has a switch's value"),
@@ -201,6 +240,8 @@ mod tests {
         }
         assert!(TuningKind::Count(1..=8).admits(TuningValue::Number(8)));
         assert!(!TuningKind::Count(1..=8).admits(TuningValue::Number(9)));
+        assert!(TuningKind::Power(512..=8192).admits(TuningValue::Number(8192)));
+        assert!(!TuningKind::Power(512..=8192).admits(TuningValue::Number(6144)));
         assert!(!TuningKind::Share(0.0..=1.0).admits(TuningValue::Share(f64::NAN)));
         let times = Duration::ZERO..=Duration::from_secs(1);
         assert!(!TuningKind::Time(times).admits(TuningValue::Time(Duration::from_secs(2))));
