@@ -9,4 +9,5 @@ pub(crate) mod hit;
 pub(crate) mod hot;
 pub(crate) mod lonely;
 pub(crate) mod lookup;
+pub(crate) mod neighbours;
 pub(crate) mod storing;

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use crate::{
     access_log::AccessLog,
     admin,
-    cache::{epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely},
+    cache::{epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely, neighbours},
     config::ProxyConfig,
     flight::table::FlightTable,
     metrics::{Exposition, ProxyStats, WorkerMetrics},
@@ -92,6 +92,9 @@ impl Proxy {
         let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?;
         let hot = Arc::new(HotTier::new(config.hot_bytes));
+        if let Some(store) = &store {
+            neighbours::connect(store, &hot);
+        }
         let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
         let own: Vec<SocketAddr> = local_addrs.iter().copied().chain(admin_addr).collect();
         let shared = Arc::new(Shared {

@@ -57,6 +57,9 @@ pub struct Neighbour {
     pub reader: Reader,
 }
 
+/// Takes the entries of one read, see [`Store::set_neighbours`].
+pub type NeighbourSink = Box<dyn Fn(Neighbour) + Send + Sync>;
+
 /// Which entries [`Store::invalidate`] makes disappear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
@@ -95,9 +98,11 @@ impl Store {
     }
 
     /// Where entries go that are read along with one that was asked for (rows that read groups or
-    /// clusters): a memory tier that may be asked for them next. Only the first sink counts.
-    pub fn set_neighbours(&self, sink: Arc<dyn Fn(Neighbour) + Send + Sync>) {
-        let _ = self.engine.volume().neighbours.set(sink);
+    /// clusters): a memory tier that may be asked for them next. `begin` is called before it is found out which
+    /// entries that were read are still current, so that a sink can refuse what was replaced or removed since it
+    /// was made. Both are called on whatever thread reads, and must not block. Only the first `begin` counts.
+    pub fn set_neighbours(&self, begin: Arc<dyn Fn() -> NeighbourSink + Send + Sync>) {
+        let _ = self.engine.volume().begin_neighbours.set(begin);
     }
 
     /// Finds `key`. One device read for entries not dirty, none for (nearly all) misses.

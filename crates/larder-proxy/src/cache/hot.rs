@@ -12,7 +12,7 @@ use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
 use crate::cache::{
     entry::{Entry, Marker},
-    epochs::{Epoch, Epochs},
+    epochs::{Epoch, Epochs, Moment},
 };
 
 /// The memory tier.
@@ -64,6 +64,28 @@ impl HotTier {
         cache.insert(key.into(), hot);
         if self.changes.of(key) != epoch {
             cache.remove(key);
+        }
+    }
+
+    /// To be taken before the store finds out which entries that it read are current, for what may then be offered.
+    pub(crate) fn moment(&self) -> Moment {
+        self.changes.now()
+    }
+
+    /// Whether an entry of `len` bytes would be new here, and could be kept.
+    pub(crate) fn wants(&self, key: &[u8], len: u64) -> bool {
+        len <= self.weight_max && self.cache.as_ref().is_some_and(|cache| !cache.contains_key(key))
+    }
+
+    /// Keeps what nobody has asked for yet, read since `moment`, at the cold end: in a full tier it takes the place of
+    /// the oldest that came in and was not asked for again. What was asked for more than once is in the library's
+    /// hot ring and stays; the neighbour gets there with its second hit, as everything does.
+    pub(crate) fn offer(&self, key: &[u8], hot: Hot, moment: Moment) {
+        let Some(epoch) = self.changes.since(key, moment) else { return };
+        if let Some(cache) = self.cache.as_ref().filter(|cache| !cache.contains_key(key)) {
+            // A ghost of an earlier stay would make it hot at once, though nobody asked for it.
+            cache.remove(key);
+            self.insert(key, hot, epoch);
         }
     }
 
@@ -157,5 +179,40 @@ mod tests {
         tier.replace(b"a", Hot::Chunk(Bytes::from_static(b"x")));
         assert!(tier.find(b"a").is_none());
         assert_eq!((tier.len(), tier.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn neighbours_push_out_nothing_that_was_asked_for_twice() {
+        let tier = HotTier::new(1 << 20);
+        let chunk = || Hot::Chunk(Bytes::from(vec![0; 1000]));
+        for _ in 0..3 {
+            for number in 0..500_u32 {
+                if tier.find(&number.to_le_bytes()).is_none() {
+                    tier.insert(&number.to_le_bytes(), chunk(), tier.epoch(&number.to_le_bytes()));
+                }
+            }
+        }
+        for number in 10_000..20_000_u32 {
+            tier.offer(&number.to_le_bytes(), chunk(), tier.moment());
+        }
+        assert!(tier.find(&19_999_u32.to_le_bytes()).is_some(), "the newest neighbour is there");
+        // Few enough at a time that those that went have left ghosts when they come again.
+        for first in (20_000..70_000_u32).step_by(16) {
+            for number in (first..first + 16).cycle().take(48) {
+                tier.offer(&number.to_le_bytes(), chunk(), tier.moment());
+            }
+        }
+        let kept = (0..500_u32).filter(|number| tier.find(&number.to_le_bytes()).is_some()).count();
+        assert_eq!(kept, 500);
+    }
+
+    #[test]
+    fn what_is_in_memory_is_not_replaced_by_an_offer() {
+        let tier = HotTier::new(1 << 20);
+        let moment = tier.moment();
+        tier.replace(b"a", Hot::Chunk(Bytes::from_static(b"new")));
+        tier.offer(b"a", Hot::Chunk(Bytes::from_static(b"old")), moment);
+        tier.offer(b"a", Hot::Chunk(Bytes::from_static(b"old")), tier.moment());
+        assert!(matches!(tier.find(b"a"), Some(Hot::Chunk(bytes)) if bytes == "new"[..]));
     }
 }

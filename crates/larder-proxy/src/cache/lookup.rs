@@ -101,12 +101,20 @@ enum One {
     Marker(Arc<Marker>),
 }
 
+impl One {
+    fn of(hot: Hot) -> Option<Self> {
+        match hot {
+            Hot::Response(entry) => Some(Self::Response(entry)),
+            Hot::Marker(marker) => Some(Self::Marker(marker)),
+            Hot::Chunk(_) => None,
+        }
+    }
+}
+
 /// What lies under one key, and whether it was in memory. What comes from the store is put in memory.
 async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
-    match worker.shared.hot.find(key) {
-        Some(Hot::Response(entry)) => return Some((One::Response(entry), true)),
-        Some(Hot::Marker(marker)) => return Some((One::Marker(marker), true)),
-        Some(Hot::Chunk(_)) | None => {}
+    if let Some(one) = worker.shared.hot.find(key).and_then(One::of) {
+        return Some((one, true));
     }
     let store = worker.shared.store.as_ref()?;
     let epoch = worker.shared.hot.epoch(key);
@@ -118,16 +126,11 @@ async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
         head = Bytes::copy_from_slice(&head);
         body = Bytes::copy_from_slice(&body);
     }
-    let one = decode(head, body)?;
-    if !admitted {
-        return Some((one, false));
+    let hot = decode(head, body)?;
+    if admitted {
+        worker.shared.hot.insert(key, hot.clone(), epoch);
     }
-    let hot = match &one {
-        One::Response(entry) => Hot::Response(Arc::clone(entry)),
-        One::Marker(marker) => Hot::Marker(Arc::clone(marker)),
-    };
-    worker.shared.hot.insert(key, hot, epoch);
-    Some((one, false))
+    One::of(hot).map(|one| (one, false))
 }
 
 /// The store's entry under a key; its errors are counted, and are misses.
@@ -157,7 +160,8 @@ pub(crate) async fn read_body(worker: &Worker, reader: &Reader) -> Option<Bytes>
     }
 }
 
-fn decode(head: Bytes, body: Bytes) -> Option<One> {
+/// What an entry of the store is in memory, unless it is a chunk; `None` if head and body do not belong together.
+pub(crate) fn decode(head: Bytes, body: Bytes) -> Option<Hot> {
     match Head::decode(head).ok()? {
         Head::Response(head) => {
             let entry = match head.body() {
@@ -166,11 +170,11 @@ fn decode(head: Bytes, body: Bytes) -> Option<One> {
                     Entry::new(head, EntryBody::Chunks { len, representation })
                 }
             };
-            Some(One::Response(Arc::new(entry)))
+            Some(Hot::Response(Arc::new(entry)))
         }
         Head::VaryMarker(rules) => {
             let generation = u64::from_le_bytes(body.as_ref().try_into().ok()?);
-            Some(One::Marker(Arc::new(Marker { rules, generation })))
+            Some(Hot::Marker(Arc::new(Marker { rules, generation })))
         }
     }
 }

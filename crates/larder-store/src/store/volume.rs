@@ -6,7 +6,7 @@
 //! expired and not invalidated. Cost: one pass of CRC32C over what is judged.
 
 use super::{
-    Neighbour,
+    NeighbourSink,
     bell::Bell,
     counters::{Counters, add},
 };
@@ -29,8 +29,8 @@ use std::{
     },
 };
 
-/// Where entries go that were read along with one that was asked for.
-pub(crate) type NeighbourSink = Arc<dyn Fn(Neighbour) + Send + Sync>;
+/// Makes a sink for the entries that are read along with one that was asked for.
+pub(crate) type BeginNeighbours = Arc<dyn Fn() -> NeighbourSink + Send + Sync>;
 
 /// One volume, as all of its engine's parts share it.
 pub(crate) struct Volume {
@@ -43,7 +43,7 @@ pub(crate) struct Volume {
     pub(crate) clock: Clock,
     pub(crate) counters: Counters,
     pub(crate) bell: Bell,
-    pub(crate) neighbours: OnceLock<NeighbourSink>,
+    pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     superblock: RwLock<Superblock>,
     closed: AtomicBool,
 }
@@ -78,7 +78,7 @@ impl Volume {
             clock: options.clock.clone(),
             counters: Counters::default(),
             bell: Bell::default(),
-            neighbours: OnceLock::new(),
+            begin_neighbours: OnceLock::new(),
             superblock: RwLock::new(superblock),
             closed: AtomicBool::new(false),
         }
@@ -148,6 +148,13 @@ impl Volume {
         self.note_write(&outcome);
         let place = || format!("cannot write the store at byte {offset_bytes}");
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, place(), source))
+    }
+
+    #[expect(dead_code, reason = "for the rows that read groups or clusters")]
+    /// A sink for neighbours, if anybody wants them. To be had before it is found out which of the records that
+    /// were read are still their keys' entries: what is replaced after that, the sink's owner knows of.
+    pub(crate) fn neighbours(&self) -> Option<NeighbourSink> {
+        self.begin_neighbours.get().map(|begin| begin())
     }
 
     /// Makes what was written durable.

@@ -1,0 +1,157 @@
+//! Entries that the store read along with one that was asked for, on their way into memory.
+//!
+//! Owns: what becomes of them. Does not: read. Invariants: what was replaced or removed since the read is not kept
+//! (the tier's moment is taken before the store finds out which entries are current); nothing that was asked for
+//! twice gives way to a neighbour, see [`HotTier::offer`]. Cost: a copy and a decoded head per entry that is kept,
+//! on the thread that read; a look-up per entry that is in memory already. Idea: HashCache-Log's groups (NSDI'09),
+//! UCFS's clusters.
+
+use std::{
+    pin::pin,
+    sync::{Arc, Weak},
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use larder_http::key::KIND_CHUNK;
+use larder_store::{Neighbour, NeighbourSink, Reader, Store};
+
+use crate::cache::{
+    hot::{Hot, HotTier},
+    lookup,
+};
+
+/// Has the store's neighbours put into `hot` for as long as that lives.
+pub(crate) fn connect(store: &Store, hot: &Arc<HotTier>) {
+    let hot = Arc::downgrade(hot);
+    store.set_neighbours(Arc::new(move || begin(&hot)));
+}
+
+/// A sink for what one read brings.
+fn begin(hot: &Weak<HotTier>) -> NeighbourSink {
+    let (moment, hot) = (hot.upgrade().map(|hot| hot.moment()), Weak::clone(hot));
+    Box::new(move |neighbour| {
+        if let (Some(hot), Some(moment)) = (hot.upgrade(), moment)
+            && hot.wants(&neighbour.key, neighbour.reader.head().len() as u64 + neighbour.reader.len())
+            && let Some(content) = content_of(&neighbour)
+        {
+            hot.offer(&neighbour.key, content, moment);
+        }
+    })
+}
+
+/// What a hit under the neighbour's key would find, in memory of its own.
+fn content_of(neighbour: &Neighbour) -> Option<Hot> {
+    let body = Bytes::copy_from_slice(&body_at_hand(&neighbour.reader)?);
+    if neighbour.key.first() == Some(&KIND_CHUNK) {
+        return Some(Hot::Chunk(body));
+    }
+    lookup::decode(Bytes::copy_from_slice(&neighbour.reader.head()), body)
+}
+
+/// The whole body, if it needs no waiting.
+fn body_at_hand(reader: &Reader) -> Option<Bytes> {
+    let mut reading = pin!(reader.read(0..reader.len()));
+    match reading.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(body)) => body,
+        Poll::Ready(Err(_)) | Poll::Pending => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_http::{BodyPlace, Received, Selecting, StoredHead, Timestamp, key};
+    use larder_store::{Hints, StoreOptions, device::MemoryDevice};
+
+    use super::*;
+
+    #[test]
+    fn neighbours_are_found_as_hits_would_find_them() {
+        let bench = Bench::new();
+        let (page, chunk) = (primary("/"), key::chunk_key(&primary("/long"), 7, 0));
+        bench.commit(&page, response(4), b"body");
+        bench.commit(&chunk, Vec::new(), b"part");
+        let sink = bench.sink();
+        for key in [&page, &chunk] {
+            sink(bench.neighbour(key));
+        }
+        assert!(matches!(bench.hot.find(&page), Some(Hot::Response(entry)) if entry.body_len() == 4));
+        assert!(matches!(bench.hot.find(&chunk), Some(Hot::Chunk(bytes)) if bytes == "part"[..]));
+    }
+
+    #[test]
+    fn neighbour_that_was_replaced_or_removed_since_the_read_is_not_kept() {
+        let bench = Bench::new();
+        bench.commit(&primary("/"), response(3), b"old");
+        let (sink, neighbour) = (bench.sink(), bench.neighbour(&primary("/")));
+        bench.hot.remove(&primary("/"));
+        sink(neighbour);
+        assert!(bench.hot.find(&primary("/")).is_none());
+        bench.sink()(bench.neighbour(&primary("/")));
+        assert!(bench.hot.find(&primary("/")).is_some(), "a change before the read does not count");
+    }
+
+    #[test]
+    fn head_and_body_that_do_not_belong_together_are_left() {
+        let bench = Bench::new();
+        bench.commit(&primary("/"), response(5), b"four");
+        bench.commit(&primary("/no-head"), Vec::new(), b"four");
+        let sink = bench.sink();
+        sink(bench.neighbour(&primary("/")));
+        sink(bench.neighbour(&primary("/no-head")));
+        assert_eq!(bench.hot.len(), 0);
+    }
+
+    #[test]
+    fn sink_does_not_keep_the_tier_alive() {
+        let bench = Bench::new();
+        bench.commit(&primary("/"), response(4), b"body");
+        let (sink, neighbour) = (bench.sink(), bench.neighbour(&primary("/")));
+        let left = Arc::downgrade(&bench.hot);
+        drop(bench);
+        sink(neighbour);
+        assert!(left.upgrade().is_none());
+    }
+
+    /// A store in memory and a tier in front of it. The sink is called by hand: which rows read neighbours is their own affair.
+    struct Bench {
+        store: Store,
+        hot: Arc<HotTier>,
+        runtime: tokio::runtime::Runtime,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let device = Arc::new(MemoryDevice::new(64 << 20));
+            let store = Store::open_on(device, &StoreOptions::new("memory", 64 << 20)).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            Self { store, hot: Arc::new(HotTier::new(1 << 20)), runtime }
+        }
+
+        fn commit(&self, key: &[u8], head: Vec<u8>, body: &'static [u8]) {
+            let mut writer = self.store.insert(key, head.into(), Hints::default()).unwrap();
+            writer.write(Bytes::from_static(body)).unwrap();
+            self.runtime.block_on(writer.commit()).unwrap();
+        }
+
+        fn neighbour(&self, key: &[u8]) -> Neighbour {
+            let reader = self.runtime.block_on(self.store.get(key)).unwrap().unwrap();
+            Neighbour { key: Bytes::copy_from_slice(key), reader }
+        }
+
+        fn sink(&self) -> NeighbourSink {
+            begin(&Arc::downgrade(&self.hot))
+        }
+    }
+
+    fn primary(path: &str) -> Vec<u8> {
+        key::primary_key("http", "site.example", path).unwrap()
+    }
+
+    fn response(len: u64) -> Vec<u8> {
+        let now = Timestamp::from_secs(0);
+        let (status, fields) = (http::StatusCode::OK, http::HeaderMap::new());
+        let received = Received { status, fields, request_time: now, response_time: now };
+        StoredHead::new(received, BodyPlace::Whole { len }, Selecting::default()).encode()
+    }
+}
