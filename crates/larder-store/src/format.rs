@@ -1,4 +1,4 @@
-//! The bytes on a volume: superblock, unit, record, trailer. Tabled in docs/format.md.
+//! The bytes on a volume: superblock, unit, record, trailer, checkpoint. Tabled in docs/format.md.
 //!
 //! Owns: encoding and checked decoding; everything is little-endian. Does not: do I/O or decide
 //! anything. Invariant: a decoder accepts only bytes whose checksum fits, and never reads past them.
@@ -6,6 +6,7 @@
 //! bytes that a client chose, do not pass.
 
 pub(crate) mod bytes;
+pub(crate) mod checkpoint;
 pub(crate) mod record;
 pub(crate) mod superblock;
 pub(crate) mod trailer;

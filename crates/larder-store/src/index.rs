@@ -6,9 +6,12 @@
 //!
 //! Two keys with the same pair of buckets and the same tag have the same *address* and cannot be
 //! told apart in memory: the index holds one of them, the reader of the record compares the key.
-//! Invariant: at most one slot per address. Cost: one or two adjacent cache lines per bucket, a lock
-//! of one of 64 partitions held for nanoseconds, never across I/O; [`SlotWidths::BUDGET_BITS`] a slot.
+//! Invariant: at most one slot per address; both buckets of an address lie in one partition, so that a
+//! partition's image is complete in itself and can be kept on the volume (see `format::checkpoint`).
+//! Cost: one or two adjacent cache lines per bucket, a lock of one partition held for nanoseconds (for
+//! some microseconds while its image is copied), never across I/O; [`SlotWidths::BUDGET_BITS`] a slot.
 
+mod image;
 mod partition;
 mod slot;
 
@@ -17,8 +20,9 @@ use partition::{Partition, Place};
 pub(crate) use slot::{SizeClass, Slot, SlotWidths};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks over the table; a power of two.
-const PARTITION_COUNT: u64 = 64;
+/// A partition's bytes are at most this (128 KiB with an image's header): small enough to copy while others
+/// wait, large enough that keys spread evenly over partitions.
+const PARTITION_BYTES_MAX: u64 = (128 << 10) - 64;
 /// Slots in a bucket.
 pub(crate) const WAYS: usize = 16;
 /// The share of slots that two choices fill without losses, in percent.
@@ -27,8 +31,23 @@ const FILL_PERCENT: u64 = 95;
 /// The index of one volume.
 pub(crate) struct Index {
     partitions: Box<[Mutex<Partition>]>,
+    shape: IndexShape,
+}
+
+/// How large an index is; an image of another shape is of no use to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IndexShape {
     widths: SlotWidths,
-    buckets_per_partition: u64,
+    pub(crate) partition_count: u32,
+    pub(crate) buckets_per_partition: u32,
+}
+
+/// A record as recovery learns of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loaded {
+    pub(crate) placing: u64,
+    /// `None`: the news that the address was removed.
+    pub(crate) slot: Option<Slot>,
 }
 
 /// What became of an insertion.
@@ -42,24 +61,77 @@ pub(crate) enum Inserted {
     Displaced(Slot),
 }
 
-impl Index {
-    /// An index with room for `entries` on a volume of `sectors`. Memory is taken as it is used.
+impl IndexShape {
+    /// The shape with room for `entries` on a volume of `sectors`.
     pub(crate) fn new(entries: u64, sectors: u64) -> Self {
         let widths = SlotWidths::for_volume(sectors);
-        let buckets = (entries * 100 / FILL_PERCENT).div_ceil(WAYS as u64);
-        let buckets_per_partition = buckets.div_ceil(PARTITION_COUNT).max(2);
-        let partition = || Mutex::new(Partition::new(buckets_per_partition as usize, widths));
-        Self { partitions: (0..PARTITION_COUNT).map(|_| partition()).collect(), widths, buckets_per_partition }
+        let buckets = (entries * 100 / FILL_PERCENT).div_ceil(WAYS as u64).max(2);
+        let partition_count = (buckets * widths.bucket_bytes() as u64).div_ceil(PARTITION_BYTES_MAX);
+        let buckets_per_partition = buckets.div_ceil(partition_count);
+        Self {
+            widths,
+            partition_count: u32::try_from(partition_count).expect("16 TiB of 512 bytes are 2 million partitions"),
+            buckets_per_partition: buckets_per_partition as u32,
+        }
+    }
+
+    /// Bits of a slot.
+    pub(crate) fn slot_bits(&self) -> u32 {
+        self.widths.slot_bits()
+    }
+
+    /// Bytes of a partition's image.
+    pub(crate) fn image_bytes(&self) -> usize {
+        self.buckets_per_partition as usize * self.widths.bucket_bytes()
+    }
+
+    fn slots(&self) -> u64 {
+        u64::from(self.partition_count) * u64::from(self.buckets_per_partition) * WAYS as u64
+    }
+
+    /// The partition of a placing.
+    pub(crate) fn partition_of(&self, placing: u64) -> u32 {
+        self.place(placing).0 as u32
+    }
+
+    /// Removes the slots of an image that `keep` does not want; how many.
+    pub(crate) fn retain(&self, image: &mut [u8], keep: impl FnMut(Slot) -> bool) -> u64 {
+        image::retain(image, self.widths, keep)
+    }
+
+    fn place(&self, placing: u64) -> (usize, Place) {
+        let (partition, rest) = share(placing >> 32, self.partition_count);
+        let (bucket, _) = share(rest, self.buckets_per_partition);
+        (partition as usize, Place { bucket, tag: self.widths.tag(placing) })
+    }
+}
+
+/// Which of `count` equal shares of the 32-bit numbers `number` is in, and how far in it, as 32 bits.
+fn share(number: u64, count: u32) -> (u32, u64) {
+    let scaled = number * u64::from(count);
+    ((scaled >> 32) as u32, scaled & u64::from(u32::MAX))
+}
+
+impl Index {
+    /// An empty index. Memory is taken as it is used.
+    pub(crate) fn new(shape: IndexShape) -> Self {
+        let partition = |_| Mutex::new(Partition::new(shape.buckets_per_partition, shape.widths));
+        Self { partitions: (0..shape.partition_count).map(partition).collect(), shape }
+    }
+
+    pub(crate) fn shape(&self) -> IndexShape {
+        self.shape
     }
 
     /// Memory when full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        PARTITION_COUNT * self.buckets_per_partition * self.widths.bucket_bytes() as u64
+        let partition = self.shape.image_bytes() + size_of::<Mutex<Partition>>();
+        u64::from(self.shape.partition_count) * partition as u64
     }
 
     /// How many entries there is room for.
     pub(crate) fn entries_max(&self) -> u64 {
-        PARTITION_COUNT * self.buckets_per_partition * WAYS as u64 * FILL_PERCENT / 100
+        self.shape.slots() * FILL_PERCENT / 100
     }
 
     /// How many entries there are. Cost: takes every lock once.
@@ -116,24 +188,48 @@ impl Index {
         self.partitions.iter().for_each(|partition| lock(partition).end_loading());
     }
 
-    /// Loads an entry unless something newer is known of its address.
-    pub(crate) fn load(&self, placing: u64, slot: Slot) -> bool {
-        let (mut partition, place) = self.locate(placing);
-        partition.load(place, slot)
+    /// Loads entries and removals in this order, each unless something newer is known of its address.
+    /// Cost: sorts by partition, so that memory is visited in order and each lock taken once.
+    pub(crate) fn load(&self, news: &[Loaded]) {
+        let mut order: Vec<(u32, u32)> = Vec::with_capacity(news.len());
+        order.extend((0..).zip(news).map(|(at, loaded)| (self.shape.place(loaded.placing).0 as u32, at)));
+        order.sort_unstable();
+        for run in order.chunk_by(|one, next| one.0 == next.0) {
+            let mut partition = lock(&self.partitions[run[0].0 as usize]);
+            for &(_, at) in run {
+                let Loaded { placing, slot } = news[at as usize];
+                let (_, place) = self.shape.place(placing);
+                match slot {
+                    Some(slot) => partition.load(place, slot),
+                    None => partition.supersede(place),
+                }
+            }
+        }
     }
 
-    /// Loads the news that `placing`'s address was removed.
-    pub(crate) fn load_removal(&self, placing: u64) {
-        let (mut partition, place) = self.locate(placing);
-        partition.supersede(place);
+    /// Whether a partition changed (hit bits do not count) since its image was last taken or loaded.
+    pub(crate) fn is_changed(&self, partition: u32) -> bool {
+        lock(&self.partitions[partition as usize]).is_changed()
+    }
+
+    /// Counts a partition as changed, whatever was done to it.
+    pub(crate) fn set_changed(&self, partition: u32) {
+        lock(&self.partitions[partition as usize]).set_changed();
+    }
+
+    /// Copies a partition as it is now to `target`, which is [`IndexShape::image_bytes`] long.
+    pub(crate) fn take_image(&self, partition: u32, target: &mut [u8]) {
+        lock(&self.partitions[partition as usize]).take_image(target);
+    }
+
+    /// Loads a partition's image beneath what is known of it already: all of that is newer.
+    pub(crate) fn load_image(&self, partition: u32, image: &[u8]) {
+        lock(&self.partitions[partition as usize]).load_image(image);
     }
 
     fn locate(&self, placing: u64) -> (MutexGuard<'_, Partition>, Place) {
-        let tag = self.widths.tag(placing);
-        let bucket_count = self.buckets_per_partition * PARTITION_COUNT;
-        let bucket = ((placing >> 32) * bucket_count) >> 32;
-        let (partition, bucket) = (bucket / self.buckets_per_partition, bucket % self.buckets_per_partition);
-        (lock(&self.partitions[partition as usize]), Place { bucket: bucket as u32, tag })
+        let (partition, place) = self.shape.place(placing);
+        (lock(&self.partitions[partition]), place)
     }
 }
 

@@ -1,4 +1,5 @@
 //! Where bytes go on a volume: plain decisions over plain data, no I/O.
 
+pub(crate) mod checkpoint;
 pub(crate) mod log;
 pub(crate) mod segments;

@@ -200,6 +200,9 @@ table! {
     /// `log`: whether entries that were hit are written again when their segment is reclaimed, up to a
     /// quarter of the segment. On: more hits, up to a third more bytes written.
     reinsertion: bool = true, switch;
+    /// `log`: bytes written for checkpoints of the index, as a share of the log's. More: less to replay after a
+    /// crash; less: fewer bytes written. 0: only at close.
+    checkpoint_share: f64 = 0.02, share in 0.0..=1.0;
 }
 
 #[cfg(test)]

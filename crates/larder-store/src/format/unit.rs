@@ -26,6 +26,8 @@ pub(crate) struct UnitHeader {
     pub(crate) len_bytes: u32,
     /// Length of header and records, without the fill up to the block.
     pub(crate) used_bytes: u32,
+    /// When this use of the segment began, all uses of segments before this sequence were over.
+    pub(crate) oldest_sequence: u32,
 }
 
 impl UnitHeader {
@@ -41,7 +43,8 @@ impl UnitHeader {
             .put(&self.sequence.to_le_bytes())
             .put(&self.number.to_le_bytes())
             .put(&self.len_bytes.to_le_bytes())
-            .put(&self.used_bytes.to_le_bytes());
+            .put(&self.used_bytes.to_le_bytes())
+            .put(&self.oldest_sequence.to_le_bytes());
         let checksum = volume.checksum(&[&sector[8..USED_BYTES]]);
         sector[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -59,11 +62,13 @@ impl UnitHeader {
             number: fields.u32()?,
             len_bytes: fields.u32()?,
             used_bytes: fields.u32()?,
+            oldest_sequence: fields.u32()?,
         };
         let sound = u64::from(header.len_bytes) <= geometry.segment_bytes
             && u64::from(header.len_bytes).is_multiple_of(BLOCK_BYTES)
             && header.used_bytes <= header.len_bytes
-            && u64::from(header.used_bytes) >= UNIT_HEADER_BYTES;
+            && u64::from(header.used_bytes) >= UNIT_HEADER_BYTES
+            && header.oldest_sequence <= header.sequence;
         sound.then_some(header)
     }
 }
@@ -76,7 +81,14 @@ mod tests {
     fn a_header_is_read_back_and_every_flipped_bit_in_it_noticed() {
         let volume = VolumeId([5; 16]);
         let geometry = Geometry::new(64 << 20, 0, 1 << 20).unwrap();
-        let header = UnitHeader { segment: SegmentId(3), sequence: 77, number: 2, len_bytes: 8192, used_bytes: 5632 };
+        let header = UnitHeader {
+            segment: SegmentId(3),
+            sequence: 77,
+            number: 2,
+            len_bytes: 8192,
+            used_bytes: 5632,
+            oldest_sequence: 70,
+        };
         let mut sector = vec![0xee; 512];
         header.encode(volume, &mut sector);
         assert_eq!(UnitHeader::decode(volume, &geometry, &sector), Some(header));

@@ -5,6 +5,7 @@
 
 use super::{
     WAYS,
+    image::{self, At},
     slot::{Slot, SlotWidths},
 };
 use crate::index::Inserted;
@@ -19,29 +20,32 @@ pub(super) struct Place {
 
 /// The buckets under one lock.
 pub(super) struct Partition {
-    /// Buckets, then fill so that the last slot can be read as a whole word.
     bytes: Box<[u8]>,
-    bucket_count: usize,
+    bucket_count: u32,
     widths: SlotWidths,
     entries: u64,
     /// While an earlier run's entries are loaded: addresses of which newer things are known.
     superseded: Option<HashSet<u64>>,
+    /// Whether any slot came, went or moved since the last image.
+    changed: bool,
 }
 
-/// A slot's bucket and way.
-type At = (usize, usize);
-
 impl Partition {
-    pub(super) fn new(bucket_count: usize, widths: SlotWidths) -> Self {
-        let bytes = vec![0; bucket_count * widths.bucket_bytes() + size_of::<u64>()].into_boxed_slice();
-        Self { bytes, bucket_count, widths, entries: 0, superseded: None }
+    pub(super) fn new(bucket_count: u32, widths: SlotWidths) -> Self {
+        let bytes = vec![0; bucket_count as usize * widths.bucket_bytes()].into_boxed_slice();
+        Self { bytes, bucket_count, widths, entries: 0, superseded: None, changed: false }
     }
 
     pub(super) fn find_and_count(&mut self, place: Place) -> Option<Slot> {
         let at = self.position_of(place)?;
         let slot = self.widths.unpack(self.read(at));
         if slot.hits < Slot::HITS_MAX {
-            self.write(at, self.widths.pack(place.tag, Slot { hits: slot.hits + 1, ..slot }));
+            image::write(
+                &mut self.bytes,
+                self.widths,
+                at,
+                self.widths.pack(place.tag, Slot { hits: slot.hits + 1, ..slot }),
+            );
         }
         Some(slot)
     }
@@ -89,21 +93,47 @@ impl Partition {
     }
 
     /// Inserts unless something newer is known. Never displaces: what is loaded later is older.
-    pub(super) fn load(&mut self, place: Place, slot: Slot) -> bool {
-        let address = self.address(place);
-        if self.superseded.as_ref().is_some_and(|superseded| superseded.contains(&address)) {
-            return false;
+    pub(super) fn load(&mut self, place: Place, slot: Slot) {
+        if self.is_superseded(place) || self.position_of(place).is_some() {
+            return;
         }
-        if self.position_of(place).is_some() {
-            return false;
-        }
-        let Some(at) = self.make_room(place) else {
-            self.supersede(place);
-            return false;
-        };
+        let Some(at) = self.make_room(place) else { return self.supersede(place) };
         self.write(at, self.widths.pack(place.tag, slot));
         self.entries += 1;
-        true
+    }
+
+    pub(super) fn take_image(&mut self, target: &mut [u8]) {
+        target.copy_from_slice(&self.bytes);
+        self.changed = false;
+    }
+
+    pub(super) fn set_changed(&mut self) {
+        self.changed = true;
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Puts an image beneath what is here: the image's slots come in, but for addresses that are here or
+    /// of which newer things are known.
+    pub(super) fn load_image(&mut self, image: &[u8]) {
+        let newer: Vec<(Place, u64)> = if self.entries == 0 { Vec::new() } else { self.slots().collect() };
+        let superseded: Vec<Place> = self.superseded.iter().flatten().map(|&address| place_of(address)).collect();
+        self.bytes.copy_from_slice(image);
+        self.entries = self.slots().count() as u64;
+        self.changed = false;
+        for place in superseded {
+            self.remove(place);
+        }
+        for (place, packed) in newer {
+            let at = match self.position_of(place).or_else(|| self.make_room(place)) {
+                Some(at) => at,
+                None => self.least_hit(place),
+            };
+            self.entries += u64::from(self.read(at) == 0);
+            self.write(at, packed);
+        }
     }
 
     pub(super) fn find(&self, place: Place) -> Option<Slot> {
@@ -115,24 +145,34 @@ impl Partition {
     }
 
     fn position_of(&self, place: Place) -> Option<At> {
-        let first = place.bucket as usize;
+        let first = place.bucket;
         self.way_of(first, place.tag).or_else(|| self.way_of(self.other_bucket(first, place.tag), place.tag))
     }
 
-    fn way_of(&self, bucket: usize, tag: u16) -> Option<At> {
-        let bytes = &self.bytes[bucket * self.widths.bucket_bytes()..];
-        let slot_bits = self.widths.slot_bits() as usize;
-        (0..WAYS).map(|way| (bucket, way)).find(|(_, way)| {
-            let (byte, shift) = (way * slot_bits / 8, way * slot_bits % 8);
-            let packed = (word(&bytes[byte..]) >> shift) & self.mask();
+    fn way_of(&self, bucket: u32, tag: u16) -> Option<At> {
+        (0..WAYS).map(|way| (bucket, way)).find(|&at| {
+            let packed = self.read(at);
             self.widths.packed_tag(packed) == tag && packed != 0
         })
+    }
+
+    fn is_superseded(&self, place: Place) -> bool {
+        let Some(superseded) = &self.superseded else { return false };
+        !superseded.is_empty() && superseded.contains(&self.address(place))
+    }
+
+    /// All slots with their places.
+    fn slots(&self) -> impl Iterator<Item = (Place, u64)> + '_ {
+        let all = (0..self.bucket_count).flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way)));
+        all.map(|at| (at.0, self.read(at)))
+            .filter(|&(_, packed)| packed != 0)
+            .map(|(bucket, packed)| (Place { bucket, tag: self.widths.packed_tag(packed) }, packed))
     }
 
     /// An empty slot for `place`: in the emptier of its buckets, or one freed by moving a
     /// neighbour to that neighbour's other bucket.
     fn make_room(&mut self, place: Place) -> Option<At> {
-        let first = place.bucket as usize;
+        let first = place.bucket;
         let second = self.other_bucket(first, place.tag);
         let (used_first, used_second) = (self.used(first), self.used(second));
         if used_first.min(used_second) < WAYS {
@@ -154,7 +194,7 @@ impl Partition {
 
     /// The least hit of the 32 slots; the tag decides where the search begins, so that no way is favoured.
     fn least_hit(&self, place: Place) -> At {
-        let first = place.bucket as usize;
+        let first = place.bucket;
         let second = self.other_bucket(first, place.tag);
         let start = usize::from(place.tag) % WAYS;
         let ways = (start..WAYS).chain(0..start);
@@ -163,48 +203,36 @@ impl Partition {
     }
 
     /// The other bucket of a tag in `bucket`. Its own inverse.
-    fn other_bucket(&self, bucket: usize, tag: u16) -> usize {
+    fn other_bucket(&self, bucket: u32, tag: u16) -> u32 {
         let spread = (u64::from(tag) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let sum = (spread % self.bucket_count as u64) as usize;
-        (sum + self.bucket_count - bucket) % self.bucket_count
+        let sum = ((spread * u64::from(self.bucket_count)) >> 32) as u32;
+        if sum >= bucket { sum - bucket } else { sum + self.bucket_count - bucket }
     }
 
     fn address(&self, place: Place) -> u64 {
-        let first = place.bucket as usize;
-        let least = first.min(self.other_bucket(first, place.tag));
-        (least as u64) << 16 | u64::from(place.tag)
+        let least = place.bucket.min(self.other_bucket(place.bucket, place.tag));
+        u64::from(least) << 16 | u64::from(place.tag)
     }
 
-    fn used(&self, bucket: usize) -> usize {
+    fn used(&self, bucket: u32) -> usize {
         (0..WAYS).filter(|&way| self.read((bucket, way)) != 0).count()
     }
 
-    fn empty_way(&self, bucket: usize) -> Option<At> {
+    fn empty_way(&self, bucket: u32) -> Option<At> {
         (0..WAYS).map(|way| (bucket, way)).find(|&at| self.read(at) == 0)
     }
 
     fn read(&self, at: At) -> u64 {
-        let (byte, shift) = self.window(at);
-        (word(&self.bytes[byte..]) >> shift) & self.mask()
+        image::read(&self.bytes, self.widths, at)
     }
 
     fn write(&mut self, at: At, packed: u64) {
-        let (byte, shift) = self.window(at);
-        let word = word(&self.bytes[byte..]) & !(self.mask() << shift) | packed << shift;
-        self.bytes[byte..byte + size_of::<u64>()].copy_from_slice(&word.to_le_bytes());
-    }
-
-    fn window(&self, (bucket, way): At) -> (usize, usize) {
-        let bit = way * self.widths.slot_bits() as usize;
-        (bucket * self.widths.bucket_bytes() + bit / 8, bit % 8)
-    }
-
-    fn mask(&self) -> u64 {
-        (1 << self.widths.slot_bits()) - 1
+        self.changed = true;
+        image::write(&mut self.bytes, self.widths, at, packed);
     }
 }
 
-/// The word at the start of `bytes`.
-fn word(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(*bytes.first_chunk().expect("the table ends with a word of fill"))
+/// A place of an address, see [`Partition::address`].
+fn place_of(address: u64) -> Place {
+    Place { bucket: (address >> 16) as u32, tag: address as u16 }
 }

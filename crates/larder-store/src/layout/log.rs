@@ -23,6 +23,9 @@ use std::{collections::VecDeque, sync::Arc, task::Waker, time::Duration};
 
 /// A unit is sent off when it has this many bytes.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
+/// Most bytes of segments begun without a sync between: a crash of the machine may lose or keep them in any
+/// order, so recovery looks this far behind the last one it finds.
+const UNSYNCED_BYTES_MAX: u64 = 4 << 30;
 /// Unit buffers kept for reuse.
 const SPARE_COUNT_MAX: usize = 4;
 
@@ -39,6 +42,10 @@ pub(crate) struct Log {
     closing: Vec<Closing>,
     in_flight: Vec<UnitInFlight>,
     next_sequence: u32,
+    /// The greatest sequence begun.
+    last_sequence: u32,
+    /// Segments of sequences before this were begun before the last sync.
+    synced_sequence: u32,
     next_ticket: u64,
     dirty_bytes: u64,
     dirty_bytes_max: u64,
@@ -122,6 +129,8 @@ impl Log {
             closing: Vec::new(),
             in_flight: Vec::new(),
             next_sequence: 1,
+            last_sequence: 0,
+            synced_sequence: 1,
             next_ticket: 1,
             dirty_bytes: 0,
             dirty_bytes_max,
@@ -135,12 +144,24 @@ impl Log {
     }
 
     /// Starts the log on what is known of the volume: `free` segments in the order of their use,
-    /// `sealed` ones with their sequences, oldest first. Returns those that wait for room.
-    pub(crate) fn begin(&mut self, free: Vec<SegmentId>, sealed: &[(SegmentId, u32)]) -> Vec<Waker> {
+    /// `sealed` ones with their sequences, oldest first; `last_sequence` is the greatest that is known.
+    /// Returns those that wait for room.
+    pub(crate) fn begin(
+        &mut self,
+        free: Vec<SegmentId>,
+        sealed: &[(SegmentId, u32)],
+        last_sequence: u32,
+    ) -> Vec<Waker> {
         assert!(!self.ready && sealed.is_sorted_by_key(|&(_, sequence)| sequence));
         for &(segment, sequence) in sealed {
+            assert!(sequence <= last_sequence);
             self.segments.begin(segment, sequence, false);
-            self.next_sequence = self.next_sequence.max(sequence + 1);
+        }
+        if last_sequence > 0 {
+            // Parts of segments begun just before a crash may be on the volume: their numbers stay theirs.
+            self.next_sequence = last_sequence + unsynced_count_max(&self.geometry) + 1;
+            self.synced_sequence = self.next_sequence;
+            self.last_sequence = last_sequence;
         }
         self.sealed = sealed.iter().map(|&(segment, _)| segment).collect();
         self.free = free.into();
@@ -253,6 +274,36 @@ impl Log {
         std::mem::take(&mut self.waiting)
     }
 
+    /// The sequence up to which everything is with the device, and will not change.
+    pub(crate) fn clean_through(&self) -> u32 {
+        let open = self.open.iter().map(|open| open.sequence);
+        let closing = self.closing.iter().map(|closing| closing.sequence);
+        let trailers = self.trailers_in_flight.iter().map(|&(segment, _)| self.segments.sequence(segment));
+        open.chain(closing).chain(trailers).min().map_or(self.last_sequence, |unclean| unclean - 1)
+    }
+
+    /// All segments in the order of their next use, with the sequences of those in use.
+    pub(crate) fn order(&self) -> Vec<(SegmentId, Option<u32>)> {
+        let used = self.sealed.iter().copied().chain(self.open.as_ref().map(|open| open.segment));
+        let used = used.map(|segment| (segment, Some(self.segments.sequence(segment))));
+        self.free.iter().map(|&segment| (segment, None)).chain(used).collect()
+    }
+
+    /// The first sequence not begun yet: what [`Self::synced_before`] is told once a sync is done.
+    pub(crate) fn next_sequence(&self) -> u32 {
+        self.next_sequence
+    }
+
+    /// Notes that a sync was made when `sequence` was the next one.
+    pub(crate) fn synced_before(&mut self, sequence: u32) {
+        self.synced_sequence = self.synced_sequence.max(sequence);
+    }
+
+    /// Whether a sync is needed soon, lest [`UNSYNCED_BYTES_MAX`] keeps writers waiting.
+    pub(crate) fn needs_sync(&self) -> bool {
+        self.next_sequence - self.synced_sequence > unsynced_count_max(&self.geometry) / 2
+    }
+
     /// Remembers who to wake when something was written or freed.
     pub(crate) fn wait(&mut self, waker: Waker) {
         if !self.waiting.iter().any(|known| known.will_wake(&waker)) {
@@ -318,11 +369,17 @@ impl Log {
         if self.free.len() <= kept {
             return Err(NoRoom::Now);
         }
+        if self.next_sequence - self.synced_sequence >= unsynced_count_max(&self.geometry) {
+            return Err(NoRoom::Now);
+        }
         let segment = self.free.pop_front().ok_or(NoRoom::Now)?;
         let sequence = self.next_sequence;
         self.next_sequence = sequence.checked_add(1).expect("4 billion segments outlast any device");
+        self.last_sequence = sequence;
+        let oldest_sequence = self.sealed.front().map_or(sequence, |&oldest| self.segments.sequence(oldest));
         self.segments.begin(segment, sequence, true);
-        self.open = Some(OpenSegment::new(segment, sequence, std::mem::take(&mut self.spare_listings)));
+        let listings = std::mem::take(&mut self.spare_listings);
+        self.open = Some(OpenSegment::new(segment, sequence, oldest_sequence, listings));
         Ok(())
     }
 
@@ -360,6 +417,11 @@ fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
         Some(buffer) if buffer.len() as u64 >= len_bytes => buffer,
         _ => AlignedBuffer::with_len(len_bytes as usize),
     }
+}
+
+/// Most segments that are begun without a sync between.
+pub(crate) fn unsynced_count_max(geometry: &Geometry) -> u32 {
+    (UNSYNCED_BYTES_MAX / geometry.segment_bytes) as u32
 }
 
 /// Bytes a unit gathers, less on volumes of small segments.

@@ -53,6 +53,19 @@ impl SegmentTable {
         now_s > deadline.load(Ordering::Relaxed)
     }
 
+    /// From when on the segment's short-lived entries, and its others, are of no use.
+    pub(crate) fn deadlines(&self, segment: SegmentId) -> (u32, u32) {
+        let state = &self.0[segment.index()];
+        (state.short_deadline.load(Ordering::Relaxed), state.long_deadline.load(Ordering::Relaxed))
+    }
+
+    /// Notes deadlines that an earlier run knew.
+    pub(crate) fn note_deadlines(&self, segment: SegmentId, (short, long): (u32, u32)) {
+        let state = &self.0[segment.index()];
+        state.short_deadline.fetch_max(short, Ordering::Relaxed);
+        state.long_deadline.fetch_max(long, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_clean(&self, segment: SegmentId) {
         self.0[segment.index()].dirty.store(false, Ordering::Release);
     }

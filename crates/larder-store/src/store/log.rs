@@ -5,6 +5,9 @@
 //! then one index partition; no lock is held across I/O.
 
 mod append;
+mod checkpoint;
+mod discovery;
+mod listing;
 mod read;
 mod reclaim;
 mod recovery;
@@ -20,11 +23,12 @@ use crate::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
     },
-    index::Index,
-    layout::{log::Log, segments::SegmentTable},
+    index::{Index, IndexShape},
+    layout::{checkpoint::CheckpointArea, log::Log, segments::SegmentTable},
     units::{Geometry, SECTOR_BYTES},
 };
 use bytes::Bytes;
+use checkpoint::Checkpoints;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Waker,
@@ -45,11 +49,28 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         return invalid(format!("segment size is not a power of two from 256 KiB to 64 MiB: {segment_bytes}"));
     }
     let row = options.policy.code;
-    let shape = Shape { row, size_bytes, segment_bytes, index_bytes: 0, parameters: [0; PARAMETER_COUNT] };
+    let mut shape = Shape { row, size_bytes, segment_bytes, index_bytes: 0, parameters: [0; PARAMETER_COUNT] };
+    let without = shape.geometry();
+    shape.index_bytes = without.map_or(0, |geometry| checkpoint_bytes(options, &geometry));
+    if shape.geometry().is_none() {
+        // Too small to give something away: such a volume is recovered from its trailers.
+        shape.index_bytes = 0;
+    }
     if shape.geometry().is_none() {
         return invalid(format!("store size has no room for eight segments of {segment_bytes} bytes: {size_bytes}"));
     }
     Ok(shape)
+}
+
+/// What a checkpoint of the index takes on a volume.
+fn checkpoint_bytes(options: &StoreOptions, geometry: &Geometry) -> u64 {
+    let index = index_shape(options, geometry.size_bytes);
+    CheckpointArea::bytes_for(geometry.segment_count, index.partition_count, index.image_bytes())
+}
+
+/// The index of a volume of this size.
+fn index_shape(options: &StoreOptions, size_bytes: u64) -> IndexShape {
+    IndexShape::new(size_bytes / options.mean_entry_size_bytes, size_bytes / SECTOR_BYTES)
 }
 
 /// One volume of the log family.
@@ -59,17 +80,18 @@ pub(crate) struct LogEngine {
     pub(crate) index: Index,
     pub(crate) segments: Arc<SegmentTable>,
     log: Mutex<Log>,
+    checkpoints: Checkpoints,
 }
 
 impl LogEngine {
     pub(crate) fn new(volume: Arc<Volume>) -> Self {
         let geometry = volume.shape.geometry().expect("the superblock was checked when it was read");
-        let entries = geometry.size_bytes / volume.options.mean_entry_size_bytes;
-        let segments = Arc::new(SegmentTable::new(geometry.segment_count));
-        let index = Index::new(entries, geometry.size_bytes / SECTOR_BYTES);
+        let index = Index::new(index_shape(&volume.options, geometry.size_bytes));
         index.begin_loading();
+        let segments = Arc::new(SegmentTable::new(geometry.segment_count));
         let log = Log::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
-        Self { volume, geometry, index, segments, log: Mutex::new(log) }
+        let checkpoints = Checkpoints::new(&volume, &geometry, index.shape());
+        Self { volume, geometry, index, segments, log: Mutex::new(log), checkpoints }
     }
 
     pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {
@@ -87,6 +109,21 @@ impl LogEngine {
         drop(log);
         self.perform(actions);
         waiting
+    }
+
+    /// Syncs when many segments were begun since the last time.
+    async fn sync_segments_begun(&self) {
+        let next_sequence = {
+            let log = self.lock_log();
+            if !log.needs_sync() {
+                return;
+            }
+            log.next_sequence()
+        };
+        match self.volume.sync().await {
+            Ok(()) => self.lock_log().synced_before(next_sequence),
+            Err(error) => self.volume.note_failure(&error),
+        }
     }
 
     /// Segments kept free, so that writers do not wait for reclaim.
@@ -130,16 +167,19 @@ impl Engine for LogEngine {
 
     async fn maintain(self: &Arc<Self>) {
         let waiting = self.flush_due(self.volume.clock.now());
+        self.sync_segments_begun().await;
         while self.lock_log().free_count() < self.reserve_segments() {
             if !self.reclaim_oldest().await {
                 break;
             }
         }
         waiting.into_iter().for_each(Waker::wake);
+        self.advance_checkpoint().await;
     }
 
     fn next_due(&self) -> Option<Duration> {
-        self.lock_log().unit_opened_at().map(|_| TICK)
+        let dirty = self.lock_log().unit_opened_at().is_some();
+        (dirty || self.checkpoints.is_writing()).then_some(TICK)
     }
 
     async fn flush(self: &Arc<Self>) -> Result<()> {
@@ -149,7 +189,8 @@ impl Engine for LogEngine {
 
     async fn finish(self: &Arc<Self>) -> Result<()> {
         self.seal_and_wait().await;
-        self.flush().await
+        self.flush().await?;
+        self.write_checkpoint().await
     }
 
     fn gauges(&self) -> Gauges {

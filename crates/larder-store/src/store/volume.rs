@@ -139,7 +139,6 @@ impl Volume {
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
     }
 
-    #[expect(dead_code, reason = "for the rows that write through")]
     /// Writes the whole of `buffer` at `offset_bytes`, both aligned.
     pub(crate) async fn write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> Result<()> {
         add(&self.counters.writes, 1);
@@ -155,6 +154,13 @@ impl Volume {
     /// were read are still their keys' entries: what is replaced after that, the sink's owner knows of.
     pub(crate) fn neighbours(&self) -> Option<NeighbourSink> {
         self.begin_neighbours.get().map(|begin| begin())
+    }
+
+    /// Notes a failure that costs no entry.
+    pub(crate) fn note_failure(&self, error: &Error) {
+        if self.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!("{error}");
+        }
     }
 
     /// Makes what was written durable.

@@ -7,5 +7,6 @@ mod crash;
 mod damage;
 mod file;
 mod law;
+mod rows;
 mod runtime;
 mod support;

@@ -20,6 +20,8 @@ use std::{sync::Arc, time::Duration};
 pub(super) struct OpenSegment {
     pub(super) segment: SegmentId,
     pub(super) sequence: u32,
+    /// The oldest sequence in use when this use began.
+    oldest_sequence: u32,
     pub(super) listings: Vec<Listing>,
     pub(super) unit: Option<OpenUnit>,
     /// Where the open unit begins, or the next one will, from the segment's start.
@@ -46,9 +48,9 @@ impl OpenUnit {
 
 impl OpenSegment {
     /// An empty segment; `listings` is empty too, and brings its memory.
-    pub(super) fn new(segment: SegmentId, sequence: u32, listings: Vec<Listing>) -> Self {
-        assert!(listings.is_empty());
-        Self { segment, sequence, listings, unit: None, unit_start_bytes: 0, unit_count: 0 }
+    pub(super) fn new(segment: SegmentId, sequence: u32, oldest_sequence: u32, listings: Vec<Listing>) -> Self {
+        assert!(listings.is_empty() && oldest_sequence <= sequence);
+        Self { segment, sequence, oldest_sequence, listings, unit: None, unit_start_bytes: 0, unit_count: 0 }
     }
 
     /// Whether a record of `len_bytes` fits into an empty segment.
@@ -112,6 +114,7 @@ impl OpenSegment {
             number: self.unit_count,
             len_bytes: len_bytes as u32,
             used_bytes: unit.used_bytes as u32,
+            oldest_sequence: self.oldest_sequence,
         };
         header.encode(volume, bytes);
         let start = Sector((geometry.segment_start_bytes(self.segment) + self.unit_start_bytes) / SECTOR_BYTES);

@@ -177,6 +177,7 @@ impl LogEngine {
             };
             add(&self.volume.counters.writes, 1);
             add(&self.volume.counters.written_bytes, buffer.len() as u64);
+            self.checkpoints.note_log_bytes(buffer.len() as u64);
             self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
         }
     }

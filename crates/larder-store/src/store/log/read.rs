@@ -67,9 +67,12 @@ impl LogEngine {
         for _ in 0..2 {
             let Some(record) = self.read_sectors(slot.position, want).await? else { return Ok(None) };
             match Decoded::decode(self.volume.id, &record) {
-                Ok(decoded) => return Ok(Some((record, decoded))),
+                // Where a write was lost, the record of an earlier use of the segment is still there.
+                Ok(decoded) if self.is_of_present_use(slot.position, decoded.meta.sequence) => {
+                    return Ok(Some((record, decoded)));
+                }
                 Err(Refusal::Short(needed)) if sectors(needed as u64) > want => want = sectors(needed as u64),
-                Err(_) => return Ok(None),
+                Ok(_) | Err(_) => return Ok(None),
             }
         }
         Ok(None)
@@ -87,6 +90,10 @@ impl LogEngine {
         let start = position.byte_offset();
         let end = (start + sectors * SECTOR_BYTES).min(self.geometry.segment_end_bytes(segment));
         self.volume.read(start, end - start).await.map(Some)
+    }
+
+    fn is_of_present_use(&self, position: Sector, sequence: u32) -> bool {
+        self.geometry.segment_of(position).is_some_and(|segment| self.segments.sequence(segment) == sequence)
     }
 
     fn is_useless(&self, slot: &Slot) -> bool {

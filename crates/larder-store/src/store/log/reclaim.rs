@@ -2,7 +2,7 @@
 //!
 //! Cost: one read of the trailer and one per entry kept.
 
-use super::{LogEngine, append::Condition, recovery};
+use super::{LogEngine, append::Condition, listing};
 use crate::{
     eviction,
     format::{
@@ -23,7 +23,7 @@ impl LogEngine {
     /// Reclaims the oldest segment; `false` if there is none that can be.
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
         let Some(segment) = self.lock_log().oldest_clean() else { return false };
-        let listings = recovery::listings(self, segment).await;
+        let listings = listing::listings(self, segment).await;
         let position = |listing: &Listing| self.listed_position(segment, listing);
         let live: Vec<_> = listings
             .iter()

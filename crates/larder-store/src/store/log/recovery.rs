@@ -1,157 +1,156 @@
-//! What an earlier run left: which segments are whose, and which entries are where.
+//! What an earlier run left: the index is loaded from its checkpoint and from the segments that are newer.
 //!
-//! First every segment's first and last block tell its sequence; then, newest segment first, its
-//! trailer (or, where the run ended before one was written, its units) gives the index its entries.
-//! Meanwhile the store is in use: what is not loaded yet is a miss, and whatever happens to a key now
-//! counts more than what is loaded for it. Cost: two small reads and a trailer per segment.
+//! First the segments' present uses are found (`discovery`) and the log goes on; then, newest first, the records
+//! of segments beyond the checkpoint's stamp are replayed; then the checkpoint's images are loaded beneath. Where
+//! there is no checkpoint, or for partitions whose image is damaged, all segments are replayed. Meanwhile the
+//! store is in use: what is not loaded yet is a miss, and whatever happens to a key now counts more than what is
+//! loaded for it. That this brings back no older entry is argued in `checkpoint`. Cost: a trailer per segment
+//! replayed; images are read once, from start to end.
 
-use super::LogEngine;
-use crate::{
-    format::{
-        record::{Decoded, Kind},
-        trailer::{Footer, Listing},
-        unit::{UNIT_HEADER_BYTES, UnitHeader},
-    },
-    index::{SizeClass, Slot},
-    store::counters::add,
-    units::{BLOCK_BYTES, SECTOR_BYTES, Sector, SegmentId},
+use super::{
+    LogEngine,
+    discovery::{Discovered, discover},
+    listing::{listings, read_blocks},
 };
-use bytes::Bytes;
-use futures_util::future::join_all;
+use crate::{
+    device::AlignedBuffer,
+    format::{
+        checkpoint::{ImageOf, Root, image_of},
+        trailer::Listing,
+    },
+    index::{Loaded, SizeClass, Slot},
+    layout::checkpoint::{CheckpointArea, Places},
+    store::counters::add,
+    units::{SECTOR_BYTES, Sector, SegmentId},
+};
+use futures_util::{StreamExt, future::join, stream};
 use std::{
     sync::{Arc, atomic::Ordering},
     task::Waker,
 };
 
-/// Segments looked at together.
-const BATCH: usize = 32;
+/// Reads of trailers or images in flight.
+const DEPTH: usize = 32;
+/// Records given to the index at once: few at first, so that the newest are found at once.
+const NEWS_FIRST: usize = 1 << 10;
+const NEWS_MAX: usize = 1 << 18;
 
 /// Finds the segments of earlier runs, starts the log, and loads the index.
 pub(super) async fn run(engine: &Arc<LogEngine>) {
-    let mut found = Vec::new();
-    let mut free = Vec::new();
-    let segments: Vec<_> = engine.geometry.segments().collect();
-    for batch in segments.chunks(BATCH) {
-        let probes = batch.iter().map(async |&segment| (segment, probe(engine, segment).await));
-        for (segment, sequence) in join_all(probes).await {
-            match sequence {
-                Some(sequence) => found.push((segment, sequence)),
-                None => free.push(segment),
-            }
-        }
-    }
-    found.sort_by_key(|&(_, sequence)| sequence);
-    // Writers need room at once: the oldest go first anyway.
-    let missing = engine.reserve_segments().saturating_sub(free.len()).min(found.len());
-    free.extend(found.drain(..missing).map(|(segment, _)| segment));
-    engine.volume.counters.recoverable_segments.store(found.len() as u64, Ordering::Relaxed);
-    let waiting = engine.lock_log().begin(free, &found);
-    waiting.into_iter().for_each(Waker::wake);
-    for batch in found.rchunks(BATCH) {
-        let listed = batch.iter().rev().map(async |&(segment, _)| (segment, listings(engine, segment).await));
-        for (segment, listings) in join_all(listed).await {
-            load(engine, segment, &listings);
-            add(&engine.volume.counters.recovered_segments, 1);
+    let found = match engine.checkpoints.area {
+        Some(area) => newest_root(engine, &area).await.map(|(root, second)| (area, root, second)),
+        None => None,
+    };
+    let root = found.as_ref().map(|(_, root, _)| root);
+    let used = begin(engine, root).await;
+    let stamp = root.map_or(0, |root| root.stamp);
+    let (covered, newer): (Vec<_>, Vec<_>) = used.iter().partition(|&&(_, sequence)| sequence <= stamp);
+    let newer: Vec<SegmentId> = newer.into_iter().map(|&(segment, _)| segment).collect();
+    engine.volume.counters.recoverable_segments.store(newer.len() as u64, Ordering::Relaxed);
+    replay(engine, &newer, |_| true).await;
+    if let Some((area, root, second)) = found {
+        let damaged = load_images(engine, &area, &root).await;
+        let is_damaged = |placing| damaged.binary_search(&engine.index.shape().partition_of(placing)).is_ok();
+        engine.checkpoints.resume(Places::found(root.images, stamp, second));
+        if !damaged.is_empty() {
+            let covered: Vec<SegmentId> = covered.into_iter().map(|&(segment, _)| segment).collect();
+            add(&engine.volume.counters.recoverable_segments, covered.len() as u64);
+            replay(engine, &covered, is_damaged).await;
         }
     }
     engine.index.end_loading();
 }
 
-/// The sequence of a segment's last use, if it was used.
-///
-/// The first unit rules: it is the first thing written in a new use of the segment, and nothing behind
-/// it is durable before it is.
-async fn probe(engine: &LogEngine, segment: SegmentId) -> Option<u32> {
-    let first = read(engine, engine.geometry.segment_start_bytes(segment), BLOCK_BYTES).await?;
-    let unit = UnitHeader::decode(engine.volume.id, &engine.geometry, &first)?;
-    (unit.segment == segment && unit.number == 0).then_some(unit.sequence)
+/// The newer of the roots that fit this volume and index, and whether it stands in the second place.
+async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(Root, bool)> {
+    let shape = engine.index.shape();
+    let read = async |second| {
+        let bytes = read_blocks(engine, area.root_offset(second), area.root_bytes).await?;
+        let root = Root::decode(engine.volume.id, engine.geometry.segment_count, shape.partition_count, &bytes)?;
+        let fits = (root.slot_bits, root.buckets_per_partition) == (shape.slot_bits(), shape.buckets_per_partition);
+        fits.then_some((root, second))
+    };
+    let (first, second) = join(read(false), read(true)).await;
+    first.into_iter().chain(second).max_by_key(|(root, _)| root.stamp)
 }
 
-/// The records of a segment's present use, in log order.
-pub(super) async fn listings(engine: &LogEngine, segment: SegmentId) -> Vec<Listing> {
-    match trailer_listings(engine, segment).await {
-        Some(listings) => listings,
-        None => unit_listings(engine, segment).await,
-    }
-}
-
-async fn trailer_listings(engine: &LogEngine, segment: SegmentId) -> Option<Vec<Listing>> {
-    let end = engine.geometry.segment_end_bytes(segment);
-    let last = read(engine, end - BLOCK_BYTES, BLOCK_BYTES).await?;
-    let footer = Footer::decode(engine.volume.id, &engine.geometry, segment, &last)?;
-    if footer.sequence != engine.segments.sequence(segment) {
-        return None;
-    }
-    let len = footer.trailer_bytes();
-    let trailer = if len == BLOCK_BYTES { last } else { read(engine, end - len, len).await? };
-    footer.listings(engine.volume.id, &engine.geometry, &trailer)
-}
-
-/// Reads the units one after the other, until one is not of this use of the segment.
-async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> Vec<Listing> {
-    let (geometry, sequence) = (&engine.geometry, engine.segments.sequence(segment));
-    let start = geometry.segment_start_bytes(segment);
-    let mut listings = Vec::new();
-    let (mut offset, mut number) = (0, 0);
-    while offset + BLOCK_BYTES <= geometry.segment_bytes {
-        let Some(first) = read(engine, start + offset, BLOCK_BYTES).await else { break };
-        let Some(header) = UnitHeader::decode(engine.volume.id, geometry, &first) else { break };
-        let len = u64::from(header.len_bytes);
-        if (header.segment, header.sequence, header.number) != (segment, sequence, number)
-            || offset + len > geometry.segment_bytes
-        {
-            break;
+/// Finds the segments and starts the log; those in use, oldest first.
+async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, u32)> {
+    let Discovered { mut free, mut used, last_sequence } = discover(engine, root).await;
+    // Writers need room at once: the oldest go first anyway.
+    let missing = engine.reserve_segments().saturating_sub(free.len()).min(used.len());
+    free.extend(used.drain(..missing).map(|(segment, _)| segment));
+    let waiting = engine.lock_log().begin(free, &used, last_sequence);
+    for state in root.iter().flat_map(|root| &root.segments) {
+        if state.sequence > 0 && engine.segments.sequence(state.segment) == state.sequence {
+            engine.segments.note_deadlines(state.segment, state.deadlines);
         }
-        let Some(unit) = read(engine, start + offset, len).await else { break };
-        list_unit(engine, sequence, offset, &unit[..header.used_bytes as usize], &mut listings);
-        offset += len;
-        number += 1;
     }
-    listings
+    waiting.into_iter().for_each(Waker::wake);
+    used
 }
 
-/// Lists the records of a unit that begins `unit_offset` bytes into its segment.
-fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], listings: &mut Vec<Listing>) {
-    let mut at = UNIT_HEADER_BYTES;
-    while at < unit.len() as u64 {
-        let Ok(record) = Decoded::decode(engine.volume.id, &unit[at as usize..]) else { return };
-        if record.meta.sequence != sequence || at + record.len_sectors() * SECTOR_BYTES > unit.len() as u64 {
-            return;
+/// Gives the index the records of `segments` (oldest first) whose placing is wanted, newest first.
+async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64) -> bool) {
+    let listed = stream::iter(segments.iter().rev()).map(async |&segment| (segment, listings(engine, segment).await));
+    let mut listed = listed.buffered(DEPTH);
+    let (mut news, mut limit) = (Vec::new(), NEWS_FIRST);
+    while let Some((segment, listings)) = listed.next().await {
+        let records = listings.iter().rev().filter(|listing| wanted(listing.placing));
+        news.extend(records.map(|listing| loaded(engine, segment, listing)));
+        if news.len() >= limit {
+            engine.index.load(&news);
+            news.clear();
+            limit = (limit * 4).min(NEWS_MAX);
         }
-        listings.push(Listing {
-            placing: record.meta.hash.placing(),
-            sector: ((unit_offset + at) / SECTOR_BYTES) as u32,
-            sectors: record.len_sectors() as u16,
-            tombstone: record.meta.kind == Kind::Tombstone,
-            useless_after: record.meta.useless_after,
-        });
-        at += record.len_sectors() * SECTOR_BYTES;
+        add(&engine.volume.counters.recovered_segments, 1);
     }
+    engine.index.load(&news);
 }
 
-/// Gives a segment's records to the index, newest first.
-fn load(engine: &LogEngine, segment: SegmentId, listings: &[Listing]) {
-    let now_s = engine.volume.clock.now_s();
+fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing) -> Loaded {
     let start = engine.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
-    for listing in listings.iter().rev() {
-        if listing.tombstone {
-            engine.index.load_removal(listing.placing);
-            continue;
-        }
-        let position = Sector(start + u64::from(listing.sector));
-        let size = SizeClass::holding(u64::from(listing.sectors));
-        let short_lived = engine.segments.note(segment, listing.useless_after, now_s);
-        engine.index.load(listing.placing, Slot { position, size, hits: 0, short_lived });
-    }
+    let slot = (!listing.tombstone).then(|| Slot {
+        position: Sector(start + u64::from(listing.sector)),
+        size: SizeClass::holding(u64::from(listing.sectors)),
+        hits: 0,
+        short_lived: engine.segments.note(segment, listing.useless_after, engine.volume.clock.now_s()),
+    });
+    Loaded { placing: listing.placing, slot }
 }
 
-/// Reads whole blocks; a failed read is as good as no data, and counted.
-async fn read(engine: &LogEngine, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
-    match engine.volume.device.read(offset_bytes, len_bytes as usize).await {
-        Ok(buffer) => Some(Bytes::from_owner(buffer)),
-        Err(_) => {
-            add(&engine.volume.counters.io_errors, 1);
-            None
+/// Loads the images a root names; the partitions, in order, whose image is not what it should be.
+async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Root) -> Vec<u32> {
+    let partition_count = area.partition_count;
+    let named = (0..).zip(&root.images).filter(|(_, image)| image.stamp > 0);
+    let read = named.map(async |(partition, image)| {
+        let offset_bytes = area.frame_offset(partition, image.second);
+        let frame = engine.volume.device.read(offset_bytes, area.frame_bytes as usize).await;
+        (ImageOf { partition, partition_count, stamp: image.stamp }, frame)
+    });
+    let mut frames = stream::iter(read).buffered(DEPTH);
+    let mut damaged = Vec::new();
+    while let Some((image, frame)) = frames.next().await {
+        if !frame.is_ok_and(|frame| load_image(engine, image, root.stamp, frame)) {
+            add(&engine.volume.counters.corrupt, 1);
+            engine.index.set_changed(image.partition);
+            damaged.push(image.partition);
         }
     }
+    damaged
+}
+
+/// Loads an image, if `frame` has it whole.
+fn load_image(engine: &LogEngine, image: ImageOf, stamp: u32, mut frame: AlignedBuffer) -> bool {
+    let shape = engine.index.shape();
+    if !image.is_in(engine.volume.id, shape.image_bytes(), frame.as_slice()) {
+        return false;
+    }
+    let bytes = image_of(frame.as_mut_slice(), shape.image_bytes());
+    let dropped = shape.retain(bytes, |slot| engine.is_of_stamp(slot, stamp));
+    engine.index.load_image(image.partition, bytes);
+    if dropped > 0 {
+        engine.index.set_changed(image.partition);
+    }
+    true
 }

@@ -1,0 +1,234 @@
+//! The checkpoint: images of the index's partitions, and the root that says which of them count.
+//!
+//! Owns: the bytes of roots and image frames in the index area. Does not: decide when what is written.
+//! Invariant: a root counts only with all its images: an image says which checkpoint it was written for,
+//! and is refused where the root names another (a write that was lost left an older one there).
+//! Idea: shadow pages; what a root names is not overwritten before the next root is durable.
+
+use super::{
+    VolumeId,
+    bytes::{Fields, FieldsMut},
+};
+use crate::units::{BLOCK_BYTES, SegmentId};
+
+const ROOT_MAGIC: [u8; 4] = *b"LDRc";
+const IMAGE_MAGIC: [u8; 4] = *b"LDRi";
+const ROOT_FIXED_BYTES: u64 = 64;
+const SEGMENT_BYTES: u64 = 16;
+const IMAGE_AT_BYTES: u64 = 8;
+/// What stands in front of a partition's image.
+const FRAME_HEADER_BYTES: usize = 64;
+const FRAME_USED_BYTES: usize = 48;
+
+/// A checkpoint's root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    /// The images show nothing of segments beyond this sequence, and miss nothing of those before: what newer
+    /// ones hold is to be replayed. Of two roots the one with the greater stamp rules.
+    pub(crate) stamp: u32,
+    /// Bits of a slot and buckets of a partition: an index of another shape has no use for the images.
+    pub(crate) slot_bits: u32,
+    pub(crate) buckets_per_partition: u32,
+    /// Where each partition's image is.
+    pub(crate) images: Vec<ImageAt>,
+    /// All segments, in the order in which they will be used next.
+    pub(crate) segments: Vec<SegmentState>,
+}
+
+/// Which image of a partition counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ImageAt {
+    /// The stamp of the checkpoint it was written for; 0 is an empty partition without an image.
+    pub(crate) stamp: u32,
+    /// Which of its two places it is in.
+    pub(crate) second: bool,
+}
+
+/// A segment as a root lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentState {
+    pub(crate) segment: SegmentId,
+    /// 0 is a segment not in use.
+    pub(crate) sequence: u32,
+    /// From when on its short-lived and its other entries are of no use, Unix time in seconds.
+    pub(crate) deadlines: (u32, u32),
+}
+
+/// Bytes of a root over so many segments and partitions, whole blocks.
+pub(crate) fn root_bytes(segment_count: u32, partition_count: u32) -> u64 {
+    let lists = u64::from(segment_count) * SEGMENT_BYTES + u64::from(partition_count) * IMAGE_AT_BYTES;
+    (ROOT_FIXED_BYTES + lists).next_multiple_of(BLOCK_BYTES)
+}
+
+/// Bytes of a partition's image with its header, whole blocks.
+pub(crate) fn frame_bytes(image_bytes: usize) -> u64 {
+    ((FRAME_HEADER_BYTES + image_bytes) as u64).next_multiple_of(BLOCK_BYTES)
+}
+
+impl Root {
+    /// Writes the root into `target`, which has [`root_bytes`].
+    pub(crate) fn encode(&self, volume: VolumeId, target: &mut [u8]) {
+        assert_eq!(target.len() as u64, root_bytes(self.segments.len() as u32, self.images.len() as u32));
+        target.fill(0);
+        FieldsMut::new(target)
+            .put(&ROOT_MAGIC)
+            .put(&0_u32.to_le_bytes())
+            .put(&volume.0)
+            .put(&self.stamp.to_le_bytes())
+            .put(&self.slot_bits.to_le_bytes())
+            .put(&self.buckets_per_partition.to_le_bytes())
+            .put(&(self.images.len() as u32).to_le_bytes())
+            .put(&(self.segments.len() as u32).to_le_bytes());
+        let mut fields = FieldsMut::new(&mut target[ROOT_FIXED_BYTES as usize..]);
+        for SegmentState { segment, sequence, deadlines } in &self.segments {
+            for number in [segment.0, *sequence, deadlines.0, deadlines.1] {
+                fields.put(&number.to_le_bytes());
+            }
+        }
+        for image in &self.images {
+            fields.put(&image.stamp.to_le_bytes()).put(&u32::from(image.second).to_le_bytes());
+        }
+        let checksum = volume.checksum(&[&target[8..]]);
+        target[4..8].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// The root in `bytes`, if it is a sound one of a volume of `segment_count` and an index of
+    /// `partition_count`.
+    pub(crate) fn decode(volume: VolumeId, segment_count: u32, partition_count: u32, bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(bytes);
+        if bytes.len() as u64 != root_bytes(segment_count, partition_count)
+            || fields.array()? != ROOT_MAGIC
+            || fields.u32()? != volume.checksum(&[&bytes[8..]])
+            || fields.array()? != volume.0
+        {
+            return None;
+        }
+        let (stamp, slot_bits, buckets_per_partition) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        if (fields.u32()?, fields.u32()?) != (partition_count, segment_count) {
+            return None;
+        }
+        let mut fields = Fields::new(&bytes[ROOT_FIXED_BYTES as usize..]);
+        let mut seen = vec![false; segment_count as usize];
+        let mut segments = Vec::with_capacity(seen.len());
+        for _ in 0..segment_count {
+            let (segment, sequence) = (SegmentId(fields.u32()?), fields.u32()?);
+            if std::mem::replace(seen.get_mut(segment.index())?, true) {
+                return None;
+            }
+            segments.push(SegmentState { segment, sequence, deadlines: (fields.u32()?, fields.u32()?) });
+        }
+        let mut images = Vec::with_capacity(partition_count as usize);
+        for _ in 0..partition_count {
+            images.push(ImageAt { stamp: fields.u32()?, second: fields.u32()? != 0 });
+        }
+        Some(Self { stamp, slot_bits, buckets_per_partition, images, segments })
+    }
+}
+
+/// Which partition's image it is, of how many, and for which checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ImageOf {
+    pub(crate) partition: u32,
+    pub(crate) partition_count: u32,
+    pub(crate) stamp: u32,
+}
+
+/// Where in a frame the image stands.
+pub(crate) fn image_of(frame: &mut [u8], image_bytes: usize) -> &mut [u8] {
+    &mut frame[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + image_bytes]
+}
+
+impl ImageOf {
+    /// Completes a frame of [`frame_bytes`] whose image is in place.
+    pub(crate) fn seal(self, volume: VolumeId, image_bytes: usize, frame: &mut [u8]) {
+        assert_eq!(frame.len() as u64, frame_bytes(image_bytes));
+        let end = FRAME_HEADER_BYTES + image_bytes;
+        frame[..FRAME_HEADER_BYTES].fill(0);
+        frame[end..].fill(0);
+        FieldsMut::new(frame)
+            .put(&IMAGE_MAGIC)
+            .put(&0_u32.to_le_bytes())
+            .put(&volume.0)
+            .put(&self.partition.to_le_bytes())
+            .put(&self.partition_count.to_le_bytes())
+            .put(&self.stamp.to_le_bytes())
+            .put(&(image_bytes as u32).to_le_bytes());
+        let checksum = volume.checksum(&[&frame[8..FRAME_USED_BYTES], &frame[FRAME_HEADER_BYTES..end]]);
+        frame[4..8].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// Whether `frame` holds exactly this image, whole.
+    pub(crate) fn is_in(self, volume: VolumeId, image_bytes: usize, frame: &[u8]) -> bool {
+        self.compare(volume, image_bytes, frame).unwrap_or(false)
+    }
+
+    fn compare(self, volume: VolumeId, image_bytes: usize, frame: &[u8]) -> Option<bool> {
+        let mut fields = Fields::new(frame.get(..FRAME_USED_BYTES)?);
+        let image = frame.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + image_bytes)?;
+        let sound = fields.array()? == IMAGE_MAGIC
+            && fields.u32()? == volume.checksum(&[&frame[8..FRAME_USED_BYTES], image])
+            && fields.array()? == volume.0;
+        let found = Self { partition: fields.u32()?, partition_count: fields.u32()?, stamp: fields.u32()? };
+        Some(sound && found == self && fields.u32()? == image_bytes as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: VolumeId = VolumeId([4; 16]);
+
+    fn root() -> Root {
+        let segment = |n: u32| SegmentState { segment: SegmentId((n + 3) % 9), sequence: n * 5, deadlines: (n, n + 9) };
+        let images = (0..7).map(|n| ImageAt { stamp: n, second: n % 2 == 1 }).collect();
+        let segments = (0..9).map(segment).collect();
+        Root { stamp: 34, slot_bits: 52, buckets_per_partition: 3, images, segments }
+    }
+
+    #[test]
+    fn a_root_is_read_back_and_every_flipped_bit_in_it_noticed() {
+        let mut bytes = vec![9; root_bytes(9, 7) as usize];
+        root().encode(VOLUME, &mut bytes);
+        let read = |bytes: &[u8]| Root::decode(VOLUME, 9, 7, bytes);
+        assert_eq!(read(&bytes), Some(root()));
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read(&bytes), None, "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!(Root::decode(VOLUME, 9, 8, &bytes), None, "an index of another shape");
+        assert_eq!(Root::decode(VolumeId([5; 16]), 9, 7, &bytes), None);
+        assert_eq!(read(&bytes[..200]), None);
+    }
+
+    #[test]
+    fn a_root_that_names_a_segment_twice_is_refused() {
+        let mut twice = root();
+        twice.segments[1].segment = twice.segments[0].segment;
+        let mut bytes = vec![0; root_bytes(9, 7) as usize];
+        twice.encode(VOLUME, &mut bytes);
+        assert_eq!(Root::decode(VOLUME, 9, 7, &bytes), None);
+    }
+
+    #[test]
+    fn an_image_counts_only_whole_and_for_its_own_partition_and_checkpoint() {
+        let image_bytes = 500;
+        let mut frame = vec![1; frame_bytes(image_bytes) as usize];
+        image_of(&mut frame, image_bytes).fill(7);
+        let own = ImageOf { partition: 3, partition_count: 8, stamp: 12 };
+        own.seal(VOLUME, image_bytes, &mut frame);
+        assert!(own.is_in(VOLUME, image_bytes, &frame));
+        for other in
+            [ImageOf { partition: 2, ..own }, ImageOf { partition_count: 9, ..own }, ImageOf { stamp: 11, ..own }]
+        {
+            assert!(!other.is_in(VOLUME, image_bytes, &frame), "{other:?}");
+        }
+        assert!(!own.is_in(VOLUME, image_bytes, &frame[..400]) && !own.is_in(VOLUME, 499, &frame));
+        for bit in (0..FRAME_USED_BYTES * 8).chain(FRAME_HEADER_BYTES * 8..(FRAME_HEADER_BYTES + image_bytes) * 8) {
+            frame[bit / 8] ^= 1 << (bit % 8);
+            assert!(!own.is_in(VOLUME, image_bytes, &frame), "bit {bit}");
+            frame[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Rows of the policy table against what their papers say: transfers and bits counted.
+
+mod log;
+mod log_checkpoint;
