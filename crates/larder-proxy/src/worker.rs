@@ -94,8 +94,8 @@ async fn run_inside(start: Start) -> io::Result<()> {
         connection_ended: Notify::new(),
     });
     // As a task of its own: waking the root future costs a system call, waking a task does not.
-    let driver = worker.shared.store.as_ref().and_then(larder_store::Store::attach_thread);
-    if let Some(driver) = driver {
+    let drivers = worker.shared.store.as_ref().map(larder_store::Store::attach_thread);
+    for driver in drivers.into_iter().flatten() {
         tokio::spawn(drive(watch_ring(driver)?));
     }
     let mut accepting = Vec::new();

@@ -7,11 +7,13 @@
 mod bell;
 mod counters;
 mod engine;
+mod health;
 mod inspect;
 mod keeper;
 mod log;
 mod open;
 mod volume;
+mod volumes;
 
 use crate::{
     Error, ErrorKind, Hints, Reader, Result, StoreOptions, Writer,
@@ -22,11 +24,13 @@ use bytes::Bytes;
 pub use counters::Stats;
 pub(crate) use engine::AnyEngine;
 use engine::Extent;
+use futures_util::future::join_all;
 pub use inspect::{Content, StoreInfo, format, inspect};
 use keeper::Keeper;
 pub(crate) use log::LogEngine;
 use std::sync::Arc;
 pub(crate) use volume::Volume;
+pub(crate) use volumes::Volumes;
 
 /// A disk cache of entries. Cheap to clone; all clones are one store.
 ///
@@ -45,8 +49,8 @@ pub(crate) use volume::Volume;
 /// ```
 #[derive(Clone)]
 pub struct Store {
-    engine: AnyEngine,
-    _keeper: Arc<Keeper>,
+    volumes: Volumes,
+    _keepers: Arc<[Keeper]>,
 }
 
 /// An entry that was read along with one that was asked for, see [`Store::set_neighbours`].
@@ -78,7 +82,29 @@ impl Store {
     /// `Corrupt`: both superblocks are damaged. `Unavailable`: the file cannot be opened, or another
     /// process has it. Nothing is touched in any of these cases.
     pub fn open(options: StoreOptions) -> Result<Self> {
-        Self::start(open::open_file(&options)?)
+        Self::start(vec![open::open_file(&options)?])
+    }
+
+    /// Opens or creates a store of several volumes. Each takes a share of the keys by its size. One that cannot be
+    /// had, or is damaged, is gone without: its share is missed, and it is emptied when it returns.
+    ///
+    /// # Errors
+    /// As [`Store::open`], of the first volume that is refused as `Invalid` or `Full`; or of the last, if none can
+    /// be had.
+    pub fn open_volumes(options: Vec<StoreOptions>) -> Result<Self> {
+        let mut volumes = Vec::new();
+        let mut last_error = Error::new(ErrorKind::Invalid, "a store needs a volume");
+        for options in options {
+            match open::open_file(&options) {
+                Ok(volume) => volumes.push(volume),
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Corrupt) => {
+                    tracing::error!(%error, "a volume cannot be had, its share is missed");
+                    last_error = error;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if volumes.is_empty() { Err(last_error) } else { Self::start(volumes) }
     }
 
     /// Opens the store on `device`, or creates one there if the device has only zeros where a
@@ -87,14 +113,24 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_on(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Self> {
-        Self::start(open::open_device(device, options)?)
+        Self::open_on_all(vec![device], options)
     }
 
-    fn start(volume: Volume) -> Result<Self> {
-        let background = volume.options.background;
-        let engine = AnyEngine::new(Arc::new(volume));
-        let keeper = Keeper::start(&engine, background)?;
-        Ok(Self { engine, _keeper: Arc::new(keeper) })
+    /// As [`Store::open_on`], with a volume on each of `devices`.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_on_all(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Self> {
+        let volumes = devices.into_iter().map(|device| open::open_device(device, options));
+        Self::start(volumes.collect::<Result<_>>()?)
+    }
+
+    fn start(volumes: Vec<Volume>) -> Result<Self> {
+        volumes::reconcile(&volumes.iter().collect::<Vec<_>>())?;
+        let volumes = Volumes::new(volumes.into_iter().map(|volume| AnyEngine::new(Arc::new(volume))).collect());
+        let keepers = volumes.all().map(|engine| Keeper::start(engine, engine.volume().options.background));
+        let keepers = keepers.collect::<Result<_>>()?;
+        Ok(Self { volumes, _keepers: keepers })
     }
 
     /// Where entries go that are read along with one that was asked for (rows that read groups or
@@ -102,7 +138,9 @@ impl Store {
     /// entries that were read are still current, so that a sink can refuse what was replaced or removed since it
     /// was made. Both are called on whatever thread reads, and must not block. Only the first `begin` counts.
     pub fn set_neighbours(&self, begin: Arc<dyn Fn() -> NeighbourSink + Send + Sync>) {
-        let _ = self.engine.volume().begin_neighbours.set(begin);
+        for engine in self.volumes.all() {
+            let _ = engine.volume().begin_neighbours.set(Arc::clone(&begin));
+        }
     }
 
     /// Finds `key`. One device read for entries not dirty, none for (nearly all) misses.
@@ -110,7 +148,7 @@ impl Store {
     /// # Errors
     /// `Unavailable` when the device fails; `Closed`.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Reader>> {
-        self.engine.get(key, Extent::Whole).await
+        self.look_up(key, Extent::Whole).await
     }
 
     /// As [`Store::get`], but reads only head and the first part of a long entry; the rest is read when
@@ -119,17 +157,26 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub async fn front(&self, key: &[u8]) -> Result<Option<Reader>> {
-        self.engine.get(key, Extent::Front).await
+        self.look_up(key, Extent::Front).await
+    }
+
+    async fn look_up(&self, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
+        match self.volumes.sound_of(key) {
+            Some(engine) => engine.get(key, extent).await,
+            None => self.check_open().map(|()| None),
+        }
     }
 
     /// Begins an entry.
     ///
     /// # Errors
-    /// `Invalid` when key (16 KiB) or head (64 KiB) is too long; `Closed`.
+    /// `Invalid` when key (16 KiB) or head (64 KiB) is too long; `Closed`; `Unavailable` when the key's volume was
+    /// taken out.
     pub fn insert(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<Writer> {
-        self.engine.volume().check_open()?;
+        self.check_open()?;
         check_lengths(key, &head)?;
-        Ok(Writer::new(self.engine.clone(), key, head, hints))
+        let engine = self.volumes.sound_of(key).ok_or_else(volumes::is_out)?;
+        Ok(Writer::new(self.volumes.clone(), engine.clone(), key, head, hints))
     }
 
     /// Replaces the head of an entry; a body over 64 KiB is not written again. `false`: no such entry.
@@ -138,7 +185,10 @@ impl Store {
     /// As [`Store::insert`] and [`Writer::commit`].
     pub async fn update_head(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
         check_lengths(key, &head)?;
-        self.engine.update_head(key, head, hints).await
+        match self.volumes.sound_of(key) {
+            Some(engine) => engine.update_head(key, head, hints).await,
+            None => Ok(false),
+        }
     }
 
     /// Removes `key`; once this returns it stays removed, also after a crash of the process.
@@ -148,32 +198,46 @@ impl Store {
     /// `Unavailable` when that write fails: the key is gone now but may come back after a crash.
     pub async fn remove(&self, key: &[u8]) -> Result<()> {
         check_lengths(key, &[])?;
-        self.engine.remove(key).await
+        self.volumes.remove_strays(key).await?;
+        match self.volumes.sound_of(key) {
+            Some(engine) => engine.remove(key).await,
+            // It is emptied before it is believed again, if that is on record.
+            None => self.volumes.check_outage(key),
+        }
     }
 
     /// Makes every entry begun so far that matches a miss; durable when this returns.
     ///
     /// # Errors
-    /// `Unavailable` when the superblock cannot be written: then nothing is invalidated.
+    /// `Unavailable` when a superblock cannot be written: then some or all of them are still there.
     pub async fn invalidate(&self, which: Invalidation) -> Result<()> {
-        self.engine.volume().check_open()?;
-        open::invalidate(self.engine.volume(), which).await
+        self.check_open()?;
+        for engine in self.volumes.sound() {
+            open::invalidate(engine.volume(), which).await?;
+        }
+        self.volumes.check_outages()
     }
 
     /// Whether memory knows of an entry of `key` (no I/O; false positives by the row, 0.4% in `log`). Rows
     /// that keep nothing in memory always say yes.
     pub fn may_contain(&self, key: &[u8]) -> bool {
-        self.engine.may_contain(self.engine.volume().hash(key).0)
+        self.volumes.sound_of(key).is_some_and(|engine| engine.may_contain(engine.volume().hash(key).0))
     }
 
     /// Counts a hit that was served from elsewhere (a memory tier), so that reclaim keeps the entry.
     pub fn touch(&self, key: &[u8]) {
-        self.engine.touch(self.engine.volume().hash(key).0);
+        let engine = self.volumes.of(key);
+        engine.touch(engine.volume().hash(key).0);
     }
 
-    /// Counters and gauges.
+    /// Counters and gauges of all volumes together.
     pub fn stats(&self) -> Stats {
-        Stats::of(&self.engine)
+        Stats::sum(self.volume_stats())
+    }
+
+    /// Counters and gauges of each volume, in the order in which they were given.
+    pub fn volume_stats(&self) -> impl Iterator<Item = Stats> {
+        self.volumes.all().map(Stats::of)
     }
 
     /// Writes what is committed and makes it durable.
@@ -181,8 +245,9 @@ impl Store {
     /// # Errors
     /// `Unavailable` when something could not be written.
     pub async fn sync(&self) -> Result<()> {
-        self.engine.volume().check_open()?;
-        self.engine.sync().await
+        self.check_open()?;
+        let synced = join_all(self.volumes.sound().map(AnyEngine::sync)).await;
+        synced.into_iter().collect()
     }
 
     /// Syncs and closes; later calls answer `Closed`.
@@ -190,21 +255,27 @@ impl Store {
     /// # Errors
     /// As [`Store::sync`]; the store is closed all the same.
     pub async fn close(&self) -> Result<()> {
-        if !self.engine.volume().close() {
-            return Ok(());
-        }
-        self.engine.finish().await
+        let open: Vec<_> = self.volumes.all().filter(|engine| engine.volume().close()).collect();
+        let sound = open.into_iter().filter(|engine| !engine.volume().health.is_out());
+        let finished = join_all(sound.map(AnyEngine::finish)).await;
+        finished.into_iter().collect()
     }
 
-    /// Flushes, syncs and reclaims what is due: what the store's own thread does, for stores opened
-    /// without one.
+    /// Flushes, syncs and reclaims what is due: what the store's own threads do, for stores opened
+    /// without them.
     pub async fn maintain(&self) {
-        self.engine.maintain().await;
+        for engine in self.volumes.sound() {
+            engine.maintain().await;
+        }
     }
 
-    /// Gives the calling thread a ring of its own, see [`ThreadDriver`].
-    pub fn attach_thread(&self) -> Option<ThreadDriver> {
-        self.engine.volume().device.attach_thread()
+    /// Gives the calling thread rings of its own, one for each volume that can have one, see [`ThreadDriver`].
+    pub fn attach_thread(&self) -> Vec<ThreadDriver> {
+        self.volumes.all().filter_map(|engine| engine.volume().device.attach_thread()).collect()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.volumes.all().try_for_each(|engine| engine.volume().check_open())
     }
 }
 

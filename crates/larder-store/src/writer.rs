@@ -5,7 +5,7 @@
 use crate::{
     Error, ErrorKind, Hints, Result,
     format::record::{BODY_BYTES_MAX, HEAD_BYTES_MAX, Kind, Meta, Record, body_checksums},
-    store::AnyEngine,
+    store::{AnyEngine, Volumes},
 };
 use bytes::Bytes;
 use futures_io::AsyncWrite;
@@ -17,6 +17,7 @@ use std::{
 
 /// An entry being written: visible only after [`Writer::commit`]; dropped, it leaves no trace.
 pub struct Writer {
+    volumes: Volumes,
     engine: AnyEngine,
     key: Box<[u8]>,
     head: Bytes,
@@ -33,9 +34,9 @@ impl Writer {
     /// Longest head: 64 KiB.
     pub const HEAD_MAX_BYTES: usize = HEAD_BYTES_MAX;
 
-    pub(crate) fn new(engine: AnyEngine, key: &[u8], head: Bytes, hints: Hints) -> Self {
+    pub(crate) fn new(volumes: Volumes, engine: AnyEngine, key: &[u8], head: Bytes, hints: Hints) -> Self {
         let epoch = engine.volume().epoch();
-        Self { engine, key: key.into(), head, hints, epoch, parts: Vec::new(), len_bytes: 0 }
+        Self { volumes, engine, key: key.into(), head, hints, epoch, parts: Vec::new(), len_bytes: 0 }
     }
 
     /// Appends to the body. Cheap: keeps the reference, copies at commit.
@@ -71,6 +72,7 @@ impl Writer {
     /// `Full` when there was no room within 2 s; `Unavailable` when the device fails; `Closed`.
     pub async fn commit(self) -> Result<()> {
         self.engine.volume().check_open()?;
+        self.volumes.remove_strays(&self.key).await?;
         let checksums = body_checksums(&self.parts);
         let hash = self.engine.volume().hash(&self.key).1;
         let meta = Meta::new(Kind::Entry, hash, self.hints, self.epoch, self.len_bytes);

@@ -31,6 +31,18 @@ pub(crate) struct Superblock {
     /// Goes up by one at every write.
     pub(crate) generation: u64,
     pub(crate) epochs: Epochs,
+    pub(crate) membership: Membership,
+}
+
+/// Which volumes made up the store when this was last one of them. All zeros: it was always alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Membership {
+    /// Goes up by one whenever the set of volumes changes.
+    pub(crate) generation: u64,
+    /// Random: tells two sets apart that followed the same one.
+    pub(crate) nonce: u64,
+    /// Hash of the volumes' identities.
+    pub(crate) set: u64,
 }
 
 /// What was fixed when the volume was made: its row, and where things lie.
@@ -146,6 +158,8 @@ impl Superblock {
         for parameter in self.shape.parameters {
             fields.put(&parameter.to_le_bytes());
         }
+        let Membership { generation, nonce, set } = self.membership;
+        fields.put(&generation.to_le_bytes()).put(&nonce.to_le_bytes()).put(&set.to_le_bytes());
         let checksum = checksum(block);
         block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -176,6 +190,8 @@ impl Superblock {
         for parameter in &mut parameters {
             *parameter = shape_fields.u64()?;
         }
+        let membership =
+            Membership { generation: shape_fields.u64()?, nonce: shape_fields.u64()?, set: shape_fields.u64()? };
         let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters };
         if !shape.is_sound() {
             return None;
@@ -188,7 +204,7 @@ impl Superblock {
         for _ in 0..rule_count {
             site_before.push((fields.u64()?, fields.u32()?));
         }
-        Some(Self { id, hash_key, shape, generation, epochs: Epochs { current, all_before, site_before } })
+        Some(Self { id, hash_key, shape, generation, epochs: Epochs { current, all_before, site_before }, membership })
     }
 }
 
@@ -219,6 +235,7 @@ mod tests {
             },
             generation: 9,
             epochs,
+            membership: Membership { generation: 1, nonce: 2, set: 3 },
         }
     }
 

@@ -26,12 +26,32 @@ macro_rules! counters {
             pub size_bytes: u64,
             /// Whether what an earlier run left is all loaded.
             pub loaded: bool,
-            /// The device's name.
+            /// The device's name; of several volumes the first's.
             pub device: &'static str,
+            /// Volumes of the store.
+            pub volumes: u64,
+            /// Volumes that were taken out because they failed.
+            pub volumes_out: u64,
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Stats {
+            /// Of several volumes together.
+            pub(super) fn sum(volumes: impl Iterator<Item = Self>) -> Self {
+                volumes.reduce(|sum, volume| Self {
+                    entries: sum.entries + volume.entries,
+                    entries_max: sum.entries_max + volume.entries_max,
+                    index_bytes: sum.index_bytes + volume.index_bytes,
+                    size_bytes: sum.size_bytes + volume.size_bytes,
+                    loaded: sum.loaded && volume.loaded,
+                    device: sum.device,
+                    volumes: sum.volumes + volume.volumes,
+                    volumes_out: sum.volumes_out + volume.volumes_out,
+                    $($name: sum.$name + volume.$name,)*
+                })
+                .unwrap_or_default()
+            }
+
             pub(super) fn of(engine: &AnyEngine) -> Self {
                 let (volume, gauges) = (engine.volume(), engine.gauges());
                 Self {
@@ -41,6 +61,8 @@ macro_rules! counters {
                     size_bytes: volume.shape.size_bytes,
                     loaded: volume.counters.loaded.load(Ordering::Acquire),
                     device: volume.device.name(),
+                    volumes: 1,
+                    volumes_out: u64::from(volume.health.is_out()),
                     $($name: volume.counters.$name.load(Ordering::Relaxed),)*
                 }
             }

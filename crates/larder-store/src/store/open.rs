@@ -9,7 +9,7 @@ use crate::{
     device::{AlignedBuffer, Completion, Device, Unfinished, VolumeFile, open_device as device_of},
     format::{
         VolumeId,
-        superblock::{Epochs, FORMAT_VERSION, Refusal, Shape, Superblock},
+        superblock::{Epochs, FORMAT_VERSION, Membership, Refusal, Shape, Superblock},
     },
     units::{SECTOR_BYTES, SUPERBLOCK_BYTES, last_superblock_bytes},
 };
@@ -144,15 +144,20 @@ pub(super) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Res
 }
 
 fn invalidate_blocking(volume: &Volume, which: Invalidation) -> io::Result<()> {
-    // Only one invalidation at a time; readers wait for none of this.
+    change_superblock(volume, |superblock| match which {
+        Invalidation::All => superblock.epochs.invalidate_all(),
+        Invalidation::Site(site) => superblock.epochs.invalidate_site(site),
+    })
+}
+
+/// Changes the superblock, first on the device and then in memory. Blocks.
+pub(super) fn change_superblock(volume: &Volume, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
+    // Only one change at a time; readers wait for none of this.
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut superblock = volume.superblock().clone();
     superblock.generation += 1;
-    match which {
-        Invalidation::All => superblock.epochs.invalidate_all(),
-        Invalidation::Site(site) => superblock.epochs.invalidate_site(site),
-    }
+    change(&mut superblock);
     write_superblock(&volume.device, &superblock)?;
     volume.set_superblock(superblock);
     Ok(())
@@ -230,7 +235,8 @@ fn format(device: &Arc<dyn Device>, shape: Shape) -> Result<Superblock> {
             Error::io(ErrorKind::Unavailable, "cannot draw random bytes", io::Error::other(error.to_string()))
         })?;
     }
-    let superblock = Superblock { id: VolumeId(id), hash_key, shape, generation: 1, epochs: Epochs::default() };
+    let (epochs, membership) = (Epochs::default(), Membership::default());
+    let superblock = Superblock { id: VolumeId(id), hash_key, shape, generation: 1, epochs, membership };
     let written = write_superblock(device, &superblock);
     written.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the new store's superblock", source))?;
     Ok(superblock)

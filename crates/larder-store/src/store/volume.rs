@@ -9,6 +9,7 @@ use super::{
     NeighbourSink,
     bell::Bell,
     counters::{Counters, add},
+    health::Health,
 };
 use crate::{
     Clock, Error, ErrorKind, Policy, Result, StoreOptions,
@@ -43,6 +44,7 @@ pub(crate) struct Volume {
     pub(crate) clock: Clock,
     pub(crate) counters: Counters,
     pub(crate) bell: Bell,
+    pub(crate) health: Health,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     superblock: RwLock<Superblock>,
     closed: AtomicBool,
@@ -78,6 +80,7 @@ impl Volume {
             clock: options.clock.clone(),
             counters: Counters::default(),
             bell: Bell::default(),
+            health: Health::default(),
             begin_neighbours: OnceLock::new(),
             superblock: RwLock::new(superblock),
             closed: AtomicBool::new(false),
@@ -135,6 +138,7 @@ impl Volume {
         add(&self.counters.reads, 1);
         add(&self.counters.read_bytes, aligned_len);
         let outcome = self.device.read(aligned_start, aligned_len as usize).await;
+        self.health.note(&outcome);
         let buffer: AlignedBuffer = outcome.map_err(|source| self.read_failed(aligned_start, source))?;
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
     }
@@ -171,6 +175,7 @@ impl Volume {
 
     /// Notes the outcome of a write.
     pub(crate) fn note_write(&self, outcome: &io::Result<()>) {
+        self.health.note(outcome);
         match outcome {
             Ok(()) => self.bell.written(),
             Err(error) => {

@@ -10,3 +10,4 @@ mod law;
 mod rows;
 mod runtime;
 mod support;
+mod volumes;

@@ -1,0 +1,285 @@
+//! Stores of several volumes. At stake: that a volume's end costs its share and nothing else, and that a volume that
+//! was away never brings back what was removed or replaced meanwhile.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use larder_store::{
+    ErrorKind, Invalidation, Store, StoreOptions,
+    device::{Device, MemoryDevice, Transfer},
+};
+
+use crate::support::{SIZE_BYTES, block_on, insert, key_bytes, options, version_of};
+
+const KEYS: std::ops::Range<u64> = 0..300;
+const BODY_BYTES: usize = 700;
+
+/// A memory device that can die, and come back with what it had.
+struct MortalDevice {
+    inner: MemoryDevice,
+    is_dead: AtomicBool,
+}
+
+impl MortalDevice {
+    fn new(len_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { inner: MemoryDevice::new(len_bytes), is_dead: AtomicBool::new(false) })
+    }
+
+    fn set_dead(&self, is_dead: bool) {
+        self.is_dead.store(is_dead, Ordering::SeqCst);
+    }
+}
+
+impl Device for MortalDevice {
+    fn submit(&self, transfer: Transfer) {
+        if !self.is_dead.load(Ordering::SeqCst) {
+            return self.inner.submit(transfer);
+        }
+        let dead = || io::Error::other("the device is dead");
+        match transfer {
+            Transfer::Read { completion, .. } => completion.complete(Err(dead())),
+            Transfer::Write { completion, .. } | Transfer::Sync { completion } => completion.complete(Err(dead())),
+        }
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.inner.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        "mortal"
+    }
+}
+
+fn devices(count: usize) -> Vec<Arc<MortalDevice>> {
+    (0..count).map(|_| MortalDevice::new(SIZE_BYTES)).collect()
+}
+
+fn open(devices: &[Arc<MortalDevice>]) -> Store {
+    let devices = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
+    Store::open_on_all(devices, &options()).unwrap()
+}
+
+fn fill(store: &Store, version: u64) {
+    KEYS.for_each(|key| assert!(insert(store, key, version, BODY_BYTES)));
+}
+
+/// The keys the store has; checks that each is of `version`.
+#[track_caller]
+fn found(store: &Store, version: u64) -> Vec<u64> {
+    let found = KEYS.filter_map(|key| version_of(store, key).map(|found| (key, found)));
+    found.map(|(key, found)| if found == version { key } else { panic!("key {key} has version {found}") }).collect()
+}
+
+#[track_caller]
+fn check_share(count: usize, expected: f64) {
+    let share = count as f64 / KEYS.count() as f64;
+    assert!((share - expected).abs() < 0.1, "{share} is not about {expected}");
+}
+
+/// All but a few: keys that look the same in memory displace each other.
+#[track_caller]
+fn check_nearly_all(count: usize, of: usize) {
+    assert!(count <= of && count + 3 >= of, "{count} of {of}");
+}
+
+/// Asks for every key until the dead volume is taken out.
+fn notice_death(store: &Store) {
+    for round in 0..100 {
+        KEYS.for_each(|key| drop(block_on(store.get(&key_bytes(key)))));
+        if store.stats().volumes_out == 1 {
+            return;
+        }
+        assert!(round < 99, "the dead volume is still in use");
+    }
+}
+
+#[test]
+fn each_volume_has_a_share_by_its_size() {
+    let sizes = [1, 2, 3].map(|factor| SIZE_BYTES * factor);
+    let devices = sizes.map(|size_bytes| Arc::new(MemoryDevice::new(size_bytes)) as Arc<dyn Device>);
+    let store = Store::open_on_all(devices.to_vec(), &options()).unwrap();
+    fill(&store, 1);
+    check_nearly_all(found(&store, 1).len(), KEYS.count());
+    for (stats, expected) in store.volume_stats().zip([1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0]) {
+        check_share(stats.commits as usize, expected);
+    }
+    let stats = store.stats();
+    assert_eq!((stats.volumes, stats.volumes_out), (3, 0));
+    check_nearly_all(stats.entries as usize, KEYS.count());
+    assert_eq!(stats.size_bytes, 6 * SIZE_BYTES);
+}
+
+#[test]
+fn a_volume_that_joins_clears_nothing() {
+    let devices = devices(3);
+    let store = open(&devices[..1]);
+    fill(&store, 1);
+    block_on(store.close()).unwrap();
+    drop(store);
+    let store = open(&devices[..2]);
+    check_share(found(&store, 1).len(), 1.0 / 2.0);
+    KEYS.filter(|key| version_of(&store, *key).is_none()).for_each(|key| assert!(insert(&store, key, 1, BODY_BYTES)));
+    block_on(store.close()).unwrap();
+    drop(store);
+    let store = open(&devices);
+    check_share(found(&store, 1).len(), 2.0 / 3.0);
+    assert!(store.volume_stats().next().unwrap().entries > 100, "what moved is still there, and not in the way");
+}
+
+/// At stake: an old version that was left behind on another volume, and is found again when that one is alone.
+#[test]
+fn a_key_that_moved_leaves_nothing_behind_that_comes_back() {
+    let devices = devices(2);
+    let store = open(&devices[..1]);
+    fill(&store, 1);
+    block_on(store.close()).unwrap();
+    drop(store);
+    let store = open(&devices);
+    let (replaced, removed) = (0..100, 100..200);
+    replaced.clone().for_each(|key| assert!(insert(&store, key, 2, BODY_BYTES)));
+    removed.clone().for_each(|key| block_on(store.remove(&key_bytes(key))).unwrap());
+    block_on(store.close()).unwrap();
+    drop(store);
+    let store = open(&devices[..1]);
+    assert!(replaced.clone().all(|key| version_of(&store, key).is_none_or(|version| version == 2)));
+    assert!(replaced.clone().any(|key| version_of(&store, key).is_none()), "some had moved");
+    assert!(removed.clone().all(|key| version_of(&store, key).is_none()));
+    let kept = (200..300).filter(|key| version_of(&store, *key) == Some(1));
+    check_nearly_all(kept.count(), 100);
+}
+
+#[test]
+fn a_volume_that_dies_costs_its_share_only() {
+    let devices = devices(3);
+    let store = open(&devices);
+    fill(&store, 1);
+    block_on(store.sync()).unwrap();
+    devices[1].set_dead(true);
+    notice_death(&store);
+    let left = found(&store, 1);
+    check_share(left.len(), 2.0 / 3.0);
+    let lost = (0..KEYS.end).find(|key| !left.contains(key)).unwrap();
+    let refused = store.insert(&key_bytes(lost), "head".into(), Default::default()).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    left.iter().for_each(|key| assert!(insert(&store, *key, 2, BODY_BYTES)));
+    check_nearly_all(found(&store, 2).len(), left.len());
+    assert!(!store.may_contain(&key_bytes(lost)));
+    block_on(store.sync()).unwrap();
+    block_on(store.close()).unwrap();
+}
+
+/// At stake: what was removed while its volume was out.
+#[test]
+fn a_volume_that_was_out_is_emptied_when_it_returns() {
+    let devices = devices(2);
+    let store = open(&devices);
+    fill(&store, 1);
+    block_on(store.sync()).unwrap();
+    devices[0].set_dead(true);
+    notice_death(&store);
+    let left = found(&store, 1);
+    let lost = (0..KEYS.end).find(|key| !left.contains(key)).unwrap();
+    // It says so as soon as it is sure that the key stays removed.
+    while block_on(store.remove(&key_bytes(lost))).is_err() {
+        std::thread::yield_now();
+    }
+    drop(store);
+    devices[0].set_dead(false);
+    let store = open(&devices);
+    assert_eq!(found(&store, 1), left, "the other volume keeps what it has");
+    assert_eq!(store.stats().volumes_out, 0);
+    assert!(insert(&store, lost, 2, BODY_BYTES));
+    block_on(store.close()).unwrap();
+    drop(store);
+    assert_eq!(version_of(&open(&devices), lost), Some(2), "it is used again");
+}
+
+/// At stake: the same, when the volume was not there at the start.
+#[test]
+fn a_volume_that_was_away_is_emptied_when_it_returns() {
+    let devices = devices(2);
+    let store = open(&devices);
+    fill(&store, 1);
+    block_on(store.close()).unwrap();
+    drop(store);
+    let store = open(&devices[1..]);
+    let left = found(&store, 1);
+    check_share(left.len(), 1.0 / 2.0);
+    KEYS.for_each(|key| block_on(store.remove(&key_bytes(key))).unwrap());
+    block_on(store.close()).unwrap();
+    drop(store);
+    let store = open(&devices);
+    assert_eq!(found(&store, 1), [0; 0]);
+    fill(&store, 2);
+    block_on(store.close()).unwrap();
+    drop(store);
+    // In another order: who is who is told by the superblocks.
+    let store = open(&[Arc::clone(&devices[1]), Arc::clone(&devices[0])]);
+    check_nearly_all(found(&store, 2).len(), KEYS.count());
+}
+
+/// At stake: two uses of a store, each with another of its volumes, and then with both.
+#[test]
+fn of_two_volumes_that_were_apart_one_is_emptied() {
+    let devices = devices(2);
+    drop(open(&devices));
+    for device in &devices {
+        let store = open(std::slice::from_ref(device));
+        fill(&store, 1);
+        block_on(store.close()).unwrap();
+    }
+    let store = open(&devices);
+    check_share(found(&store, 1).len(), 1.0 / 2.0);
+    assert_eq!(store.volume_stats().filter(|volume| volume.entries > 0).count(), 2);
+}
+
+/// At stake: a promise that what was removed stays removed, given although nothing could be written.
+#[test]
+fn a_store_whose_only_volume_died_misses_and_promises_nothing() {
+    let devices = devices(1);
+    let store = open(&devices);
+    fill(&store, 1);
+    block_on(store.sync()).unwrap();
+    devices[0].set_dead(true);
+    notice_death(&store);
+    assert_eq!(found(&store, 1), [0; 0]);
+    assert_eq!(block_on(store.remove(&key_bytes(1))).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(block_on(store.invalidate(Invalidation::All)).unwrap_err().kind(), ErrorKind::Unavailable);
+    block_on(store.close()).unwrap();
+}
+
+/// At stake: a proxy that does not start because one of its disks is gone.
+#[test]
+fn a_volume_that_cannot_be_had_at_start_is_gone_without() {
+    let scratch = tempfile::tempdir().unwrap();
+    let options = |name: &str| StoreOptions::new(scratch.path().join(name), 32 << 20);
+    let both = || vec![options("a"), options("b")];
+    let store = Store::open_volumes(both()).unwrap();
+    fill(&store, 1);
+    block_on(store.close()).unwrap();
+    drop(store);
+    let holder = Store::open(options("a")).unwrap();
+    let store = Store::open_volumes(both()).unwrap();
+    while !store.stats().loaded {
+        std::thread::yield_now();
+    }
+    assert_eq!(store.stats().volumes, 1);
+    check_share(found(&store, 1).len(), 1.0 / 2.0);
+    let error = Store::open_volumes(both()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    drop((store, holder));
+    let mut wrong = both();
+    wrong[1].size_bytes += 4096;
+    let error = Store::open_volumes(wrong).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
