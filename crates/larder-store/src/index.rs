@@ -12,6 +12,7 @@
 //! some microseconds while its image is copied), never across I/O; [`SlotWidths::BUDGET_BITS`] a slot.
 
 mod image;
+pub(crate) mod map;
 mod partition;
 mod slot;
 

@@ -1,0 +1,300 @@
+//! The map: every entry of a row that knows all its entries, with their order of use.
+//!
+//! An open hash table of 32-bit numbers points into a slab of 28-byte nodes; the nodes are also the
+//! links of one list from the least to the most recently used entry. Owns: which entries there are,
+//! where each lies (36 bits whose meaning is the layout's), how long it is, the number of the write
+//! that made it, roughly when it becomes useless, and the LRU order. Does not: compare keys (two keys
+//! with one 64-bit placing take each other's place, and the reader of the record tells them apart), or
+//! know what a place means. Invariant: one node per placing; every node is in the table and in the list.
+//!
+//! Cost: 28 bytes an entry and 4 bytes for each of 1.5 table places: 34 bytes, 272 bits, taken as it is
+//! used and never given back. A lookup looks at 2 nodes when it hits and 5 when it misses (linear probing at
+//! two thirds). Idea: the in-memory tables of Markatos et al. (USITS'99) and Squid, packed.
+
+mod lifetime;
+
+use lifetime::Lifetime;
+
+/// Most entries: numbers of nodes have 32 bits, one of them stands for none.
+pub(crate) const ENTRY_COUNT_MAX: u64 = (1 << 31) - 1;
+/// Bits of a place.
+pub(crate) const PLACE_BITS: u32 = 36;
+const SECTOR_COUNT_BITS: u32 = 12;
+const NONE: u32 = u32::MAX;
+
+/// What the map knows of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Where it lies, in the layout's own counting; less than 2^36.
+    pub(crate) place: u64,
+    /// Length of its record in sectors; less than 4096.
+    pub(crate) sectors: u32,
+    /// The number of the write that made it.
+    pub(crate) sequence: u32,
+    /// Unix time in seconds after which it is of no use, 0 is never. Comes back rounded up.
+    pub(crate) useless_after: u32,
+}
+
+/// The entries of one store.
+pub(crate) struct Map {
+    nodes: Vec<Node>,
+    /// Numbers of nodes plus one, 0 where there is none: a fresh table is memory never touched.
+    table: Vec<u32>,
+    entries_max: u32,
+    entry_count: u32,
+    /// First of the nodes not in use, linked by `newer`.
+    unused: u32,
+    oldest: u32,
+    newest: u32,
+    /// What lifetimes are counted from, Unix time in seconds.
+    base_s: u32,
+}
+
+/// An entry's node. Eight-byte fields are cut in two so that nodes need no padding.
+#[derive(Clone, Copy)]
+struct Node {
+    placing: [u32; 2],
+    /// 36 bits of place, 12 bits of sectors, 16 bits of lifetime.
+    packed: [u32; 2],
+    sequence: u32,
+    older: u32,
+    newer: u32,
+}
+
+const NODE_BYTES: u64 = 28;
+const _: () = assert!(size_of::<Node>() as u64 == NODE_BYTES);
+
+impl Map {
+    /// A map of at most `entries_max` entries. `now_s` is the time lifetimes are counted from: the
+    /// nearer to it an entry becomes useless, the more exactly that is kept.
+    pub(crate) fn new(entries_max: u64, now_s: u32) -> Self {
+        let entries_max = entries_max.clamp(1, ENTRY_COUNT_MAX);
+        Self {
+            nodes: Vec::with_capacity(entries_max as usize),
+            table: vec![0; table_len(entries_max) as usize],
+            entries_max: entries_max as u32,
+            entry_count: 0,
+            unused: NONE,
+            oldest: NONE,
+            newest: NONE,
+            base_s: now_s,
+        }
+    }
+
+    /// Makes `entry` the entry of `placing`, most recently used. Returns the entry it replaces.
+    ///
+    /// # Panics
+    /// When the map is full and has no entry of `placing`: the caller evicts first.
+    pub(crate) fn insert(&mut self, placing: u64, entry: Entry) -> Option<Entry> {
+        let replaced = self.remove(placing);
+        assert!(!self.is_full(), "a full map takes nothing new");
+        let node = Node::new(placing, &entry, self.base_s);
+        let id = if self.unused == NONE {
+            self.nodes.push(node);
+            self.nodes.len() as u32 - 1
+        } else {
+            let id = self.unused;
+            self.unused = self.nodes[id as usize].newer;
+            self.nodes[id as usize] = node;
+            id
+        };
+        let mut at = self.home(placing);
+        while self.table[at] != 0 {
+            at = self.next_place(at);
+        }
+        self.table[at] = id + 1;
+        self.entry_count += 1;
+        self.link_newest(id);
+        replaced
+    }
+
+    /// Removes the entry of `placing`.
+    pub(crate) fn remove(&mut self, placing: u64) -> Option<Entry> {
+        let at = self.position(placing)?;
+        let id = self.table[at] - 1;
+        let entry = self.nodes[id as usize].entry(self.base_s);
+        self.unlink(id);
+        self.close_gap(at);
+        self.nodes[id as usize].newer = self.unused;
+        self.unused = id;
+        self.entry_count -= 1;
+        Some(entry)
+    }
+
+    /// Removes the entry of `placing` if write `sequence` made it.
+    pub(crate) fn remove_write(&mut self, placing: u64, sequence: u32) -> Option<Entry> {
+        self.find(placing).filter(|entry| entry.sequence == sequence)?;
+        self.remove(placing)
+    }
+
+    /// Makes the entry of `placing` the most recently used.
+    pub(crate) fn touch(&mut self, placing: u64) {
+        let Some(at) = self.position(placing) else { return };
+        let id = self.table[at] - 1;
+        if id != self.newest {
+            self.unlink(id);
+            self.link_newest(id);
+        }
+    }
+
+    /// Says where the entry that write `sequence` made lies, now that it is known. `false` if there is none such.
+    pub(crate) fn settle(&mut self, placing: u64, sequence: u32, place: u64) -> bool {
+        let Some(at) = self.position(placing) else { return false };
+        let node = &mut self.nodes[self.table[at] as usize - 1];
+        if node.sequence != sequence {
+            return false;
+        }
+        node.set_place(place);
+        true
+    }
+
+    /// The entry of `placing`.
+    pub(crate) fn find(&self, placing: u64) -> Option<Entry> {
+        let at = self.position(placing)?;
+        Some(self.nodes[self.table[at] as usize - 1].entry(self.base_s))
+    }
+
+    /// The least recently used entry, with its placing.
+    pub(crate) fn oldest(&self) -> Option<(u64, Entry)> {
+        self.from_oldest().next()
+    }
+
+    /// All entries with their placings, least recently used first.
+    pub(crate) fn from_oldest(&self) -> impl Iterator<Item = (u64, Entry)> + '_ {
+        let mut id = self.oldest;
+        std::iter::from_fn(move || {
+            let node = self.nodes.get(id as usize)?;
+            id = node.newer;
+            Some((node.placing(), node.entry(self.base_s)))
+        })
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.entry_count == self.entries_max
+    }
+
+    pub(crate) fn entry_count(&self) -> u64 {
+        u64::from(self.entry_count)
+    }
+
+    pub(crate) fn entries_max(&self) -> u64 {
+        u64::from(self.entries_max)
+    }
+
+    /// Memory when full, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        memory_bytes(u64::from(self.entries_max))
+    }
+
+    fn home(&self, placing: u64) -> usize {
+        ((u128::from(placing) * self.table.len() as u128) >> 64) as usize
+    }
+
+    fn next_place(&self, at: usize) -> usize {
+        if at + 1 == self.table.len() { 0 } else { at + 1 }
+    }
+
+    /// Where in the table the node of `placing` is.
+    fn position(&self, placing: u64) -> Option<usize> {
+        let mut at = self.home(placing);
+        loop {
+            let id = self.table[at].checked_sub(1)?;
+            if self.nodes[id as usize].placing() == placing {
+                return Some(at);
+            }
+            at = self.next_place(at);
+        }
+    }
+
+    /// Empties place `gap` of the table, moving back those that probing would no longer find.
+    fn close_gap(&mut self, mut gap: usize) {
+        let len = self.table.len();
+        let mut at = gap;
+        loop {
+            at = self.next_place(at);
+            let Some(id) = self.table[at].checked_sub(1) else { break };
+            let home = self.home(self.nodes[id as usize].placing());
+            // It may move back unless its home lies behind the gap.
+            if (at + len - home) % len >= (at + len - gap) % len {
+                self.table[gap] = id + 1;
+                gap = at;
+            }
+        }
+        self.table[gap] = 0;
+    }
+
+    fn link_newest(&mut self, id: u32) {
+        let older = self.newest;
+        let node = &mut self.nodes[id as usize];
+        (node.older, node.newer) = (older, NONE);
+        match self.nodes.get_mut(older as usize) {
+            Some(older) => older.newer = id,
+            None => self.oldest = id,
+        }
+        self.newest = id;
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let Node { older, newer, .. } = self.nodes[id as usize];
+        match self.nodes.get_mut(older as usize) {
+            Some(older) => older.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.nodes.get_mut(newer as usize) {
+            Some(newer) => newer.older = older,
+            None => self.newest = older,
+        }
+    }
+}
+
+/// Memory of a full map of `entries_max` entries, in bytes.
+pub(crate) fn memory_bytes(entries_max: u64) -> u64 {
+    entries_max * NODE_BYTES + table_len(entries_max) * 4
+}
+
+fn table_len(entries_max: u64) -> u64 {
+    entries_max * 3 / 2 + 1
+}
+
+impl Node {
+    fn new(placing: u64, entry: &Entry, base_s: u32) -> Self {
+        assert!(entry.sectors < 1 << SECTOR_COUNT_BITS);
+        let lifetime = Lifetime::until(entry.useless_after, base_s);
+        let mut node =
+            Self { placing: halves(placing), packed: [0; 2], sequence: entry.sequence, older: NONE, newer: NONE };
+        node.packed =
+            halves(u64::from(entry.sectors) << PLACE_BITS | u64::from(lifetime.0) << (PLACE_BITS + SECTOR_COUNT_BITS));
+        node.set_place(entry.place);
+        node
+    }
+
+    fn set_place(&mut self, place: u64) {
+        assert!(place < 1 << PLACE_BITS);
+        self.packed = halves(whole(self.packed) >> PLACE_BITS << PLACE_BITS | place);
+    }
+
+    fn entry(&self, base_s: u32) -> Entry {
+        let packed = whole(self.packed);
+        Entry {
+            place: packed & ((1 << PLACE_BITS) - 1),
+            sectors: (packed >> PLACE_BITS) as u32 & ((1 << SECTOR_COUNT_BITS) - 1),
+            sequence: self.sequence,
+            useless_after: Lifetime((packed >> (PLACE_BITS + SECTOR_COUNT_BITS)) as u16).end(base_s),
+        }
+    }
+
+    fn placing(&self) -> u64 {
+        whole(self.placing)
+    }
+}
+
+fn halves(value: u64) -> [u32; 2] {
+    [value as u32, (value >> 32) as u32]
+}
+
+fn whole([low, high]: [u32; 2]) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! When an entry becomes useless, in 16 bits.
+//!
+//! Seconds since a base as a number of 12 bits and a power of two of 4 bits, rounded up: exact to the
+//! second for the first 68 minutes after the base, within 1/2048 of the time since then up to 4 years. Later is
+//! never. Only a lookup's first look: the record itself has the exact time, so rounding costs at most a read.
+
+const MANTISSA_BITS: u32 = 12;
+const EXPONENT_MAX: u32 = 15;
+
+/// Seconds since a base, or never (0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lifetime(pub(super) u16);
+
+impl Lifetime {
+    /// The shortest that lasts until `useless_after`; 0 is never.
+    pub(super) fn until(useless_after: u32, base_s: u32) -> Self {
+        if useless_after == 0 {
+            return Self(0);
+        }
+        // 0 stands for never.
+        let seconds = u64::from(useless_after.saturating_sub(base_s)).max(1);
+        let exponent = (u64::BITS - seconds.leading_zeros()).saturating_sub(MANTISSA_BITS);
+        let mantissa = seconds.div_ceil(1 << exponent);
+        let (mantissa, exponent) =
+            if mantissa >> MANTISSA_BITS == 0 { (mantissa, exponent) } else { (mantissa >> 1, exponent + 1) };
+        if exponent > EXPONENT_MAX { Self(0) } else { Self((exponent << MANTISSA_BITS) as u16 | mantissa as u16) }
+    }
+
+    /// When it ends, Unix time in seconds; 0 is never.
+    pub(super) fn end(self, base_s: u32) -> u32 {
+        if self.0 == 0 {
+            return 0;
+        }
+        let mantissa = u32::from(self.0) & ((1 << MANTISSA_BITS) - 1);
+        base_s.saturating_add(mantissa << (self.0 >> MANTISSA_BITS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_first_hour_is_exact_and_never_stays_never() {
+        let base = 1_700_000_000;
+        for seconds in [1, 100, 4095] {
+            assert_eq!(Lifetime::until(base + seconds, base).end(base), base + seconds);
+        }
+        assert_eq!(Lifetime::until(0, base).end(base), 0);
+        assert_eq!(Lifetime::until(5, base).end(base), base + 1, "what was over before is over at once");
+        assert_eq!(Lifetime::until(u32::MAX, base).end(base), 0, "decades are never");
+    }
+
+    proptest! {
+        #[test]
+        fn an_end_is_never_early_and_at_most_a_2048th_late(seconds in 1_u32..134_000_000) {
+            let end = Lifetime::until(1000 + seconds, 1000).end(1000) - 1000;
+            prop_assert!(end >= seconds && end - seconds <= seconds / 2048, "{seconds} became {end}");
+        }
+    }
+}
