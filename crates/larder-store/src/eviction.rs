@@ -4,6 +4,8 @@
 //! frees three quarters and writing again costs at most a third more than what clients write.
 //! Idea: reinsertion by hit bits, a CLOCK with as many hands as segments.
 
+pub(crate) mod pace;
+
 use crate::format::trailer::Listing;
 
 /// Largest share of a segment that is written again.

@@ -1,5 +1,7 @@
 //! Where bytes go on a volume: plain decisions over plain data, no I/O.
 
 pub(crate) mod checkpoint;
+pub(crate) mod levels;
 pub(crate) mod log;
 pub(crate) mod segments;
+pub(crate) mod slots;

@@ -1,0 +1,263 @@
+//! The multilevel bitmap: where the `esp` row puts its records.
+//!
+//! Level 0 has a bit for every block, level j one for every aligned group of 2^j blocks. A 1 says: this
+//! node is wholly free, and free at this level (not part of a larger free node). Writing goes on from
+//! `next` until the run of free blocks there is used up; then the top level alone is searched, circularly,
+//! for a run longer than a threshold. Lengths are rounded to blocks, not to powers of two.
+//! Owns: bitmap, `next` (the paper's pos), `remain`, and the length of the run last found. Does not: evict,
+//! though [`Levels::last_run`] paces eviction. Invariant: of the nodes that cover a free block exactly one is 1;
+//! of those that cover a used block none.
+//!
+//! Cost: 2 bits a block; a search looks at 64 top nodes a step. Idea: ESP, ICS 2002.
+
+use crate::units::{SECTOR_BYTES, Sector};
+
+const WORD_BITS: u64 = u64::BITS as u64;
+
+/// Which blocks of an area are free.
+pub(crate) struct Levels {
+    start: Sector,
+    block_sectors: u64,
+    block_count: u64,
+    threshold_blocks: u64,
+    levels: Vec<Bits>,
+    next: u64,
+    remain: u64,
+    last_run: Option<u64>,
+}
+
+/// A run of free blocks that was found, as eviction wants to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) len_blocks: u64,
+    pub(crate) threshold_blocks: u64,
+}
+
+/// What the constants of the bitmap are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LevelsShape {
+    pub(crate) block_bytes: u64,
+    pub(crate) level_count: u32,
+    pub(crate) threshold_bytes: u64,
+}
+
+impl Levels {
+    /// All blocks that fit in the area of `len_sectors` from `start`, free. Only whole top nodes are used.
+    pub(crate) fn new(start: Sector, len_sectors: u64, shape: LevelsShape) -> Self {
+        assert!(shape.block_bytes >= SECTOR_BYTES && shape.block_bytes.is_multiple_of(SECTOR_BYTES));
+        assert!((1..=16).contains(&shape.level_count));
+        let block_sectors = shape.block_bytes / SECTOR_BYTES;
+        let top = shape.level_count - 1;
+        let block_count = (len_sectors / block_sectors) >> top << top;
+        let mut levels: Vec<_> = (0..shape.level_count).map(|level| Bits::new(block_count >> level)).collect();
+        levels[top as usize].set_all();
+        let threshold_blocks = shape.threshold_bytes.div_ceil(shape.block_bytes);
+        let (next, remain) = (0, block_count);
+        Self { start, block_sectors, block_count, threshold_blocks, levels, next, remain, last_run: None }
+    }
+
+    /// Takes blocks for a record of `sectors`; `None` if no run that the top level shows is long enough.
+    pub(crate) fn take(&mut self, sectors: u64) -> Option<Sector> {
+        let len = self.blocks_of(sectors);
+        if len > self.remain {
+            self.find_run(len)?;
+        }
+        let first = self.next;
+        self.mark_used(first, len);
+        self.next += len;
+        self.remain -= len;
+        Some(Sector(self.start.0 + first * self.block_sectors))
+    }
+
+    /// Takes the blocks of a record that is known to lie at `place`; `false` if they are not free blocks.
+    pub(crate) fn take_at(&mut self, place: Sector, sectors: u64) -> bool {
+        let len = self.blocks_of(sectors);
+        let Some(first) = self.block_at(place).filter(|first| len > 0 && first + len <= self.block_count) else {
+            return false;
+        };
+        if !(first..first + len).all(|block| self.free_level(block).is_some()) {
+            return false;
+        }
+        self.mark_used(first, len);
+        if first < self.next + self.remain && self.next < first + len {
+            // Whatever run was being written is cut by this record: the next one is searched for.
+            self.remain = 0;
+        }
+        true
+    }
+
+    /// Frees the blocks of a record.
+    ///
+    /// # Panics
+    /// When they are not used.
+    pub(crate) fn free(&mut self, place: Sector, sectors: u64) {
+        let mut at = self.block_at(place).expect("what is freed was taken, and begins with a block");
+        let end = at + self.blocks_of(sectors);
+        assert!((at..end).all(|block| self.free_level(block).is_none()), "only used blocks are freed");
+        while at < end {
+            let level = self.largest_node(at, end - at);
+            self.free_node(at >> level, level);
+            at += 1 << level;
+        }
+    }
+
+    /// Goes on writing at `place`, as a store that is opened again does: with the next run found from there.
+    pub(crate) fn point_at(&mut self, place: Sector) {
+        self.next = self.block_at(place).filter(|block| *block < self.block_count).unwrap_or(0);
+        self.remain = 0;
+    }
+
+    /// Where the next record goes, if the run there holds it.
+    pub(crate) fn pointer(&self) -> Sector {
+        Sector(self.start.0 + self.next * self.block_sectors)
+    }
+
+    /// The run found last; `None` while the volume is written for the first time.
+    pub(crate) fn last_run(&self) -> Option<Run> {
+        self.last_run.map(|len_blocks| Run { len_blocks, threshold_blocks: self.threshold_blocks })
+    }
+
+    /// What a record of `sectors` takes, in sectors.
+    pub(crate) fn taken_by(&self, sectors: u64) -> u64 {
+        self.blocks_of(sectors) * self.block_sectors
+    }
+
+    /// Size of all blocks together, in sectors.
+    pub(crate) fn capacity_sectors(&self) -> u64 {
+        self.block_count * self.block_sectors
+    }
+
+    /// Memory of the bitmap, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.levels.iter().map(|bits| (bits.words.len() * size_of::<u64>()) as u64).sum()
+    }
+
+    /// Searches the top level for a run of more than the threshold that holds `len`, from `next` on once
+    /// round; failing that takes the longest, if it holds `len`.
+    fn find_run(&mut self, len: u64) -> Option<()> {
+        let top = self.levels.len() as u32 - 1;
+        let (nodes, wanted) = (self.block_count >> top, self.threshold_blocks.max(len));
+        let begin = self.next >> top;
+        let mut longest = (0, 0);
+        // A run does not go on from the last node to the first.
+        for (from, to) in [(begin, nodes), (0, begin)] {
+            let mut at = from;
+            while let Some((first, end)) = self.levels[top as usize].run(at, nodes) {
+                if first >= to {
+                    break;
+                }
+                let run = ((end - first) << top, first << top);
+                if run.0 > wanted {
+                    longest = run;
+                    break;
+                }
+                if run.0 > longest.0 {
+                    longest = run;
+                }
+                at = end;
+            }
+            if longest.0 > wanted {
+                break;
+            }
+        }
+        let (found, first) = longest;
+        self.last_run = Some(found);
+        if found < len {
+            return None;
+        }
+        (self.next, self.remain) = (first, found);
+        Some(())
+    }
+
+    fn blocks_of(&self, sectors: u64) -> u64 {
+        sectors.div_ceil(self.block_sectors)
+    }
+
+    fn block_at(&self, place: Sector) -> Option<u64> {
+        let sectors = place.0.checked_sub(self.start.0)?;
+        sectors.is_multiple_of(self.block_sectors).then_some(sectors / self.block_sectors)
+    }
+
+    /// The level of the free node that covers `block`, `None` if it is used.
+    fn free_level(&self, block: u64) -> Option<usize> {
+        self.levels.iter().enumerate().position(|(level, bits)| bits.get(block >> level))
+    }
+
+    fn mark_used(&mut self, first: u64, len: u64) {
+        for block in first..first + len {
+            let level = self.free_level(block).expect("only free blocks are taken");
+            self.levels[level].clear(block >> level);
+            // Split: of each node on the way down the half without the block stays free.
+            for below in (0..level).rev() {
+                self.levels[below].set((block >> below) ^ 1);
+            }
+        }
+    }
+
+    /// The level of the largest aligned node of at most `len` blocks that begins with `block`.
+    fn largest_node(&self, block: u64, len: u64) -> u32 {
+        let top = self.levels.len() as u32 - 1;
+        len.ilog2().min(top).min(block.trailing_zeros())
+    }
+
+    /// Frees a node, joined with its other half as often as that is free too.
+    fn free_node(&mut self, node: u64, level: u32) {
+        let (mut node, mut level) = (node, level as usize);
+        while level + 1 < self.levels.len() && self.levels[level].get(node ^ 1) {
+            self.levels[level].clear(node ^ 1);
+            node >>= 1;
+            level += 1;
+        }
+        self.levels[level].set(node);
+    }
+}
+
+/// One level's bits.
+struct Bits {
+    words: Vec<u64>,
+    len: u64,
+}
+
+impl Bits {
+    fn new(len: u64) -> Self {
+        Self { words: vec![0; len.div_ceil(WORD_BITS) as usize], len }
+    }
+
+    fn set_all(&mut self) {
+        (0..self.len).for_each(|at| self.set(at));
+    }
+
+    fn set(&mut self, at: u64) {
+        self.words[(at / WORD_BITS) as usize] |= 1 << (at % WORD_BITS);
+    }
+
+    fn clear(&mut self, at: u64) {
+        self.words[(at / WORD_BITS) as usize] &= !(1 << (at % WORD_BITS));
+    }
+
+    fn get(&self, at: u64) -> bool {
+        self.words[(at / WORD_BITS) as usize] >> (at % WORD_BITS) & 1 == 1
+    }
+
+    /// The first run of ones within `from..to`, as begin and end.
+    fn run(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        let first = self.next(from, to, 0)?;
+        Some((first, self.next(first, to, u64::MAX).unwrap_or(to)))
+    }
+
+    /// The first bit within `from..to` that is 1, or with `flip` all ones, that is 0.
+    fn next(&self, from: u64, to: u64, flip: u64) -> Option<u64> {
+        let mut at = from;
+        while at < to {
+            let word = (self.words[(at / WORD_BITS) as usize] ^ flip) >> (at % WORD_BITS);
+            if word != 0 {
+                return Some(at + u64::from(word.trailing_zeros())).filter(|found| *found < to);
+            }
+            at = (at / WORD_BITS + 1) * WORD_BITS;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,317 @@
+//! One file of small slots, written by a moving pointer: where the stream rows put their records.
+//!
+//! Owns: a bitmap of used slots and the pointer. A record goes to the first run of free slots from the
+//! pointer on that holds it whole; the pointer then stands behind it, and wraps at the end of the area.
+//! Records are never cut: runs too short are passed over until their neighbours are freed as well.
+//! STREAM as published may cut them; here each hit stays one read, and each place one number. The price
+//! is paid in runs passed over, which is why such rows leave a share of the volume free (the paper's working
+//! point is 70% used): then runs are long. Does not: choose what to evict.
+//!
+//! A slot is 512 bytes, or what the device can transfer if that is more, so that no write ever needs
+//! bytes of a neighbour. Invariant: a used slot belongs to one record. Cost: 1 bit a slot and 2 bytes per 4096
+//! slots; a search passes 64 slots a step and 4096 where all are used, and no length that was sought in
+//! vain is sought again before a run of that length was freed. Idea: Markatos et al., USITS'99, section 3.
+
+use crate::units::{SECTOR_BYTES, Sector};
+
+const WORD_SLOTS: u64 = u64::BITS as u64;
+const CHUNK_SLOTS: u64 = 4096;
+
+/// Which slots of an area are used.
+pub(crate) struct Slots {
+    start: Sector,
+    slot_sectors: u64,
+    slot_count: u64,
+    /// One bit a slot, 1 is used. Bits behind the last slot are 1.
+    used: Vec<u64>,
+    /// Free slots in each chunk.
+    free_in_chunk: Vec<u16>,
+    free_count: u64,
+    pointer: u64,
+    /// No run of free slots is as long as this.
+    too_long: u64,
+}
+
+impl Slots {
+    /// All slots of `slot_bytes` that fit in the area of `len_sectors` from `start`, free.
+    pub(crate) fn new(start: Sector, len_sectors: u64, slot_bytes: u64) -> Self {
+        assert!(slot_bytes >= SECTOR_BYTES && slot_bytes.is_multiple_of(SECTOR_BYTES));
+        let slot_sectors = slot_bytes / SECTOR_BYTES;
+        assert!(start.0.is_multiple_of(slot_sectors), "an area begins with a slot");
+        let slot_count = len_sectors / slot_sectors;
+        let mut used = vec![0; slot_count.div_ceil(WORD_SLOTS) as usize];
+        if let (Some(last), rest @ 1..) = (used.last_mut(), slot_count % WORD_SLOTS) {
+            *last = u64::MAX << rest;
+        }
+        let chunk_slots = |chunk: u64| (slot_count - chunk * CHUNK_SLOTS).min(CHUNK_SLOTS) as u16;
+        let free_in_chunk = (0..slot_count.div_ceil(CHUNK_SLOTS)).map(chunk_slots).collect();
+        let (free_count, too_long) = (slot_count, slot_count + 1);
+        Self { start, slot_sectors, slot_count, used, free_in_chunk, free_count, pointer: 0, too_long }
+    }
+
+    /// Takes slots for a record of `sectors`; `None` if no run of free ones is long enough.
+    pub(crate) fn take(&mut self, sectors: u64) -> Option<Sector> {
+        let len = self.slots_of(sectors);
+        if len >= self.too_long || len > self.free_count {
+            return None;
+        }
+        let found = self.run(self.pointer, self.slot_count, len);
+        let found = found.or_else(|| self.run(0, (self.pointer + len).min(self.slot_count), len));
+        let Some(first) = found else {
+            self.too_long = len;
+            return None;
+        };
+        self.mark(first, len, true);
+        self.pointer = (first + len) % self.slot_count;
+        Some(self.sector_of(first))
+    }
+
+    /// Takes the slots of a record that is known to lie at `place`; `false` if they are not free slots.
+    pub(crate) fn take_at(&mut self, place: Sector, sectors: u64) -> bool {
+        let len = self.slots_of(sectors);
+        let Some(first) = self.slot_at(place).filter(|first| len > 0 && first + len <= self.slot_count) else {
+            return false;
+        };
+        if self.next_used(first, first + len) < first + len {
+            return false;
+        }
+        self.mark(first, len, true);
+        true
+    }
+
+    /// Frees the slots of a record.
+    ///
+    /// # Panics
+    /// When they are not used.
+    pub(crate) fn free(&mut self, place: Sector, sectors: u64) {
+        let first = self.slot_at(place).expect("what is freed was taken, and begins with a slot");
+        let len = self.slots_of(sectors);
+        self.mark(first, len, false);
+        // How long the run has become, as far as that matters.
+        let reach = self.too_long;
+        let from = self.previous_used(first, first.saturating_sub(reach));
+        let to = self.next_used(first + len, (first + len + reach).min(self.slot_count));
+        if to - from >= self.too_long {
+            self.too_long = self.slot_count + 1;
+        }
+    }
+
+    /// Moves the pointer, as a store that is opened again continues where it was.
+    pub(crate) fn point_at(&mut self, place: Sector) {
+        self.pointer = self.slot_at(place).filter(|slot| *slot < self.slot_count).unwrap_or(0);
+    }
+
+    /// Where the pointer stands.
+    pub(crate) fn pointer(&self) -> Sector {
+        self.sector_of(self.pointer)
+    }
+
+    /// What a record of `sectors` takes, in sectors.
+    pub(crate) fn taken_by(&self, sectors: u64) -> u64 {
+        self.slots_of(sectors) * self.slot_sectors
+    }
+
+    /// Size of all slots together, in sectors.
+    pub(crate) fn capacity_sectors(&self) -> u64 {
+        self.slot_count * self.slot_sectors
+    }
+
+    /// Memory of bitmap and counts, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.used.len() * size_of::<u64>() + self.free_in_chunk.len() * size_of::<u16>()) as u64
+    }
+
+    fn slots_of(&self, sectors: u64) -> u64 {
+        sectors.div_ceil(self.slot_sectors)
+    }
+
+    fn sector_of(&self, slot: u64) -> Sector {
+        Sector(self.start.0 + slot * self.slot_sectors)
+    }
+
+    fn slot_at(&self, place: Sector) -> Option<u64> {
+        let sectors = place.0.checked_sub(self.start.0)?;
+        sectors.is_multiple_of(self.slot_sectors).then_some(sectors / self.slot_sectors)
+    }
+
+    /// The first run of `len` free slots within `from..to`.
+    fn run(&self, from: u64, to: u64, len: u64) -> Option<u64> {
+        let mut at = from;
+        loop {
+            at = self.next_free(at, to);
+            if at + len > to {
+                return None;
+            }
+            let end = self.next_used(at, at + len);
+            if end == at + len {
+                return Some(at);
+            }
+            at = end;
+        }
+    }
+
+    /// The first free slot within `from..to`, else `to`.
+    fn next_free(&self, from: u64, to: u64) -> u64 {
+        let mut at = from;
+        while at < to {
+            if at.is_multiple_of(CHUNK_SLOTS) && self.free_in_chunk[(at / CHUNK_SLOTS) as usize] == 0 {
+                at += CHUNK_SLOTS;
+                continue;
+            }
+            let free = !self.used[(at / WORD_SLOTS) as usize] >> (at % WORD_SLOTS);
+            if free != 0 {
+                return (at + u64::from(free.trailing_zeros())).min(to);
+            }
+            at = (at / WORD_SLOTS + 1) * WORD_SLOTS;
+        }
+        to
+    }
+
+    /// The first used slot within `from..to`, else `to`.
+    fn next_used(&self, from: u64, to: u64) -> u64 {
+        let mut at = from;
+        while at < to {
+            let used = self.used[(at / WORD_SLOTS) as usize] >> (at % WORD_SLOTS);
+            if used != 0 {
+                return (at + u64::from(used.trailing_zeros())).min(to);
+            }
+            at = (at / WORD_SLOTS + 1) * WORD_SLOTS;
+        }
+        to
+    }
+
+    /// The end of the last used slot before `from`, not looking before `floor`.
+    fn previous_used(&self, from: u64, floor: u64) -> u64 {
+        let mut end = from;
+        while end > floor {
+            let (word, count) = ((end - 1) / WORD_SLOTS, (end - 1) % WORD_SLOTS + 1);
+            let used = self.used[word as usize] << (WORD_SLOTS - count);
+            if used != 0 {
+                return (end - u64::from(used.leading_zeros())).max(floor);
+            }
+            end -= count;
+        }
+        floor.min(end)
+    }
+
+    fn mark(&mut self, first: u64, len: u64, used: bool) {
+        let mut at = first;
+        while at < first + len {
+            let count = (WORD_SLOTS - at % WORD_SLOTS).min(first + len - at);
+            let mask = (u64::MAX >> (WORD_SLOTS - count)) << (at % WORD_SLOTS);
+            let (word, chunk) = (&mut self.used[(at / WORD_SLOTS) as usize], (at / CHUNK_SLOTS) as usize);
+            if used {
+                assert_eq!(*word & mask, 0, "a slot is given out once");
+                *word |= mask;
+                self.free_in_chunk[chunk] -= count as u16;
+            } else {
+                assert_eq!(*word & mask, mask, "only used slots are freed");
+                *word &= !mask;
+                self.free_in_chunk[chunk] += count as u16;
+            }
+            at += count;
+        }
+        if used {
+            self.free_count -= len;
+        } else {
+            self.free_count += len;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const START: Sector = Sector(128);
+
+    fn slots(count: u64) -> Slots {
+        Slots::new(START, count, SECTOR_BYTES)
+    }
+
+    fn place(slot: u64) -> Sector {
+        Sector(START.0 + slot)
+    }
+
+    #[test]
+    fn records_follow_one_another_and_after_the_wrap_use_only_freed_slots() {
+        let mut slots = slots(100);
+        let taken: Vec<_> = std::iter::from_fn(|| slots.take(30)).collect();
+        assert_eq!(taken, [place(0), place(30), place(60)]);
+        assert_eq!(slots.take(11), None, "10 are left");
+        slots.free(place(30), 30);
+        assert_eq!(slots.take(10), Some(place(90)), "the pointer goes on to the end before it wraps");
+        assert_eq!(slots.take(20), Some(place(30)));
+        assert_eq!(slots.take(10), Some(place(50)), "it goes on behind the last record");
+        slots.free(place(0), 30);
+        slots.free(place(60), 30);
+        assert_eq!(slots.take(30), Some(place(60)));
+        assert_eq!(slots.take(31), None);
+        assert_eq!(slots.take(30), Some(place(0)));
+    }
+
+    #[test]
+    fn a_run_is_found_again_once_its_pieces_are_freed() {
+        let mut slots = slots(10_000);
+        for n in 0..1000 {
+            assert_eq!(slots.take(10), Some(place(n * 10)));
+        }
+        assert_eq!(slots.take(15), None);
+        slots.free(place(5000), 10);
+        assert_eq!(slots.take(15), None);
+        slots.free(place(5020), 10);
+        assert_eq!(slots.take(15), None);
+        slots.free(place(5010), 10);
+        assert_eq!(slots.take(15), Some(place(5000)));
+    }
+
+    #[test]
+    fn slots_are_as_large_as_the_device_transfers() {
+        let mut slots = Slots::new(START, 67, 4096);
+        assert_eq!((slots.capacity_sectors(), slots.taken_by(9)), (64, 16));
+        assert_eq!([slots.take(9), slots.take(1)], [Some(place(0)), Some(place(16))]);
+        assert!(!slots.take_at(place(3), 1), "no slot begins there");
+    }
+
+    #[test]
+    fn what_an_image_says_is_checked() {
+        let mut slots = slots(100);
+        assert!(slots.take_at(place(90), 10));
+        assert!(!slots.take_at(place(95), 1), "taken");
+        assert!(!slots.take_at(place(85), 6) && !slots.take_at(place(100), 1), "taken in part, and outside");
+        assert!(!slots.take_at(Sector(1), 1) && !slots.take_at(Sector(u64::MAX), 1), "outside");
+        slots.point_at(Sector(u64::MAX));
+        assert_eq!(slots.pointer(), place(0));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_given_out_twice_and_nothing_that_fits_is_refused(
+            steps in prop::collection::vec((any::<bool>(), 1_u64..40, any::<prop::sample::Index>()), 1..300)
+        ) {
+            let mut slots = slots(700);
+            let mut held: Vec<(u64, u64)> = Vec::new();
+            let mut used = vec![false; 700];
+            for (free, len, which) in steps {
+                if free && !held.is_empty() {
+                    let (first, len) = held.swap_remove(which.index(held.len()));
+                    slots.free(place(first), len);
+                    used[first as usize..(first + len) as usize].fill(false);
+                    continue;
+                }
+                let fits = used.windows(len as usize).any(|run| run.iter().all(|used| !used));
+                let taken = slots.take(len);
+                prop_assert_eq!(taken.is_some(), fits);
+                if let Some(taken) = taken {
+                    let first = taken.0 - START.0;
+                    let range = first as usize..(first + len) as usize;
+                    prop_assert!(used[range.clone()].iter().all(|used| !used));
+                    used[range].fill(true);
+                    held.push((first, len));
+                }
+            }
+            prop_assert_eq!(slots.free_count, used.iter().filter(|used| !**used).count() as u64);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Read batches: reads wait for each other and go to the device together, sorted by place.
+//!
+//! A batch is sent when it has its number of reads, or when its first has waited for a time-out.
+//! Owns: which reads wait. Does not: transfer. Invariant: a read comes out once. Idea: LAZY-READS,
+//! Markatos et al., USITS'99: ten reads, sorted, so that the disk's arm passes over them once.
+
+use std::time::Duration;
+
+/// Reads that wait, as the caller's own tokens.
+pub(crate) struct ReadBatches<T> {
+    read_count_max: usize,
+    waiting: Vec<(u64, T)>,
+    opened_at: Duration,
+}
+
+impl<T> ReadBatches<T> {
+    /// Batches of `read_count_max`.
+    pub(crate) fn new(read_count_max: usize) -> Self {
+        assert!(read_count_max > 0);
+        Self { read_count_max, waiting: Vec::new(), opened_at: Duration::ZERO }
+    }
+
+    /// Puts a read at `offset_bytes` into the batch; the whole batch if it is full now, sorted.
+    pub(crate) fn add(&mut self, offset_bytes: u64, read: T, now: Duration) -> Vec<T> {
+        if self.waiting.is_empty() {
+            self.opened_at = now;
+        }
+        self.waiting.push((offset_bytes, read));
+        if self.waiting.len() < self.read_count_max { Vec::new() } else { self.take() }
+    }
+
+    /// Takes the batch as it is, sorted.
+    pub(crate) fn take(&mut self) -> Vec<T> {
+        self.waiting.sort_by_key(|(offset_bytes, _)| *offset_bytes);
+        self.waiting.drain(..).map(|(_, read)| read).collect()
+    }
+
+    /// When the batch was begun.
+    pub(crate) fn opened_at(&self) -> Option<Duration> {
+        (!self.waiting.is_empty()).then_some(self.opened_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_reads_go_together_in_order_of_place() {
+        let mut batches = ReadBatches::new(10);
+        for (second, offset) in (1..).zip([50, 20, 90, 10, 80, 30, 70, 40, 60]) {
+            assert!(batches.add(offset, offset, Duration::from_secs(second)).is_empty());
+        }
+        assert_eq!(batches.opened_at(), Some(Duration::from_secs(1)));
+        assert_eq!(batches.add(55, 55, Duration::from_secs(10)), [10, 20, 30, 40, 50, 55, 60, 70, 80, 90]);
+        assert_eq!(batches.opened_at(), None);
+        assert!(batches.take().is_empty());
+    }
+}

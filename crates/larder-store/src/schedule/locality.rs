@@ -1,0 +1,136 @@
+//! Locality buffers: entries of one site wait for each other, so that they are written side by side.
+//!
+//! A few buffers, each taken by one site. An entry goes to its site's buffer; if there is none, the buffer
+//! least recently written to is emptied and taken over. A buffer is emptied as well when the next entry
+//! does not fit, and when it has waited long enough; what comes out is then placed and written together.
+//! Owns: which writes wait in which buffer. Does not: hold their bytes (entries that are not on the device
+//! are kept by whoever commits them), or place them. Invariant: a buffer holds at most its size, but for one
+//! write that is longer all by itself, which does not wait.
+//!
+//! Idea: LAZY-READS-LOC, Markatos et al., USITS'99, which leaves size and victim open.
+
+use std::time::Duration;
+
+/// The buffers.
+pub(crate) struct LocalityBuffers {
+    buffers: Vec<Buffer>,
+    buffer_bytes: u64,
+    turn: u64,
+}
+
+struct Buffer {
+    site: u64,
+    /// Sequences and lengths of the writes that wait, in order.
+    writes: Vec<(u32, u64)>,
+    len_bytes: u64,
+    /// The turn in which it was last written to.
+    last_turn: u64,
+    opened_at: Duration,
+}
+
+impl LocalityBuffers {
+    /// `buffer_count` buffers of `buffer_bytes`.
+    pub(crate) fn new(buffer_count: usize, buffer_bytes: u64) -> Self {
+        assert!(buffer_count > 0);
+        let buffer = || Buffer { site: 0, writes: Vec::new(), len_bytes: 0, last_turn: 0, opened_at: Duration::ZERO };
+        Self { buffers: (0..buffer_count).map(|_| buffer()).collect(), buffer_bytes, turn: 0 }
+    }
+
+    /// Puts write `sequence` of `site` into its buffer. Returns the writes that are to be placed now,
+    /// by their sequences: those of one group are to lie side by side.
+    pub(crate) fn add(&mut self, site: u64, (sequence, len_bytes): (u32, u64), now: Duration) -> Vec<Vec<u32>> {
+        self.turn += 1;
+        let own = self.buffers.iter().position(|buffer| buffer.site == site && buffer.last_turn > 0);
+        let chosen = own.unwrap_or_else(|| {
+            let least = self.buffers.iter().enumerate().min_by_key(|(_, buffer)| buffer.last_turn);
+            least.map(|(at, _)| at).expect("there is a buffer")
+        });
+        let buffer = &mut self.buffers[chosen];
+        let mut groups = Vec::new();
+        if own.is_none() || buffer.len_bytes + len_bytes > self.buffer_bytes {
+            groups.extend(buffer.take());
+        }
+        if buffer.writes.is_empty() {
+            buffer.opened_at = now;
+        }
+        (buffer.site, buffer.last_turn) = (site, self.turn);
+        buffer.writes.push((sequence, len_bytes));
+        buffer.len_bytes += len_bytes;
+        if buffer.len_bytes >= self.buffer_bytes {
+            groups.extend(buffer.take());
+        }
+        groups
+    }
+
+    /// Takes write `sequence` out of the buffer it waits in. `false` if it waits in none.
+    pub(crate) fn drop_write(&mut self, sequence: u32) -> bool {
+        self.buffers.iter_mut().any(|buffer| {
+            let Some(at) = buffer.writes.iter().position(|(held, _)| *held == sequence) else { return false };
+            let (_, len_bytes) = buffer.writes.remove(at);
+            buffer.len_bytes -= len_bytes;
+            true
+        })
+    }
+
+    /// Empties the buffers that were begun before `before`.
+    pub(crate) fn take_opened_before(&mut self, before: Duration) -> Vec<Vec<u32>> {
+        let due = self.buffers.iter_mut().filter(|buffer| buffer.opened_at <= before);
+        due.filter_map(Buffer::take).collect()
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffers.iter().all(|buffer| buffer.writes.is_empty())
+    }
+}
+
+impl Buffer {
+    fn take(&mut self) -> Option<Vec<u32>> {
+        self.len_bytes = 0;
+        let writes = std::mem::take(&mut self.writes);
+        (!writes.is_empty()).then(|| writes.into_iter().map(|(sequence, _)| sequence).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(second: u64) -> Duration {
+        Duration::from_secs(second)
+    }
+
+    #[test]
+    fn entries_of_a_site_come_out_together_and_the_least_recently_written_buffer_is_taken_over() {
+        let mut buffers = LocalityBuffers::new(2, 1000);
+        for (site, sequence) in [(7, 1), (8, 2), (7, 3)] {
+            assert!(buffers.add(site, (sequence, 300), at(sequence.into())).is_empty());
+        }
+        assert_eq!(buffers.add(9, (4, 300), at(4)), [[2]], "site 8 was written to before site 7");
+        assert!(buffers.add(7, (5, 300), at(5)).is_empty());
+        assert_eq!(buffers.add(7, (6, 300), at(6)), [[1, 3, 5]], "no room for a fourth");
+        assert_eq!(buffers.add(7, (7, 700), at(7)), [[6, 7]], "exactly full");
+        assert_eq!(buffers.add(9, (8, 5000), at(8)), [vec![4], vec![8]], "longer than a buffer");
+        assert!(buffers.is_empty());
+    }
+
+    #[test]
+    fn a_write_that_is_dropped_in_its_buffer_never_comes_out() {
+        let mut buffers = LocalityBuffers::new(2, 1000);
+        for sequence in 1..=3 {
+            buffers.add(7, (sequence, 300), at(0));
+        }
+        assert!(buffers.drop_write(2) && !buffers.drop_write(2));
+        assert!(buffers.add(7, (4, 400), at(0)) == [[1, 3, 4]], "its room is free again");
+    }
+
+    #[test]
+    fn buffers_that_waited_long_enough_are_emptied() {
+        let mut buffers = LocalityBuffers::new(3, 1000);
+        buffers.add(1, (1, 10), at(10));
+        buffers.add(2, (2, 10), at(20));
+        assert_eq!(buffers.take_opened_before(at(15)), [[1]]);
+        assert!(buffers.take_opened_before(at(15)).is_empty());
+        assert_eq!(buffers.take_opened_before(at(20)), [[2]]);
+    }
+}

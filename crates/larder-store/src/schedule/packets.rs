@@ -1,0 +1,184 @@
+//! The packetizer: contiguous writes gather in one page-sized, page-aligned buffer.
+//!
+//! A page is sent when it is full, when the next write does not follow where the last one ended, or when it
+//! has waited long enough. What a write has beyond the page goes along: its whole pages as one transfer,
+//! its last piece into the next page. A page that is sent half full is sent only as far as it is filled; writing
+//! may go on in its other half later, as a transfer of its own. So nobody ever needs the bytes of a page that
+//! is on the device: transfers begin and end with whole slots of the layout, which the device can write
+//! by themselves, and never touch a neighbour's slots (the read before a write that the paper's
+//! packetizer avoids cannot happen here).
+//! Owns: the bytes of the open page, and whose they are. Does not: serve reads (whoever commits an entry
+//! keeps it until all packets with a piece of it are written). Invariant: bytes go out once, in order of place.
+//!
+//! Cost: one copy of each byte. Idea: STREAM-PACKETIZER, Markatos et al., USITS'99.
+
+use crate::device::AlignedBuffer;
+use std::{sync::Arc, time::Duration};
+
+/// A transfer to be made.
+pub(crate) struct Packet {
+    pub(crate) offset_bytes: u64,
+    pub(crate) buffer: Arc<AlignedBuffer>,
+    /// The writes that have a piece in it, by their sequence.
+    pub(crate) writes: Vec<u32>,
+}
+
+/// The open page.
+pub(crate) struct Packetizer {
+    page_bytes: u64,
+    page: Option<Page>,
+}
+
+struct Page {
+    /// Where the page begins on the volume, a multiple of its length.
+    start_bytes: u64,
+    buffer: AlignedBuffer,
+    /// The part of it that is filled.
+    from: u64,
+    to: u64,
+    writes: Vec<u32>,
+    opened_at: Duration,
+}
+
+impl Packetizer {
+    /// Gathers in pages of `page_bytes`, a power of two.
+    pub(crate) fn new(page_bytes: u64) -> Self {
+        assert!(page_bytes.is_power_of_two());
+        Self { page_bytes, page: None }
+    }
+
+    /// Takes write `sequence`; puts what is to be sent now into `packets`, and says in how many packets
+    /// pieces of it are or will be.
+    pub(crate) fn add(
+        &mut self,
+        (sequence, offset_bytes): (u32, u64),
+        bytes: &[u8],
+        now: Duration,
+        packets: &mut Vec<Packet>,
+    ) -> u32 {
+        assert!(!bytes.is_empty());
+        if self.page.as_ref().is_some_and(|page| page.start_bytes + page.to != offset_bytes) {
+            packets.extend(self.take());
+        }
+        let (mut at, mut rest, mut pieces) = (offset_bytes, bytes, 0);
+        while !rest.is_empty() {
+            let page_start = at / self.page_bytes * self.page_bytes;
+            let whole = rest.len() as u64 / self.page_bytes * self.page_bytes;
+            let len = if at == page_start && whole > 0 {
+                let buffer = Arc::new(copy(&rest[..whole as usize]));
+                packets.push(Packet { offset_bytes: at, buffer, writes: vec![sequence] });
+                whole
+            } else {
+                let len = (page_start + self.page_bytes - at).min(rest.len() as u64);
+                self.fill((sequence, at), &rest[..len as usize], now);
+                if at + len == page_start + self.page_bytes {
+                    packets.extend(self.take());
+                }
+                len
+            };
+            pieces += 1;
+            at += len;
+            rest = &rest[len as usize..];
+        }
+        pieces
+    }
+
+    /// Takes the open page to be sent, if it has anything.
+    pub(crate) fn take(&mut self) -> Option<Packet> {
+        let Page { start_bytes, mut buffer, from, to, writes, .. } = self.page.take()?;
+        if from == 0 {
+            buffer.truncate(to as usize);
+        } else {
+            buffer = copy(&buffer.as_slice()[from as usize..to as usize]);
+        }
+        Some(Packet { offset_bytes: start_bytes + from, buffer: Arc::new(buffer), writes })
+    }
+
+    /// When the open page was begun.
+    pub(crate) fn opened_at(&self) -> Option<Duration> {
+        self.page.as_ref().map(|page| page.opened_at)
+    }
+
+    fn fill(&mut self, (sequence, at): (u32, u64), bytes: &[u8], now: Duration) {
+        let page_bytes = self.page_bytes;
+        let page = self.page.get_or_insert_with(|| Page {
+            start_bytes: at / page_bytes * page_bytes,
+            buffer: AlignedBuffer::with_len(page_bytes as usize),
+            from: at % page_bytes,
+            to: at % page_bytes,
+            writes: Vec::new(),
+            opened_at: now,
+        });
+        assert_eq!(page.start_bytes + page.to, at, "the page goes on where it ended");
+        let to = page.to as usize + bytes.len();
+        page.buffer.as_mut_slice()[page.to as usize..to].copy_from_slice(bytes);
+        page.to = to as u64;
+        page.writes.push(sequence);
+    }
+}
+
+fn copy(bytes: &[u8]) -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::with_len(bytes.len());
+    buffer.as_mut_slice().copy_from_slice(bytes);
+    buffer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    fn shape(packets: &[Packet]) -> Vec<(u64, usize, &[u32])> {
+        packets.iter().map(|packet| (packet.offset_bytes, packet.buffer.len(), &packet.writes[..])).collect()
+    }
+
+    #[test]
+    fn contiguous_writes_share_a_page_and_whole_pages_go_at_once() {
+        let mut packetizer = Packetizer::new(4096);
+        let mut sent = Vec::new();
+        assert_eq!(packetizer.add((1, 4096), &[1; 1024], NOW, &mut sent), 1);
+        assert_eq!(packetizer.add((2, 5120), &[2; 2048], NOW, &mut sent), 1);
+        assert!(sent.is_empty() && packetizer.opened_at() == Some(NOW));
+        // 1024 complete the page, two pages go as they are, 512 begin the next.
+        assert_eq!(packetizer.add((3, 7168), &[3; 1024 + 8192 + 512], NOW, &mut sent), 3);
+        assert_eq!(shape(&sent), [(4096, 4096, &[1, 2, 3][..]), (8192, 8192, &[3])]);
+        assert_eq!(sent[0].buffer.as_slice(), [&[1; 1024][..], &[2; 2048], &[3; 1024]].concat());
+        sent.clear();
+        // Elsewhere: the half page goes first.
+        assert_eq!(packetizer.add((4, 512), &[4; 512], NOW, &mut sent), 1);
+        assert_eq!(shape(&sent), [(16_384, 512, &[3][..])]);
+        assert_eq!(packetizer.take().map(|packet| (packet.offset_bytes, packet.buffer.len())), Some((512, 512)));
+        assert!(packetizer.take().is_none() && packetizer.opened_at().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_goes_out_once_and_where_it_belongs(
+            writes in prop::collection::vec((0_u64..3, 1_usize..40), 1..60)
+        ) {
+            let (mut packetizer, mut sent) = (Packetizer::new(4096), Vec::new());
+            let (mut at, mut expected, mut pieces) = (0_u64, Vec::new(), std::collections::HashMap::new());
+            for (sequence, (gap, sectors)) in (1_u32..).zip(writes) {
+                at += gap * 512;
+                let bytes = vec![sequence as u8; sectors * 512];
+                pieces.insert(sequence, packetizer.add((sequence, at), &bytes, NOW, &mut sent));
+                expected.push((at, bytes));
+                at += sectors as u64 * 512;
+            }
+            sent.extend(packetizer.take());
+            let mut volume = vec![0_u8; at as usize];
+            for packet in &sent {
+                let range = packet.offset_bytes as usize..packet.offset_bytes as usize + packet.buffer.len();
+                prop_assert!(volume[range.clone()].iter().all(|byte| *byte == 0), "sent twice");
+                volume[range].copy_from_slice(packet.buffer.as_slice());
+                packet.writes.iter().for_each(|write| *pieces.get_mut(write).unwrap() -= 1);
+            }
+            for (at, bytes) in expected {
+                prop_assert_eq!(&volume[at as usize..at as usize + bytes.len()], &bytes[..]);
+            }
+            prop_assert!(pieces.values().all(|left| *left == 0), "all pieces went out");
+        }
+    }
+}
