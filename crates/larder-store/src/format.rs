@@ -8,6 +8,7 @@
 pub(crate) mod bytes;
 pub(crate) mod checkpoint;
 pub(crate) mod record;
+pub(crate) mod snapshot;
 pub(crate) mod superblock;
 pub(crate) mod trailer;
 pub(crate) mod unit;

@@ -16,6 +16,7 @@ mod layout;
 mod options;
 mod policy;
 mod reader;
+mod schedule;
 mod store;
 mod tuning;
 mod units;

@@ -37,6 +37,8 @@ pub struct Policy {
 pub enum IndexAxis {
     /// Two-choice buckets of 16 packed slots with tag, position, length class and hit bits.
     Buckets,
+    /// A hash table of all entries with their places and order of use: 272 bits an entry.
+    Map,
 }
 
 /// Where an entry's bytes go.
@@ -45,6 +47,10 @@ pub enum IndexAxis {
 pub enum LayoutAxis {
     /// Segments written once from start to end, in a circle.
     Segments,
+    /// One file of 512-byte slots, the next free ones from a pointer that goes round.
+    Slots,
+    /// One file of 4 KiB blocks in a bitmap of several levels, written along long free runs.
+    MultilevelBitmap,
 }
 
 /// When bytes are written.
@@ -53,6 +59,14 @@ pub enum LayoutAxis {
 pub enum WriteAxis {
     /// Gathered into units of up to 1 MiB.
     Units,
+    /// Each entry on its own; its commit waits for the device.
+    Through,
+    /// Each entry on its own, many in flight; commits do not wait.
+    Asynchronous,
+    /// Contiguous writes gather in a page.
+    Pages,
+    /// As [`Self::Pages`], behind buffers that each gather the entries of one site.
+    SitePages,
 }
 
 /// How bytes are read.
@@ -61,6 +75,10 @@ pub enum WriteAxis {
 pub enum ReadAxis {
     /// Each entry on its own, at once.
     Direct,
+    /// Each entry on its own, at once, many in flight.
+    Asynchronous,
+    /// In batches sorted by place, with a time-out.
+    SortedBatches,
 }
 
 /// Which entries go when there is no room.
@@ -69,20 +87,92 @@ pub enum ReadAxis {
 pub enum EvictionAxis {
     /// The oldest segment; what of it was hit is written again, up to a quarter.
     Reinsertion,
+    /// The least recently used entries, until there is room for the new one.
+    Lru,
+    /// The least recently used entries, ahead of need, at a pace set by fill and by the free runs found.
+    PacedLru,
 }
 
 /// Every row.
-static POLICIES: [Policy; 1] = [Policy {
-    name: "log",
-    about: "segmented log with a packed index: one read a hit, none a miss, sequential writes",
-    source: "STREAM-PACK (Markatos et al., USITS 1999) and HashCache-Log (NSDI 2009), with whole segments and hit bits",
-    index: IndexAxis::Buckets,
-    layout: LayoutAxis::Segments,
-    writes: WriteAxis::Units,
-    reads: ReadAxis::Direct,
-    eviction: EvictionAxis::Reinsertion,
-    code: 1,
-}];
+static POLICIES: [Policy; 7] = [
+    Policy {
+        name: "log",
+        about: "segmented log with a packed index: one read a hit, none a miss, sequential writes",
+        source: "STREAM-PACK (Markatos et al., USITS 1999) and HashCache-Log (NSDI 2009), with whole segments and hit bits",
+        index: IndexAxis::Buckets,
+        layout: LayoutAxis::Segments,
+        writes: WriteAxis::Units,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::Reinsertion,
+        code: 1,
+    },
+    Policy {
+        name: "stream",
+        about: "one file of 512-byte slots, written by a pointer that goes round",
+        source: "STREAM, Markatos et al., USITS 1999",
+        index: IndexAxis::Map,
+        layout: LayoutAxis::Slots,
+        writes: WriteAxis::Through,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::Lru,
+        code: 6,
+    },
+    Policy {
+        name: "stream-pack",
+        about: "stream, with contiguous writes gathered in pages",
+        source: "STREAM-PACKETIZER, Markatos et al., USITS 1999",
+        index: IndexAxis::Map,
+        layout: LayoutAxis::Slots,
+        writes: WriteAxis::Pages,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::Lru,
+        code: 7,
+    },
+    Policy {
+        name: "lazy-reads",
+        about: "stream-pack, with reads in sorted batches",
+        source: "LAZY-READS, Markatos et al., USITS 1999",
+        index: IndexAxis::Map,
+        layout: LayoutAxis::Slots,
+        writes: WriteAxis::Pages,
+        reads: ReadAxis::SortedBatches,
+        eviction: EvictionAxis::Lru,
+        code: 8,
+    },
+    Policy {
+        name: "lazy-reads-loc",
+        about: "lazy-reads, with the entries of a site gathered before they are written",
+        source: "LAZY-READS-LOC, Markatos et al., USITS 1999",
+        index: IndexAxis::Map,
+        layout: LayoutAxis::Slots,
+        writes: WriteAxis::SitePages,
+        reads: ReadAxis::SortedBatches,
+        eviction: EvictionAxis::Lru,
+        code: 9,
+    },
+    Policy {
+        name: "large-file",
+        about: "stream without waiting: many writes and reads in flight, on a file or a raw device",
+        source: "expv1, Performance Issues in Squid, 2002",
+        index: IndexAxis::Map,
+        layout: LayoutAxis::Slots,
+        writes: WriteAxis::Asynchronous,
+        reads: ReadAxis::Asynchronous,
+        eviction: EvictionAxis::Lru,
+        code: 10,
+    },
+    Policy {
+        name: "esp",
+        about: "4 KiB blocks in a bitmap of several levels, written along long free runs that eviction keeps open",
+        source: "ESP, ICS 2002",
+        index: IndexAxis::Map,
+        layout: LayoutAxis::MultilevelBitmap,
+        writes: WriteAxis::Through,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::PacedLru,
+        code: 11,
+    },
+];
 
 impl Policy {
     /// Every row, in the order of the table.

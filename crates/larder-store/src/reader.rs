@@ -41,7 +41,6 @@ impl Reader {
     }
 
     /// An entry that was read whole.
-    #[expect(dead_code, reason = "for the rows that read whole records")]
     pub(crate) fn whole(volume: Arc<Volume>, record: Bytes, decoded: Decoded) -> Self {
         assert!(decoded.body_is_here() && decoded.len_bytes() <= record.len());
         Self { source: Source::Whole(volume), record, decoded: Arc::new(decoded) }

@@ -11,6 +11,7 @@ mod health;
 mod inspect;
 mod keeper;
 mod log;
+mod mapped;
 mod open;
 mod volume;
 mod volumes;
@@ -179,7 +180,8 @@ impl Store {
         Ok(Writer::new(self.volumes.clone(), engine.clone(), key, head, hints))
     }
 
-    /// Replaces the head of an entry; a body over 64 KiB is not written again. `false`: no such entry.
+    /// Replaces the head of an entry; in rows on the log a body over 64 KiB is not written again. `false`: no such
+    /// entry.
     ///
     /// # Errors
     /// As [`Store::insert`] and [`Writer::commit`].
@@ -192,7 +194,8 @@ impl Store {
     }
 
     /// Removes `key`; once this returns it stays removed, also after a crash of the process.
-    /// Costs one small device write, shared with whatever else is dirty.
+    /// Costs one small device write, shared with whatever else is dirty, and none in rows that start empty after
+    /// a crash.
     ///
     /// # Errors
     /// `Unavailable` when that write fails: the key is gone now but may come back after a crash.

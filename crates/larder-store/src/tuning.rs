@@ -203,6 +203,43 @@ table! {
     /// `log`: bytes written for checkpoints of the index, as a share of the log's. More: less to replay after a
     /// crash; less: fewer bytes written. 0: only at close.
     checkpoint_share: f64 = 0.02, share in 0.0..=1.0;
+    /// `stream` and the rows on its file: how much of the file may be used at a time, in percent. More: more
+    /// entries, but shorter free runs, so that long entries push out more than their length. The paper's working
+    /// point is 70.
+    stream_used_percent: u32 = 70, count in 10..=95;
+    /// `stream-pack`, `lazy-reads`, `lazy-reads-loc`: the page in which contiguous writes gather. Larger: fewer
+    /// writes, more to lose when the machine stops. The paper's machine has 8 KiB.
+    page_bytes: u64 = 8 << 10, power in 4 << 10..=1 << 20;
+    /// `lazy-reads`, `lazy-reads-loc`: reads in a batch. More: shorter ways for a disk's arm, longer waits for
+    /// each read. 10 as published.
+    read_batch_count: usize = 10, count in 1..=1024;
+    /// `lazy-reads`, `lazy-reads-loc`: how long a read waits for its batch. Longer: fuller batches when there are
+    /// few reads.
+    read_batch_time_out: Duration = Duration::from_millis(20), time in Duration::ZERO..=Duration::from_secs(1);
+    /// `lazy-reads-loc`: locality buffers. More: more sites keep together, more memory. The paper's best is 128.
+    locality_buffer_count: usize = 128, count in 1..=4096;
+    /// `lazy-reads-loc`: size of a locality buffer. Larger: longer writes of one site, more memory. The paper
+    /// does not say.
+    locality_buffer_bytes: u64 = 64 << 10, bytes in 4 << 10..=1 << 20;
+    /// `esp`: the block. Larger: less bitmap, more waste behind each entry. 4 KiB as published.
+    esp_block_bytes: u64 = 4 << 10, power in 512..=64 << 10;
+    /// `esp`: levels of the bitmap. More: longer free runs are seen at once, more of their ends is passed over.
+    /// With 7 a node of the top level is 64 blocks; the paper's example has 3.
+    esp_level_count: u32 = 7, count in 1..=16;
+    /// `esp`: a free run is searched for that is longer than this. Larger: entries that come together lie
+    /// together, but a disk's arm moves far. 1 MB is too low according to the paper.
+    esp_threshold_bytes: u64 = 4 << 20, bytes in 0..=1 << 30;
+    /// `esp`: share of blocks in use, in percent, above which eviction is fast; at most the high watermark. 90 as
+    /// in Squid.
+    esp_low_percent: u32 = 90, count in 0..=99;
+    /// `esp`: share of blocks in use, in percent, above which eviction is faster still. 95 as in Squid.
+    esp_high_percent: u32 = 95, count in 0..=99;
+    /// `esp`: entries evicted per second below the low watermark, besides 5, 10 or 15 more when free runs are
+    /// short. 10 as published.
+    esp_base_evictions_per_s: u32 = 10, count in 0..=10_000;
+    /// `esp`: entries evicted per second between the watermarks; above the high one twice as many. Too few: entries
+    /// are not stored for want of room. 200 as published.
+    esp_evictions_per_s: u32 = 200, count in 0..=1_000_000;
 }
 
 #[cfg(test)]

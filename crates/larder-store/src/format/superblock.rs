@@ -71,7 +71,6 @@ impl Shape {
     }
 
     /// Where entries lie, in bytes from the volume's start.
-    #[expect(dead_code, reason = "for the rows without segments")]
     pub(crate) fn data_area(&self) -> Range<u64> {
         self.index_area().end..last_superblock_bytes(self.size_bytes)
     }

@@ -6,6 +6,7 @@
 use super::{
     keeper::block_on,
     log::{self, LogEngine},
+    mapped::{self, MappedEngine},
     volume::Volume,
 };
 use crate::{
@@ -79,6 +80,7 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 #[derive(Clone)]
 pub(crate) enum AnyEngine {
     Log(Arc<LogEngine>),
+    Mapped(Arc<MappedEngine>),
 }
 
 /// Runs `$call` on whatever engine it is.
@@ -86,6 +88,7 @@ macro_rules! each {
     ($any:expr, $engine:ident => $call:expr) => {
         match $any {
             AnyEngine::Log($engine) => $call,
+            AnyEngine::Mapped($engine) => $call,
         }
     };
 }
@@ -94,6 +97,7 @@ macro_rules! each {
 pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     match options.policy.layout {
         LayoutAxis::Segments => log::shape_of(options),
+        LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => mapped::shape_of(options),
     }
 }
 
@@ -102,6 +106,7 @@ impl AnyEngine {
     pub(crate) fn new(volume: Arc<Volume>) -> Self {
         match volume.policy.layout {
             LayoutAxis::Segments => Self::Log(Arc::new(LogEngine::new(volume))),
+            LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => Self::Mapped(Arc::new(MappedEngine::new(volume))),
         }
     }
 

@@ -50,7 +50,6 @@ pub(crate) struct Volume {
     closed: AtomicBool,
 }
 
-#[expect(dead_code, reason = "for the rows that read whole records")]
 /// What bytes turn out to be that were read in search of a key.
 pub(crate) enum Verdict {
     /// The key's entry, every byte of it verified.
@@ -131,16 +130,22 @@ impl Volume {
 
     /// Reads `len_bytes` from `offset_bytes`, neither of which need be aligned.
     pub(crate) async fn read(&self, offset_bytes: u64, len_bytes: u64) -> Result<Bytes> {
-        let alignment = u64::from(self.device.alignment_bytes());
-        let aligned_start = offset_bytes / alignment * alignment;
-        let skip = (offset_bytes - aligned_start) as usize;
-        let aligned_len = (skip as u64 + len_bytes).next_multiple_of(alignment);
+        let (aligned_start, skip, aligned_len) = self.aligned(offset_bytes, len_bytes);
         add(&self.counters.reads, 1);
         add(&self.counters.read_bytes, aligned_len);
         let outcome = self.device.read(aligned_start, aligned_len as usize).await;
         self.health.note(&outcome);
         let buffer: AlignedBuffer = outcome.map_err(|source| self.read_failed(aligned_start, source))?;
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
+    }
+
+    /// What the device can transfer that holds `len_bytes` from `offset_bytes`: where it begins, how far into it
+    /// the bytes do, and how long it is.
+    pub(crate) fn aligned(&self, offset_bytes: u64, len_bytes: u64) -> (u64, usize, u64) {
+        let alignment = u64::from(self.device.alignment_bytes());
+        let start = offset_bytes / alignment * alignment;
+        let skip = offset_bytes - start;
+        (start, skip as usize, (skip + len_bytes).next_multiple_of(alignment))
     }
 
     /// Writes the whole of `buffer` at `offset_bytes`, both aligned.
@@ -186,7 +191,6 @@ impl Volume {
         }
     }
 
-    #[expect(dead_code, reason = "for the rows that read whole records")]
     /// What `record`, read whole, is to somebody who looks for `key`.
     pub(crate) fn judge(&self, record: &Bytes, hash: KeyHash, key: &[u8]) -> Verdict {
         let Ok(decoded) = Decoded::decode(self.id, record) else { return Verdict::Damaged };

@@ -2,3 +2,4 @@
 
 mod log;
 mod log_checkpoint;
+mod mapped;

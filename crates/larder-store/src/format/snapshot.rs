@@ -1,0 +1,204 @@
+//! The snapshot of a map, in the index area: what a store that was closed finds again at once.
+//!
+//! Two header blocks, both with the same contents, then pages of listings, least recently used first. A
+//! header says whether the snapshot is whole (the store was closed) or used (a run began since), and
+//! which numbers of writes may have been given out. Invariant: a page counts only if it carries the
+//! generation of the header, so that pages of two snapshots never mix. Cost: 24 bytes an entry on the
+//! volume. Tabled in docs/format.md.
+
+use super::{
+    VolumeId,
+    bytes::{Fields, FieldsMut},
+    record::RECORD_SECTORS_MAX,
+};
+use crate::units::BLOCK_BYTES;
+
+const HEADER_MAGIC: [u8; 4] = *b"LDRm";
+const PAGE_MAGIC: [u8; 4] = *b"LDRp";
+const PAGE_HEADER_BYTES: u64 = 24;
+const LISTING_BYTES: u64 = 24;
+const CHECKSUM_AT: usize = 4;
+/// Listings in a page.
+pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / LISTING_BYTES;
+/// Copies of the header, a block each.
+pub(crate) const HEADER_COUNT: u64 = 2;
+const PLACE_BITS: u32 = 36;
+
+/// What a snapshot says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Goes up by one at every use and every snapshot.
+    pub(crate) generation: u64,
+    /// Whether the pages hold what the store had when it was closed.
+    pub(crate) whole: bool,
+    pub(crate) listing_count: u64,
+    /// No write had this number or one of those that follow.
+    pub(crate) next_write: u32,
+    /// Where writing stood, in the layout's own counting.
+    pub(crate) pointer: u64,
+}
+
+/// One entry as the snapshot lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listing {
+    /// The placing part of the key's hash.
+    pub(crate) placing: u64,
+    /// Where the record lies, in the layout's own counting.
+    pub(crate) place: u64,
+    /// Length of the record in sectors.
+    pub(crate) sectors: u32,
+    /// The number of the write that made it.
+    pub(crate) sequence: u32,
+    /// Unix time in seconds after which the entry is of no use, 0 is never.
+    pub(crate) useless_after: u32,
+}
+
+/// Bytes an index area needs for a snapshot of `listing_count`, whole blocks.
+pub(crate) const fn area_bytes(listing_count: u64) -> u64 {
+    (HEADER_COUNT + listing_count.div_ceil(PAGE_LISTING_COUNT)) * BLOCK_BYTES
+}
+
+/// How many listings an index area of `area_bytes` holds.
+pub(crate) const fn listings_in(area_bytes: u64) -> u64 {
+    (area_bytes / BLOCK_BYTES).saturating_sub(HEADER_COUNT) * PAGE_LISTING_COUNT
+}
+
+impl Header {
+    pub(crate) fn encode(&self, volume: VolumeId, block: &mut [u8]) {
+        assert_eq!(block.len() as u64, BLOCK_BYTES);
+        block.fill(0);
+        FieldsMut::new(block)
+            .put(&HEADER_MAGIC)
+            .put(&[0; 4])
+            .put(&self.generation.to_le_bytes())
+            .put(&self.listing_count.to_le_bytes())
+            .put(&self.pointer.to_le_bytes())
+            .put(&self.next_write.to_le_bytes())
+            .put(&u32::from(self.whole).to_le_bytes());
+        seal(volume, block);
+    }
+
+    pub(crate) fn decode(volume: VolumeId, block: &[u8]) -> Option<Self> {
+        let mut fields = opened(volume, block, HEADER_MAGIC)?;
+        let (generation, listing_count, pointer) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (next_write, whole) = (fields.u32()?, fields.u32()? == 1);
+        Some(Self { generation, whole, listing_count, next_write, pointer })
+    }
+}
+
+/// Writes page `number` of a snapshot; at most [`PAGE_LISTING_COUNT`] listings.
+pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listings: &[Listing], page: &mut [u8]) {
+    assert_eq!(page.len() as u64, BLOCK_BYTES);
+    assert!(listings.len() as u64 <= PAGE_LISTING_COUNT);
+    page.fill(0);
+    let mut fields = FieldsMut::new(page);
+    fields
+        .put(&PAGE_MAGIC)
+        .put(&[0; 4])
+        .put(&generation.to_le_bytes())
+        .put(&number.to_le_bytes())
+        .put(&(listings.len() as u32).to_le_bytes());
+    for listing in listings {
+        assert!(listing.place < 1 << PLACE_BITS && u64::from(listing.sectors) <= RECORD_SECTORS_MAX);
+        let packed = listing.place | u64::from(listing.sectors) << PLACE_BITS;
+        fields
+            .put(&listing.placing.to_le_bytes())
+            .put(&packed.to_le_bytes())
+            .put(&listing.sequence.to_le_bytes())
+            .put(&listing.useless_after.to_le_bytes());
+    }
+    seal(volume, page);
+}
+
+/// The listings of page `number` of the snapshot of `generation`, if the page is sound.
+pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: &[u8]) -> Option<Vec<Listing>> {
+    let mut fields = opened(volume, page, PAGE_MAGIC)?;
+    if (fields.u64()?, fields.u32()?) != (generation, number) {
+        return None;
+    }
+    let count = u64::from(fields.u32()?);
+    if count > PAGE_LISTING_COUNT {
+        return None;
+    }
+    (0..count).map(|_| Listing::decode(&mut fields)).collect()
+}
+
+impl Listing {
+    fn decode(fields: &mut Fields<'_>) -> Option<Self> {
+        let (placing, packed, sequence, useless_after) = (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
+        let (place, sectors) = (packed & ((1 << PLACE_BITS) - 1), packed >> PLACE_BITS);
+        let sound = (1..=RECORD_SECTORS_MAX).contains(&sectors);
+        sound.then_some(Self { placing, place, sectors: sectors as u32, sequence, useless_after })
+    }
+}
+
+fn seal(volume: VolumeId, block: &mut [u8]) {
+    let checksum = volume.checksum(&[&block[CHECKSUM_AT + 4..]]);
+    block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// The fields of a block behind magic and checksum, if both fit.
+fn opened(volume: VolumeId, block: &[u8], magic: [u8; 4]) -> Option<Fields<'_>> {
+    let mut fields = Fields::new(block);
+    let fits = block.len() as u64 == BLOCK_BYTES
+        && fields.array()? == magic
+        && fields.u32()? == volume.checksum(&[&block[CHECKSUM_AT + 4..]]);
+    fits.then_some(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const VOLUME: VolumeId = VolumeId([5; 16]);
+
+    fn listing(n: u64) -> Listing {
+        let sectors = (n % RECORD_SECTORS_MAX + 1) as u32;
+        Listing { placing: n << 40, place: (1 << PLACE_BITS) - 1 - n, sectors, sequence: n as u32, useless_after: 7 }
+    }
+
+    #[test]
+    fn an_area_holds_what_it_was_made_for() {
+        for count in [0, 1, PAGE_LISTING_COUNT, PAGE_LISTING_COUNT + 1, 1_000_000] {
+            let held = listings_in(area_bytes(count));
+            assert!(held >= count && held < count + PAGE_LISTING_COUNT);
+        }
+        assert_eq!(listings_in(0), 0);
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_every_flipped_bit_noticed() {
+        let header = Header { generation: 3, whole: true, listing_count: 9, next_write: u32::MAX, pointer: 1 << 40 };
+        let listings: Vec<_> = (0..PAGE_LISTING_COUNT).map(listing).collect();
+        let (mut head, mut page) = (vec![1; BLOCK_BYTES as usize], vec![1; BLOCK_BYTES as usize]);
+        header.encode(VOLUME, &mut head);
+        encode_page(VOLUME, 3, 8, &listings, &mut page);
+        assert_eq!(Header::decode(VOLUME, &head), Some(header));
+        assert_eq!(decode_page(VOLUME, 3, 8, &page), Some(listings));
+        assert_eq!(decode_page(VOLUME, 2, 8, &page), None, "a page of another snapshot");
+        assert_eq!(decode_page(VOLUME, 3, 7, &page), None, "another page");
+        for bit in 0..BLOCK_BYTES as usize * 8 {
+            head[bit / 8] ^= 1 << (bit % 8);
+            page[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(VOLUME, &head).is_none() && decode_page(VOLUME, 3, 8, &page).is_none(), "bit {bit}");
+            head[bit / 8] ^= 1 << (bit % 8);
+            page[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_any_bytes_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            bytes.resize(BLOCK_BYTES as usize, 0);
+            for magic in [HEADER_MAGIC, PAGE_MAGIC] {
+                bytes[..4].copy_from_slice(&magic);
+                seal(VOLUME, &mut bytes);
+                let _ = Header::decode(VOLUME, &bytes);
+                let number = u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
+                let generation = u64::from_le_bytes(std::array::from_fn(|at| bytes[8 + at]));
+                let _ = decode_page(VOLUME, generation, number, &bytes);
+            }
+        }
+    }
+}

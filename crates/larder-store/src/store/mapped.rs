@@ -1,0 +1,154 @@
+//! The engine of the rows that keep a map of all their entries: one executor for stream, stream-pack, lazy-reads,
+//! lazy-reads-loc, large-file and esp.
+//!
+//! Owns: map, space, buffers and dirty entries of one volume ([`State`], plain data under one lock), and the
+//! transfers they ask for. Invariants: no lock is held across I/O; an entry that is not yet on the device is
+//! served from memory; a place is given to another record only when no write to it is on its way; a
+//! record that was read counts only if it is whole, of the key asked for, and made by the very write the
+//! map knows of, so that a write the device lost is a miss and not an older version.
+//!
+//! A reader does not hold its entry's place: if the place was given away while it read, the bytes do not fit
+//! and it looks once more. After a clean stop the map comes back from a snapshot; after a crash these rows
+//! start empty. Source: Markatos et al. (USITS'99), "Performance Issues in Squid" and ESP (ICS 2002).
+
+mod commit;
+mod dirty;
+mod read;
+mod room;
+mod snapshot;
+mod space;
+mod state;
+
+use super::{
+    bell::TICK,
+    engine::{Engine, Extent, Gauges},
+    volume::Volume,
+};
+use crate::{
+    Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    format::{
+        record::{RECORD_SECTORS_MAX, Record},
+        snapshot::area_bytes,
+        superblock::{PARAMETER_COUNT, Shape},
+    },
+    index::map::ENTRY_COUNT_MAX,
+    units::{BLOCK_BYTES, DATA_START_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES},
+};
+use bytes::Bytes;
+use state::State;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Waker,
+    time::Duration,
+};
+
+/// Longest records a volume must have room for, so that one more does not mean to drop everything.
+const LONGEST_RECORD_COUNT_MIN: u64 = 2;
+
+/// The shape of a new volume of this family.
+pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+    let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
+    let (low, high) = (options.tuning.esp_low_percent, options.tuning.esp_high_percent);
+    if low > high {
+        return invalid(format!("esp_low_percent is greater than esp_high_percent ({high}): {low}"));
+    }
+    let StoreOptions { size_bytes, mean_entry_size_bytes, .. } = *options;
+    let index_bytes = area_bytes((size_bytes / mean_entry_size_bytes).min(ENTRY_COUNT_MAX));
+    let fixed_bytes = DATA_START_BYTES + index_bytes + SUPERBLOCK_BYTES + BLOCK_BYTES;
+    let data_bytes_min = LONGEST_RECORD_COUNT_MIN * RECORD_SECTORS_MAX * SECTOR_BYTES;
+    if size_bytes < fixed_bytes + data_bytes_min {
+        let needed = fixed_bytes + data_bytes_min;
+        return invalid(format!("store size has no room for two of the longest entries, {needed} bytes: {size_bytes}"));
+    }
+    let row = options.policy.code;
+    Ok(Shape { row, size_bytes, segment_bytes: 0, index_bytes, parameters: [0; PARAMETER_COUNT] })
+}
+
+/// One volume of this family.
+pub(crate) struct MappedEngine {
+    volume: Arc<Volume>,
+    state: Mutex<State>,
+}
+
+impl MappedEngine {
+    pub(crate) fn new(volume: Arc<Volume>) -> Self {
+        let state = Mutex::new(State::new(&volume));
+        Self { volume, state }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Engine for MappedEngine {
+    fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    async fn load(self: &Arc<Self>) {
+        self.load_snapshot().await;
+    }
+
+    async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
+        Ok(self.look_up(key).await?.map(|(_, reader)| reader))
+    }
+
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.store_entry(record, commit::Condition::None).await.map(drop)
+    }
+
+    async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.drop_key(key).await
+    }
+
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        self.replace_head(key, head, hints).await
+    }
+
+    fn may_contain(&self, placing: u64) -> bool {
+        self.lock().map.find(placing).is_some()
+    }
+
+    fn touch(&self, placing: u64) {
+        self.lock().touch(placing);
+    }
+
+    async fn maintain(self: &Arc<Self>) {
+        let now = self.volume.clock.now();
+        let mut packets = Vec::new();
+        let mut state = self.lock();
+        state.flush_due(now, &mut packets);
+        state.evict_due(now);
+        let reads = state.take_due_reads(now);
+        let (waiting, numbers_due) = (state.take_waiting(), state.numbers_are_scarce());
+        drop(state);
+        self.perform(packets);
+        self.send_reads(reads);
+        if numbers_due {
+            self.reserve_numbers().await;
+        }
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        let state = self.lock();
+        let read_due = state.reads_due_at().map(|at| at.saturating_sub(self.volume.clock.now()));
+        let tick = state.is_busy().then_some(TICK);
+        read_due.into_iter().chain(tick).min()
+    }
+
+    async fn flush(self: &Arc<Self>) -> Result<()> {
+        self.flush_all().await
+    }
+
+    async fn finish(self: &Arc<Self>) -> Result<()> {
+        self.write_snapshot().await
+    }
+
+    fn gauges(&self) -> Gauges {
+        let state = self.lock();
+        let index_bytes = state.map.memory_bytes() + state.space_memory_bytes();
+        Gauges { entries: state.map.entry_count(), entries_max: state.map.entries_max(), index_bytes }
+    }
+}

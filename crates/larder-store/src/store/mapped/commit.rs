@@ -1,0 +1,273 @@
+//! The write side: commits, removals and new heads; and the transfers they lead to.
+//!
+//! Invariant: a commit makes its entry visible and hands it to the schedule in one step. Rows that write
+//! through return when the entry is on the device, the others when it is in memory. A new head writes the whole
+//! record anew: these rows have nowhere else to put it.
+
+use super::{MappedEngine, dirty::DirtyEntry, state::Phase};
+use crate::{
+    Error, ErrorKind, Hints, Result, WriteAxis,
+    device::{AlignedBuffer, Completion, Pending, Transfer},
+    format::record::{Kind, Meta, Record},
+    index::map::Entry,
+    schedule::packets::Packet,
+    store::counters::add,
+    units::SECTOR_BYTES,
+};
+use bytes::Bytes;
+use std::{
+    future::poll_fn,
+    io,
+    sync::Arc,
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+/// How long a commit waits for room before the entry is not stored.
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Under what condition an entry is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    None,
+    /// The key's entry is still the one that this write made.
+    StillBy(u32),
+}
+
+/// Why there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoRoom {
+    /// Until transfers have completed, or earlier entries are loaded.
+    Now,
+    /// Not for this entry.
+    Ever,
+}
+
+/// A record, ready to be stored.
+pub(super) struct Write {
+    pub(super) placing: u64,
+    pub(super) site: u64,
+    pub(super) sequence: u32,
+    pub(super) sectors: u32,
+    pub(super) useless_after: u32,
+    /// Filled up to whole slots.
+    pub(super) record: Arc<AlignedBuffer>,
+    pub(super) now: Duration,
+}
+
+impl Write {
+    pub(super) fn entry(&self, place: u64) -> Entry {
+        let Self { sectors, sequence, useless_after, .. } = *self;
+        Entry { place, sectors, sequence, useless_after }
+    }
+
+    pub(super) fn dirty(&self, place: Option<u64>, done: Option<Completion<()>>) -> DirtyEntry {
+        let record = Arc::clone(&self.record);
+        let Self { placing, sectors, .. } = *self;
+        DirtyEntry { placing, record, sectors, place, pieces_left: 0, failed: false, dropped: false, ticket: 0, done }
+    }
+}
+
+impl MappedEngine {
+    /// Makes `record` its key's entry; `false` if the condition does not hold.
+    pub(super) async fn store_entry(self: &Arc<Self>, record: Record<'_>, condition: Condition) -> Result<bool> {
+        let bytes = (record.key.len() + record.head.len()) as u64 + record.meta.body_bytes;
+        let outcome = self.store(record, condition).await;
+        let counters = &self.volume.counters;
+        match &outcome {
+            Ok(true) => {
+                add(&counters.commits, 1);
+                add(&counters.admitted_bytes, bytes);
+            }
+            Ok(false) => {}
+            Err(_) => add(&counters.rejected, 1),
+        }
+        outcome
+    }
+
+    /// Removes a key's entry. No transfer: what is not in the map when the store is closed is not found again,
+    /// and after a crash nothing is.
+    pub(super) async fn drop_key(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.volume.check_open()?;
+        let (placing, _) = self.volume.hash(key);
+        poll_fn(|context| {
+            let mut state = self.lock();
+            if state.phase == Phase::Loading {
+                state.wait(context.waker().clone());
+                return Poll::Pending;
+            }
+            state.remove(placing);
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        let Some((sequence, reader)) = self.look_up(key).await? else { return Ok(false) };
+        let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
+        let decoded = reader.decoded();
+        let checksums = decoded.checksums(reader.record());
+        let meta = Meta::new(Kind::Entry, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
+        let record = Record { meta, key, head: &head, checksums: &checksums, body: &[body] };
+        // Whatever happened to the key since it was read counts more than a new head for what was read.
+        self.store_entry(record, Condition::StillBy(sequence)).await
+    }
+
+    async fn store(self: &Arc<Self>, mut record: Record<'_>, condition: Condition) -> Result<bool> {
+        let deadline = self.volume.clock.now() + ROOM_PATIENCE;
+        let Some(sequence) = self.next_number(deadline).await? else { return Err(full("the store has no room now")) };
+        record.meta.sequence = sequence;
+        let write = self.encode(&record);
+        let waits = self.volume.policy.writes == WriteAxis::Through;
+        let (mut done, pending) = if waits {
+            let (completion, pending) = Completion::pair();
+            (Some(completion), Some(pending))
+        } else {
+            (None, None)
+        };
+        let admitted = poll_fn(|context| {
+            self.volume.check_open()?;
+            self.poll_admit(&write, condition, (&mut done, deadline), context.waker())
+        })
+        .await?;
+        match pending {
+            Some(pending) if admitted => wait_written(pending).await.map(|()| true),
+            _ => Ok(admitted),
+        }
+    }
+
+    /// Tries to admit a write until there is room, or nothing more to wait for.
+    fn poll_admit(
+        self: &Arc<Self>,
+        write: &Write,
+        condition: Condition,
+        (done, deadline): (&mut Option<Completion<()>>, Duration),
+        waker: &Waker,
+    ) -> Poll<Result<bool>> {
+        loop {
+            let mut packets = Vec::new();
+            let mut state = self.lock();
+            let outcome = state.admit(write, condition, done, &mut packets);
+            let sent = !packets.is_empty();
+            if outcome == Err(NoRoom::Now) {
+                state.wait(waker.clone());
+            }
+            let busy = state.is_busy();
+            drop(state);
+            self.perform(packets);
+            if busy {
+                self.volume.bell.ring_if_idle();
+            }
+            match outcome {
+                Ok(admitted) => return Poll::Ready(Ok(admitted)),
+                Err(NoRoom::Ever) => return Poll::Ready(Err(full("the store has no room for the entry in one piece"))),
+                Err(NoRoom::Now) if self.volume.clock.now() >= deadline => {
+                    return Poll::Ready(Err(full("the store has no room now")));
+                }
+                // What was sent may be written by now.
+                Err(NoRoom::Now) if sent => {}
+                Err(NoRoom::Now) => return Poll::Pending,
+            }
+        }
+    }
+
+    /// The number of a write, once earlier entries are loaded; `None` if that takes too long.
+    async fn next_number(&self, deadline: Duration) -> Result<Option<u32>> {
+        poll_fn(|context| {
+            self.volume.check_open()?;
+            let mut state = self.lock();
+            match state.phase {
+                Phase::Open => Poll::Ready(Ok(state.number())),
+                Phase::Loading if self.volume.clock.now() < deadline => {
+                    state.wait(context.waker().clone());
+                    Poll::Pending
+                }
+                Phase::Loading => Poll::Ready(Ok(None)),
+                Phase::Unusable => {
+                    let place = "the store cannot be written to since it was opened";
+                    Poll::Ready(Err(Error::new(ErrorKind::Unavailable, place)))
+                }
+                Phase::Closed => Poll::Ready(Err(Error::new(ErrorKind::Closed, "the store is closed"))),
+            }
+        })
+        .await
+    }
+
+    fn encode(&self, record: &Record<'_>) -> Write {
+        let sectors = record.len_sectors();
+        let len = record.len_bytes() as usize;
+        let taken_bytes = self.lock().space.taken_by(sectors) * SECTOR_BYTES;
+        let mut buffer = AlignedBuffer::with_len(taken_bytes as usize);
+        let target = buffer.as_mut_slice();
+        record.encode(self.volume.id, &mut target[..len]);
+        target[len..].fill(0);
+        Write {
+            placing: record.meta.hash.placing(),
+            site: record.meta.site,
+            sequence: record.meta.sequence,
+            sectors: sectors as u32,
+            useless_after: record.meta.useless_after,
+            record: Arc::new(buffer),
+            now: self.volume.clock.now(),
+        }
+    }
+
+    /// Starts transfers. Their completions hold the engine weakly: the last handle's drop closes the
+    /// device, not a completion on the device's own thread.
+    pub(super) fn perform(self: &Arc<Self>, packets: Vec<Packet>) {
+        for Packet { offset_bytes, buffer, writes } in packets {
+            let engine = Arc::downgrade(self);
+            let done = move |outcome: io::Result<()>| {
+                engine.upgrade().iter().for_each(|engine| engine.packet_written(&writes, &outcome));
+            };
+            add(&self.volume.counters.writes, 1);
+            add(&self.volume.counters.written_bytes, buffer.len() as u64);
+            let completion = Completion::callback(done);
+            self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+        }
+    }
+
+    fn packet_written(&self, writes: &[u32], outcome: &io::Result<()>) {
+        self.volume.note_write(outcome);
+        let mut state = self.lock();
+        let done = state.written(writes, outcome.is_ok());
+        let waiting = state.take_waiting();
+        drop(state);
+        for (completion, ok) in done {
+            let failed = || io::Error::other("a transfer with a piece of the entry failed");
+            completion.complete(if ok { Ok(()) } else { Err(failed()) });
+        }
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Sends what waits and waits until all that was committed before is written.
+    pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
+        let mut packets = Vec::new();
+        let mut state = self.lock();
+        let (ticket, failed_before) = (state.dirty.last_ticket(), state.failed_writes);
+        state.send_all(self.volume.clock.now(), &mut packets);
+        drop(state);
+        self.perform(packets);
+        poll_fn(|context| {
+            let mut state = self.lock();
+            if state.dirty.holds_up_to(ticket) {
+                state.wait(context.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(if state.failed_writes == failed_before {
+                Ok(())
+            } else {
+                Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
+            })
+        })
+        .await
+    }
+}
+
+async fn wait_written(pending: Pending<()>) -> Result<()> {
+    pending.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the entry to the store", source))
+}
+
+fn full(place: &str) -> Error {
+    Error::new(ErrorKind::Full, place)
+}

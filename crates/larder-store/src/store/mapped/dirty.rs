@@ -1,0 +1,87 @@
+//! Entries that are committed but not yet on the device.
+//!
+//! Owns: their bytes, and how much of each is still to be written. Invariant: an entry is here until the last
+//! transfer with a piece of it has completed; until then its place belongs to it, even if it was dropped.
+
+use crate::device::{AlignedBuffer, Completion};
+use bytes::Bytes;
+use std::{collections::HashMap, sync::Arc};
+
+/// One such entry.
+pub(super) struct DirtyEntry {
+    pub(super) placing: u64,
+    /// Its record, filled up to whole slots.
+    pub(super) record: Arc<AlignedBuffer>,
+    pub(super) sectors: u32,
+    /// Where it goes; `None` while it waits in a locality buffer.
+    pub(super) place: Option<u64>,
+    /// Transfers with a piece of it that have not completed.
+    pub(super) pieces_left: u32,
+    /// Whether one of them failed.
+    pub(super) failed: bool,
+    /// Whether it was removed, replaced or evicted meanwhile.
+    pub(super) dropped: bool,
+    /// In which order it came.
+    pub(super) ticket: u64,
+    /// Who waits for it to be written.
+    pub(super) done: Option<Completion<()>>,
+}
+
+/// All of them, by the number of their write.
+#[derive(Default)]
+pub(super) struct Dirty {
+    entries: HashMap<u32, DirtyEntry>,
+    len_bytes: u64,
+    last_ticket: u64,
+}
+
+impl Dirty {
+    pub(super) fn insert(&mut self, sequence: u32, mut entry: DirtyEntry) {
+        self.last_ticket += 1;
+        entry.ticket = self.last_ticket;
+        self.len_bytes += entry.record.len() as u64;
+        let before = self.entries.insert(sequence, entry);
+        assert!(before.is_none(), "a write's number is used once");
+    }
+
+    pub(super) fn remove(&mut self, sequence: u32) -> Option<DirtyEntry> {
+        let entry = self.entries.remove(&sequence)?;
+        self.len_bytes -= entry.record.len() as u64;
+        Some(entry)
+    }
+
+    pub(super) fn entry_mut(&mut self, sequence: u32) -> Option<&mut DirtyEntry> {
+        self.entries.get_mut(&sequence)
+    }
+
+    /// The record that write `sequence` made, if it is still here.
+    pub(super) fn record(&self, sequence: u32) -> Option<Bytes> {
+        let entry = self.entries.get(&sequence)?;
+        Some(Bytes::from_owner(Shared(Arc::clone(&entry.record))))
+    }
+
+    /// Whether an entry up to this ticket is still here. Cost: looks at all; only flushing asks.
+    pub(super) fn holds_up_to(&self, ticket: u64) -> bool {
+        self.entries.values().any(|entry| entry.ticket <= ticket)
+    }
+
+    pub(super) fn last_ticket(&self) -> u64 {
+        self.last_ticket
+    }
+
+    pub(super) fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+struct Shared(Arc<AlignedBuffer>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
