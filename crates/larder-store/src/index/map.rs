@@ -156,11 +156,11 @@ impl Map {
 
     /// The least recently used entry, with its placing.
     pub(crate) fn oldest(&self) -> Option<(u64, Entry)> {
-        self.from_oldest().next()
+        self.oldest_first().next()
     }
 
     /// All entries with their placings, least recently used first.
-    pub(crate) fn from_oldest(&self) -> impl Iterator<Item = (u64, Entry)> + '_ {
+    pub(crate) fn oldest_first(&self) -> impl Iterator<Item = (u64, Entry)> + '_ {
         let mut id = self.oldest;
         std::iter::from_fn(move || {
             let node = self.nodes.get(id as usize)?;

@@ -79,6 +79,23 @@ impl MappedEngine {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// One round of sending and evicting; whether numbers for writes are to be reserved.
+    fn do_what_is_due(self: &Arc<Self>) -> bool {
+        let now = self.volume.clock.now();
+        let mut packets = Vec::new();
+        let mut state = self.lock();
+        state.flush_due(now, &mut packets);
+        state.evict_due(now);
+        let reads = state.take_due_reads(now);
+        let (waiting, numbers_are_scarce) = (state.take_waiting(), state.numbers_are_scarce());
+        drop(state);
+        self.perform(packets);
+        self.send_reads(reads);
+        // Commits that wait for room look at the time.
+        waiting.into_iter().for_each(Waker::wake);
+        numbers_are_scarce
+    }
 }
 
 impl Engine for MappedEngine {
@@ -115,20 +132,10 @@ impl Engine for MappedEngine {
     }
 
     async fn maintain(self: &Arc<Self>) {
-        let now = self.volume.clock.now();
-        let mut packets = Vec::new();
-        let mut state = self.lock();
-        state.flush_due(now, &mut packets);
-        state.evict_due(now);
-        let reads = state.take_due_reads(now);
-        let (waiting, numbers_due) = (state.take_waiting(), state.numbers_are_scarce());
-        drop(state);
-        self.perform(packets);
-        self.send_reads(reads);
-        if numbers_due {
+        let numbers_are_scarce = self.do_what_is_due();
+        if numbers_are_scarce {
             self.reserve_numbers().await;
         }
-        waiting.into_iter().for_each(Waker::wake);
     }
 
     fn next_due(&self) -> Option<Duration> {

@@ -102,7 +102,7 @@ proptest! {
                     oldest.into_iter().for_each(|(oldest, _)| { map.remove(oldest); });
                 }
             }
-            prop_assert_eq!(map.from_oldest().collect::<VecDeque<_>>(), model.clone());
+            prop_assert_eq!(map.oldest_first().collect::<VecDeque<_>>(), model.clone());
             for key in 0..24 {
                 let expected = model.iter().find(|(held, _)| *held == placing(key)).map(|(_, entry)| *entry);
                 prop_assert_eq!(map.find(placing(key)), expected);

@@ -96,7 +96,7 @@ proptest! {
     ) {
         let mut levels = levels(128, 4, 10);
         let mut held: Vec<(u64, u64)> = Vec::new();
-        let mut used = vec![false; 128];
+        let mut used = [false; 128];
         for (free, len, which) in steps {
             if free && !held.is_empty() {
                 let (first, len) = held.swap_remove(which.index(held.len()));

@@ -242,12 +242,7 @@ impl MappedEngine {
 
     /// Sends what waits and waits until all that was committed before is written.
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
-        let mut packets = Vec::new();
-        let mut state = self.lock();
-        let (ticket, failed_before) = (state.dirty.last_ticket(), state.failed_writes);
-        state.send_all(self.volume.clock.now(), &mut packets);
-        drop(state);
-        self.perform(packets);
+        let (ticket, failed_before) = self.send_all();
         poll_fn(|context| {
             let mut state = self.lock();
             if state.dirty.holds_up_to(ticket) {
@@ -261,6 +256,17 @@ impl MappedEngine {
             })
         })
         .await
+    }
+
+    /// Sends what waits; the last ticket, and how many writes failed before.
+    fn send_all(self: &Arc<Self>) -> (u64, u64) {
+        let mut packets = Vec::new();
+        let mut state = self.lock();
+        let before = (state.dirty.last_ticket(), state.failed_writes);
+        state.send_all(self.volume.clock.now(), &mut packets);
+        drop(state);
+        self.perform(packets);
+        before
     }
 }
 

@@ -89,22 +89,26 @@ impl MappedEngine {
 
     async fn read(&self, offset_bytes: u64, len_bytes: u64) -> Result<Bytes> {
         let (start, skip, aligned_len) = self.volume.aligned(offset_bytes, len_bytes);
-        let (completion, pending) = Completion::pair();
-        let read = BatchedRead { offset_bytes: start, len_bytes: aligned_len, completion };
-        let mut state = self.lock();
-        let batched = state.batch(read, self.volume.clock.now());
-        drop(state);
-        match batched {
-            Err(read) => self.send_reads(vec![read]),
-            Ok(due) if due.is_empty() => self.volume.bell.ring(),
-            Ok(due) => self.send_reads(due),
-        }
+        let pending = self.start_read(start, aligned_len);
         let outcome = if self.volume.options.background { pending.await } else { self.insist(pending).await };
         let buffer = outcome.map_err(|source| {
             add(&self.volume.counters.io_errors, 1);
             Error::io(ErrorKind::Unavailable, format!("cannot read the store at byte {start}"), source)
         })?;
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
+    }
+
+    /// Sends a read, or puts it into the batch.
+    fn start_read(&self, offset_bytes: u64, len_bytes: u64) -> Pending<AlignedBuffer> {
+        let (completion, pending) = Completion::pair();
+        let read = BatchedRead { offset_bytes, len_bytes, completion };
+        let batched = self.lock().batch(read, self.volume.clock.now());
+        match batched {
+            Err(read) => self.send_reads(vec![read]),
+            Ok(due) if due.is_empty() => self.volume.bell.ring(),
+            Ok(due) => self.send_reads(due),
+        }
+        pending
     }
 
     /// Waits for a read in virtual time: asks again at once, and the second time sends what waits.

@@ -40,14 +40,10 @@ impl MappedEngine {
             self.load_pages(&header).await;
             self.lock().point_at(header.pointer);
         }
-        let mut state = self.lock();
-        state.phase = if begun.is_ok() { Phase::Open } else { Phase::Unusable };
-        let waiting = state.take_waiting();
-        drop(state);
+        self.enter(if begun.is_ok() { Phase::Open } else { Phase::Unusable });
         if let Err(error) = begun {
             tracing::error!("the store is not used: {error}");
         }
-        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Reserves more numbers for writes.
@@ -70,26 +66,37 @@ impl MappedEngine {
             Poll::Ready(())
         })
         .await;
+        // In this order: what is committed until here is flushed, and nothing is after.
+        let was_open = self.lock().phase == Phase::Open;
+        self.enter(Phase::Closed);
         let flushed = self.flush_all().await;
-        let mut state = self.lock();
-        if state.phase != Phase::Open {
+        if !was_open {
             return flushed;
         }
-        state.phase = Phase::Closed;
-        let header = Header {
+        let header = self.closing_header();
+        self.write_pages(&header).await?;
+        self.volume.sync().await?;
+        self.write_headers(&header).await?;
+        flushed
+    }
+
+    fn closing_header(&self) -> Header {
+        let state = self.lock();
+        Header {
             generation: state.generation + 1,
             whole: true,
             listing_count: state.map.entry_count(),
             next_write: state.next_write,
             pointer: state.pointer(),
-        };
+        }
+    }
+
+    fn enter(&self, phase: Phase) {
+        let mut state = self.lock();
+        state.phase = phase;
         let waiting = state.take_waiting();
         drop(state);
         waiting.into_iter().for_each(Waker::wake);
-        self.write_pages(&header).await?;
-        self.volume.sync().await?;
-        self.write_headers(&header).await?;
-        flushed
     }
 
     /// Marks the snapshot used and reserves the numbers from `next_write` on.
@@ -196,7 +203,7 @@ impl MappedEngine {
                 let Entry { place, sectors, sequence, useless_after } = entry;
                 Listing { placing, place, sectors, sequence, useless_after }
             };
-            state.map.from_oldest().map(listing).collect()
+            state.map.oldest_first().map(listing).collect()
         };
         assert_eq!(listings.len() as u64, header.listing_count, "a closed store does not change");
         let pages: Vec<_> = listings.chunks(PAGE_LISTING_COUNT as usize).collect();

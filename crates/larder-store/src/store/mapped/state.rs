@@ -140,6 +140,9 @@ impl State {
         {
             return Ok(false);
         }
+        if self.phase == Phase::Closed {
+            return Err(NoRoom::Ever);
+        }
         let taken = self.space.taken_by(write.sectors.into());
         let used_max = self.space.used_sectors_max(&self.volume.options.tuning);
         if taken > used_max {

@@ -204,7 +204,10 @@ fn stream_pack_gathers_small_records_in_pages_and_serves_them_from_there() {
     let writes = bench.device.take_writes();
     // The data area need not begin with a page.
     assert!(writes.len() >= full_pages - 1 && writes.len() <= full_pages, "{writes:?}");
-    assert!(writes[1..].iter().all(|&(at, len)| at as usize % page_bytes == 0 && len == page_bytes), "{writes:?}");
+    assert!(
+        writes[1..].iter().all(|&(at, len)| (at as usize).is_multiple_of(page_bytes) && len == page_bytes),
+        "{writes:?}"
+    );
     let last = count - 1;
     bench.device.take_reads();
     assert_eq!(version_of(&bench.store, last), Some(1));
