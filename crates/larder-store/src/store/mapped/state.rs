@@ -57,8 +57,8 @@ pub(super) struct State {
     pub(super) failed_writes: u64,
     /// Of the snapshot's header as it was written last.
     pub(super) generation: u64,
-    /// Whether anything was stored since eviction was paced last.
-    stored: bool,
+    /// Whether there was anything to store since eviction was paced last.
+    asked_for_room: bool,
     waiting: Vec<Waker>,
 }
 
@@ -106,7 +106,7 @@ impl State {
             reserved_until: 0,
             failed_writes: 0,
             generation: 0,
-            stored: false,
+            asked_for_room: false,
             waiting: Vec::new(),
             volume: Arc::clone(volume),
         }
@@ -143,6 +143,7 @@ impl State {
         if self.phase == Phase::Closed {
             return Err(NoRoom::Ever);
         }
+        self.asked_for_room = true;
         let taken = self.space.taken_by(write.sectors.into());
         let used_max = self.space.used_sectors_max(&self.volume.options.tuning);
         if taken > used_max {
@@ -163,7 +164,6 @@ impl State {
         let waits = matches!(self.writes, Writes::Packets { locality: Some(_), .. });
         let place = if waits { None } else { Some(self.take_place(taken, packets)?) };
         self.used_sectors += taken;
-        self.stored = true;
         self.map.insert(write.placing, write.entry(place.unwrap_or(0)));
         self.dirty.insert(write.sequence, write.dirty(place, done.take()));
         if place.is_some() {
@@ -270,7 +270,7 @@ impl State {
         let used_percent = self.used_sectors * 100 / self.space.capacity_sectors();
         let run = self.space.last_run();
         let run = run.map(|run| RunFound { len: run.len_blocks, threshold: run.threshold_blocks });
-        let count = pacer.due(now, used_percent, run, std::mem::take(&mut self.stored));
+        let count = pacer.due(now, used_percent, run, std::mem::take(&mut self.asked_for_room));
         (0..count).take_while(|_| self.evict_oldest().is_some()).for_each(drop);
     }
 
@@ -304,7 +304,7 @@ impl State {
             }
             Writes::Through | Writes::Asynchronous => false,
         };
-        buffered || !self.waiting.is_empty() || (self.pacer.is_some() && self.stored) || self.numbers_are_scarce()
+        buffered || !self.waiting.is_empty() || (self.pacer.is_some() && self.asked_for_room) || self.numbers_are_scarce()
     }
 
     pub(super) fn wait(&mut self, waker: Waker) {
