@@ -5,9 +5,11 @@
 //! Checksums are CRC32C, salted with the volume's identity, so that bytes of another volume, or
 //! bytes that a client chose, do not pass.
 
+pub(crate) mod bin;
 pub(crate) mod bytes;
 pub(crate) mod checkpoint;
 pub(crate) mod record;
+pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod superblock;
 pub(crate) mod trailer;

@@ -14,6 +14,7 @@
 mod image;
 pub(crate) mod map;
 mod partition;
+pub(crate) mod sets;
 mod slot;
 
 use crate::units::Sector;

@@ -3,5 +3,7 @@
 pub(crate) mod checkpoint;
 pub(crate) mod levels;
 pub(crate) mod log;
+pub(crate) mod ring;
 pub(crate) mod segments;
 pub(crate) mod slots;
+pub(crate) mod table;

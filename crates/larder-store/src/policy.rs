@@ -39,6 +39,12 @@ pub enum IndexAxis {
     Buckets,
     /// A hash table of all entries with their places and order of use: 272 bits an entry.
     Map,
+    /// Nothing: the volume itself says what is where.
+    Nothing,
+    /// Per set of the disk table a tag and a rank for each way.
+    SetTags,
+    /// The same, of the sets used last.
+    RecentSetTags,
 }
 
 /// Where an entry's bytes go.
@@ -51,6 +57,10 @@ pub enum LayoutAxis {
     Slots,
     /// One file of 4 KiB blocks in a bitmap of several levels, written along long free runs.
     MultilevelBitmap,
+    /// A table of bins, a key having one; what does not fit it in a ring.
+    Bins,
+    /// The same with bins in sets, a key having all bins of one.
+    Sets,
 }
 
 /// When bytes are written.
@@ -79,6 +89,8 @@ pub enum ReadAxis {
     Asynchronous,
     /// In batches sorted by place, with a time-out.
     SortedBatches,
+    /// The whole set, at once.
+    WholeSet,
 }
 
 /// Which entries go when there is no room.
@@ -91,10 +103,16 @@ pub enum EvictionAxis {
     Lru,
     /// The least recently used entries, ahead of need, at a pace set by fill and by the free runs found.
     PacedLru,
+    /// Whatever stands where a new entry belongs.
+    Overwrite,
+    /// The entry of the set that was written first.
+    FirstInSet,
+    /// The entry of the set that was used least recently.
+    LeastRecentInSet,
 }
 
 /// Every row.
-static POLICIES: [Policy; 7] = [
+static POLICIES: &[Policy] = &[
     Policy {
         name: "log",
         about: "segmented log with a packed index: one read a hit, none a miss, sequential writes",
@@ -172,12 +190,56 @@ static POLICIES: [Policy; 7] = [
         eviction: EvictionAxis::PacedLru,
         code: 11,
     },
+    Policy {
+        name: "hashcache-basic",
+        about: "no index at all: a key has one bin of the disk table, a collision overwrites",
+        source: "HashCache-Basic (NSDI 2009)",
+        index: IndexAxis::Nothing,
+        layout: LayoutAxis::Bins,
+        writes: WriteAxis::Through,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::Overwrite,
+        code: 31,
+    },
+    Policy {
+        name: "hashcache-set",
+        about: "no index at all: a key has a set of eight bins, read whole",
+        source: "HashCache-Set (NSDI 2009)",
+        index: IndexAxis::Nothing,
+        layout: LayoutAxis::Sets,
+        writes: WriteAxis::Through,
+        reads: ReadAxis::WholeSet,
+        eviction: EvictionAxis::FirstInSet,
+        code: 32,
+    },
+    Policy {
+        name: "hashcache-setmem",
+        about: "11 bits an entry: tags and ranks of all sets in memory, one read a hit, none a miss",
+        source: "HashCache-SetMem (NSDI 2009)",
+        index: IndexAxis::SetTags,
+        layout: LayoutAxis::Sets,
+        writes: WriteAxis::Through,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::LeastRecentInSet,
+        code: 33,
+    },
+    Policy {
+        name: "hashcache-setmem-lru",
+        about: "less than 11 bits an entry: tags and ranks of the sets used last",
+        source: "HashCache-SetMemLRU (NSDI 2009)",
+        index: IndexAxis::RecentSetTags,
+        layout: LayoutAxis::Sets,
+        writes: WriteAxis::Through,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::LeastRecentInSet,
+        code: 34,
+    },
 ];
 
 impl Policy {
     /// Every row, in the order of the table.
     pub fn all() -> &'static [Self] {
-        &POLICIES
+        POLICIES
     }
 
     /// The row of this name.

@@ -13,6 +13,7 @@ mod keeper;
 mod log;
 mod mapped;
 mod open;
+mod table;
 mod volume;
 mod volumes;
 
@@ -128,7 +129,8 @@ impl Store {
 
     fn start(volumes: Vec<Volume>) -> Result<Self> {
         volumes::reconcile(&volumes.iter().collect::<Vec<_>>())?;
-        let volumes = Volumes::new(volumes.into_iter().map(|volume| AnyEngine::new(Arc::new(volume))).collect());
+        let engines = volumes.into_iter().map(|volume| AnyEngine::new(Arc::new(volume)));
+        let volumes = Volumes::new(engines.collect::<Result<_>>()?);
         let keepers = volumes.all().map(|engine| Keeper::start(engine, engine.volume().options.background));
         let keepers = keepers.collect::<Result<_>>()?;
         Ok(Self { volumes, _keepers: keepers })

@@ -240,6 +240,21 @@ table! {
     /// `esp`: entries evicted per second between the watermarks; above the high one twice as many. Too few: entries
     /// are not stored for want of room. 200 as published.
     esp_evictions_per_s: u32 = 200, count in 0..=1_000_000;
+    /// `hashcache-basic` to `hashcache-setmem-lru`: size of a bin. Larger: more entries are read with one read, and fewer
+    /// fit the table. Only for a new volume.
+    hashcache_bin_bytes: u64 = 8 << 10, power in 4096..=1 << 20;
+    /// `hashcache-set` and later: entries of a set; 2, 4, 8 or 16. More: better eviction, more false matches, and more to
+    /// read where memory does not know a set. Only for a new volume.
+    hashcache_ways: u32 = 8, count in 2..=16;
+    /// `hashcache-basic` to `hashcache-setmem-lru`: share of the volume for what does not fit bins; the paper names none.
+    /// Less: long entries are overwritten sooner; more: fewer bins. Only for a new volume.
+    hashcache_ring_share: f64 = 0.33, share in 0.01..=0.9;
+    /// `hashcache-setmem` and later: bits of an entry's tag. More: fewer needless reads at misses (3.1% of them in full
+    /// sets of 8 with 8 bits), and as many more bits an entry.
+    hashcache_tag_bits: u32 = 8, count in 4..=16;
+    /// `hashcache-setmem-lru`: share of the sets in memory. More: fewer reads of whole sets, more memory (as much as
+    /// `hashcache-setmem` at a half).
+    hashcache_resident_share: f64 = 0.4, share in 0.01..=1.0;
 }
 
 #[cfg(test)]

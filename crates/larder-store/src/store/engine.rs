@@ -7,10 +7,11 @@ use super::{
     keeper::block_on,
     log::{self, LogEngine},
     mapped::{self, MappedEngine},
+    table::{self, TableEngine},
     volume::Volume,
 };
 use crate::{
-    Hints, LayoutAxis, Reader, Result, StoreOptions,
+    Error, ErrorKind, Hints, LayoutAxis, Reader, Result, StoreOptions,
     device::{Completion, Transfer},
     format::{record::Record, superblock::Shape},
 };
@@ -81,6 +82,7 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 pub(crate) enum AnyEngine {
     Log(Arc<LogEngine>),
     Mapped(Arc<MappedEngine>),
+    Table(Arc<TableEngine>),
 }
 
 /// Runs `$call` on whatever engine it is.
@@ -89,6 +91,7 @@ macro_rules! each {
         match $any {
             AnyEngine::Log($engine) => $call,
             AnyEngine::Mapped($engine) => $call,
+            AnyEngine::Table($engine) => $call,
         }
     };
 }
@@ -98,16 +101,19 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     match options.policy.layout {
         LayoutAxis::Segments => log::shape_of(options),
         LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => mapped::shape_of(options),
+        LayoutAxis::Bins | LayoutAxis::Sets => table::shape_of(options),
     }
 }
 
 impl AnyEngine {
-    /// The engine of the volume's row.
-    pub(crate) fn new(volume: Arc<Volume>) -> Self {
-        match volume.policy.layout {
-            LayoutAxis::Segments => Self::Log(Arc::new(LogEngine::new(volume))),
-            LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => Self::Mapped(Arc::new(MappedEngine::new(volume))),
-        }
+    /// The engine of the volume's row; `Corrupt` if the row cannot work with what the superblock says.
+    pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
+        let engine = match volume.policy.layout {
+            LayoutAxis::Segments => LogEngine::new(volume).map(|engine| Self::Log(Arc::new(engine))),
+            LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => Some(Self::Mapped(Arc::new(MappedEngine::new(volume)))),
+            LayoutAxis::Bins | LayoutAxis::Sets => TableEngine::new(volume).map(|engine| Self::Table(Arc::new(engine))),
+        };
+        engine.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout is none of its policy"))
     }
 
     pub(crate) fn volume(&self) -> &Arc<Volume> {

@@ -84,14 +84,15 @@ pub(crate) struct LogEngine {
 }
 
 impl LogEngine {
-    pub(crate) fn new(volume: Arc<Volume>) -> Self {
-        let geometry = volume.shape.geometry().expect("the superblock was checked when it was read");
+    /// `None` if the superblock tells of no segments.
+    pub(crate) fn new(volume: Arc<Volume>) -> Option<Self> {
+        let geometry = volume.shape.geometry()?;
         let index = Index::new(index_shape(&volume.options, geometry.size_bytes));
         index.begin_loading();
         let segments = Arc::new(SegmentTable::new(geometry.segment_count));
         let log = Log::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
         let checkpoints = Checkpoints::new(&volume, &geometry, index.shape());
-        Self { volume, geometry, index, segments, log: Mutex::new(log), checkpoints }
+        Some(Self { volume, geometry, index, segments, log: Mutex::new(log), checkpoints })
     }
 
     pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {

@@ -1,5 +1,6 @@
 //! Rows of the policy table against what their papers say: transfers and bits counted.
 
+mod hashcache;
 mod log;
 mod log_checkpoint;
 mod mapped;

@@ -304,7 +304,10 @@ impl State {
             }
             Writes::Through | Writes::Asynchronous => false,
         };
-        buffered || !self.waiting.is_empty() || (self.pacer.is_some() && self.asked_for_room) || self.numbers_are_scarce()
+        buffered
+            || !self.waiting.is_empty()
+            || (self.pacer.is_some() && self.asked_for_room)
+            || self.numbers_are_scarce()
     }
 
     pub(super) fn wait(&mut self, waker: Waker) {

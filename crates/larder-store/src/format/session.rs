@@ -1,0 +1,88 @@
+//! The session block of a volume with a disk table: what a run leaves to the next one.
+//!
+//! Two copies at the start of the index area, written in turn; the newer whole one rules. Invariant: a
+//! run writes its own before it writes any entry, so that its write numbers are above all earlier ones.
+
+use super::{
+    VolumeId,
+    bytes::{Fields, FieldsMut},
+};
+use crate::units::BLOCK_BYTES;
+
+const MAGIC: [u8; 4] = *b"LDRs";
+const USED_BYTES: usize = 32;
+/// Bytes of both copies.
+pub(crate) const SESSION_AREA_BYTES: u64 = 2 * BLOCK_BYTES;
+
+/// What a run leaves to the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Session {
+    /// Goes up by one at every write.
+    pub(crate) generation: u64,
+    /// The first write number of the run.
+    pub(crate) first_sequence: u64,
+    /// Where the next run continues the ring, counted from its first use: nothing beyond was written.
+    pub(crate) ring_next: u64,
+}
+
+impl Session {
+    /// Writes the block into `target`.
+    pub(crate) fn encode(&self, volume: VolumeId, target: &mut [u8]) {
+        assert_eq!(target.len() as u64, BLOCK_BYTES);
+        target.fill(0);
+        FieldsMut::new(target)
+            .put(&MAGIC)
+            .put(&0_u32.to_le_bytes())
+            .put(&self.generation.to_le_bytes())
+            .put(&self.first_sequence.to_le_bytes())
+            .put(&self.ring_next.to_le_bytes());
+        let checksum = volume.checksum(&[&target[8..USED_BYTES]]);
+        target[4..8].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// The session that `block` tells of, if it is whole.
+    pub(crate) fn decode(volume: VolumeId, block: &[u8]) -> Option<Self> {
+        let used = block.get(..USED_BYTES)?;
+        let mut fields = Fields::new(used);
+        if fields.array()? != MAGIC || fields.u32()? != volume.checksum(&[&used[8..]]) {
+            return None;
+        }
+        Some(Self { generation: fields.u64()?, first_sequence: fields.u64()?, ring_next: fields.u64()? })
+    }
+
+    /// The newer of the two copies at the start of `area`.
+    pub(crate) fn newest(volume: VolumeId, area: &[u8]) -> Option<Self> {
+        let copies = area.chunks(BLOCK_BYTES as usize).take(2);
+        copies.filter_map(|copy| Self::decode(volume, copy)).max_by_key(|session| session.generation)
+    }
+
+    /// Where its copy stands, from the start of the index area.
+    pub(crate) fn offset_bytes(&self) -> u64 {
+        self.generation % 2 * BLOCK_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newer_whole_copy_rules_and_every_flipped_bit_is_noticed() {
+        let volume = VolumeId([2; 16]);
+        let mut area = vec![0; SESSION_AREA_BYTES as usize];
+        assert_eq!(Session::newest(volume, &area), None);
+        for generation in 1..=2 {
+            let session = Session { generation, first_sequence: 9 << 40, ring_next: 77 * generation };
+            let at = session.offset_bytes() as usize;
+            session.encode(volume, &mut area[at..at + BLOCK_BYTES as usize]);
+            assert_eq!(Session::newest(volume, &area), Some(session));
+        }
+        for bit in 0..USED_BYTES * 8 {
+            area[bit / 8] ^= 1 << (bit % 8);
+            let older = Session::newest(volume, &area).map(|session| session.generation);
+            assert_eq!(older, Some(1), "bit {bit}");
+            area[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!(Session::newest(VolumeId([3; 16]), &area), None, "another volume's");
+    }
+}

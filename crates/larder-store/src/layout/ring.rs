@@ -1,0 +1,124 @@
+//! The ring: where the rest of entries longer than a bin goes, one behind the other, round and round.
+//!
+//! Owns: the write point, and which places are still being written. Does not: know entries: what was
+//! overwritten is found out when it is read. Places are counted from the ring's first use and never
+//! repeat, so that a place tells position and generation at once. Invariants: a rest lies in one piece; no
+//! place is given out while an earlier write of the same bytes is on its way.
+//! Cost: constant memory. Source: HashCache (NSDI 2009), the circular log and its generation number.
+
+use std::collections::VecDeque;
+
+/// The state of the ring.
+pub(crate) struct Ring {
+    start_bytes: u64,
+    len_bytes: u64,
+    alignment_bytes: u64,
+    /// Where the next rest goes, counted from the first use.
+    next: u64,
+    /// Places on their way to the device, oldest first; the written ones in front are gone.
+    in_flight: VecDeque<(u64, bool)>,
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// Earlier writes of the same bytes are on their way: wait.
+    Now,
+    /// The rest is longer than the ring.
+    Ever,
+}
+
+impl Ring {
+    /// A ring of `len_bytes` from `start_bytes`, both multiples of `alignment_bytes`, to be continued at `next`.
+    pub(crate) fn new(start_bytes: u64, len_bytes: u64, alignment_bytes: u64, next: u64) -> Self {
+        assert!(start_bytes.is_multiple_of(alignment_bytes) && len_bytes.is_multiple_of(alignment_bytes));
+        let next = next.next_multiple_of(alignment_bytes);
+        Self { start_bytes, len_bytes, alignment_bytes, next, in_flight: VecDeque::new() }
+    }
+
+    /// A place for `len_bytes`, which is on its way until [`Self::written`].
+    pub(crate) fn place(&mut self, len_bytes: u64) -> Result<u64, NoPlace> {
+        let len_bytes = len_bytes.next_multiple_of(self.alignment_bytes);
+        if len_bytes > self.len_bytes {
+            return Err(NoPlace::Ever);
+        }
+        let left = self.len_bytes - self.next % self.len_bytes;
+        let at = if len_bytes <= left { self.next } else { self.next + left };
+        let oldest = self.in_flight.front().map_or(at, |&(oldest, _)| oldest);
+        if at + len_bytes > oldest + self.len_bytes {
+            return Err(NoPlace::Now);
+        }
+        self.next = at + len_bytes;
+        self.in_flight.push_back((at, false));
+        Ok(at)
+    }
+
+    /// Notes that what goes to `at` is on the device, or will never be.
+    pub(crate) fn written(&mut self, at: u64) {
+        for (place, written) in &mut self.in_flight {
+            *written |= *place == at;
+        }
+        while self.in_flight.front().is_some_and(|&(_, written)| written) {
+            self.in_flight.pop_front();
+        }
+    }
+
+    /// Where `at` lies on the volume if `len_bytes` from there were not overwritten since; `None` also for
+    /// what cannot be a place.
+    pub(crate) fn offset_bytes(&self, at: u64, len_bytes: u64) -> Option<u64> {
+        let end = at.checked_add(len_bytes.checked_next_multiple_of(self.alignment_bytes)?)?;
+        let within = at.is_multiple_of(self.alignment_bytes) && at % self.len_bytes + (end - at) <= self.len_bytes;
+        let kept = at.checked_add(self.len_bytes)? >= self.next;
+        (within && kept).then(|| self.start_bytes + at % self.len_bytes)
+    }
+
+    /// The write point, to be continued at.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring() -> Ring {
+        Ring::new(4096, 10 * 512, 512, 0)
+    }
+
+    #[test]
+    fn a_rest_lies_in_one_piece_until_the_ring_comes_round() {
+        let mut ring = ring();
+        assert_eq!(ring.place(1000), Ok(0));
+        assert_eq!(ring.place(3000), Ok(1024));
+        ring.written(0);
+        ring.written(1024);
+        assert_eq!(ring.place(2000), Ok(5120), "not over the end");
+        assert_eq!(ring.offset_bytes(5120, 2000), Some(4096));
+        assert_eq!(ring.offset_bytes(0, 1000), None, "overwritten by what lies a round later");
+        assert_eq!(ring.offset_bytes(1024, 3000), None);
+        assert_eq!(ring.next(), 7168);
+        assert_eq!(ring.place(5121), Err(NoPlace::Ever));
+    }
+
+    #[test]
+    fn no_place_is_given_out_while_its_bytes_are_being_written() {
+        let mut ring = ring();
+        let places: Vec<_> = (0..10).map(|_| ring.place(512).unwrap()).collect();
+        assert_eq!(ring.place(1), Err(NoPlace::Now));
+        ring.written(places[1]);
+        assert_eq!(ring.place(1), Err(NoPlace::Now), "the oldest is still on its way");
+        ring.written(places[0]);
+        assert_eq!(ring.place(1024), Ok(10 * 512));
+        assert_eq!(ring.place(512), Err(NoPlace::Now));
+    }
+
+    #[test]
+    fn hostile_places_are_none() {
+        let mut ring = ring();
+        ring.place(512).unwrap();
+        for (at, len) in [(1, 512), (u64::MAX - 511, 512), (u64::MAX - 1023, 512), (512, u64::MAX), (4608, 1024)] {
+            assert_eq!(ring.offset_bytes(at, len), None, "{at}, {len}");
+        }
+    }
+}

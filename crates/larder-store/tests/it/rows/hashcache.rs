@@ -1,0 +1,302 @@
+//! At stake: that the HashCache rows do what the paper says of them: bits in memory, and device reads and
+//! writes of a hit, a miss and an insertion, counted.
+
+use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
+use larder_store::{
+    Hints, Policy, Stats, Store, StoreOptions,
+    device::{Device, MemoryDevice},
+};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Waker},
+};
+
+const SIZE_BYTES: u64 = 32 << 20;
+const SHORT: usize = 3000;
+const LONG: usize = 30_000;
+
+/// A store of one row on a device in memory.
+struct Bench {
+    device: Arc<MemoryDevice>,
+    options: StoreOptions,
+    store: Store,
+}
+
+/// What a few operations cost.
+#[derive(Debug, PartialEq)]
+struct Cost {
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+}
+
+impl Bench {
+    fn new(row: &str) -> Self {
+        Self::with(StoreOptions { policy: Policy::named(row).unwrap(), ..options() })
+    }
+
+    fn with(options: StoreOptions) -> Self {
+        let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
+        let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+        Self { device, options, store }
+    }
+
+    /// Continues on what the device holds, as after a kill.
+    fn crash(&mut self) {
+        let device = Arc::new(self.device.snapshot());
+        self.store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &self.options).unwrap();
+        self.device = device;
+    }
+
+    fn cost<T>(&self, work: impl FnOnce(&Store) -> T) -> (T, Cost) {
+        let before = self.store.stats();
+        let outcome = work(&self.store);
+        let after = self.store.stats();
+        let of = |counter: fn(&Stats) -> u64| counter(&after) - counter(&before);
+        let cost = Cost { reads: of(|s| s.reads), read_bytes: of(|s| s.read_bytes), writes: of(|s| s.writes) };
+        (outcome, cost)
+    }
+
+    fn insert(&self, key: u64, len: usize) -> Cost {
+        let (stored, cost) = self.cost(|store| insert(store, key, 1, len));
+        assert!(stored);
+        cost
+    }
+
+    fn fill(&self, keys: std::ops::Range<u64>, len: impl Fn(u64) -> usize) {
+        for key in keys {
+            self.insert(key, len(key));
+        }
+    }
+
+    fn look_up(&self, key: u64) -> (bool, Cost) {
+        let (version, cost) = self.cost(|store| version_of(store, key));
+        (version.is_some(), cost)
+    }
+
+    /// How many of these keys are there, and the reads that telling took.
+    fn count(&self, keys: std::ops::Range<u64>) -> (u64, u64) {
+        let (found, cost) = self.cost(|store| keys.filter(|&key| version_of(store, key).is_some()).count());
+        (found as u64, cost.reads)
+    }
+}
+
+fn reads(reads: u64, read_bytes: u64) -> Cost {
+    Cost { reads, read_bytes, writes: 0 }
+}
+
+fn writes(writes: u64) -> Cost {
+    Cost { reads: 0, read_bytes: 0, writes }
+}
+
+#[test]
+fn basic_takes_no_memory_and_one_read_for_hit_and_miss_alike() {
+    let bench = Bench::new("hashcache-basic");
+    assert_eq!(bench.store.stats().index_bytes, 0);
+    assert_eq!(bench.insert(1, SHORT), writes(1));
+    assert_eq!(bench.look_up(1), (true, reads(1, 8192)));
+    assert_eq!(bench.look_up(2), (false, reads(1, 8192)));
+    assert_eq!(bench.insert(3, LONG), writes(2), "a bin and its rest");
+    let (found, cost) = bench.look_up(3);
+    assert_eq!((found, cost.reads), (true, 2));
+    let stats = bench.store.stats();
+    assert_eq!((stats.index_bytes, stats.entries), (0, 0), "nothing is kept in memory");
+}
+
+#[test]
+fn basic_overwrites_what_collides() {
+    let bench = Bench::new("hashcache-basic");
+    let bins = bench.store.stats().entries_max;
+    bench.fill(0..bins, |_| 100);
+    let (found, _) = bench.count(0..bins);
+    let share = found as f64 / bins as f64;
+    assert!((0.60..0.66).contains(&share), "1 - 1/e of keys hashed to as many bins, not {share}");
+}
+
+#[test]
+fn set_takes_no_memory_and_one_read_of_the_whole_set_for_hit_and_miss_alike() {
+    let bench = Bench::new("hashcache-set");
+    assert_eq!(bench.look_up(1), (false, reads(1, 65_536)));
+    assert_eq!(bench.insert(1, SHORT), writes(1), "the miss before has read the set");
+    assert_eq!(bench.look_up(1), (true, reads(1, 65_536)));
+    assert_eq!(bench.insert(2, SHORT), Cost { reads: 1, read_bytes: 65_536, writes: 1 }, "nobody asked for it before");
+    let stats = bench.store.stats();
+    assert_eq!((stats.index_bytes, stats.entries), (0, 0), "nothing is kept in memory");
+}
+
+#[test]
+fn setmem_takes_eleven_bits_and_one_read_for_a_hit() {
+    let bench = Bench::new("hashcache-setmem");
+    let stats = bench.store.stats();
+    let bits = stats.index_bytes as f64 * 8.0 / stats.entries_max as f64;
+    assert!((11.0..11.05).contains(&bits), "{bits}");
+    assert_eq!(bench.look_up(1), (false, reads(0, 0)));
+    assert_eq!(bench.insert(1, SHORT), writes(1));
+    assert_eq!(bench.insert(2, LONG), writes(2));
+    assert_eq!(bench.look_up(1), (true, reads(1, 8192)));
+    let (found, cost) = bench.look_up(2);
+    assert_eq!((found, cost.reads), (true, 2));
+    assert_eq!(bench.store.stats().entries, 2);
+}
+
+#[test]
+fn setmem_reads_for_three_percent_of_misses_in_full_sets() {
+    let bench = Bench::new("hashcache-setmem");
+    let bins = bench.store.stats().entries_max;
+    bench.fill(0..bins * 4, |_| 100);
+    assert!(bench.store.stats().entries as f64 >= bins as f64 * 0.99, "{:?}", bench.store.stats());
+    let (found, needless) = bench.count(1_000_000..1_040_000);
+    let share = needless as f64 / 40_000.0;
+    assert_eq!(found, 0);
+    assert!((0.027..0.035).contains(&share), "{share}, expected 0.031");
+}
+
+#[test]
+fn setmem_forgets_what_was_used_least_recently_and_set_what_was_written_first() {
+    for (row, kept) in [("hashcache-setmem", 0.85..1.01), ("hashcache-set", 0.0..0.6)] {
+        let bench = Bench::new(row);
+        let bins = bench.store.stats().entries_max;
+        let favourites = bins / 8;
+        bench.fill(0..favourites, |_| 100);
+        for round in 1..=12 {
+            // Of eight ways a favourite takes one on average; between two uses of it a few others come.
+            let first = round * 1_000_000;
+            bench.fill(first..first + bins / 8, |_| 100);
+            bench.count(0..favourites);
+        }
+        let share = bench.count(0..favourites).0 as f64 / favourites as f64;
+        assert!(kept.contains(&share), "{row}: {share}");
+    }
+}
+
+#[test]
+fn setmem_lru_takes_less_than_eleven_bits_and_reads_sets_that_are_not_in_memory() {
+    let bench = Bench::new("hashcache-setmem-lru");
+    let stats = bench.store.stats();
+    let bits = stats.index_bytes as f64 * 8.0 / stats.entries_max as f64;
+    assert!((5.5..8.8).contains(&bits), "{bits}");
+    assert_eq!(bench.look_up(1), (false, reads(1, 65_536)), "no set is in memory yet");
+    assert_eq!(bench.insert(1, SHORT), writes(1));
+    assert_eq!(bench.look_up(1), (true, reads(1, 8192)));
+    assert_eq!(bench.insert(2, SHORT), Cost { reads: 1, read_bytes: 65_536, writes: 1 });
+    bench.fill(100..900, |_| 100);
+    let costs: Vec<_> = (100..900).filter_map(|key| Some(bench.look_up(key)).filter(|(found, _)| *found)).collect();
+    let of = |cost: &Cost| costs.iter().filter(|(_, other)| other == cost).count();
+    let (resident, fetched) = (of(&reads(1, 8192)), of(&reads(1, 65_536)));
+    assert_eq!((resident + fetched, resident > 100, fetched > 100), (costs.len(), true, true));
+    let (found, _) = bench.look_up(899);
+    assert_eq!((found, bench.look_up(899)), (true, (true, reads(1, 8192))), "the set is in memory from then on");
+}
+
+#[test]
+fn a_crash_leaves_the_disk_table_warm() {
+    for row in ["hashcache-basic", "hashcache-set", "hashcache-setmem", "hashcache-setmem-lru"] {
+        let mut bench = Bench::new(row);
+        bench.fill(0..200, |key| if key % 4 == 0 { LONG } else { SHORT });
+        let before = bench.count(0..200).0;
+        bench.crash();
+        assert_eq!(bench.count(0..200).0, before, "{row}");
+        let (again, reads) = bench.count(0..200);
+        assert_eq!((again, row != "hashcache-setmem" || reads <= 250), (before, true), "{row}: {reads} reads");
+        assert_eq!(bench.store.stats().corrupt, 0, "{row}");
+        assert!(before >= 170, "{row}: {before}");
+    }
+}
+
+#[test]
+fn a_removal_from_the_disk_table_is_one_write_and_outlives_a_crash() {
+    for row in ["hashcache-basic", "hashcache-set", "hashcache-setmem", "hashcache-setmem-lru"] {
+        let mut bench = Bench::new(row);
+        bench.fill(0..20, |_| SHORT);
+        bench.insert(7, SHORT);
+        let before = bench.count(0..20).0;
+        bench.crash();
+        bench.look_up(7);
+        let ((), cost) = bench.cost(|store| block_on(store.remove(&key_bytes(7))).unwrap());
+        assert_eq!(cost, writes(1), "{row}");
+        assert!(!bench.look_up(7).0, "{row}");
+        bench.crash();
+        assert_eq!(bench.count(0..20).0, before - 1, "{row}");
+        let ((), cost) = bench.cost(|store| block_on(store.remove(&key_bytes(7))).unwrap());
+        assert_eq!(cost.writes, 0, "{row}: it is gone already");
+    }
+}
+
+#[test]
+fn a_rest_that_the_ring_overwrote_is_a_miss_and_no_damage() {
+    let bench = Bench::new("hashcache-setmem");
+    bench.insert(1, 500_000);
+    bench.fill(100..130, |_| 900_000);
+    let stats = bench.store.stats();
+    assert_eq!(bench.look_up(1), (false, reads(1, 8192)), "the place in the ring tells that it was overwritten");
+    assert!(bench.look_up(129).0);
+    assert_eq!(bench.store.stats().corrupt, stats.corrupt);
+}
+
+#[test]
+fn a_longer_head_moves_the_body_and_keeps_every_byte() {
+    for row in ["hashcache-basic", "hashcache-setmem"] {
+        let bench = Bench::new(row);
+        for len in [10, 8000, 200_000] {
+            let key = key_bytes(len as u64);
+            assert!(insert(&bench.store, len as u64, 5, len));
+            let padded =
+                format!("{} {}", String::from_utf8(head(len as u64, 5, len).to_vec()).unwrap(), "x".repeat(5000));
+            assert!(block_on(bench.store.update_head(&key, padded.clone().into(), Hints::default())).unwrap());
+            let reader = block_on(bench.store.get(&key)).unwrap().unwrap();
+            assert_eq!(reader.head(), padded);
+            assert_eq!(block_on(reader.read(0..len as u64)).unwrap().unwrap(), body(len as u64, 5, len));
+        }
+    }
+}
+
+#[test]
+fn an_entry_longer_than_the_ring_is_refused_and_harms_nothing() {
+    let options = StoreOptions { policy: Policy::named("hashcache-basic").unwrap(), ..options() };
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
+    let store = Store::open_on(device, &options).unwrap();
+    assert!(insert(&store, 1, 1, 100_000));
+    assert!(!insert(&store, 2, 1, 900_000));
+    assert_eq!(version_of(&store, 1), Some(1));
+}
+
+#[test]
+fn tables_that_cannot_be_are_refused() {
+    let change: [fn(&mut StoreOptions); 5] = [
+        |options| options.tuning.hashcache_bin_bytes = 5000,
+        |options| options.tuning.hashcache_ways = 3,
+        |options| options.tuning.hashcache_ring_share = 0.0,
+        |options| options.tuning.hashcache_tag_bits = 40,
+        |options| options.tuning.hashcache_resident_share = 1.01,
+    ];
+    for change in change {
+        let mut options = StoreOptions { policy: Policy::named("hashcache-setmem-lru").unwrap(), ..options() };
+        change(&mut options);
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SIZE_BYTES));
+        let refused = Store::open_on(device, &options).err().map(|error| error.kind());
+        assert_eq!(refused, Some(larder_store::ErrorKind::Invalid), "{:?}", options.tuning);
+    }
+}
+
+/// At stake: a client that goes away in the middle of a commit must not lock others out of the set.
+#[test]
+fn a_commit_that_is_given_up_leaves_its_set_to_others() {
+    for row in ["hashcache-basic", "hashcache-set", "hashcache-setmem"] {
+        let options = StoreOptions { policy: Policy::named(row).unwrap(), ..options() };
+        let device = Arc::new(crate::support::GatedDevice::new());
+        let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+        assert!(insert(&store, 1, 1, SHORT));
+        device.hold_reads();
+        {
+            let mut writer = store.insert(&key_bytes(2), head(2, 1, 10), Hints::default()).unwrap();
+            writer.write(body(2, 1, 10)).unwrap();
+            let mut commit = pin!(writer.commit());
+            let _ = commit.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+        device.release_reads();
+        assert!(insert(&store, 2, 2, SHORT), "{row}");
+        assert_eq!(version_of(&store, 2), Some(2), "{row}");
+    }
+}
