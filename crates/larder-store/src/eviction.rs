@@ -5,6 +5,7 @@
 //! Idea: reinsertion by hit bits, a CLOCK with as many hands as segments.
 
 pub(crate) mod pace;
+pub(crate) mod rrip;
 
 use crate::format::trailer::Listing;
 

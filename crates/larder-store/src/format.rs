@@ -8,6 +8,7 @@
 pub(crate) mod bin;
 pub(crate) mod bytes;
 pub(crate) mod checkpoint;
+pub(crate) mod pack;
 pub(crate) mod record;
 pub(crate) mod session;
 pub(crate) mod snapshot;

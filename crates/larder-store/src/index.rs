@@ -16,6 +16,8 @@ pub(crate) mod map;
 mod partition;
 pub(crate) mod sets;
 mod slot;
+pub(crate) mod tiny_front;
+pub(crate) mod tiny_sets;
 
 use crate::units::Sector;
 use partition::{Partition, Place};

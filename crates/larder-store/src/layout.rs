@@ -3,7 +3,10 @@
 pub(crate) mod checkpoint;
 pub(crate) mod levels;
 pub(crate) mod log;
+pub(crate) mod pack;
 pub(crate) mod ring;
 pub(crate) mod segments;
 pub(crate) mod slots;
 pub(crate) mod table;
+pub(crate) mod tiny;
+pub(crate) mod tiny_ring;

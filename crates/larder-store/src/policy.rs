@@ -45,6 +45,8 @@ pub enum IndexAxis {
     SetTags,
     /// The same, of the sets used last.
     RecentSetTags,
+    /// Eight bytes for an entry in the front; for a set a Bloom filter of 3 bits and 1 hit bit an entry.
+    FrontAndFilters,
 }
 
 /// Where an entry's bytes go.
@@ -61,6 +63,8 @@ pub enum LayoutAxis {
     Bins,
     /// The same with bins in sets, a key having all bins of one.
     Sets,
+    /// A small log in front of sets; long entries in a ring of their own.
+    FrontAndSets,
 }
 
 /// When bytes are written.
@@ -77,6 +81,8 @@ pub enum WriteAxis {
     Pages,
     /// As [`Self::Pages`], behind buffers that each gather the entries of one site.
     SitePages,
+    /// To the front in packs, from there to their sets, several entries at once.
+    PacksThenSets,
 }
 
 /// How bytes are read.
@@ -109,6 +115,8 @@ pub enum EvictionAxis {
     FirstInSet,
     /// The entry of the set that was used least recently.
     LeastRecentInSet,
+    /// Out of a set what is believed to be used last; from the front into a set what is worth it.
+    RankInSet,
 }
 
 /// Every row.
@@ -233,6 +241,17 @@ static POLICIES: &[Policy] = &[
         reads: ReadAxis::Direct,
         eviction: EvictionAxis::LeastRecentInSet,
         code: 34,
+    },
+    Policy {
+        name: "tiny",
+        about: "a small log in front of sets, for very little memory on flash: one read a hit, two if it is long",
+        source: "Larder's own, after Kangaroo (SOSP 2021), with HashCache's log for long entries; docs/tiny.md",
+        index: IndexAxis::FrontAndFilters,
+        layout: LayoutAxis::FrontAndSets,
+        writes: WriteAxis::PacksThenSets,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::RankInSet,
+        code: 20,
     },
 ];
 

@@ -14,6 +14,7 @@ mod log;
 mod mapped;
 mod open;
 mod table;
+mod tiny;
 mod volume;
 mod volumes;
 

@@ -255,6 +255,18 @@ table! {
     /// `hashcache-setmem-lru`: share of the sets in memory. More: fewer reads of whole sets, more memory (as much as
     /// `hashcache-setmem` at a half).
     hashcache_resident_share: f64 = 0.4, share in 0.01..=1.0;
+    /// `tiny`: size of a set. An entry longer than half a set takes two reads. Larger: more entries with one read,
+    /// more bytes written and read for each. Only for a new volume.
+    tiny_set_bytes: u64 = 8 << 10, power in (4 << 10)..=(64 << 10);
+    /// `tiny`: size of the front in percent of the sets. Larger: more entries share a write of their set, and more
+    /// memory is needed for the front's index. Only for a new volume.
+    tiny_front_percent: u64 = 5, count in 1..=50;
+    /// `tiny`: how many entries of one set have to be in the front for it to be written when none of them was hit
+    /// and they are short. Larger: fewer bytes written, more entries dropped unseen.
+    tiny_threshold: u64 = 2, count in 1..=16;
+    /// `tiny`: the oldest part of the ring of long entries, in percent, in which a hit writes an entry again.
+    /// Larger: popular long entries stay, more bytes are written.
+    tiny_rescue_percent: u64 = 25, count in 0..=90;
 }
 
 #[cfg(test)]

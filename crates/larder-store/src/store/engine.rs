@@ -8,6 +8,7 @@ use super::{
     log::{self, LogEngine},
     mapped::{self, MappedEngine},
     table::{self, TableEngine},
+    tiny::{self, TinyEngine},
     volume::Volume,
 };
 use crate::{
@@ -83,6 +84,7 @@ pub(crate) enum AnyEngine {
     Log(Arc<LogEngine>),
     Mapped(Arc<MappedEngine>),
     Table(Arc<TableEngine>),
+    Tiny(Arc<TinyEngine>),
 }
 
 /// Runs `$call` on whatever engine it is.
@@ -92,6 +94,7 @@ macro_rules! each {
             AnyEngine::Log($engine) => $call,
             AnyEngine::Mapped($engine) => $call,
             AnyEngine::Table($engine) => $call,
+            AnyEngine::Tiny($engine) => $call,
         }
     };
 }
@@ -102,18 +105,20 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         LayoutAxis::Segments => log::shape_of(options),
         LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => mapped::shape_of(options),
         LayoutAxis::Bins | LayoutAxis::Sets => table::shape_of(options),
+        LayoutAxis::FrontAndSets => tiny::shape_of(options),
     }
 }
 
 impl AnyEngine {
     /// The engine of the volume's row; `Corrupt` if the row cannot work with what the superblock says.
     pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
-        let engine = match volume.policy.layout {
-            LayoutAxis::Segments => LogEngine::new(volume).map(|engine| Self::Log(Arc::new(engine))),
-            LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => Some(Self::Mapped(Arc::new(MappedEngine::new(volume)))),
-            LayoutAxis::Bins | LayoutAxis::Sets => TableEngine::new(volume).map(|engine| Self::Table(Arc::new(engine))),
-        };
-        engine.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout is none of its policy"))
+        let damaged = || Error::new(ErrorKind::Corrupt, "the superblock's layout is none of its policy");
+        Ok(match volume.policy.layout {
+            LayoutAxis::Segments => Self::Log(Arc::new(LogEngine::new(volume).ok_or_else(damaged)?)),
+            LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => Self::Mapped(Arc::new(MappedEngine::new(volume))),
+            LayoutAxis::Bins | LayoutAxis::Sets => Self::Table(Arc::new(TableEngine::new(volume).ok_or_else(damaged)?)),
+            LayoutAxis::FrontAndSets => Self::Tiny(Arc::new(TinyEngine::new(volume)?)),
+        })
     }
 
     pub(crate) fn volume(&self) -> &Arc<Volume> {

@@ -4,3 +4,4 @@ mod hashcache;
 mod log;
 mod log_checkpoint;
 mod mapped;
+mod tiny;

@@ -1,0 +1,168 @@
+//! Compares policy rows on one reproducible trace: misses, bytes written, reads a hit, memory an entry.
+//!
+//! `cargo run --release -p larder-store --example compare -- [--mib 256] [--requests 2000000] [--seed 1] ROW...`
+//! Keys are drawn from a Zipf distribution; their sizes are lognormal as those of web responses are (sigma 1.05, the
+//! synthetic trace of `larder sim`), once with a mean of 5 KB, once of 10 KB, once of 1 KB. A miss is inserted. The
+//! device is memory, time stands still but for 1 ms a request; the first half of the trace fills the store and
+//! only the second half is counted.
+
+use bytes::Bytes;
+use larder_store::{Clock, Hints, Policy, Store, StoreOptions, device::MemoryDevice};
+use std::{env, error::Error, sync::Arc, time::Duration};
+
+const SIGMA: f64 = 1.05;
+const HEAD_BYTES: usize = 250;
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+struct Settings {
+    mib: u64,
+    requests: u64,
+    seed: u64,
+    alpha: f64,
+    rows: Vec<&'static Policy>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let settings = settings()?;
+    println!(
+        "{} MiB in memory, {} requests, Zipf {}, seed {}; the second half is counted",
+        settings.mib, settings.requests, settings.alpha, settings.seed
+    );
+    for mean_bytes in [5 << 10, 10 << 10, 1 << 10] {
+        // Four times what the store holds is asked for.
+        let keys = 4 * (settings.mib << 20) / mean_bytes;
+        println!("\nmean {} B, {keys} keys", mean_bytes);
+        println!(
+            "{:<18} {:>8} {:>12} {:>13} {:>9} {:>10} {:>9} {:>9}",
+            "row", "miss %", "written MB", "per admitted", "reads/hit", "reads/miss", "entries", "bits"
+        );
+        for policy in &settings.rows {
+            run(policy, &settings, keys, mean_bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn settings() -> Result<Settings, Box<dyn Error>> {
+    let mut settings = Settings { mib: 256, requests: 2_000_000, seed: 1, alpha: 0.9, rows: Vec::new() };
+    let mut words = env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs a value"));
+        match word.as_str() {
+            "--mib" => settings.mib = value()?.parse()?,
+            "--requests" => settings.requests = value()?.parse()?,
+            "--seed" => settings.seed = value()?.parse()?,
+            "--alpha" => settings.alpha = value()?.parse()?,
+            row => settings.rows.push(Policy::named(row).ok_or(format!("no such row: {row}"))?),
+        }
+    }
+    if settings.rows.is_empty() {
+        settings.rows = Policy::all().iter().collect();
+    }
+    Ok(settings)
+}
+
+fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64) -> Result<(), Box<dyn Error>> {
+    let size_bytes = settings.mib << 20;
+    let clock = Clock::manual(Duration::from_secs(1_700_000_000));
+    let mut options = StoreOptions::new("", size_bytes);
+    options.policy = policy;
+    options.mean_entry_size_bytes = mean_bytes + HEAD_BYTES as u64;
+    options.clock = clock.clone();
+    options.background = false;
+    let store = Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), &options)?;
+    let body = Bytes::from(vec![7; BODY_BYTES_MAX]);
+    let head = Bytes::from(vec![b'h'; HEAD_BYTES]);
+    let trace = Zipf::new(keys, settings.alpha);
+    let mut random = Random(settings.seed);
+    let (mut misses, mut hit_reads, mut miss_reads, mut counted) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let mut before = store.stats();
+    for request in 0..settings.requests {
+        if request == settings.requests / 2 {
+            before = store.stats();
+            (misses, hit_reads, miss_reads, counted) = (0, 0, 0, 0);
+        }
+        let rank = trace.draw(&mut random);
+        let key = format!("http://site{}.example.test/{rank}", rank % 1000);
+        counted += 1;
+        let reads_before = store.stats().reads;
+        let hit =
+            futures_util::future::FutureExt::now_or_never(store.get(key.as_bytes())).ok_or("a get waits")??.is_some();
+        let reads = store.stats().reads - reads_before;
+        if hit {
+            hit_reads += reads;
+        } else {
+            misses += 1;
+            miss_reads += reads;
+            let mut writer =
+                store.insert(key.as_bytes(), head.clone(), Hints { site: rank % 1000, ..Hints::default() })?;
+            writer.write(body.slice(..size_of(rank, mean_bytes)))?;
+            let committed = futures_util::future::FutureExt::now_or_never(writer.commit()).ok_or("a commit waits")?;
+            // An entry that a row has no room for is a miss next time, which is counted.
+            drop(committed);
+        }
+        clock.advance(Duration::from_millis(1));
+        if request % 64 == 0 {
+            futures_util::future::FutureExt::now_or_never(store.maintain()).ok_or("maintenance waits")?;
+        }
+    }
+    let after = store.stats();
+    let (hits, written) = (counted - misses, after.written_bytes - before.written_bytes);
+    println!(
+        "{:<18} {:>8.2} {:>12.1} {:>13.3} {:>9.3} {:>10.3} {:>9} {:>9.2}",
+        policy.name,
+        misses as f64 * 100.0 / counted as f64,
+        written as f64 / 1e6,
+        written as f64 / (after.admitted_bytes - before.admitted_bytes).max(1) as f64,
+        hit_reads as f64 / hits.max(1) as f64,
+        miss_reads as f64 / misses.max(1) as f64,
+        after.entries,
+        after.index_bytes as f64 * 8.0 / after.entries.max(1) as f64,
+    );
+    Ok(())
+}
+
+/// Length of a key's body: lognormal, the same for a key each time.
+fn size_of(rank: u64, mean_bytes: u64) -> usize {
+    let mut random = Random(rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED);
+    let (first, second) = (random.unit().max(1e-12), random.unit());
+    let normal = (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos();
+    let median = mean_bytes as f64 * (-SIGMA * SIGMA / 2.0).exp();
+    ((median * (SIGMA * normal).exp()) as usize).clamp(1, BODY_BYTES_MAX)
+}
+
+/// Draws ranks with probability `1 / rank^alpha`.
+struct Zipf(Vec<f64>);
+
+impl Zipf {
+    fn new(keys: u64, alpha: f64) -> Self {
+        let mut sum = 0.0;
+        let sums = (1..=keys).map(|rank| {
+            sum += (rank as f64).powf(-alpha);
+            sum
+        });
+        Self(sums.collect())
+    }
+
+    fn draw(&self, random: &mut Random) -> u64 {
+        let total = self.0.last().copied().unwrap_or(1.0);
+        let at = random.unit() * total;
+        self.0.partition_point(|&sum| sum < at) as u64
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

@@ -1,0 +1,300 @@
+//! A pack: several records behind one directory. A cluster of `ucfs`, a set of `tiny` and what is
+//! written at once to a ring of `tiny` are packs.
+//!
+//! Owns: the directory (header and listings) and the stub, which stands for a record that lies in
+//! another pack. Does not: cover the records, which carry checksums of their own. Invariants: the
+//! directory names its own place, so that a misdirected write is noticed; a listing lies behind the
+//! directory and within the pack; its sequence is the record's, so that old bytes in its place do not
+//! pass. Idea: a cluster that starts with its own directory (UCFS/CFS, see docs).
+
+use super::{
+    VolumeId,
+    bytes::{Fields, FieldsMut},
+};
+use crate::hash::KeyHash;
+
+const MAGIC: [u8; 4] = *b"LDRp";
+const STUB_MAGIC: [u8; 4] = *b"LDRs";
+const HEADER_BYTES: usize = 32;
+const LISTING_BYTES: usize = 24;
+/// Records in a pack are placed at multiples of this.
+pub(crate) const GRANULE_BYTES: u64 = 64;
+/// Longest pack: places in it are counted in 16 bits.
+pub(crate) const PACK_BYTES_MAX: u64 = GRANULE_BYTES << 16;
+/// Length of a [`Stub`].
+pub(crate) const STUB_BYTES: usize = 48;
+
+/// What a pack is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PackHeader {
+    /// Where on the volume the pack was to be written.
+    pub(crate) offset_bytes: u64,
+    /// The number of the write, unique in its ring, row of clusters or set.
+    pub(crate) sequence: u32,
+    /// Whole length, directory included.
+    pub(crate) len_bytes: u32,
+    /// In a ring: packs of smaller sequence were no longer needed when this one was written.
+    pub(crate) oldest_sequence: u32,
+}
+
+/// What a listing stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PackedKind {
+    Entry,
+    /// The key was removed: older records of it do not count.
+    Tombstone,
+    /// The record lies elsewhere, where a [`Stub`] says.
+    Stub,
+}
+
+/// One record (or stub) of a pack, as its directory lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packed {
+    /// The low half of the key's hash.
+    pub(crate) placing: u64,
+    /// First byte, from the pack's start; a multiple of [`GRANULE_BYTES`].
+    pub(crate) at: u32,
+    /// Length in bytes, a multiple of [`GRANULE_BYTES`].
+    pub(crate) len: u32,
+    /// As in the record; 0 is never.
+    pub(crate) useless_after: u32,
+    /// The record's sequence.
+    pub(crate) sequence: u32,
+    pub(crate) kind: PackedKind,
+    /// How far from its next use the entry is believed to be, for eviction within a set.
+    pub(crate) rank: u8,
+}
+
+/// Why bytes are no directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// More bytes are needed: this many from the pack's start.
+    Short(usize),
+    /// No pack of this volume and place, or a damaged one.
+    Damaged,
+}
+
+/// Bytes that a directory of `count` listings takes.
+pub(crate) const fn directory_bytes(count: usize) -> usize {
+    HEADER_BYTES + count * LISTING_BYTES
+}
+
+/// Listings that fit into `bytes` of directory.
+pub(crate) const fn listings_within(bytes: usize) -> usize {
+    (bytes - HEADER_BYTES) / LISTING_BYTES
+}
+
+/// Length of `bytes` in whole granules.
+pub(crate) const fn granulated(bytes: u64) -> u64 {
+    bytes.next_multiple_of(GRANULE_BYTES)
+}
+
+/// Writes the directory of a pack at the start of `target`.
+pub(crate) fn encode(volume: VolumeId, header: PackHeader, listings: &[Packed], target: &mut [u8]) {
+    let end = directory_bytes(listings.len());
+    let (directory, _) = target.split_at_mut(end);
+    let mut fields = FieldsMut::new(directory);
+    fields
+        .put(&MAGIC)
+        .put(&[0; 4])
+        .put(&header.offset_bytes.to_le_bytes())
+        .put(&header.sequence.to_le_bytes())
+        .put(&header.len_bytes.to_le_bytes())
+        .put(&(listings.len() as u32).to_le_bytes())
+        .put(&header.oldest_sequence.to_le_bytes());
+    for listing in listings {
+        let (at, len) = (u64::from(listing.at), u64::from(listing.len));
+        assert!(at % GRANULE_BYTES == 0 && len % GRANULE_BYTES == 0, "records stand at whole granules");
+        assert!(at >= end as u64, "records stand behind the directory");
+        assert!(at + len <= u64::from(header.len_bytes), "records stand within the pack");
+        fields
+            .put(&listing.placing.to_le_bytes())
+            .put(&((at / GRANULE_BYTES) as u16).to_le_bytes())
+            .put(&((len / GRANULE_BYTES) as u16).to_le_bytes())
+            .put(&listing.useless_after.to_le_bytes())
+            .put(&listing.sequence.to_le_bytes())
+            .put(&[kind_code(listing.kind), listing.rank, 0, 0]);
+    }
+    let checksum = volume.checksum(&[&directory[8..]]);
+    directory[4..8].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Decodes the directory at the start of `bytes`, which were read at `offset_bytes` of the volume.
+pub(crate) fn decode(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<(PackHeader, Vec<Packed>), Refusal> {
+    let fixed = bytes.get(..HEADER_BYTES).ok_or(Refusal::Short(HEADER_BYTES))?;
+    let (header, checksum, count) = decode_header(fixed).ok_or(Refusal::Damaged)?;
+    if header.offset_bytes != offset_bytes || u64::from(header.len_bytes) > PACK_BYTES_MAX {
+        return Err(Refusal::Damaged);
+    }
+    if count > listings_within((header.len_bytes as usize).max(HEADER_BYTES)) {
+        return Err(Refusal::Damaged);
+    }
+    let end = directory_bytes(count);
+    let directory = bytes.get(..end).ok_or(Refusal::Short(end))?;
+    if checksum != volume.checksum(&[&directory[8..]]) {
+        return Err(Refusal::Damaged);
+    }
+    let listings: Option<Vec<_>> = directory[HEADER_BYTES..].chunks_exact(LISTING_BYTES).map(decode_listing).collect();
+    let fits = |listing: &Packed| {
+        listing.at as usize >= end && u64::from(listing.at) + u64::from(listing.len) <= u64::from(header.len_bytes)
+    };
+    match listings {
+        Some(listings) if listings.iter().all(fits) => Ok((header, listings)),
+        _ => Err(Refusal::Damaged),
+    }
+}
+
+fn decode_header(fixed: &[u8]) -> Option<(PackHeader, u32, usize)> {
+    let mut fields = Fields::new(fixed);
+    if fields.array()? != MAGIC {
+        return None;
+    }
+    let checksum = fields.u32()?;
+    let (offset_bytes, sequence, len_bytes) = (fields.u64()?, fields.u32()?, fields.u32()?);
+    let (count, oldest_sequence) = (fields.u32()? as usize, fields.u32()?);
+    Some((PackHeader { offset_bytes, sequence, len_bytes, oldest_sequence }, checksum, count))
+}
+
+fn decode_listing(bytes: &[u8]) -> Option<Packed> {
+    let mut fields = Fields::new(bytes);
+    let placing = fields.u64()?;
+    let at = u32::from(fields.u16()?) * GRANULE_BYTES as u32;
+    let len = u32::from(fields.u16()?) * GRANULE_BYTES as u32;
+    let (useless_after, sequence) = (fields.u32()?, fields.u32()?);
+    let kind = match fields.u8()? {
+        KIND_ENTRY => PackedKind::Entry,
+        KIND_TOMBSTONE => PackedKind::Tombstone,
+        KIND_STUB => PackedKind::Stub,
+        _ => return None,
+    };
+    Some(Packed { placing, at, len, useless_after, sequence, kind, rank: fields.u8()? })
+}
+
+const KIND_ENTRY: u8 = 1;
+const KIND_TOMBSTONE: u8 = 2;
+const KIND_STUB: u8 = 3;
+
+fn kind_code(kind: PackedKind) -> u8 {
+    match kind {
+        PackedKind::Entry => KIND_ENTRY,
+        PackedKind::Tombstone => KIND_TOMBSTONE,
+        PackedKind::Stub => KIND_STUB,
+    }
+}
+
+/// Where a record lies that is too long for the pack it is listed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stub {
+    pub(crate) hash: KeyHash,
+    /// First byte of the record on the volume.
+    pub(crate) offset_bytes: u64,
+    /// Length of the record in bytes.
+    pub(crate) len_bytes: u32,
+    /// Sequence of the record that lies there.
+    pub(crate) sequence: u32,
+    /// The stub's own sequence, as a record has.
+    pub(crate) own_sequence: u32,
+}
+
+impl Stub {
+    pub(crate) fn encode(&self, volume: VolumeId, target: &mut [u8]) {
+        let target = &mut target[..STUB_BYTES];
+        FieldsMut::new(target)
+            .put(&STUB_MAGIC)
+            .put(&[0; 4])
+            .put(&self.hash.0.to_le_bytes())
+            .put(&self.offset_bytes.to_le_bytes())
+            .put(&self.len_bytes.to_le_bytes())
+            .put(&self.sequence.to_le_bytes())
+            .put(&self.own_sequence.to_le_bytes())
+            .put(&[0; 4]);
+        let checksum = volume.checksum(&[&target[8..]]);
+        target[4..8].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// The stub at the start of `bytes`, if one of this volume is there.
+    pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..STUB_BYTES)?;
+        let mut fields = Fields::new(bytes);
+        if fields.array()? != STUB_MAGIC || fields.u32()? != volume.checksum(&[&bytes[8..]]) {
+            return None;
+        }
+        Some(Self {
+            hash: KeyHash(fields.u128()?),
+            offset_bytes: fields.u64()?,
+            len_bytes: fields.u32()?,
+            sequence: fields.u32()?,
+            own_sequence: fields.u32()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const VOLUME: VolumeId = VolumeId([3; 16]);
+    const PLACE: u64 = 1 << 20;
+
+    fn listing(kind: PackedKind, at: u32, len: u32) -> Packed {
+        Packed { placing: 7 + u64::from(at), at, len, useless_after: 9, sequence: 11, kind, rank: 5 }
+    }
+
+    fn sample() -> (PackHeader, Vec<Packed>, Vec<u8>) {
+        let header = PackHeader { offset_bytes: PLACE, sequence: 77, len_bytes: 8192, oldest_sequence: 70 };
+        let listings = vec![
+            listing(PackedKind::Entry, 128, 4096),
+            listing(PackedKind::Tombstone, 4224, 128),
+            listing(PackedKind::Stub, 8128, 64),
+        ];
+        let mut bytes = vec![0; 8192];
+        encode(VOLUME, header, &listings, &mut bytes);
+        (header, listings, bytes)
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let (header, listings, bytes) = sample();
+        assert_eq!(decode(VOLUME, PLACE, &bytes), Ok((header, listings)));
+        assert_eq!(decode(VOLUME, PLACE, &bytes[..40]), Err(Refusal::Short(directory_bytes(3))));
+    }
+
+    #[test]
+    fn a_pack_of_another_place_or_volume_is_none() {
+        let (_, _, bytes) = sample();
+        assert_eq!(decode(VOLUME, PLACE + 4096, &bytes), Err(Refusal::Damaged));
+        assert_eq!(decode(VolumeId([4; 16]), PLACE, &bytes), Err(Refusal::Damaged));
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_directory_or_stub_is_noticed() {
+        let (_, listings, mut bytes) = sample();
+        for bit in 0..directory_bytes(listings.len()) * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(VOLUME, PLACE, &bytes).is_err(), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let stub = Stub { hash: KeyHash(5), offset_bytes: 4096, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
+        let mut bytes = vec![0; STUB_BYTES];
+        stub.encode(VOLUME, &mut bytes);
+        assert_eq!(Stub::decode(VOLUME, &bytes), Some(stub));
+        for bit in 0..STUB_BYTES * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Stub::decode(VOLUME, &bytes), None, "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_any_bytes_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (decode(VOLUME, PLACE, &bytes), Stub::decode(VOLUME, &bytes));
+            if bytes.len() >= 16 {
+                bytes[..4].copy_from_slice(&MAGIC);
+                bytes[8..16].copy_from_slice(&PLACE.to_le_bytes());
+                let _ = decode(VOLUME, PLACE, &bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What is in memory for the entries in the front of `tiny`: 64 bits each, sorted by hash.
+//!
+//! A slot has 32 bits of the key's hash, the record's place in the front, and how it was used. The
+//! table is a sorted open hash: a slot stands at its home or behind it, without a gap, and all slots
+//! in the order of their hashes, so that entries of one set are neighbours. Two records with the same
+//! 32 bits both stay (they may be two keys, or two versions of one), the newer behind the older.
+//! Invariant: `home(i) <= i` for every slot, and no empty slot between. Cost: 8 bytes a slot; a
+//! look-up passes a few slots. Idea: Kangaroo's KLog index, which finds what shares a set.
+
+/// The state of an entry in the front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrontState {
+    Unused,
+    Hit,
+    /// The key was removed; the record says so.
+    Removed,
+}
+
+/// An entry of the front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrontSlot {
+    /// The high half of the placing hash.
+    pub(crate) prefix: u32,
+    /// Place of the record, in granules from the front's start.
+    pub(crate) granule: u32,
+    pub(crate) state: FrontState,
+}
+
+/// The table.
+pub(crate) struct FrontIndex {
+    slots: Vec<u64>,
+    /// Slots that are homes; behind them there is room for what is pushed on.
+    home_count: u64,
+    len: usize,
+}
+
+/// The table is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IndexFull;
+
+impl FrontIndex {
+    /// Granules that places can tell apart.
+    pub(crate) const GRANULE_COUNT_MAX: u64 = 1 << GRANULE_BITS;
+
+    /// A table with room for `entries`.
+    pub(crate) fn new(entries: u64) -> Self {
+        let home_count = (entries * 100 / FILL_PERCENT).max(OVERHANG);
+        Self { slots: vec![0; (home_count + OVERHANG) as usize], home_count, len: 0 }
+    }
+
+    /// Adds an entry behind older ones of the same hash.
+    pub(crate) fn insert(&mut self, slot: FrontSlot) -> Result<(), IndexFull> {
+        if self.is_full() {
+            return Err(IndexFull);
+        }
+        let mut at = self.home(slot.prefix);
+        while self.slots[at] != 0 && prefix_of(self.slots[at]) <= slot.prefix {
+            at += 1;
+            if at == self.slots.len() {
+                return Err(IndexFull);
+            }
+        }
+        let end = (at..self.slots.len()).find(|&index| self.slots[index] == 0).ok_or(IndexFull)?;
+        self.slots.copy_within(at..end, at + 1);
+        self.slots[at] = pack(slot);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Forgets the entry of `prefix` at `granule`; whether there was one.
+    pub(crate) fn remove(&mut self, prefix: u32, granule: u32) -> bool {
+        let Some(at) = self.position(prefix, granule) else { return false };
+        let mut end = at + 1;
+        while end < self.slots.len() && self.slots[end] != 0 && self.home(prefix_of(self.slots[end])) < end {
+            end += 1;
+        }
+        self.slots.copy_within(at + 1..end, at);
+        self.slots[end - 1] = 0;
+        self.len -= 1;
+        true
+    }
+
+    /// Notes the state of the entry of `prefix` at `granule`.
+    pub(crate) fn set_state(&mut self, prefix: u32, granule: u32, state: FrontState) {
+        if let Some(at) = self.position(prefix, granule) {
+            self.slots[at] = pack(FrontSlot { prefix, granule, state });
+        }
+    }
+
+    /// The entries with a prefix from `first` to `last`, in the order of prefixes, older ones first.
+    pub(crate) fn range(&self, first: u32, last: u32) -> impl Iterator<Item = FrontSlot> {
+        let (from, last_home) = (self.home(first), self.home(last));
+        self.slots[from..]
+            .iter()
+            .enumerate()
+            .take_while(move |&(at, &slot)| if slot == 0 { from + at <= last_home } else { prefix_of(slot) <= last })
+            .filter(move |&(_, &slot)| slot != 0 && prefix_of(slot) >= first)
+            .map(|(_, &slot)| unpack(slot))
+    }
+
+    /// The entry of `prefix` at `granule`.
+    pub(crate) fn find(&self, prefix: u32, granule: u32) -> Option<FrontSlot> {
+        self.position(prefix, granule).map(|at| unpack(self.slots[at]))
+    }
+
+    /// Whether no more should be inserted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len as u64 * 100 >= self.home_count * FILL_PERCENT
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.slots.len() as u64 * 8
+    }
+
+    fn position(&self, prefix: u32, granule: u32) -> Option<usize> {
+        let from = self.home(prefix);
+        (from..self.slots.len())
+            .take_while(|&at| self.slots[at] != 0 && prefix_of(self.slots[at]) <= prefix)
+            .find(|&at| prefix_of(self.slots[at]) == prefix && unpack(self.slots[at]).granule == granule)
+    }
+
+    fn home(&self, prefix: u32) -> usize {
+        ((u64::from(prefix) * self.home_count) >> u32::BITS) as usize
+    }
+}
+
+const GRANULE_BITS: u32 = 30;
+const FILL_PERCENT: u64 = 80;
+/// Slots behind the last home.
+const OVERHANG: u64 = 64;
+const STATE_UNUSED: u64 = 1;
+const STATE_HIT: u64 = 2;
+const STATE_REMOVED: u64 = 3;
+
+fn prefix_of(slot: u64) -> u32 {
+    (slot >> u32::BITS) as u32
+}
+
+/// States are never 0, so that no packed slot is.
+fn pack(slot: FrontSlot) -> u64 {
+    assert!(u64::from(slot.granule) < FrontIndex::GRANULE_COUNT_MAX);
+    let state = match slot.state {
+        FrontState::Unused => STATE_UNUSED,
+        FrontState::Hit => STATE_HIT,
+        FrontState::Removed => STATE_REMOVED,
+    };
+    u64::from(slot.prefix) << u32::BITS | state << GRANULE_BITS | u64::from(slot.granule)
+}
+
+fn unpack(slot: u64) -> FrontSlot {
+    let state = match slot >> GRANULE_BITS & 3 {
+        STATE_REMOVED => FrontState::Removed,
+        STATE_HIT => FrontState::Hit,
+        _ => FrontState::Unused,
+    };
+    FrontSlot { prefix: prefix_of(slot), granule: (slot & ((1 << GRANULE_BITS) - 1)) as u32, state }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn slot(prefix: u32, granule: u32) -> FrontSlot {
+        FrontSlot { prefix, granule, state: FrontState::Unused }
+    }
+
+    proptest! {
+        /// At stake: an entry that the table loses, or finds under another hash.
+        #[test]
+        fn the_table_does_what_a_sorted_list_does(
+            steps in prop::collection::vec((any::<bool>(), 0..40_u32, 0..6_u32), 1..400),
+            spread in prop_oneof![Just(1_u32), Just(1 << 20), Just(100_000_000)],
+        ) {
+            let mut index = FrontIndex::new(100);
+            let mut model: Vec<FrontSlot> = Vec::new();
+            for (insert, key, granule) in steps {
+                let new = slot(key.wrapping_mul(spread), granule);
+                if insert && !model.contains(&new) {
+                    if index.insert(new).is_ok() {
+                        let at = model.partition_point(|known| known.prefix <= new.prefix);
+                        model.insert(at, new);
+                    } else {
+                        prop_assert!(model.len() >= 60, "{}", model.len());
+                    }
+                } else {
+                    let known = model.iter().position(|known| *known == new);
+                    prop_assert_eq!(index.remove(new.prefix, new.granule), known.is_some());
+                    if let Some(at) = known {
+                        model.remove(at);
+                    }
+                }
+                prop_assert_eq!(index.len(), model.len());
+            }
+            prop_assert_eq!(&index.range(0, u32::MAX).collect::<Vec<_>>(), &model);
+            for known in &model {
+                prop_assert_eq!(index.find(known.prefix, known.granule), Some(*known));
+                let same: Vec<_> = model.iter().filter(|other| other.prefix == known.prefix).copied().collect();
+                prop_assert_eq!(index.range(known.prefix, known.prefix).collect::<Vec<_>>(), same);
+            }
+        }
+    }
+
+    #[test]
+    fn states_stay_with_their_entry() {
+        let mut index = FrontIndex::new(100);
+        index.insert(slot(7, 1)).unwrap();
+        index.insert(slot(7, 2)).unwrap();
+        index.set_state(7, 1, FrontState::Hit);
+        index.set_state(7, 2, FrontState::Removed);
+        let states: Vec<_> = index.range(7, 7).map(|slot| slot.state).collect();
+        assert_eq!(states, [FrontState::Hit, FrontState::Removed]);
+    }
+
+    #[test]
+    fn a_slot_takes_eight_bytes() {
+        let index = FrontIndex::new(1_000_000);
+        assert!(index.memory_bytes() * 8 <= 1_000_000 * 81);
+    }
+}

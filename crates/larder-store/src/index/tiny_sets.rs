@@ -1,0 +1,238 @@
+//! What is in memory for the sets of `tiny`: for each a Bloom filter, hit bits, and the version on disk.
+//!
+//! Owns: which set may hold a key, which of a set's entries were hit since it was written, and whether
+//! what is read of a set is what was written last. Does not: know places or keys. Invariant: a set that
+//! was not written or read since the store was opened is unknown, and a set whose version is not the one
+//! on disk holds nothing. Cost: 32 bits a set (or a multiple of that, see [`SetSummaries::new`]), about 3
+//! bits of filter and 1 hit bit an entry; a look-up touches one word. Idea: Kangaroo's KSet (SOSP 2021),
+//! with hit bits addressed by hash, so that a hit in the hot tier counts without a read.
+
+/// Summaries of all sets.
+pub(crate) struct SetSummaries {
+    words: Vec<u32>,
+    words_per_set: usize,
+    set_count: u32,
+}
+
+/// What a summary says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MayHold {
+    No,
+    Maybe,
+    /// Nobody has looked into the set yet.
+    Unknown,
+}
+
+impl SetSummaries {
+    /// Summaries of `set_count` sets that are expected to hold `entries_per_set` each: one word of 32 bits
+    /// for every seven.
+    pub(crate) fn new(set_count: u32, entries_per_set: u64) -> Self {
+        let words_per_set = entries_per_set.div_ceil(ENTRIES_PER_WORD).clamp(1, WORDS_PER_SET_MAX) as usize;
+        Self { words: vec![0; words_per_set * set_count as usize], words_per_set, set_count }
+    }
+
+    /// The set that keys of this placing belong to.
+    pub(crate) fn set_of(&self, placing: u64) -> u32 {
+        set_of_prefix((placing >> u32::BITS) as u32, self.set_count)
+    }
+
+    /// The first and last prefix (high half of the placing) of a set's keys.
+    pub(crate) fn prefixes(&self, set: u32) -> (u32, u32) {
+        let first = |set: u64| (set << u32::BITS).div_ceil(u64::from(self.set_count));
+        (first(u64::from(set)) as u32, (first(u64::from(set) + 1) - 1) as u32)
+    }
+
+    pub(crate) fn may_hold(&self, placing: u64) -> MayHold {
+        let set = self.set_of(placing);
+        if self.version(set) == VERSION_UNKNOWN {
+            return MayHold::Unknown;
+        }
+        let filter_bits = self.filter_bits();
+        let all = filter_places(placing, filter_bits).iter().all(|&place| self.bit(set, self.filter_start() + place));
+        if all { MayHold::Maybe } else { MayHold::No }
+    }
+
+    /// Whether it is known that the set holds nothing.
+    pub(crate) fn holds_nothing(&self, set: u32) -> bool {
+        let filter = self.filter_start()..u32::BITS * self.words_per_set as u32;
+        self.version(set) != VERSION_UNKNOWN && !filter.into_iter().any(|bit| self.bit(set, bit))
+    }
+
+    /// The version of the set on disk; what has another holds nothing. 0 is unknown.
+    pub(crate) fn version(&self, set: u32) -> u8 {
+        (self.words[set as usize * self.words_per_set] & VERSION_MASK) as u8
+    }
+
+    /// The version that a set gets when it is written now.
+    pub(crate) fn next_version(&self, set: u32) -> u8 {
+        after(self.version(set))
+    }
+
+    pub(crate) fn note_hit(&mut self, placing: u64) {
+        let set = self.set_of(placing);
+        let bit = VERSION_BITS + hit_place(placing, self.hit_bits());
+        self.set_bit(set, bit);
+    }
+
+    pub(crate) fn was_hit(&self, placing: u64) -> bool {
+        self.bit(self.set_of(placing), VERSION_BITS + hit_place(placing, self.hit_bits()))
+    }
+
+    /// Notes what a set holds from now on; nothing of it was hit yet.
+    pub(crate) fn note(&mut self, set: u32, version: u8, placings: impl IntoIterator<Item = u64>) {
+        assert!(version != VERSION_UNKNOWN && u32::from(version) <= VERSION_MASK);
+        let words = self.words_of(set);
+        words.fill(0);
+        words[0] = u32::from(version);
+        for placing in placings {
+            for place in filter_places(placing, self.filter_bits()) {
+                self.set_bit(set, self.filter_start() + place);
+            }
+        }
+    }
+
+    /// Forgets what a set holds, whatever is or gets on disk by a write that is on its way.
+    pub(crate) fn forget(&mut self, set: u32) {
+        let version = after(after(self.version(set)));
+        self.note(set, version, []);
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.words.len() as u64 * 4
+    }
+
+    /// All words, for a snapshot.
+    pub(crate) fn words(&self) -> &[u32] {
+        &self.words
+    }
+
+    /// Takes the words of a snapshot, in their order.
+    pub(crate) fn load(&mut self, words: impl Iterator<Item = u32>) {
+        self.words.iter_mut().zip(words).for_each(|(word, saved)| *word = saved);
+    }
+
+    fn words_of(&mut self, set: u32) -> &mut [u32] {
+        &mut self.words[set as usize * self.words_per_set..][..self.words_per_set]
+    }
+
+    fn hit_bits(&self) -> u32 {
+        HIT_BITS_PER_WORD * self.words_per_set as u32
+    }
+
+    fn filter_start(&self) -> u32 {
+        VERSION_BITS + self.hit_bits()
+    }
+
+    fn filter_bits(&self) -> u32 {
+        u32::BITS * self.words_per_set as u32 - self.filter_start()
+    }
+
+    fn bit(&self, set: u32, bit: u32) -> bool {
+        self.words[set as usize * self.words_per_set + (bit / u32::BITS) as usize] >> (bit % u32::BITS) & 1 == 1
+    }
+
+    fn set_bit(&mut self, set: u32, bit: u32) {
+        self.words_of(set)[(bit / u32::BITS) as usize] |= 1 << (bit % u32::BITS);
+    }
+}
+
+/// The set of `set_count` that keys with this prefix belong to.
+fn set_of_prefix(prefix: u32, set_count: u32) -> u32 {
+    ((u64::from(prefix) * u64::from(set_count)) >> u32::BITS) as u32
+}
+
+const ENTRIES_PER_WORD: u64 = 7;
+const WORDS_PER_SET_MAX: u64 = 16;
+const VERSION_BITS: u32 = 4;
+const VERSION_MASK: u32 = (1 << VERSION_BITS) - 1;
+const VERSION_UNKNOWN: u8 = 0;
+const HIT_BITS_PER_WORD: u32 = 8;
+
+/// 1 to 15, and round again.
+fn after(version: u8) -> u8 {
+    if u32::from(version) == VERSION_MASK { 1 } else { version + 1 }
+}
+
+/// Two places in the filter, from hash bits that do not choose the set.
+fn filter_places(placing: u64, filter_bits: u32) -> [u32; 2] {
+    let (low, high) = (placing & 0xFFFF, placing >> 16 & 0xFFFF);
+    [low, high].map(|part| ((part * u64::from(filter_bits)) >> 16) as u32)
+}
+
+fn hit_place(placing: u64, hit_bits: u32) -> u32 {
+    let mixed = (placing as u32).wrapping_mul(0x9E37_79B1) >> 16;
+    (mixed * hit_bits) >> 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Placings of one set, spread over their low half.
+    fn placing(set: u32, number: u64, summaries: &SetSummaries) -> u64 {
+        let (first, _) = summaries.prefixes(set);
+        let mixed = (number + u64::from(set) * 10_000 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        u64::from(first) << 32 | ((mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32)
+    }
+
+    #[test]
+    fn prefixes_of_a_set_are_those_that_lead_to_it() {
+        for set_count in [1, 3, 128, 1_000_003] {
+            let summaries = SetSummaries::new(set_count, 7);
+            for set in [0, set_count / 2, set_count - 1] {
+                let (first, last) = summaries.prefixes(set);
+                assert_eq!([first, last].map(|prefix| set_of_prefix(prefix, set_count)), [set; 2]);
+                assert!(first == 0 || set_of_prefix(first - 1, set_count) == set - 1);
+                assert!(last == u32::MAX || set_of_prefix(last + 1, set_count) == set + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_set_holds_may_be_held_and_little_else() {
+        for entries in [4_u64, 7, 14, 28] {
+            let mut summaries = SetSummaries::new(64, entries);
+            let mut false_count = 0;
+            for set in 0..64 {
+                assert_eq!(summaries.may_hold(placing(set, 0, &summaries)), MayHold::Unknown);
+                let placings: Vec<_> = (0..entries).map(|number| placing(set, number, &summaries)).collect();
+                summaries.note(set, 3, placings.iter().copied());
+                assert!(placings.iter().all(|&placing| summaries.may_hold(placing) == MayHold::Maybe));
+                let others = (1000..1100).map(|number| placing(set, number, &summaries));
+                false_count += others.filter(|&other| summaries.may_hold(other) == MayHold::Maybe).count();
+            }
+            assert!(false_count < 6400 * 30 / 100, "{false_count} of 6400 at {entries} entries");
+        }
+    }
+
+    #[test]
+    fn hits_are_counted_until_the_set_is_written_again() {
+        let mut summaries = SetSummaries::new(8, 7);
+        let hit = placing(2, 5, &summaries);
+        summaries.note(2, 1, [hit]);
+        assert!(!summaries.was_hit(hit));
+        summaries.note_hit(hit);
+        assert!(summaries.was_hit(hit) && summaries.may_hold(hit) == MayHold::Maybe);
+        assert_eq!(summaries.version(2), 1);
+        summaries.note(2, 2, [hit]);
+        assert!(!summaries.was_hit(hit));
+    }
+
+    #[test]
+    fn a_forgotten_set_has_a_version_that_no_write_on_its_way_has() {
+        let mut summaries = SetSummaries::new(8, 7);
+        for version in 1..=15 {
+            summaries.note(4, version, [0]);
+            let on_its_way = summaries.next_version(4);
+            summaries.forget(4);
+            let now = summaries.version(4);
+            assert!(now != version && now != on_its_way && now != VERSION_UNKNOWN);
+        }
+    }
+
+    #[test]
+    fn seven_entries_take_a_word() {
+        assert_eq!(SetSummaries::new(1000, 7).memory_bytes(), 4000);
+        assert_eq!(SetSummaries::new(1000, 8).memory_bytes(), 8000);
+    }
+}

@@ -1,0 +1,184 @@
+//! A pack that is being filled: a buffer, and the listings of what is in it.
+//!
+//! Owns: where in the pack a record goes. Does not: know where packs lie or when they are written.
+//! Invariant: what is listed stands at its place, whole, in the buffer. Cost: one buffer of the
+//! pack's length.
+
+use crate::{
+    device::AlignedBuffer,
+    format::{
+        VolumeId,
+        pack::{self, Packed, PackedKind},
+    },
+    units::BLOCK_BYTES,
+};
+use std::{sync::Arc, time::Duration};
+
+/// What a caller says of the record it puts into a pack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parcel {
+    pub(crate) placing: u64,
+    pub(crate) len_bytes: u64,
+    pub(crate) useless_after: u32,
+    pub(crate) kind: PackedKind,
+}
+
+/// How a pack is cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackShape {
+    /// Bytes kept for the directory.
+    pub(crate) directory_bytes: u64,
+    /// Records begin at multiples of this.
+    pub(crate) packing_bytes: u64,
+    /// Whether the pack is written in its full length, however much is in it.
+    pub(crate) whole: bool,
+}
+
+/// A pack being filled.
+pub(crate) struct OpenPack {
+    pub(crate) offset_bytes: u64,
+    pub(crate) sequence: u32,
+    pub(crate) opened_at: Duration,
+    shape: PackShape,
+    buffer: AlignedBuffer,
+    used_bytes: u64,
+    listings: Vec<Packed>,
+}
+
+/// A pack that is complete and on its way to the device.
+#[derive(Clone)]
+pub(crate) struct SealedPack {
+    pub(crate) offset_bytes: u64,
+    pub(crate) sequence: u32,
+    pub(crate) buffer: Arc<AlignedBuffer>,
+    pub(crate) listings: Vec<Packed>,
+}
+
+impl OpenPack {
+    /// A pack of at most `len_bytes`, to be written at `offset_bytes`.
+    pub(crate) fn new(shape: PackShape, offset_bytes: u64, len_bytes: u64, sequence: u32, now: Duration) -> Self {
+        let buffer = AlignedBuffer::with_len(len_bytes as usize);
+        Self {
+            offset_bytes,
+            sequence,
+            opened_at: now,
+            shape,
+            buffer,
+            used_bytes: shape.directory_bytes,
+            listings: Vec::new(),
+        }
+    }
+
+    /// Whether another record of `len_bytes` fits.
+    pub(crate) fn takes(&self, len_bytes: u64) -> bool {
+        let listings_max = pack::listings_within(self.shape.directory_bytes as usize);
+        self.listings.len() < listings_max && self.used_bytes + self.packed(len_bytes) <= self.buffer.len() as u64
+    }
+
+    /// Puts a record where [`OpenPack::takes`] says it fits; `write` gets its place and the pack's
+    /// sequence. Returns the record's first byte, from the pack's start.
+    pub(crate) fn append(&mut self, parcel: Parcel, write: impl FnOnce(&mut [u8], u32)) -> u64 {
+        assert!(self.takes(parcel.len_bytes), "the caller seals a full pack first");
+        let (at, len) = (self.used_bytes, self.packed(parcel.len_bytes));
+        let target = &mut self.buffer.as_mut_slice()[at as usize..(at + len) as usize];
+        target[parcel.len_bytes as usize..].fill(0);
+        write(&mut target[..parcel.len_bytes as usize], self.sequence);
+        self.used_bytes += len;
+        self.listings.push(Packed {
+            placing: parcel.placing,
+            at: at as u32,
+            len: pack::granulated(parcel.len_bytes) as u32,
+            useless_after: parcel.useless_after,
+            sequence: self.sequence,
+            kind: parcel.kind,
+            rank: 0,
+        });
+        at
+    }
+
+    /// Completes the pack; `oldest_sequence` as in [`pack::PackHeader`].
+    pub(crate) fn seal(mut self, volume: VolumeId, oldest_sequence: u32) -> SealedPack {
+        let len = if self.shape.whole { self.buffer.len() } else { self.len_bytes() as usize };
+        self.buffer.truncate(len);
+        let header = pack::PackHeader {
+            offset_bytes: self.offset_bytes,
+            sequence: self.sequence,
+            len_bytes: len as u32,
+            oldest_sequence,
+        };
+        let bytes = self.buffer.as_mut_slice();
+        bytes[..self.shape.directory_bytes as usize].fill(0);
+        bytes[self.used_bytes as usize..].fill(0);
+        pack::encode(volume, header, &self.listings, bytes);
+        let (offset_bytes, sequence) = (self.offset_bytes, self.sequence);
+        SealedPack { offset_bytes, sequence, buffer: Arc::new(self.buffer), listings: self.listings }
+    }
+
+    /// Bytes of the records in it, from its start.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer.as_slice()[..self.used_bytes as usize]
+    }
+
+    /// Length on the device if it were sealed now and need not be whole.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.used_bytes.next_multiple_of(BLOCK_BYTES)
+    }
+
+    /// Bytes a record of `len_bytes` takes in the pack.
+    fn packed(&self, len_bytes: u64) -> u64 {
+        len_bytes.next_multiple_of(self.shape.packing_bytes)
+    }
+}
+
+impl SealedPack {
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.buffer.len() as u64
+    }
+}
+
+/// At most `len_bytes` from `offset_bytes`, if `bytes`, which belong at `start_bytes`, hold that place.
+pub(crate) fn copy_of(start_bytes: u64, bytes: &[u8], offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
+    let from = usize::try_from(offset_bytes.checked_sub(start_bytes)?).ok()?;
+    let rest = bytes.get(from..).filter(|rest| !rest.is_empty())?;
+    Some(rest[..rest.len().min(len_bytes as usize)].to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: VolumeId = VolumeId([8; 16]);
+    const SHAPE: PackShape = PackShape { directory_bytes: 4096, packing_bytes: 512, whole: false };
+
+    fn parcel(len_bytes: u64) -> Parcel {
+        Parcel { placing: len_bytes, len_bytes, useless_after: 0, kind: PackedKind::Entry }
+    }
+
+    #[test]
+    fn a_sealed_pack_lists_what_was_put_into_it() {
+        let mut open = OpenPack::new(SHAPE, 1 << 20, 16 << 10, 5, Duration::ZERO);
+        let first = open.append(parcel(700), |target, sequence| target.fill(sequence as u8));
+        let second = open.append(parcel(100), |target, _| target.fill(9));
+        assert_eq!((first, second), (4096, 5120));
+        assert!(open.takes(10_000) && !open.takes(11_000));
+        let sealed = open.seal(VOLUME, 2);
+        assert_eq!(sealed.len_bytes(), 8192);
+        let (header, listings) = pack::decode(VOLUME, 1 << 20, sealed.buffer.as_slice()).unwrap();
+        assert_eq!((header.sequence, header.oldest_sequence, header.len_bytes), (5, 2, 8192));
+        assert_eq!(listings, sealed.listings);
+        let copy = |offset, len| copy_of(sealed.offset_bytes, sealed.buffer.as_slice(), offset, len);
+        assert_eq!(copy((1 << 20) + 4096, 700), Some(vec![5; 700]));
+        assert_eq!(copy((1 << 20) + 5120 + 100, 3), Some(vec![0; 3]), "no bytes of earlier transfers");
+        assert_eq!(copy((1 << 20) + 8192, 1), None);
+    }
+
+    #[test]
+    fn a_pack_takes_no_more_than_its_directory_lists() {
+        let mut open = OpenPack::new(SHAPE, 0, 1 << 20, 1, Duration::ZERO);
+        let max = pack::listings_within(4096);
+        for _ in 0..max {
+            open.append(parcel(512), |_, _| ());
+        }
+        assert!(!open.takes(512));
+    }
+}

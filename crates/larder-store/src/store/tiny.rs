@@ -1,0 +1,261 @@
+//! The engine of `tiny`: a small log in front of sets, for very little memory on flash.
+//!
+//! Owns: the front and its index, the summaries of the sets, the ring for long entries, and the order in
+//! which they change. A new entry goes to the front (a long one to the long ring, and a stub of it to the
+//! front). When the front's oldest segment is needed again, its entries are moved to their sets, all entries
+//! of a set that are in the front together, or dropped if that is not worth writing the set. Does not: decide
+//! who stays in a set ([`crate::eviction::rrip`]).
+//!
+//! Invariants: what is in the front is newer than what is in a set, so the front is asked first, and an
+//! entry leaves the front unwritten only if its set holds no older one; a segment of the front is reused only
+//! after the sets written from it are durable. No lock is held across I/O. Cost of a hit: one read, two if the
+//! entry is longer than half a set; of a miss: a read for what a Bloom filter of 3 bits an entry does not tell.
+//! Idea: Kangaroo (SOSP 2021); what differs is said in docs/tiny.md.
+
+mod append;
+mod contents;
+mod moves;
+mod read;
+mod recovery;
+mod snapshot;
+
+use super::{
+    bell::TICK,
+    engine::{Engine, Extent, Gauges},
+    volume::Volume,
+};
+use crate::{
+    Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    device::AlignedBuffer,
+    format::{
+        pack::GRANULE_BYTES,
+        record::Record,
+        superblock::{PARAMETER_COUNT, Shape},
+    },
+    index::{
+        tiny_front::{FrontIndex, FrontSlot, FrontState},
+        tiny_sets::{MayHold, SetSummaries},
+    },
+    layout::{
+        tiny::{TinyPlan, TinyWishes},
+        tiny_ring::Ring,
+    },
+    units::{DATA_START_BYTES, last_superblock_bytes},
+};
+use bytes::Bytes;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Waker,
+    time::Duration,
+};
+
+/// Free segments of the front below which its oldest is moved.
+const FRONT_RESERVE: u32 = 2;
+/// Bytes of the front for which there is one slot: about half of what is in it has moved already, and with
+/// longer entries more of it are stubs, so more than this range is never needed.
+const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 1024..=2048;
+
+/// The shape of a new volume.
+pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+    let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
+    let tuning = &options.tuning;
+    let wishes = TinyWishes {
+        mean_entry_bytes: options.mean_entry_size_bytes,
+        set_bytes: tuning.tiny_set_bytes,
+        front_percent: tuning.tiny_front_percent,
+    };
+    let end = last_superblock_bytes(options.size_bytes);
+    // The snapshot's size follows from the number of sets, which is smaller for its being there.
+    let plan_behind = |index_bytes: u64| TinyPlan::new(DATA_START_BYTES + index_bytes..end, wishes);
+    let index_bytes = plan_behind(0).map(|plan| snapshot::area_bytes(&summaries_of(&plan, options)));
+    let plan = index_bytes.and_then(plan_behind);
+    let (Some(index_bytes), Some(plan)) = (index_bytes, plan) else {
+        return invalid(format!("store size has no room for a front, sets and long entries: {}", options.size_bytes));
+    };
+    if u64::from(plan.front.segment_count) * plan.front.segment_bytes > FrontIndex::GRANULE_COUNT_MAX * GRANULE_BYTES {
+        return invalid(format!("store size asks for a front of more than 64 GiB: {}", options.size_bytes));
+    }
+    let parameters: [u64; PARAMETER_COUNT] = plan.parameters();
+    Ok(Shape { row: options.policy.code, size_bytes: options.size_bytes, segment_bytes: 0, index_bytes, parameters })
+}
+
+/// The summaries that a volume needs.
+fn summaries_of(plan: &TinyPlan, options: &StoreOptions) -> SetSummaries {
+    let mean_in_set = options.mean_entry_size_bytes.min(plan.set_bytes / 7);
+    SetSummaries::new(plan.set_count, plan.set_bytes / mean_in_set)
+}
+
+/// One volume of the row.
+pub(crate) struct TinyEngine {
+    volume: Arc<Volume>,
+    plan: TinyPlan,
+    state: Mutex<State>,
+}
+
+/// What changes, all under one lock.
+struct State {
+    front: Ring,
+    long: Ring,
+    index: FrontIndex,
+    sets: SetSummaries,
+    /// Sets on their way to the device.
+    set_writes: HashMap<u32, Arc<AlignedBuffer>>,
+    /// Entries in sets.
+    set_entries: u64,
+    /// Whether the front is known.
+    ready: bool,
+    /// Whether somebody moves the oldest segment.
+    moving: bool,
+    /// Packs that could not be written.
+    failed_packs: u64,
+    waiting: Vec<Waker>,
+}
+
+impl TinyEngine {
+    /// # Errors
+    /// `Corrupt` when the superblock's numbers make no sense.
+    pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
+        let data = volume.shape.data_area();
+        let plan = TinyPlan::from_parameters(data.start, volume.shape.parameters)
+            .filter(|plan| plan.long.end_bytes() <= data.end)
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout makes no sense"))?;
+        let state = State {
+            front: Ring::new(plan.front, volume.id),
+            long: Ring::new(plan.long, volume.id),
+            index: FrontIndex::new(front_slots(&plan, &volume.options)),
+            sets: summaries_of(&plan, &volume.options),
+            set_writes: HashMap::new(),
+            set_entries: 0,
+            ready: false,
+            moving: false,
+            failed_packs: 0,
+            waiting: Vec::new(),
+        };
+        Ok(Self { volume, plan, state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Place in the front, in granules.
+    fn granule(&self, offset_bytes: u64) -> u32 {
+        ((offset_bytes - self.plan.front.start_bytes) / GRANULE_BYTES) as u32
+    }
+
+    fn front_offset(&self, granule: u32) -> u64 {
+        self.plan.front.start_bytes + u64::from(granule) * GRANULE_BYTES
+    }
+}
+
+impl State {
+    /// Whether the oldest segment of the front is to be moved now.
+    fn move_is_due(&self) -> bool {
+        self.ready && (self.front.free_count() < FRONT_RESERVE || self.index.is_full())
+    }
+
+    /// The newest entry of the front with this prefix.
+    fn newest(&self, prefix: u32) -> Option<FrontSlot> {
+        self.index.range(prefix, prefix).last()
+    }
+
+    fn wait(&mut self, waker: &Waker) {
+        if !self.waiting.iter().any(|known| known.will_wake(waker)) {
+            self.waiting.push(waker.clone());
+        }
+    }
+
+    /// Forgets what a set holds, so that nothing older than what was lost appears.
+    fn forget_set(&mut self, set: u32) {
+        self.sets.forget(set);
+        self.set_writes.remove(&set);
+    }
+}
+
+/// Slots of the front's index.
+fn front_slots(plan: &TinyPlan, options: &StoreOptions) -> u64 {
+    let (least, most) = FRONT_BYTES_PER_SLOT.into_inner();
+    u64::from(plan.front.segment_count) * plan.front.segment_bytes / options.mean_entry_size_bytes.clamp(least, most)
+}
+
+/// The part of a placing that the front's index knows.
+fn prefix_of(placing: u64) -> u32 {
+    (placing >> u32::BITS) as u32
+}
+
+impl Engine for TinyEngine {
+    fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    async fn load(self: &Arc<Self>) {
+        recovery::run(self).await;
+    }
+
+    async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
+        self.look_up(key).await
+    }
+
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.commit_entry(record).await
+    }
+
+    async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.bury(key).await
+    }
+
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        self.replace_head(key, head, hints).await
+    }
+
+    fn may_contain(&self, placing: u64) -> bool {
+        let state = self.lock();
+        match state.newest(prefix_of(placing)) {
+            Some(slot) => slot.state != FrontState::Removed,
+            None => state.sets.may_hold(placing) != MayHold::No,
+        }
+    }
+
+    fn touch(&self, placing: u64) {
+        self.note_hit(placing);
+    }
+
+    async fn maintain(self: &Arc<Self>) {
+        let waiting = self.flush_due(self.volume.clock.now());
+        while self.lock().move_is_due() {
+            if !self.move_oldest().await {
+                break;
+            }
+        }
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        let state = self.lock();
+        let dirty = state.front.opened_at().is_some() || state.long.opened_at().is_some();
+        (dirty || !state.waiting.is_empty() || state.move_is_due()).then_some(TICK)
+    }
+
+    async fn flush(self: &Arc<Self>) -> Result<()> {
+        self.flush_all().await
+    }
+
+    async fn finish(self: &Arc<Self>) -> Result<()> {
+        self.flush_all().await?;
+        self.volume.sync().await?;
+        snapshot::write(self).await
+    }
+
+    fn gauges(&self) -> Gauges {
+        let state = self.lock();
+        let entries_per_set =
+            self.plan.set_bytes / self.volume.options.mean_entry_size_bytes.min(self.plan.set_bytes / 7);
+        Gauges {
+            entries: state.index.len() as u64 + state.set_entries,
+            entries_max: front_slots(&self.plan, &self.volume.options)
+                + u64::from(self.plan.set_count) * entries_per_set,
+            index_bytes: state.index.memory_bytes() + state.sets.memory_bytes(),
+        }
+    }
+}

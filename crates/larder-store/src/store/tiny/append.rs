@@ -1,0 +1,406 @@
+//! The write side of `tiny`: commits, removals and new heads go to the front; due packs go to the device.
+//!
+//! Invariants: a record and its slot appear together, under the state's lock; a removal whose news cannot be
+//! written still removes. Cost: a short entry is written once here, with others; a long one once to its ring.
+
+use super::{State, TinyEngine, prefix_of, read::Place};
+use crate::{
+    Error, ErrorKind, Hints, Reader, Result,
+    device::{Completion, Transfer},
+    format::{
+        pack::{PackedKind, STUB_BYTES, Stub},
+        record::{Kind, Meta, Record},
+    },
+    hash::KeyHash,
+    index::tiny_front::{FrontSlot, FrontState},
+    layout::{
+        pack::{Parcel, SealedPack},
+        tiny_ring::RingPlace,
+    },
+    store::{counters::add, engine::Engine},
+};
+use bytes::Bytes;
+use std::{
+    future::poll_fn,
+    io,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+/// How long a commit waits for room before the entry is not stored.
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why nothing can be appended now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoRoom {
+    Now,
+    Ever,
+}
+
+/// Packs to be written, of the two rings.
+struct Sealed {
+    /// When what makes them full was appended.
+    now: Duration,
+    front: Vec<SealedPack>,
+    long: Vec<SealedPack>,
+}
+
+impl Sealed {
+    fn at(now: Duration) -> Self {
+        Self { now, front: Vec::new(), long: Vec::new() }
+    }
+}
+
+/// Which ring a pack belongs to.
+#[derive(Clone, Copy)]
+enum Ringed {
+    Front,
+    Long,
+}
+
+/// What is to be put into the front.
+enum Load<'a, 'b> {
+    Entry(&'a mut Record<'b>),
+    Tombstone(KeyHash),
+}
+
+impl Load<'_, '_> {
+    fn placing(&self) -> u64 {
+        match self {
+            Load::Entry(record) => record.meta.hash.placing(),
+            Load::Tombstone(hash) => hash.placing(),
+        }
+    }
+}
+
+impl TinyEngine {
+    pub(super) async fn commit_entry(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.commit_if(record, None).await.map(drop)
+    }
+
+    /// As [`Self::commit_entry`], if `place` is still where the key's entry is; `false` if not.
+    async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, place: Option<Place>) -> Result<bool> {
+        let bytes = (record.key.len() + record.head.len()) as u64 + record.meta.body_bytes;
+        let outcome = self.append(Load::Entry(&mut record), place).await;
+        match &outcome {
+            Ok(Some(_)) => {
+                add(&self.volume.counters.commits, 1);
+                add(&self.volume.counters.admitted_bytes, bytes);
+            }
+            Ok(None) => {}
+            Err(_) => add(&self.volume.counters.rejected, 1),
+        }
+        outcome.map(|appended| appended.is_some())
+    }
+
+    pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.volume.check_open()?;
+        let hash = self.volume.hash(key).1;
+        match self.append(Load::Tombstone(hash), None).await {
+            Ok(Some(place)) => self.flush_through(place.sequence, 0).await,
+            Ok(None) => Ok(()),
+            Err(error) => {
+                self.lock().forget_key(hash.placing());
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        let Some((place, reader, _)) = self.find(key).await? else { return Ok(false) };
+        let decoded = reader.decoded();
+        let checksums = decoded.checksums(reader.record());
+        let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
+        let meta = Meta::new(Kind::Entry, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
+        let record = Record { meta, key, head: &head, checksums: &checksums, body: &[body] };
+        self.commit_if(record, Some(place)).await
+    }
+
+    /// Writes a long entry again that was hit when the ring is about to go over it.
+    pub(super) fn rescue(self: &Arc<Self>, key: &[u8], reader: &Reader, stub: &Stub) {
+        let area = &self.plan.long;
+        let old = u64::from(area.segment_count) * (100 - self.volume.options.tuning.tiny_rescue_percent) / 100;
+        if u64::from(self.lock().long.age_segments(stub.offset_bytes)) < old {
+            return;
+        }
+        let (decoded, bytes) = (reader.decoded(), reader.record());
+        let body = [bytes.slice(decoded.body_start..decoded.len_bytes())];
+        let mut record = Record {
+            meta: decoded.meta.clone(),
+            key,
+            head: &reader.head(),
+            checksums: &decoded.checksums(bytes),
+            body: &body,
+        };
+        let still_there = |state: &State| state.long.is_alive(stub.offset_bytes, stub.sequence);
+        if let Ok(Some(_)) = self.try_append(&mut Load::Entry(&mut record), None, Some(&still_there), None) {
+            add(&self.volume.counters.reinserted, 1);
+        }
+    }
+
+    /// Appends, waiting for room for a bounded time. `None`: the key's entry is no longer at `place`.
+    async fn append(self: &Arc<Self>, mut load: Load<'_, '_>, place: Option<Place>) -> Result<Option<RingPlace>> {
+        let background = self.volume.options.background;
+        if !background {
+            if let Ok(appended) = self.try_append(&mut load, place, None, None) {
+                return Ok(appended);
+            }
+            // Nobody else makes room.
+            self.flush_all().await?;
+            self.maintain().await;
+        }
+        let deadline = self.volume.clock.now() + if background { ROOM_PATIENCE } else { Duration::ZERO };
+        poll_fn(|context| {
+            self.volume.check_open()?;
+            match self.try_append(&mut load, place, None, Some(context.waker())) {
+                Ok(appended) => Poll::Ready(Ok(appended)),
+                Err(NoRoom::Ever) => {
+                    Poll::Ready(Err(Error::new(ErrorKind::Full, "the entry is longer than a segment of the store")))
+                }
+                Err(NoRoom::Now) if self.volume.clock.now() >= deadline => {
+                    Poll::Ready(Err(Error::new(ErrorKind::Full, "the store has no room now")))
+                }
+                Err(NoRoom::Now) => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Appends if there is room now; `None` if the key's entry is not at `place`, or `condition` does not hold.
+    fn try_append(
+        self: &Arc<Self>,
+        load: &mut Load<'_, '_>,
+        place: Option<Place>,
+        condition: Option<&dyn Fn(&State) -> bool>,
+        waker: Option<&Waker>,
+    ) -> std::result::Result<Option<RingPlace>, NoRoom> {
+        let placing = load.placing();
+        let mut sealed = Sealed::at(self.volume.clock.now());
+        let mut state = self.lock();
+        let unchanged = place.is_none_or(|place| Self::still_at(&state, placing, place));
+        if !unchanged || condition.is_some_and(|condition| !condition(&state)) {
+            return Ok(None);
+        }
+        let outcome = self.append_locked(&mut state, load, &mut sealed);
+        if outcome == Err(NoRoom::Now) {
+            waker.into_iter().for_each(|waker| state.wait(waker));
+        }
+        let call = state.move_is_due() || outcome.is_err();
+        drop(state);
+        self.perform(sealed);
+        if call {
+            self.volume.bell.ring();
+        } else {
+            self.volume.bell.ring_if_idle();
+        }
+        outcome.map(Some)
+    }
+
+    fn append_locked(
+        &self,
+        state: &mut State,
+        load: &mut Load<'_, '_>,
+        sealed: &mut Sealed,
+    ) -> std::result::Result<RingPlace, NoRoom> {
+        let dirty_bytes = state.front.dirty_bytes() + state.long.dirty_bytes();
+        let room = state.ready && !state.index.is_full() && state.front.has_room(self.plan.short_bytes_max());
+        if let Load::Entry(record) = load
+            && record.len_bytes() > self.plan.long.record_bytes_max().max(self.plan.short_bytes_max())
+        {
+            return Err(NoRoom::Ever);
+        }
+        if !room || dirty_bytes > self.volume.options.dirty_bytes_max {
+            return Err(NoRoom::Now);
+        }
+        let placing = load.placing();
+        let (place, slot_state) = match load {
+            Load::Entry(record) if record.len_bytes() <= self.plan.short_bytes_max() => {
+                let place = self.append_short(state, record, sealed)?;
+                (place, FrontState::Unused)
+            }
+            Load::Entry(record) => (self.append_long(state, record, sealed)?, FrontState::Unused),
+            Load::Tombstone(hash) => {
+                let stub = Stub { hash: *hash, offset_bytes: 0, len_bytes: 0, sequence: 0, own_sequence: 0 };
+                let place = self.append_stub(state, stub, (PackedKind::Tombstone, 0), sealed)?;
+                (place, FrontState::Removed)
+            }
+        };
+        let slot =
+            FrontSlot { prefix: prefix_of(placing), granule: self.granule(place.offset_bytes), state: slot_state };
+        if state.index.insert(slot).is_err() {
+            // No room for what is pushed on: rather nothing than something older.
+            state.forget_key(placing);
+        }
+        Ok(place)
+    }
+
+    fn append_short(
+        &self,
+        state: &mut State,
+        record: &mut Record<'_>,
+        sealed: &mut Sealed,
+    ) -> std::result::Result<RingPlace, NoRoom> {
+        let parcel = parcel_of(record);
+        let write = |target: &mut [u8], sequence: u32| {
+            record.meta.sequence = sequence;
+            record.encode(self.volume.id, target);
+        };
+        state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
+    }
+
+    /// Appends a long entry to its ring, and its stub to the front.
+    fn append_long(
+        &self,
+        state: &mut State,
+        record: &mut Record<'_>,
+        sealed: &mut Sealed,
+    ) -> std::result::Result<RingPlace, NoRoom> {
+        let parcel = parcel_of(record);
+        while !state.long.has_room(parcel.len_bytes) {
+            let oldest = state.long.oldest().ok_or(NoRoom::Now)?;
+            state.long.release_oldest(oldest);
+        }
+        let write = |target: &mut [u8], sequence: u32| {
+            record.meta.sequence = sequence;
+            record.encode(self.volume.id, target);
+        };
+        let place = state.long.append(parcel, sealed.now, &mut sealed.long, write).map_err(|_| NoRoom::Now)?;
+        let stub = Stub {
+            hash: record.meta.hash,
+            offset_bytes: place.offset_bytes,
+            len_bytes: parcel.len_bytes as u32,
+            sequence: place.sequence,
+            own_sequence: 0,
+        };
+        self.append_stub(state, stub, (PackedKind::Stub, parcel.useless_after), sealed)
+    }
+
+    fn append_stub(
+        &self,
+        state: &mut State,
+        stub: Stub,
+        (kind, useless_after): (PackedKind, u32),
+        sealed: &mut Sealed,
+    ) -> std::result::Result<RingPlace, NoRoom> {
+        let parcel = Parcel { placing: stub.hash.placing(), len_bytes: STUB_BYTES as u64, useless_after, kind };
+        let write = |target: &mut [u8], sequence: u32| {
+            Stub { own_sequence: sequence, ..stub }.encode(self.volume.id, target);
+        };
+        state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
+    }
+
+    /// Sends off packs that are due. Returns those that wait for room, to look at the time again.
+    pub(super) fn flush_due(self: &Arc<Self>, now: Duration) -> Vec<Waker> {
+        let interval = self.volume.options.flush_interval;
+        let mut sealed = Sealed::at(now);
+        let mut state = self.lock();
+        // The long entry first: its stub is not to be found without it.
+        if state.long.opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
+            sealed.long.extend(state.long.seal());
+        }
+        if state.front.opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
+            sealed.front.extend(state.front.seal());
+        }
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        self.perform(sealed);
+        waiting
+    }
+
+    /// Sends off everything and waits until the device has it.
+    pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
+        let (front, long) = {
+            let state = self.lock();
+            (state.front.last_sequence(), state.long.last_sequence())
+        };
+        self.flush_through(front, long).await
+    }
+
+    /// Waits until these packs and all before them are with the device, sending off what is open.
+    async fn flush_through(self: &Arc<Self>, front: u32, long: u32) -> Result<()> {
+        let mut sealed = Sealed::at(self.volume.clock.now());
+        let failed_before = {
+            let mut state = self.lock();
+            if state.long.is_pending(long) {
+                sealed.long.extend(state.long.seal());
+            }
+            if state.front.is_pending(front) {
+                sealed.front.extend(state.front.seal());
+            }
+            state.failed_packs
+        };
+        self.perform(sealed);
+        poll_fn(|context: &mut Context<'_>| {
+            let mut state = self.lock();
+            if state.front.is_pending(front) || state.long.is_pending(long) {
+                state.wait(context.waker());
+                return Poll::Pending;
+            }
+            Poll::Ready(if state.failed_packs == failed_before {
+                Ok(())
+            } else {
+                Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
+            })
+        })
+        .await
+    }
+
+    /// Starts the transfers of packs. Completions hold the engine weakly, so that the last handle's drop
+    /// closes the device, not a completion on the device's own thread.
+    fn perform(self: &Arc<Self>, sealed: Sealed) {
+        let long = sealed.long.into_iter().map(|pack| (Ringed::Long, pack));
+        for (ring, pack) in long.chain(sealed.front.into_iter().map(|pack| (Ringed::Front, pack))) {
+            let (engine, sequence) = (Arc::downgrade(self), pack.sequence);
+            let done = move |outcome: io::Result<()>| {
+                engine.upgrade().iter().for_each(|engine| engine.pack_written(ring, sequence, &outcome));
+            };
+            add(&self.volume.counters.writes, 1);
+            add(&self.volume.counters.written_bytes, pack.len_bytes());
+            let SealedPack { offset_bytes, buffer, .. } = pack;
+            let completion = Completion::callback(done);
+            self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+        }
+    }
+
+    fn pack_written(&self, ring: Ringed, sequence: u32, outcome: &io::Result<()>) {
+        self.volume.note_write(outcome);
+        let mut state = self.lock();
+        let written = match ring {
+            Ringed::Front => state.front.written(sequence),
+            Ringed::Long => state.long.written(sequence),
+        };
+        if outcome.is_err() {
+            state.failed_packs += 1;
+            if let (Ringed::Front, Some(pack)) = (ring, written) {
+                pack.listings.iter().for_each(|listing| state.forget_key(listing.placing));
+            }
+        }
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    /// Forgets everything of the keys with this placing's prefix, in the front and in their sets, because
+    /// the newest of it is lost.
+    pub(super) fn forget_key(&mut self, placing: u64) {
+        let prefix = prefix_of(placing);
+        let slots: Vec<_> = self.index.range(prefix, prefix).collect();
+        for slot in slots {
+            self.index.remove(prefix, slot.granule);
+        }
+        let set = self.sets.set_of(placing);
+        self.forget_set(set);
+    }
+}
+
+fn parcel_of(record: &Record<'_>) -> Parcel {
+    Parcel {
+        placing: record.meta.hash.placing(),
+        len_bytes: record.len_bytes(),
+        useless_after: record.meta.useless_after,
+        kind: PackedKind::Entry,
+    }
+}

@@ -1,0 +1,142 @@
+//! What stands in a set or at a place of the front: records and stubs, taken apart and put together.
+//!
+//! Owns: telling a record from a stub, and a set's bytes from its entries and back. Does not: read or decide.
+//! Invariant: a piece is taken only if it is whole and is the one its listing names; a set only if it has the
+//! version that was written last.
+
+use crate::{
+    device::AlignedBuffer,
+    format::{
+        VolumeId,
+        pack::{self, GRANULE_BYTES, PackHeader, Packed, PackedKind, Stub, granulated},
+        record::Decoded,
+    },
+    hash::KeyHash,
+};
+use bytes::Bytes;
+
+/// A whole record, or a stub, with its bytes.
+#[derive(Clone)]
+pub(super) struct Piece {
+    pub(super) bytes: Bytes,
+    pub(super) what: What,
+}
+
+#[derive(Clone)]
+pub(super) enum What {
+    Record(Box<Decoded>),
+    Stub(Stub),
+}
+
+impl Piece {
+    /// The piece at the start of `bytes`.
+    pub(super) fn of(volume: VolumeId, bytes: &Bytes) -> Option<Self> {
+        if let Some(stub) = Stub::decode(volume, bytes) {
+            let len = bytes.len().min(GRANULE_BYTES as usize);
+            return Some(Self { bytes: bytes.slice(..len), what: What::Stub(stub) });
+        }
+        let decoded = Decoded::decode(volume, bytes).ok().filter(|decoded| decoded.len_bytes() <= bytes.len())?;
+        let len = granulated(decoded.len_bytes() as u64).min(bytes.len() as u64) as usize;
+        Some(Self { bytes: bytes.slice(..len), what: What::Record(Box::new(decoded)) })
+    }
+
+    pub(super) fn hash(&self) -> KeyHash {
+        match &self.what {
+            What::Record(decoded) => decoded.meta.hash,
+            What::Stub(stub) => stub.hash,
+        }
+    }
+
+    pub(super) fn sequence(&self) -> u32 {
+        match &self.what {
+            What::Record(decoded) => decoded.meta.sequence,
+            What::Stub(stub) => stub.own_sequence,
+        }
+    }
+
+    /// Bytes of the whole entry, wherever they lie.
+    pub(super) fn entry_bytes(&self) -> u64 {
+        match &self.what {
+            What::Record(decoded) => decoded.len_bytes() as u64,
+            What::Stub(stub) => u64::from(stub.len_bytes),
+        }
+    }
+
+    /// Whether it says that its key was removed.
+    pub(super) fn is_tombstone(&self) -> bool {
+        matches!(&self.what, What::Stub(stub) if stub.len_bytes == 0)
+    }
+
+    fn kind(&self) -> PackedKind {
+        match &self.what {
+            What::Record(_) => PackedKind::Entry,
+            What::Stub(_) => PackedKind::Stub,
+        }
+    }
+}
+
+/// An entry in a set.
+pub(super) struct Item {
+    pub(super) piece: Piece,
+    pub(super) useless_after: u32,
+    pub(super) rank: u8,
+}
+
+/// Bytes that an item takes in a set, its listing included.
+pub(super) fn item_bytes(piece_len: usize) -> u64 {
+    granulated(piece_len as u64) + LISTING_ROOM
+}
+
+/// Bytes that the items of a set may take together.
+pub(super) fn room_bytes(set_bytes: u64) -> u64 {
+    set_bytes - GRANULE_BYTES
+}
+
+const LISTING_ROOM: u64 = (pack::directory_bytes(1) - pack::directory_bytes(0)) as u64;
+
+/// The directory of a set, if the bytes are those of that set.
+pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<(u8, Vec<Packed>)> {
+    let (header, listings) = pack::decode(volume, offset_bytes, bytes).ok()?;
+    let fits = header.len_bytes as usize == bytes.len();
+    fits.then_some((header.sequence as u8, listings))
+}
+
+/// The piece that `listing` names, if it is there and whole.
+pub(super) fn listed(volume: VolumeId, listing: &Packed, bytes: &Bytes) -> Option<Piece> {
+    let (at, len) = (listing.at as usize, listing.len as usize);
+    let piece = Piece::of(volume, &bytes.slice(at..at + len))?;
+    (piece.sequence() == listing.sequence && piece.hash().placing() == listing.placing).then_some(piece)
+}
+
+/// The bytes of a set of `set_bytes` that holds `items`.
+pub(super) fn assemble(
+    volume: VolumeId,
+    offset_bytes: u64,
+    set_bytes: u64,
+    version: u8,
+    items: &[Item],
+) -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::with_len(set_bytes as usize);
+    let bytes = buffer.as_mut_slice();
+    bytes.fill(0);
+    let mut at = granulated(pack::directory_bytes(items.len()) as u64) as usize;
+    let mut listings = Vec::with_capacity(items.len());
+    for Item { piece, useless_after, rank } in items {
+        let len = granulated(piece.bytes.len() as u64) as usize;
+        bytes[at..at + piece.bytes.len()].copy_from_slice(&piece.bytes);
+        listings.push(Packed {
+            placing: piece.hash().placing(),
+            at: at as u32,
+            len: len as u32,
+            useless_after: *useless_after,
+            sequence: piece.sequence(),
+            kind: piece.kind(),
+            rank: *rank,
+        });
+        at += len;
+    }
+    let header =
+        PackHeader { offset_bytes, sequence: u32::from(version), len_bytes: set_bytes as u32, oldest_sequence: 0 };
+    pack::encode(volume, header, &listings, bytes);
+    buffer
+}

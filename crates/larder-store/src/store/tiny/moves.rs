@@ -1,0 +1,426 @@
+//! The oldest segment of the front moves out: its entries go to their sets, or are dropped.
+//!
+//! Invariants: an entry that its set may hold an older version of is never just dropped; a set is changed
+//! by one move at a time; a segment is freed only when the sets written from it are durable. Cost: one read of
+//! the segment; for each set that is written, one read of it, one write, and one read for each of its entries
+//! that are elsewhere in the front; one sync a segment.
+//! Idea: Kangaroo's threshold admission, counting also what was hit and how many bytes are at stake.
+
+use super::{
+    State, TinyEngine,
+    contents::{self, Item, Piece, What, item_bytes, room_bytes},
+    prefix_of,
+};
+use crate::{
+    device::{Completion, Transfer},
+    eviction::rrip::{self, Resident},
+    format::pack::{self, Packed},
+    index::{
+        tiny_front::{FrontSlot, FrontState},
+        tiny_sets::MayHold,
+    },
+    store::counters::add,
+    units::BLOCK_BYTES,
+};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use std::{
+    collections::{BTreeSet, HashSet},
+    io,
+    sync::Arc,
+    task::Waker,
+};
+
+/// Sets that are moved to at once.
+const SETS_AT_ONCE: usize = 16;
+
+/// A pack of a segment, and where it lies.
+pub(super) struct FoundPack {
+    pub(super) header: pack::PackHeader,
+    pub(super) listings: Vec<Packed>,
+}
+
+/// The packs in the bytes of a segment that begins at `start_bytes`, whatever run they are of.
+pub(super) fn packs_in(engine: &TinyEngine, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at + BLOCK_BYTES as usize <= bytes.len() {
+        let step = match pack::decode(engine.volume.id, start_bytes + at as u64, &bytes[at..]) {
+            Ok((header, listings)) if at + header.len_bytes as usize <= bytes.len() && header.len_bytes > 0 => {
+                let len = (header.len_bytes as usize).next_multiple_of(BLOCK_BYTES as usize);
+                found.push(FoundPack { header, listings });
+                len
+            }
+            _ => BLOCK_BYTES as usize,
+        };
+        at += step;
+    }
+    found
+}
+
+/// The right to move; only one has it.
+struct Turn<'a>(&'a TinyEngine);
+
+impl<'a> Turn<'a> {
+    fn take(engine: &'a TinyEngine) -> Option<Self> {
+        let mut state = engine.lock();
+        let free = !std::mem::replace(&mut state.moving, true);
+        drop(state);
+        free.then_some(Self(engine))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.moving = false;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The segment that moves out.
+struct Outgoing {
+    start_bytes: u64,
+    bytes: Bytes,
+}
+
+impl Outgoing {
+    fn holds(&self, offset_bytes: u64) -> bool {
+        (self.start_bytes..self.start_bytes + self.bytes.len() as u64).contains(&offset_bytes)
+    }
+}
+
+/// An entry of the front that belongs to the set.
+struct Arrival {
+    slot: FrontSlot,
+    piece: Piece,
+    useless_after: u32,
+    /// Whether it has to leave the front now.
+    due: bool,
+}
+
+/// A set as it was.
+struct OldSet {
+    set: u32,
+    version: u8,
+    /// How many entries it had.
+    count: u64,
+    /// What of it may stay.
+    stay: Vec<Item>,
+}
+
+/// What became of one set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    Written,
+    Nothing,
+    /// It could not be done now.
+    Not,
+}
+
+impl TinyEngine {
+    /// Moves the oldest segment of the front out; `false` if that cannot be done now.
+    pub(super) async fn move_oldest(self: &Arc<Self>) -> bool {
+        let Some(_turn) = Turn::take(self) else { return false };
+        let Some((segment, sequences)) = self.oldest_of_front() else { return false };
+        let start_bytes = self.plan.front.segment_start_bytes(segment);
+        let Ok(bytes) = self.volume.read(start_bytes, self.plan.front.segment_bytes).await else { return false };
+        let mut packs = packs_in(self, start_bytes, &bytes);
+        packs.retain(|found| sequences.contains(&found.header.sequence));
+        let outgoing = Outgoing { start_bytes, bytes };
+        let listed = || {
+            packs.iter().flat_map(|found| {
+                let start = found.header.offset_bytes;
+                found.listings.iter().map(move |listing| (start + u64::from(listing.at), listing.placing))
+            })
+        };
+        if packs.len() != sequences.len() {
+            self.forget_unlisted(&outgoing, &listed().map(|(offset, _)| offset).collect());
+        }
+        let sets: BTreeSet<u32> = {
+            let state = self.lock();
+            let is_live = |offset, placing| state.index.find(prefix_of(placing), self.granule(offset)).is_some();
+            listed()
+                .filter(|&(offset, placing)| is_live(offset, placing))
+                .map(|(_, placing)| state.sets.set_of(placing))
+                .collect()
+        };
+        let mut written = false;
+        for batch in sets.into_iter().collect::<Vec<_>>().chunks(SETS_AT_ONCE) {
+            for moved in join_all(batch.iter().map(|&set| self.move_set(set, &outgoing))).await {
+                if moved == Moved::Not {
+                    return false;
+                }
+                written |= moved == Moved::Written;
+            }
+        }
+        if written && self.volume.sync().await.is_err() {
+            return false;
+        }
+        self.lock().front.release_oldest(segment);
+        true
+    }
+
+    /// The oldest segment of the front and its sequences; when the index is full before the segments are, the
+    /// one that is being written ends.
+    fn oldest_of_front(self: &Arc<Self>) -> Option<(u32, std::ops::Range<u32>)> {
+        let mut state = self.lock();
+        if state.front.oldest().is_none() && state.index.is_full() {
+            state.front.end_segment();
+        }
+        loop {
+            let segment = state.front.oldest()?;
+            match state.front.sequences(segment) {
+                Some(sequences) => return Some((segment, sequences)),
+                // Nothing of it was found when the store was opened.
+                None => state.front.release_oldest(segment),
+            }
+        }
+    }
+
+    /// Forgets what the front's index has in a damaged segment and no pack there lists.
+    fn forget_unlisted(&self, outgoing: &Outgoing, listed: &HashSet<u64>) {
+        let mut state = self.lock();
+        let unlisted: Vec<_> = state
+            .index
+            .range(0, u32::MAX)
+            .filter(|slot| {
+                let offset = self.front_offset(slot.granule);
+                outgoing.holds(offset) && !listed.contains(&offset)
+            })
+            .collect();
+        add(&self.volume.counters.corrupt, unlisted.len() as u64);
+        for slot in unlisted {
+            state.forget_key(u64::from(slot.prefix) << u32::BITS);
+        }
+    }
+
+    /// Moves what the front has of a set into it, if that is worth a write; what does not move and is in
+    /// `outgoing` is dropped.
+    async fn move_set(self: &Arc<Self>, set: u32, outgoing: &Outgoing) -> Moved {
+        let (slots, version) = {
+            let state = self.lock();
+            let (first, last) = state.sets.prefixes(set);
+            if state.set_writes.contains_key(&set) {
+                return Moved::Not;
+            }
+            (state.index.range(first, last).collect::<Vec<_>>(), state.sets.version(set))
+        };
+        let (arrivals, broken) = self.arrivals(slots, outgoing).await;
+        let worth = self.is_worth_a_write(&arrivals);
+        let may_hold = {
+            let state = self.lock();
+            let held = |placing| state.sets.may_hold(placing) != MayHold::No;
+            !broken.is_empty() || arrivals.iter().any(|arrival| arrival.due && held(arrival.piece.hash().placing()))
+        };
+        if !worth && !may_hold {
+            return self.drop_due(&arrivals);
+        }
+        let Some(items) = self.items_of(set, version).await else {
+            // It cannot be read: nothing of it is believed, and the next attempt writes it anew.
+            self.lock().forget_set(set);
+            return Moved::Not;
+        };
+        let superseded = |item: &Item| {
+            let hash = item.piece.hash();
+            arrivals.iter().any(|arrival| arrival.piece.hash() == hash)
+                || broken.iter().any(|slot| slot.prefix == prefix_of(hash.placing()))
+        };
+        let holds_older = items.iter().any(superseded);
+        if !worth && !holds_older {
+            self.leave(&broken);
+            return self.drop_due(&arrivals);
+        }
+        let count = items.len() as u64;
+        let stay = items.into_iter().filter(|item| !superseded(item) && self.is_useful(item)).collect();
+        self.write_set(OldSet { set, version, count, stay }, arrivals, &broken).await
+    }
+
+    /// The newest entry of each key that the front has of a set, and slots whose record cannot be read.
+    async fn arrivals(&self, slots: Vec<FrontSlot>, outgoing: &Outgoing) -> (Vec<Arrival>, Vec<FrontSlot>) {
+        let (mut arrivals, mut broken): (Vec<Arrival>, Vec<FrontSlot>) = (Vec::new(), Vec::new());
+        for slot in slots {
+            let offset = self.front_offset(slot.granule);
+            let due = outgoing.holds(offset);
+            let bytes = if due {
+                let at = (offset - outgoing.start_bytes) as usize;
+                outgoing.bytes.slice(at..outgoing.bytes.len().min(at + self.plan.short_bytes_max() as usize))
+            } else {
+                match self.front_bytes(offset).await {
+                    Ok(bytes) => bytes,
+                    Err(_) => Bytes::new(),
+                }
+            };
+            let segment = self.plan.front.segment_of(offset);
+            let sequences = segment.and_then(|segment| self.lock().front.sequences(segment));
+            let piece = Piece::of(self.volume.id, &bytes)
+                .filter(|piece| sequences.is_some_and(|range| range.contains(&piece.sequence())))
+                .filter(|piece| prefix_of(piece.hash().placing()) == slot.prefix);
+            let Some(piece) = piece else {
+                broken.push(slot);
+                continue;
+            };
+            let useless_after = match &piece.what {
+                What::Record(decoded) => decoded.meta.useless_after,
+                What::Stub(_) => 0,
+            };
+            arrivals.push(Arrival { slot, piece, useless_after, due });
+        }
+        (arrivals, broken)
+    }
+
+    /// Whether enough would be lost if the entries that are due were dropped.
+    fn is_worth_a_write(&self, arrivals: &[Arrival]) -> bool {
+        let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
+        let due = || alive().filter(|arrival| arrival.due);
+        let bytes: u64 = due().map(|arrival| arrival.piece.entry_bytes()).sum();
+        due().next().is_some()
+            && (alive().count() as u64 >= self.volume.options.tuning.tiny_threshold
+                || due().any(|arrival| arrival.slot.state == FrontState::Hit)
+                || bytes >= self.plan.set_bytes)
+    }
+
+    fn drop_due(&self, arrivals: &[Arrival]) -> Moved {
+        let mut state = self.lock();
+        for arrival in arrivals.iter().filter(|arrival| arrival.due) {
+            let gone = state.index.remove(arrival.slot.prefix, arrival.slot.granule);
+            add(&self.volume.counters.evicted, u64::from(gone && !arrival.piece.is_tombstone()));
+        }
+        Moved::Nothing
+    }
+
+    fn leave(&self, slots: &[FrontSlot]) {
+        let mut state = self.lock();
+        for slot in slots {
+            state.index.remove(slot.prefix, slot.granule);
+        }
+    }
+
+    /// What a set holds: nothing if it is not of this version (0 is any), `None` if it cannot be read.
+    async fn items_of(&self, set: u32, version: u8) -> Option<Vec<Item>> {
+        let offset = self.plan.set_start_bytes(set);
+        if self.lock().sets.holds_nothing(set) {
+            return Some(Vec::new());
+        }
+        let bytes = self.volume.read(offset, self.plan.set_bytes).await.ok()?;
+        let listings = match contents::directory(self.volume.id, offset, &bytes) {
+            Some((found, listings)) if version == 0 || found == version => listings,
+            _ => return Some(Vec::new()),
+        };
+        let item = |listing: &Packed| {
+            let piece = contents::listed(self.volume.id, listing, &bytes)?;
+            Some(Item { piece, useless_after: listing.useless_after, rank: listing.rank })
+        };
+        Some(listings.iter().filter_map(item).collect())
+    }
+
+    /// Whether an item of a set can still be of use.
+    fn is_useful(&self, item: &Item) -> bool {
+        let expired = item.useless_after != 0 && item.useless_after < self.volume.clock.now_s();
+        match &item.piece.what {
+            _ if expired => false,
+            What::Record(decoded) => !self.volume.is_useless(decoded),
+            What::Stub(stub) => stub.len_bytes != 0 && self.lock().long.is_alive(stub.offset_bytes, stub.sequence),
+        }
+    }
+
+    /// Writes a set anew: what stays of it and of the arrivals.
+    async fn write_set(self: &Arc<Self>, mut old: OldSet, arrivals: Vec<Arrival>, broken: &[FrontSlot]) -> Moved {
+        let (newest, gone) = newest_of(arrivals);
+        let mut leaving: Vec<FrontSlot> =
+            gone.iter().map(|arrival| arrival.slot).chain(broken.iter().copied()).collect();
+        let (mut residents, mut items, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+        for item in std::mem::take(&mut old.stay) {
+            let hit = self.lock().sets.was_hit(item.piece.hash().placing());
+            let len_bytes = item_bytes(item.piece.bytes.len());
+            residents.push(Resident { len_bytes, rank: item.rank, hit, new: false });
+            items.push(item);
+            slots.push(None);
+        }
+        for Arrival { slot, piece, useless_after, due } in newest {
+            let item = Item { piece, useless_after, rank: 0 };
+            if !self.is_useful(&item) {
+                leaving.push(slot);
+                continue;
+            }
+            let len_bytes = item_bytes(item.piece.bytes.len());
+            residents.push(Resident { len_bytes, rank: 0, hit: slot.state == FrontState::Hit, new: true });
+            items.push(item);
+            slots.push(Some((slot, due)));
+        }
+        let kept = rrip::merge(&residents, room_bytes(self.plan.set_bytes), items.len());
+        let mut ranks = vec![None; items.len()];
+        kept.iter().for_each(|&(index, rank)| ranks[index] = Some(rank));
+        let mut content = Vec::new();
+        for ((mut item, slot), rank) in items.into_iter().zip(slots).zip(ranks) {
+            if let Some((slot, _)) = slot.filter(|&(_, due)| due || rank.is_some()) {
+                leaving.push(slot);
+            }
+            match rank {
+                Some(rank) => {
+                    item.rank = rank;
+                    content.push(item);
+                }
+                None => add(&self.volume.counters.evicted, 1),
+            }
+        }
+        content.sort_by_key(|item| item.rank);
+        self.replace_set(&old, &content, &leaving).await
+    }
+
+    /// Puts a set's new contents in place of the old, in memory at once and on the device.
+    async fn replace_set(self: &Arc<Self>, old: &OldSet, content: &[Item], leaving: &[FrontSlot]) -> Moved {
+        let OldSet { set, version, count: before, .. } = *old;
+        let offset_bytes = self.plan.set_start_bytes(set);
+        let next_version = self.lock().sets.next_version(set);
+        let buffer = contents::assemble(self.volume.id, offset_bytes, self.plan.set_bytes, next_version, content);
+        let buffer = Arc::new(buffer);
+        {
+            let mut state = self.lock();
+            let state = &mut *state;
+            if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
+                return Moved::Not;
+            }
+            state.sets.note(set, next_version, content.iter().map(|item| item.piece.hash().placing()));
+            state.set_entries = (state.set_entries + content.len() as u64).saturating_sub(before);
+            for slot in leaving {
+                state.index.remove(slot.prefix, slot.granule);
+            }
+            state.set_writes.insert(set, Arc::clone(&buffer));
+        }
+        let (completion, written) = Completion::pair();
+        let engine = Arc::downgrade(self);
+        let own = Arc::clone(&buffer);
+        let done = move |outcome: io::Result<()>| {
+            engine.upgrade().iter().for_each(|engine| engine.set_written(set, &own, &outcome));
+            completion.complete(Ok(()));
+        };
+        add(&self.volume.counters.writes, 1);
+        add(&self.volume.counters.written_bytes, buffer.len() as u64);
+        self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion: Completion::callback(done) });
+        // The outcome is in the state already.
+        let _ = written.await;
+        Moved::Written
+    }
+
+    fn set_written(&self, set: u32, buffer: &Arc<crate::device::AlignedBuffer>, outcome: &io::Result<()>) {
+        self.volume.note_write(outcome);
+        let mut state = self.lock();
+        let is_newest = state.set_writes.get(&set).is_some_and(|newest| Arc::ptr_eq(newest, buffer));
+        if is_newest {
+            state.set_writes.remove(&set);
+            if outcome.is_err() {
+                State::forget_set(&mut state, set);
+            }
+        }
+    }
+}
+
+/// The newest of the arrivals of each key, and the others.
+fn newest_of(mut arrivals: Vec<Arrival>) -> (Vec<Arrival>, Vec<Arrival>) {
+    arrivals.sort_by_key(|arrival| std::cmp::Reverse((arrival.piece.sequence(), arrival.slot.granule)));
+    let mut seen = HashSet::new();
+    arrivals.into_iter().partition(|arrival| seen.insert(arrival.piece.hash()))
+}

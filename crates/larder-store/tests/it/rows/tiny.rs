@@ -1,0 +1,183 @@
+//! At stake: what `tiny` promises. One read for a short entry, two for a long one, several entries in one
+//! write of a set, at most nine bits of memory an entry.
+
+use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
+use larder_store::{Hints, Policy, Stats, Store, StoreOptions, device::MemoryDevice};
+use std::{sync::Arc, time::Duration};
+
+const SHORT: usize = 900;
+const LONG: usize = 30_000;
+
+fn tiny_options(mean_entry_size_bytes: u64) -> StoreOptions {
+    let policy = Policy::named("tiny").expect("it is in the table");
+    StoreOptions { policy, mean_entry_size_bytes, ..options() }
+}
+
+fn store(size_bytes: u64, options: &StoreOptions) -> Store {
+    Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), options).unwrap()
+}
+
+/// What `action` costs.
+fn cost(store: &Store, action: impl FnOnce()) -> Stats {
+    let before = store.stats();
+    action();
+    let mut after = store.stats();
+    after.reads -= before.reads;
+    after.writes -= before.writes;
+    after.written_bytes -= before.written_bytes;
+    after.hits -= before.hits;
+    after
+}
+
+#[test]
+fn a_short_entry_is_one_read_a_long_one_two_and_a_dirty_one_none() {
+    let store = store(64 << 20, &tiny_options(2048));
+    assert!(insert(&store, 1, 1, SHORT) && insert(&store, 2, 1, LONG));
+    let dirty = cost(&store, || assert_eq!([1, 2].map(|key| version_of(&store, key)), [Some(1); 2]));
+    assert_eq!((dirty.reads, dirty.writes), (0, 0));
+    block_on(store.sync()).unwrap();
+    assert_eq!(cost(&store, || assert_eq!(version_of(&store, 1), Some(1))).reads, 1);
+    assert_eq!(cost(&store, || assert_eq!(version_of(&store, 2), Some(1))).reads, 2);
+    assert_eq!(cost(&store, || assert_eq!(version_of(&store, 3), None)).reads, 0, "memory tells a miss");
+}
+
+#[test]
+fn entries_share_writes_on_their_way_to_the_front_and_into_sets() {
+    let store = store(64 << 20, &tiny_options(1024));
+    let count = 1500;
+    let front = cost(&store, || (0..count).for_each(|key| assert!(insert(&store, key, 1, SHORT))));
+    assert!(front.writes * 50 < count, "{} writes of {count} entries", front.writes);
+    let filled = cost(&store, || (count..60_000).for_each(|key| assert!(insert(&store, key, 1, SHORT))));
+    let stats = store.stats();
+    assert!(stats.evicted > 0 && stats.corrupt == 0, "{stats:?}");
+    assert!(filled.writes * 3 < 58_500, "{} writes of 58500 entries", filled.writes);
+    let hits = cost(&store, || {
+        (50_000..60_000).for_each(|key| {
+            let _ = version_of(&store, key);
+        })
+    });
+    assert!(hits.hits > 3000, "{}", hits.hits);
+    // The others are misses, of which a filter of three bits lets about a quarter through.
+    let misses = 10_000 - hits.hits;
+    assert!(hits.reads < hits.hits * 102 / 100 + misses * 35 / 100, "{} reads, {} hits", hits.reads, hits.hits);
+}
+
+#[test]
+fn a_full_store_takes_at_most_nine_bits_of_memory_an_entry() {
+    // Lengths as they are on the web: most are short, most bytes are in long ones.
+    for (mean, lens) in
+        [(1200, [200, 300, 400, 600, 800, 1200, 1800, 3000]), (5600, [300, 900, 1500, 2500, 3500, 6000, 9000, 20_000])]
+    {
+        let store = store(64 << 20, &tiny_options(mean));
+        for key in 0..120_000_u64 {
+            assert!(insert(&store, key, 1, lens[(key * 5 % 8) as usize]));
+        }
+        let stats = store.stats();
+        let bits = stats.index_bytes as f64 * 8.0 / stats.entries as f64;
+        assert!(bits <= 9.0, "{bits} bits for each of {} entries of {mean} bytes", stats.entries);
+    }
+}
+
+#[test]
+fn a_clean_close_keeps_everything_and_a_kill_what_was_flushed() {
+    let options = tiny_options(1024);
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
+    (0..9000).for_each(|key| assert!(insert(&store, key, 1, SHORT)));
+    let found = |store: &Store| (0..9000).filter(|&key| version_of(store, key).is_some()).count();
+    let before = found(&store);
+    block_on(store.sync()).unwrap();
+    let killed = Store::open_on(Arc::new(device.snapshot()), &options).unwrap();
+    assert!(killed.stats().loaded);
+    assert_eq!(found(&killed), before, "the sets are read again");
+    block_on(store.close()).unwrap();
+    let reads_of_start = |device: MemoryDevice| {
+        let again = Store::open_on(Arc::new(device), &options).unwrap();
+        let reads = again.stats().reads;
+        assert_eq!(found(&again), before);
+        reads
+    };
+    let with_snapshot = reads_of_start(device.snapshot());
+    assert!(with_snapshot < killed.stats().reads, "a snapshot saves reading the sets");
+}
+
+#[test]
+fn a_new_version_hides_the_old_one_wherever_that_is() {
+    let store = store(16 << 20, &tiny_options(1024));
+    for round in 1..=12 {
+        for key in 0..700 {
+            let len = if (key + round) % 5 == 0 { LONG } else { SHORT };
+            assert!(insert(&store, key, round, len));
+        }
+        (10_000 * round..10_000 * round + 900).for_each(|key| assert!(insert(&store, key, 1, SHORT)));
+        for key in 0..700 {
+            let found = version_of(&store, key);
+            assert!(found.is_none_or(|found| found == round), "key {key} of round {round}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_removed_entry_stays_removed_when_its_tombstone_moves_and_after_a_kill() {
+    let options = tiny_options(1024);
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
+    (0..8000).for_each(|key| assert!(insert(&store, key, 1, SHORT)));
+    let kept: Vec<u64> = (0..8000).filter(|&key| version_of(&store, key).is_some()).step_by(3).collect();
+    assert!(kept.len() > 500);
+    for key in &kept {
+        block_on(store.remove(&key_bytes(*key))).unwrap();
+    }
+    // The tombstones leave the front.
+    (100_000..104_000).for_each(|key| assert!(insert(&store, key, 1, SHORT)));
+    options.clock.advance(Duration::from_secs(6));
+    block_on(store.maintain());
+    assert!(kept.iter().all(|&key| version_of(&store, key).is_none()));
+    let killed = Store::open_on(Arc::new(device.snapshot()), &options).unwrap();
+    assert!(kept.iter().all(|&key| version_of(&killed, key).is_none()));
+}
+
+#[test]
+fn a_hit_keeps_a_short_entry_in_its_set() {
+    let store = store(16 << 20, &tiny_options(1024));
+    let popular = 300;
+    for key in 0..60_000 {
+        assert!(insert(&store, 1000 + key, 1, SHORT));
+        if key < popular {
+            assert!(insert(&store, key, 1, SHORT));
+        }
+        let _ = version_of(&store, key % popular);
+    }
+    let kept = (0..popular).filter(|&key| version_of(&store, key).is_some()).count();
+    let old = (0..popular).filter(|&key| version_of(&store, 1000 + key).is_some()).count();
+    assert!(kept > 200 && old < 20, "{kept} that were hit and {old} that were not");
+}
+
+#[test]
+fn long_entries_that_are_hit_outlive_their_ring() {
+    let store = store(64 << 20, &tiny_options(16 << 10));
+    for key in 0..6000_u64 {
+        assert!(insert(&store, 1000 + key, 1, LONG));
+        if key < 20 {
+            assert!(insert(&store, key, 1, LONG));
+        }
+        let _ = version_of(&store, key % 20);
+    }
+    assert!(store.stats().reinserted > 0);
+    let kept = (0..20).filter(|&key| version_of(&store, key).is_some()).count();
+    assert!(kept >= 15, "{kept}");
+}
+
+#[test]
+fn a_head_is_replaced_in_front_and_set() {
+    let store = store(16 << 20, &tiny_options(1024));
+    (0..8000).for_each(|key| assert!(insert(&store, key, 1, SHORT)));
+    let kept: Vec<u64> = (0..8000).filter(|&key| version_of(&store, key).is_some()).step_by(50).collect();
+    for &key in &kept {
+        assert!(block_on(store.update_head(&key_bytes(key), "new".into(), Hints::default())).unwrap());
+        let reader = block_on(store.get(&key_bytes(key))).unwrap().unwrap();
+        assert_eq!(reader.head(), "new");
+        assert_eq!(block_on(reader.read(0..reader.len())).unwrap().unwrap(), body(key, 1, SHORT));
+        assert_ne!(reader.head(), head(key, 1, SHORT));
+    }
+}
