@@ -61,8 +61,8 @@ pub(crate) enum Inserted {
     New,
     /// The address had this entry, which is gone from the index.
     Replaced(Slot),
-    /// There was no entry of the address and no room; this entry of another address is gone.
-    Displaced(Slot),
+    /// There was no entry of the address and no room; this entry, of this address, is gone.
+    Displaced(Slot, u64),
 }
 
 impl IndexShape {
@@ -159,7 +159,12 @@ impl Index {
     pub(crate) fn insert(&self, placing: u64, slot: Slot) -> Inserted {
         let (mut partition, place) = self.locate(placing);
         partition.supersede(place);
-        partition.insert(place, slot)
+        match partition.insert(place, slot) {
+            Inserted::Displaced(slot, within) => {
+                Inserted::Displaced(slot, (self.shape.place(placing).0 as u64) << 40 | within)
+            }
+            inserted => inserted,
+        }
     }
 
     /// Removes the entry of `placing`'s address.
@@ -179,6 +184,13 @@ impl Index {
             }
             _ => false,
         }
+    }
+
+    /// A number for `placing`'s address; no two have the same.
+    pub(crate) fn address(&self, placing: u64) -> u64 {
+        let (partition, place) = self.shape.place(placing);
+        let partition_number = (partition as u64) << 40;
+        partition_number | lock(&self.partitions[partition]).address(place)
     }
 
     /// Starts loading what an earlier run left, newest first: from now on whatever happens to an

@@ -6,6 +6,7 @@
 
 pub mod device;
 
+mod admission;
 mod clock;
 mod error;
 mod eviction;

@@ -20,6 +20,7 @@ pub(super) struct Place {
 
 /// The buckets under one lock.
 pub(super) struct Partition {
+    /// Empty until the first slot comes.
     bytes: Box<[u8]>,
     bucket_count: u32,
     widths: SlotWidths,
@@ -32,8 +33,7 @@ pub(super) struct Partition {
 
 impl Partition {
     pub(super) fn new(bucket_count: u32, widths: SlotWidths) -> Self {
-        let bytes = vec![0; bucket_count as usize * widths.bucket_bytes()].into_boxed_slice();
-        Self { bytes, bucket_count, widths, entries: 0, superseded: None, changed: false }
+        Self { bytes: Box::default(), bucket_count, widths, entries: 0, superseded: None, changed: false }
     }
 
     pub(super) fn find_and_count(&mut self, place: Place) -> Option<Slot> {
@@ -51,6 +51,7 @@ impl Partition {
     }
 
     pub(super) fn insert(&mut self, place: Place, slot: Slot) -> Inserted {
+        self.allocate();
         let packed = self.widths.pack(place.tag, slot);
         if let Some(at) = self.position_of(place) {
             let before = self.widths.unpack(self.read(at));
@@ -63,9 +64,10 @@ impl Partition {
             return Inserted::New;
         }
         let at = self.least_hit(place);
-        let before = self.widths.unpack(self.read(at));
+        let before = self.read(at);
+        let address = self.address(Place { bucket: at.0, tag: self.widths.packed_tag(before) });
         self.write(at, packed);
-        Inserted::Displaced(before)
+        Inserted::Displaced(self.widths.unpack(before), address)
     }
 
     pub(super) fn remove(&mut self, place: Place) -> Option<Slot> {
@@ -97,13 +99,17 @@ impl Partition {
         if self.is_superseded(place) || self.position_of(place).is_some() {
             return;
         }
+        self.allocate();
         let Some(at) = self.make_room(place) else { return self.supersede(place) };
         self.write(at, self.widths.pack(place.tag, slot));
         self.entries += 1;
     }
 
     pub(super) fn take_image(&mut self, target: &mut [u8]) {
-        target.copy_from_slice(&self.bytes);
+        match self.bytes.is_empty() {
+            true => target.fill(0),
+            false => target.copy_from_slice(&self.bytes),
+        }
         self.changed = false;
     }
 
@@ -120,6 +126,7 @@ impl Partition {
     pub(super) fn load_image(&mut self, image: &[u8]) {
         let newer: Vec<(Place, u64)> = if self.entries == 0 { Vec::new() } else { self.slots().collect() };
         let superseded: Vec<Place> = self.superseded.iter().flatten().map(|&address| place_of(address)).collect();
+        self.allocate();
         self.bytes.copy_from_slice(image);
         self.entries = self.slots().count() as u64;
         self.changed = false;
@@ -144,7 +151,16 @@ impl Partition {
         self.entries
     }
 
+    fn allocate(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = vec![0; self.bucket_count as usize * self.widths.bucket_bytes()].into();
+        }
+    }
+
     fn position_of(&self, place: Place) -> Option<At> {
+        if self.entries == 0 {
+            return None;
+        }
         let first = place.bucket;
         self.way_of(first, place.tag).or_else(|| self.way_of(self.other_bucket(first, place.tag), place.tag))
     }
@@ -209,7 +225,8 @@ impl Partition {
         if sum >= bucket { sum - bucket } else { sum + self.bucket_count - bucket }
     }
 
-    fn address(&self, place: Place) -> u64 {
+    /// A number for the place's address, unique within the partition.
+    pub(super) fn address(&self, place: Place) -> u64 {
         let least = place.bucket.min(self.other_bucket(place.bucket, place.tag));
         u64::from(least) << 16 | u64::from(place.tag)
     }

@@ -26,10 +26,11 @@ impl Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeClass(u8);
 
-/// Sectors of each class; neighbours differ by at most half, small ones by a third or less.
+/// Sectors of each class; neighbours differ by at most half, small ones by a third or less. 2056 are a body of 1 MiB
+/// with 4 KiB for what stands before it: the chunks of long bodies are read as they are.
 const CLASS_SECTORS: [u16; 1 << SIZE_BITS] = [
-    1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 384, 512,
-    768, 1024, 1536, 2304,
+    1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 288, 424, 632,
+    936, 1384, 2056, 2216,
 ];
 const _: () = assert!(CLASS_SECTORS[CLASS_SECTORS.len() - 1] as u64 >= RECORD_SECTORS_MAX);
 

@@ -81,6 +81,8 @@ counters! {
     commits,
     /// Entries not stored for want of room.
     rejected,
+    /// Entries not stored because their key had not been written before (second-hit admission).
+    not_admitted,
     /// Entries dropped at reclaim.
     evicted,
     /// Entries lost because both their buckets were full, or another key had their address.

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    admission::Admission,
     format::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
@@ -81,6 +82,8 @@ pub(crate) struct LogEngine {
     pub(crate) segments: Arc<SegmentTable>,
     log: Mutex<Log>,
     checkpoints: Checkpoints,
+    /// `None` where everything is admitted.
+    admission: Option<Mutex<Admission>>,
 }
 
 impl LogEngine {
@@ -92,7 +95,9 @@ impl LogEngine {
         let segments = Arc::new(SegmentTable::new(geometry.segment_count));
         let log = Log::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
         let checkpoints = Checkpoints::new(&volume, &geometry, index.shape());
-        Some(Self { volume, geometry, index, segments, log: Mutex::new(log), checkpoints })
+        let second_hit = volume.options.tuning.second_hit;
+        let admission = second_hit.then(|| Mutex::new(Admission::new(index.entries_max())));
+        Some(Self { volume, geometry, index, segments, log: Mutex::new(log), checkpoints, admission })
     }
 
     pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {
@@ -125,6 +130,11 @@ impl LogEngine {
             Ok(()) => self.lock_log().synced_before(next_sequence),
             Err(error) => self.volume.note_failure(&error),
         }
+    }
+
+    fn admission_bytes(&self) -> u64 {
+        let admission = self.admission.as_ref();
+        admission.map_or(0, |admission| admission.lock().unwrap_or_else(PoisonError::into_inner).memory_bytes())
     }
 
     /// Segments kept free, so that writers do not wait for reclaim.
@@ -198,7 +208,7 @@ impl Engine for LogEngine {
         Gauges {
             entries: self.index.entries(),
             entries_max: self.index.entries_max(),
-            index_bytes: self.index.memory_bytes(),
+            index_bytes: self.index.memory_bytes() + self.admission_bytes(),
         }
     }
 }

@@ -5,6 +5,7 @@
 use super::{LogEngine, RESERVE_SEGMENTS_MIN};
 use crate::{
     Error, ErrorKind, Hints, Result,
+    admission::Admission,
     device::{Completion, Transfer},
     format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
     index::{Inserted, SizeClass, Slot},
@@ -19,7 +20,7 @@ use bytes::Bytes;
 use std::{
     future::poll_fn,
     io,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     task::{Poll, Waker},
     time::Duration,
 };
@@ -38,7 +39,33 @@ pub(super) enum Condition {
 impl LogEngine {
     /// Appends an entry's record and makes it the key's entry.
     pub(super) async fn append_entry(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        if !self.admits(record.meta.hash.placing()) {
+            add(&self.volume.counters.not_admitted, 1);
+            return Ok(());
+        }
         self.commit_if(record, Condition::None).await.map(drop)
+    }
+
+    /// Whether an entry is to be stored. While the index is loaded every one is: an older one of its key might be
+    /// loaded later, and count.
+    fn admits(&self, placing: u64) -> bool {
+        let Some(admission) = &self.admission else { return true };
+        let may_have_older = !self.volume.counters.loaded.load(Ordering::Acquire) || self.index.peek(placing).is_some();
+        may_have_older || lock(admission).admits(self.index.address(placing))
+    }
+
+    /// Notes that the index dropped an address whose record stays in the log.
+    fn note_dropped(&self, address: u64, sequence: u32) {
+        if let Some(admission) = &self.admission {
+            lock(admission).note_dropped(address, sequence);
+        }
+    }
+
+    /// Notes that segments up to `sequence` are over.
+    pub(super) fn forget_dropped(&self, sequence: u32) {
+        if let Some(admission) = &self.admission {
+            lock(admission).forget_through(sequence);
+        }
     }
 
     /// As [`Self::commit`] under a condition; `false` if it does not hold.
@@ -139,8 +166,10 @@ impl LogEngine {
             Ok(appended) => {
                 let size = SizeClass::holding(record.len_sectors());
                 let slot = Slot { position: appended.position, size, hits: 0, short_lived: appended.short_lived };
-                if let Inserted::Displaced(_) = self.index.insert(placing, slot) {
+                if let Inserted::Displaced(slot, address) = self.index.insert(placing, slot) {
                     add(&self.volume.counters.displaced, 1);
+                    let segment = self.geometry.segment_of(slot.position);
+                    self.note_dropped(address, segment.map_or(0, |segment| self.segments.sequence(segment)));
                 }
             }
             Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.wait(waker.clone())),
@@ -187,7 +216,14 @@ impl LogEngine {
         let (mut actions, mut lost) = (Vec::new(), Vec::new());
         let waiting = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
         for (placing, position) in lost {
-            self.index.remove_at(placing, position);
+            if self.index.remove_at(placing, position) {
+                // An older record of the key is in some segment up to this one.
+                let segment = self.geometry.segment_of(position);
+                self.note_dropped(
+                    self.index.address(placing),
+                    segment.map_or(0, |segment| self.segments.sequence(segment)),
+                );
+            }
         }
         waiting.into_iter().for_each(Waker::wake);
         self.perform(actions);
@@ -236,4 +272,8 @@ impl LogEngine {
         })
         .await;
     }
+}
+
+fn lock(admission: &Mutex<Admission>) -> MutexGuard<'_, Admission> {
+    admission.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,84 +1,110 @@
 //! Reclaim: the oldest segment's hit entries are written again, the rest is forgotten.
 //!
-//! Cost: one read of the trailer and one per entry kept.
+//! An entry with a new head whose body stands in the segment is written again as a whole. Bodies are copied with
+//! their checksums, which readers compare, not this. Cost: one read of the trailer and one per entry kept.
 
 use super::{LogEngine, append::Condition, listing};
 use crate::{
     eviction,
     format::{
-        record::{Kind, Record},
+        record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
         trailer::Listing,
     },
+    index::Slot,
     layout::log::Appender,
     store::{counters::add, engine::Extent},
-    units::{SECTOR_BYTES, Sector, SegmentId},
+    units::{SECTOR_BYTES, Sector, SegmentId, sectors},
 };
+use bytes::Bytes;
 use futures_util::future::join_all;
 use std::{sync::Arc, task::Waker};
 
 /// Entries read at once.
 const READ_BATCH: usize = 32;
 
+/// A record of the segment that is reclaimed, and the slot through which it is needed.
+struct Needed {
+    listing: Listing,
+    slot: Slot,
+}
+
 impl LogEngine {
     /// Reclaims the oldest segment; `false` if there is none that can be.
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
         let Some(segment) = self.lock_log().oldest_clean() else { return false };
         let listings = listing::listings(self, segment).await;
-        let position = |listing: &Listing| self.listed_position(segment, listing);
-        let live: Vec<_> = listings
-            .iter()
-            .filter(|listing| !listing.tombstone)
-            .filter_map(|listing| Some((*listing, self.index.peek(listing.placing)?)))
-            .filter(|(listing, slot)| slot.position == position(listing))
-            .map(|(listing, slot)| (listing, slot.hits))
-            .collect();
-        let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
-        let kept = if self.volume.options.tuning.reinsertion {
-            eviction::keep(&live, segment_sectors, self.volume.clock.now_s())
-        } else {
-            Vec::new()
-        };
-        for batch in kept.chunks(READ_BATCH) {
-            self.reinsert(segment, batch).await;
+        let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
+        if self.volume.options.tuning.reinsertion {
+            let candidates: Vec<_> = needed.iter().map(|needed| (needed.listing, needed.slot.hits)).collect();
+            let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
+            let kept = eviction::keep(&candidates, segment_sectors, self.volume.clock.now_s());
+            for batch in kept.chunks(READ_BATCH) {
+                self.reinsert(segment, batch).await;
+            }
         }
-        let evicted =
-            live.iter().filter(|(listing, _)| self.index.remove_at(listing.placing, position(listing))).count();
-        add(&self.volume.counters.evicted, evicted as u64);
+        let position = |listing: &Listing| self.listed_position(segment, listing);
+        let gone = needed.iter().filter(|needed| {
+            // What needs only a body from here is found out when it is read.
+            needed.slot.position == position(&needed.listing)
+                && self.index.remove_at(needed.listing.placing, needed.slot.position)
+        });
+        add(&self.volume.counters.evicted, gone.count() as u64);
+        self.forget_dropped(self.segments.sequence(segment));
         let waiting = self.lock_log().release_oldest(segment);
         waiting.into_iter().for_each(Waker::wake);
         true
+    }
+
+    /// The slot that needs a listed record: its own, or possibly that of a new head for its body.
+    fn needed(&self, segment: SegmentId, listing: Listing) -> Option<Needed> {
+        let slot = (!listing.tombstone).then(|| self.index.peek(listing.placing)).flatten()?;
+        let is_own = slot.position == self.listed_position(segment, &listing);
+        let may_have_new_head = slot.hits > 0
+            && u64::from(listing.sectors) > sectors(BODY_BLOCK_BYTES)
+            && slot.size.sectors() < u64::from(listing.sectors);
+        (is_own || may_have_new_head).then_some(Needed { listing, slot })
     }
 
     fn listed_position(&self, segment: SegmentId, listing: &Listing) -> Sector {
         Sector(self.geometry.segment_start_bytes(segment) / SECTOR_BYTES + u64::from(listing.sector))
     }
 
-    /// Writes entries of a segment again, unless they moved or are damaged, or there is no room.
+    /// Writes entries of a segment again, unless they changed or are damaged, or there is no room.
     async fn reinsert(self: &Arc<Self>, segment: SegmentId, listings: &[Listing]) {
-        let slots = listings.iter().filter_map(|listing| {
-            let slot = self.index.peek(listing.placing)?;
-            (slot.position == self.listed_position(segment, listing)).then_some(slot)
-        });
+        let slots = listings.iter().filter_map(|listing| Some(self.needed(segment, *listing)?.slot));
         let reads = slots.map(async |slot| (slot, self.read_record(slot, Extent::Whole).await));
         for (slot, outcome) in join_all(reads).await {
             let Ok(Some((bytes, decoded))) = outcome else { continue };
-            let end = decoded.len_bytes();
-            // The body of a head update is in an older segment, which is gone already.
-            if decoded.meta.kind != Kind::Entry || end > bytes.len() {
-                continue;
-            }
-            let body = [bytes.slice(decoded.body_start..end)];
+            let Some(body) = self.body_in(segment, slot.position, &bytes, &decoded).await else { continue };
             let mut record = Record {
                 checksums: &decoded.checksums(&bytes),
                 key: &bytes[decoded.key.clone()],
                 head: &bytes[decoded.head.clone()],
-                body: &body,
-                meta: decoded.meta,
+                body: &[body],
+                meta: Meta { kind: Kind::Entry, ..decoded.meta },
             };
             let condition = Condition::StillAt(slot.position);
             if let Ok(Some(_)) = self.try_append(&mut record, Appender::Reclaim, condition, None) {
                 add(&self.volume.counters.reinserted, 1);
             }
         }
+    }
+
+    /// The body of the record at `position`, if it stands in this segment.
+    async fn body_in(&self, segment: SegmentId, position: Sector, record: &Bytes, decoded: &Decoded) -> Option<Bytes> {
+        let place = decoded.body_place(position);
+        let first = Sector(place.offset_bytes / SECTOR_BYTES);
+        let skip = (place.offset_bytes % SECTOR_BYTES) as usize;
+        if self.geometry.segment_of(first) != Some(segment) || self.segments.sequence(segment) != place.sequence {
+            return None;
+        }
+        let len = decoded.meta.body_bytes;
+        if decoded.body_is_here() {
+            let end = decoded.len_bytes();
+            return (end <= record.len()).then(|| record.slice(decoded.body_start..end));
+        }
+        let read = self.read_sectors(first, sectors(skip as u64 + len)).await;
+        let bytes = read.ok().flatten().filter(|bytes| bytes.len() as u64 >= skip as u64 + len)?;
+        Some(bytes.slice(skip..skip + len as usize))
     }
 }

@@ -1,8 +1,11 @@
 //! At stake: what the `log` row promises per operation, counted on a device in memory.
 
 use super::log_checkpoint::Journal;
-use crate::support::{block_on, insert, key_bytes, options, version_of};
-use larder_store::{Store, StoreOptions, device::Device};
+use crate::support::{HEAD_VERSION, block_on, head, insert, key_bytes, options, version_of};
+use larder_store::{
+    Hints, Store, StoreOptions,
+    device::{Device, MemoryDevice},
+};
 use std::{sync::Arc, time::Duration};
 
 /// Entries of about 1 KiB with their records.
@@ -78,4 +81,53 @@ fn a_unit_that_is_not_full_is_written_after_the_flush_interval() {
     options.clock.advance(Duration::from_millis(1));
     block_on(store.maintain());
     assert_eq!(journal.writes().0, writes + 1);
+}
+
+/// Writes as much as the volume holds, asking for `wanted` now and then.
+fn turn_over(store: &Store, from: u64, wanted: u64) {
+    for key in from..from + 600 {
+        assert!(insert(store, key, 1, 12_000));
+        if key % 5 == 0 {
+            version_of(store, wanted);
+        }
+    }
+}
+
+#[test]
+fn an_entry_that_is_hit_outlives_its_segment_with_a_new_head_too() {
+    // A quarter of a segment takes the longer one too.
+    let options = StoreOptions { segment_size_bytes: 512 << 10, ..options() };
+    for body_bytes in [20_000, 100_000] {
+        let store = Store::open_on(Arc::new(MemoryDevice::new(6 << 20)), &options).unwrap();
+        assert!(insert(&store, 1, 1, body_bytes));
+        turn_over(&store, 10_000, 1);
+        assert_eq!(version_of(&store, 1), Some(1));
+        // The new head stands in a segment of its own, far from the body's.
+        let new = head(1, HEAD_VERSION + 1, body_bytes);
+        assert!(block_on(store.update_head(&key_bytes(1), new, Hints::default())).unwrap());
+        for round in 2..5 {
+            turn_over(&store, round * 10_000, 1);
+            assert_eq!(version_of(&store, 1), Some(HEAD_VERSION + 1), "body of {body_bytes}, round {round}");
+        }
+    }
+}
+
+#[test]
+fn with_second_hit_admission_an_entry_is_stored_the_second_time() {
+    let mut options = options();
+    options.tuning.second_hit = true;
+    let journal = Journal::new();
+    let store = Store::open_on(Arc::clone(&journal) as Arc<dyn Device>, &options).unwrap();
+    let before = journal.writes();
+    let stored_at_once =
+        (0..200).filter(|&key| insert(&store, key, 1, 500) && version_of(&store, key).is_some()).count();
+    assert!(stored_at_once <= 20, "{stored_at_once} of 200 taken for seen");
+    assert_eq!(store.stats().not_admitted, 200 - stored_at_once as u64);
+    (0..200).for_each(|key| assert!(insert(&store, key, 2, 500)));
+    let found = (0..200).filter(|&key| version_of(&store, key) == Some(2)).count();
+    assert!(found >= 195, "{found} of 200");
+    // What is there already is replaced at once.
+    (0..200).for_each(|key| assert!(insert(&store, key, 3, 500)));
+    assert!((0..200).all(|key| version_of(&store, key).is_none_or(|version| version == 3)));
+    assert!(journal.writes().0 > before.0);
 }
