@@ -10,4 +10,5 @@ pub(crate) mod hot;
 pub(crate) mod lonely;
 pub(crate) mod lookup;
 pub(crate) mod neighbours;
+pub(crate) mod patience;
 pub(crate) mod storing;

@@ -206,6 +206,9 @@ pub struct Limits {
     pub origin_connect: Duration,
     /// How long an origin may be silent before and within its response. Default 60 s.
     pub origin_response: Duration,
+    /// How long the store may take to answer; then the origin is asked, and a store that goes on so is left alone for a
+    /// while. Longer: a slow disk still gives hits. Shorter: clients of a dying disk wait less. Default 3 s.
+    pub store: Duration,
     /// How long an unused origin connection is kept. Default 60 s.
     pub origin_idle: Duration,
     /// Most unused connections kept per origin and worker. Default 64.
@@ -223,6 +226,7 @@ impl Default for Limits {
             stall: Duration::from_secs(180),
             origin_connect: Duration::from_secs(10),
             origin_response: Duration::from_secs(60),
+            store: Duration::from_secs(3),
             origin_idle: Duration::from_secs(60),
             origin_idle_count_max: 64,
         }

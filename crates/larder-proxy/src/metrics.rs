@@ -57,6 +57,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) connections_open: Counter,
     pub(crate) connections_refused: Counter,
     pub(crate) store_errors: Counter,
+    pub(crate) store_overdue: Counter,
+    pub(crate) store_bypassed: Counter,
     pub(crate) aborted: Counter,
     pub(crate) log_lines_dropped: Counter,
 }
@@ -95,6 +97,10 @@ pub struct ProxyStats {
     pub connections_refused: u64,
     /// Errors of the store, each bypassed.
     pub store_errors: u64,
+    /// Works of the store that were not waited for to their end.
+    pub store_overdue: u64,
+    /// Works that the store was spared because it did not answer in time.
+    pub store_bypassed: u64,
     /// Responses broken off before their end.
     pub aborted: u64,
     /// Access log lines dropped because the log's disk was too slow.
@@ -133,6 +139,8 @@ impl ProxyStats {
             sum.connections_open += worker.connections_open.value();
             sum.connections_refused += worker.connections_refused.value();
             sum.store_errors += worker.store_errors.value();
+            sum.store_overdue += worker.store_overdue.value();
+            sum.store_bypassed += worker.store_bypassed.value();
             sum.aborted += worker.aborted.value();
             sum.log_lines_dropped += worker.log_lines_dropped.value();
         }
@@ -188,7 +196,7 @@ impl Collector for Exposition {
 
 type Figure = (&'static str, &'static str, u64);
 
-fn counters(stats: &ProxyStats) -> [Figure; 12] {
+fn counters(stats: &ProxyStats) -> [Figure; 14] {
     let hits = Outcome::ALL.iter().filter(|outcome| outcome.is_hit()).map(|outcome| stats.outcome(*outcome)).sum();
     [
         ("hits", "Exchanges whose body came from the cache", hits),
@@ -202,6 +210,8 @@ fn counters(stats: &ProxyStats) -> [Figure; 12] {
         ("connections", "Client connections accepted", stats.connections),
         ("connections_refused", "Client connections refused for want of room", stats.connections_refused),
         ("store_errors", "Errors of the store, each bypassed", stats.store_errors),
+        ("store_overdue", "Works of the store that were not waited for to their end", stats.store_overdue),
+        ("store_bypassed", "Works the store was spared because it did not answer", stats.store_bypassed),
         ("aborted_responses", "Responses broken off before their end", stats.aborted),
     ]
 }

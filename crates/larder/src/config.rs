@@ -98,6 +98,7 @@ fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Pro
     section.set("idle", &mut limits.idle, duration)?;
     section.set("header", &mut limits.header, duration)?;
     section.set("stall", &mut limits.stall, duration)?;
+    section.set("store", &mut limits.store, duration)?;
     section.set("origin_connect", &mut limits.origin_connect, duration)?;
     section.set("origin_response", &mut limits.origin_response, duration)?;
     section.set("origin_idle", &mut limits.origin_idle, duration)?;
@@ -198,11 +199,12 @@ mod tests {
             limits.idle,
             limits.header,
             limits.stall,
+            limits.store,
             limits.origin_connect,
             limits.origin_response,
             limits.origin_idle,
         ];
-        assert_eq!(times.map(|time| time.as_secs()), [120, 10, 90, 5, 30, 45]);
+        assert_eq!(times.map(|time| time.as_secs()), [120, 10, 90, 2, 5, 30, 45]);
     }
 
     #[test]

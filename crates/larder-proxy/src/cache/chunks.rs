@@ -108,8 +108,7 @@ impl ChunkedBody {
         let hot = &self.worker.shared.hot;
         let store = self.worker.shared.store.as_ref()?;
         let epoch = hot.epoch(key);
-        let reader = lookup::read_entry(&self.worker, store, key).await?;
-        let bytes = lookup::read_body(&self.worker, &reader).await?;
+        let (_, bytes) = lookup::read(&self.worker, store, key).await?;
         hot.insert(key, Hot::Chunk(bytes.clone()), epoch);
         Some(bytes)
     }
@@ -145,12 +144,7 @@ impl ChunkedBody {
         if self.len.is_none() {
             return;
         }
-        if let Some(store) = &self.worker.shared.store
-            && store.remove(&self.key).await.is_err()
-        {
-            self.worker.metrics.store_errors.add(1);
-        }
-        self.worker.shared.hot.remove(&self.key);
+        storing::remove(&self.worker, &self.key).await;
     }
 }
 

@@ -1,8 +1,8 @@
 //! Finding what is stored for a request: memory first, then the store; marker first, then its variants.
 //!
 //! Does not: decide whether what was found may be used. Invariant: what is found was stored for this
-//! resource and for these selecting fields (RFC 9111 4.1). A damaged entry, or an error of the store,
-//! is nothing found. Cost: one lookup in memory for a hit there; one device read for a hit in the
+//! resource and for these selecting fields (RFC 9111 4.1). A damaged entry, an error of the store, or a store
+//! that does not answer, is nothing found. Cost: one lookup in memory for a hit there; one device read for a hit in the
 //! store; one more lookup for each rule a resource varies by.
 
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use crate::{
     cache::{
         entry::{Entry, EntryBody, Marker},
         hot::Hot,
+        patience,
     },
     worker::Worker,
 };
@@ -118,8 +119,8 @@ async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
     }
     let store = worker.shared.store.as_ref()?;
     let epoch = worker.shared.hot.epoch(key);
-    let reader = read_entry(worker, store, key).await?;
-    let (mut head, mut body) = (reader.head(), read_body(worker, &reader).await?);
+    let (reader, mut body) = read(worker, store, key).await?;
+    let mut head = reader.head();
     let admitted = worker.shared.hot.admits(head.len() + body.len());
     if admitted {
         // Copies of their own size: what was read is part of a larger buffer, which goes back to the device.
@@ -133,25 +134,15 @@ async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
     One::of(hot).map(|one| (one, false))
 }
 
-/// The store's entry under a key; its errors are counted, and are misses.
-pub(crate) async fn read_entry(worker: &Worker, store: &Store, key: &[u8]) -> Option<Reader> {
-    match store.get(key).await {
+/// The store's entry under a key, with its whole body. Damage, errors and a store that does not answer are misses.
+pub(crate) async fn read(worker: &Worker, store: &Store, key: &[u8]) -> Option<(Reader, Bytes)> {
+    let reading = async {
+        let Some(reader) = store.get(key).await? else { return Ok(None) };
+        let body = reader.read(0..reader.len()).await?;
+        Ok::<_, larder_store::Error>(body.map(|body| (reader, body)))
+    };
+    match patience::read(worker, reading).await? {
         Ok(found) => found,
-        Err(error) => {
-            worker.metrics.store_errors.add(1);
-            tracing::debug!(%error, "store cannot be read, going on without it");
-            None
-        }
-    }
-}
-
-/// The whole body of a store's entry; damage and errors are misses.
-pub(crate) async fn read_body(worker: &Worker, reader: &Reader) -> Option<Bytes> {
-    if reader.is_empty() {
-        return Some(Bytes::new());
-    }
-    match reader.read(0..reader.len()).await {
-        Ok(body) => body,
         Err(error) => {
             worker.metrics.store_errors.add(1);
             tracing::debug!(%error, "store cannot be read, going on without it");

@@ -2,8 +2,8 @@
 //!
 //! Owns: where a response goes, and the order in which its parts become visible: chunks before the head that
 //! promises them, a variant before the marker that leads to it. Invariant: what was fetched before its
-//! resource was invalidated is not found after (RFC 9111 4.4). An error of the store is counted and
-//! changes nothing for clients.
+//! resource was invalidated is not found after (RFC 9111 4.4). An error of the store is counted and changes nothing for
+//! clients: what could not be stored is kept in memory, and what it was to replace is removed.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use crate::{
         entry::{Entry, Marker},
         epochs::Epoch,
         hot::Hot,
+        patience,
     },
     worker::Worker,
 };
@@ -57,7 +58,13 @@ impl Place {
 }
 
 /// Stores a response whose body is in one piece: in the store, or in memory where there is no store.
-pub(crate) async fn commit(worker: &Worker, place: &Place, head: &StoredHead, body: Vec<Bytes>, epoch: Epoch) -> bool {
+pub(crate) async fn commit(
+    worker: &Arc<Worker>,
+    place: &Place,
+    head: &StoredHead,
+    body: Vec<Bytes>,
+    epoch: Epoch,
+) -> bool {
     if worker.shared.epochs.of(&place.primary) != epoch {
         return false;
     }
@@ -65,8 +72,10 @@ pub(crate) async fn commit(worker: &Worker, place: &Place, head: &StoredHead, bo
         commit_to_memory(worker, place, head, &body);
         return undo_if_invalidated(worker, place, epoch).await;
     };
-    if !write(worker, store, &place.key, head.encode(), (body, hints(worker, place, head))).await {
-        return false;
+    let content = (body.clone(), hints(worker, place, head));
+    if !write(worker, store, &place.key, head.encode(), content).await {
+        replace_in_memory(worker, place, head, &body).await;
+        return undo_if_invalidated(worker, place, epoch).await;
     }
     if let Some((marker, true)) = &place.marker {
         let generation = Bytes::copy_from_slice(&marker.generation.to_le_bytes());
@@ -81,7 +90,7 @@ pub(crate) async fn commit(worker: &Worker, place: &Place, head: &StoredHead, bo
 }
 
 /// Stores one chunk of a response of the resource `primary`. It is in no group: it is as long as many others together.
-pub(crate) async fn commit_chunk(worker: &Worker, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
+pub(crate) async fn commit_chunk(worker: &Arc<Worker>, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &worker.shared.store {
         Some(store) => write(worker, store, key, Vec::new(), (body, hints)).await,
@@ -90,12 +99,16 @@ pub(crate) async fn commit_chunk(worker: &Worker, primary: &[u8], key: &[u8], bo
 }
 
 /// Replaces the head of a stored response that the origin confirmed; in memory it is replaced already.
-pub(crate) async fn freshen(worker: &Worker, place: &Place, entry: &Entry, epoch: Epoch) {
+pub(crate) async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, epoch: Epoch) {
     if worker.shared.epochs.of(&place.primary) == epoch
         && let Some(store) = &worker.shared.store
     {
-        let hints = hints(worker, place, &entry.head);
-        if let Err(error) = store.update_head(&place.key, entry.head.encode().into(), hints).await {
+        let (hints, head) = (hints(worker, place, &entry.head), entry.head.encode().into());
+        let (store, key) = (store.clone(), Arc::clone(&place.key));
+        if worker.shared.patience.admits()
+            && let Some(Err(error)) =
+                patience::write(worker, async move { store.update_head(&key, head, hints).await }).await
+        {
             note_error(worker, &error);
         }
     }
@@ -105,25 +118,27 @@ pub(crate) async fn freshen(worker: &Worker, place: &Place, entry: &Entry, epoch
 }
 
 /// Makes every stored response of a URI invalid, variants and fetches in progress included (RFC 9111 4.4).
-pub(crate) async fn invalidate(worker: &Worker, uri: &Uri) {
+pub(crate) async fn invalidate(worker: &Arc<Worker>, uri: &Uri) {
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return };
     let Ok(primary) = key::primary_key(scheme, authority.as_str(), path_of(uri)) else { return };
     worker.shared.epochs.advance(&primary);
     remove(worker, &primary).await;
 }
 
-async fn remove(worker: &Worker, key: &[u8]) {
+/// Removes an entry from memory and store, even while the store is left alone.
+pub(crate) async fn remove(worker: &Arc<Worker>, key: &[u8]) {
     worker.shared.hot.remove(key);
-    if let Some(store) = &worker.shared.store
-        && let Err(error) = store.remove(key).await
-    {
-        note_error(worker, &error);
+    if let Some(store) = worker.shared.store.clone() {
+        let owned = Box::<[u8]>::from(key);
+        if let Some(Err(error)) = patience::write(worker, async move { store.remove(&owned).await }).await {
+            note_error(worker, &error);
+        }
     }
     worker.shared.hot.remove(key);
 }
 
 /// An invalidation between the check and the commit would have been in vain: make up for it.
-async fn undo_if_invalidated(worker: &Worker, place: &Place, epoch: Epoch) -> bool {
+async fn undo_if_invalidated(worker: &Arc<Worker>, place: &Place, epoch: Epoch) -> bool {
     if worker.shared.epochs.of(&place.primary) == epoch {
         return true;
     }
@@ -142,23 +157,46 @@ fn commit_to_memory(worker: &Worker, place: &Place, head: &StoredHead, body: &[B
     }
 }
 
-async fn write(worker: &Worker, store: &Store, key: &[u8], head: Vec<u8>, (body, hints): (Vec<Bytes>, Hints)) -> bool {
+/// What could not be stored is in memory, and the store has nothing older in its place.
+async fn replace_in_memory(worker: &Arc<Worker>, place: &Place, head: &StoredHead, body: &[Bytes]) {
+    if let Some(store) = &worker.shared.store
+        && store.may_contain(&place.key)
+    {
+        remove(worker, &place.key).await;
+    }
+    commit_to_memory(worker, place, head, body);
+}
+
+async fn write(
+    worker: &Arc<Worker>,
+    store: &Store,
+    key: &[u8],
+    head: Vec<u8>,
+    (body, hints): (Vec<Bytes>, Hints),
+) -> bool {
     if head.len() > Writer::HEAD_MAX_BYTES {
         return false;
     }
-    let written = async {
+    if !worker.shared.patience.admits() {
+        worker.metrics.store_bypassed.add(1);
+        return false;
+    }
+    let filled = || {
         let mut writer = store.insert(key, head.into(), hints)?;
-        for piece in body {
-            writer.write(piece)?;
-        }
-        writer.commit().await
+        body.into_iter().try_for_each(|piece| writer.write(piece))?;
+        Ok(writer)
     };
-    match written.await {
-        Ok(()) => true,
-        Err(error) => {
+    let written = match filled() {
+        Ok(writer) => patience::write(worker, writer.commit()).await,
+        Err(error) => Some(Err(error)),
+    };
+    match written {
+        Some(Ok(())) => true,
+        Some(Err(error)) => {
             note_error(worker, &error);
             false
         }
+        None => false,
     }
 }
 

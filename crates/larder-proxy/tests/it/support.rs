@@ -1,10 +1,12 @@
 //! What the tests stand on: a scripted origin, a plain client, and a proxy between them, all on real sockets.
 
+pub(crate) mod ailing_device;
 pub(crate) mod client;
 pub(crate) mod fixture;
 pub(crate) mod gate;
 pub(crate) mod origin;
 
+pub(crate) use ailing_device::{Ailing, Ailment};
 pub(crate) use client::{Connection, Response};
 pub(crate) use fixture::{Fixture, eventually};
 pub(crate) use gate::Gate;

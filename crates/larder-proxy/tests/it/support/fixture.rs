@@ -1,12 +1,15 @@
 //! A proxy in front of a scripted origin, with a real store.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use larder_proxy::{OriginUrl, Proxy, ProxyConfig, RunningProxy, TargetRules};
 use larder_store::{Store, StoreOptions};
 use tempfile::TempDir;
 
-use super::{Connection, Origin, Received, Reply, Response, gate::PATIENCE};
+use super::{Ailing, Connection, Origin, Received, Reply, Response, gate::PATIENCE};
 
 /// A proxy and its origin.
 pub(crate) struct Fixture {
@@ -36,6 +39,24 @@ impl Fixture {
     /// As [`Fixture::new`], without a store.
     pub(crate) fn without_store(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::start(Origin::start(handle), tempfile::tempdir().unwrap(), None, |_| {})
+    }
+
+    /// As [`Fixture::with`], on a store in memory whose device can be made to fail, and with a tier of memory too small to
+    /// help unless `change` makes it larger.
+    pub(crate) fn ailing(
+        handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+        change: impl FnOnce(&mut ProxyConfig),
+    ) -> (Self, Arc<Ailing>) {
+        let device = Arc::new(Ailing::new(64 << 20));
+        let options = StoreOptions { dirty_bytes_max: 4 << 20, ..StoreOptions::new("memory", 64 << 20) };
+        let store = Store::open_on(device.clone(), &options).unwrap();
+        eventually("the store has loaded", || store.stats().loaded);
+        let change = |config: &mut ProxyConfig| {
+            config.hot_bytes = 0;
+            config.limits.store = Duration::from_millis(1);
+            change(config);
+        };
+        (Self::start(Origin::start(handle), tempfile::tempdir().unwrap(), Some(store), change), device)
     }
 
     fn start(origin: Origin, directory: TempDir, store: Option<Store>, change: impl FnOnce(&mut ProxyConfig)) -> Self {

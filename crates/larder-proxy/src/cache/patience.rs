@@ -1,0 +1,195 @@
+//! How long a store may take, and when it is left alone because it does not answer.
+//!
+//! Owns: the bounds, and the state of rest. Does not: know what is done with the store. Invariants: nothing waits longer
+//! for the store than the limit; while the store rests, one lookup or commit per rest finds out whether it answers
+//! again; what goes on by itself is bounded in number. Cost: a timer for what is not done at its first poll.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use crate::worker::Worker;
+
+/// The state of the store as far as waiting for it tells.
+pub(crate) struct Patience {
+    limit: Duration,
+    /// Whether there is a rest, so that nobody needs to look while there is none.
+    resting: AtomicBool,
+    rest: Mutex<Rest>,
+    /// Works that go on without anybody waiting.
+    detached: AtomicUsize,
+}
+
+/// A time in which the store is left alone.
+#[derive(Clone, Copy, Default)]
+struct Rest {
+    until: Option<Instant>,
+    length: Duration,
+    ended: Option<Instant>,
+}
+
+impl Patience {
+    /// Waits `limit` at most.
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, resting: AtomicBool::new(false), rest: Mutex::default(), detached: AtomicUsize::new(0) }
+    }
+
+    /// Whether the store may be used now.
+    pub(crate) fn admits(&self) -> bool {
+        !self.resting.load(Relaxed) || self.lock().admits(Instant::now())
+    }
+
+    fn note_overdue(&self) {
+        self.lock().begin(Instant::now(), self.limit);
+        self.resting.store(true, Relaxed);
+    }
+
+    fn note_answer(&self) {
+        if self.resting.load(Relaxed) {
+            self.lock().end(Instant::now());
+            self.resting.store(false, Relaxed);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Rest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rest {
+    /// Whether something may be tried at `now`: when a rest is over, once, and then another and longer one begins.
+    fn admits(&mut self, now: Instant) -> bool {
+        match self.until {
+            Some(until) if now < until => false,
+            Some(_) => {
+                self.length = (2 * self.length).min(REST_MAX);
+                self.until = Some(now + self.length);
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// Begins a rest, unless there is one. If the last is not long over, it is taken up again.
+    fn begin(&mut self, now: Instant, limit: Duration) {
+        if self.until.is_some() {
+            return;
+        }
+        let relapse = self.ended.is_some_and(|ended| now.saturating_duration_since(ended) <= self.length + 2 * limit);
+        self.length = if relapse { (2 * self.length).min(REST_MAX) } else { REST_MIN };
+        self.until = Some(now + self.length);
+    }
+
+    fn end(&mut self, now: Instant) {
+        *self = Self { until: None, ended: Some(now), ..*self };
+    }
+}
+
+/// Waits for a read of the store; `None`: it takes too long, or the store rests. What takes too long is dropped.
+pub(crate) async fn read<T>(worker: &Worker, work: impl Future<Output = T>) -> Option<T> {
+    let patience = &worker.shared.patience;
+    if !patience.admits() {
+        worker.metrics.store_bypassed.add(1);
+        return None;
+    }
+    match tokio::time::timeout(patience.limit, work).await {
+        Ok(done) => {
+            patience.note_answer();
+            Some(done)
+        }
+        Err(_) => {
+            overdue(worker);
+            None
+        }
+    }
+}
+
+/// Waits for a write to the store; `None`: it takes too long, and goes on by itself as far as there is room for such
+/// works.
+pub(crate) async fn write<T: Send + 'static>(
+    worker: &Arc<Worker>,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    let patience = &worker.shared.patience;
+    let mut work = Box::pin(work);
+    if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+        return Some(done);
+    }
+    if patience.detached.fetch_add(1, Relaxed) >= DETACHED_COUNT_MAX {
+        patience.detached.fetch_sub(1, Relaxed);
+        overdue(worker);
+        return None;
+    }
+    let owner = Arc::clone(worker);
+    let task = tokio::spawn(async move {
+        let done = work.await;
+        owner.shared.patience.detached.fetch_sub(1, Relaxed);
+        owner.shared.patience.note_answer();
+        done
+    });
+    match tokio::time::timeout(patience.limit, pin!(task)).await {
+        // The error is of a runtime that stops.
+        Ok(done) => done.ok(),
+        Err(_) => {
+            overdue(worker);
+            None
+        }
+    }
+}
+
+fn overdue(worker: &Worker) {
+    worker.metrics.store_overdue.add(1);
+    worker.shared.patience.note_overdue();
+    tracing::warn!("the store does not answer in time, going on without it");
+}
+
+const REST_MIN: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(60);
+/// Each may hold the body of an entry.
+const DETACHED_COUNT_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(3);
+
+    #[test]
+    fn store_that_does_not_answer_is_tried_once_per_rest_and_ever_more_rarely() {
+        let start = Instant::now();
+        let mut rest = Rest::default();
+        rest.begin(start, LIMIT);
+        rest.begin(start, LIMIT);
+        let tried: Vec<u64> = (0..200).filter(|second| rest.admits(start + Duration::from_secs(*second))).collect();
+        assert_eq!(tried, [1, 3, 7, 15, 31, 63, 123, 183]);
+    }
+
+    #[test]
+    fn store_that_answers_again_is_used_at_once() {
+        let start = Instant::now();
+        let mut rest = Rest::default();
+        assert!(rest.admits(start));
+        rest.begin(start, LIMIT);
+        assert!(!rest.admits(start));
+        rest.end(start);
+        assert!(rest.admits(start) && rest.admits(start));
+    }
+
+    #[test]
+    fn relapse_takes_the_last_rest_up_again_and_a_late_one_begins_anew() {
+        let start = Instant::now();
+        let mut rest = Rest { length: Duration::from_secs(8), ended: Some(start), until: None };
+        rest.begin(start + Duration::from_secs(10), LIMIT);
+        assert_eq!(rest.length, Duration::from_secs(16));
+        rest.end(start);
+        rest.begin(start + Duration::from_secs(100), LIMIT);
+        assert_eq!(rest.length, REST_MIN);
+    }
+}

@@ -1,0 +1,205 @@
+//! A store whose device is full, read-only, dying or silent: clients get the origin's answer, and never wait for it long.
+
+use crate::support::{Ailment, Connection, Fixture, Received, Reply, eventually};
+
+const AILMENTS: [Ailment; 5] = [Ailment::Full, Ailment::ReadOnly, Ailment::Unreadable, Ailment::Dead, Ailment::Hung];
+
+#[test]
+fn device_that_fails_in_any_way_never_fails_a_request() {
+    for ailment in AILMENTS {
+        let (fixture, device) = Fixture::ailing(answer, |_| {});
+        let _recovering = device.recovering();
+        for target in ["/short/stored", "/long/stored", "/varies/stored", "/stale/stored"] {
+            check(&fixture, target, "");
+            settle(&fixture);
+        }
+        device.set(ailment);
+        for round in 0..3 {
+            for target in ["/short/stored", "/long/stored", "/varies/stored", "/stale/stored"] {
+                check(&fixture, target, "");
+            }
+            for kind in ["short", "long", "varies", "stale", "private"] {
+                let target = format!("/{kind}/{round}");
+                check(&fixture, &target, "");
+                check(&fixture, &target, "");
+            }
+            check(&fixture, "/long/stored", "Range: bytes=1500000-1500009");
+            check(&fixture, &format!("/long/ranged{round}"), "Range: bytes=0-9");
+            let posted = fixture.connect().request("POST", "/short/stored", &["Content-Length: 0"]);
+            assert_eq!(posted.status, 200, "{ailment:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_failing_store_does_not_take_is_served_from_memory() {
+    let (fixture, device) = Fixture::ailing(answer, |config| config.hot_bytes = 8 << 20);
+    let _recovering = device.recovering();
+    device.set(Ailment::Hung);
+    // More than may be dirty, so that the store has to refuse; each once, so that nothing is there because it was read.
+    for number in 0..100 {
+        check(&fixture, &format!("/middle/{number}"), "");
+    }
+    eventually("a response is in memory", || fixture.proxy.stats().hot_entries > 0);
+    let closed = Fixture::new(answer);
+    let store = closed.store.clone().unwrap();
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(store.close()).unwrap();
+    check(&closed, "/short/1", "");
+    eventually("the response is in memory", || closed.proxy.stats().hot_entries == 1);
+    check(&closed, "/short/1", "");
+    assert_eq!(closed.origin.count(), 1);
+}
+
+#[test]
+fn store_that_does_not_answer_holds_nobody_up() {
+    let (fixture, device) = Fixture::ailing(answer, |config| config.worker_count = 1);
+    let _recovering = device.recovering();
+    let mut connections: Vec<Connection> = (0..20).map(|_| fixture.connect()).collect();
+    for number in 0..20 {
+        check(&fixture, &format!("/short/{number}"), "");
+    }
+    settle(&fixture);
+    device.set(Ailment::Hung);
+    // All at once; none waits for the store longer than it may.
+    for (number, connection) in connections.iter_mut().enumerate() {
+        connection.send(format!("GET /short/{number} HTTP/1.1\r\nHost: site.example\r\n\r\n"));
+    }
+    for (number, connection) in connections.iter_mut().enumerate() {
+        assert_eq!(connection.read_response("GET").body, body(&format!("/short/{number}")));
+    }
+    let stats = fixture.proxy.stats();
+    assert!(stats.store_overdue > 0);
+    // While it is left alone nothing is sent to it.
+    let waiting = device.waiting_count();
+    for number in 0..20 {
+        check(&fixture, &format!("/short/{number}"), "");
+    }
+    assert!(fixture.proxy.stats().store_bypassed > stats.store_bypassed);
+    assert!(device.waiting_count() <= waiting + 5, "{} after {waiting}", device.waiting_count());
+}
+
+#[test]
+fn store_that_answers_again_is_used_again() {
+    let (fixture, device) = Fixture::ailing(answer, |_| {});
+    let _recovering = device.recovering();
+    check(&fixture, "/short/stored", "");
+    settle(&fixture);
+    device.set(Ailment::Hung);
+    eventually("it is left alone", || {
+        check(&fixture, "/short/stored", "");
+        fixture.proxy.stats().store_bypassed > 0
+    });
+    device.set(Ailment::Nothing);
+    eventually("hits come from the store again", || {
+        let asked = fixture.origin.count();
+        check(&fixture, "/short/new", "");
+        check(&fixture, "/short/new", "");
+        fixture.origin.count() == asked
+    });
+}
+
+#[test]
+fn what_a_failing_store_could_not_replace_is_not_served_later() {
+    for ailment in [Ailment::Full, Ailment::Dead, Ailment::Hung] {
+        let numbered =
+            |_: &Received, number: usize| Reply::ok(&["Cache-Control: max-age=60"], format!("{number:>60000}"));
+        let (fixture, device) = Fixture::ailing(numbered, |_| {});
+        let _recovering = device.recovering();
+        fixture.get("/", &[]);
+        settle(&fixture);
+        device.set(ailment);
+        for number in 0..100 {
+            fixture.get(&format!("/{number}"), &[]);
+        }
+        let reloaded = fixture.get("/", &["Cache-Control: no-cache"]).text();
+        device.set(Ailment::Nothing);
+        let later = fixture.get("/", &[]).text();
+        let number = |text: &str| text.trim().parse::<usize>().unwrap();
+        assert!(number(&later) >= number(&reloaded), "{ailment:?}: {} after {}", number(&later), number(&reloaded));
+    }
+}
+
+#[test]
+fn invalidation_counts_although_the_store_does_not_answer() {
+    let (fixture, device) = Fixture::ailing(answer, |_| {});
+    let _recovering = device.recovering();
+    check(&fixture, "/short/stored", "");
+    settle(&fixture);
+    let asked = fixture.origin.count();
+    check(&fixture, "/short/stored", "");
+    assert_eq!(fixture.origin.count(), asked, "it is stored");
+    device.set(Ailment::Hung);
+    eventually("it is left alone", || {
+        check(&fixture, "/short/stored", "");
+        fixture.proxy.stats().store_bypassed > 0
+    });
+    assert_eq!(fixture.connect().request("POST", "/short/stored", &["Content-Length: 0"]).status, 200);
+    device.set(Ailment::Nothing);
+    eventually("the store is used again", || {
+        let asked = fixture.origin.count();
+        check(&fixture, "/short/new", "");
+        check(&fixture, "/short/new", "");
+        fixture.origin.count() == asked
+    });
+    let asked = fixture.origin.count();
+    check(&fixture, "/short/stored", "");
+    assert_eq!(fixture.origin.count(), asked + 1);
+}
+
+/// The origin: what kind of response it is, the first part of the path tells.
+fn answer(received: &Received, _: usize) -> Reply {
+    let lifetime = match kind(&received.target) {
+        "private" => "Cache-Control: private",
+        "stale" => "Cache-Control: max-age=0",
+        _ => "Cache-Control: max-age=60",
+    };
+    let vary = if kind(&received.target) == "varies" { "Vary: Accept-Language" } else { "X-Other: 1" };
+    let fields = [lifetime, vary, "ETag: \"1\"", "Accept-Ranges: bytes"];
+    if received.field("if-none-match").is_some() {
+        return Reply::status("304 Not Modified", &fields, "");
+    }
+    let whole = body(&received.target);
+    let range = received.field("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+    let range = range.and_then(|(first, last)| Some((first.parse().ok()?, last.parse::<usize>().ok()?)));
+    match range {
+        Some((first, last)) => {
+            let place = format!("Content-Range: bytes {first}-{last}/{}", whole.len());
+            let fields: Vec<&str> = fields.into_iter().chain([place.as_str()]).collect();
+            Reply::status("206 Partial Content", &fields, &whole[first..=last])
+        }
+        None => Reply::ok(&fields, whole),
+    }
+}
+
+fn kind(target: &str) -> &str {
+    target.split('/').nth(1).unwrap_or_default()
+}
+
+/// The body of a target, as many bytes as its kind says.
+fn body(target: &str) -> Vec<u8> {
+    let len = match kind(target) {
+        "long" => 2_500_000,
+        "middle" => 60_000,
+        _ => 1000,
+    };
+    target.bytes().cycle().take(len).collect()
+}
+
+/// Asks, and compares the answer with what the origin has.
+fn check(fixture: &Fixture, target: &str, field: &str) {
+    let fields: &[&str] = if field.is_empty() { &[] } else { &[field] };
+    let response = fixture.get(target, fields);
+    let whole = body(target);
+    let range = field.strip_prefix("Range: bytes=").and_then(|range| range.split_once('-'));
+    let range = range.map(|(first, last)| first.parse().unwrap()..last.parse::<usize>().unwrap() + 1);
+    let expected = range.clone().map_or(&whole[..], |range| &whole[range]);
+    assert_eq!((response.status, response.complete), (if range.is_some() { 206 } else { 200 }, true), "{target}");
+    assert!(response.body == expected, "{target}: other bytes");
+}
+
+/// Waits until everything is on the device, so that reads go there.
+fn settle(fixture: &Fixture) {
+    let store = fixture.store.as_ref().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(store.sync()).unwrap();
+}

@@ -1,0 +1,104 @@
+//! A device in memory that can be made to fail, and to recover.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use larder_store::device::{Device, MemoryDevice, Transfer};
+
+/// What is wrong with a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ailment {
+    Nothing,
+    /// Writes find no room.
+    Full,
+    /// Writes are refused.
+    ReadOnly,
+    /// Reads fail, writes do not.
+    Unreadable,
+    /// Everything fails.
+    Dead,
+    /// Nothing is answered until it recovers.
+    Hung,
+}
+
+/// A device with an [`Ailment`].
+pub(crate) struct Ailing {
+    memory: MemoryDevice,
+    state: Mutex<(Ailment, Vec<Transfer>)>,
+}
+
+impl Ailing {
+    pub(crate) fn new(len_bytes: u64) -> Self {
+        Self { memory: MemoryDevice::new(len_bytes), state: Mutex::new((Ailment::Nothing, Vec::new())) }
+    }
+
+    /// Changes what is wrong; what waited is then done, or fails.
+    pub(crate) fn set(&self, ailment: Ailment) {
+        let waiting = {
+            let mut state = self.state.lock().unwrap();
+            state.0 = ailment;
+            std::mem::take(&mut state.1)
+        };
+        waiting.into_iter().for_each(|transfer| self.submit(transfer));
+    }
+
+    /// Transfers that wait for its recovery.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.state.lock().unwrap().1.len()
+    }
+
+    /// Recovers when dropped, so that a store can be closed also when its test has failed.
+    pub(crate) fn recovering(self: &Arc<Self>) -> Recovering {
+        Recovering(Arc::clone(self))
+    }
+}
+
+/// See [`Ailing::recovering`].
+pub(crate) struct Recovering(Arc<Ailing>);
+
+impl Drop for Recovering {
+    fn drop(&mut self) {
+        self.0.set(Ailment::Nothing);
+    }
+}
+
+impl Device for Ailing {
+    fn submit(&self, transfer: Transfer) {
+        let ailment = {
+            let mut state = self.state.lock().unwrap();
+            if state.0 == Ailment::Hung {
+                return state.1.push(transfer);
+            }
+            state.0
+        };
+        let is_read = matches!(transfer, Transfer::Read { .. });
+        let error = match ailment {
+            Ailment::Nothing | Ailment::Hung => None,
+            Ailment::Full => (!is_read).then_some(io::ErrorKind::StorageFull),
+            Ailment::ReadOnly => (!is_read).then_some(io::ErrorKind::ReadOnlyFilesystem),
+            Ailment::Unreadable => is_read.then_some(io::ErrorKind::Other),
+            Ailment::Dead => Some(io::ErrorKind::Other),
+        };
+        match (error, transfer) {
+            (None, transfer) => self.memory.submit(transfer),
+            (Some(kind), Transfer::Read { completion, .. }) => completion.complete(Err(kind.into())),
+            (Some(kind), Transfer::Write { completion, .. } | Transfer::Sync { completion }) => {
+                completion.complete(Err(kind.into()));
+            }
+        }
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.memory.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.memory.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        "ailing"
+    }
+}
