@@ -1,10 +1,12 @@
-//! Project chores: `cargo xtask ci` is the gate every change passes, `cargo xtask tidy` its house rules alone.
+//! Project chores: `cargo xtask ci` is the gate every change passes, `cargo xtask tidy` its house rules alone,
+//! `cargo xtask sim` the engine under faults.
 //!
 //! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). Does not: install
 //! anything, touch the network, or change a file. No dependencies, so that it builds in a second.
 
 mod ci;
 mod scan;
+mod sim;
 mod tidy;
 
 use std::{env, path::Path, process::ExitCode};
@@ -14,7 +16,8 @@ usage: cargo xtask <chore>
 
 chores:
   ci     fmt, tidy, clippy, rustdoc and tests, each with warnings denied; stops at the first failure
-  tidy   the house rules a compiler does not check (see CONTRIBUTING.md)";
+  tidy   the house rules a compiler does not check (see CONTRIBUTING.md)
+  sim    schedules of operations, faults and crashes by seed; `cargo xtask sim --help` says what can be chosen";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["ci"] => exit(ci::run(root)),
         ["tidy"] => exit(tidy::run(root)),
+        ["sim", chosen @ ..] => exit(sim::run(root, chosen)),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS

@@ -45,6 +45,10 @@ pub struct StoreOptions {
     pub io: IoChoice,
     /// Where time comes from. Default: the system.
     pub clock: Clock,
+    /// Draws a new volume's identity and hash key from this number instead of from the system, so that a simulation
+    /// comes to the same bytes every time. Whoever knows it can choose keys that meet in one place: never set it
+    /// where strangers choose keys. Default none.
+    pub identity_seed: Option<u64>,
     /// Whether a thread of the store's own flushes, syncs and reclaims. Default yes; without it the
     /// caller calls [`crate::Store::maintain`], as a simulation in virtual time does.
     pub background: bool,
@@ -65,6 +69,7 @@ impl StoreOptions {
             sync_interval: Duration::from_secs(5),
             io: IoChoice::Auto,
             clock: Clock::default(),
+            identity_seed: None,
             background: true,
         }
     }

@@ -47,6 +47,8 @@ struct State {
     /// Number of the next write that lands.
     next_landed: u64,
     waiting: Vec<Waiting>,
+    /// The write that was under way when the device died.
+    last_gasp: Option<Landed>,
 }
 
 /// A piece of a write that landed.
@@ -113,8 +115,9 @@ impl FaultyDevice {
     pub fn kill(&self) -> Self {
         let mut state = self.lock();
         let contents = self.seen.snapshot();
-        let State { dice, waiting, .. } = &mut *state;
-        waiting.iter_mut().filter_map(pending_write).for_each(|landed| land_in_part(&contents, landed, dice));
+        let State { dice, waiting, last_gasp, .. } = &mut *state;
+        let pending = waiting.iter_mut().filter_map(pending_write).chain(last_gasp.take());
+        pending.for_each(|landed| land_in_part(&contents, landed, dice));
         self.successor(contents, &mut state)
     }
 
@@ -123,8 +126,9 @@ impl FaultyDevice {
     pub fn power_cut(&self) -> Self {
         let mut state = self.lock();
         let contents = state.durable.snapshot();
-        let State { dice, cached, waiting, .. } = &mut *state;
-        let mut loose: Vec<Landed> = cached.drain(..).chain(waiting.iter_mut().filter_map(pending_write)).collect();
+        let State { dice, cached, waiting, last_gasp, .. } = &mut *state;
+        let pending = waiting.iter_mut().filter_map(pending_write).chain(last_gasp.take());
+        let mut loose: Vec<Landed> = cached.drain(..).chain(pending).collect();
         while !loose.is_empty() {
             let next = dice.below(loose.len() as u64) as usize;
             land_in_part(&contents, loose.swap_remove(next), dice);
@@ -153,6 +157,7 @@ impl FaultyDevice {
             cached_bytes: 0,
             next_landed: 0,
             waiting: Vec::new(),
+            last_gasp: None,
         };
         Self { bounds, seen: contents, state: Mutex::new(state) }
     }
@@ -243,6 +248,9 @@ impl Device for FaultyDevice {
         let is_astray = fault == Some(Fault::Misdirected);
         let shift_bytes = if is_astray { self.astray(offset_bytes, in_flight.len_bytes(), dice) } else { 0 };
         let mut waiting = Waiting { in_flight, fault, is_short, shift_bytes, sync_below: state.next_landed };
+        if state.plan.dead_after.is_some_and(|last| state.stats.transfers == last + 1) {
+            state.last_gasp = rest_of_write(&mut waiting);
+        }
         if is_slow {
             state.waiting.push(waiting);
             return;
@@ -281,9 +289,11 @@ impl State {
 
 /// What is left to land of a write that waits and will not fail.
 fn pending_write(waiting: &mut Waiting) -> Option<Landed> {
-    if !matches!(waiting.fault, None | Some(Fault::Misdirected)) {
-        return None;
-    }
+    let lands = matches!(waiting.fault, None | Some(Fault::Misdirected));
+    if lands { rest_of_write(waiting) } else { None }
+}
+
+fn rest_of_write(waiting: &mut Waiting) -> Option<Landed> {
     match waiting.in_flight.call() {
         Call::Write(from, offset_bytes) => {
             let offset_bytes = offset_bytes.wrapping_add(waiting.shift_bytes);

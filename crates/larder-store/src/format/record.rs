@@ -64,6 +64,9 @@ pub(crate) struct Meta {
     pub(crate) kind: Kind,
     pub(crate) hash: KeyHash,
     pub(crate) sequence: u32,
+    /// Where the record begins, in sectors from its segment's start, so that bytes of another place are noticed; 0 in
+    /// rows without segments, whose sequences are enough.
+    pub(crate) place_sectors: u32,
     pub(crate) epoch: u32,
     pub(crate) site: u64,
     pub(crate) group: u32,
@@ -75,7 +78,7 @@ impl Meta {
     /// What a new record says of itself; the sequence is filled in when the log places it.
     pub(crate) fn new(kind: Kind, hash: KeyHash, hints: Hints, epoch: u32, body_bytes: u64) -> Self {
         let Hints { site, group, useless_after } = hints;
-        Self { kind, hash, sequence: 0, epoch, site, group: group as u32, useless_after, body_bytes }
+        Self { kind, hash, sequence: 0, place_sectors: 0, epoch, site, group: group as u32, useless_after, body_bytes }
     }
 }
 
@@ -122,7 +125,8 @@ impl Record<'_> {
             .put(&(self.head.len() as u32).to_le_bytes())
             .put(&(meta.body_bytes as u32).to_le_bytes())
             .put(&(self.key.len() as u16).to_le_bytes())
-            .put(&[kind_code(meta.kind), 0, 0, 0, 0, 0])
+            .put(&[kind_code(meta.kind), 0])
+            .put(&meta.place_sectors.to_le_bytes())
             .put(self.key);
         if let Kind::HeadUpdate(elsewhere) = meta.kind {
             fields.put(&elsewhere.offset_bytes.to_le_bytes()).put(&elsewhere.sequence.to_le_bytes()).put(&[0; 4]);
@@ -222,6 +226,7 @@ struct Lengths {
     key: usize,
     head: usize,
     body: u64,
+    place_sectors: u32,
     meta: (KeyHash, u32, u32, u64, u32, u32),
 }
 
@@ -234,9 +239,10 @@ impl Lengths {
         let checksum = fields.u32()?;
         let meta = (KeyHash(fields.u128()?), fields.u32()?, fields.u32()?, fields.u64()?, fields.u32()?, fields.u32()?);
         let (head, body) = (fields.u32()? as usize, u64::from(fields.u32()?));
-        let (key, kind) = (usize::from(fields.u16()?), fields.u8()?);
+        let (key, kind, _) = (usize::from(fields.u16()?), fields.u8()?, fields.u8()?);
+        let place_sectors = fields.u32()?;
         let bounded = key <= KEY_BYTES_MAX && head <= HEAD_BYTES_MAX && body <= BODY_BYTES_MAX;
-        bounded.then_some((Self { kind, key, head, body, meta }, checksum))
+        bounded.then_some((Self { kind, key, head, body, place_sectors, meta }, checksum))
     }
 
     fn body_start(&self) -> usize {
@@ -266,7 +272,8 @@ impl Lengths {
             _ => return None,
         };
         let (hash, sequence, epoch, site, group, useless_after) = self.meta;
-        let meta = Meta { kind, hash, sequence, epoch, site, group, useless_after, body_bytes: self.body };
+        let Self { place_sectors, body: body_bytes, .. } = self;
+        let meta = Meta { kind, hash, sequence, place_sectors, epoch, site, group, useless_after, body_bytes };
         Some(Decoded { meta, key, body_start: head.end, head, checksums })
     }
 }
@@ -322,7 +329,8 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([9; 16]);
 
     fn meta(kind: Kind, body_bytes: u64) -> Meta {
-        Meta { kind, hash: KeyHash(77), sequence: 3, epoch: 1, site: 2, group: 5, useless_after: 6, body_bytes }
+        let (hash, place_sectors) = (KeyHash(77), 9);
+        Meta { kind, hash, sequence: 3, place_sectors, epoch: 1, site: 2, group: 5, useless_after: 6, body_bytes }
     }
 
     fn encoded(kind: Kind, body: &[Bytes]) -> Vec<u8> {

@@ -32,6 +32,8 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     pub(crate) epochs: Epochs,
     pub(crate) membership: Membership,
+    /// What was numbered before the present run has a lower number, also where nothing else on the volume tells so.
+    pub(crate) sequence_floor: u32,
 }
 
 /// Which volumes made up the store when this was last one of them. All zeros: it was always alone.
@@ -159,6 +161,7 @@ impl Superblock {
         }
         let Membership { generation, nonce, set } = self.membership;
         fields.put(&generation.to_le_bytes()).put(&nonce.to_le_bytes()).put(&set.to_le_bytes());
+        fields.put(&self.sequence_floor.to_le_bytes());
         let checksum = checksum(block);
         block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -191,6 +194,7 @@ impl Superblock {
         }
         let membership =
             Membership { generation: shape_fields.u64()?, nonce: shape_fields.u64()?, set: shape_fields.u64()? };
+        let sequence_floor = shape_fields.u32()?;
         let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters };
         if !shape.is_sound() {
             return None;
@@ -203,7 +207,8 @@ impl Superblock {
         for _ in 0..rule_count {
             site_before.push((fields.u64()?, fields.u32()?));
         }
-        Some(Self { id, hash_key, shape, generation, epochs: Epochs { current, all_before, site_before }, membership })
+        let epochs = Epochs { current, all_before, site_before };
+        Some(Self { id, hash_key, shape, generation, epochs, membership, sequence_floor })
     }
 }
 
@@ -235,6 +240,7 @@ mod tests {
             generation: 9,
             epochs,
             membership: Membership { generation: 1, nonce: 2, set: 3 },
+            sequence_floor: 12,
         }
     }
 

@@ -51,7 +51,7 @@ pub(crate) struct Log {
     dirty_bytes_max: u64,
     failed_units: u64,
     trailers_in_flight: Vec<(SegmentId, Arc<AlignedBuffer>)>,
-    /// Whether it is known which segments are free.
+    /// Whether it is known which segments are free, and which sequences.
     ready: bool,
     spare: Vec<AlignedBuffer>,
     /// A closed segment's list, emptied: its memory serves the next segment.
@@ -144,28 +144,30 @@ impl Log {
     }
 
     /// Starts the log on what is known of the volume: `free` segments in the order of their use,
-    /// `sealed` ones with their sequences, oldest first; `last_sequence` is the greatest that is known.
+    /// `sealed` ones with their sequences, oldest first; `last_sequence` is the greatest that is known,
+    /// `first_sequence` the next to be used, without which nothing is ever appended or reclaimed.
     /// Returns those that wait for room.
     pub(crate) fn begin(
         &mut self,
         free: Vec<SegmentId>,
         sealed: &[(SegmentId, u32)],
         last_sequence: u32,
+        first_sequence: Option<u32>,
     ) -> Vec<Waker> {
         assert!(!self.ready && sealed.is_sorted_by_key(|&(_, sequence)| sequence));
         for &(segment, sequence) in sealed {
             assert!(sequence <= last_sequence);
             self.segments.begin(segment, sequence, false);
         }
-        if last_sequence > 0 {
-            // Parts of segments begun just before a crash may be on the volume: their numbers stay theirs.
-            self.next_sequence = last_sequence + unsynced_count_max(&self.geometry) + 1;
-            self.synced_sequence = self.next_sequence;
-            self.last_sequence = last_sequence;
+        self.last_sequence = last_sequence;
+        if let Some(first_sequence) = first_sequence {
+            assert!(first_sequence > last_sequence);
+            self.next_sequence = first_sequence;
+            self.synced_sequence = first_sequence;
         }
         self.sealed = sealed.iter().map(|&(segment, _)| segment).collect();
         self.free = free.into();
-        self.ready = true;
+        self.ready = first_sequence.is_some();
         std::mem::take(&mut self.waiting)
     }
 
@@ -335,9 +337,9 @@ impl Log {
         open.into_iter().chain(self.in_flight.iter().map(|unit| unit.ticket)).any(|pending| pending <= ticket)
     }
 
-    /// The ticket of the last unit begun.
-    pub(crate) fn last_ticket(&self) -> u64 {
-        self.next_ticket - 1
+    /// The ticket of the last unit begun, and how many units could not be written so far.
+    pub(crate) fn last_ticket_and_failures(&self) -> (u64, u64) {
+        (self.next_ticket - 1, self.failed_units)
     }
 
     /// How many units could not be written.
@@ -352,7 +354,7 @@ impl Log {
 
     /// The oldest segment, if it can be reclaimed now.
     pub(crate) fn oldest_clean(&self) -> Option<SegmentId> {
-        self.sealed.front().copied().filter(|&segment| !self.segments.is_dirty(segment))
+        self.sealed.front().copied().filter(|&segment| self.ready && !self.segments.is_dirty(segment))
     }
 
     pub(crate) fn free_count(&self) -> usize {

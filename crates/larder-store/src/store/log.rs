@@ -31,7 +31,10 @@ use crate::{
 use bytes::Bytes;
 use checkpoint::Checkpoints;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     task::Waker,
     time::Duration,
 };
@@ -84,6 +87,10 @@ pub(crate) struct LogEngine {
     checkpoints: Checkpoints,
     /// `None` where everything is admitted.
     admission: Option<Mutex<Admission>>,
+    /// How many failed units have been told to those who flushed.
+    told_failures: AtomicU64,
+    /// Whether a task is reclaiming a segment.
+    reclaiming: AtomicBool,
 }
 
 impl LogEngine {
@@ -95,9 +102,20 @@ impl LogEngine {
         let segments = Arc::new(SegmentTable::new(geometry.segment_count));
         let log = Log::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
         let checkpoints = Checkpoints::new(&volume, &geometry, index.shape());
+        let (told_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
         let second_hit = volume.options.tuning.second_hit;
         let admission = second_hit.then(|| Mutex::new(Admission::new(index.entries_max())));
-        Some(Self { volume, geometry, index, segments, log: Mutex::new(log), checkpoints, admission })
+        Some(Self {
+            volume,
+            geometry,
+            index,
+            segments,
+            log: Mutex::new(log),
+            checkpoints,
+            admission,
+            told_failures,
+            reclaiming,
+        })
     }
 
     pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {
@@ -194,8 +212,10 @@ impl Engine for LogEngine {
     }
 
     async fn flush(self: &Arc<Self>) -> Result<()> {
-        let last = self.lock_log().last_ticket();
-        self.flush_through(last).await
+        let (last, failed) = self.lock_log().last_ticket_and_failures();
+        // A unit that failed since the last flush failed for this one: whoever asked for it was not told yet.
+        let told = self.told_failures.swap(failed, Ordering::AcqRel);
+        self.flush_through(last, told).await
     }
 
     async fn finish(self: &Arc<Self>) -> Result<()> {

@@ -6,7 +6,7 @@
 use super::{Invalidation, engine::shape_of, keeper::block_on, volume::Volume};
 use crate::{
     Error, ErrorKind, Policy, Result, StoreOptions,
-    device::{AlignedBuffer, Completion, Device, Unfinished, VolumeFile, open_device as device_of},
+    device::{AlignedBuffer, Completion, Device, Dice, Unfinished, VolumeFile, open_device as device_of},
     format::{
         VolumeId,
         superblock::{Epochs, FORMAT_VERSION, Membership, Refusal, Shape, Superblock},
@@ -37,7 +37,7 @@ pub(super) fn open_file(options: &StoreOptions) -> Result<Volume> {
     let device = device_of(file, options.io)?;
     let superblock = match (read_superblock(&device), holds) {
         (Ok(superblock), _) => superblock,
-        (Err(ReadRefusal::Format(Refusal::Foreign)), Some(None)) => format(&device, shape)?,
+        (Err(ReadRefusal::Format(Refusal::Foreign)), Some(None)) => format(&device, shape, options.identity_seed)?,
         (Err(ReadRefusal::Format(Refusal::Foreign)), Some(Some(what))) => return Err(holds_other(&options.path, what)),
         (Err(refusal), _) => return Err(refused(refusal, &options.path)),
     };
@@ -62,7 +62,7 @@ pub(super) fn format_file(options: &StoreOptions) -> Result<()> {
         if file.is_block_device() {
             file.wipe_ends()?;
             file.shorten_to_store(options)?;
-            return format(&device_of(file, options.io)?, shape).map(drop);
+            return format(&device_of(file, options.io)?, shape, options.identity_seed).map(drop);
         }
         let failed =
             |source| Error::io(ErrorKind::Unavailable, format!("cannot remove {}", options.path.display()), source);
@@ -74,7 +74,7 @@ pub(super) fn format_file(options: &StoreOptions) -> Result<()> {
 fn create_file(options: &StoreOptions, shape: Shape) -> Result<(Arc<dyn Device>, Superblock)> {
     let (file, unfinished) = Unfinished::create(&options.path, options.size_bytes)?;
     let device = device_of(file, options.io)?;
-    let superblock = format(&device, shape)?;
+    let superblock = format(&device, shape, options.identity_seed)?;
     unfinished.finish()?;
     Ok((device, superblock))
 }
@@ -111,7 +111,9 @@ pub(super) fn open_device(device: Arc<dyn Device>, options: &StoreOptions) -> Re
     let superblock = match read_superblock(&device) {
         Ok(superblock) if superblock.shape.size_bytes == device.len_bytes() => superblock,
         Ok(_) => return Err(Error::new(ErrorKind::Invalid, "the store on this device is of another size")),
-        Err(ReadRefusal::Format(Refusal::Foreign)) if is_blank(&device)? => format(&device, shape)?,
+        Err(ReadRefusal::Format(Refusal::Foreign)) if is_blank(&device)? => {
+            format(&device, shape, options.identity_seed)?
+        }
         Err(refusal) => return Err(refused(refusal, Path::new(device.name()))),
     };
     let policy = check_row(&superblock, &options)?;
@@ -228,15 +230,20 @@ pub(super) fn refused(refusal: ReadRefusal, path: &Path) -> Error {
 }
 
 /// Writes the superblocks of a new volume.
-fn format(device: &Arc<dyn Device>, shape: Shape) -> Result<Superblock> {
+fn format(device: &Arc<dyn Device>, shape: Shape, identity_seed: Option<u64>) -> Result<Superblock> {
     let (mut id, mut hash_key) = ([0; 16], [0; 16]);
+    let mut dice = identity_seed.map(Dice::new);
     for secret in [&mut id, &mut hash_key] {
-        getrandom::fill(secret).map_err(|error| {
-            Error::io(ErrorKind::Unavailable, "cannot draw random bytes", io::Error::other(error.to_string()))
-        })?;
+        match &mut dice {
+            Some(dice) => secret.as_chunks_mut().0.iter_mut().for_each(|word| *word = dice.roll().to_le_bytes()),
+            None => getrandom::fill(secret).map_err(|error| {
+                Error::io(ErrorKind::Unavailable, "cannot draw random bytes", io::Error::other(error.to_string()))
+            })?,
+        }
     }
-    let (epochs, membership) = (Epochs::default(), Membership::default());
-    let superblock = Superblock { id: VolumeId(id), hash_key, shape, generation: 1, epochs, membership };
+    let (epochs, membership, sequence_floor) = (Epochs::default(), Membership::default(), 0);
+    let superblock =
+        Superblock { id: VolumeId(id), hash_key, shape, generation: 1, epochs, membership, sequence_floor };
     let written = write_superblock(device, &superblock);
     written.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the new store's superblock", source))?;
     Ok(superblock)

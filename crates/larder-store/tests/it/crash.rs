@@ -1,147 +1,67 @@
-//! At stake: whenever the machine stops, what it has written so far opens again, and shows nothing
-//! that was not stored. Cuts a workload after every single write, and in the middle of it.
+//! At stake: whenever the machine stops, what it has written so far opens again, and shows nothing that was not
+//! stored. Stops a workload at every single transfer, with the write that was under way landing in part, by kill and
+//! by power cut, on every row; every other time it stops again while it recovers.
 
-use crate::support::{
-    HEAD_VERSION, RecordingDevice, SIZE_BYTES, block_on, head, insert, key_bytes, open_image, options, version_of,
-};
-use larder_store::{Hints, Invalidation, Store, device::Device};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use larder_store::Policy;
+use larder_torture::{Crash, Operation, Tally, Trial, faults, options};
 
-const KEYS: u64 = 30;
-const WRITES_MIN: usize = 500;
-
-/// What is allowed for one key from some write on.
-#[derive(Clone, Debug)]
-struct Step {
-    /// The writes that were made when this was acknowledged.
-    writes: usize,
-    key: u64,
-    change: Change,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Change {
-    /// A commit was begun.
-    Begun(u64),
-    /// Everything committed before is durable.
-    Durable,
-    /// A removal was acknowledged.
-    Removed,
-}
-
-struct Workload {
-    device: Arc<RecordingDevice>,
-    steps: Vec<Step>,
-}
-
-impl Workload {
-    fn run() -> Self {
-        let device = Arc::new(RecordingDevice::new());
-        let options = options();
-        let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
-        let mut steps = Vec::new();
-        let mut bodies = HashMap::new();
-        let mut round = 0_u64;
-        while device.write_count() < WRITES_MIN {
-            round += 1;
-            let key = (round * round + round / 3) % KEYS;
-            let mut step = |key, change| steps.push(Step { writes: device.write_count(), key, change });
-            match round % 16 {
-                3 => {
-                    block_on(store.remove(&key_bytes(key))).unwrap();
-                    step(key, Change::Removed);
-                }
-                7 => {
-                    block_on(store.sync()).unwrap();
-                    (0..KEYS).for_each(|key| step(key, Change::Durable));
-                }
-                11 => {
-                    if let Some(version) = version_of(&store, key) {
-                        let new_version = version % HEAD_VERSION + HEAD_VERSION;
-                        step(key, Change::Begun(new_version));
-                        let new_head = head(key, new_version, bodies[&(key, version % HEAD_VERSION)]);
-                        block_on(store.update_head(&key_bytes(key), new_head, Hints::default())).unwrap();
-                    }
-                }
-                13 => {
-                    options.clock.advance(Duration::from_secs(1));
-                    block_on(store.maintain());
-                }
-                15 if round % 400 == 15 => {
-                    block_on(store.invalidate(Invalidation::All)).unwrap();
-                    (0..KEYS).for_each(|key| step(key, Change::Removed));
-                }
-                _ => {
-                    let body_len = (round as usize * 6151) % 50_000;
-                    bodies.insert((key, round), body_len);
-                    step(key, Change::Begun(round));
-                    insert(&store, key, round, body_len);
-                    version_of(&store, key);
-                }
-            }
-        }
-        Self { device, steps }
+/// Operations that fill a small store and do a little of everything.
+fn workload() -> Vec<Operation> {
+    let mut operations = Vec::new();
+    for round in 0..120_u64 {
+        let key = (round * round + round / 3) % 20;
+        operations.push(match round % 16 {
+            3 => Operation::Remove { key },
+            7 => Operation::Sync,
+            11 => Operation::UpdateHead { key },
+            13 => Operation::Wait { milliseconds: 6_500 },
+            14 => Operation::Read { key },
+            15 if round % 64 == 15 => Operation::Invalidate { site: Some(1) },
+            15 if round % 64 == 47 => Operation::Reopen,
+            _ => Operation::Insert { key, body_bytes: round * 6151 % 50_000, short_lived: false },
+        });
     }
+    operations
+}
 
-    /// The versions that may be found of `key` when the machine stopped after `writes` writes. One
-    /// write more may have been on its way.
-    fn allowed(&self, key: u64, writes: usize) -> Vec<u64> {
-        let mut allowed = Vec::new();
-        for step in self.steps.iter().filter(|step| step.key == key) {
-            match step.change {
-                Change::Begun(version) if step.writes <= writes => allowed.push(version),
-                Change::Durable if step.writes <= writes && allowed.len() > 1 => {
-                    allowed.drain(..allowed.len() - 1);
-                }
-                Change::Removed if step.writes <= writes => allowed.clear(),
-                _ => {}
-            }
+/// Stops the workload after `count` transfers. `None`: it was over before.
+fn check_stop(policy: &'static Policy, how: Crash, count: u64) -> Result<Option<Tally>, String> {
+    let mut trial = Trial::new(options(policy, 1), &faults::named("none").expect("it is there"), count)?;
+    trial.die_after(count);
+    for operation in workload() {
+        trial.step(operation)?;
+        if trial.is_dead() {
+            break;
         }
-        allowed
     }
+    let is_cut = trial.is_dead();
+    let again_after = (count % 2 == 1).then_some(count / 2 % 30);
+    trial.step(Operation::Crash { how, again_after })?;
+    trial.check_all()?;
+    let found = trial.tally();
+    // And it works on.
+    trial.step(Operation::Insert { key: 1000, body_bytes: 5000, short_lived: false })?;
+    trial.step(Operation::Wait { milliseconds: 6_500 })?;
+    trial.step(Operation::Reopen)?;
+    trial.check_all()?;
+    Ok(is_cut.then_some(found))
 }
 
 #[test]
-fn a_store_cut_after_any_write_opens_clean() {
-    let workload = Workload::run();
-    let mut image = vec![0; SIZE_BYTES as usize];
-    let writes = workload.device.writes();
-    let (mut cuts, mut found) = (0, 0);
-    for (count, (offset, buffer)) in writes.iter().enumerate() {
-        let (at, bytes) = (*offset as usize, buffer.as_slice());
-        // The two superblocks of a new volume are written before it has its name.
-        if count >= 2 {
-            let mut torn = image.clone();
-            let half = (bytes.len() / 2).next_multiple_of(512);
-            torn[at..at + half].copy_from_slice(&bytes[..half]);
-            found += check(&workload, torn, count, count + 1);
-            cuts += 1;
-        }
-        image[at..at + bytes.len()].copy_from_slice(bytes);
-        if count >= 2 {
-            found += check(&workload, image.clone(), count + 1, count + 1);
-            cuts += 1;
+fn a_store_cut_at_any_transfer_opens_clean() {
+    for policy in Policy::all() {
+        for how in [Crash::Kill, Crash::PowerCut] {
+            let mut total = Tally::default();
+            let mut count = 0;
+            while let Some(tally) =
+                check_stop(policy, how, count).unwrap_or_else(|broken| panic!("{policy}, {how:?} at {count}: {broken}"))
+            {
+                total += tally;
+                count += 1;
+            }
+            println!("{policy}: {how:?} at each of {count} transfers: {total}");
+            assert!(count > 30, "row {policy} has something to be cut");
+            assert!(total.hits > count, "row {policy} finds something");
         }
     }
-    println!("{cuts} cut points over {} writes, {found} entries found and right", writes.len());
-    assert!(cuts >= 2 * WRITES_MIN - 4 && found > 10 * cuts);
-}
-
-/// Opens `image` and checks every key; how many were found.
-fn check(workload: &Workload, image: Vec<u8>, acknowledged: usize, begun: usize) -> usize {
-    let store = open_image(image);
-    let mut found = 0;
-    for key in 0..KEYS {
-        let Some(version) = version_of(&store, key) else { continue };
-        let (sure, possible) = (workload.allowed(key, acknowledged), workload.allowed(key, begun));
-        assert!(
-            sure.contains(&version) || possible.contains(&version),
-            "cut after {acknowledged} writes: key {key} has {version}, allowed {sure:?} or {possible:?}"
-        );
-        found += 1;
-    }
-    // And it works on.
-    assert!(insert(&store, 1000, 1, 5000));
-    assert_eq!(version_of(&store, 1000), Some(1));
-    found
 }

@@ -43,11 +43,6 @@ impl RecordingDevice {
         Self { inner: MemoryDevice::new(SIZE_BYTES), writes: Mutex::new(Vec::new()) }
     }
 
-    /// How many writes there were.
-    pub(crate) fn write_count(&self) -> usize {
-        self.writes.lock().unwrap().len()
-    }
-
     /// All writes so far.
     pub(crate) fn writes(&self) -> Vec<(u64, Arc<AlignedBuffer>)> {
         self.writes.lock().unwrap().clone()

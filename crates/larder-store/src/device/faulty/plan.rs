@@ -31,7 +31,7 @@ pub struct FaultPlan {
     pub slow_transfers_ppm: u32,
     /// From this many transfers on, writes fail for want of room.
     pub full_after: Option<u64>,
-    /// From this many transfers on, everything fails.
+    /// From this many transfers on, everything fails; if the first that does is a write, a part of it may land.
     pub dead_after: Option<u64>,
 }
 

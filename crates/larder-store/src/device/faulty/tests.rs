@@ -150,6 +150,18 @@ fn a_sync_covers_only_what_landed_before_it_was_asked_for() {
     assert_eq!(wrong_bytes(&device.power_cut().contents(), 0), 4096);
 }
 
+#[test]
+fn of_the_write_that_a_dying_device_was_at_a_part_may_land() {
+    let landed = |seed| {
+        let device = FaultyDevice::new(LEN_BYTES, seed, FaultPlan { dead_after: Some(0), ..FaultPlan::default() });
+        assert!(write(&device, 0, 7, 4096).unwrap().is_err() && write(&device, 8192, 7, 4096).unwrap().is_err());
+        assert_eq!(wrong_bytes(&device.contents(), 0), 0);
+        wrong_bytes(&device.kill().contents(), 0)
+    };
+    let landed: Vec<_> = (0..40).map(landed).collect();
+    assert!(landed.contains(&0) && landed.contains(&4096) && landed.iter().any(|bytes| (1..4096).contains(bytes)));
+}
+
 /// At stake: a failing seed that does not fail when it is repeated.
 #[test]
 fn the_same_seed_comes_to_the_same_end() {

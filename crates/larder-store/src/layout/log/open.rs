@@ -83,11 +83,12 @@ impl OpenSegment {
         let len_bytes = record.len_bytes();
         let (from, to) = (unit.used_bytes, unit.used_bytes + record.len_sectors() * SECTOR_BYTES);
         assert!(to <= unit.capacity_bytes);
+        let sector = (self.unit_start_bytes + from) / SECTOR_BYTES;
         record.meta.sequence = self.sequence;
+        record.meta.place_sectors = sector as u32;
         let target = &mut unit.buffer.as_mut_slice()[from as usize..to as usize];
         target[len_bytes as usize..].fill(0);
         record.encode(volume, target);
-        let sector = (self.unit_start_bytes + from) / SECTOR_BYTES;
         self.listings.push(Listing {
             placing: record.meta.hash.placing(),
             sector: sector as u32,

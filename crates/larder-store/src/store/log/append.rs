@@ -90,8 +90,9 @@ impl LogEngine {
         self.index.remove(placing);
         let meta = Meta::new(Kind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
         let mut record = Record { meta, key, head: &[], checksums: &[], body: &[] };
+        let failed_before = self.lock_log().failed_units();
         match self.append(&mut record, Condition::None).await? {
-            Some(appended) => self.flush_through(appended.ticket).await,
+            Some(appended) => self.flush_through(appended.ticket, failed_before).await,
             None => Ok(()),
         }
     }
@@ -120,8 +121,8 @@ impl LogEngine {
                 return Ok(appended);
             }
             // Nobody else makes room.
-            let last = self.lock_log().last_ticket();
-            self.flush_through(last).await?;
+            let (last, failed_before) = self.lock_log().last_ticket_and_failures();
+            self.flush_through(last, failed_before).await?;
             self.maintain().await;
         }
         let deadline =
@@ -237,8 +238,10 @@ impl LogEngine {
     }
 
     /// Waits until unit `ticket` and all before it are with the device, sending off what is open.
-    pub(super) async fn flush_through(self: &Arc<Self>, ticket: u64) -> Result<()> {
-        let failed_before = self.lock_log().failed_units();
+    ///
+    /// # Errors
+    /// More units than `failed_before` have failed by then.
+    pub(super) async fn flush_through(self: &Arc<Self>, ticket: u64, failed_before: u64) -> Result<()> {
         let mut actions = Vec::new();
         self.lock_log().seal_unit(&mut actions);
         self.perform(actions);

@@ -67,15 +67,22 @@ impl LogEngine {
         for _ in 0..2 {
             let Some(record) = self.read_sectors(slot.position, want).await? else { return Ok(None) };
             match Decoded::decode(self.volume.id, &record) {
-                // Where a write was lost, the record of an earlier use of the segment is still there.
-                Ok(decoded) if self.is_of_present_use(slot.position, decoded.meta.sequence) => {
-                    return Ok(Some((record, decoded)));
-                }
+                Ok(decoded) if self.belongs(slot.position, &decoded) => return Ok(Some((record, decoded))),
                 Err(Refusal::Short(needed)) if sectors(needed as u64) > want => want = sectors(needed as u64),
                 Ok(_) | Err(_) => return Ok(None),
             }
         }
         Ok(None)
+    }
+
+    /// Whether a record is what was written at `position` in its segment's present use: not left from an earlier use
+    /// by a write that was lost, nor come from elsewhere by a transfer that went astray.
+    fn belongs(&self, position: Sector, decoded: &Decoded) -> bool {
+        self.geometry.segment_of(position).is_some_and(|segment| {
+            let start = self.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
+            decoded.meta.sequence == self.segments.sequence(segment)
+                && start + u64::from(decoded.meta.place_sectors) == position.0
+        })
     }
 
     /// `sectors` from `position`, fewer at the end of a dirty unit or of the segment; `None` if the
@@ -90,10 +97,6 @@ impl LogEngine {
         let start = position.byte_offset();
         let end = (start + sectors * SECTOR_BYTES).min(self.geometry.segment_end_bytes(segment));
         self.volume.read(start, end - start).await.map(Some)
-    }
-
-    fn is_of_present_use(&self, position: Sector, sequence: u32) -> bool {
-        self.geometry.segment_of(position).is_some_and(|segment| self.segments.sequence(segment) == sequence)
     }
 
     fn is_useless(&self, slot: &Slot) -> bool {

@@ -17,7 +17,13 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
-use std::{sync::Arc, task::Waker};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Waker,
+};
 
 /// Entries read at once.
 const READ_BATCH: usize = 32;
@@ -28,9 +34,25 @@ struct Needed {
     slot: Slot,
 }
 
+/// The right to reclaim, which one task has at a time; given back also when that task is dropped.
+struct Turn<'a>(&'a AtomicBool);
+
+impl<'a> Turn<'a> {
+    fn take(taken: &'a AtomicBool) -> Option<Self> {
+        (!taken.swap(true, Ordering::AcqRel)).then(|| Self(taken))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl LogEngine {
-    /// Reclaims the oldest segment; `false` if there is none that can be.
+    /// Reclaims the oldest segment; `false` if there is none that can be, or somebody is at it.
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
+        let Some(_turn) = Turn::take(&self.reclaiming) else { return false };
         let Some(segment) = self.lock_log().oldest_clean() else { return false };
         let listings = listing::listings(self, segment).await;
         let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();

@@ -19,8 +19,11 @@ use crate::{
         trailer::Listing,
     },
     index::{Loaded, SizeClass, Slot},
-    layout::checkpoint::{CheckpointArea, Places},
-    store::counters::add,
+    layout::{
+        checkpoint::{CheckpointArea, Places},
+        log::unsynced_count_max,
+    },
+    store::{counters::add, open::change_superblock},
     units::{SECTOR_BYTES, Sector, SegmentId},
 };
 use futures_util::{StreamExt, future::join, stream};
@@ -80,7 +83,8 @@ async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, u32)>
     // Writers need room at once: the oldest go first anyway.
     let missing = engine.reserve_segments().saturating_sub(free.len()).min(used.len());
     free.extend(used.drain(..missing).map(|(segment, _)| segment));
-    let waiting = engine.lock_log().begin(free, &used, last_sequence);
+    let first_sequence = reserve_sequences(engine, last_sequence);
+    let waiting = engine.lock_log().begin(free, &used, last_sequence, first_sequence);
     for state in root.iter().flat_map(|root| &root.segments) {
         if state.sequence > 0 && engine.segments.sequence(state.segment) == state.sequence {
             engine.segments.note_deadlines(state.segment, state.deadlines);
@@ -88,6 +92,26 @@ async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, u32)>
     }
     waiting.into_iter().for_each(Waker::wake);
     used
+}
+
+/// The first sequence of this run; `None` if it could not be made sure that no other run takes the same ones.
+///
+/// After a power cut parts of segments may be on the volume whose first unit is not, so that nobody knows their
+/// sequences; used again, those parts would pass for new. Hence no two runs share one: where the last run began is
+/// in the superblock, and how far it can have come without a trace is bounded.
+fn reserve_sequences(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
+    let floor = engine.volume.superblock().sequence_floor;
+    let unknown = unsynced_count_max(&engine.geometry) + 1;
+    let first = if last_sequence == 0 { floor.max(1) } else { floor.max(last_sequence.checked_add(unknown)?) };
+    let next_floor = first.checked_add(unknown)?;
+    match change_superblock(&engine.volume, |superblock| superblock.sequence_floor = next_floor) {
+        Ok(()) => Some(first),
+        Err(error) => {
+            add(&engine.volume.counters.io_errors, 1);
+            tracing::error!("cannot write the store's superblock, nothing will be stored: {error}");
+            None
+        }
+    }
 }
 
 /// Gives the index the records of `segments` (oldest first) whose placing is wanted, newest first.

@@ -1,0 +1,91 @@
+//! Entries whose every byte follows from key and version, so that whatever is read can be told right from wrong.
+//!
+//! The head names key and version; the body begins with its version and goes on with words that differ from key to
+//! key, version to version and place to place.
+
+use bytes::Bytes;
+use std::ops::Range;
+
+/// The key of number `key`.
+pub fn key_bytes(key: u64) -> Vec<u8> {
+    format!("http://example.test/{key}").into_bytes()
+}
+
+/// The number of a key.
+pub fn key_number(key: &[u8]) -> Option<u64> {
+    str::from_utf8(key).ok()?.strip_prefix("http://example.test/")?.parse().ok()
+}
+
+/// The head of a version of a key.
+pub fn head(key: u64, version: u64) -> Bytes {
+    // Of different lengths, so that bodies begin anywhere.
+    let fill = "x".repeat((version % 97) as usize);
+    format!("{key} {version} {fill}").into_bytes().into()
+}
+
+/// Key and version of a head.
+pub fn parse_head(head: &[u8]) -> Option<(u64, u64)> {
+    let mut fields = str::from_utf8(head).ok()?.splitn(3, ' ');
+    let (key, version) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    (self::head(key, version) == head).then_some((key, version))
+}
+
+/// The body of a version of a key.
+pub fn body(key: u64, version: u64, len: u64) -> Bytes {
+    let mut body = Vec::with_capacity(len.next_multiple_of(WORD_BYTES) as usize);
+    for index in 0..len.div_ceil(WORD_BYTES) {
+        body.extend_from_slice(&word(key, version, index).to_le_bytes());
+    }
+    body.truncate(len as usize);
+    body.into()
+}
+
+/// Whether `bytes` are those of `range` of the body of a version of a key.
+pub fn is_body(key: u64, version: u64, range: Range<u64>, bytes: &[u8]) -> bool {
+    let from = range.start / WORD_BYTES * WORD_BYTES;
+    let skip = (range.start - from) as usize;
+    let mut words = (from / WORD_BYTES..range.end.div_ceil(WORD_BYTES)).map(|index| word(key, version, index));
+    if bytes.len() as u64 != range.end - range.start {
+        return false;
+    }
+    let Some(first) = words.next() else { return true };
+    let first = &first.to_le_bytes()[skip..];
+    let (begin, rest) = bytes.split_at(first.len().min(bytes.len()));
+    begin == &first[..begin.len()]
+        && rest.chunks(WORD_BYTES as usize).zip(words).all(|(chunk, word)| *chunk == word.to_le_bytes()[..chunk.len()])
+}
+
+const WORD_BYTES: u64 = 8;
+
+fn word(key: u64, version: u64, index: u64) -> u64 {
+    if index == 0 {
+        return version;
+    }
+    let mixed = (key << 40 ^ version << 17 ^ index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_body_is_known_and_no_other_is_taken_for_it() {
+        for len in [0, 1, 7, 8, 9, 1000] {
+            let whole = body(3, 9, len);
+            for from in 0..len {
+                for to in [from, (from + 13).min(len), len] {
+                    let part = whole.slice(from as usize..to as usize);
+                    assert!(is_body(3, 9, from..to, &part));
+                    if to - from > 8 {
+                        assert!(!is_body(4, 9, from..to, &part) && !is_body(3, 8, from..to, &part));
+                        assert!(!is_body(3, 9, from..to, &part[1..]));
+                    }
+                }
+            }
+        }
+        assert_eq!(parse_head(&head(5, 70)), Some((5, 70)));
+        assert_eq!(parse_head(&head(5, 70)[1..]), None);
+        assert_eq!(key_number(&key_bytes(8)), Some(8));
+    }
+}

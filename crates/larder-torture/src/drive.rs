@@ -1,0 +1,107 @@
+//! Runs futures on this thread and turns the device while they wait, so that nothing moves but by its turns.
+
+use larder_store::device::FaultyDevice;
+use std::{
+    fmt,
+    future::Future,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+    time::Duration,
+};
+
+/// A future waits although nothing is left that could wake it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stuck;
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it waits although nothing is on its way")
+    }
+}
+
+/// Runs `future` to its end, turning `device` whenever it waits.
+///
+/// # Errors
+/// [`Stuck`]: it waits and the device has nothing left to do.
+pub fn drive<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Result<T, Stuck> {
+    let mut future = pin!(future);
+    let flag = Flag::new();
+    loop {
+        if let Poll::Ready(outcome) = flag.poll(future.as_mut()) {
+            return Ok(outcome);
+        }
+        while !flag.is_raised() {
+            if !device.turn() && !flag.wait() {
+                return Err(Stuck);
+            }
+        }
+    }
+}
+
+/// Runs `future` to its end without turning anything: for what the engine does on a thread of its own, which must
+/// not meet this one at the device, or its faults would come in another order every time.
+///
+/// # Errors
+/// [`Stuck`]: nobody wakes it.
+pub(crate) fn await_thread<T>(future: impl Future<Output = T>) -> Result<T, Stuck> {
+    let mut future = pin!(future);
+    let flag = Flag::new();
+    loop {
+        if let Poll::Ready(outcome) = flag.poll(future.as_mut()) {
+            return Ok(outcome);
+        }
+        if !flag.wait() {
+            return Err(Stuck);
+        }
+    }
+}
+
+/// Whether a future is to be polled again.
+pub(crate) struct Flag {
+    raised: AtomicBool,
+    thread: Thread,
+}
+
+impl Flag {
+    /// A flag of this thread, raised.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { raised: AtomicBool::new(true), thread: thread::current() })
+    }
+
+    pub(crate) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// Lowers the flag and polls.
+    pub(crate) fn poll<T>(self: &Arc<Self>, future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+        self.raised.store(false, Ordering::Release);
+        future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
+    }
+
+    /// Waits for threads that the engine may have started for something rare. `false`: nobody came.
+    pub(crate) fn wait(&self) -> bool {
+        for _ in 0..PATIENCE_ROUNDS {
+            if self.is_raised() {
+                return true;
+            }
+            thread::park_timeout(PATIENCE_ROUND);
+        }
+        self.is_raised()
+    }
+}
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.raised.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+/// How long another thread may take before a future counts as stuck: a watchdog, not a measurement.
+const PATIENCE_ROUND: Duration = Duration::from_millis(100);
+const PATIENCE_ROUNDS: u32 = 100;

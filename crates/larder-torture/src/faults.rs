@@ -1,0 +1,74 @@
+//! Named kinds of faults, for schedules and for people who repeat one.
+
+use larder_store::device::FaultPlan;
+
+/// A kind of faults.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    /// What `--faults` calls it.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// The rates.
+    pub plan: FaultPlan,
+}
+
+/// All kinds, the harmless first.
+pub fn all() -> Vec<Faults> {
+    let harmless = FaultPlan { slow_transfers_ppm: 400_000, short_transfers_ppm: 100_000, ..FaultPlan::default() };
+    let often = 20_000;
+    let with = |name, about, plan| Faults { name, about, plan };
+    vec![
+        with("none", "transfers complete at once", FaultPlan::default()),
+        with("slow", "transfers complete late, in any order and in pieces", harmless.clone()),
+        with(
+            "torn",
+            "writes land in part and are acknowledged",
+            FaultPlan { torn_writes_ppm: often, ..harmless.clone() },
+        ),
+        with(
+            "lost",
+            "writes never land and are acknowledged",
+            FaultPlan { lost_writes_ppm: often, ..harmless.clone() },
+        ),
+        with(
+            "misdirected",
+            "transfers go to another place",
+            FaultPlan { misdirected_writes_ppm: often, misdirected_reads_ppm: often, ..harmless.clone() },
+        ),
+        with(
+            "flipped",
+            "single bits are wrong, on the medium or on the way",
+            FaultPlan { flipped_writes_ppm: often, flipped_reads_ppm: often, ..harmless.clone() },
+        ),
+        with(
+            "errors",
+            "transfers fail",
+            FaultPlan { write_errors_ppm: often, read_errors_ppm: often, sync_errors_ppm: often, ..harmless.clone() },
+        ),
+        with("full", "after a while nothing can be written", FaultPlan { full_after: Some(150), ..harmless.clone() }),
+        with("dead", "after a while nothing works", FaultPlan { dead_after: Some(250), ..harmless.clone() }),
+        with("all", "everything but the end of the device", everything(harmless)),
+    ]
+}
+
+/// The kind called `name`.
+pub fn named(name: &str) -> Option<Faults> {
+    all().into_iter().find(|faults| faults.name == name)
+}
+
+fn everything(harmless: FaultPlan) -> FaultPlan {
+    let rare = 5_000;
+    FaultPlan {
+        torn_writes_ppm: rare,
+        lost_writes_ppm: rare,
+        misdirected_writes_ppm: rare,
+        flipped_writes_ppm: rare,
+        write_errors_ppm: rare,
+        misdirected_reads_ppm: rare,
+        flipped_reads_ppm: rare,
+        read_errors_ppm: rare,
+        sync_errors_ppm: rare,
+        ..harmless
+    }
+}

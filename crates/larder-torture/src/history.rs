@@ -1,0 +1,309 @@
+//! The law as code: what may be found of one key, given everything that was done to it.
+//!
+//! Every change is an interval of logical time from its call to its acknowledgement. A version may be found unless
+//! something that began after it was acknowledged has itself been acknowledged (for a lookup) or become durable (for
+//! a crash) since. Finding nothing is always allowed. Does not: run a store. Invariant: [`History::allows`] never
+//! refuses what a store that keeps its promises can show.
+//! Idea: the interval order of linearizability (Herlihy, Wing, TOPLAS 1990), with forgetting added.
+
+use std::collections::HashMap;
+
+/// What a lookup found: which head, and how long a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The version that the head names.
+    pub head: u64,
+    /// Length of the body in bytes.
+    pub body_bytes: u64,
+}
+
+/// Everything that was done to one key.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    events: Vec<Event>,
+    /// Every version that ever was begun.
+    versions: HashMap<u64, Version>,
+}
+
+/// A version: of a whole entry, or a head given to an entry that was there.
+#[derive(Clone, Debug)]
+struct Version {
+    begun: u64,
+    body: Body,
+    /// Seconds since the Unix epoch after which it must not be found; 0 is never.
+    useless_after: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Own {
+        len_bytes: u64,
+    },
+    /// A head's: that of one of these versions, or of one begun since.
+    OfOneOf {
+        before: Vec<u64>,
+        since: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    change: Change,
+    begun: u64,
+    /// [`NEVER`] until it is acknowledged.
+    ended: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Version(u64),
+    Removal,
+    /// Hides every entry that was begun before this was.
+    Invalidation,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl History {
+    /// An entry of `version` is being stored from `now` on.
+    pub fn begin_insert(&mut self, version: u64, body_bytes: u64, useless_after: u32, now: u64) {
+        self.versions.insert(version, Version { begun: now, body: Body::Own { len_bytes: body_bytes }, useless_after });
+        self.begin(Change::Version(version), now);
+    }
+
+    /// A head of `version` is being given to whatever entry is there.
+    pub fn begin_head(&mut self, version: u64, useless_after: u32, now: u64) {
+        let (mut bodies, mut since_all) = (Vec::new(), now);
+        for event in self.events.iter().filter(|event| !is_superseded(event, &self.events, now)) {
+            let Change::Version(before) = event.change else { continue };
+            match &self.versions[&before].body {
+                Body::Own { .. } => bodies.push(before),
+                Body::OfOneOf { before, since } => {
+                    bodies.extend(before);
+                    since_all = since_all.min(*since);
+                }
+            }
+        }
+        self.versions.insert(
+            version,
+            Version { begun: now, body: Body::OfOneOf { before: bodies, since: since_all }, useless_after },
+        );
+        self.begin(Change::Version(version), now);
+    }
+
+    /// The key is being removed.
+    pub fn begin_removal(&mut self, now: u64) {
+        self.begin(Change::Removal, now);
+    }
+
+    /// What was begun at `begun` was acknowledged at `now`.
+    pub fn acknowledge(&mut self, begun: u64, now: u64) {
+        for event in self.events.iter_mut().filter(|event| event.begun == begun) {
+            event.ended = now;
+        }
+    }
+
+    /// What was begun at `begun` was refused and has left no trace.
+    pub fn withdraw(&mut self, begun: u64) {
+        self.events.retain(|event| event.begun != begun);
+    }
+
+    /// An invalidation that covers the key, from `begun` to `ended`, durable when it ended.
+    pub fn invalidate(&mut self, begun: u64, ended: u64) {
+        self.events.push(Event { change: Change::Invalidation, begun, ended });
+    }
+
+    /// The store stopped at `now`; what had been acknowledged by `durable` is to be found again, and nothing older.
+    ///
+    /// A removal survives a kill from its acknowledgement on.
+    pub fn crash(&mut self, durable: u64, is_kill: bool, now: u64) {
+        let events = std::mem::take(&mut self.events);
+        let is_sure = |later: &Event| is_kill && later.change == Change::Removal && later.ended < NEVER;
+        let is_left = |event: &&Event| {
+            let is_removed = events.iter().any(|later| is_sure(later) && later.begun > event.ended);
+            !is_superseded(event, &events, durable) && !is_removed
+        };
+        // Any of those that are left may be the last; from here on they are equals.
+        self.events = events.iter().filter(is_left).map(|event| merged(*event, now)).collect();
+    }
+
+    /// The device lied, or could not be read: any version there ever was may come back, and what was invalidated
+    /// only unless `keeps_invalidations`.
+    pub fn forgive(&mut self, keeps_invalidations: bool, now: u64) {
+        let is_kept = |event: &&Event| keeps_invalidations && event.change == Change::Invalidation;
+        let invalidations: Vec<Event> = self.events.iter().filter(is_kept).copied().collect();
+        let change = |&version: &u64| Event { change: Change::Version(version), begun: 0, ended: now };
+        self.events = self.versions.keys().map(change).chain(invalidations).collect();
+        self.events.sort_by_key(|event| match event.change {
+            Change::Version(version) => version,
+            Change::Removal | Change::Invalidation => NEVER,
+        });
+    }
+
+    /// Forgets what cannot come back even when the power goes, given what was `durable` before.
+    pub fn prune(&mut self, durable: u64) {
+        let events = std::mem::take(&mut self.events);
+        self.events = events.iter().filter(|event| !is_superseded(event, &events, durable)).copied().collect();
+    }
+
+    /// After `seen` was found for sure, what a crash left besides it cannot come back.
+    pub fn narrow(&mut self, seen: Seen) {
+        let found = Change::Version(seen.head);
+        if self.events.iter().any(|event| event.change == found && event.begun == 0) {
+            let stays =
+                |event: &Event| event.begun != 0 || event.change == found || event.change == Change::Invalidation;
+            self.events.retain(stays);
+        }
+    }
+
+    /// Whether a lookup from `begun` to now may find `seen` at `unix_s`.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn allows(&self, seen: Seen, begun: u64, unix_s: u32) -> Result<(), String> {
+        let Some(version) = self.versions.get(&seen.head) else {
+            return Err(format!("version {} was never stored", seen.head));
+        };
+        if version.useless_after != 0 && version.useless_after < unix_s {
+            return Err(format!("version {} was of no use after {}", seen.head, version.useless_after));
+        }
+        if self.bodies(seen).is_empty() {
+            return Err(format!("version {} has no body of {} bytes: {version:?}", seen.head, seen.body_bytes));
+        }
+        let found = Change::Version(seen.head);
+        let Some(event) = self.events.iter().find(|event| event.change == found) else {
+            return Err(format!("version {} was replaced or removed before; left are {:?}", seen.head, self.events));
+        };
+        if is_superseded(event, &self.events, begun) {
+            return Err(format!("version {} was replaced or removed before {begun}: {:?}", seen.head, self.events));
+        }
+        // What counts is when the entry was begun, not when it was given its head.
+        let is_hidden = |version: &u64| {
+            let begun_at = self.versions[version].begun;
+            let mut invalidations = self.events.iter().filter(|event| event.change == Change::Invalidation);
+            invalidations.any(|event| begun_at < event.begun && event.ended <= begun)
+        };
+        if self.bodies(seen).iter().all(is_hidden) {
+            return Err(format!("version {} was invalidated before {begun}: {:?}", seen.head, self.events));
+        }
+        Ok(())
+    }
+
+    /// Versions whose body an entry that was `seen` may have.
+    pub fn bodies(&self, seen: Seen) -> Vec<u64> {
+        let is_long = |version: &u64| matches!(self.versions[version].body, Body::Own { len_bytes } if len_bytes == seen.body_bytes);
+        match self.versions.get(&seen.head) {
+            None => Vec::new(),
+            Some(Version { body: Body::Own { .. }, .. }) => Some(seen.head).into_iter().filter(is_long).collect(),
+            Some(Version { body: Body::OfOneOf { before, since }, .. }) => {
+                let later = self.versions.iter().filter(|(_, version)| version.begun > *since);
+                let later = later.map(|(number, _)| number);
+                before.iter().chain(later).copied().filter(is_long).collect()
+            }
+        }
+    }
+
+    fn begin(&mut self, change: Change, now: u64) {
+        self.events.push(Event { change, begun: now, ended: NEVER });
+    }
+}
+
+/// Whether something that began after `event` was acknowledged ended by `until`.
+fn is_superseded(event: &Event, events: &[Event], until: u64) -> bool {
+    event.change != Change::Invalidation
+        && events
+            .iter()
+            .any(|later| later.change != Change::Invalidation && later.begun > event.ended && later.ended <= until)
+}
+
+/// An event of before a crash at `now`.
+fn merged(event: Event, now: u64) -> Event {
+    if event.change == Change::Invalidation {
+        return event;
+    }
+    Event { begun: 0, ended: event.ended.min(now), ..event }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seen(head: u64) -> Seen {
+        Seen { head, body_bytes: 10 }
+    }
+
+    fn stored(versions: &[(u64, u64)]) -> History {
+        let mut history = History::default();
+        for &(version, begun) in versions {
+            history.begin_insert(version, 10, 0, begun);
+            history.acknowledge(begun, begun + 1);
+        }
+        history
+    }
+
+    #[test]
+    fn only_what_was_stored_last_may_be_found() {
+        let mut history = stored(&[(1, 10), (2, 20)]);
+        assert!(history.allows(seen(2), 30, 0).is_ok());
+        assert!(history.allows(seen(1), 30, 0).is_err() && history.allows(seen(3), 30, 0).is_err());
+        assert!(history.allows(seen(1), 15, 0).is_ok(), "the lookup began before the second was stored");
+        assert!(history.allows(Seen { head: 2, body_bytes: 9 }, 30, 0).is_err());
+        history.begin_removal(40);
+        assert!(history.allows(seen(2), 50, 0).is_ok(), "the removal is still under way");
+        history.acknowledge(40, 41);
+        assert!(history.allows(seen(2), 50, 0).is_err());
+    }
+
+    #[test]
+    fn of_two_that_overlap_either_may_be_found() {
+        let mut history = History::default();
+        history.begin_insert(1, 10, 0, 10);
+        history.begin_insert(2, 10, 0, 11);
+        history.acknowledge(11, 12);
+        history.acknowledge(10, 13);
+        assert!(history.allows(seen(1), 20, 0).is_ok() && history.allows(seen(2), 20, 0).is_ok());
+    }
+
+    #[test]
+    fn a_crash_brings_back_nothing_older_than_what_was_durable() {
+        let mut history = stored(&[(1, 10), (2, 20), (3, 30)]);
+        history.crash(25, true, 40);
+        assert!(history.allows(seen(1), 50, 0).is_err());
+        assert!(history.allows(seen(2), 50, 0).is_ok() && history.allows(seen(3), 50, 0).is_ok());
+        history.narrow(seen(2));
+        assert!(history.allows(seen(3), 60, 0).is_err(), "once the older was found, the newer is gone");
+        history.forgive(true, 70);
+        assert!(history.allows(seen(1), 80, 0).is_ok());
+        history.begin_insert(4, 10, 0, 90);
+        history.acknowledge(90, 91);
+        assert!(history.allows(seen(1), 95, 0).is_err(), "forgiveness does not reach what is stored later");
+    }
+
+    #[test]
+    fn an_invalidation_hides_what_was_begun_before_it() {
+        let mut history = History::default();
+        history.begin_insert(1, 10, 0, 10);
+        history.invalidate(20, 21);
+        history.acknowledge(10, 22);
+        assert!(history.allows(seen(1), 30, 0).is_err());
+        history.begin_insert(2, 10, 0, 30);
+        assert!(history.allows(seen(2), 31, 0).is_ok());
+    }
+
+    #[test]
+    fn a_head_goes_with_a_body_that_was_there_and_with_no_older_one() {
+        let mut history = stored(&[(1, 10), (2, 20)]);
+        history.begin_head(3, 0, 30);
+        history.begin_insert(4, 10, 0, 31);
+        let mut bodies = history.bodies(seen(3));
+        bodies.sort_unstable();
+        assert_eq!(bodies, [2, 4]);
+    }
+
+    #[test]
+    fn what_is_of_no_use_any_more_may_not_be_found() {
+        let mut history = History::default();
+        history.begin_insert(1, 10, 500, 10);
+        assert!(history.allows(seen(1), 20, 500).is_ok() && history.allows(seen(1), 20, 501).is_err());
+    }
+}

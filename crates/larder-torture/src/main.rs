@@ -1,0 +1,201 @@
+//! Runs schedules by seed and says how it went: what `cargo xtask sim` calls.
+//!
+//! Owns: the command line, progress, and the command that repeats what failed. Exit codes: 0 all kept the law, 1 one
+//! broke it, 2 usage.
+
+use clap::Parser;
+use larder_store::Policy;
+use larder_torture::{
+    Tally, faults,
+    faults::Faults,
+    options,
+    schedule::{self, Plan},
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Whole-engine schedules by seed: stores in virtual time on faulty devices, several operations at once.
+///
+/// Each seed is one schedule of one row under one kind of faults; without --policy and --faults the seeds go round
+/// all of them.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "cargo xtask sim")]
+struct Arguments {
+    /// How many seeds.
+    #[arg(long, default_value_t = 256)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Only this policy row.
+    #[arg(long, value_parser = policy)]
+    policy: Option<&'static Policy>,
+    /// Only this kind of faults: none, slow, torn, lost, misdirected, flipped, errors, full, dead or all.
+    #[arg(long, value_parser = kind_of_faults)]
+    faults: Option<Faults>,
+    /// Operations of each schedule.
+    #[arg(long, default_value_t = 300)]
+    operations: u64,
+    /// Schedules run at once; 0 is one per core.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Print everything that happens.
+    #[arg(long)]
+    tell: bool,
+}
+
+fn policy(name: &str) -> Result<&'static Policy, String> {
+    let names = || Policy::all().iter().map(|policy| policy.name).collect::<Vec<_>>().join(", ");
+    Policy::named(name).ok_or_else(|| format!("the rows are {}", names()))
+}
+
+fn kind_of_faults(name: &str) -> Result<Faults, String> {
+    let names = || faults::all().iter().map(|faults| faults.name).collect::<Vec<_>>().join(", ");
+    faults::named(name).ok_or_else(|| format!("the kinds are {}", names()))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let run = Run::new(arguments);
+    let threads = match run.arguments.threads {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| run.work())).collect();
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            thread::park_timeout(PROGRESS_INTERVAL);
+            run.show_progress();
+        }
+    });
+    run.report()
+}
+
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// How often progress is printed where no terminal shows it.
+const PRINTED_EVERY: u64 = 60;
+
+/// All schedules of one call.
+struct Run {
+    arguments: Arguments,
+    rows: Vec<&'static Policy>,
+    kinds: Vec<Faults>,
+    started: Instant,
+    next: AtomicU64,
+    done: AtomicU64,
+    is_over: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By row, then by kind of faults.
+    tallies: Vec<Vec<Tally>>,
+    failures: Vec<String>,
+    shown: u64,
+}
+
+impl Run {
+    fn new(arguments: Arguments) -> Self {
+        let rows = arguments.policy.map_or_else(|| Policy::all().iter().collect(), |policy| vec![policy]);
+        let kinds = arguments.faults.clone().map_or_else(faults::all, |faults| vec![faults]);
+        let tallies = vec![vec![Tally::default(); kinds.len()]; rows.len()];
+        let state = Mutex::new(State { tallies, ..State::default() });
+        Self {
+            arguments,
+            rows,
+            kinds,
+            started: Instant::now(),
+            next: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            state,
+        }
+    }
+
+    /// Runs schedules until none is left or one failed.
+    fn work(&self) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.arguments.seeds {
+                return;
+            }
+            let seed = self.arguments.seed.wrapping_add(number);
+            // By the seed, not by its number here, so that a seed alone repeats it.
+            let row = (seed % self.rows.len() as u64) as usize;
+            let kind = (seed / self.rows.len() as u64 % self.kinds.len() as u64) as usize;
+            let (policy, faults) = (self.rows[row], &self.kinds[kind]);
+            let plan = Plan {
+                seed,
+                options: options(policy, seed),
+                faults: faults.clone(),
+                operations: self.arguments.operations,
+                tell: self.arguments.tell.then_some(|what| println!("{what}")),
+            };
+            let outcome = catch_unwind(AssertUnwindSafe(|| schedule::run(&plan)));
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            match outcome {
+                Ok(Ok(end)) => state.tallies[row][kind] += end.tally,
+                Ok(Err(law)) => state.failures.push(self.failure(seed, policy, faults, &law)),
+                Err(_) => state.failures.push(self.failure(seed, policy, faults, "the engine panicked, see above")),
+            }
+            self.is_over.store(!state.failures.is_empty(), Ordering::Relaxed);
+            self.done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn failure(&self, seed: u64, policy: &Policy, faults: &Faults, why: &str) -> String {
+        let (policy, faults, operations) = (policy.name, faults.name, self.arguments.operations);
+        format!(
+            "seed {seed}, row {policy}, faults {faults}: {why}\nrepeat: cargo xtask sim --seed {seed} --seeds 1 \
+             --policy {policy} --faults {faults} --operations {operations}"
+        )
+    }
+
+    fn show_progress(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.shown += 1;
+        if state.shown.is_multiple_of(PRINTED_EVERY) {
+            eprintln!("{}", self.summary(&state));
+        }
+    }
+
+    fn summary(&self, state: &State) -> String {
+        let total = state.tallies.iter().flatten().fold(Tally::default(), |mut total, tally| {
+            total += *tally;
+            total
+        });
+        let seconds = self.started.elapsed().as_secs_f64().max(0.001);
+        let (done, seeds) = (self.done.load(Ordering::Relaxed), self.arguments.seeds);
+        format!(
+            "{done} of {seeds} seeds in {seconds:.0} s, {:.0} operations/s: {total}",
+            total.operations as f64 / seconds
+        )
+    }
+
+    fn report(&self) -> ExitCode {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for (row, tallies) in self.rows.iter().zip(&state.tallies) {
+            for (kind, tally) in self.kinds.iter().zip(tallies) {
+                println!("{:18} {:12} {tally}", row.name, kind.name);
+            }
+        }
+        println!("{}", self.summary(&state));
+        for failure in &state.failures {
+            eprintln!("{failure}");
+        }
+        if state.failures.is_empty() {
+            println!("no wrong byte, nothing older than promised, no other key's bytes");
+            return ExitCode::SUCCESS;
+        }
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,195 @@
+//! Whole-engine schedules: several operations under way at once, polled in an order that follows from the seed.
+//!
+//! Owns: what is drawn when. Invariant: a seed, a row and a kind of faults come to the same end every time.
+//! Cost: some hundred operations on a volume of 3 MiB in memory take a few milliseconds.
+
+use crate::{
+    drive::Flag,
+    faults::Faults,
+    trial::{Crash, Operation, SITE_COUNT, Tally, Task, Trial},
+};
+use larder_store::{StoreOptions, device::Dice};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    task::Poll,
+};
+
+/// What a schedule came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// What happened.
+    pub tally: Tally,
+    /// Hash of all bytes on the device and of what it did.
+    pub digest: u64,
+}
+
+/// A schedule to be run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// The store's.
+    pub options: StoreOptions,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// How many operations.
+    pub operations: u64,
+    /// Hears everything that happens.
+    pub tell: Option<fn(&str)>,
+}
+
+/// Runs the schedule of `plan`.
+///
+/// # Errors
+/// The law that was broken.
+pub fn run(plan: &Plan) -> Result<End, String> {
+    let mut dice = Dice::new(plan.seed);
+    let mut trial = Trial::new(plan.options.clone(), &plan.faults, dice.roll())?;
+    if let Some(tell) = plan.tell {
+        trial.tell(tell);
+    }
+    let character = Character::draw(&mut dice);
+    let mut schedule = Schedule { trial, dice, character, running: Vec::new() };
+    for _ in 0..plan.operations {
+        schedule.next()?;
+    }
+    schedule.finish()?;
+    let mut hasher = DefaultHasher::new();
+    schedule.trial.device().contents().hash(&mut hasher);
+    let tally = schedule.trial.tally();
+    Ok(End { tally, digest: hasher.finish() })
+}
+
+/// What a schedule is like, so that seeds differ in more than order.
+struct Character {
+    key_count: u64,
+    running_max: usize,
+    body_bytes_max: u64,
+    /// Of a thousand operations.
+    crashes: u64,
+    removals: u64,
+    syncs: u64,
+    waits: u64,
+}
+
+impl Character {
+    fn draw(dice: &mut Dice) -> Self {
+        Self {
+            key_count: [3, 20, 200][dice.below(3) as usize],
+            running_max: [1, 3, 8][dice.below(3) as usize],
+            body_bytes_max: [2_000, 30_000, 150_000][dice.below(3) as usize],
+            crashes: [0, 5, 30][dice.below(3) as usize],
+            removals: [20, 100][dice.below(2) as usize],
+            syncs: [5, 50][dice.below(2) as usize],
+            waits: [30, 100][dice.below(2) as usize],
+        }
+    }
+
+    fn operation(&self, dice: &mut Dice) -> Operation {
+        let mut left = dice.below(1000);
+        let mut is_next = |share: u64| {
+            let is_it = left < share;
+            left = left.saturating_sub(share);
+            is_it
+        };
+        let key = dice.below(self.key_count);
+        if is_next(self.crashes) {
+            let how = if dice.below(2) == 0 { Crash::Kill } else { Crash::PowerCut };
+            let again_after = (dice.below(3) == 0).then(|| dice.below(60));
+            return Operation::Crash { how, again_after };
+        }
+        if is_next(self.removals) {
+            return Operation::Remove { key };
+        }
+        if is_next(self.syncs) {
+            return Operation::Sync;
+        }
+        if is_next(self.waits) {
+            return Operation::Wait { milliseconds: [100, 700, 6_500, 70_000][dice.below(4) as usize] };
+        }
+        if is_next(60) {
+            return Operation::UpdateHead { key };
+        }
+        if is_next(5) {
+            return Operation::Reopen;
+        }
+        if is_next(4) {
+            return Operation::Invalidate { site: (dice.below(3) > 0).then(|| 1 + dice.below(SITE_COUNT)) };
+        }
+        if is_next(10) {
+            return Operation::Abandon { key };
+        }
+        if is_next(350) {
+            let bound = 1 + dice.below(self.body_bytes_max);
+            let body_bytes = dice.below(bound);
+            return Operation::Insert { key, body_bytes, short_lived: dice.below(10) == 0 };
+        }
+        if is_next(150) { Operation::ReadPart { key, part: dice.roll() } } else { Operation::Read { key } }
+    }
+}
+
+/// A schedule under way.
+struct Schedule {
+    trial: Trial,
+    dice: Dice,
+    character: Character,
+    running: Vec<(Task, Arc<Flag>)>,
+}
+
+impl Schedule {
+    /// Draws an operation and gets it started, going on with the others now and then.
+    fn next(&mut self) -> Result<(), String> {
+        while self.running.len() >= self.character.running_max || (!self.running.is_empty() && self.dice.below(2) == 0)
+        {
+            self.go_on()?;
+        }
+        let operation = self.character.operation(&mut self.dice);
+        match operation {
+            // Whoever asked is gone with the process.
+            Operation::Crash { .. } => self.running.clear(),
+            Operation::Reopen => self.finish_running()?,
+            _ => {}
+        }
+        if let Some(task) = self.trial.begin(operation)? {
+            self.running.push((task, Flag::new()));
+        }
+        Ok(())
+    }
+
+    /// One step of somebody: an operation that can go on, or the device.
+    fn go_on(&mut self) -> Result<(), String> {
+        let ready: Vec<usize> = (0..self.running.len()).filter(|&at| self.running[at].1.is_raised()).collect();
+        let is_device = ready.is_empty() || self.dice.below(3) == 0;
+        if is_device && self.trial.device().turn() {
+            return Ok(());
+        }
+        if ready.is_empty() {
+            // The engine may have a thread of its own at work.
+            let waits = self.running.iter().any(|(_, flag)| flag.wait());
+            let works = || self.running.iter().map(|(task, _)| task.work).collect::<Vec<_>>();
+            return if waits { Ok(()) } else { Err(format!("nobody goes on: {:?}", works())) };
+        }
+        let at = ready[self.dice.below(ready.len() as u64) as usize];
+        let (task, flag) = &mut self.running[at];
+        let flag = Arc::clone(flag);
+        if let Poll::Ready(outcome) = flag.poll(task.future.as_mut()) {
+            let (task, _) = self.running.swap_remove(at);
+            self.trial.settle(task.work, outcome)?;
+        }
+        Ok(())
+    }
+
+    fn finish_running(&mut self) -> Result<(), String> {
+        while !self.running.is_empty() {
+            self.go_on()?;
+        }
+        Ok(())
+    }
+
+    /// Ends what is under way and looks at every key.
+    fn finish(&mut self) -> Result<(), String> {
+        self.finish_running()?;
+        self.trial.check_all()
+    }
+}

@@ -1,0 +1,393 @@
+//! One store on trial: operations are done to it and to the model, and whatever it shows is judged.
+//!
+//! Owns: the device, the store on it and the histories of all keys. Does not: choose what happens (schedules and
+//! property tests do). Invariant: a broken law ends the trial with what was found and why it may not be.
+
+mod life;
+mod task;
+
+use crate::{History, Seen, content, drive, faults::Faults};
+use larder_store::{
+    Clock, Error, Policy, Store, StoreOptions,
+    device::{Device, FaultPlan, FaultStats, FaultyDevice},
+};
+use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
+pub(crate) use task::Task;
+use task::{Found, Outcome, Part, Work};
+
+/// Something to do to a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Stores a new version.
+    Insert {
+        /// Which key.
+        key: u64,
+        /// Length of the body.
+        body_bytes: u64,
+        /// Whether it is of no use a minute later.
+        short_lived: bool,
+    },
+    /// Begins an entry and drops it before its commit.
+    Abandon {
+        /// Which key.
+        key: u64,
+    },
+    /// Looks up and reads the whole body.
+    Read {
+        /// Which key.
+        key: u64,
+    },
+    /// Looks up the front and reads a part of the body.
+    ReadPart {
+        /// Which key.
+        key: u64,
+        /// Chooses the part.
+        part: u64,
+    },
+    /// Removes.
+    Remove {
+        /// Which key.
+        key: u64,
+    },
+    /// Gives a new head.
+    UpdateHead {
+        /// Which key.
+        key: u64,
+    },
+    /// Syncs.
+    Sync,
+    /// Lets time pass and does what is due then.
+    Wait {
+        /// How long, in milliseconds.
+        milliseconds: u64,
+    },
+    /// Makes all entries misses, or those of one site.
+    Invalidate {
+        /// One of [`SITE_COUNT`], from 1; `None` is all.
+        site: Option<u64>,
+    },
+    /// Closes and opens again.
+    Reopen,
+    /// Ends the process or the power at once, and opens again.
+    Crash {
+        /// How.
+        how: Crash,
+        /// After how many transfers of recovery the same happens again, if it does.
+        again_after: Option<u64>,
+    },
+}
+
+/// How everything ends at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process is killed; the device keeps what it acknowledged.
+    Kill,
+    /// The power goes; the device keeps what was synced, and of the rest what it likes.
+    PowerCut,
+}
+
+/// What happened in a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Operations done.
+    pub operations: u64,
+    /// Lookups answered.
+    pub lookups: u64,
+    /// Entries found, every byte of them right.
+    pub hits: u64,
+    /// Kills and power cuts.
+    pub crashes: u64,
+    /// Operations that the store refused or that failed, as they may when the device fails.
+    pub failures: u64,
+    /// Stores that could not be opened again, as may be when the device lied or died.
+    pub given_up: u64,
+    /// Faults that struck.
+    pub faults: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.lookups += other.lookups;
+        self.hits += other.hits;
+        self.crashes += other.crashes;
+        self.failures += other.failures;
+        self.given_up += other.given_up;
+        self.faults += other.faults;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operations, lookups, hits, crashes, failures, given_up, faults } = self;
+        write!(
+            f,
+            "{operations} operations, {lookups} lookups, {hits} hits, {crashes} crashes, {faults} faults, \
+             {failures} refused, {given_up} stores given up"
+        )
+    }
+}
+
+/// How many sites there are; keys are dealt to them in turn.
+pub const SITE_COUNT: u64 = 3;
+
+/// A store on trial.
+pub struct Trial {
+    options: StoreOptions,
+    plan: FaultPlan,
+    device: Arc<FaultyDevice>,
+    store: Option<Store>,
+    histories: HashMap<u64, History>,
+    /// Logical time: every call and every answer is a moment of its own.
+    now: u64,
+    next_version: u64,
+    /// Virtual time since the start.
+    passed: Duration,
+    /// What the device had done when it was told to die.
+    dying: Option<FaultStats>,
+    /// Whether what this life found at its start need not be what the medium holds.
+    is_misled: bool,
+    /// Faults of devices that died on purpose in the middle of a recovery.
+    staged: FaultStats,
+    /// What ended by then survives a kill, or a power cut.
+    durable: Durable,
+    tally: Tally,
+    tell: Option<fn(&str)>,
+}
+
+/// Up to when what was acknowledged is durable.
+#[derive(Clone, Copy, Debug, Default)]
+struct Durable {
+    kill: u64,
+    power: u64,
+    /// Becomes `kill` and `power` when the device has nothing left to do.
+    kill_when_idle: u64,
+    power_when_idle: u64,
+}
+
+/// Size of the volume: a dozen segments of the smallest size, so that reclaim is never far.
+pub const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
+
+/// Options of a small store of one row, in virtual time, without a thread or a random number of its own.
+pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
+    StoreOptions {
+        policy,
+        identity_seed: Some(seed),
+        mean_entry_size_bytes: 2048,
+        segment_size_bytes: 256 << 10,
+        clock: Clock::manual(Duration::from_secs(STARTED_UNIX_S)),
+        background: false,
+        ..StoreOptions::new("", SIZE_BYTES)
+    }
+}
+
+const STARTED_UNIX_S: u64 = 1_700_000_000;
+
+impl Trial {
+    /// A new store on a device whose faults follow from `seed`.
+    ///
+    /// # Errors
+    /// It cannot be created although nothing went wrong.
+    pub fn new(options: StoreOptions, faults: &Faults, seed: u64) -> Result<Self, String> {
+        let device = FaultyDevice::new(options.size_bytes, seed, FaultPlan::default());
+        let mut trial = Self {
+            options,
+            plan: faults.plan.clone(),
+            device: Arc::new(device),
+            store: None,
+            histories: HashMap::new(),
+            now: 1,
+            next_version: 1,
+            passed: Duration::ZERO,
+            dying: None,
+            is_misled: false,
+            staged: FaultStats::default(),
+            durable: Durable::default(),
+            tally: Tally::default(),
+            tell: None,
+        };
+        trial.create()?;
+        Ok(trial)
+    }
+
+    /// Does one operation from call to answer.
+    ///
+    /// # Errors
+    /// The law that it broke.
+    pub fn step(&mut self, operation: Operation) -> Result<(), String> {
+        let Some(task) = self.begin(operation)? else { return Ok(()) };
+        let outcome = drive(&self.device, task.future).map_err(|stuck| format!("{operation:?}: {stuck}"))?;
+        self.settle(task.work, outcome)
+    }
+
+    /// Starts an operation. `None`: it is done already.
+    ///
+    /// # Errors
+    /// The law that it broke.
+    pub(crate) fn begin(&mut self, operation: Operation) -> Result<Option<Task>, String> {
+        self.tally.operations += 1;
+        self.say(|trial| format!("{} {operation:?}", trial.now + 1));
+        match operation {
+            Operation::Reopen => self.reopen()?,
+            Operation::Crash { how, again_after } => self.crash(how, again_after)?,
+            Operation::Invalidate { site } => self.invalidate(site)?,
+            other => return Ok(self.start(other)),
+        }
+        Ok(None)
+    }
+
+    /// Judges what a started operation came to.
+    ///
+    /// # Errors
+    /// The law that it broke.
+    pub(crate) fn settle(&mut self, work: Work, outcome: Outcome) -> Result<(), String> {
+        let ended = self.tick();
+        self.say(|_| format!("{ended} {work:?}: {outcome:?}"));
+        match (work, outcome) {
+            (Work::Change { key, begun }, Outcome::Done(Ok(()))) => {
+                self.history(key).acknowledge(begun, ended);
+            }
+            (Work::Head { key, begun }, Outcome::Updated(Ok(true))) => self.history(key).acknowledge(begun, ended),
+            (Work::Head { key, begun }, Outcome::Updated(Ok(false))) => self.history(key).withdraw(begun),
+            (Work::Look { key, begun, unix_s }, Outcome::Found(Ok(found))) => {
+                self.tally.lookups += 1;
+                if let Some(found) = found {
+                    self.judge(key, begun, unix_s, &found)?;
+                }
+            }
+            (Work::Sync { begun }, Outcome::Done(Ok(()))) if self.is_honest() => {
+                self.durable.kill = self.durable.kill.max(begun);
+                self.durable.power = self.durable.power.max(begun);
+            }
+            (Work::Sync { .. }, Outcome::Done(Ok(()))) => {}
+            (Work::Wait { flushed, synced }, Outcome::Maintained) => {
+                self.durable.kill_when_idle = self.durable.kill_when_idle.max(flushed);
+                self.durable.power_when_idle = self.durable.power_when_idle.max(synced);
+            }
+            (work, Outcome::Done(Err(error)) | Outcome::Updated(Err(error)) | Outcome::Found(Err(error))) => {
+                self.excuse(&work, &error)?;
+            }
+            (work, _) => unreachable!("another operation's outcome for {work:?}"),
+        }
+        self.note_idle();
+        Ok(())
+    }
+
+    /// Looks at every key there ever was.
+    ///
+    /// # Errors
+    /// The law that was broken.
+    pub fn check_all(&mut self) -> Result<(), String> {
+        let mut keys: Vec<u64> = self.histories.keys().copied().collect();
+        keys.sort_unstable();
+        keys.into_iter().try_for_each(|key| self.step(Operation::Read { key }))
+    }
+
+    /// From now on everything that happens is told.
+    pub fn tell(&mut self, tell: fn(&str)) {
+        self.tell = Some(tell);
+    }
+
+    /// What happened so far.
+    pub fn tally(&self) -> Tally {
+        Tally { faults: self.faults(), ..self.tally }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &FaultyDevice {
+        &self.device
+    }
+
+    /// The store, if it could be opened.
+    pub fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
+    }
+
+    fn judge(&mut self, key: u64, begun: u64, unix_s: u32, found: &Found) -> Result<(), String> {
+        let Some((own_key, version)) = content::parse_head(&found.head) else {
+            return Err(format!("key {key}: a head that was never stored: {:?}", found.head));
+        };
+        if own_key != key {
+            return Err(format!("key {key}: the entry of key {own_key}"));
+        }
+        let seen = Seen { head: version, body_bytes: found.body_bytes };
+        let lies = self.device.stats().lies();
+        let history = self.histories.entry(key).or_default();
+        if let Err(why) = history.allows(seen, begun, unix_s) {
+            return Err(format!("key {key} at {begun}: {why} (the device lied {lies} times)"));
+        }
+        let Some(Part { range, bytes }) = &found.read else { return Ok(()) };
+        let is_right = |&version: &u64| content::is_body(key, version, range.clone(), bytes);
+        if !history.bodies(seen).iter().any(is_right) {
+            return Err(format!("key {key}: wrong bytes in {range:?} of version {version}"));
+        }
+        self.tally.hits += 1;
+        if !self.is_misled {
+            history.narrow(seen);
+        }
+        Ok(())
+    }
+
+    /// Errors are for devices that fail, and for want of room.
+    fn excuse(&mut self, work: &Work, error: &Error) -> Result<(), String> {
+        self.tally.failures += 1;
+        let is_full = error.kind() == larder_store::ErrorKind::Full;
+        if is_full && let Work::Change { key, begun } | Work::Head { key, begun } = work {
+            self.history(*key).withdraw(*begun);
+        }
+        if is_full || self.faults() > 0 { Ok(()) } else { Err(format!("{work:?} on a device without faults: {error}")) }
+    }
+
+    fn say(&self, what: impl FnOnce(&Self) -> String) {
+        if let Some(tell) = self.tell {
+            tell(&what(self));
+        }
+    }
+
+    fn history(&mut self, key: u64) -> &mut History {
+        self.histories.entry(key).or_default()
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    /// Lets time pass for the store and the model.
+    fn pass_time(&mut self, time: Duration) {
+        self.options.clock.advance(time);
+        self.passed += time;
+    }
+
+    fn unix_s(&self) -> u32 {
+        (STARTED_UNIX_S + self.passed.as_secs()) as u32
+    }
+
+    /// Whether what is acknowledged is what is on the medium, or soon will be.
+    fn is_honest(&self) -> bool {
+        self.failed_writes() == 0
+    }
+
+    fn failed_writes(&self) -> u64 {
+        let failed = |stats: &FaultStats| stats.write_errors + stats.sync_errors;
+        failed(&self.device.stats()) - failed(&self.staged)
+    }
+
+    fn faults(&self) -> u64 {
+        let stats = self.device.stats();
+        stats.lies() + stats.bad_reads() - self.staged.bad_reads() + self.failed_writes()
+    }
+
+    fn note_idle(&mut self) {
+        if self.device.waiting_count() == 0 && self.is_honest() {
+            let Durable { kill, power, kill_when_idle, power_when_idle } = &mut self.durable;
+            *kill = (*kill).max(*kill_when_idle);
+            *power = (*power).max(*power_when_idle);
+        }
+    }
+}
+
+/// The device as the engine takes it.
+fn as_device(device: &Arc<FaultyDevice>) -> Arc<dyn Device> {
+    Arc::clone(device) as Arc<dyn Device>
+}

@@ -1,0 +1,165 @@
+//! Lives of a store: created, closed, killed, cut off, opened again.
+
+use super::{Crash, Durable, SITE_COUNT, Trial, as_device};
+use crate::drive::{await_thread, drive};
+use larder_store::{
+    Invalidation, Store,
+    device::{FaultPlan, FaultStats},
+};
+use std::sync::Arc;
+
+impl Trial {
+    /// Makes the store; only then do faults begin.
+    pub(super) fn create(&mut self) -> Result<(), String> {
+        let store = Store::open_on(as_device(&self.device), &self.options);
+        self.store = Some(store.map_err(|error| format!("the store cannot be created: {error}"))?);
+        self.device.set_plan(self.plan.clone());
+        Ok(())
+    }
+
+    /// The device dies after `count` more transfers; the next [`Operation::Crash`] brings a working one with what is
+    /// on it.
+    pub fn die_after(&mut self, count: u64) {
+        let stats = self.device.stats();
+        self.dying = Some(stats);
+        self.plan.dead_after = Some(stats.transfers + count);
+        self.device.set_plan(self.plan.clone());
+    }
+
+    /// Whether the device that was to die is dead.
+    pub fn is_dead(&self) -> bool {
+        self.dying.is_some() && self.plan.dead_after.is_some_and(|last| self.device.stats().transfers > last)
+    }
+
+    pub(super) fn invalidate(&mut self, site: Option<u64>) -> Result<(), String> {
+        let Some(store) = self.store.clone() else { return Ok(()) };
+        let begun = self.tick();
+        let which = site.map_or(Invalidation::All, Invalidation::Site);
+        // A thread of the engine's own may wait for these transfers: they come at once, so that its pace is no matter.
+        self.device.set_plan(self.prompt());
+        let outcome = await_thread(store.invalidate(which));
+        self.device.set_plan(self.plan.clone());
+        let ended = self.tick();
+        self.say(|_| format!("{ended} invalidated since {begun}: {outcome:?}"));
+        match outcome.map_err(|stuck| format!("invalidation: {stuck}"))? {
+            Ok(()) => {
+                let is_covered = |key: &u64| site.is_none_or(|site| 1 + key % SITE_COUNT == site);
+                let covered = self.histories.iter_mut().filter(|(key, _)| is_covered(key));
+                covered.for_each(|(_, history)| history.invalidate(begun, ended));
+            }
+            Err(error) if self.is_honest() => return Err(format!("invalidation without a fault: {error}")),
+            Err(_) => self.tally.failures += 1,
+        }
+        Ok(())
+    }
+
+    pub(super) fn reopen(&mut self) -> Result<(), String> {
+        let Some(store) = self.store.take() else { return Ok(()) };
+        let closed = drive(&self.device, store.close()).map_err(|stuck| format!("closing: {stuck}"))?;
+        drop(store);
+        while self.device.turn() {}
+        let now = self.tick();
+        self.say(|_| format!("{now} closed: {closed:?}"));
+        match closed {
+            Ok(()) if self.is_honest() => self.durable = Durable { kill: now, power: now, ..Durable::default() },
+            Ok(()) => {}
+            Err(error) if self.is_honest() => return Err(format!("closing without a fault: {error}")),
+            Err(_) => self.tally.failures += 1,
+        }
+        self.pass_on(Crash::Kill, self.durable.kill);
+        self.open()
+    }
+
+    pub(super) fn crash(&mut self, how: Crash, again_after: Option<u64>) -> Result<(), String> {
+        if self.store.take().is_none() && self.dying.is_none() {
+            return Ok(());
+        }
+        if let Some(alive) = self.dying.take() {
+            self.stage(alive);
+            self.plan.dead_after = None;
+        }
+        self.end_at_once(how);
+        if let Some(count) = again_after {
+            let last = self.device.stats().transfers + count;
+            self.device.set_plan(FaultPlan { dead_after: Some(last), ..self.prompt() });
+            let before = self.device.stats();
+            drop(Store::open_on(as_device(&self.device), &self.options));
+            self.stage(before);
+            self.end_at_once(how);
+        }
+        self.open()
+    }
+
+    /// Faults since `before` were the end of the device, and struck nobody who lived to see them.
+    fn stage(&mut self, before: FaultStats) {
+        let after = self.device.stats();
+        self.staged.read_errors += after.read_errors - before.read_errors;
+        self.staged.write_errors += after.write_errors - before.write_errors;
+        self.staged.sync_errors += after.sync_errors - before.sync_errors;
+    }
+
+    /// The device goes on with what the crash left; the model with what it may have left.
+    fn end_at_once(&mut self, how: Crash) {
+        self.tally.crashes += 1;
+        let (next, durable) = match how {
+            Crash::Kill => (self.device.kill(), self.durable.kill),
+            Crash::PowerCut => (self.device.power_cut(), self.durable.power),
+        };
+        self.device = Arc::new(next);
+        self.tick();
+        self.pass_on(how, durable);
+    }
+
+    /// From here on all that is known is what the medium holds.
+    fn pass_on(&mut self, how: Crash, durable: u64) {
+        let now = self.tick();
+        let lies = self.device.stats().lies();
+        self.say(|_| format!("{now} {how:?}, durable until {durable}, {lies} lies"));
+        for history in self.histories.values_mut() {
+            if lies > 0 {
+                history.forgive(lies == 1, now);
+            } else {
+                history.crash(durable, how == Crash::Kill, now);
+            }
+        }
+        self.durable = Durable { kill: now, power: now, ..Durable::default() };
+    }
+
+    /// Opens what the device holds. Reads that fail now and then are tried again.
+    fn open(&mut self) -> Result<(), String> {
+        self.device.set_plan(self.prompt());
+        let mut outcome = Err("never tried".to_owned());
+        let mut bad_reads = 0;
+        for _ in 0..OPEN_COUNT_MAX {
+            let before = self.device.stats().bad_reads();
+            let opened = Store::open_on(as_device(&self.device), &self.options);
+            bad_reads = self.device.stats().bad_reads() - before;
+            outcome = opened.map_err(|error| error.to_string());
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        self.device.set_plan(self.plan.clone());
+        self.is_misled = bad_reads > 0 && !self.is_dead();
+        if self.is_misled {
+            // What could not be read hides what it replaced.
+            let now = self.tick();
+            // There are two superblocks; one that is lost and one that is misread are both.
+            let keeps_invalidations = bad_reads + self.device.stats().lies() < 2;
+            self.histories.values_mut().for_each(|history| history.forgive(keeps_invalidations, now));
+        }
+        match outcome {
+            Ok(store) => self.store = Some(store),
+            Err(error) if self.faults() == 0 => return Err(format!("the store cannot be opened again: {error}")),
+            Err(_) => self.tally.given_up += 1,
+        }
+        Ok(())
+    }
+
+    /// The plan, but for what waits for turns.
+    fn prompt(&self) -> FaultPlan {
+        FaultPlan { slow_transfers_ppm: 0, ..self.plan.clone() }
+    }
+}
+
+const OPEN_COUNT_MAX: u32 = 5;

@@ -1,0 +1,186 @@
+//! Operations under way: what was asked of the store, and what it will answer.
+
+use super::{Operation, SITE_COUNT, Trial};
+use crate::content;
+use bytes::Bytes;
+use larder_store::{Hints, Reader, Result, Store};
+use std::{fmt, future::Future, ops::Range, pin::Pin, time::Duration};
+
+/// An operation that waits for its store.
+pub(crate) struct Task {
+    pub(crate) work: Work,
+    pub(crate) future: Pin<Box<dyn Future<Output = Outcome>>>,
+}
+
+/// What the model must be told when a task is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    Change {
+        key: u64,
+        begun: u64,
+    },
+    Head {
+        key: u64,
+        begun: u64,
+    },
+    Look {
+        key: u64,
+        begun: u64,
+        unix_s: u32,
+    },
+    Sync {
+        begun: u64,
+    },
+    /// What it makes durable against kills and power cuts, once the device has done its part.
+    Wait {
+        flushed: u64,
+        synced: u64,
+    },
+}
+
+/// What the store answered.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Done(Result<()>),
+    Updated(Result<bool>),
+    Found(Result<Option<Found>>),
+    Maintained,
+}
+
+/// What a lookup showed.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) head: Bytes,
+    pub(crate) body_bytes: u64,
+    /// The part of the body that was read; `None` if it turned out damaged.
+    pub(crate) read: Option<Part>,
+}
+
+/// A part of a body.
+pub(crate) struct Part {
+    pub(crate) range: Range<u64>,
+    pub(crate) bytes: Bytes,
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.range)
+    }
+}
+
+/// After that a committed entry is written, and synced, by what is due.
+const FLUSHED_AFTER: Duration = Duration::from_millis(600);
+const SYNCED_AFTER: Duration = Duration::from_secs(6);
+const SHORT_LIFE_S: u32 = 60;
+
+impl Trial {
+    /// Starts an operation that the store's future carries out; nothing if there is no store to ask.
+    pub(super) fn start(&mut self, operation: Operation) -> Option<Task> {
+        let store = self.store.clone()?;
+        match operation {
+            Operation::Insert { key, body_bytes, short_lived } => {
+                self.start_insert(&store, key, body_bytes, short_lived)
+            }
+            Operation::Abandon { key } => {
+                let version = self.new_version();
+                let writer = store.insert(&content::key_bytes(key), content::head(key, version), hints(key));
+                if let Ok(mut writer) = writer {
+                    drop(writer.write(content::body(key, version, 1000)));
+                }
+                None
+            }
+            Operation::Read { key } => {
+                let future = Box::pin(async move { Outcome::Found(read_whole(&store, key).await) });
+                Some(Task { work: self.look(key), future })
+            }
+            Operation::ReadPart { key, part } => {
+                let future = Box::pin(async move { Outcome::Found(read_part(&store, key, part).await) });
+                Some(Task { work: self.look(key), future })
+            }
+            Operation::Remove { key } => {
+                let begun = self.tick();
+                self.history(key).begin_removal(begun);
+                let future = async move { Outcome::Done(store.remove(&content::key_bytes(key)).await) };
+                Some(Task { work: Work::Change { key, begun }, future: Box::pin(future) })
+            }
+            Operation::UpdateHead { key } => Some(self.start_head(store, key)),
+            Operation::Sync => {
+                let work = Work::Sync { begun: self.tick() };
+                Some(Task { work, future: Box::pin(async move { Outcome::Done(store.sync().await) }) })
+            }
+            Operation::Wait { milliseconds } => Some(self.start_wait(store, Duration::from_millis(milliseconds))),
+            Operation::Invalidate { .. } | Operation::Reopen | Operation::Crash { .. } => None,
+        }
+    }
+
+    fn look(&mut self, key: u64) -> Work {
+        Work::Look { key, begun: self.tick(), unix_s: self.unix_s() }
+    }
+
+    fn start_insert(&mut self, store: &Store, key: u64, body_bytes: u64, short_lived: bool) -> Option<Task> {
+        let (version, begun) = (self.new_version(), self.tick());
+        let useless_after = if short_lived { self.unix_s() + SHORT_LIFE_S } else { 0 };
+        let hints = Hints { useless_after, ..hints(key) };
+        let mut writer = store.insert(&content::key_bytes(key), content::head(key, version), hints).ok()?;
+        let body = content::body(key, version, body_bytes);
+        let cut = (version % (body_bytes + 1)) as usize;
+        for part in [body.slice(..cut), body.slice(cut..)] {
+            writer.write(part).ok()?;
+        }
+        self.history(key).begin_insert(version, body_bytes, useless_after, begun);
+        let future = Box::pin(async move { Outcome::Done(writer.commit().await) });
+        Some(Task { work: Work::Change { key, begun }, future })
+    }
+
+    fn start_head(&mut self, store: Store, key: u64) -> Task {
+        let (version, begun) = (self.new_version(), self.tick());
+        self.history(key).begin_head(version, 0, begun);
+        let future = Box::pin(async move {
+            let (name, head) = (content::key_bytes(key), content::head(key, version));
+            Outcome::Updated(store.update_head(&name, head, hints(key)).await)
+        });
+        Task { work: Work::Head { key, begun }, future }
+    }
+
+    fn start_wait(&mut self, store: Store, time: Duration) -> Task {
+        let begun = self.tick();
+        let is_idle = self.device.waiting_count() == 0;
+        let flushed = if time >= FLUSHED_AFTER { begun } else { 0 };
+        // The sync that becomes due covers what had been written when this began.
+        let synced = if time >= SYNCED_AFTER && is_idle { self.durable.kill } else { 0 };
+        self.pass_time(time);
+        let future = Box::pin(async move {
+            store.maintain().await;
+            Outcome::Maintained
+        });
+        Task { work: Work::Wait { flushed, synced }, future }
+    }
+
+    fn new_version(&mut self) -> u64 {
+        self.next_version += 1;
+        self.next_version - 1
+    }
+}
+
+/// What is said of an entry of `key`: keys are dealt to sites, and neighbours to groups.
+fn hints(key: u64) -> Hints {
+    Hints { site: 1 + key % SITE_COUNT, group: 1 + key / 4, ..Hints::default() }
+}
+
+async fn read_whole(store: &Store, key: u64) -> Result<Option<Found>> {
+    let Some(reader) = store.get(&content::key_bytes(key)).await? else { return Ok(None) };
+    let range = 0..reader.len();
+    found(reader, range).await.map(Some)
+}
+
+async fn read_part(store: &Store, key: u64, part: u64) -> Result<Option<Found>> {
+    let Some(reader) = store.front(&content::key_bytes(key)).await? else { return Ok(None) };
+    let from = part % (reader.len() + 1);
+    let to = from + (part >> 20) % (reader.len() - from + 1);
+    found(reader, from..to).await.map(Some)
+}
+
+async fn found(reader: Reader, range: Range<u64>) -> Result<Found> {
+    let read = reader.read(range.clone()).await?.map(|bytes| Part { range, bytes });
+    Ok(Found { head: reader.head(), body_bytes: reader.len(), read })
+}
