@@ -248,7 +248,7 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
 
     impl EventLoop {
         fn new(store: &Store) -> Outcome<Self> {
-            let driver = store.attach_thread();
+            let driver = store.attach_thread().pop();
             let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             if let Some(driver) = &driver {
                 let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;

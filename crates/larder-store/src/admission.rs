@@ -82,7 +82,7 @@ fn probes(address: u64, words: &[u64]) -> impl Iterator<Item = (usize, u64)> + u
     let (start, step) = ((mixed >> 64) as u64, (mixed >> 20) as u64 | 1);
     (0..u64::from(PROBES)).map(move |probe| {
         let number = start.wrapping_add(step.wrapping_mul(probe));
-        let bit = (u128::from(number) * u128::from(bits) >> 64) as u64;
+        let bit = ((u128::from(number) * u128::from(bits)) >> 64) as u64;
         ((bit / 64) as usize, 1 << (bit % 64))
     })
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     fn address(n: u64) -> u64 {
-        n << 16 | n * 7 % 8192
+        (n << 16) | (n * 7 % 8192)
     }
 
     #[test]
