@@ -28,6 +28,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use options::{Hints, IoChoice, StoreOptions};
 pub use policy::{EvictionAxis, IndexAxis, LayoutAxis, Policy, ReadAxis, WriteAxis};
 pub use reader::{BodyStream, Reader};
-pub use store::{Content, Invalidation, Neighbour, NeighbourSink, Stats, Store, StoreInfo, format, inspect};
+pub use store::{
+    Content, Invalidation, Neighbour, NeighbourSink, Stats, Store, StoreInfo, VolumeStats, format, inspect,
+};
 pub use tuning::{Tuning, TuningField, TuningKind, TuningValue};
 pub use writer::Writer;

@@ -19,7 +19,7 @@ mod volume;
 mod volumes;
 
 use crate::{
-    Error, ErrorKind, Hints, Reader, Result, StoreOptions, Writer,
+    Error, ErrorKind, Hints, Policy, Reader, Result, StoreOptions, Writer,
     device::{Device, ThreadDriver},
     format::record,
 };
@@ -31,7 +31,7 @@ use futures_util::future::join_all;
 pub use inspect::{Content, StoreInfo, format, inspect};
 use keeper::Keeper;
 pub(crate) use log::LogEngine;
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 pub(crate) use volume::Volume;
 pub(crate) use volumes::Volumes;
 
@@ -74,6 +74,18 @@ pub enum Invalidation {
     All,
     /// Those whose [`Hints::site`] was this.
     Site(u64),
+}
+
+/// One volume of a store.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VolumeStats<'a> {
+    /// Where it is.
+    pub path: &'a Path,
+    /// Its row.
+    pub policy: &'static Policy,
+    /// Its counters and gauges.
+    pub stats: Stats,
 }
 
 impl Store {
@@ -238,12 +250,15 @@ impl Store {
 
     /// Counters and gauges of all volumes together.
     pub fn stats(&self) -> Stats {
-        Stats::sum(self.volume_stats())
+        Stats::sum(self.volumes.all().map(Stats::of))
     }
 
-    /// Counters and gauges of each volume, in the order in which they were given.
-    pub fn volume_stats(&self) -> impl Iterator<Item = Stats> {
-        self.volumes.all().map(Stats::of)
+    /// Each volume on its own, in the order in which they were given.
+    pub fn volumes(&self) -> impl Iterator<Item = VolumeStats<'_>> {
+        self.volumes.all().map(|engine| {
+            let volume = engine.volume();
+            VolumeStats { path: &volume.options.path, policy: volume.policy, stats: Stats::of(engine) }
+        })
     }
 
     /// Writes what is committed and makes it durable.

@@ -8,6 +8,8 @@ use crate::{
     failure::Failure,
     settings::{self, Disk, Settings},
     size,
+    store_command::StoreCommand,
+    tuning::{self, Tuned},
     value::{self, BadValue},
 };
 use clap::{
@@ -16,7 +18,7 @@ use clap::{
 };
 use ipnet::IpNet;
 use larder_proxy::{AccessLogTarget, OriginUrl};
-use larder_store::IoChoice;
+use larder_store::{IoChoice, Policy};
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 const EXAMPLES: &str = "\
@@ -24,6 +26,7 @@ Examples:
   larder run                                     forward proxy on 127.0.0.1:3128
   curl -x http://127.0.0.1:3128 http://example.com/
   larder run --origin http://127.0.0.1:8080      cache in front of one web server
+  larder store format /dev/sdb                   make a store on a whole disk
   larder config check larder.toml                is this file right?
 
 Exit codes: 0 done or stopped by a signal, 1 something failed, 2 wrong flag or configuration.";
@@ -32,6 +35,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   larder run
   larder run --disk /var/cache/larder --size 100GB --memory 1GB
+  larder run --disk /dev/sdb --disk /dev/sdc
   larder run --listen 0.0.0.0:3128 --allow-client 192.168.0.0/16
   larder run --listen 8080 --origin http://127.0.0.1:9000 --admin 3180
   larder run --config larder.toml --access-log -
@@ -52,6 +56,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the proxy.
     Run(Box<RunFlags>),
+    /// Work with stores that are not in use.
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Work with configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -75,13 +82,23 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
     listen: Vec<SocketAddr>,
 
-    /// Store file, a directory for it, or `none` for memory only [default: larder/store.larder in your cache directory]
+    /// Store file, a directory for it, a block device, or `none` for memory only; repeatable, each disk takes a share
+    /// by its size [default: larder/store.larder in your cache directory]
     #[arg(long, value_name = "PATH", value_parser = Disk::parse)]
-    disk: Option<Disk>,
+    disk: Vec<Disk>,
 
-    /// Size of the store, such as 100GB; a hard bound [default: 1GB]
+    /// Size of the store, such as 100GB; a hard bound; given as often as --disk, one for each [default: that of the
+    /// store or block device that is there, 1GB for a new file]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    size: Option<u64>,
+    size: Vec<u64>,
+
+    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_policy,
+        help = "Storage policy; --help lists them [default: that of the store, or log]", long_help = tuning::policy_help())]
+    policy: Option<&'static Policy>,
+
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
+        help = "Constant of a policy (repeatable); --help lists them", long_help = tuning::tune_help())]
+    tune: Vec<Tuned>,
 
     /// Memory for the hot tier, such as 256MB; the index comes on top [default: 64MB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -151,8 +168,12 @@ impl RunFlags {
         set_list(&mut proxy.clients, self.allow_client);
         set_list(&mut proxy.targets.allow, self.allow_target);
         let store = &mut settings.store;
-        set(&mut store.disk, self.disk);
-        set(&mut store.size_bytes, self.size);
+        set_list(&mut store.disks, self.disk);
+        set_list(&mut store.sizes, self.size);
+        set(&mut store.policy, self.policy.map(Some));
+        for Tuned { name, value } in self.tune {
+            store.tuning.set(name, value).expect("it was checked when it was read");
+        }
         set(&mut store.mean_object_size_bytes, self.mean_object_size);
         set(&mut store.io, self.io);
         set(&mut settings.drain, self.drain);
@@ -191,7 +212,7 @@ pub(crate) fn failure(error: &clap::Error) -> Option<Failure> {
             let name = context(ContextKind::InvalidSubcommand);
             Some(Failure::usage(
                 format!("unknown command: `{name}`"),
-                "the commands are run and config; see larder --help",
+                "the commands are run, store and config; see larder --help",
             ))
         }
         _ => {
@@ -255,6 +276,10 @@ mod tests {
             "127.0.0.0/8",
             "--io",
             "threads",
+            "--policy",
+            "log",
+            "--tune",
+            "reinsertion=off",
             "--drain",
             "3s",
         ])
@@ -268,8 +293,9 @@ mod tests {
         assert_eq!(proxy.admin, Some("127.0.0.1:3180".parse().unwrap()));
         assert_eq!(proxy.clients, ["10.0.0.0/8".parse().unwrap()]);
         assert_eq!(proxy.targets.allow, ["127.0.0.0/8".parse().unwrap()]);
-        assert_eq!(store.disk, Disk::None);
-        assert_eq!((store.size_bytes, store.mean_object_size_bytes), (2_000_000_000_000, 8192));
+        assert_eq!(store.disks, [Disk::None]);
+        assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![2_000_000_000_000], 8192));
+        assert_eq!((store.policy.unwrap().name, store.tuning.reinsertion), ("log", false));
         assert_eq!(store.io, IoChoice::Threads);
         assert_eq!(drain, Duration::from_secs(3));
     }
@@ -283,6 +309,8 @@ mod tests {
             (vec!["--io"], "a value is required for '--io <HOW>' but none was supplied"),
             (vec!["--workers", "0"], "--workers: not a count of threads: `0`"),
             (vec!["--disk", ""], "--disk: an empty path"),
+            (vec!["--policy", "lru"], "--policy: not a policy: `lru`"),
+            (vec!["--tune", "reinsertion=maybe"], "--tune: neither on nor off: `maybe`"),
             (vec!["extra"], "unknown flag or argument: `extra`"),
         ] {
             let found = parse(&arguments).err().map(|failure| failure.to_string());

@@ -9,10 +9,11 @@ mod section;
 use crate::{
     failure::Failure,
     settings::{self, Disk, Settings, Store},
-    size,
+    size, tuning,
     value::{self, BadValue},
 };
 use larder_proxy::{Limits, OriginUrl, Site};
+use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{Problem, Section, Value};
 use std::{fs, io::Read, path::Path, time::Duration};
 
@@ -85,10 +86,25 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
 }
 
 fn read_store(section: &mut Section<'_>, store: &mut Store) -> Result<(), Problem> {
-    section.set("path", &mut store.disk, |value| value.parsed("a path", Disk::parse))?;
-    section.set("size", &mut store.size_bytes, bytes)?;
+    section.set("path", &mut store.disks, |value| value.one_or_each("a path", Disk::parse))?;
+    section.set("size", &mut store.sizes, |value| value.one_or_each("a size", size::parse))?;
+    section.set("policy", &mut store.policy, |value| value.parsed("a policy", tuning::parse_policy).map(Some))?;
+    section.table("tuning", |section| read_tuning(section, &mut store.tuning))?;
     section.set("mean_object_size", &mut store.mean_object_size_bytes, bytes)?;
     section.set("io", &mut store.io, |value| value.parsed("auto, uring or threads", settings::parse_io))
+}
+
+fn read_tuning(section: &mut Section<'_>, tuning: &mut Tuning) -> Result<(), Problem> {
+    for field in Tuning::fields() {
+        let value = section.take(field.name, |value| match field.kind {
+            TuningKind::Switch => value.boolean().map(TuningValue::Switch),
+            _ => value.parsed("a value for this constant", |text| tuning::parse(field, text)),
+        })?;
+        if let Some(value) = value {
+            tuning.set(field.name, value).expect("it was checked when it was read");
+        }
+    }
+    Ok(())
 }
 
 fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Problem> {
@@ -174,8 +190,9 @@ mod tests {
         assert_eq!(proxy.clients, ["192.168.0.0/16".parse().unwrap()]);
         assert_eq!(proxy.default_origin.unwrap().to_string(), "http://127.0.0.1:9000");
         assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
-        assert_eq!(store.disk, Disk::At("/var/cache/larder".into()));
-        assert_eq!((store.size_bytes, store.mean_object_size_bytes), (100_000_000_000, 32 << 10));
+        assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| Disk::At(path.into())));
+        assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![100_000_000_000, 2_000_000_000_000], 32 << 10));
+        assert_eq!((store.policy.unwrap().name, store.tuning.reinsertion), ("log", false));
         assert_eq!(store.io, larder_store::IoChoice::Threads);
         assert_eq!(proxy.hot_bytes, 1_000_000_000);
         assert_eq!(forward, Some(true));
@@ -208,11 +225,20 @@ mod tests {
     }
 
     #[test]
+    fn one_disk_needs_no_list() {
+        let store = parse("[store]\npath = \"a\"\nsize = \"1GB\"").unwrap().store;
+        assert_eq!((store.disks, store.sizes), (vec![Disk::At("a".into())], vec![1_000_000_000]));
+    }
+
+    #[test]
     fn a_bad_member_of_a_list_is_pointed_at_alone() {
         for (text, at) in [
             ("listen = [\"3128\", \"x\"]", "\"x\""),
             ("[forward]\nallow_targets = [\"10.0.0.0/8\", \"lan\"]", "\"lan\""),
             ("[forward]\nconnect_ports = [443, 0]", "0"),
+            ("[store]\nsize = [\"1GB\", \"1XB\"]", "\"1XB\""),
+            ("[store]\npolicy = \"lru\"", "\"lru\""),
+            ("[store.tuning]\nreinsertion = 1", "1"),
             ("[[site]]\nhosts = [\"a\", \"http://b\"]\norigin = \"http://c\"", "\"http://b\""),
         ] {
             let found = parse(text).unwrap_err();

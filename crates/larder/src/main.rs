@@ -11,8 +11,11 @@ mod open_files;
 mod report;
 mod settings;
 mod size;
+mod store_command;
 mod store_path;
+mod tuning;
 mod value;
+mod volumes;
 mod wiring;
 
 use clap::Parser;
@@ -54,6 +57,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
             settings.check()?;
             start_diagnostics();
             wiring::run(&settings)
+        }
+        Command::Store(command) => {
+            start_diagnostics();
+            store_command::run(command)
         }
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),
     }

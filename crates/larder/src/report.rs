@@ -5,8 +5,8 @@
 
 use crate::size;
 use larder_proxy::ProxyConfig;
-use larder_store::Stats;
-use std::{fmt, net::SocketAddr, path::Path};
+use larder_store::{Policy, Stats, Store};
+use std::{fmt, net::SocketAddr, path::PathBuf};
 
 /// What is running.
 pub(crate) struct Report<'a> {
@@ -15,9 +15,39 @@ pub(crate) struct Report<'a> {
     pub(crate) listeners: &'a [SocketAddr],
     pub(crate) admin: Option<SocketAddr>,
     /// The store, if there is one.
-    pub(crate) store: Option<(&'a Path, &'a Stats)>,
+    pub(crate) store: Option<StoreReport>,
     /// How many files may be open, if that is too few.
     pub(crate) open_files: Option<u64>,
+}
+
+/// A store as it was opened.
+pub(crate) struct StoreReport {
+    /// How many disks it should have.
+    pub(crate) disk_count: usize,
+    pub(crate) volumes: Vec<VolumeReport>,
+    /// Of all volumes together.
+    pub(crate) stats: Stats,
+}
+
+/// One volume of a store.
+pub(crate) struct VolumeReport {
+    pub(crate) path: PathBuf,
+    pub(crate) policy: &'static Policy,
+    pub(crate) size_bytes: u64,
+    /// The name of its device.
+    pub(crate) device: &'static str,
+}
+
+impl StoreReport {
+    pub(crate) fn of(store: &Store, disk_count: usize) -> Self {
+        let volumes = store.volumes().map(|volume| VolumeReport {
+            path: volume.path.to_owned(),
+            policy: volume.policy,
+            size_bytes: volume.stats.size_bytes,
+            device: volume.stats.device,
+        });
+        Self { disk_count, volumes: volumes.collect(), stats: store.stats() }
+    }
 }
 
 impl fmt::Display for Report<'_> {
@@ -63,14 +93,25 @@ impl Report<'_> {
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hot = size::show(self.config.hot_bytes);
-        let Some((path, stats)) = self.store else {
+        let Some(StoreReport { disk_count, volumes, stats }) = &self.store else {
             writeln!(f, "  store    none: what is cached is lost at the end")?;
             return writeln!(f, "  memory   {hot} for the hot tier");
         };
+        for VolumeReport { path, policy, size_bytes, device } in volumes {
+            writeln!(f, "  store    {}: {} on {device}, policy {policy}", path.display(), size::show(*size_bytes))?;
+        }
+        if volumes.len() < *disk_count {
+            writeln!(
+                f,
+                "  warning  {} of {disk_count} disks cannot be used, their share is missed",
+                disk_count - volumes.len()
+            )?;
+        }
         let (entries, entries_max) = (size::show_count(stats.entries), size::show_count(stats.entries_max));
-        writeln!(f, "  store    {}: {} on {}", path.display(), size::show(stats.size_bytes), stats.device)?;
         writeln!(f, "  entries  {entries} of at most {entries_max}{}", self.loading(stats))?;
-        writeln!(f, "  memory   {} for the index, {hot} for the hot tier", size::show(stats.index_bytes))
+        let index = size::show(stats.index_bytes);
+        let bits = stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64;
+        writeln!(f, "  memory   {index} for the index, {hot} for the hot tier; the index takes {bits:.1} bits an entry")
     }
 
     fn loading(&self, stats: &Stats) -> String {
@@ -138,12 +179,26 @@ mod tests {
     #[test]
     fn loading_and_a_low_limit_are_told() {
         let mut stats = Stats::default();
-        (stats.entries_max, stats.recoverable_segments, stats.recovered_segments) = (61_035, 7, 2);
+        (stats.entries_max, stats.index_bytes) = (61_035, 61_035);
+        (stats.recoverable_segments, stats.recovered_segments) = (7, 2);
         let show = |stats: &Stats| {
-            let store = Some((Path::new("/s"), stats));
+            let volume = VolumeReport {
+                path: "/s".into(),
+                policy: Policy::default_row(),
+                size_bytes: 64_000_000,
+                device: "threads",
+            };
+            let store = Some(StoreReport { disk_count: 2, volumes: vec![volume], stats: stats.clone() });
             Report { config: &ProxyConfig::default(), listeners: &[], admin: None, store, open_files: Some(1024) }
                 .to_string()
         };
+        for line in [
+            "store    /s: 64 MB on threads, policy log\n",
+            "warning  1 of 2 disks cannot be used, their share is missed\n",
+            "for the hot tier; the index takes 8.0 bits an entry\n",
+        ] {
+            assert!(show(&stats).contains(line), "{}", show(&stats));
+        }
         let loading = "entries  0 of at most 61,035, loading 5 segments more (until then their entries are misses)\n";
         assert!(show(&stats).contains(loading), "{}", show(&stats));
         let warning = "warning  1024 open files are too few for 16384 connections";

@@ -6,8 +6,8 @@
 
 use crate::{failure::Failure, value::BadValue};
 use larder_proxy::{AccessLogTarget, OriginUrl, ProxyConfig};
-use larder_store::IoChoice;
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use larder_store::{IoChoice, Policy, Tuning};
+use std::{fmt, net::IpAddr, path::PathBuf, time::Duration};
 
 /// What to run with.
 #[derive(Clone, Debug)]
@@ -22,10 +22,15 @@ pub(crate) struct Settings {
 }
 
 /// The store on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Store {
-    pub(crate) disk: Disk,
-    pub(crate) size_bytes: u64,
+    /// One, or several paths.
+    pub(crate) disks: Vec<Disk>,
+    /// None: what is there, or the default. One: of every disk. Else one for each.
+    pub(crate) sizes: Vec<u64>,
+    /// `None`: that of the store that is there, or the default.
+    pub(crate) policy: Option<&'static Policy>,
+    pub(crate) tuning: Tuning,
     pub(crate) mean_object_size_bytes: u64,
     pub(crate) io: IoChoice,
 }
@@ -35,7 +40,7 @@ pub(crate) struct Store {
 pub(crate) enum Disk {
     /// `larder/store.larder` in the user's cache directory.
     UserCache,
-    /// This file, or `store.larder` in this directory.
+    /// This file or block device, or `store.larder` in this directory.
     At(PathBuf),
     /// Nowhere: the hot tier is all there is.
     None,
@@ -48,6 +53,16 @@ impl Disk {
             "" => Err(BadValue::new("an empty path", "give a file, an existing directory, or `none` for memory only")),
             "none" => Ok(Self::None),
             path => Ok(Self::At(PathBuf::from(path))),
+        }
+    }
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UserCache => f.write_str("the user's cache directory"),
+            Self::At(path) => write!(f, "{}", path.display()),
+            Self::None => f.write_str("none"),
         }
     }
 }
@@ -85,8 +100,10 @@ impl Default for Settings {
             proxy: ProxyConfig { hot_bytes: 64_000_000, ..ProxyConfig::default() },
             forward: None,
             store: Store {
-                disk: Disk::UserCache,
-                size_bytes: 1_000_000_000,
+                disks: vec![Disk::UserCache],
+                sizes: Vec::new(),
+                policy: None,
+                tuning: Tuning::default(),
                 mean_object_size_bytes: 16 << 10,
                 io: IoChoice::Auto,
             },
@@ -117,6 +134,21 @@ impl Settings {
             return Err(Failure::usage(
                 format!("the admin listener knows no passwords and stays on this machine: {admin}"),
                 "use a loopback address such as --admin 127.0.0.1:3180",
+            ));
+        }
+        let Store { disks, sizes, .. } = &self.store;
+        if disks.len() > 1 && disks.contains(&Disk::None) {
+            return Err(Failure::usage("both a disk and none", "give disks, or `none` alone for memory only"));
+        }
+        if let Some(twice) = disks.iter().enumerate().find_map(|(at, disk)| disks[..at].contains(disk).then_some(disk))
+        {
+            let help = "give every disk once; a store takes one share of each";
+            return Err(Failure::usage(format!("a disk is given twice: {twice}"), help));
+        }
+        if sizes.len() > 1 && sizes.len() != disks.len() {
+            return Err(Failure::usage(
+                format!("{} sizes for {} disks", sizes.len(), disks.len()),
+                "give no size, one for all disks, or one for each in the same order",
             ));
         }
         if !self.forwards() && !self.reverses() {
@@ -188,6 +220,20 @@ mod tests {
         let admin = "10.0.0.1:1".parse().unwrap();
         check(|settings| settings.proxy.admin = Some(admin), Err("stays on this machine: 10.0.0.1:1"));
         check(|settings| settings.proxy.listeners.clear(), Err("no address to listen on"));
+    }
+
+    #[test]
+    fn disks_and_sizes_go_together() {
+        let at = |path: &str| Disk::At(path.into());
+        let with = |disks: Vec<Disk>, sizes: Vec<u64>| {
+            move |settings: &mut Settings| (settings.store.disks, settings.store.sizes) = (disks, sizes)
+        };
+        check(with(vec![at("a"), at("b")], vec![]), Ok(()));
+        check(with(vec![at("a"), at("b")], vec![1]), Ok(()));
+        check(with(vec![at("a"), at("b")], vec![1, 2]), Ok(()));
+        check(with(vec![at("a")], vec![1, 2]), Err("2 sizes for 1 disks"));
+        check(with(vec![at("a"), at("a")], vec![]), Err("a disk is given twice: a"));
+        check(with(vec![at("a"), Disk::None], vec![]), Err("both a disk and none"));
     }
 
     #[test]

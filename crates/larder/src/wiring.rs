@@ -7,13 +7,13 @@
 use crate::{
     failure::Failure,
     open_files,
-    report::Report,
-    settings::{Settings, Store as StoreSettings},
-    size, store_path,
+    report::{Report, StoreReport},
+    settings::Settings,
+    volumes,
 };
 use larder_proxy::{Proxy, ProxyConfig, RunningProxy};
-use larder_store::{Error, ErrorKind, Store, StoreOptions};
-use std::{fs, io, net::TcpListener, path::Path, process, time::Duration};
+use larder_store::Store;
+use std::{io, net::TcpListener, process, time::Duration};
 use tokio::{
     runtime::{self, Handle, Runtime},
     signal::unix::{Signal, SignalKind, signal},
@@ -32,16 +32,14 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
     check_addresses(&config)?;
     let runtime = signal_runtime().map_err(system_failure)?;
     let mut signals = runtime.block_on(async { Signals::listen() }).map_err(system_failure)?;
-    let path = store_path::find(&settings.store.disk)?;
     let open_files = open_files::raise();
-    let store = path.as_deref().map(|path| open_store(path, &settings.store)).transpose()?;
+    let store = volumes::open(&settings.store)?;
     let running = Proxy::start(config.clone(), store.clone()).map_err(start_failure)?;
-    let stats = store.as_ref().map(Store::stats);
     let report = Report {
         config: &config,
         listeners: running.local_addrs(),
         admin: running.admin_addr(),
-        store: path.as_deref().zip(stats.as_ref()),
+        store: store.as_ref().map(|store| StoreReport::of(store, settings.store.disks.len())),
         open_files: open_files.filter(|_| open_files::is_low(open_files, config.limits.connection_count_max)),
     };
     eprintln!("{report}");
@@ -81,52 +79,6 @@ fn check_addresses(config: &ProxyConfig) -> Result<(), Failure> {
         })?;
     }
     Ok(())
-}
-
-fn open_store(path: &Path, settings: &StoreSettings) -> Result<Store, Failure> {
-    let options = StoreOptions {
-        mean_entry_size_bytes: settings.mean_object_size_bytes,
-        io: settings.io,
-        ..StoreOptions::new(path, settings.size_bytes)
-    };
-    let length = fs::metadata(path).map(|file| file.len());
-    Store::open(options).map_err(|error| open_failure(&error, path, settings, length.ok()))
-}
-
-/// What the user can do about a store that does not open. `length_bytes` is that of the file, if there is one.
-fn open_failure(error: &Error, path: &Path, settings: &StoreSettings, length_bytes: Option<u64>) -> Failure {
-    let shown = path.display();
-    let problem = format!("cannot use {shown} as the store: {error}");
-    match (error.kind(), length_bytes) {
-        (ErrorKind::Invalid, None) => {
-            let (size, mean) = (size::show(settings.size_bytes), size::show(settings.mean_object_size_bytes));
-            let ranges = format!(
-                "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B to 1MiB"
-            );
-            Failure::usage(problem, ranges)
-        }
-        (ErrorKind::Invalid, Some(length)) => Failure::runtime(
-            problem,
-            format!(
-                "nothing was changed; if this is your store, start it with the size it was made with (--size {length}); \
-                 if it is something else, choose another --disk path"
-            ),
-        ),
-        (ErrorKind::Corrupt, _) => Failure::runtime(
-            problem,
-            format!(
-                "nothing was changed; it cannot be read any more: move it away or delete it (rm {shown}), and a new one is made"
-            ),
-        ),
-        _ => Failure::runtime(
-            problem,
-            format!(
-                "check that {shown} can be read and written, that its disk has room for {}, and that no other larder \
-                 uses it; or choose another --disk path",
-                size::show(settings.size_bytes)
-            ),
-        ),
-    }
 }
 
 fn start_failure(error: io::Error) -> Failure {

@@ -110,8 +110,8 @@ fn each_volume_has_a_share_by_its_size() {
     let store = Store::open_on_all(devices.to_vec(), &options()).unwrap();
     fill(&store, 1);
     check_nearly_all(found(&store, 1).len(), KEYS.count());
-    for (stats, expected) in store.volume_stats().zip([1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0]) {
-        check_share(stats.commits as usize, expected);
+    for (volume, expected) in store.volumes().zip([1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0]) {
+        check_share(volume.stats.commits as usize, expected);
     }
     let stats = store.stats();
     assert_eq!((stats.volumes, stats.volumes_out), (3, 0));
@@ -133,7 +133,7 @@ fn a_volume_that_joins_clears_nothing() {
     drop(store);
     let store = open(&devices);
     check_share(found(&store, 1).len(), 2.0 / 3.0);
-    assert!(store.volume_stats().next().unwrap().entries > 100, "what moved is still there, and not in the way");
+    assert!(store.volumes().next().unwrap().stats.entries > 100, "what moved is still there, and not in the way");
 }
 
 /// At stake: an old version that was left behind on another volume, and is found again when that one is alone.
@@ -240,7 +240,7 @@ fn of_two_volumes_that_were_apart_one_is_emptied() {
     }
     let store = open(&devices);
     check_share(found(&store, 1).len(), 1.0 / 2.0);
-    assert_eq!(store.volume_stats().filter(|volume| volume.entries > 0).count(), 2);
+    assert_eq!(store.volumes().filter(|volume| volume.stats.entries > 0).count(), 2);
 }
 
 /// At stake: a promise that what was removed stays removed, given although nothing could be written.

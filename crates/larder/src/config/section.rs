@@ -151,6 +151,18 @@ impl<'a> Value<'a> {
         members.into_iter().map(Value).map(read).collect()
     }
 
+    /// As [`Self::parsed`], of one value or of each member of a list.
+    pub(super) fn one_or_each<T>(
+        self,
+        what: &str,
+        parse: impl Fn(&str) -> Result<T, BadValue>,
+    ) -> Result<Vec<T>, Problem> {
+        if self.0.get_ref().is_array() {
+            return self.list(what, |member| member.parsed(what, &parse));
+        }
+        self.parsed(what, parse).map(|one| vec![one])
+    }
+
     /// `true` or `false`.
     pub(super) fn boolean(self) -> Result<bool, Problem> {
         self.0.get_ref().as_bool().ok_or_else(|| self.unexpected("true or false"))

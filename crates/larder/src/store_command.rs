@@ -1,0 +1,117 @@
+//! `larder store`: making a store on purpose, and looking at one that is not in use.
+//!
+//! Owns: the flags of these commands and what they print. Does not: know how stores are laid out. Invariant: nothing
+//! is destroyed that was not named first; `info` and `check` change nothing. Results go to standard output.
+
+use crate::{
+    failure::Failure,
+    size,
+    tuning::{self, Tuned},
+    volumes::SIZE_BYTES_DEFAULT,
+};
+use clap::{Args, Subcommand};
+use larder_store::{Content, Error, Policy, StoreInfo, StoreOptions, inspect};
+use std::path::{Path, PathBuf};
+
+/// What to do with a store.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Make an empty store in a new file or on a block device.
+    Format(FormatFlags),
+}
+
+/// The flags of `larder store format`.
+#[derive(Debug, Args)]
+pub(crate) struct FormatFlags {
+    /// The file or block device.
+    path: PathBuf,
+
+    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_policy, help = "Storage policy [default: log]",
+        long_help = tuning::policy_help())]
+    policy: Option<&'static Policy>,
+
+    /// Size of the store, such as 100GB [default: the whole device, or 1GB for a file]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+
+    /// Expected mean size of what is stored [default: 16KiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    mean_object_size: Option<u64>,
+
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of the policy (repeatable)",
+        long_help = tuning::tune_help())]
+    tune: Vec<Tuned>,
+
+    /// Destroy what is there
+    #[arg(long)]
+    force: bool,
+}
+
+/// Runs `command`.
+///
+/// # Errors
+/// A failure that says what to do.
+pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
+    match command {
+        StoreCommand::Format(flags) => format(flags),
+    }
+}
+
+fn format(flags: FormatFlags) -> Result<(), Failure> {
+    let path = flags.path.display();
+    let content = look(&flags.path)?;
+    if let Content::OtherFile = content {
+        let help = "only stores and block devices are formatted: give another path, or remove the file yourself";
+        return Err(Failure::runtime(format!("{path} is a file that is no store"), help));
+    }
+    if let (Some(what), false) = (destroyed(&content), flags.force) {
+        return Err(Failure::runtime(
+            format!("{path} holds {what}"),
+            "nothing was changed; formatting destroys it: add --force if that is what you want",
+        ));
+    }
+    let size_there = match &content {
+        Content::Store(info) if !info.is_block_device => Some(info.size_bytes),
+        Content::Store(info) => Some(info.volume_bytes),
+        Content::Blank(size_bytes) | Content::OtherDevice { size_bytes, .. } => Some(*size_bytes),
+        _ => None,
+    };
+    let size_bytes = flags.size.or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
+    let mut options = StoreOptions::new(&flags.path, size_bytes);
+    options.policy = flags.policy.unwrap_or_else(Policy::default_row);
+    options.mean_entry_size_bytes = flags.mean_object_size.unwrap_or(options.mean_entry_size_bytes);
+    for Tuned { name, value } in flags.tune {
+        options.tuning.set(name, value).expect("it was checked when it was read");
+    }
+    larder_store::format(&options).map_err(|error| failure(&flags.path, "format", &error))?;
+    if let Some(what) = destroyed(&content) {
+        eprintln!("destroyed {what}");
+    }
+    println!("{path}: an empty store of {}, policy {}", size::show(size_bytes), options.policy);
+    Ok(())
+}
+
+/// What formatting would destroy, if anything.
+fn destroyed(content: &Content) -> Option<String> {
+    match content {
+        Content::Store(info) => Some(describe(info)),
+        Content::OtherDevice { what, size_bytes } => {
+            Some(format!("{what}, on a device of {}", size::show(*size_bytes)))
+        }
+        _ => None,
+    }
+}
+
+fn describe(info: &StoreInfo) -> String {
+    let policy = info.policy.map_or("unknown", |policy| policy.name);
+    format!("a store of {}, policy {policy}", size::show(info.size_bytes))
+}
+
+fn look(path: &Path) -> Result<Content, Failure> {
+    inspect(path).map_err(|error| failure(path, "look at", &error))
+}
+
+fn failure(path: &Path, what: &str, error: &Error) -> Failure {
+    let help = "check that the path is right, that you may read and write it, and that no larder is using it";
+    Failure::runtime(format!("cannot {what} {}: {error}", path.display()), help)
+}

@@ -1,0 +1,162 @@
+//! Policy rows and their constants as people write them: `--policy esp`, `--tune esp_level_count=8`, `[store.tuning]`.
+//!
+//! Owns: reading a constant by its kind, and the help that lists rows. Does not: know any row or constant: both come
+//! from the engine's tables. Invariant: what parses is in its range.
+
+use crate::{
+    duration, size,
+    value::{self, BadValue},
+};
+use larder_store::{Policy, Tuning, TuningField, TuningKind, TuningValue};
+use std::fmt::Write;
+
+/// A constant that was given on the command line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Tuned {
+    pub(crate) name: &'static str,
+    pub(crate) value: TuningValue,
+}
+
+/// Reads `--policy` and `[store] policy`.
+pub(crate) fn parse_policy(text: &str) -> Result<&'static Policy, BadValue> {
+    Policy::named(text).ok_or_else(|| {
+        let names: Vec<_> = Policy::all().iter().map(|policy| policy.name).collect();
+        BadValue::new(format!("not a policy: `{text}`"), format!("the policies are {}", names.join(", ")))
+    })
+}
+
+/// Reads `--tune`.
+pub(crate) fn parse_tuned(text: &str) -> Result<Tuned, BadValue> {
+    let bad = |problem: String| BadValue::new(problem, "give a name and a value, such as reinsertion=off");
+    let (name, value) = text.split_once('=').ok_or_else(|| bad(format!("no value for a constant: `{text}`")))?;
+    let field = Tuning::fields().iter().find(|field| field.name == name).ok_or_else(|| {
+        let names: Vec<_> = Tuning::fields().iter().map(|field| field.name).collect();
+        BadValue::new(format!("not a constant: `{name}`"), format!("the constants are {}", names.join(", ")))
+    })?;
+    let value = match (&field.kind, value) {
+        (TuningKind::Switch, "on" | "true") => TuningValue::Switch(true),
+        (TuningKind::Switch, "off" | "false") => TuningValue::Switch(false),
+        (TuningKind::Switch, _) => return Err(bad(format!("neither on nor off: `{value}`"))),
+        _ => parse(field, value)?,
+    };
+    Ok(Tuned { name: field.name, value })
+}
+
+/// Reads the value of a constant that is no switch.
+pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadValue> {
+    let value = match &field.kind {
+        TuningKind::Switch => return Err(BadValue::new(format!("not a switch: `{text}`"), "write true or false")),
+        TuningKind::Count(_) => text.parse().ok().map(TuningValue::Number),
+        TuningKind::Bytes(_) | TuningKind::Power(_) => Some(TuningValue::Number(size::parse(text)?)),
+        TuningKind::Time(_) => Some(TuningValue::Time(duration::parse(text)?)),
+        TuningKind::Share(_) => Some(TuningValue::Share(value::fraction(text)?)),
+    };
+    let fitting = value.filter(|value| field.kind.admits(*value));
+    fitting.ok_or_else(|| BadValue::new(format!("not a value for {}: `{text}`", field.name), range(&field.kind)))
+}
+
+/// What `--help` says about `--policy`: every row of the table.
+pub(crate) fn policy_help() -> String {
+    let mut help = "Storage policy of the store [default: that of the store, or log for a new one]\n".to_owned();
+    let width = Policy::all().iter().map(|policy| policy.name.len()).max().unwrap_or_default();
+    for policy in Policy::all() {
+        write!(help, "\n  {:width$}  {}", policy.name, policy.about).expect("a string takes all");
+    }
+    help
+}
+
+/// What `--help` says about `--tune`: every constant with its range and default.
+pub(crate) fn tune_help() -> String {
+    let mut help = "Constant of a policy, such as reinsertion=off (repeatable)\n".to_owned();
+    let defaults = Tuning::default();
+    for field in Tuning::fields() {
+        let default = defaults.value(field.name).map(|value| show(&field.kind, value)).unwrap_or_default();
+        let words: Vec<_> = field.about.split_whitespace().collect();
+        write!(help, "\n  {}  {} [{}; default {default}]", field.name, words.join(" "), range(&field.kind))
+            .expect("a string takes all");
+    }
+    help
+}
+
+fn range(kind: &TuningKind) -> String {
+    let (from, to) = match kind {
+        TuningKind::Switch => return "on or off".to_owned(),
+        TuningKind::Count(range) => (range.start().to_string(), range.end().to_string()),
+        TuningKind::Bytes(range) => (show_bytes(*range.start()), show_bytes(*range.end())),
+        TuningKind::Power(range) => {
+            return format!("a power of two from {} to {}", show_bytes(*range.start()), show_bytes(*range.end()));
+        }
+        TuningKind::Time(range) => (format!("{:?}", range.start()), format!("{:?}", range.end())),
+        TuningKind::Share(range) => (range.start().to_string(), range.end().to_string()),
+    };
+    format!("from {from} to {to}")
+}
+
+fn show(kind: &TuningKind, value: TuningValue) -> String {
+    match (kind, value) {
+        (_, TuningValue::Switch(on)) => if on { "on" } else { "off" }.to_owned(),
+        (TuningKind::Bytes(_) | TuningKind::Power(_), TuningValue::Number(bytes)) => show_bytes(bytes),
+        (_, TuningValue::Number(number)) => number.to_string(),
+        (_, TuningValue::Time(time)) => format!("{time:?}"),
+        (_, TuningValue::Share(share)) => share.to_string(),
+    }
+}
+
+/// In the largest binary unit that shows all of it, since that is how these are chosen.
+fn show_bytes(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let whole = units.iter().find(|(_, bits)| bytes != 0 && bytes.trailing_zeros() >= *bits);
+    whole.map_or_else(|| format!("{bytes}B"), |(name, bits)| format!("{}{name}", bytes >> bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn field(kind: TuningKind) -> &'static TuningField {
+        let same = |field: &&TuningField| std::mem::discriminant(&field.kind) == std::mem::discriminant(&kind);
+        Tuning::fields().iter().find(same).expect("the table has one of this kind")
+    }
+
+    #[test]
+    fn every_row_and_constant_is_in_the_help() {
+        for policy in Policy::all() {
+            assert_eq!(parse_policy(policy.name), Ok(policy));
+            assert!(policy_help().contains(policy.about));
+        }
+        for field in Tuning::fields() {
+            assert!(tune_help().contains(field.name));
+            let default = Tuning::default().value(field.name).expect("it is in the table");
+            let text = format!("{}={}", field.name, show(&field.kind, default));
+            assert_eq!(parse_tuned(&text).map(|tuned| tuned.value), Ok(default), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_policy_or_constant_says_what_is() {
+        let bad = parse_policy("lru").unwrap_err();
+        assert!(bad.problem == "not a policy: `lru`" && bad.help.contains("log"), "{bad:?}");
+        for (text, problem) in [
+            ("reinsertion", "no value for a constant: `reinsertion`"),
+            ("insertion=on", "not a constant: `insertion`"),
+            ("reinsertion=1", "neither on nor off: `1`"),
+        ] {
+            assert_eq!(parse_tuned(text).unwrap_err().problem, problem);
+        }
+        assert!(parse(field(TuningKind::Switch), "on").is_err());
+    }
+
+    #[test]
+    fn values_are_shown_as_they_are_written() {
+        for (kind, value, shown) in [
+            (TuningKind::Bytes(0..=1), TuningValue::Number(8192), "8KiB"),
+            (TuningKind::Bytes(0..=1), TuningValue::Number(1000), "1000B"),
+            (TuningKind::Count(0..=1), TuningValue::Number(8192), "8192"),
+            (TuningKind::Time(Duration::ZERO..=Duration::MAX), TuningValue::Time(Duration::from_millis(20)), "20ms"),
+        ] {
+            assert_eq!(show(&kind, value), shown);
+        }
+        assert_eq!(range(&TuningKind::Power(4096..=1 << 20)), "a power of two from 4KiB to 1MiB");
+    }
+}
