@@ -10,6 +10,7 @@ mod directory;
 mod faulty;
 mod in_flight;
 mod memory;
+mod overlay;
 mod pool;
 mod queue;
 mod threads;
@@ -30,6 +31,7 @@ pub(crate) use creation::Unfinished;
 pub use directory::{Directory, FileName, FileWork, FilesDirectory, MemoryDirectory};
 pub use faulty::{Dice, FaultPlan, FaultStats, FaultyDevice};
 pub use memory::MemoryDevice;
+pub use overlay::OverlayDevice;
 pub use threads::ThreadsDevice;
 #[cfg(target_os = "linux")]
 pub use uring::UringDevice;

@@ -29,7 +29,8 @@ pub use options::{Hints, IoChoice, StoreOptions};
 pub use policy::{EvictionAxis, IndexAxis, LayoutAxis, Policy, ReadAxis, WriteAxis};
 pub use reader::{BodyStream, Reader};
 pub use store::{
-    Content, Invalidation, Neighbour, NeighbourSink, Stats, Store, StoreInfo, VolumeStats, format, inspect,
+    Content, Damage, Findings, Invalidation, Neighbour, NeighbourSink, Stats, Store, StoreInfo, VolumeStats, check,
+    format, inspect, survey,
 };
 pub use tuning::{Tuning, TuningField, TuningKind, TuningValue};
 pub use writer::Writer;

@@ -13,6 +13,7 @@ mod keeper;
 mod log;
 mod mapped;
 mod open;
+mod survey;
 mod table;
 mod tiny;
 mod volume;
@@ -32,6 +33,7 @@ pub use inspect::{Content, StoreInfo, format, inspect};
 use keeper::Keeper;
 pub(crate) use log::LogEngine;
 use std::{path::Path, sync::Arc};
+pub use survey::{Damage, Findings, check, survey};
 pub(crate) use volume::Volume;
 pub(crate) use volumes::Volumes;
 

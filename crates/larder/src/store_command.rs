@@ -10,12 +10,26 @@ use crate::{
     volumes::SIZE_BYTES_DEFAULT,
 };
 use clap::{Args, Subcommand};
-use larder_store::{Content, Error, Policy, StoreInfo, StoreOptions, inspect};
+use indicatif::{ProgressBar, ProgressStyle};
+use larder_store::{Content, Damage, Error, Findings, Policy, StoreInfo, StoreOptions, inspect};
 use std::path::{Path, PathBuf};
+
+/// Damages that are printed one by one.
+const DAMAGES_SHOWN_MAX: usize = 20;
 
 /// What to do with a store.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
+    /// Say what is in a store.
+    Info {
+        /// The file or block device.
+        path: PathBuf,
+    },
+    /// Read all of a store and verify every byte; the exit code is 1 if anything is damaged.
+    Check {
+        /// The file or block device.
+        path: PathBuf,
+    },
     /// Make an empty store in a new file or on a block device.
     Format(FormatFlags),
 }
@@ -53,8 +67,66 @@ pub(crate) struct FormatFlags {
 /// A failure that says what to do.
 pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
+        StoreCommand::Info { path } => info(&path),
+        StoreCommand::Check { path } => check(&path),
         StoreCommand::Format(flags) => format(flags),
     }
+}
+
+fn info(path: &Path) -> Result<(), Failure> {
+    let (info, stats) = larder_store::survey(path).map_err(|error| failure(path, "look into", &error))?;
+    let mut lines = vec![
+        ("policy", info.policy.map_or_else(String::new, |policy| format!("{policy}: {}", policy.about))),
+        ("size", size::show(info.size_bytes)),
+        ("identity", info.identity.clone()),
+        ("entries", format!("{} of at most {}", size::show_count(stats.entries), size::show_count(stats.entries_max))),
+        ("memory", format!("{} for the index", size::show(stats.index_bytes))),
+        ("sites", format!("{} invalidated on their own", info.site_rule_count)),
+        ("written", format!("the superblock {} times", info.generation)),
+    ];
+    if info.is_block_device {
+        lines.insert(2, ("device", size::show(info.volume_bytes)));
+    }
+    if let Some(all) = info.size_bytes.checked_div(info.segment_size_bytes) {
+        let (used, each) = (stats.recoverable_segments, size::show(info.segment_size_bytes));
+        lines.insert(2, ("segments", format!("{used} of about {all} in use, {each} each")));
+    }
+    println!("{}", path.display());
+    lines.iter().for_each(|(name, value)| println!("  {name:9}{value}"));
+    Ok(())
+}
+
+fn check(path: &Path) -> Result<(), Failure> {
+    // Drawn on standard error, and only if that is a terminal.
+    let bar = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
+            .expect("the template is right"),
+    );
+    let checked = larder_store::check(path, &mut |done_bytes, total_bytes| {
+        bar.set_length(total_bytes);
+        bar.set_position(done_bytes);
+    });
+    bar.finish_and_clear();
+    let findings = checked.map_err(|error| failure(path, "check", &error))?;
+    let Findings { entries, expired, invalidated, removals, segments, damage_count, .. } = findings;
+    println!("{}", path.display());
+    println!("  entries  {} whole, {}", size::show_count(entries), size::show(findings.entry_bytes));
+    println!("  useless  {} expired, {} invalidated", size::show_count(expired), size::show_count(invalidated));
+    println!("  removals {} noted", size::show_count(removals));
+    if segments != 0 {
+        println!("  segments {} in use", size::show_count(segments));
+    }
+    for Damage { offset_bytes, what } in findings.damages.iter().take(DAMAGES_SHOWN_MAX) {
+        println!("  damaged  {what} at byte {offset_bytes}");
+    }
+    if damage_count == 0 {
+        println!("  damaged  nothing");
+        return Ok(());
+    }
+    Err(Failure::runtime(
+        format!("{} damaged places in {}", size::show_count(damage_count), path.display()),
+        "the proxy treats what is damaged as misses and goes on; if it grows, the disk is failing",
+    ))
 }
 
 fn format(flags: FormatFlags) -> Result<(), Failure> {

@@ -37,7 +37,7 @@ impl Bounds {
         Some(in_flight)
     }
 
-    fn check(self, offset_bytes: u64, len_bytes: usize) -> io::Result<()> {
+    pub(super) fn check(self, offset_bytes: u64, len_bytes: usize) -> io::Result<()> {
         let alignment_bytes = u64::from(self.alignment_bytes);
         let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         if !offset_bytes.is_multiple_of(alignment_bytes) || !(len_bytes as u64).is_multiple_of(alignment_bytes) {

@@ -7,6 +7,7 @@ use super::{
     keeper::block_on,
     log::{self, LogEngine},
     mapped::{self, MappedEngine},
+    survey::Met,
     table::{self, TableEngine},
     tiny::{self, TinyEngine},
     volume::Volume,
@@ -106,6 +107,16 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => mapped::shape_of(options),
         LayoutAxis::Bins | LayoutAxis::Sets => table::shape_of(options),
         LayoutAxis::FrontAndSets => tiny::shape_of(options),
+    }
+}
+
+/// Walks over every record of a volume that no engine has, and verifies it.
+pub(super) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
+    match volume.policy.layout {
+        LayoutAxis::Segments => log::walk(volume, meet),
+        LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => mapped::walk(volume, meet),
+        LayoutAxis::Bins | LayoutAxis::Sets => table::walk(volume, meet),
+        LayoutAxis::FrontAndSets => tiny::walk(volume, meet),
     }
 }
 

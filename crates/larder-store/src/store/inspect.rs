@@ -60,23 +60,31 @@ pub struct StoreInfo {
 /// `Unavailable`: it cannot be opened or read, or is in use. `Corrupt`: a store with both superblocks damaged.
 /// `Invalid`: a directory, or a store of another format.
 pub fn inspect(path: &Path) -> Result<Content> {
+    look(path).map(|(content, _)| content)
+}
+
+/// As [`inspect`], with the device of what is there, as long as the store on it.
+pub(super) fn look(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)> {
     match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Content::Nothing, None)),
         _ => {}
     }
-    let file = VolumeFile::open(path)?;
-    let is_block_device = file.is_block_device();
+    let mut file = VolumeFile::open(path)?;
+    let (is_block_device, volume_bytes) = (file.is_block_device(), file.len_bytes());
     let holds = if is_block_device { file.foreign_content()? } else { None };
-    let device = plain_device(file)?;
-    let size_bytes = device.len_bytes();
-    match open::read_superblock(&device) {
-        Ok(superblock) => Ok(Content::Store(StoreInfo::of(&superblock, size_bytes, is_block_device))),
-        Err(ReadRefusal::Format(Refusal::Foreign)) if !is_block_device => Ok(Content::OtherFile),
-        Err(ReadRefusal::Format(Refusal::Foreign)) => {
-            Ok(holds.map_or(Content::Blank(size_bytes), |what| Content::OtherDevice { what, size_bytes }))
-        }
-        Err(refusal) => Err(open::refused(refusal, path)),
+    if let Some(size_bytes) = open::first_superblock(&file).map(|superblock| superblock.shape.size_bytes) {
+        file.shorten_to(size_bytes);
     }
+    let device = plain_device(file)?;
+    let content = match open::read_superblock(&device) {
+        Ok(superblock) => Content::Store(StoreInfo::of(&superblock, volume_bytes, is_block_device)),
+        Err(ReadRefusal::Format(Refusal::Foreign)) if !is_block_device => Content::OtherFile,
+        Err(ReadRefusal::Format(Refusal::Foreign)) => {
+            holds.map_or(Content::Blank(volume_bytes), |what| Content::OtherDevice { what, size_bytes: volume_bytes })
+        }
+        Err(refusal) => return Err(open::refused(refusal, path)),
+    };
+    Ok((content, Some(device)))
 }
 
 /// Makes an empty store at the options' path and destroys what is there: show [`inspect`]'s answer first.

@@ -11,6 +11,7 @@ mod listing;
 mod read;
 mod reclaim;
 mod recovery;
+mod walk;
 
 use super::{
     bell::TICK,
@@ -38,6 +39,7 @@ use std::{
     task::Waker,
     time::Duration,
 };
+pub(super) use walk::walk;
 
 /// Free segments below which reclaim begins, whatever the volume's size.
 const RESERVE_SEGMENTS_MIN: usize = 3;

@@ -18,6 +18,7 @@ mod room;
 mod snapshot;
 mod space;
 mod state;
+mod walk;
 
 use super::{
     bell::TICK,
@@ -41,6 +42,7 @@ use std::{
     task::Waker,
     time::Duration,
 };
+pub(super) use walk::walk;
 
 /// Longest records a volume must have room for, so that one more does not mean to drop everything.
 const LONGEST_RECORD_COUNT_MIN: u64 = 2;

@@ -184,6 +184,30 @@ pub(super) enum ReadRefusal {
     Io(io::Error),
 }
 
+/// The volume of a store that is there, on `device`.
+pub(super) fn existing(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Volume> {
+    let superblock = read_superblock(&device).map_err(|refusal| refused(refusal, &options.path))?;
+    let policy = check_row(&superblock, options)?;
+    Ok(Volume::new(device, superblock, policy, options))
+}
+
+/// The superblock at the start of `file`, if it is whole.
+pub(super) fn first_superblock(file: &VolumeFile) -> Option<Superblock> {
+    let mut block = AlignedBuffer::with_len(SUPERBLOCK_BYTES as usize);
+    file.read_exact_at(&mut block, 0).ok()?;
+    Superblock::decode(block.as_slice()).ok()
+}
+
+/// Where a copy of the superblock is not whole.
+pub(super) fn damaged_superblocks(device: &Arc<dyn Device>) -> Vec<u64> {
+    let mut places = vec![0, last_superblock_bytes(device.len_bytes())];
+    places.retain(|offset_bytes| {
+        let read = block_on(device.read(*offset_bytes, SUPERBLOCK_BYTES as usize));
+        !read.is_ok_and(|block| Superblock::decode(block.as_slice()).is_ok())
+    });
+    places
+}
+
 /// The newer of the two copies that are whole.
 pub(super) fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<Superblock, ReadRefusal> {
     if device.len_bytes() < 2 * SUPERBLOCK_BYTES {

@@ -12,6 +12,7 @@
 
 mod read;
 mod session;
+mod walk;
 mod write;
 
 use super::{
@@ -41,6 +42,7 @@ use std::{
     task::{Poll, Waker},
     time::Duration,
 };
+pub(super) use walk::walk;
 
 const BIN_BYTES_MAX: u64 = 1 << 20;
 /// When to try again to begin to store.

@@ -18,6 +18,7 @@ mod moves;
 mod read;
 mod recovery;
 mod snapshot;
+mod walk;
 
 use super::{
     bell::TICK,
@@ -49,6 +50,7 @@ use std::{
     task::Waker,
     time::Duration,
 };
+pub(super) use walk::walk;
 
 /// Free segments of the front below which its oldest is moved.
 const FRONT_RESERVE: u32 = 2;

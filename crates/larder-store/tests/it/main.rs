@@ -10,4 +10,5 @@ mod law;
 mod rows;
 mod runtime;
 mod support;
+mod survey;
 mod volumes;

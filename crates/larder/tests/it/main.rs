@@ -8,3 +8,4 @@ mod origin;
 mod process;
 mod serving;
 mod stopping;
+mod store;

@@ -11,8 +11,8 @@ use std::{
 use larder_store::{
     IoChoice,
     device::{
-        AlignedBuffer, Completion, Device, FaultPlan, FaultyDevice, MemoryDevice, ThreadsDevice, Transfer, VolumeFile,
-        open_device,
+        AlignedBuffer, Completion, Device, FaultPlan, FaultyDevice, MemoryDevice, OverlayDevice, ThreadsDevice,
+        Transfer, VolumeFile, open_device,
     },
 };
 use tempfile::TempDir;
@@ -52,6 +52,11 @@ impl Subject {
     fn faulty() -> Option<Self> {
         let plan = FaultPlan { short_transfers_ppm: 300_000, ..FaultPlan::default() };
         Some(Self { device: Arc::new(FaultyDevice::new(LEN_BYTES, 1, plan)), volume: None })
+    }
+
+    fn overlay() -> Option<Self> {
+        let below: Arc<dyn Device> = Arc::new(MemoryDevice::new(LEN_BYTES));
+        Some(Self { device: Arc::new(OverlayDevice::new(below)), volume: None })
     }
 
     fn threads() -> Option<Self> {
@@ -117,9 +122,9 @@ macro_rules! suite_of_all {
 }
 
 #[cfg(target_os = "linux")]
-suite_of_all!(memory, faulty, threads, uring);
+suite_of_all!(memory, overlay, faulty, threads, uring);
 #[cfg(not(target_os = "linux"))]
-suite_of_all!(memory, faulty, threads);
+suite_of_all!(memory, overlay, faulty, threads);
 
 /// Bytes that differ from place to place and from `seed` to `seed`.
 fn pattern(seed: u64, len_bytes: usize) -> Arc<AlignedBuffer> {
@@ -321,6 +326,25 @@ fn contents_survive_reopening(subject: Subject) {
     }
     let device = open_device(VolumeFile::open(&volume.path).unwrap(), IoChoice::Auto).unwrap();
     check_holds(&device, 0, 1, 64 << 10);
+}
+
+/// At stake: a store that is changed by looking at it.
+#[test]
+fn what_is_written_on_an_overlay_does_not_reach_what_is_below() {
+    let below = Arc::new(MemoryDevice::new(LEN_BYTES));
+    let shown = Arc::clone(&below) as Arc<dyn Device>;
+    write(&shown, 0, 1, 2 * BLOCK_BYTES);
+    let before = below.contents();
+    let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(shown));
+    check_holds(&overlay, 0, 1, 2 * BLOCK_BYTES);
+    write(&overlay, 512, 2, BLOCK_BYTES);
+    block_on(overlay.sync()).unwrap();
+    check_holds(&overlay, 512, 2, BLOCK_BYTES);
+    let whole = block_on(overlay.read(0, 2 * BLOCK_BYTES)).unwrap();
+    let expected = pattern(1, 2 * BLOCK_BYTES);
+    assert!(whole.as_slice()[..512] == expected.as_slice()[..512]);
+    assert!(whole.as_slice()[512 + BLOCK_BYTES..] == expected.as_slice()[512 + BLOCK_BYTES..]);
+    assert!(below.contents() == before);
 }
 
 /// At stake: a copy per write, for want of knowing that the device is done with the bytes.

@@ -1,0 +1,88 @@
+//! A device that shows another one with changes of its own, which never reach it: for looking at a store by opening
+//! it, although opening writes.
+//!
+//! Owns: the blocks that were written. Does not: bound them (who looks writes little). Invariant: the device below
+//! gets reads only. Cost: a copy per write; a read also looks into the table of written blocks.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{Completion, Device, Transfer, in_flight::Bounds};
+
+/// A device whose writes stay in memory, over one that is only read.
+pub struct OverlayDevice {
+    below: Arc<dyn Device>,
+    written: Arc<Mutex<Blocks>>,
+}
+
+/// Written blocks by their number; each as long as the device's alignment.
+type Blocks = BTreeMap<u64, Box<[u8]>>;
+
+impl OverlayDevice {
+    /// Shows `below` until something is written.
+    pub fn new(below: Arc<dyn Device>) -> Self {
+        Self { below, written: Arc::default() }
+    }
+
+    fn blocks(&self, offset_bytes: u64, len_bytes: usize) -> Range<u64> {
+        let block_bytes = u64::from(self.alignment_bytes());
+        let start = offset_bytes / block_bytes;
+        start..start.saturating_add(len_bytes as u64 / block_bytes)
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds { len_bytes: self.below.len_bytes(), alignment_bytes: self.below.alignment_bytes() }
+    }
+}
+
+impl Device for OverlayDevice {
+    fn submit(&self, transfer: Transfer) {
+        match transfer {
+            Transfer::Read { offset_bytes, buffer, completion } => {
+                let blocks = self.blocks(offset_bytes, buffer.len());
+                let block_bytes = self.alignment_bytes() as usize;
+                let written = Arc::clone(&self.written);
+                let patched = Completion::callback(move |outcome: io::Result<super::AlignedBuffer>| {
+                    completion.complete(outcome.map(|mut buffer| {
+                        for (number, block) in lock(&written).range(blocks.clone()) {
+                            let start = (number - blocks.start) as usize * block_bytes;
+                            buffer.as_mut_slice()[start..start + block_bytes].copy_from_slice(block);
+                        }
+                        buffer
+                    }));
+                });
+                self.below.submit(Transfer::Read { offset_bytes, buffer, completion: patched });
+            }
+            Transfer::Write { offset_bytes, buffer, completion } => {
+                let outcome = self.bounds().check(offset_bytes, buffer.len());
+                if outcome.is_ok() {
+                    let pieces = buffer.as_slice().chunks(self.alignment_bytes() as usize).map(Box::from);
+                    lock(&self.written).extend(self.blocks(offset_bytes, buffer.len()).zip(pieces));
+                }
+                drop(buffer);
+                completion.complete(outcome);
+            }
+            Transfer::Sync { completion } => completion.complete(Ok(())),
+        }
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.below.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.below.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        self.below.name()
+    }
+}
+
+fn lock(blocks: &Mutex<Blocks>) -> MutexGuard<'_, Blocks> {
+    blocks.lock().unwrap_or_else(PoisonError::into_inner)
+}

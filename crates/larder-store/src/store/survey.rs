@@ -1,0 +1,169 @@
+//! Looking at a whole store without changing it: what is in it, and whether every byte of it is right.
+//!
+//! Owns: [`Survey`] and what is counted. Does not: know where a row's records lie (each family's walk does). Invariant:
+//! nothing is written to the volume: where opening a store would write, it is opened behind an overlay. Cost:
+//! [`survey`] what opening costs; [`check`] one read of everything.
+
+use super::{Store, StoreInfo, engine, inspect, open, volume::Volume};
+use crate::{
+    Error, ErrorKind, Policy, Result, Stats, StoreOptions,
+    device::{Device, OverlayDevice},
+    format::{
+        VolumeId,
+        record::{BODY_BLOCK_BYTES, Decoded, Kind},
+    },
+};
+use std::{path::Path, sync::Arc};
+
+/// What a walk over a volume meets.
+pub(super) enum Met {
+    /// A segment that is in use.
+    Segment,
+    /// An entry, every byte of it verified.
+    Record { len_bytes: u64, useless_after: u32, site: u64, epoch: u32 },
+    /// The news that an entry was removed.
+    Removal,
+    /// Bytes that are not what was written.
+    Damage { offset_bytes: u64, what: &'static str },
+    /// So many bytes of the volume were walked over since this was last met.
+    Passed(u64),
+}
+
+impl Met {
+    /// What a whole record is.
+    pub(super) fn of(decoded: &Decoded) -> Self {
+        let meta = &decoded.meta;
+        match meta.kind {
+            Kind::Tombstone => Self::Removal,
+            Kind::Entry | Kind::HeadUpdate(_) => Self::Record {
+                len_bytes: decoded.len_bytes() as u64,
+                useless_after: meta.useless_after,
+                site: meta.site,
+                epoch: meta.epoch,
+            },
+        }
+    }
+}
+
+/// The record that `bytes` begin with, every byte of it verified; or what of it is damaged.
+pub(super) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<Decoded, &'static str> {
+    let decoded = Decoded::decode(volume, bytes).map_err(|_| "a record's head")?;
+    if decoded.body_is_here() {
+        let body = bytes.get(decoded.body_start..decoded.len_bytes()).ok_or("a record's length")?;
+        let mut blocks = body.chunks(BODY_BLOCK_BYTES as usize).enumerate();
+        if !blocks.all(|(index, block)| decoded.verifies(bytes, index as u64, block)) {
+            return Err("a record's body");
+        }
+    }
+    Ok(decoded)
+}
+
+/// Bytes of a store that are not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Where, in bytes from the volume's start.
+    pub offset_bytes: u64,
+    /// What is damaged.
+    pub what: &'static str,
+}
+
+/// What [`check`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Findings {
+    /// Entries whose every byte is right; those that were replaced since and not yet overwritten count too.
+    pub entries: u64,
+    /// Their bytes.
+    pub entry_bytes: u64,
+    /// Of them, entries beyond any use.
+    pub expired: u64,
+    /// Of them, entries that were invalidated.
+    pub invalidated: u64,
+    /// Notes that an entry was removed.
+    pub removals: u64,
+    /// Segments in use.
+    pub segments: u64,
+    /// How many damages there are.
+    pub damage_count: u64,
+    /// The first of them, up to [`Findings::DAMAGES_MAX`].
+    pub damages: Vec<Damage>,
+}
+
+impl Findings {
+    /// Damages that are told one by one.
+    pub const DAMAGES_MAX: usize = 1000;
+
+    fn meet(&mut self, met: &Met, volume: &Volume) {
+        match *met {
+            Met::Segment => self.segments += 1,
+            Met::Record { len_bytes, useless_after, site, epoch } => {
+                self.entries += 1;
+                self.entry_bytes += len_bytes;
+                self.expired += u64::from(useless_after != 0 && useless_after < volume.clock.now_s());
+                self.invalidated += u64::from(!volume.admits(site, epoch));
+            }
+            Met::Removal => self.removals += 1,
+            Met::Damage { offset_bytes, what } => {
+                self.damage_count += 1;
+                if self.damages.len() < Self::DAMAGES_MAX {
+                    self.damages.push(Damage { offset_bytes, what });
+                }
+            }
+            Met::Passed(_) => {}
+        }
+    }
+}
+
+/// Says what is in the store at `path`, as opening it would find it.
+///
+/// # Errors
+/// As [`crate::inspect`]; `Invalid` when there is no store.
+pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
+    let (info, device) = look(path)?;
+    let options = StoreOptions { background: false, ..options(path, &info)? };
+    let store = Store::open_on(Arc::new(OverlayDevice::new(device)), &options)?;
+    Ok((info, store.stats()))
+}
+
+/// Verifies every record of the store at `path`. `progress` is told how many bytes of how many were looked at.
+///
+/// # Errors
+/// As [`crate::inspect`]; `Invalid` when there is no store.
+pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Findings> {
+    let (info, device) = look(path)?;
+    let mut findings = Findings::default();
+    for offset_bytes in open::damaged_superblocks(&device) {
+        findings.damage_count += 1;
+        findings.damages.push(Damage { offset_bytes, what: "a superblock" });
+    }
+    let volume = open::existing(device, &options(path, &info)?)?;
+    let (total_bytes, mut passed_bytes) = (volume.shape.size_bytes, 0);
+    engine::walk(&volume, &mut |met| {
+        findings.meet(&met, &volume);
+        if let Met::Passed(bytes) = met {
+            passed_bytes += bytes;
+            progress(passed_bytes, total_bytes);
+        }
+    });
+    progress(total_bytes, total_bytes);
+    Ok(findings)
+}
+
+fn look(path: &Path) -> Result<(StoreInfo, Arc<dyn Device>)> {
+    match inspect::look(path)? {
+        (inspect::Content::Store(info), Some(device)) => Ok((info, device)),
+        _ => Err(Error::new(ErrorKind::Invalid, format!("{} is no larder store", path.display()))),
+    }
+}
+
+fn options(path: &Path, info: &StoreInfo) -> Result<StoreOptions> {
+    let policy: &'static Policy = info.policy.ok_or_else(|| {
+        let place = format!("{} is of a policy this larder does not know", path.display());
+        Error::new(ErrorKind::Invalid, place)
+    })?;
+    let mut options = StoreOptions { policy, ..StoreOptions::new(path, info.size_bytes) };
+    if info.segment_size_bytes != 0 {
+        options.segment_size_bytes = info.segment_size_bytes;
+    }
+    Ok(options)
+}

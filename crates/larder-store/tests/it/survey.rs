@@ -1,0 +1,204 @@
+//! Looking at stores without changing them. At stake: damage that nobody tells of, and a look that damages.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use larder_store::{Content, ErrorKind, Findings, Invalidation, Policy, Store, StoreOptions, check, inspect, survey};
+use proptest::{
+    strategy::{Strategy, ValueTree},
+    test_runner::TestRunner,
+};
+use tempfile::TempDir;
+
+use crate::support::{block_on, insert, key_bytes, options};
+
+const SIZE_BYTES: u64 = 12 << 20;
+
+struct Subject {
+    _scratch: TempDir,
+    path: PathBuf,
+    policy: &'static Policy,
+}
+
+impl Subject {
+    fn new() -> Self {
+        Self::of(Policy::default_row())
+    }
+
+    fn of(policy: &'static Policy) -> Self {
+        let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Self { path: scratch.path().join("store"), _scratch: scratch, policy }
+    }
+
+    fn open(&self) -> Store {
+        let (path, policy) = (self.path.clone(), self.policy);
+        Store::open(StoreOptions { path, policy, size_bytes: SIZE_BYTES, ..options() }).unwrap()
+    }
+
+    fn filled(keys: u64) -> Self {
+        Self::new().fill(keys)
+    }
+
+    fn fill(self, keys: u64) -> Self {
+        let subject = self;
+        let store = subject.open();
+        for key in 0..keys {
+            insert(&store, key, 1, 300 + 977 * (key as usize % 90));
+        }
+        block_on(store.close()).unwrap();
+        subject
+    }
+
+    fn flip(&self, offset_bytes: u64, bit: u8) {
+        let file = OpenOptions::new().read(true).write(true).open(&self.path).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset_bytes).unwrap();
+        file.write_all_at(&[byte[0] ^ 1 << bit], offset_bytes).unwrap();
+    }
+}
+
+/// Checks the store, and that this changes nothing.
+#[track_caller]
+fn checked(path: &Path) -> Findings {
+    let before = fs::read(path).unwrap();
+    let mut last = (0, 0);
+    let findings = check(path, &mut |done, total| {
+        assert!(last.0 <= done && done <= total, "progress goes forward");
+        last = (done, total);
+    })
+    .unwrap();
+    assert_eq!(last, (SIZE_BYTES, SIZE_BYTES));
+    assert!(fs::read(path).unwrap() == before, "a check changed the store");
+    assert_eq!(findings.damage_count as usize, findings.damages.len());
+    findings
+}
+
+#[test]
+fn a_sound_store_has_no_damage_however_it_was_left() {
+    let subject = Subject::filled(60);
+    let findings = checked(&subject.path);
+    assert_eq!((findings.entries, findings.damage_count, findings.removals), (60, 0, 0), "{findings:?}");
+    assert!(findings.segments > 0 && findings.entry_bytes > 60 * 300);
+    let (info, stats) = survey(&subject.path).unwrap();
+    assert_eq!((info.size_bytes, stats.entries), (SIZE_BYTES, 60));
+    // Full many times over, and not closed.
+    let store = subject.open();
+    for key in 0..2000 {
+        insert(&store, key, 2, 40_000);
+        if key % 7 == 0 {
+            block_on(store.remove(&key_bytes(key))).unwrap();
+        }
+    }
+    block_on(store.sync()).unwrap();
+    let left = fs::read(&subject.path).unwrap();
+    drop(store);
+    fs::write(&subject.path, left).unwrap();
+    let findings = checked(&subject.path);
+    assert_eq!(findings.damages, [], "{findings:?}");
+    assert!(findings.entries > 100 && findings.removals > 0, "{findings:?}");
+    assert!(survey(&subject.path).unwrap().1.entries > 100);
+}
+
+#[test]
+fn what_was_invalidated_is_told_apart() {
+    let subject = Subject::filled(20);
+    let store = subject.open();
+    block_on(store.invalidate(Invalidation::All)).unwrap();
+    insert(&store, 100, 1, 500);
+    block_on(store.close()).unwrap();
+    drop(store);
+    let findings = checked(&subject.path);
+    assert_eq!((findings.entries, findings.invalidated), (21, 20));
+}
+
+/// Every bit that means something: in records, units' headers, trailers and superblocks.
+#[test]
+fn a_flipped_bit_anywhere_in_use_is_found() {
+    // Not so many that a segment is used twice: what is left of its first use may be damaged.
+    let subject = Subject::filled(200);
+    let whole = fs::read(&subject.path).unwrap();
+    let magics: Vec<usize> = (0..whole.len())
+        .step_by(512)
+        .filter(|at| [b"LDRr", b"LDRu"].iter().any(|magic| whole[*at..].starts_with(*magic)))
+        .collect();
+    let trailers = (0..whole.len() - 64).step_by(64).filter(|at| whole[*at..].starts_with(b"LDRt"));
+    let mut runner = TestRunner::deterministic();
+    let mut pick = |range: std::ops::Range<usize>| range.new_tree(&mut runner).unwrap().current();
+    // Of records and headers the first 48 bytes always mean something; of superblocks and footers too.
+    let mut places: Vec<usize> = magics.iter().map(|at| at + pick(0..48)).step_by(magics.len() / 40).collect();
+    places.extend(trailers.map(|at| at + pick(0..40)).take(10));
+    places.extend([3, 20, 70, whole.len() - 4096 + 20]);
+    assert!(places.len() > 50);
+    for place in places {
+        let bit = pick(0..8) as u8;
+        subject.flip(place as u64, bit);
+        let findings = checked(&subject.path);
+        assert_ne!(findings.damage_count, 0, "bit {bit} of byte {place}");
+        let nearest = findings.damages.iter().map(|damage| damage.offset_bytes.abs_diff(place as u64)).min().unwrap();
+        assert!(nearest < 64 << 10, "byte {place}: {:?}", findings.damages);
+        subject.flip(place as u64, bit);
+    }
+    assert_eq!(checked(&subject.path).damage_count, 0);
+}
+
+/// At stake: rows that a check knows less well than the default one.
+#[test]
+fn in_every_row_a_flipped_bit_in_a_record_is_found() {
+    for policy in Policy::all() {
+        let subject = Subject::of(policy).fill(60);
+        let findings = checked(&subject.path);
+        assert_eq!(findings.damages, [], "{policy}");
+        assert!((30..=140).contains(&findings.entries), "{policy}: {findings:?}");
+        let (info, stats) = survey(&subject.path).unwrap();
+        assert_eq!(info.policy, Some(policy));
+        assert!(stats.entries <= 60, "{policy}: {stats:?}");
+        let whole = fs::read(&subject.path).unwrap();
+        let records: Vec<usize> =
+            (0..whole.len()).step_by(64).filter(|at| whole[*at..].starts_with(b"LDRr")).step_by(4).collect();
+        assert!(records.len() > 7, "{policy}");
+        for (index, record) in records.into_iter().enumerate() {
+            // The magic, the head, the key, the body.
+            let place = (record + [1, 20, 70, 250][index % 4]) as u64;
+            subject.flip(place, 6);
+            let findings = checked(&subject.path);
+            assert_ne!(findings.damage_count, 0, "{policy}: byte {place} in the record at {record}");
+            subject.flip(place, 6);
+        }
+        assert_eq!(checked(&subject.path).damages, [], "{policy}");
+    }
+}
+
+/// Bytes of bodies, all over the store.
+#[test]
+fn a_flipped_bit_in_a_body_is_found() {
+    let subject = Subject::filled(60);
+    let whole = fs::read(&subject.path).unwrap();
+    let records: Vec<usize> = (0..whole.len()).step_by(512).filter(|at| whole[*at..].starts_with(b"LDRr")).collect();
+    assert_eq!(records.len(), 60);
+    for pair in records.windows(2).filter(|pair| pair[1] - pair[0] > 2048).step_by(3) {
+        let place = (pair[0] + 1024) as u64;
+        subject.flip(place, 5);
+        let findings = checked(&subject.path);
+        assert_eq!((findings.entries, findings.damage_count), (59, 1), "byte {place}: {findings:?}");
+        assert_eq!((findings.damages[0].offset_bytes, findings.damages[0].what), (pair[0] as u64, "a record's body"));
+        subject.flip(place, 5);
+    }
+}
+
+#[test]
+fn what_is_no_store_is_said_so_and_left_alone() {
+    let subject = Subject::new();
+    assert_eq!(inspect(&subject.path).unwrap(), Content::Nothing);
+    assert_eq!(check(&subject.path, &mut |_, _| {}).unwrap_err().kind(), ErrorKind::Invalid);
+    File::create(&subject.path).unwrap().set_len(1 << 20).unwrap();
+    assert_eq!(inspect(&subject.path).unwrap(), Content::OtherFile);
+    assert_eq!(survey(&subject.path).unwrap_err().kind(), ErrorKind::Invalid);
+    let held = Subject::filled(1);
+    let store = held.open();
+    assert_eq!(survey(&held.path).unwrap_err().kind(), ErrorKind::Unavailable);
+    drop(store);
+    survey(&held.path).unwrap();
+}
