@@ -102,7 +102,10 @@ struct Ring {
 
 impl Ring {
     fn new(file: Arc<VolumeFile>) -> io::Result<Self> {
-        let ring = build()?;
+        Self::on(build()?, file)
+    }
+
+    fn on(ring: IoUring, file: Arc<VolumeFile>) -> io::Result<Self> {
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::PollAdd::CODE];
@@ -289,25 +292,44 @@ const WATCH_KEY: u64 = u64::MAX;
 /// `POLLIN`.
 const READABLE: u32 = 1;
 
-/// The best ring the kernel has. Completions are handled when this thread asks, not by interrupting it.
+/// How a ring is set up, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RingKind {
+    /// Completions are handled when this thread asks. Since Linux 6.1.
+    Deferred,
+    /// Completions are handled when this thread enters the kernel anyway. Since Linux 5.19.
+    Cooperative,
+    /// Completions interrupt this thread.
+    Plain,
+}
+
+impl RingKind {
+    /// For kernels that do not know the best.
+    const OLDER: [Self; 2] = [Self::Cooperative, Self::Plain];
+
+    fn build(self) -> io::Result<IoUring> {
+        let mut builder = IoUring::builder();
+        match self {
+            Self::Deferred => {
+                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all()
+            }
+            Self::Cooperative => builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all(),
+            Self::Plain => &mut builder,
+        };
+        builder.build(SUBMISSION_COUNT_MAX)
+    }
+}
+
+/// The best ring the kernel has.
 fn build() -> io::Result<IoUring> {
-    // Since Linux 6.1.
-    let deferred = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_taskrun_flag()
-        .setup_submit_all()
-        .build(SUBMISSION_COUNT_MAX);
-    if !is_unknown_flag(&deferred) {
-        return deferred;
+    let mut built = RingKind::Deferred.build();
+    for kind in RingKind::OLDER {
+        if !is_unknown_flag(&built) {
+            break;
+        }
+        built = kind.build();
     }
-    // Since Linux 5.19.
-    let cooperative =
-        IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(SUBMISSION_COUNT_MAX);
-    if !is_unknown_flag(&cooperative) {
-        return cooperative;
-    }
-    IoUring::new(SUBMISSION_COUNT_MAX)
+    built
 }
 
 fn is_unknown_flag(built: &io::Result<IoUring>) -> bool {
@@ -332,6 +354,48 @@ mod tests {
 
     use super::*;
     use crate::device::{AlignedBuffer, Completion};
+
+    /// At stake: kernels before 6.1 and 5.19, which get rings that no other test here sees.
+    #[test]
+    fn every_kind_of_ring_transfers() {
+        const COUNT: u64 = 1000;
+        for kind in [RingKind::Deferred, RingKind::Cooperative, RingKind::Plain] {
+            let directory = tempfile::tempdir().unwrap();
+            let file = Arc::new(VolumeFile::create(&directory.path().join("volume"), COUNT * 4096).unwrap());
+            let bounds = file.bounds();
+            let ring = match kind.build() {
+                Ok(ring) => ring,
+                Err(error) => {
+                    eprintln!("skipped: {kind:?} is refused: {error}");
+                    continue;
+                }
+            };
+            assert_eq!(ring.params().is_setup_single_issuer(), kind == RingKind::Deferred);
+            let mut ring = Ring::on(ring, file).unwrap();
+            let (sender, outcomes) = mpsc::channel();
+            for round in 0..2 {
+                for index in 0..COUNT {
+                    let sender = sender.clone();
+                    let mut buffer = AlignedBuffer::with_len(4096);
+                    buffer.as_mut_slice().fill(index as u8);
+                    let transfer = if round == 0 {
+                        let completion =
+                            Completion::callback(move |result: io::Result<()>| sender.send(result.is_ok()).unwrap());
+                        Transfer::Write { offset_bytes: index * 4096, buffer: Arc::new(buffer), completion }
+                    } else {
+                        let completion = Completion::callback(move |result: io::Result<AlignedBuffer>| {
+                            let read = result.unwrap();
+                            sender.send(read.as_slice().iter().all(|byte| *byte == index as u8)).unwrap();
+                        });
+                        Transfer::Read { offset_bytes: index * 4096, buffer: AlignedBuffer::with_len(4096), completion }
+                    };
+                    ring.queue(bounds.admit(transfer).unwrap());
+                }
+                ring.drain();
+                assert_eq!(outcomes.try_iter().filter(|is_right| *is_right).count() as u64, COUNT, "{kind:?}");
+            }
+        }
+    }
 
     /// At stake: transfers that never complete, or memory the kernel writes after it was freed, when the kernel
     /// stops taking calls. Provoked by turning a ring on a thread that is not its own.
