@@ -3,7 +3,8 @@
 //! A real list and quoted-string parser: a directive's name inside another's quoted string is not a
 //! directive. Where a value is malformed the stricter reading is taken: a lifetime counts as zero, an
 //! argument of `private` or `no-cache` that is not a quoted list of field names counts as absent.
-//! Of repeated directives with different values the first counts (4.2.1).
+//! Of repeated directives with different values the first counts (4.2.1). A response's directives come
+//! from CDN-Cache-Control alone where that field is there and well-formed ([`crate::targeted`]).
 //! Cost: one pass over the field, no allocation unless field names are listed.
 
 use http::{
@@ -14,6 +15,7 @@ use http::{
 use crate::{
     decimal::parse_seconds,
     list::{self, is_token, trim},
+    targeted,
 };
 
 /// One directive with its argument, as it stands in a line.
@@ -65,6 +67,8 @@ pub struct ResponseDirectives {
     pub must_understand: bool,
     /// The fields `no-cache` and `private` name: not to be stored, the rest of the response may be.
     pub withheld: Vec<HeaderName>,
+    /// Whether they come from a targeted field, so that Expires does not count (RFC 9213 2.1).
+    pub targeted: bool,
 }
 
 /// What a request's directives ask.
@@ -76,6 +80,8 @@ pub struct RequestDirectives {
     pub min_fresh: Option<u32>,
     /// `max-stale` in seconds; without an argument any staleness is accepted, `u32::MAX`.
     pub max_stale: Option<u32>,
+    /// `stale-if-error` in seconds (RFC 5861 4); zero when malformed.
+    pub stale_if_error: Option<u32>,
     /// `no-cache`.
     pub no_cache: bool,
     /// `no-store`.
@@ -87,8 +93,12 @@ pub struct RequestDirectives {
 }
 
 impl ResponseDirectives {
-    /// The directives of a response's Cache-Control field.
+    /// The directives that are for this cache: those of a valid CDN-Cache-Control field (RFC 9213 2.1),
+    /// else those of Cache-Control.
     pub fn from_fields(fields: &HeaderMap) -> Self {
+        if let Some(targeted) = targeted::directives(fields) {
+            return targeted;
+        }
         let mut found = Self::default();
         for line in fields.get_all(CACHE_CONTROL) {
             for directive in directives(line.as_bytes()) {
@@ -158,6 +168,8 @@ impl RequestDirectives {
         } else if is("max-stale") {
             let accepted = if argument == Argument::Absent { Some(u32::MAX) } else { argument.seconds() };
             self.max_stale.get_or_insert(accepted.unwrap_or(0));
+        } else if is("stale-if-error") {
+            self.stale_if_error.get_or_insert(argument.seconds().unwrap_or(0));
         } else if is("no-cache") {
             self.no_cache = true;
         } else if is("no-store") {
@@ -181,14 +193,19 @@ impl Argument<'_> {
     /// or names a field the cache itself cannot do without: then the directive covers the whole response.
     fn withholds(&self, withheld: &mut Vec<HeaderName>) -> bool {
         let Self::Quoted(names) = self else { return false };
-        let parsed: Result<Vec<_>, _> = list::elements(names).map(HeaderName::from_bytes).collect();
-        match parsed {
-            Ok(names) if !names.is_empty() && !names.iter().any(is_essential) => {
-                withheld.extend(names);
-                true
-            }
-            _ => false,
+        withhold(names, withheld)
+    }
+}
+
+/// Adds the field names of a list; false, and nothing added, as for [`Argument::withholds`].
+pub(crate) fn withhold(names: &[u8], withheld: &mut Vec<HeaderName>) -> bool {
+    let parsed: Result<Vec<_>, _> = list::elements(names).map(HeaderName::from_bytes).collect();
+    match parsed {
+        Ok(names) if !names.is_empty() && !names.iter().any(is_essential) => {
+            withheld.extend(names);
+            true
         }
+        _ => false,
     }
 }
 
@@ -271,8 +288,9 @@ pub(crate) fn quoted_string_length(value: &[u8]) -> Option<usize> {
 
 /// Fields that frame, select or date the response: without them a stored response means something else.
 fn is_essential(name: &HeaderName) -> bool {
-    const ESSENTIAL: [&str; 12] = [
+    const ESSENTIAL: [&str; 13] = [
         "cache-control",
+        "cdn-cache-control",
         "content-encoding",
         "content-length",
         "content-range",

@@ -4,13 +4,15 @@
 //! costs additions and comparisons. All arithmetic is in milliseconds and saturates, and an age is
 //! rounded once, at the very end, so no second is lost by rounding both ends of a difference.
 
+use std::time::Duration;
+
 use http::{
     HeaderMap, StatusCode,
     header::{AGE, DATE, EXPIRES, LAST_MODIFIED},
 };
 
 use crate::{
-    Settings, Timestamp,
+    Reason, Settings, Timestamp,
     cache_control::ResponseDirectives,
     date::parse_http_date,
     decimal::parse_seconds,
@@ -25,9 +27,9 @@ pub enum Lifetime {
         /// The lifetime; zero for one that is malformed or over before it began.
         millis: i64,
     },
-    /// The response does not, but its status lets a cache guess from how long it was unmodified.
+    /// The response does not, but its status or `public` lets a cache guess (RFC 9111 4.2.2).
     Heuristic {
-        /// Time from Last-Modified to Date.
+        /// Time from Last-Modified to Date; zero when that is not known, so that there is nothing to guess from.
         unmodified_millis: i64,
     },
     /// There is none, and none may be guessed.
@@ -39,6 +41,8 @@ pub enum Lifetime {
 pub struct Freshness {
     /// The lifetime and its source.
     pub lifetime: Lifetime,
+    /// The status, by which the settings may give an error a lifetime.
+    pub status: StatusCode,
     /// `corrected_initial_age` (RFC 9111 4.2.3): how old the response was when it was received.
     pub initial_age_millis: i64,
     /// When the response was received.
@@ -79,6 +83,7 @@ impl Freshness {
             single(fields, &LAST_MODIFIED).and_then(|value| parse_http_date(value.as_bytes(), received));
         Self {
             lifetime: lifetime(receipt, fields, directives, (date.unwrap_or(received), last_modified)),
+            status: receipt.status,
             initial_age_millis: initial_age(receipt, date),
             response_time: received,
             date: date.unwrap_or(received),
@@ -100,12 +105,29 @@ impl Freshness {
         match self.lifetime {
             Lifetime::Explicit { millis } => millis,
             Lifetime::Heuristic { unmodified_millis } => {
+                if let Some(lifetime) = settings.negative_lifetime(self.status) {
+                    return millis(lifetime);
+                }
                 let guess = (unmodified_millis as f64 * settings.heuristic_fraction) as i64;
-                guess.clamp(0, settings.heuristic_max.as_millis().try_into().unwrap_or(i64::MAX))
+                guess.clamp(0, millis(settings.heuristic_max))
             }
             Lifetime::Absent => 0,
         }
     }
+
+    /// Where [`Freshness::lifetime_millis`] comes from.
+    pub fn lifetime_reason(&self, settings: &Settings) -> Reason {
+        match self.lifetime {
+            Lifetime::Heuristic { .. } if settings.negative_lifetime(self.status).is_some() => Reason::NegativeLifetime,
+            Lifetime::Heuristic { .. } => Reason::HeuristicLifetime,
+            Lifetime::Explicit { .. } | Lifetime::Absent => Reason::ExplicitLifetime,
+        }
+    }
+}
+
+/// A duration in milliseconds, saturating.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    duration.as_millis().try_into().unwrap_or(i64::MAX)
 }
 
 /// The received Age in seconds (RFC 9111 5.1): the first value counts; one that is no plain number is
@@ -116,9 +138,10 @@ pub fn received_age(fields: &HeaderMap) -> u32 {
     parse_seconds(trim(first)).unwrap_or(0)
 }
 
-/// Whether a lifetime may be guessed for this status without `public` (RFC 9110 15.1; 206 is not stored).
+/// Whether a lifetime may be guessed for this status without `public` (RFC 9110 15.1, RFC 7725 3; 206 is not
+/// stored as such).
 pub fn permits_heuristics(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
+    matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 451 | 501)
 }
 
 fn lifetime(
@@ -130,19 +153,18 @@ fn lifetime(
     if let Some(secs) = directives.s_maxage.or(directives.max_age) {
         return Lifetime::Explicit { millis: i64::from(secs) * 1000 };
     }
-    if fields.contains_key(EXPIRES) {
+    if fields.contains_key(EXPIRES) && !directives.targeted {
         // An Expires that is repeated or no date means already expired (RFC 9111 5.3). It is compared with
         // Date, never with our clock: an origin whose clock is off still says how long it meant.
         let expires = single(fields, &EXPIRES);
         let expires = expires.and_then(|value| parse_http_date(value.as_bytes(), receipt.response_time));
         return Lifetime::Explicit { millis: expires.map_or(0, |expires| expires.millis_since(date).max(0)) };
     }
-    match last_modified {
-        Some(modified) if directives.public || permits_heuristics(receipt.status) => {
-            Lifetime::Heuristic { unmodified_millis: date.millis_since(modified).max(0) }
-        }
-        _ => Lifetime::Absent,
+    if !directives.public && !permits_heuristics(receipt.status) {
+        return Lifetime::Absent;
     }
+    let unmodified_millis = last_modified.map_or(0, |modified| date.millis_since(modified).max(0));
+    Lifetime::Heuristic { unmodified_millis }
 }
 
 fn initial_age(receipt: &Receipt, date: Option<Timestamp>) -> i64 {

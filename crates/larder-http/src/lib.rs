@@ -1,4 +1,4 @@
-//! HTTP caching rules of a shared cache (RFC 9110, 9111, 9211) as pure functions and plain types.
+//! HTTP caching rules of a shared cache (RFC 9110, 9111, 9209, 9211, 9213, 5861) as pure functions and plain types.
 //!
 //! Every decision is a function of (request, stored head, now, settings) and returns data with its
 //! [`Reason`]; the caller acts on it. No sockets, no clock, no store. What a response says about its
@@ -17,12 +17,18 @@
 //! | [`fields`] | hop-by-hop fields, framing, Via, Host (RFC 9110 7.2, 7.6; RFC 9112 6, 7) |
 //! | [`freshness`] | lifetime and age (RFC 9111 4.2, 5.1, 5.3) |
 //! | [`invalidate`] | what an unsafe request makes invalid (RFC 9111 4.4) |
+//! | [`interim`] | interim responses (RFC 9110 15.2) |
 //! | [`key`] | cache keys (RFC 9111 2) |
+//! | [`multipart`] | bodies of several parts (RFC 9110 14.6) |
+//! | [`partial`] | partial content and how it becomes a whole (RFC 9111 3.3, 3.4, RFC 9110 14.4) |
+//! | [`proxy_status`] | the Proxy-Status field (RFC 9209) |
 //! | [`range`] | range requests against a stored response (RFC 9110 14) |
 //! | [`reuse`] | may a stored response answer this request (RFC 9111 4) |
 //! | [`storable`] | may this response be stored (RFC 9111 3) |
+//! | [`span`] | spans of bytes and sets of them |
 //! | [`stored`] | a stored response's head and its bytes |
-//! | [`validate`] | validation towards the origin (RFC 9111 4.3.1, 4.3.4, 3.2) |
+//! | [`targeted`] | CDN-Cache-Control (RFC 9213) |
+//! | [`validate`] | validation towards the origin (RFC 9111 4.3.1, 4.3.4, 4.3.5, 3.2) |
 //! | [`vary`] | selecting among variants (RFC 9111 4.1) |
 
 pub mod cache_control;
@@ -32,12 +38,18 @@ pub mod date;
 pub mod entity_tag;
 pub mod fields;
 pub mod freshness;
+pub mod interim;
 pub mod invalidate;
 pub mod key;
+pub mod multipart;
+pub mod partial;
+pub mod proxy_status;
 pub mod range;
 pub mod reuse;
+pub mod span;
 pub mod storable;
 pub mod stored;
+pub mod targeted;
 pub mod validate;
 pub mod vary;
 
@@ -51,6 +63,7 @@ mod time;
 
 pub use cache_status::CacheStatus;
 pub use conditional::Precondition;
+pub use proxy_status::ProxyStatus;
 pub use range::RangeOutcome;
 pub use reason::Reason;
 pub use reuse::Reuse;

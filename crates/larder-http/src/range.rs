@@ -1,7 +1,10 @@
 //! Range requests against a complete stored response (RFC 9110 13.1.5, 14).
 //!
-//! Single ranges are selected; a request for several is answered with the whole, as 14.2 allows. A field
-//! that is not valid is ignored. Numbers saturate, so no range is ever larger than it reads.
+//! One range is selected as it is; several are put in order of asking and joined where they overlap or lie
+//! closer than a part's head is long (15.3.7.2). What looks like abuse (14.2: too many, overlapping more than
+//! once, small and out of order) or would be longer than the whole gets the whole. A field that is not valid
+//! is ignored. Numbers saturate, so no range is ever larger than it reads. Cost: at most [`RANGE_COUNT_MAX`]
+//! ranges are looked at, sorted twice.
 
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode,
@@ -14,17 +17,22 @@ use crate::{
     decimal::{parse_u64, push_u64},
     entity_tag::EntityTag,
     list::{elements, single},
+    partial::STRONG_DATE_MILLIS_MIN,
+    span::Span,
 };
 
+/// Most ranges of one request; a request for more is answered with the whole.
+pub const RANGE_COUNT_MAX: usize = 64;
+
 /// What a Range field asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeRequest {
-    /// Nothing: absent, of another unit, repeated, or not valid.
+    /// Nothing: absent, of another unit, repeated, not valid, or of too many ranges.
     Absent,
     /// One range.
     Single(ByteRange),
-    /// Several ranges.
-    Many,
+    /// Several ranges, at most [`RANGE_COUNT_MAX`].
+    Many(Vec<ByteRange>),
 }
 
 /// One range as asked for, before the length is known.
@@ -45,7 +53,7 @@ pub enum ByteRange {
 }
 
 /// What to answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeOutcome {
     /// The whole, with its own status.
     Whole,
@@ -56,6 +64,9 @@ pub enum RangeOutcome {
         /// The last byte, below the total length.
         last: u64,
     },
+    /// 206 with these parts in this order, as [`crate::multipart::Multipart`] writes them; at least two, no two
+    /// of which overlap.
+    Many(Vec<Span>),
     /// 416 with [`content_range_unsatisfied`].
     NotSatisfiable,
 }
@@ -66,11 +77,15 @@ pub fn select(method: &Method, request_fields: &HeaderMap, stored: &StoredHead, 
     if method != Method::GET || !request_fields.contains_key(RANGE) || stored.status() != StatusCode::OK {
         return RangeOutcome::Whole;
     }
-    let RangeRequest::Single(range) = parse(request_fields) else { return RangeOutcome::Whole };
-    if !if_range_holds(request_fields, stored) {
+    let requested = parse(request_fields);
+    if requested == RangeRequest::Absent || !if_range_holds(request_fields, stored) {
         return RangeOutcome::Whole;
     }
-    resolve(range, total_len)
+    match requested {
+        RangeRequest::Absent => RangeOutcome::Whole,
+        RangeRequest::Single(range) => resolve(range, total_len),
+        RangeRequest::Many(ranges) => resolve_many(&ranges, total_len),
+    }
 }
 
 /// Reads a request's Range field.
@@ -93,7 +108,7 @@ pub fn if_range_holds(request_fields: &HeaderMap, stored: &StoredHead) -> bool {
     }
     let freshness = stored.freshness();
     freshness.last_modified.is_some_and(|modified| {
-        freshness.date.millis_since(modified) >= 1000
+        freshness.date.millis_since(modified) >= STRONG_DATE_MILLIS_MIN
             && parse_http_date(value.as_bytes(), stored.response_time()) == Some(modified)
     })
 }
@@ -109,6 +124,32 @@ pub fn resolve(range: ByteRange, total_len: u64) -> RangeOutcome {
         // Satisfiable by 14.1.2, but there is no byte a Content-Range could name.
         ByteRange::Suffix { .. } if total_len == 0 => RangeOutcome::Whole,
         ByteRange::Suffix { len } => RangeOutcome::Single { first: total_len.saturating_sub(len), last: total_len - 1 },
+    }
+}
+
+/// The parts of `total_len` bytes that several ranges name.
+pub fn resolve_many(ranges: &[ByteRange], total_len: u64) -> RangeOutcome {
+    let mut spans = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match resolve(*range, total_len) {
+            RangeOutcome::Single { first, last } => spans.push(Span { first, last }),
+            RangeOutcome::Whole => return RangeOutcome::Whole,
+            RangeOutcome::Many(_) | RangeOutcome::NotSatisfiable => {}
+        }
+    }
+    if spans.is_empty() {
+        return RangeOutcome::NotSatisfiable;
+    }
+    if is_abusive(&spans) {
+        return RangeOutcome::Whole;
+    }
+    let parts = joined(&spans);
+    // Parts with gaps between them are shorter than the whole; their heads may make up for that.
+    let len = parts.iter().fold(0u64, |len, part| len.saturating_add(part.len()).saturating_add(PART_HEAD_BYTES));
+    match parts[..] {
+        [Span { first, last }] => RangeOutcome::Single { first, last },
+        _ if len >= total_len => RangeOutcome::Whole,
+        _ => RangeOutcome::Many(parts),
     }
 }
 
@@ -136,12 +177,54 @@ fn parse_value(value: &[u8]) -> RangeRequest {
     if !unit.eq_ignore_ascii_case(b"bytes") {
         return RangeRequest::Absent;
     }
-    let mut found = RangeRequest::Absent;
+    let mut ranges = Vec::new();
     for element in elements(set) {
-        let Some(range) = parse_range(element) else { return RangeRequest::Absent };
-        found = if found == RangeRequest::Absent { RangeRequest::Single(range) } else { RangeRequest::Many };
+        match parse_range(element) {
+            Some(range) if ranges.len() < RANGE_COUNT_MAX => ranges.push(range),
+            _ => return RangeRequest::Absent,
+        }
     }
-    found
+    match ranges[..] {
+        [] => RangeRequest::Absent,
+        [range] => RangeRequest::Single(range),
+        _ => RangeRequest::Many(ranges),
+    }
+}
+
+/// Whether ranges are such as 14.2 warns of: more than two that overlap others, or many small ones that are
+/// not in ascending order.
+fn is_abusive(spans: &[Span]) -> bool {
+    let mut sorted = spans.to_vec();
+    sorted.sort_unstable();
+    let mut overlapping = 0;
+    let mut reach: Option<u64> = None;
+    for (index, span) in sorted.iter().enumerate() {
+        let before = reach.is_some_and(|reach| span.first <= reach);
+        let after = sorted.get(index + 1).is_some_and(|next| next.first <= span.last);
+        overlapping += usize::from(before || after);
+        reach = Some(reach.map_or(span.last, |reach| reach.max(span.last)));
+    }
+    let small = spans.iter().filter(|span| span.len() < SMALL_RANGE_BYTES).count();
+    overlapping > OVERLAPPING_COUNT_MAX || (small > SMALL_COUNT_MAX && !spans.is_sorted())
+}
+
+/// The spans with those made one that overlap or lie closer than a part's head is long; in the order in which
+/// the first of each was asked for (15.3.7.2).
+fn joined(spans: &[Span]) -> Vec<Span> {
+    let mut sorted: Vec<(Span, usize)> = spans.iter().copied().zip(0..).collect();
+    sorted.sort_unstable();
+    let mut groups: Vec<(Span, usize)> = Vec::with_capacity(sorted.len());
+    for (span, order) in sorted {
+        match groups.last_mut() {
+            Some((group, first_order)) if group.overlaps(&span) || group.gap(&span) < PART_HEAD_BYTES => {
+                *group = group.hull(&span);
+                *first_order = order.min(*first_order);
+            }
+            _ => groups.push((span, order)),
+        }
+    }
+    groups.sort_unstable_by_key(|(_, order)| *order);
+    groups.into_iter().map(|(span, _)| span).collect()
 }
 
 fn parse_range(element: &[u8]) -> Option<ByteRange> {
@@ -154,3 +237,12 @@ fn parse_range(element: &[u8]) -> Option<ByteRange> {
     let last = if last.is_empty() { None } else { Some(parse_u64(last)?) };
     last.is_none_or(|last| first <= last).then_some(ByteRange::From { first, last })
 }
+
+/// Most ranges of one request that may overlap another (14.2: more than two are suspect).
+const OVERLAPPING_COUNT_MAX: usize = 2;
+/// A range shorter than this is small.
+const SMALL_RANGE_BYTES: u64 = 1024;
+/// Small ranges that may come in any order.
+const SMALL_COUNT_MAX: usize = 8;
+/// What a part costs besides its bytes (15.3.7.2 names 80 as typical).
+const PART_HEAD_BYTES: u64 = 80;

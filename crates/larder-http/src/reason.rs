@@ -9,6 +9,10 @@ pub enum Reason {
     ExplicitLifetime,
     /// A heuristic lifetime covers it (RFC 9111 4.2.2).
     HeuristicLifetime,
+    /// The settings give errors of its status a lifetime (RFC 9111 4.2.2).
+    NegativeLifetime,
+    /// It is stale and served while it is being validated (RFC 5861 3).
+    StaleWhileRevalidate,
     /// It has no lifetime of use, but a validator (RFC 9111 4.3).
     ValidatorOnly,
     /// It has neither a lifetime nor a validator: keeping it would serve nobody.
@@ -47,8 +51,10 @@ pub enum Reason {
     Method,
     /// The status is not final, or not one a lifetime may be guessed for (RFC 9111 3).
     Status,
-    /// The response is partial (RFC 9111 3.3).
+    /// The response is partial and cannot be made whole (RFC 9111 3.3, 3.4).
     Partial,
+    /// A response to POST that does not say that it stands for its own URI (RFC 9110 9.3.3).
+    PostWithoutLocation,
     /// The head is larger than a stored head may be.
     HeadTooLarge,
 }
@@ -59,6 +65,8 @@ impl Reason {
         match self {
             Self::ExplicitLifetime => "lifetime",
             Self::HeuristicLifetime => "heuristic",
+            Self::NegativeLifetime => "negative",
+            Self::StaleWhileRevalidate => "stale-while-revalidate",
             Self::ValidatorOnly => "validator",
             Self::NothingToReuse => "nothing-to-reuse",
             Self::Expired => "expired",
@@ -79,6 +87,7 @@ impl Reason {
             Self::Method => "method",
             Self::Status => "status",
             Self::Partial => "partial",
+            Self::PostWithoutLocation => "post-without-location",
             Self::HeadTooLarge => "head-too-large",
         }
     }

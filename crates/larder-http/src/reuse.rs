@@ -9,7 +9,7 @@ use http::{
     header::{CACHE_CONTROL, PRAGMA},
 };
 
-use crate::{Reason, Settings, StoredHead, Timestamp, cache_control::RequestDirectives, freshness::Lifetime};
+use crate::{Reason, Settings, StoredHead, Timestamp, cache_control::RequestDirectives, freshness::millis};
 
 /// How a stored response may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum Reuse {
     Stale {
         /// Its age and how long its lifetime has been over.
         age: Age,
+        /// Whether to serve it at once and validate it behind the client's back (RFC 5861 3).
+        may_serve_meanwhile: bool,
         /// Whether to serve it all the same when the origin cannot be reached.
         may_serve_on_error: bool,
         /// Whether it can be validated.
@@ -79,15 +81,12 @@ pub fn decide(
     } else {
         RequestDirectives::default()
     };
-    let situation = Situation { stored, settings, age_millis, left_millis };
+    let situation =
+        Situation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: asked.stale_if_error };
     match asked_otherwise(&asked, &situation) {
         Some(Reason::RequestNoStore) => Reuse::NotUsable { reason: Reason::RequestNoStore },
         Some(reason) => situation.must_validate(reason),
-        None if left_millis > 0 => {
-            let heuristic = matches!(freshness.lifetime, Lifetime::Heuristic { .. });
-            let reason = if heuristic { Reason::HeuristicLifetime } else { Reason::ExplicitLifetime };
-            Reuse::Fresh { age: situation.age(), reason }
-        }
+        None if left_millis > 0 => Reuse::Fresh { age: situation.age(), reason: freshness.lifetime_reason(settings) },
         None if !freshness.forbids_stale && is_within(asked.max_stale, left_millis) => {
             Reuse::Fresh { age: situation.age(), reason: Reason::RequestMaxStale }
         }
@@ -109,6 +108,8 @@ struct Situation<'a> {
     settings: &'a Settings,
     age_millis: i64,
     left_millis: i64,
+    /// The request's `stale-if-error` (RFC 5861 4).
+    stale_if_error_asked_secs: Option<u32>,
 }
 
 impl Situation<'_> {
@@ -129,13 +130,22 @@ impl Situation<'_> {
         let forbidden = self.stored.freshness().forbids_stale;
         Reuse::Stale {
             age: self.age(),
+            may_serve_meanwhile: self.may_serve_meanwhile(),
             may_serve_on_error: self.may_serve_on_error(),
             has_validator: self.stored.has_validator(),
             reason: if forbidden { Reason::MustRevalidate } else { Reason::Expired },
         }
     }
 
-    /// 4.2.4: never what the response forbids; else for as long as it says itself (RFC 5861 4), or the settings.
+    /// RFC 5861 3: only in the time the response itself gives, and never what it forbids to be served stale.
+    fn may_serve_meanwhile(&self) -> bool {
+        let freshness = self.stored.freshness();
+        let window = freshness.stale_while_revalidate_secs.map_or(0, |secs| i64::from(secs) * 1000);
+        !freshness.forbids_stale && self.left_millis.saturating_neg() < window
+    }
+
+    /// 4.2.4: never what the response forbids; else for as long as it says itself (RFC 5861 4), or else the
+    /// request, or else the settings.
     fn may_serve_on_error(&self) -> bool {
         let freshness = self.stored.freshness();
         if freshness.no_cache {
@@ -144,9 +154,9 @@ impl Situation<'_> {
         if self.left_millis > 0 {
             return true;
         }
-        let window_millis = match freshness.stale_if_error_secs {
+        let window_millis = match freshness.stale_if_error_secs.or(self.stale_if_error_asked_secs) {
             Some(secs) => i64::from(secs) * 1000,
-            None => self.settings.stale_on_error_max.as_millis().try_into().unwrap_or(i64::MAX),
+            None => millis(self.settings.stale_on_error_max),
         };
         !freshness.forbids_stale && self.left_millis.saturating_neg() < window_millis
     }

@@ -1,19 +1,22 @@
 //! May this response be stored (RFC 9111 3)?
 //!
 //! Decides on the head alone; that the body arrives whole is for the caller to see to. A response that
-//! nobody could ever reuse (no lifetime and no validator) is not worth a place and not stored.
+//! nobody could ever reuse (no lifetime and no validator) is not worth a place and not stored. What answers
+//! the conditions or the range of one request says nothing to others, so such a 412 or 416 is not stored.
 
 use http::{
-    HeaderMap, Method, StatusCode,
-    header::{AUTHORIZATION, ETAG},
+    HeaderMap, Method, StatusCode, Uri,
+    header::{AUTHORIZATION, CONTENT_LOCATION, ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE},
 };
 
 use crate::{
     Reason, Settings, StoredHead, Timestamp, VaryRule,
     cache_control::{RequestDirectives, ResponseDirectives},
     entity_tag::EntityTag,
-    freshness::{Freshness, Lifetime, Receipt, permits_heuristics, received_age},
+    freshness::{Freshness, Lifetime, Receipt, received_age},
     list::single,
+    partial::Part,
+    reference::resolve,
     stored::{FIELD_COUNT_MAX, FIELDS_SIZE_MAX},
 };
 
@@ -51,8 +54,50 @@ pub enum Storability {
     },
 }
 
-/// Decides whether to store a response.
+/// Decides whether to store a response to a GET.
 pub fn decide(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
+    if exchange.method != Method::GET {
+        return Storability::Refuse { reason: Reason::Method };
+    }
+    if exchange.status == StatusCode::PARTIAL_CONTENT {
+        return Storability::Refuse { reason: Reason::Partial };
+    }
+    decide_by_head(exchange, settings)
+}
+
+/// Decides whether to store what a 206 brings of a whole, under the head the whole would have (RFC 9111 3.3).
+pub fn decide_part(exchange: &Exchange<'_>, part: &Part, settings: &Settings) -> Storability {
+    if exchange.method != Method::GET {
+        return Storability::Refuse { reason: Reason::Method };
+    }
+    if exchange.status != StatusCode::PARTIAL_CONTENT || part.span.last >= part.total_len {
+        return Storability::Refuse { reason: Reason::Partial };
+    }
+    decide_by_head(&Exchange { status: StatusCode::OK, ..*exchange }, settings)
+}
+
+/// Decides whether a response to a POST answers later GETs of its target (RFC 9110 9.3.3): a success with a
+/// lifetime of its own and a Content-Location that is the target itself.
+pub fn decide_post(exchange: &Exchange<'_>, target: &Uri, settings: &Settings) -> Storability {
+    if exchange.method != Method::POST || !exchange.status.is_success() {
+        return Storability::Refuse { reason: Reason::Method };
+    }
+    let location = single(exchange.response_fields, &CONTENT_LOCATION).and_then(|value| value.to_str().ok());
+    if location.and_then(|reference| resolve(target, reference)).as_ref() != Some(target) {
+        return Storability::Refuse { reason: Reason::PostWithoutLocation };
+    }
+    if exchange.status == StatusCode::PARTIAL_CONTENT {
+        return Storability::Refuse { reason: Reason::Partial };
+    }
+    match decide_by_head(exchange, settings) {
+        Storability::Store { reason, .. } if reason != Reason::ExplicitLifetime => {
+            Storability::Refuse { reason: Reason::NothingToReuse }
+        }
+        decided => decided,
+    }
+}
+
+fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
     let directives = ResponseDirectives::from_fields(exchange.response_fields);
     if let Some(reason) = refusal(exchange, &directives) {
         return Storability::Refuse { reason };
@@ -82,13 +127,7 @@ pub fn decide_updated(request_fields: &HeaderMap, updated: &StoredHead, settings
 
 /// The rule that forbids storing, if one does.
 fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives) -> Option<Reason> {
-    if exchange.method != Method::GET {
-        return Some(Reason::Method);
-    }
-    if exchange.status == StatusCode::PARTIAL_CONTENT {
-        return Some(Reason::Partial);
-    }
-    if exchange.status.is_informational() || exchange.status == StatusCode::NOT_MODIFIED {
+    if !is_storable_status(exchange) {
         return Some(Reason::Status);
     }
     if RequestDirectives::from_fields(exchange.request_fields).no_store {
@@ -96,7 +135,7 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives) -> Option<R
     }
     if directives.must_understand {
         // 5.2.2.3: with a status whose caching rules are known here, no-store does not apply.
-        if exchange.status.canonical_reason().is_none() {
+        if !is_understood(exchange.status) {
             return Some(Reason::MustUnderstand);
         }
     } else if directives.no_store {
@@ -128,18 +167,31 @@ fn worth(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &Se
     let freshness = Freshness::new(&receipt, fields, directives);
     let has_entity_tag = single(fields, &ETAG).is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some());
     let has_validator = has_entity_tag || freshness.last_modified.is_some();
-    let lives = freshness.lifetime_millis(settings) > 0 && !freshness.no_cache;
     match freshness.lifetime {
-        Lifetime::Explicit { .. } if lives => Ok(Reason::ExplicitLifetime),
-        Lifetime::Heuristic { .. } if lives => Ok(Reason::HeuristicLifetime),
         // 3: without explicit freshness or public, only statuses defined as cacheable may be stored.
-        Lifetime::Absent if !may_store_unasked(exchange.status, directives) => Err(Reason::Status),
+        Lifetime::Absent => Err(Reason::Status),
+        _ if freshness.lifetime_millis(settings) > 0 && !freshness.no_cache => Ok(freshness.lifetime_reason(settings)),
         _ if has_validator => Ok(Reason::ValidatorOnly),
         _ if directives.no_cache => Err(Reason::NoCache),
         _ => Err(Reason::NothingToReuse),
     }
 }
 
-fn may_store_unasked(status: StatusCode, directives: &ResponseDirectives) -> bool {
-    directives.public || permits_heuristics(status)
+/// Whether a response of this status can be for other requests than its own.
+fn is_storable_status(exchange: &Exchange<'_>) -> bool {
+    let asked = |names: &[http::HeaderName]| names.iter().any(|name| exchange.request_fields.contains_key(name));
+    match exchange.status.as_u16() {
+        100..=199 | 304 => false,
+        412 => !asked(&[IF_MATCH, IF_UNMODIFIED_SINCE]),
+        416 => !asked(&[RANGE]),
+        // RFC 6585 3 to 6: they are about one client's requests, and no cache may store them.
+        428 | 429 | 431 | 511 => false,
+        _ => true,
+    }
+}
+
+/// Whether the status is one whose caching rules are known here (RFC 9111 5.2.2.3): those of RFC 9110 15,
+/// and 451 of RFC 7725. 206 is not stored as such.
+fn is_understood(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 200..=205 | 300..=305 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 451 | 500..=505)
 }

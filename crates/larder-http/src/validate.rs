@@ -1,15 +1,17 @@
-//! Validation of a stored response with its origin (RFC 9111 4.3.1, 4.3.3, 4.3.4, 3.2).
+//! Validation of a stored response with its origin (RFC 9111 4.3.1, 4.3.3, 4.3.4, 4.3.5, 3.2).
 //!
-//! Makes the preconditions to send, tells whether a 304 speaks of the stored response, and merges the two.
+//! Makes the preconditions to send, tells whether a 304 or the answer to a HEAD speaks of the stored
+//! response, and merges the two.
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue,
-    header::{AGE, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED},
+    HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{AGE, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, WARNING},
 };
 
 use crate::{
     Received, StoredHead, Timestamp,
     date::{format_http_date, parse_http_date},
+    decimal::parse_u64,
     entity_tag::EntityTag,
     fields::strip_hop_by_hop,
     list::single,
@@ -52,9 +54,41 @@ pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
     }
 }
 
+/// What the answer to a HEAD says of a stored response to GET (RFC 9111 4.3.5).
+#[derive(Clone, Debug, PartialEq)]
+pub enum HeadVerdict {
+    /// It still holds: the stored response with the fields and the lifetime of the answer.
+    Holds(Box<StoredHead>),
+    /// It does not: forget it, or take it as stale.
+    Changed,
+    /// Nothing: the answer is not a 200, or the stored response is another kind of answer.
+    Silent,
+}
+
+/// Judges a stored response by the answer to a HEAD for the same key: each validator and the length that the
+/// answer has must be those of the stored response.
+pub fn judge_head(
+    stored: &StoredHead,
+    (status, fields): (StatusCode, &HeaderMap),
+    request_time: Timestamp,
+    response_time: Timestamp,
+) -> HeadVerdict {
+    if status != StatusCode::OK || stored.status() != StatusCode::OK {
+        return HeadVerdict::Silent;
+    }
+    let same = |name: &HeaderName| !fields.contains_key(name) || fields.get_all(name) == stored.fields().get_all(name);
+    let length = fields.get(CONTENT_LENGTH).map(|value| parse_u64(value.as_bytes()));
+    if same(&ETAG) && same(&LAST_MODIFIED) && length.is_none_or(|length| length == Some(stored.body().len())) {
+        HeadVerdict::Holds(Box::new(freshen(stored, fields, request_time, response_time)))
+    } else {
+        HeadVerdict::Changed
+    }
+}
+
 /// The stored response updated by a 304 that [`selects`] it (RFC 9111 3.2): each end-to-end field of the 304
 /// replaces the stored one of that name, Content-Length excepted. Content-Encoding, Content-Type and
-/// Content-Range are updated too, since messages are stored as received.
+/// Content-Range are updated too, since messages are stored as received. A stored Warning of the 1xx kind spoke
+/// of the freshness that is now renewed, and goes (RFC 7234 4.3.4; RFC 9111 5.5 has no more of them).
 pub fn freshen(
     stored: &StoredHead,
     not_modified_fields: &HeaderMap,
@@ -73,9 +107,22 @@ pub fn freshen(
     for name in updates.keys() {
         fields.remove(name);
     }
+    drop_spent_warnings(&mut fields);
     for (name, value) in &updates {
         fields.append(name.clone(), value.clone());
     }
     let received = Received { status: stored.status(), fields, request_time, response_time };
     StoredHead::new(received, stored.body(), stored.selecting().clone())
+}
+
+fn drop_spent_warnings(fields: &mut HeaderMap) {
+    if !fields.contains_key(WARNING) {
+        return;
+    }
+    let lasting = fields.get_all(WARNING).iter().filter(|line| !line.as_bytes().starts_with(b"1"));
+    let lasting: Vec<HeaderValue> = lasting.cloned().collect();
+    fields.remove(WARNING);
+    for line in lasting {
+        fields.append(WARNING, line);
+    }
 }

@@ -172,7 +172,7 @@ fn wants_origin_itself(worker: &Worker, asked: &Asked, key: &[u8], found: bool) 
 fn is_far(asked: &Asked) -> bool {
     match range::parse(&asked.fields) {
         RangeRequest::Single(ByteRange::From { first, .. }) => first > CHUNK_BYTES,
-        RangeRequest::Single(ByteRange::Suffix { .. }) | RangeRequest::Many => true,
+        RangeRequest::Single(ByteRange::Suffix { .. }) | RangeRequest::Many(_) => true,
         RangeRequest::Absent => false,
     }
 }

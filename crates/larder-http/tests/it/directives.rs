@@ -103,7 +103,12 @@ fn must_revalidate_does_not_hinder_reuse_while_fresh() {
 fn must_understand_overrides_no_store_for_a_known_status_only() {
     let lines = "Cache-Control: no-store, must-understand, max-age=3600";
     assert!(Response::new(lines).is_reused(3));
-    assert_eq!(Response::new(lines).with_status(599).refusal(), Some(Reason::MustUnderstand));
+    for status in [200, 203, 301, 404, 410, 500, 503] {
+        assert!(Response::new(lines).with_status(status).is_reused(3), "{status}");
+    }
+    for status in [209, 299, 306, 499, 506, 599, 999] {
+        assert_eq!(Response::new(lines).with_status(status).refusal(), Some(Reason::MustUnderstand), "{status}");
+    }
     let without = Response::new("Cache-Control: must-understand, max-age=3600").with_status(499);
     assert_eq!(without.refusal(), Some(Reason::MustUnderstand));
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use larder_http::{Reason, Reuse};
 
 use crate::support::{DAY_SECS, Response, date};
@@ -12,7 +13,7 @@ fn modified_a_day_ago(more: &str) -> Response {
 
 #[test]
 fn statuses_storable_by_default_are_reused_by_last_modified() {
-    for status in [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501] {
+    for status in [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 451, 501] {
         assert!(modified_a_day_ago("").with_status(status).is_reused(3), "{status}");
     }
 }
@@ -84,4 +85,27 @@ fn explicit_lifetime_excludes_the_heuristic() {
     assert!(!modified_a_day_ago("Cache-Control: max-age=0").is_reused(3));
     assert!(!modified_a_day_ago("Expires: 0").is_reused(3));
     assert!(!modified_a_day_ago("Cache-Control: max-age=x").is_reused(3));
+}
+
+#[test]
+fn errors_have_the_lifetime_the_settings_give_them() {
+    let negative = |lines: &str, status: u16| {
+        let mut response = Response::new(lines).with_status(status);
+        response.settings.negative_lifetimes = [404, 410, 500, 200]
+            .map(|status| (StatusCode::from_u16(status).expect("a test's status is a status"), Duration::from_secs(10)))
+            .into();
+        response
+    };
+    for status in [404, 410] {
+        assert!(negative("", status).is_reused(9), "{status}");
+        assert!(!negative("", status).is_reused(10), "{status}");
+    }
+    assert!(matches!(negative("", 404).reuse(3, ""), Reuse::Fresh { reason: Reason::NegativeLifetime, .. }));
+    // Where no lifetime may be guessed there is none to give, unless the response is public.
+    assert_eq!(negative("", 500).refusal(), Some(Reason::Status));
+    assert!(negative("Cache-Control: public", 500).is_reused(9));
+    assert_eq!(negative("", 405).refusal(), Some(Reason::NothingToReuse));
+    assert_eq!(negative("", 200).refusal(), Some(Reason::NothingToReuse));
+    assert!(!negative("Cache-Control: max-age=2", 404).is_reused(3));
+    assert_eq!(negative("Cache-Control: no-store", 404).refusal(), Some(Reason::NoStore));
 }

@@ -1,10 +1,10 @@
-//! Serving stale (RFC 9111 4.2.4, RFC 5861 4).
+//! Serving stale (RFC 9111 4.2.4, RFC 5861 3, 4).
 
 use std::time::Duration;
 
 use larder_http::Reuse;
 
-use crate::support::{DAY_SECS, Response};
+use crate::support::{DAY_SECS, Response, date};
 
 /// Whether the response may be served, so many seconds after its receipt, when the origin fails.
 fn on_error(response: &Response, after_secs: i64) -> bool {
@@ -62,4 +62,66 @@ fn stale_response_says_whether_it_can_be_validated() {
         let Reuse::Stale { has_validator, .. } = reuse else { panic!("{reuse:?}") };
         assert_eq!(has_validator, expected, "{lines}");
     }
+}
+
+/// Whether the response may be served at once, so many seconds after its receipt, and validated behind.
+fn meanwhile(response: &Response, after_secs: i64, request: &str) -> bool {
+    matches!(response.reuse(after_secs, request), Reuse::Stale { may_serve_meanwhile: true, .. })
+}
+
+#[test]
+fn stale_while_revalidate_serves_within_its_window_and_never_past_it() {
+    let response = Response::new("Cache-Control: max-age=10, stale-while-revalidate=20");
+    assert!(matches!(response.reuse(9, ""), Reuse::Fresh { .. }));
+    assert!(meanwhile(&response, 10, ""));
+    assert!(meanwhile(&response, 29, ""));
+    assert!(!meanwhile(&response, 30, ""));
+    assert!(!meanwhile(&Response::new("Cache-Control: max-age=10"), 10, ""));
+    assert!(!meanwhile(&Response::new("Cache-Control: max-age=10, stale-while-revalidate=0"), 10, ""));
+    assert!(!meanwhile(&Response::new("Cache-Control: max-age=10, stale-while-revalidate=x"), 10, ""));
+}
+
+#[test]
+fn stale_while_revalidate_counts_from_the_end_of_any_lifetime() {
+    let expires = format!("Expires: {}\nCache-Control: stale-while-revalidate=20", date(10));
+    assert!(meanwhile(&Response::new(&expires), 29, ""));
+    assert!(!meanwhile(&Response::new(&expires), 30, ""));
+    let aged = Response::new("Cache-Control: max-age=60, stale-while-revalidate=20\nAge: 70");
+    assert!(meanwhile(&aged, 9, ""));
+    assert!(!meanwhile(&aged, 10, ""));
+    assert!(meanwhile(&Response::new("CDN-Cache-Control: max-age=1, stale-while-revalidate=9"), 3, ""));
+}
+
+#[test]
+fn stale_while_revalidate_yields_to_prohibitions_and_to_the_request() {
+    for directives in ["max-age=1, must-revalidate", "max-age=1, proxy-revalidate", "s-maxage=1", "max-age=1, no-cache"]
+    {
+        let response = Response::new(&format!("Cache-Control: {directives}, stale-while-revalidate=60\nETag: \"a\""));
+        assert!(!meanwhile(&response, 3, ""), "{directives}");
+    }
+    let response = Response::new("Cache-Control: max-age=1, stale-while-revalidate=60");
+    for request in
+        ["Cache-Control: no-cache", "Cache-Control: max-age=0", "Cache-Control: min-fresh=1", "Pragma: no-cache"]
+    {
+        assert!(!meanwhile(&response, 3, request), "{request}");
+    }
+    assert!(meanwhile(&response, 3, "Cache-Control: foo"));
+}
+
+#[test]
+fn stale_if_error_of_the_request_counts_where_the_response_is_silent() {
+    let may = |response: &Response, after_secs: i64, request: &str| {
+        matches!(response.reuse(after_secs, request), Reuse::Stale { may_serve_on_error: true, .. })
+    };
+    let silent = Response::new("Cache-Control: max-age=10");
+    assert!(may(&silent, 19, "Cache-Control: stale-if-error=10"));
+    assert!(!may(&silent, 20, "Cache-Control: stale-if-error=10"));
+    assert!(!may(&silent, 10, "Cache-Control: stale-if-error=x"));
+    let stated = Response::new("Cache-Control: max-age=10, stale-if-error=5");
+    assert!(!may(&stated, 15, "Cache-Control: stale-if-error=60"));
+    let forbidden = Response::new("Cache-Control: max-age=10, must-revalidate");
+    assert!(!may(&forbidden, 11, "Cache-Control: stale-if-error=60"));
+    let mut deaf = Response::new("Cache-Control: max-age=10");
+    deaf.settings.honour_request_directives = false;
+    assert!(may(&deaf, 100, "Cache-Control: stale-if-error=10"));
 }

@@ -1,6 +1,6 @@
 //! Methods and status codes (RFC 9111 3, RFC 9110 9.2.3, 15.1).
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, Uri};
 use larder_http::{
     Reason, Reuse, Settings, Storability, reuse,
     storable::{self, Exchange},
@@ -86,4 +86,67 @@ fn response_with_a_head_beyond_the_bounds_is_not_stored() {
         Response::new(&format!("Cache-Control: max-age=60\nX-Long: {long}")).refusal(),
         Some(Reason::HeadTooLarge)
     );
+}
+
+fn decide_post(status: u16, response: &str, target: &'static str) -> Storability {
+    let response_fields = fields(response);
+    let exchange = Exchange {
+        method: &Method::POST,
+        request_fields: &HeaderMap::new(),
+        status: StatusCode::from_u16(status).expect("a test's status is a status"),
+        response_fields: &response_fields,
+        request_time: RECEIVED,
+        response_time: RECEIVED,
+    };
+    storable::decide_post(&exchange, &Uri::from_static(target), &Settings::default())
+}
+
+#[test]
+fn response_to_post_that_stands_for_its_target_is_stored() {
+    for location in ["http://a.example/x?q", "/x?q", "x?q", "//A.example/x?q", "?q"] {
+        let response = format!("Cache-Control: max-age=60\nContent-Location: {location}");
+        let decided = decide_post(200, &response, "http://a.example/x?q");
+        assert!(
+            matches!(decided, Storability::Store { reason: Reason::ExplicitLifetime, .. }),
+            "{location}: {decided:?}"
+        );
+    }
+}
+
+#[test]
+fn response_to_post_without_its_own_location_or_lifetime_is_not_stored() {
+    for (status, response, reason) in [
+        (200, "Cache-Control: max-age=60", Reason::PostWithoutLocation),
+        (200, "Cache-Control: max-age=60\nContent-Location: /y", Reason::PostWithoutLocation),
+        (200, "Cache-Control: max-age=60\nContent-Location: /x\nContent-Location: /x", Reason::PostWithoutLocation),
+        (200, "Cache-Control: max-age=60\nContent-Location: http://b.example/x", Reason::PostWithoutLocation),
+        (200, "ETag: \"a\"\nContent-Location: /x", Reason::NothingToReuse),
+        (200, "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\nContent-Location: /x", Reason::NothingToReuse),
+        (200, "Cache-Control: no-store, max-age=60\nContent-Location: /x", Reason::NoStore),
+        (206, "Cache-Control: max-age=60\nContent-Location: /x", Reason::Partial),
+        (404, "Cache-Control: max-age=60\nContent-Location: /x", Reason::Method),
+    ] {
+        let decided = decide_post(status, response, "http://a.example/x");
+        assert_eq!(decided, Storability::Refuse { reason }, "{status} {response}");
+    }
+}
+
+#[test]
+fn statuses_about_one_clients_requests_are_never_stored() {
+    for status in [428, 429, 431, 511] {
+        let response = Response::new("Cache-Control: max-age=3600, public").with_status(status);
+        assert_eq!(response.refusal(), Some(Reason::Status), "{status}");
+    }
+}
+
+#[test]
+fn answers_to_a_range_or_a_precondition_say_nothing_to_others() {
+    let answer = |status: u16, request: &str| {
+        Response::new("Cache-Control: max-age=3600").with_status(status).answering(request).refusal()
+    };
+    assert_eq!(answer(416, "Range: bytes=5-"), Some(Reason::Status));
+    assert_eq!(answer(412, "If-Match: \"a\""), Some(Reason::Status));
+    assert_eq!(answer(412, "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT"), Some(Reason::Status));
+    assert_eq!(answer(416, ""), None);
+    assert_eq!(answer(412, ""), None);
 }

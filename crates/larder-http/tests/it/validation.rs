@@ -1,9 +1,9 @@
-//! Validation towards the origin (RFC 9111 3.2, 4.3.1, 4.3.3, 4.3.4).
+//! Validation towards the origin (RFC 9111 3.2, 4.3.1, 4.3.3, 4.3.4, 4.3.5).
 
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use larder_http::{
     BodyPlace, Reason, Reuse, Settings, Storability, StoredHead, reuse, storable,
-    validate::{freshen, request_fields, selects},
+    validate::{HeadVerdict, freshen, judge_head, request_fields, selects},
 };
 
 use crate::support::{DAY_SECS, RECEIVED, Response, date, fields};
@@ -174,4 +174,72 @@ fn update_that_forbids_storing_is_noticed() {
         let head = freshened("ETag: \"a\"", &format!("Cache-Control: {directive}"));
         assert_eq!(storable::decide_updated(&request, &head, &settings), Storability::Refuse { reason });
     }
+}
+
+fn by_head(stored: &str, status: u16, answer: &str) -> HeadVerdict {
+    let now = RECEIVED.plus_secs(100);
+    judge_head(
+        &Response::new(stored).head(),
+        (StatusCode::from_u16(status).expect("a test's status is a status"), &fields(answer)),
+        now,
+        now,
+    )
+}
+
+#[test]
+fn answer_to_head_with_matching_fields_refreshes_the_stored_get() {
+    let stored = "ETag: \"a\"\nX-Old: 1\nX-Same: 1\nCache-Control: max-age=1";
+    let HeadVerdict::Holds(head) =
+        by_head(stored, 200, "ETag: \"a\"\nX-Same: 2\nContent-Length: 100\nCache-Control: max-age=60")
+    else {
+        panic!("the validators match");
+    };
+    assert_eq!(
+        (value(head.fields(), "x-old").as_deref(), value(head.fields(), "x-same").as_deref()),
+        (Some("1"), Some("2"))
+    );
+    assert_eq!(head.fresh_until(&Settings::default()), RECEIVED.plus_secs(160));
+    assert!(matches!(by_head("ETag: \"a\"", 200, ""), HeadVerdict::Holds(_)));
+}
+
+#[test]
+fn answer_to_head_that_differs_shows_that_the_stored_get_is_out_of_date() {
+    let modified = format!("Last-Modified: {}", date(-DAY_SECS));
+    let newer = format!("Last-Modified: {}", date(-9));
+    for (stored, answer) in [
+        ("ETag: \"a\"", "ETag: \"b\""),
+        ("ETag: \"a\"", "ETag: W/\"a\""),
+        ("", "ETag: \"a\""),
+        (modified.as_str(), newer.as_str()),
+        ("ETag: \"a\"", "ETag: \"a\"\nContent-Length: 99"),
+        ("ETag: \"a\"", "ETag: \"a\"\nContent-Length: x"),
+    ] {
+        assert_eq!(by_head(stored, 200, answer), HeadVerdict::Changed, "{stored} {answer}");
+    }
+}
+
+#[test]
+fn answer_to_head_other_than_200_says_nothing() {
+    for status in [204, 304, 404, 410, 500, 503] {
+        assert_eq!(by_head("ETag: \"a\"", status, "ETag: \"a\""), HeadVerdict::Silent, "{status}");
+    }
+}
+
+#[test]
+fn warnings_about_freshness_do_not_outlive_validation() {
+    let head = freshened("ETag: \"a\"\nWarning: 110 - \"stale\"\nWarning: 214 - \"changed\"", "X-A: 1");
+    assert_eq!(value(head.fields(), "warning").as_deref(), Some("214 - \"changed\""));
+    let head = freshened("ETag: \"a\"\nWarning: 110 - \"stale\"", "Warning: 299 - \"new\"");
+    assert_eq!(value(head.fields(), "warning").as_deref(), Some("299 - \"new\""));
+}
+
+#[test]
+fn targeted_field_of_a_304_gives_the_new_lifetime() {
+    let head =
+        freshened("ETag: \"a\"\nCache-Control: max-age=1", "CDN-Cache-Control: max-age=60\nCache-Control: no-store");
+    assert_eq!(head.fresh_until(&Settings::default()), RECEIVED.plus_secs(160));
+    assert!(matches!(
+        storable::decide_updated(&HeaderMap::new(), &head, &Settings::default()),
+        Storability::Store { .. }
+    ));
 }

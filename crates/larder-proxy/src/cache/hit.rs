@@ -77,7 +77,7 @@ pub(crate) fn part(
     fields: &mut HeaderMap,
 ) -> (StatusCode, Range<u64>) {
     match range::select(method, request_fields, head, total_len) {
-        RangeOutcome::Whole => (head.status(), 0..total_len),
+        RangeOutcome::Whole | RangeOutcome::Many(_) => (head.status(), 0..total_len),
         RangeOutcome::Single { first, last } => {
             fields.insert(header::CONTENT_RANGE, content_range(first, last, total_len));
             (StatusCode::PARTIAL_CONTENT, first..last + 1)

@@ -1,0 +1,102 @@
+//! The body of a 206 with several parts: multipart/byteranges (RFC 9110 14.6, 15.3.7.2).
+//!
+//! Gives the texts between the parts and the length of the whole beforehand; the parts' bytes are the
+//! caller's. Invariant: the announced length is the sum of all pieces. The boundary is made of 128 bits that
+//! the caller takes from a generator nobody can predict, so that no body can be made to contain it: bodies
+//! are never searched for it. Cost: one short allocation a part.
+
+use bytes::Bytes;
+use http::HeaderValue;
+
+use crate::{range::content_range, span::Span};
+
+/// A body of several parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Multipart {
+    boundary: String,
+    pieces: Vec<Piece>,
+}
+
+/// What comes next in the body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// These octets: a part's head, or the end.
+    Text(Bytes),
+    /// These bytes of the representation.
+    Part(Span),
+}
+
+impl Multipart {
+    /// The body with these parts, in this order, of a representation of `total_len` bytes and this type.
+    pub fn new(parts: &[Span], total_len: u64, content_type: Option<&HeaderValue>, boundary: u128) -> Self {
+        let boundary = format!("{boundary:032x}");
+        let mut pieces = Vec::with_capacity(parts.len() * 2 + 1);
+        for (index, part) in parts.iter().enumerate() {
+            let text = part_head(index, part, total_len, (content_type, &boundary));
+            pieces.push(Piece::Text(text.into()));
+            pieces.push(Piece::Part(*part));
+        }
+        pieces.push(Piece::Text(format!("\r\n--{boundary}--\r\n").into()));
+        Self { boundary, pieces }
+    }
+
+    /// The Content-Type of the response; the representation's own stands in each part.
+    pub fn content_type(&self) -> HeaderValue {
+        let value = format!("multipart/byteranges; boundary={}", self.boundary);
+        HeaderValue::try_from(value).expect("hexadecimal digits are a token")
+    }
+
+    /// The length of the whole body in bytes; saturates where no response could be sent anyway.
+    pub fn content_length(&self) -> u64 {
+        self.pieces.iter().fold(0u64, |len, piece| len.saturating_add(piece.len()))
+    }
+
+    /// The pieces of the body, in order.
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+}
+
+impl Piece {
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.len() as u64,
+            Self::Part(span) => span.len(),
+        }
+    }
+
+    /// Never: every piece has bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn part_head(
+    index: usize,
+    part: &Span,
+    total_len: u64,
+    (content_type, boundary): (Option<&HeaderValue>, &str),
+) -> Vec<u8> {
+    let mut text = Vec::with_capacity(PART_HEAD_SIZE_USUAL);
+    if index > 0 {
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"--");
+    text.extend_from_slice(boundary.as_bytes());
+    let mut field = |name: &str, value: &HeaderValue| {
+        text.extend_from_slice(b"\r\n");
+        text.extend_from_slice(name.as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+    };
+    if let Some(content_type) = content_type {
+        field("Content-Type", content_type);
+    }
+    field("Content-Range", &content_range(part.first, part.last, total_len));
+    text.extend_from_slice(b"\r\n\r\n");
+    text
+}
+
+/// Room that holds most part heads without growing, in bytes.
+const PART_HEAD_SIZE_USUAL: usize = 160;

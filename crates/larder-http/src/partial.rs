@@ -1,0 +1,196 @@
+//! Partial content: what a 206 brings, and how parts of one representation become a whole (RFC 9111 3.3, 3.4,
+//! RFC 9110 14.4, 15.3.7).
+//!
+//! Only parts with the same strong validator are put together, and only a part whose Content-Range agrees
+//! with its length is believed. Numbers too large for `u64` make a Content-Range invalid; they do not
+//! saturate, for a part in the wrong place would be a wrong byte. Where the bytes lie is the caller's.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE},
+};
+
+use crate::{
+    BodyPlace, Reason, Received, Selecting, StoredHead, Timestamp,
+    date::parse_http_date,
+    decimal::{DIGITS_MAX, parse_u64, push_u64},
+    entity_tag::EntityTag,
+    list::{single, trim},
+    span::Span,
+    validate::freshen,
+};
+
+/// What a Content-Range field says (RFC 9110 14.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentRange {
+    /// These bytes of a whole, whose length may be unknown.
+    Part {
+        /// Which bytes.
+        span: Span,
+        /// Length of the whole in bytes.
+        total_len: Option<u64>,
+    },
+    /// No range that was asked for is inside the whole.
+    Unsatisfied {
+        /// Length of the whole in bytes.
+        total_len: u64,
+    },
+}
+
+/// What a 206 brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which bytes.
+    pub span: Span,
+    /// Length of the whole in bytes, greater than the last byte's place.
+    pub total_len: u64,
+}
+
+/// What the answer to a request for a part of a stored representation means for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continuation {
+    /// These bytes of the same representation.
+    Same(Span),
+    /// The resource has changed: nothing stored is of use with what comes now.
+    Changed,
+    /// The answer says nothing about the representation.
+    Unknown,
+}
+
+/// Reads a Content-Range value strictly: `bytes`, one space, plain numbers, and a range inside its whole.
+pub fn parse_content_range(value: &[u8]) -> Option<ContentRange> {
+    let (unit, rest) = value.split_at_checked(b"bytes ".len())?;
+    if !unit.eq_ignore_ascii_case(b"bytes ") {
+        return None;
+    }
+    let slash = rest.iter().position(|byte| *byte == b'/')?;
+    let (range, total) = (&rest[..slash], &rest[slash + 1..]);
+    let total_len = if total == b"*" { None } else { Some(exact_u64(total)?) };
+    if range == b"*" {
+        return total_len.map(|total_len| ContentRange::Unsatisfied { total_len });
+    }
+    let dash = range.iter().position(|byte| *byte == b'-')?;
+    let span = Span::new(exact_u64(&range[..dash])?, exact_u64(&range[dash + 1..])?)?;
+    total_len.is_none_or(|total_len| span.last < total_len).then_some(ContentRange::Part { span, total_len })
+}
+
+/// What a response brings, if it is a 206 that can be put together with others.
+///
+/// # Errors
+/// It is of several parts, its Content-Range is absent, repeated, invalid or disagrees with Content-Length,
+/// the whole's length is unknown, or there is no strong validator: pass it on, and store nothing.
+pub fn part(status: StatusCode, fields: &HeaderMap, response_time: Timestamp) -> Result<Part, Reason> {
+    if status != StatusCode::PARTIAL_CONTENT || is_multipart(fields) {
+        return Err(Reason::Partial);
+    }
+    let range = single(fields, &CONTENT_RANGE).and_then(|value| parse_content_range(value.as_bytes()));
+    let Some(ContentRange::Part { span, total_len: Some(total_len) }) = range else { return Err(Reason::Partial) };
+    let length = fields.get(CONTENT_LENGTH).map(|value| exact_u64(value.as_bytes()));
+    if length.is_some_and(|length| length != Some(span.len())) {
+        return Err(Reason::Partial);
+    }
+    strong_validator(fields, response_time).map(|_| Part { span, total_len }).ok_or(Reason::Partial)
+}
+
+/// The head under which parts of a whole are kept: that of the 206, as if it were a 200 of the whole.
+pub fn whole_head(received: Received, part: &Part, representation: u64, selecting: Selecting) -> StoredHead {
+    let mut fields = received.fields;
+    fields.remove(CONTENT_RANGE);
+    fields.insert(CONTENT_LENGTH, HeaderValue::from(part.total_len));
+    let received = Received { status: StatusCode::OK, fields, ..received };
+    StoredHead::new(received, BodyPlace::Chunks { len: part.total_len, representation }, selecting)
+}
+
+/// The fields that ask for a part of the very representation that is stored, or for the whole if it has
+/// changed (RFC 9110 13.1.5). None when the stored response has no strong validator.
+pub fn request_fields(stored: &StoredHead, wanted: &Span) -> Option<[(HeaderName, HeaderValue); 2]> {
+    let validator = match strong_validator(stored.fields(), stored.response_time())? {
+        StrongValidator::Tag(value) | StrongValidator::Date(value) => value.clone(),
+    };
+    let mut range = b"bytes=".to_vec();
+    push_u64(&mut range, wanted.first);
+    range.push(b'-');
+    push_u64(&mut range, wanted.last);
+    let range = HeaderValue::try_from(range).expect("digits and separators are a field value");
+    Some([(RANGE, range), (IF_RANGE, validator)])
+}
+
+/// What the answer to [`request_fields`] means.
+pub fn continuation(
+    stored: &StoredHead,
+    wanted: &Span,
+    (status, fields): (StatusCode, &HeaderMap),
+    response_time: Timestamp,
+) -> Continuation {
+    match status {
+        StatusCode::PARTIAL_CONTENT => match part(status, fields, response_time) {
+            Ok(part)
+                if !is_same_representation(stored, fields, response_time) || part.total_len != stored.body().len() =>
+            {
+                Continuation::Changed
+            }
+            Ok(part) if wanted.contains(&part.span) => Continuation::Same(part.span),
+            _ => Continuation::Unknown,
+        },
+        StatusCode::OK | StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::NOT_FOUND | StatusCode::GONE => {
+            Continuation::Changed
+        }
+        _ => Continuation::Unknown,
+    }
+}
+
+/// Whether a response is of the stored representation: both have the same strong validator (RFC 9111 3.4).
+pub fn is_same_representation(stored: &StoredHead, fields: &HeaderMap, response_time: Timestamp) -> bool {
+    let stored = strong_validator(stored.fields(), stored.response_time());
+    stored.is_some() && stored == strong_validator(fields, response_time)
+}
+
+/// The stored head after a part that is of the same representation came in: with the newest fields, but
+/// those of the whole's framing (RFC 9111 3.4, 3.2).
+pub fn combined(
+    stored: &StoredHead,
+    part_fields: &HeaderMap,
+    request_time: Timestamp,
+    response_time: Timestamp,
+) -> StoredHead {
+    let mut updates = part_fields.clone();
+    updates.remove(CONTENT_RANGE);
+    freshen(stored, &updates, request_time, response_time)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StrongValidator<'a> {
+    Tag(&'a HeaderValue),
+    Date(&'a HeaderValue),
+}
+
+/// The strong entity tag, or without any tag a Last-Modified that is strong (RFC 9110 8.8.1, 8.8.2.2).
+fn strong_validator(fields: &HeaderMap, response_time: Timestamp) -> Option<StrongValidator<'_>> {
+    if fields.contains_key(ETAG) {
+        let value = single(fields, &ETAG)?;
+        return EntityTag::parse(value.as_bytes()).filter(|tag| !tag.weak).map(|_| StrongValidator::Tag(value));
+    }
+    let value = single(fields, &LAST_MODIFIED)?;
+    let modified = parse_http_date(value.as_bytes(), response_time)?;
+    let date = single(fields, &http::header::DATE)?;
+    let date = parse_http_date(date.as_bytes(), response_time)?;
+    (date.millis_since(modified) >= STRONG_DATE_MILLIS_MIN).then_some(StrongValidator::Date(value))
+}
+
+fn is_multipart(fields: &HeaderMap) -> bool {
+    const TYPE: &[u8] = b"multipart/byteranges";
+    let is_one = |value: &HeaderValue| {
+        let kind = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+        trim(kind).eq_ignore_ascii_case(TYPE)
+    };
+    fields.get_all(CONTENT_TYPE).iter().any(is_one)
+}
+
+/// A plain number that fits.
+fn exact_u64(digits: &[u8]) -> Option<u64> {
+    parse_u64(digits).filter(|value| digits.len() <= DIGITS_MAX && *value < u64::MAX)
+}
+
+/// How long before Date a Last-Modified must lie to be strong: within one second a resource can change again
+/// and keep its date (RFC 9110 8.8.2.2).
+pub(crate) const STRONG_DATE_MILLIS_MIN: i64 = 1000;

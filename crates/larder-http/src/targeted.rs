@@ -1,0 +1,82 @@
+//! CDN-Cache-Control: directives aimed at caches such as this one (RFC 9213), a structured dictionary (RFC 9651).
+//!
+//! A field that is there, not empty and well-formed stands in for Cache-Control and Expires altogether; any
+//! other is as if it were absent. A lifetime that is no integer makes the field malformed; a negative one
+//! counts as zero. Of a repeated key the last counts, as dictionaries have it. Parameters and directives not
+//! known here are passed over. Cost: one look-up when there is no such field; else the dictionary is parsed.
+
+use http::{HeaderMap, HeaderName};
+use sfv::{BareItem, Dictionary, ListEntry, Parser};
+
+use crate::cache_control::{ResponseDirectives, withhold};
+
+/// The field's name.
+pub const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
+
+/// The directives of a valid CDN-Cache-Control field; none when it is absent, empty or malformed.
+pub fn directives(fields: &HeaderMap) -> Option<ResponseDirectives> {
+    let name = &CDN_CACHE_CONTROL;
+    if !fields.contains_key(name) {
+        return None;
+    }
+    let lines: Vec<&[u8]> = fields.get_all(name).iter().map(|line| line.as_bytes()).collect();
+    let dictionary: Dictionary = Parser::new(&lines.join(&b", "[..])).parse().ok()?;
+    if dictionary.is_empty() {
+        return None;
+    }
+    let mut found = ResponseDirectives { targeted: true, ..ResponseDirectives::default() };
+    for (key, value) in &dictionary {
+        apply(&mut found, key.as_str(), value).ok()?;
+    }
+    Some(found)
+}
+
+/// A value of a type that its directive does not have.
+struct WrongType;
+
+fn apply(found: &mut ResponseDirectives, key: &str, value: &ListEntry) -> Result<(), WrongType> {
+    match key {
+        "max-age" => found.max_age = Some(seconds(value)?),
+        "s-maxage" => found.s_maxage = Some(seconds(value)?),
+        "stale-while-revalidate" => found.stale_while_revalidate = Some(seconds(value)?),
+        "stale-if-error" => found.stale_if_error = Some(seconds(value)?),
+        "no-store" => found.no_store = is_set(value),
+        "no-cache" => found.no_cache = is_set(value) && !withholds(value, found),
+        "private" => found.private = is_set(value) && !withholds(value, found),
+        "public" => found.public = is_set(value),
+        "must-revalidate" => found.must_revalidate = is_set(value),
+        "proxy-revalidate" => found.proxy_revalidate = is_set(value),
+        "must-understand" => found.must_understand = is_set(value),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn seconds(value: &ListEntry) -> Result<u32, WrongType> {
+    match value {
+        ListEntry::Item(item) => match item.bare_item {
+            BareItem::Integer(secs) => {
+                let secs = i64::from(secs).max(0).unsigned_abs();
+                Ok(u32::try_from(secs).unwrap_or(u32::MAX))
+            }
+            _ => Err(WrongType),
+        },
+        ListEntry::InnerList(_) => Err(WrongType),
+    }
+}
+
+/// Whether a directive without argument holds: unless it is false in so many words.
+fn is_set(value: &ListEntry) -> bool {
+    !matches!(value, ListEntry::Item(item) if matches!(item.bare_item, BareItem::Boolean(false)))
+}
+
+/// Whether the value is a string that lists field names, which are then withheld.
+fn withholds(value: &ListEntry, found: &mut ResponseDirectives) -> bool {
+    match value {
+        ListEntry::Item(item) => match &item.bare_item {
+            BareItem::String(names) => withhold(names.as_str().as_bytes(), &mut found.withheld),
+            _ => false,
+        },
+        ListEntry::InnerList(_) => false,
+    }
+}
