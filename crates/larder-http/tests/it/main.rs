@@ -14,6 +14,7 @@ mod invalidation;
 mod keys;
 mod message;
 mod multipart;
+mod oracle;
 mod parsing;
 mod partial_content;
 mod proxy_status;
