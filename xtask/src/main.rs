@@ -2,9 +2,11 @@
 //! `cargo xtask sim` the engine under faults.
 //!
 //! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). Does not: install
-//! anything, touch the network, or change a file. No dependencies, so that it builds in a second.
+//! anything, touch the network, or change a file (but docs/conformance.md, when asked to). No dependencies,
+//! so that it builds in a second.
 
 mod ci;
+mod conformance;
 mod scan;
 mod sim;
 mod tidy;
@@ -15,15 +17,17 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
 chores:
-  ci     fmt, tidy, clippy, rustdoc and tests, each with warnings denied; stops at the first failure
-  tidy   the house rules a compiler does not check (see CONTRIBUTING.md)
-  sim    schedules of operations, faults and crashes by seed; `cargo xtask sim --help` says what can be chosen";
+  ci           fmt, tidy, clippy, rustdoc and tests, each with warnings denied; stops at the first failure
+  conformance  writes docs/conformance.md from the lists beside the tests of larder-http
+  tidy         the house rules a compiler does not check (see CONTRIBUTING.md)
+  sim          schedules of operations, faults and crashes by seed; `cargo xtask sim --help` says what can be chosen";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["ci"] => exit(ci::run(root)),
+        ["conformance"] => exit(conformance::run(root)),
         ["tidy"] => exit(tidy::run(root)),
         ["sim", chosen @ ..] => exit(sim::run(root, chosen)),
         ["help" | "--help" | "-h"] => {

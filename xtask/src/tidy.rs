@@ -8,8 +8,10 @@ mod documents;
 mod files;
 mod imports;
 mod manifests;
-mod source;
+pub(crate) mod source;
+pub(crate) mod test_names;
 
+use crate::conformance;
 use source::Tree;
 use std::{fmt, path::Path};
 
@@ -22,7 +24,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(path: &str, line: usize, problem: impl Into<String>) -> Self {
+    pub(crate) fn new(path: &str, line: usize, problem: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line, problem: problem.into() }
     }
 }
@@ -61,5 +63,6 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     }
     findings.extend(manifests::check(&tree.manifests));
     findings.extend(documents::check(tree));
+    findings.extend(conformance::check(tree));
     findings
 }

@@ -1,13 +1,12 @@
 //! Rules about documents: links lead somewhere, and every test that docs/semantics.md names exists.
 
-use super::{Finding, source::Tree};
-use std::collections::HashSet;
+use super::{Finding, source::Tree, test_names};
 
 const SEMANTICS: &str = "docs/semantics.md";
 
 /// Checks all documents.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let tests = test_names(tree);
+    let tests = test_names::of(tree);
     let mut findings = Vec::new();
     for document in &tree.documents {
         let folder = document.path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -24,23 +23,6 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Names of all functions that follow a `#[test]` attribute, of any kind.
-fn test_names(tree: &Tree) -> HashSet<&str> {
-    let mut names = HashSet::new();
-    for source in &tree.sources {
-        let mut is_test = false;
-        for line in &source.lines {
-            let code = line.code.trim();
-            is_test |= code.starts_with("#[") && code.contains("test]");
-            if let (true, Some((_, rest))) = (is_test, code.split_once("fn ")) {
-                names.extend(rest.split(['(', '<']).next());
-                is_test = false;
-            }
-        }
-    }
-    names
 }
 
 /// Targets of the Markdown links of `line`.

@@ -1,8 +1,11 @@
-//! What tidy looks at: the Rust sources, the manifests and the Markdown documents of the workspace.
+//! What tidy looks at: the Rust sources, the manifests, the Markdown documents and some lists of the workspace.
 //!
 //! Owns: finding and reading them. Does not: judge. Invariant: paths are relative to the root, with `/`.
 
-use crate::scan::{self, Line};
+use crate::{
+    conformance,
+    scan::{self, Line},
+};
 use std::{fs, io, path::Path};
 
 /// Folders that hold nothing of the project's own.
@@ -28,6 +31,8 @@ pub(crate) struct Tree {
     pub(crate) sources: Vec<Source>,
     pub(crate) manifests: Vec<Text>,
     pub(crate) documents: Vec<Text>,
+    /// The lists that docs/conformance.md is made of.
+    pub(crate) texts: Vec<Text>,
     /// Every file's path, for links.
     pub(crate) paths: Vec<String>,
 }
@@ -66,6 +71,16 @@ impl Tree {
         Ok(tree)
     }
 
+    /// The text of a list.
+    pub(crate) fn text(&self, path: &str) -> Option<&str> {
+        self.texts.iter().find(|text| text.path == path).map(|text| text.text.as_str())
+    }
+
+    /// The text of a document.
+    pub(crate) fn document(&self, path: &str) -> Option<&str> {
+        self.documents.iter().find(|document| document.path == path).map(|document| document.text.as_str())
+    }
+
     fn read_folder(&mut self, folder: &Path, prefix: &str) -> io::Result<()> {
         let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -92,6 +107,8 @@ impl Tree {
             self.manifests.push(Text { path: path.to_owned(), text: read()? });
         } else if path.ends_with(".md") {
             self.documents.push(Text { path: path.to_owned(), text: read()? });
+        } else if path == conformance::REQUIREMENTS || path == conformance::DIFFERENCES {
+            self.texts.push(Text { path: path.to_owned(), text: read()? });
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod directives;
 mod encoding;
 mod explicit_lifetime;
 mod heuristic_lifetime;
+mod hostile;
 mod interim;
 mod invalidation;
 mod keys;

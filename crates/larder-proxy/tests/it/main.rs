@@ -5,6 +5,7 @@
 mod ailing;
 mod caching;
 mod chunks;
+mod clauses;
 mod flights;
 mod forward;
 mod groups;

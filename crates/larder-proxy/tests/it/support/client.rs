@@ -73,6 +73,24 @@ impl Connection {
         self.read_response(method)
     }
 
+    /// As [`Connection::request`], with the interim responses that came before.
+    pub(crate) fn request_with_interim(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &[&str],
+    ) -> (Vec<Response>, Response) {
+        self.send(request_text(method, target, fields));
+        let mut interim = Vec::new();
+        let mut response = self.read_head();
+        while response.status < 200 {
+            let next = self.read_head();
+            interim.push(std::mem::replace(&mut response, next));
+        }
+        self.read_body(method, &mut response);
+        (interim, response)
+    }
+
     pub(crate) fn read_response(&mut self, method: &str) -> Response {
         let mut response = self.read_head();
         self.read_body(method, &mut response);
