@@ -1,5 +1,5 @@
 # The stage of the tests with real clients: a scratch folder, servers on loopback, and PASS / FAIL lines.
-# Sourced by run.sh, restart.sh and big.sh. Ends only processes that it started; leaves nothing behind unless KEEP=1.
+# Sourced by run.sh, restart.sh, rows.sh and big.sh. Ends only processes that it started; leaves nothing behind unless KEEP=1.
 
 set -uo pipefail
 unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY no_proxy NO_PROXY ALL_PROXY all_proxy

@@ -12,7 +12,8 @@
                                               asks without a pause, from before the proxy listens, until there is a hit;
                                               prints the unix time of it
 
-Hits are what Cache-Status (RFC 9211) says; the results are JSON on standard output.
+Ten numbers in a row have a Referer in common, as what one page brings in; a hundred in a row come from one of eight
+sites. Hits are what Cache-Status (RFC 9211) says; the results are JSON on standard output.
 """
 import argparse
 import hashlib
@@ -85,7 +86,9 @@ class Client:
         if self.connection is None:
             self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
         try:
-            self.connection.request("GET", f"/e/{number}", headers={"Host": "synthetic.test"})
+            site = f"site{number // 100 % 8}.test"
+            fields = {"Host": site, "Referer": f"http://{site}/page/{number // 10}"}
+            self.connection.request("GET", f"/e/{number}", headers=fields)
             answer = self.connection.getresponse()
             data = answer.read()
         except (OSError, http.client.HTTPException):

@@ -30,14 +30,7 @@ fn fifty_askers_make_one_fetch() {
 
 #[test]
 fn waiters_get_what_has_arrived_before_the_rest_is_there() {
-    let gate = Gate::default();
-    let held = gate.clone();
-    let fixture = Fixture::new(move |_, _| {
-        Reply::head("200 OK", &["Cache-Control: max-age=60", "Content-Length: 10"])
-            .send("01234")
-            .wait(&held)
-            .send("56789")
-    });
+    let (fixture, gate) = Fixture::held_halfway();
     let mut connections: Vec<_> = (0..3).map(|_| fixture.connect()).collect();
     for connection in &mut connections {
         connection.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
@@ -159,14 +152,7 @@ fn waiter_for_another_variant_gets_its_own() {
 
 #[test]
 fn client_that_leaves_does_not_kill_a_small_fetch() {
-    let gate = Gate::default();
-    let held = gate.clone();
-    let fixture = Fixture::new(move |_, _| {
-        Reply::head("200 OK", &["Cache-Control: max-age=60", "Content-Length: 10"])
-            .send("01234")
-            .wait(&held)
-            .send("56789")
-    });
+    let (fixture, gate) = Fixture::held_halfway();
     let mut leaving = fixture.connect();
     leaving.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
     leaving.read_head();

@@ -8,14 +8,7 @@ use crate::support::{Connection, Fixture, Gate, Reply, eventually};
 
 #[test]
 fn shutdown_lets_exchanges_finish_and_closes_idle_connections() {
-    let gate = Gate::default();
-    let held = gate.clone();
-    let fixture = Fixture::new(move |_, _| {
-        Reply::head("200 OK", &["Cache-Control: max-age=60", "Content-Length: 10"])
-            .send("01234")
-            .wait(&held)
-            .send("56789")
-    });
+    let (fixture, gate) = Fixture::held_halfway();
     let mut idle = fixture.connect();
     let mut busy = fixture.connect();
     busy.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");

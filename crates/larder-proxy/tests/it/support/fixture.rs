@@ -9,7 +9,7 @@ use larder_proxy::{OriginUrl, Proxy, ProxyConfig, RunningProxy, TargetRules};
 use larder_store::{Store, StoreOptions};
 use tempfile::TempDir;
 
-use super::{Ailing, Connection, Origin, Received, Reply, Response, gate::PATIENCE};
+use super::{Ailing, Connection, Gate, Origin, Received, Reply, Response, gate::PATIENCE};
 
 /// A proxy and its origin.
 pub(crate) struct Fixture {
@@ -39,6 +39,17 @@ impl Fixture {
     /// As [`Fixture::new`], without a store.
     pub(crate) fn without_store(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::start(Origin::start(handle), tempfile::tempdir().unwrap(), None, |_| {})
+    }
+
+    /// As [`Fixture::new`], in front of an origin whose body is `0123456789`, of which the second half waits for the gate.
+    pub(crate) fn held_halfway() -> (Self, Gate) {
+        let gate = Gate::default();
+        let held = gate.clone();
+        let fixture = Self::new(move |_, _| {
+            let head = Reply::head("200 OK", &["Cache-Control: max-age=60", "Content-Length: 10"]);
+            head.send("01234").wait(&held).send("56789")
+        });
+        (fixture, gate)
     }
 
     /// As [`Fixture::with`], on a store in memory whose device can be made to fail, and with a tier of memory too small to
