@@ -1,6 +1,8 @@
 //! Where bytes go on a volume: plain decisions over plain data, no I/O.
 
 pub(crate) mod checkpoint;
+pub(crate) mod classes;
+pub(crate) mod files;
 pub(crate) mod levels;
 pub(crate) mod log;
 pub(crate) mod pack;

@@ -55,6 +55,14 @@ pub enum IndexAxis {
 pub enum LayoutAxis {
     /// Segments written once from start to end, in a circle.
     Segments,
+    /// A file per entry, all in one directory.
+    OneDirectory,
+    /// A file per entry, in 16 x 256 directories by turns.
+    RoundRobinDirectories,
+    /// A file per entry, a directory per site.
+    SiteDirectories,
+    /// A file of slots per length, the first free slot; long entries a file each.
+    SizeClasses,
     /// One file of 512-byte slots, the next free ones from a pointer that goes round.
     Slots,
     /// One file of 4 KiB blocks in a bitmap of several levels, written along long free runs.
@@ -65,6 +73,13 @@ pub enum LayoutAxis {
     Sets,
     /// A small log in front of sets; long entries in a ring of their own.
     FrontAndSets,
+}
+
+impl LayoutAxis {
+    /// Whether entries are kept in files of a directory, instead of on one file or device.
+    pub fn keeps_files(self) -> bool {
+        matches!(self, Self::OneDirectory | Self::RoundRobinDirectories | Self::SiteDirectories | Self::SizeClasses)
+    }
 }
 
 /// When bytes are written.
@@ -131,6 +146,50 @@ static POLICIES: &[Policy] = &[
         reads: ReadAxis::Direct,
         eviction: EvictionAxis::Reinsertion,
         code: 1,
+    },
+    Policy {
+        name: "simple",
+        about: "a file per entry, all in one directory",
+        source: "SIMPLE, Markatos et al., USITS 1999",
+        index: IndexAxis::Map,
+        layout: LayoutAxis::OneDirectory,
+        writes: WriteAxis::Through,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::Lru,
+        code: 2,
+    },
+    Policy {
+        name: "squid",
+        about: "a file per entry, in 16 x 256 directories by turns",
+        source: "SQUID, Markatos et al., USITS 1999",
+        index: IndexAxis::Map,
+        layout: LayoutAxis::RoundRobinDirectories,
+        writes: WriteAxis::Through,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::Lru,
+        code: 3,
+    },
+    Policy {
+        name: "multiple-dirs",
+        about: "a file per entry, a directory per site",
+        source: "MULTIPLE-DIRS, Markatos et al., USITS 1999",
+        index: IndexAxis::Map,
+        layout: LayoutAxis::SiteDirectories,
+        writes: WriteAxis::Through,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::Lru,
+        code: 4,
+    },
+    Policy {
+        name: "buddy",
+        about: "a file of slots for each length, a file each for long entries",
+        source: "BUDDY, Markatos et al., USITS 1999",
+        index: IndexAxis::Map,
+        layout: LayoutAxis::SizeClasses,
+        writes: WriteAxis::Through,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::Lru,
+        code: 5,
     },
     Policy {
         name: "stream",

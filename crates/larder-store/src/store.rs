@@ -21,7 +21,7 @@ mod volumes;
 
 use crate::{
     Error, ErrorKind, Hints, Policy, Reader, Result, StoreOptions, Writer,
-    device::{Device, ThreadDriver},
+    device::{Device, Directory, ThreadDriver},
     format::record,
 };
 use bytes::Bytes;
@@ -140,6 +140,19 @@ impl Store {
     pub fn open_on_all(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Self> {
         let volumes = devices.into_iter().map(|device| open::open_device(device, options));
         Self::start(volumes.collect::<Result<_>>()?)
+    }
+
+    /// As [`Store::open_on`], for a row that keeps entries in files: those in `directory`, and what else there is on
+    /// `device`. The options' size bounds both.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_on_files(
+        device: Arc<dyn Device>,
+        directory: Arc<dyn Directory>,
+        options: &StoreOptions,
+    ) -> Result<Self> {
+        Self::start(vec![open::open_device_and_directory(device, directory, options)?])
     }
 
     fn start(volumes: Vec<Volume>) -> Result<Self> {

@@ -207,6 +207,12 @@ table! {
     /// `log`: bytes written for checkpoints of the index, as a share of the log's. More: less to replay after a
     /// crash; less: fewer bytes written. 0: only at close.
     checkpoint_share: f64 = 0.02, share in 0.0..=1.0;
+    /// `buddy`: longest entry, with its key and head, that is kept in a file of slots; longer ones get a file each.
+    /// Longer: fewer files made and removed, more files of slots. 128 KiB as published.
+    buddy_threshold_bytes: u64 = 128 << 10, bytes in 512..=500 << 10;
+    /// `buddy`: how much of its size entries may take, in percent; the rest is for slots that are free while
+    /// others are wanted. More: more entries, but rare lengths find no room once all files are as long as they may be.
+    buddy_used_percent: u32 = 85, count in 10..=99;
     /// `stream` and the rows on its file: how much of the file may be used at a time, in percent. More: more
     /// entries, but shorter free runs, so that long entries push out more than their length. The paper's working
     /// point is 70.

@@ -9,7 +9,7 @@ mod task;
 use crate::{History, Seen, content, drive, faults::Faults};
 use larder_store::{
     Clock, Error, Policy, Store, StoreOptions,
-    device::{Device, FaultPlan, FaultStats, FaultyDevice},
+    device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
 };
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
 pub(crate) use task::Task;
@@ -136,6 +136,8 @@ pub struct Trial {
     options: StoreOptions,
     plan: FaultPlan,
     device: Arc<FaultyDevice>,
+    /// The files of rows that keep some. What is written there is there at once, and no fault strikes it.
+    directory: Arc<MemoryDirectory>,
     store: Option<Store>,
     histories: HashMap<u64, History>,
     /// Logical time: every call and every answer is a moment of its own.
@@ -194,6 +196,7 @@ impl Trial {
             options,
             plan: faults.plan.clone(),
             device: Arc::new(device),
+            directory: Arc::new(MemoryDirectory::new(SIZE_BYTES)),
             store: None,
             histories: HashMap::new(),
             now: 1,

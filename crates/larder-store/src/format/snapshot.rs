@@ -20,12 +20,14 @@ const LISTING_BYTES: u64 = 24;
 const CHECKSUM_AT: usize = 4;
 /// Listings in a page.
 pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / LISTING_BYTES;
+/// Files of slots whose lengths a header has room for.
+pub(crate) const SLOT_COUNTS_MAX: usize = 1000;
 /// Copies of the header, a block each.
 pub(crate) const HEADER_COUNT: u64 = 2;
 const PLACE_BITS: u32 = 36;
 
 /// What a snapshot says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Goes up by one at every use and every snapshot.
     pub(crate) generation: u64,
@@ -36,6 +38,8 @@ pub(crate) struct Header {
     pub(crate) next_write: u32,
     /// Where writing stood, in the layout's own counting.
     pub(crate) pointer: u64,
+    /// How many slots each file of slots has, in rows that have such files; at most [`SLOT_COUNTS_MAX`].
+    pub(crate) slot_counts: Vec<u32>,
 }
 
 /// One entry as the snapshot lists it.
@@ -66,15 +70,21 @@ pub(crate) const fn listings_in(area_bytes: u64) -> u64 {
 impl Header {
     pub(crate) fn encode(&self, volume: VolumeId, block: &mut [u8]) {
         assert_eq!(block.len() as u64, BLOCK_BYTES);
+        assert!(self.slot_counts.len() <= SLOT_COUNTS_MAX);
         block.fill(0);
-        FieldsMut::new(block)
+        let mut fields = FieldsMut::new(block);
+        fields
             .put(&HEADER_MAGIC)
             .put(&[0; 4])
             .put(&self.generation.to_le_bytes())
             .put(&self.listing_count.to_le_bytes())
             .put(&self.pointer.to_le_bytes())
             .put(&self.next_write.to_le_bytes())
-            .put(&u32::from(self.whole).to_le_bytes());
+            .put(&u32::from(self.whole).to_le_bytes())
+            .put(&(self.slot_counts.len() as u32).to_le_bytes());
+        for count in &self.slot_counts {
+            fields.put(&count.to_le_bytes());
+        }
         seal(volume, block);
     }
 
@@ -82,7 +92,12 @@ impl Header {
         let mut fields = opened(volume, block, HEADER_MAGIC)?;
         let (generation, listing_count, pointer) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let (next_write, whole) = (fields.u32()?, fields.u32()? == 1);
-        Some(Self { generation, whole, listing_count, next_write, pointer })
+        let count = fields.u32()? as usize;
+        if count > SLOT_COUNTS_MAX {
+            return None;
+        }
+        let slot_counts = (0..count).map(|_| fields.u32()).collect::<Option<_>>()?;
+        Some(Self { generation, whole, listing_count, next_write, pointer, slot_counts })
     }
 }
 
@@ -169,7 +184,14 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_every_flipped_bit_noticed() {
-        let header = Header { generation: 3, whole: true, listing_count: 9, next_write: u32::MAX, pointer: 1 << 40 };
+        let header = Header {
+            generation: 3,
+            whole: true,
+            listing_count: 9,
+            next_write: u32::MAX,
+            pointer: 1 << 40,
+            slot_counts: vec![7; SLOT_COUNTS_MAX],
+        };
         let listings: Vec<_> = (0..PAGE_LISTING_COUNT).map(listing).collect();
         let (mut head, mut page) = (vec![1; BLOCK_BYTES as usize], vec![1; BLOCK_BYTES as usize]);
         header.encode(VOLUME, &mut head);

@@ -19,6 +19,8 @@ pub(crate) const SITE_RULE_COUNT_MAX: usize = 256;
 const CHECKSUM_AT: usize = 12;
 /// How many numbers a row can keep of its layout.
 pub(crate) const PARAMETER_COUNT: usize = 6;
+/// Which of them says how many bytes of files there may be.
+const FILES_BYTES_AT: usize = 0;
 /// Where the index area's size and the parameters stand, behind the longest list of site rules.
 const SHAPE_AT: usize = 3584;
 
@@ -65,6 +67,15 @@ impl Shape {
     /// The segments of a volume that has some.
     pub(crate) fn geometry(&self) -> Option<Geometry> {
         Geometry::new(self.size_bytes, self.index_bytes, self.segment_bytes)
+    }
+
+    /// How many bytes of files the store may have, in rows that keep files.
+    pub(crate) fn files_bytes(&self) -> u64 {
+        self.parameters[FILES_BYTES_AT]
+    }
+
+    pub(crate) fn set_files_bytes(&mut self, files_bytes: u64) {
+        self.parameters[FILES_BYTES_AT] = files_bytes;
     }
 
     /// The index area, in bytes from the volume's start.

@@ -58,7 +58,7 @@ macro_rules! counters {
                     entries: gauges.entries,
                     entries_max: gauges.entries_max,
                     index_bytes: gauges.index_bytes,
-                    size_bytes: volume.shape.size_bytes,
+                    size_bytes: volume.size_bytes(),
                     loaded: volume.counters.loaded.load(Ordering::Acquire),
                     device: volume.device.name(),
                     volumes: 1,

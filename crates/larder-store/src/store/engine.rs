@@ -104,7 +104,12 @@ macro_rules! each {
 pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     match options.policy.layout {
         LayoutAxis::Segments => log::shape_of(options),
-        LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => mapped::shape_of(options),
+        LayoutAxis::OneDirectory
+        | LayoutAxis::RoundRobinDirectories
+        | LayoutAxis::SiteDirectories
+        | LayoutAxis::SizeClasses
+        | LayoutAxis::Slots
+        | LayoutAxis::MultilevelBitmap => mapped::shape_of(options),
         LayoutAxis::Bins | LayoutAxis::Sets => table::shape_of(options),
         LayoutAxis::FrontAndSets => tiny::shape_of(options),
     }
@@ -114,7 +119,12 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
 pub(super) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
     match volume.policy.layout {
         LayoutAxis::Segments => log::walk(volume, meet),
-        LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => mapped::walk(volume, meet),
+        LayoutAxis::OneDirectory
+        | LayoutAxis::RoundRobinDirectories
+        | LayoutAxis::SiteDirectories
+        | LayoutAxis::SizeClasses
+        | LayoutAxis::Slots
+        | LayoutAxis::MultilevelBitmap => mapped::walk(volume, meet),
         LayoutAxis::Bins | LayoutAxis::Sets => table::walk(volume, meet),
         LayoutAxis::FrontAndSets => tiny::walk(volume, meet),
     }
@@ -126,7 +136,12 @@ impl AnyEngine {
         let damaged = || Error::new(ErrorKind::Corrupt, "the superblock's layout is none of its policy");
         Ok(match volume.policy.layout {
             LayoutAxis::Segments => Self::Log(Arc::new(LogEngine::new(volume).ok_or_else(damaged)?)),
-            LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => Self::Mapped(Arc::new(MappedEngine::new(volume))),
+            LayoutAxis::OneDirectory
+            | LayoutAxis::RoundRobinDirectories
+            | LayoutAxis::SiteDirectories
+            | LayoutAxis::SizeClasses
+            | LayoutAxis::Slots
+            | LayoutAxis::MultilevelBitmap => Self::Mapped(Arc::new(MappedEngine::new(volume))),
             LayoutAxis::Bins | LayoutAxis::Sets => Self::Table(Arc::new(TableEngine::new(volume).ok_or_else(damaged)?)),
             LayoutAxis::FrontAndSets => Self::Tiny(Arc::new(TinyEngine::new(volume)?)),
         })

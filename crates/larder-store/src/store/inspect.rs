@@ -15,7 +15,7 @@ use std::{fs, io, num::NonZeroUsize, path::Path, sync::Arc};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Content {
-    /// No file and no device.
+    /// No file and no device, or an empty directory.
     Nothing,
     /// A block device that holds nothing, of this size in bytes.
     Blank(u64),
@@ -28,7 +28,7 @@ pub enum Content {
         /// Size of the device in bytes.
         size_bytes: u64,
     },
-    /// A file that is no store.
+    /// A file that is no store, or a directory that holds something and is no store.
     OtherFile,
 }
 
@@ -69,6 +69,9 @@ pub(super) fn look(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Content::Nothing, None)),
         _ => {}
     }
+    if path.is_dir() {
+        return look_into_directory(path);
+    }
     let mut file = VolumeFile::open(path)?;
     let (is_block_device, volume_bytes) = (file.is_block_device(), file.len_bytes());
     let holds = if is_block_device { file.foreign_content()? } else { None };
@@ -87,6 +90,17 @@ pub(super) fn look(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)> {
     Ok((content, Some(device)))
 }
 
+/// A directory can be the store of a row that keeps files; what else it has is in one file there.
+fn look_into_directory(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)> {
+    let volume = path.join(open::VOLUME_NAME);
+    if volume.is_file() {
+        return look(&volume);
+    }
+    let unreadable = |error| Error::io(ErrorKind::Unavailable, format!("cannot look into {}", path.display()), error);
+    let is_empty = fs::read_dir(path).map_err(unreadable)?.next().is_none();
+    Ok((if is_empty { Content::Nothing } else { Content::OtherFile }, None))
+}
+
 /// Makes an empty store at the options' path and destroys what is there: show [`inspect`]'s answer first.
 ///
 /// # Errors
@@ -97,9 +111,11 @@ pub fn format(options: &StoreOptions) -> Result<()> {
 
 impl StoreInfo {
     fn of(superblock: &Superblock, volume_bytes: u64, is_block_device: bool) -> Self {
+        let (policy, shape) = (Policy::of_code(superblock.shape.row), &superblock.shape);
+        let keeps_files = policy.is_some_and(|policy| policy.layout.keeps_files());
         Self {
-            policy: Policy::of_code(superblock.shape.row),
-            size_bytes: superblock.shape.size_bytes,
+            policy,
+            size_bytes: shape.size_bytes + if keeps_files { shape.files_bytes() } else { 0 },
             segment_size_bytes: superblock.shape.segment_bytes,
             identity: superblock.id.0.iter().map(|byte| format!("{byte:02x}")).collect(),
             generation: superblock.generation,

@@ -1,5 +1,4 @@
-//! The engine of the rows that keep a map of all their entries: one executor for stream, stream-pack, lazy-reads,
-//! lazy-reads-loc, large-file and esp.
+//! The engine of the rows that keep a map of all their entries, `simple` to `esp`: one executor for all of them.
 //!
 //! Owns: map, space, buffers and dirty entries of one volume ([`State`], plain data under one lock), and the
 //! transfers they ask for. Invariants: no lock is held across I/O; an entry that is not yet on the device is
@@ -11,6 +10,7 @@
 //! and it looks once more. After a clean stop the map comes back from a snapshot; after a crash these rows
 //! start empty. Source: Markatos et al. (USITS'99), "Performance Issues in Squid" and ESP (ICS 2002).
 
+mod action;
 mod commit;
 mod dirty;
 mod read;
@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    device::Directory,
     format::{
         record::{RECORD_SECTORS_MAX, Record},
         snapshot::area_bytes,
@@ -42,7 +43,7 @@ use std::{
     task::Waker,
     time::Duration,
 };
-pub(super) use walk::walk;
+pub(super) use walk::{listed_count, walk};
 
 /// Longest records a volume must have room for, so that one more does not mean to drop everything.
 const LONGEST_RECORD_COUNT_MIN: u64 = 2;
@@ -54,16 +55,28 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     if low > high {
         return invalid(format!("esp_low_percent is greater than esp_high_percent ({high}): {low}"));
     }
-    let StoreOptions { size_bytes, mean_entry_size_bytes, .. } = *options;
+    let StoreOptions { size_bytes, mean_entry_size_bytes, policy, .. } = *options;
     let index_bytes = area_bytes((size_bytes / mean_entry_size_bytes).min(ENTRY_COUNT_MAX));
     let fixed_bytes = DATA_START_BYTES + index_bytes + SUPERBLOCK_BYTES + BLOCK_BYTES;
-    let data_bytes_min = LONGEST_RECORD_COUNT_MIN * RECORD_SECTORS_MAX * SECTOR_BYTES;
-    if size_bytes < fixed_bytes + data_bytes_min {
-        let needed = fixed_bytes + data_bytes_min;
-        return invalid(format!("store size has no room for two of the longest entries, {needed} bytes: {size_bytes}"));
+    let needed_bytes = fixed_bytes + LONGEST_RECORD_COUNT_MIN * RECORD_SECTORS_MAX * SECTOR_BYTES;
+    if size_bytes < needed_bytes {
+        let place =
+            format!("store size has no room for two of the longest entries, {needed_bytes} bytes: {size_bytes}");
+        return invalid(place);
     }
-    let row = options.policy.code;
-    Ok(Shape { row, size_bytes, segment_bytes: 0, index_bytes, parameters: [0; PARAMETER_COUNT] })
+    let keeps_files = policy.layout.keeps_files();
+    let volume_bytes = if keeps_files { fixed_bytes } else { size_bytes };
+    let mut shape = Shape {
+        row: policy.code,
+        size_bytes: volume_bytes,
+        segment_bytes: 0,
+        index_bytes,
+        parameters: [0; PARAMETER_COUNT],
+    };
+    if keeps_files {
+        shape.set_files_bytes(size_bytes - fixed_bytes);
+    }
+    Ok(shape)
 }
 
 /// One volume of this family.
@@ -82,17 +95,18 @@ impl MappedEngine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn directory(&self) -> &dyn Directory {
+        self.volume.directory.as_deref().expect("a store of a row that keeps files is opened with a directory")
+    }
+
     /// One round of sending and evicting; whether numbers for writes are to be reserved.
     fn do_what_is_due(self: &Arc<Self>) -> bool {
         let now = self.volume.clock.now();
-        let mut packets = Vec::new();
-        let mut state = self.lock();
-        state.flush_due(now, &mut packets);
-        state.evict_due(now);
-        let reads = state.take_due_reads(now);
-        let (waiting, numbers_are_scarce) = (state.take_waiting(), state.numbers_are_scarce());
-        drop(state);
-        self.perform(packets);
+        let (reads, waiting, numbers_are_scarce) = self.update(|state| {
+            state.flush_due(now);
+            state.evict_due(now);
+            (state.take_due_reads(now), state.take_waiting(), state.numbers_are_scarce())
+        });
         self.send_reads(reads);
         // Commits that wait for room look at the time.
         waiting.into_iter().for_each(Waker::wake);

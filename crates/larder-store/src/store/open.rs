@@ -6,7 +6,10 @@
 use super::{Invalidation, engine::shape_of, keeper::block_on, volume::Volume};
 use crate::{
     Error, ErrorKind, Policy, Result, StoreOptions,
-    device::{AlignedBuffer, Completion, Device, Dice, Unfinished, VolumeFile, open_device as device_of},
+    device::{
+        AlignedBuffer, Completion, Device, Dice, Directory, FilesDirectory, Unfinished, VolumeFile,
+        open_device as device_of,
+    },
     format::{
         VolumeId,
         superblock::{Epochs, FORMAT_VERSION, Membership, Refusal, Shape, Superblock},
@@ -24,9 +27,66 @@ const SIZE_BYTES_MAX: u64 = 16 << 40;
 const MEAN_ENTRY_BYTES_MIN: u64 = SECTOR_BYTES;
 const MEAN_ENTRY_BYTES_MAX: u64 = 1 << 20;
 
-/// Opens or creates the volume of `options`. A block device that is blank is taken as it is.
+/// In the directory of a store that keeps files, the file with what is not an entry's.
+pub(super) const VOLUME_NAME: &str = "larder.volume";
+
+/// Opens or creates the volume of `options`: a file or a block device, or a directory if the row keeps files. A block
+/// device that is blank is taken as it is.
 pub(super) fn open_file(options: &StoreOptions) -> Result<Volume> {
     let shape = check(options)?;
+    if options.policy.layout.keeps_files() { open_directory(options, shape) } else { open_volume(options, shape) }
+}
+
+fn open_directory(options: &StoreOptions, mut shape: Shape) -> Result<Volume> {
+    let directory = FilesDirectory::open(&options.path, FilesDirectory::THREAD_COUNT_DEFAULT)?;
+    let path = options.path.join(VOLUME_NAME);
+    if let Ok(metadata) = fs::metadata(&path) {
+        // How much room the index takes was decided when the store was made.
+        shape.size_bytes = metadata.len();
+    }
+    let inner = StoreOptions { path, size_bytes: shape.size_bytes, ..options.clone() };
+    let volume = open_volume(&inner, shape)?.with_directory(Arc::new(directory), options);
+    check_bound(&volume)?;
+    Ok(volume)
+}
+
+/// Opens the store whose entries are in `directory`, and what else it has on `device`; makes one if the device
+/// has only zeros.
+pub(super) fn open_device_and_directory(
+    device: Arc<dyn Device>,
+    directory: Arc<dyn Directory>,
+    options: &StoreOptions,
+) -> Result<Volume> {
+    if !options.policy.layout.keeps_files() {
+        return Err(Error::new(ErrorKind::Invalid, format!("policy {} keeps no files", options.policy)));
+    }
+    let shape = check(options)?;
+    let index_end = shape.index_area().end;
+    if index_end > last_superblock_bytes(device.len_bytes()) {
+        let place = format!("the device has no room for an index area up to byte {index_end}: {}", device.len_bytes());
+        return Err(Error::new(ErrorKind::Invalid, place));
+    }
+    let volume = open_shaped(device, options, shape)?.with_directory(directory, options);
+    check_bound(&volume)?;
+    Ok(volume)
+}
+
+/// Refuses a store of files that was made for another size.
+fn check_bound(volume: &Volume) -> Result<()> {
+    let asked = check(&volume.options)?;
+    if asked.files_bytes() == volume.shape.files_bytes() || volume.size_bytes() == volume.options.size_bytes {
+        return Ok(());
+    }
+    let place = format!(
+        "{} is a store of {} bytes, but {} were asked for",
+        volume.options.path.display(),
+        volume.size_bytes(),
+        volume.options.size_bytes
+    );
+    Err(Error::new(ErrorKind::Invalid, place))
+}
+
+fn open_volume(options: &StoreOptions, shape: Shape) -> Result<Volume> {
     if !options.path.exists() {
         let (device, superblock) = create_file(options, shape)?;
         return Ok(Volume::new(device, superblock, options.policy, options));
@@ -57,6 +117,9 @@ pub(super) fn open_file(options: &StoreOptions) -> Result<Volume> {
 /// Makes an empty store at the options' path, whatever is there.
 pub(super) fn format_file(options: &StoreOptions) -> Result<()> {
     let shape = check(options)?;
+    if options.policy.layout.keeps_files() {
+        return format_directory(options, shape);
+    }
     if options.path.exists() {
         let mut file = VolumeFile::open(&options.path)?;
         if file.is_block_device() {
@@ -69,6 +132,18 @@ pub(super) fn format_file(options: &StoreOptions) -> Result<()> {
         fs::remove_file(&options.path).map_err(failed)?;
     }
     create_file(options, shape).map(drop)
+}
+
+fn format_directory(options: &StoreOptions, shape: Shape) -> Result<()> {
+    let directory: Arc<dyn Directory> =
+        Arc::new(FilesDirectory::open(&options.path, FilesDirectory::THREAD_COUNT_DEFAULT)?);
+    let inner = StoreOptions { path: options.path.join(VOLUME_NAME), size_bytes: shape.size_bytes, ..options.clone() };
+    let failed = |source| Error::io(ErrorKind::Unavailable, format!("cannot empty {}", options.path.display()), source);
+    match fs::remove_file(&inner.path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => block_on(directory.clear()).map_err(failed)?,
+    }
+    create_file(&inner, shape).map(drop)
 }
 
 fn create_file(options: &StoreOptions, shape: Shape) -> Result<(Arc<dyn Device>, Superblock)> {
@@ -107,7 +182,16 @@ fn holds_other(path: &Path, what: &str) -> Error {
 /// Opens the store on `device`, or makes one where both superblocks are still zero.
 pub(super) fn open_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Volume> {
     let options = StoreOptions { size_bytes: device.len_bytes(), ..options.clone() };
+    if options.policy.layout.keeps_files() {
+        let place = format!("policy {} keeps entries in files, and needs a directory", options.policy);
+        return Err(Error::new(ErrorKind::Invalid, place));
+    }
     let shape = check(&options)?;
+    open_shaped(device, &options, shape)
+}
+
+fn open_shaped(device: Arc<dyn Device>, options: &StoreOptions, mut shape: Shape) -> Result<Volume> {
+    shape.size_bytes = device.len_bytes();
     let superblock = match read_superblock(&device) {
         Ok(superblock) if superblock.shape.size_bytes == device.len_bytes() => superblock,
         Ok(_) => return Err(Error::new(ErrorKind::Invalid, "the store on this device is of another size")),
@@ -116,8 +200,8 @@ pub(super) fn open_device(device: Arc<dyn Device>, options: &StoreOptions) -> Re
         }
         Err(refusal) => return Err(refused(refusal, Path::new(device.name()))),
     };
-    let policy = check_row(&superblock, &options)?;
-    Ok(Volume::new(device, superblock, policy, &options))
+    let policy = check_row(&superblock, options)?;
+    Ok(Volume::new(device, superblock, policy, options))
 }
 
 /// The row of an existing store, if it is the one that was asked for.
@@ -188,7 +272,12 @@ pub(super) enum ReadRefusal {
 pub(super) fn existing(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Volume> {
     let superblock = read_superblock(&device).map_err(|refusal| refused(refusal, &options.path))?;
     let policy = check_row(&superblock, options)?;
-    Ok(Volume::new(device, superblock, policy, options))
+    let volume = Volume::new(device, superblock, policy, options);
+    if !policy.layout.keeps_files() {
+        return Ok(volume);
+    }
+    let directory = FilesDirectory::open(&options.path, FilesDirectory::THREAD_COUNT_DEFAULT)?;
+    Ok(volume.with_directory(Arc::new(directory), options))
 }
 
 /// The superblock at the start of `file`, if it is whole.

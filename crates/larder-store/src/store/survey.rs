@@ -4,7 +4,7 @@
 //! nothing is written to the volume: where opening a store would write, it is opened behind an overlay. Cost:
 //! [`survey`] what opening costs; [`check`] one read of everything.
 
-use super::{Store, StoreInfo, engine, inspect, open, volume::Volume};
+use super::{Store, StoreInfo, engine, inspect, mapped, open, volume::Volume};
 use crate::{
     Error, ErrorKind, Policy, Result, Stats, StoreOptions,
     device::{Device, OverlayDevice},
@@ -121,6 +121,11 @@ impl Findings {
 pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
     let (info, device) = look(path)?;
     let options = StoreOptions { background: false, ..options(path, &info)? };
+    if options.policy.layout.keeps_files() {
+        // Opening it may remove files, which no overlay would keep.
+        let entries = mapped::listed_count(&open::existing(device, &options)?);
+        return Ok((info, Stats { entries, entries_max: entries, loaded: true, ..Stats::default() }));
+    }
     let store = Store::open_on(Arc::new(OverlayDevice::new(device)), &options)?;
     Ok((info, store.stats()))
 }
@@ -137,7 +142,7 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Findings
         findings.damages.push(Damage { offset_bytes, what: "a superblock" });
     }
     let volume = open::existing(device, &options(path, &info)?)?;
-    let (total_bytes, mut passed_bytes) = (volume.shape.size_bytes, 0);
+    let (total_bytes, mut passed_bytes) = (volume.size_bytes(), 0);
     engine::walk(&volume, &mut |met| {
         findings.meet(&met, &volume);
         if let Met::Passed(bytes) = met {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Clock, Error, ErrorKind, Policy, Result, StoreOptions,
-    device::{AlignedBuffer, Device},
+    device::{AlignedBuffer, Device, Directory},
     format::{
         VolumeId,
         record::{BODY_BLOCK_BYTES, Decoded, Kind},
@@ -36,6 +36,8 @@ pub(crate) type BeginNeighbours = Arc<dyn Fn() -> NeighbourSink + Send + Sync>;
 /// One volume, as all of its engine's parts share it.
 pub(crate) struct Volume {
     pub(crate) device: Arc<dyn Device>,
+    /// The files of rows that keep some.
+    pub(crate) directory: Option<Arc<dyn Directory>>,
     pub(crate) id: VolumeId,
     pub(crate) policy: &'static Policy,
     pub(crate) shape: Shape,
@@ -71,6 +73,7 @@ impl Volume {
     ) -> Self {
         Self {
             device,
+            directory: None,
             id: superblock.id,
             policy,
             shape: superblock.shape.clone(),
@@ -84,6 +87,16 @@ impl Volume {
             superblock: RwLock::new(superblock),
             closed: AtomicBool::new(false),
         }
+    }
+
+    /// The same, with the files of a row that keeps some.
+    pub(crate) fn with_directory(self, directory: Arc<dyn Directory>, options: &StoreOptions) -> Self {
+        Self { directory: Some(directory), options: options.clone(), ..self }
+    }
+
+    /// Hard bound of what it keeps, its files included, in bytes.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.shape.size_bytes + if self.directory.is_some() { self.shape.files_bytes() } else { 0 }
     }
 
     /// Closes; whether it was open until now.
@@ -174,6 +187,10 @@ impl Volume {
 
     /// Makes what was written durable.
     pub(crate) async fn sync(&self) -> Result<()> {
+        if let Some(directory) = &self.directory {
+            let outcome = directory.sync().await;
+            outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store's files", source))?;
+        }
         let outcome = self.device.sync().await;
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store", source))
     }

@@ -122,5 +122,5 @@ fn score(volume: &Volume, key: &[u8]) -> f64 {
     const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
     let bits = (volume.hash(key).1.0 >> 64) as u64 >> 11;
     let uniform = (bits as f64 + 0.5) * UNIT;
-    volume.shape.size_bytes as f64 / -uniform.ln()
+    volume.size_bytes() as f64 / -uniform.ln()
 }

@@ -4,4 +4,5 @@ mod hashcache;
 mod log;
 mod log_checkpoint;
 mod mapped;
+mod mapped_files;
 mod tiny;

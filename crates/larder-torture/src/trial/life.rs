@@ -11,7 +11,7 @@ use std::sync::Arc;
 impl Trial {
     /// Makes the store; only then do faults begin.
     pub(super) fn create(&mut self) -> Result<(), String> {
-        let store = Store::open_on(as_device(&self.device), &self.options);
+        let store = self.open_store();
         self.store = Some(store.map_err(|error| format!("the store cannot be created: {error}"))?);
         self.device.set_plan(self.plan.clone());
         Ok(())
@@ -83,7 +83,7 @@ impl Trial {
             let last = self.device.stats().transfers + count;
             self.device.set_plan(FaultPlan { dead_after: Some(last), ..self.prompt() });
             let before = self.device.stats();
-            drop(Store::open_on(as_device(&self.device), &self.options));
+            drop(self.open_store());
             self.stage(before);
             self.end_at_once(how);
         }
@@ -132,7 +132,7 @@ impl Trial {
         let mut bad_reads = 0;
         for _ in 0..OPEN_COUNT_MAX {
             let before = self.device.stats().bad_reads();
-            let opened = Store::open_on(as_device(&self.device), &self.options);
+            let opened = self.open_store();
             bad_reads = self.device.stats().bad_reads() - before;
             outcome = opened.map_err(|error| error.to_string());
             if outcome.is_ok() {
@@ -154,6 +154,14 @@ impl Trial {
             Err(_) => self.tally.given_up += 1,
         }
         Ok(())
+    }
+
+    fn open_store(&self) -> larder_store::Result<Store> {
+        let device = as_device(&self.device);
+        if self.options.policy.layout.keeps_files() {
+            return Store::open_on_files(device, Arc::clone(&self.directory) as _, &self.options);
+        }
+        Store::open_on(device, &self.options)
     }
 
     /// The plan, but for what waits for turns.

@@ -7,17 +7,15 @@
 use super::{MappedEngine, dirty::DirtyEntry, state::Phase};
 use crate::{
     Error, ErrorKind, Hints, Result, WriteAxis,
-    device::{AlignedBuffer, Completion, Pending, Transfer},
+    device::{AlignedBuffer, Completion, Pending},
     format::record::{Kind, Meta, Record},
     index::map::Entry,
-    schedule::packets::Packet,
     store::counters::add,
     units::SECTOR_BYTES,
 };
 use bytes::Bytes;
 use std::{
     future::poll_fn,
-    io,
     sync::Arc,
     task::{Poll, Waker},
     time::Duration,
@@ -91,13 +89,14 @@ impl MappedEngine {
         self.volume.check_open()?;
         let (placing, _) = self.volume.hash(key);
         poll_fn(|context| {
-            let mut state = self.lock();
-            if state.phase == Phase::Loading {
-                state.wait(context.waker().clone());
-                return Poll::Pending;
-            }
-            state.remove(placing);
-            Poll::Ready(Ok(()))
+            self.update(|state| {
+                if state.phase == Phase::Loading {
+                    state.wait(context.waker().clone());
+                    return Poll::Pending;
+                }
+                state.remove(placing);
+                Poll::Ready(Ok(()))
+            })
         })
         .await
     }
@@ -145,16 +144,13 @@ impl MappedEngine {
         waker: &Waker,
     ) -> Poll<Result<bool>> {
         loop {
-            let mut packets = Vec::new();
-            let mut state = self.lock();
-            let outcome = state.admit(write, condition, done, &mut packets);
-            let sent = !packets.is_empty();
-            if outcome == Err(NoRoom::Now) {
-                state.wait(waker.clone());
-            }
-            let busy = state.is_busy();
-            drop(state);
-            self.perform(packets);
+            let (outcome, sent, busy) = self.update(|state| {
+                let outcome = state.admit(write, condition, done);
+                if outcome == Err(NoRoom::Now) {
+                    state.wait(waker.clone());
+                }
+                (outcome, !state.outbox.is_empty(), state.is_busy())
+            });
             if busy {
                 self.volume.bell.ring_if_idle();
             }
@@ -196,8 +192,8 @@ impl MappedEngine {
     fn encode(&self, record: &Record<'_>) -> Write {
         let sectors = record.len_sectors();
         let len = record.len_bytes() as usize;
-        let taken_bytes = self.lock().space.taken_by(sectors) * SECTOR_BYTES;
-        let mut buffer = AlignedBuffer::with_len(taken_bytes as usize);
+        let written_bytes = self.lock().space.written_by(sectors) * SECTOR_BYTES;
+        let mut buffer = AlignedBuffer::with_len(written_bytes as usize);
         let target = buffer.as_mut_slice();
         record.encode(self.volume.id, &mut target[..len]);
         target[len..].fill(0);
@@ -210,34 +206,6 @@ impl MappedEngine {
             record: Arc::new(buffer),
             now: self.volume.clock.now(),
         }
-    }
-
-    /// Starts transfers. Their completions hold the engine weakly: the last handle's drop closes the
-    /// device, not a completion on the device's own thread.
-    pub(super) fn perform(self: &Arc<Self>, packets: Vec<Packet>) {
-        for Packet { offset_bytes, buffer, writes } in packets {
-            let engine = Arc::downgrade(self);
-            let done = move |outcome: io::Result<()>| {
-                engine.upgrade().iter().for_each(|engine| engine.packet_written(&writes, &outcome));
-            };
-            add(&self.volume.counters.writes, 1);
-            add(&self.volume.counters.written_bytes, buffer.len() as u64);
-            let completion = Completion::callback(done);
-            self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
-        }
-    }
-
-    fn packet_written(&self, writes: &[u32], outcome: &io::Result<()>) {
-        self.volume.note_write(outcome);
-        let mut state = self.lock();
-        let done = state.written(writes, outcome.is_ok());
-        let waiting = state.take_waiting();
-        drop(state);
-        for (completion, ok) in done {
-            let failed = || io::Error::other("a transfer with a piece of the entry failed");
-            completion.complete(if ok { Ok(()) } else { Err(failed()) });
-        }
-        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Sends what waits and waits until all that was committed before is written.
@@ -260,13 +228,12 @@ impl MappedEngine {
 
     /// Sends what waits; the last ticket, and how many writes failed before.
     fn send_all(self: &Arc<Self>) -> (u64, u64) {
-        let mut packets = Vec::new();
-        let mut state = self.lock();
-        let before = (state.dirty.last_ticket(), state.failed_writes);
-        state.send_all(self.volume.clock.now(), &mut packets);
-        drop(state);
-        self.perform(packets);
-        before
+        let now = self.volume.clock.now();
+        self.update(|state| {
+            let before = (state.dirty.last_ticket(), state.failed_writes);
+            state.send_all(now);
+            before
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 //! or, in a store without a thread of its own, when whoever waits for it asks a second time: then nobody
 //! else would send it.
 
-use super::MappedEngine;
+use super::{MappedEngine, space::Spot};
 use crate::{
     Error, ErrorKind, Reader, Result,
     device::{AlignedBuffer, Completion, Pending, Transfer},
@@ -14,6 +14,7 @@ use crate::{
 use bytes::Bytes;
 use std::{
     future::{Future, poll_fn},
+    io,
     pin::pin,
     sync::Arc,
 };
@@ -27,7 +28,7 @@ pub(super) struct Found {
     pub(super) sequence: u32,
     /// Its record, while it is not yet on the device.
     pub(super) dirty: Option<Bytes>,
-    pub(super) offset_bytes: u64,
+    pub(super) spot: Spot,
     pub(super) len_bytes: u64,
 }
 
@@ -46,11 +47,11 @@ impl MappedEngine {
         add(&volume.counters.lookups, 1);
         let (placing, hash) = volume.hash(key);
         for _ in 0..MOVES_FOLLOWED_MAX {
-            let found = self.lock().find(placing, volume.clock.now_s());
-            let Some(Found { sequence, dirty, offset_bytes, len_bytes }) = found else { return Ok(None) };
+            let found = self.update(|state| state.find(placing, volume.clock.now_s()));
+            let Some(Found { sequence, dirty, spot, len_bytes }) = found else { return Ok(None) };
             let record = match dirty {
                 Some(record) => record,
-                None => self.read(offset_bytes, len_bytes).await?,
+                None => self.read(spot, len_bytes).await?,
             };
             match volume.judge(&record, hash, key) {
                 Verdict::Sound(decoded) if decoded.meta.sequence == sequence => {
@@ -58,14 +59,12 @@ impl MappedEngine {
                     return Ok(Some((sequence, Reader::whole(Arc::clone(volume), record, decoded))));
                 }
                 Verdict::Useless => {
-                    self.lock().remove_write(placing, sequence);
+                    self.update(|state| state.remove_write(placing, sequence));
                     return Ok(None);
                 }
                 verdict => {
                     // Given away while it was read, or not what was written there.
-                    let mut state = self.lock();
-                    if state.map.find(placing).is_some_and(|entry| entry.sequence == sequence) {
-                        state.remove_write(placing, sequence);
+                    if self.update(|state| state.remove_write(placing, sequence)) {
                         let stranger = matches!(verdict, Verdict::Stranger);
                         add(if stranger { &volume.counters.strangers } else { &volume.counters.corrupt }, 1);
                         return Ok(None);
@@ -87,15 +86,34 @@ impl MappedEngine {
         }
     }
 
-    async fn read(&self, offset_bytes: u64, len_bytes: u64) -> Result<Bytes> {
-        let (start, skip, aligned_len) = self.volume.aligned(offset_bytes, len_bytes);
-        let pending = self.start_read(start, aligned_len);
+    async fn read(&self, spot: Spot, len_bytes: u64) -> Result<Bytes> {
+        let (place, skip, pending) = match spot {
+            Spot::Volume(offset_bytes) => {
+                let (start, skip, aligned_len) = self.volume.aligned(offset_bytes, len_bytes);
+                (format!("byte {start}"), skip, self.start_read(start, aligned_len))
+            }
+            Spot::File(file, offset_bytes) => {
+                add(&self.volume.counters.reads, 1);
+                add(&self.volume.counters.read_bytes, len_bytes);
+                (format!("file {file}"), 0, self.directory().read(file, offset_bytes, len_bytes as usize))
+            }
+        };
         let outcome = if self.volume.options.background { pending.await } else { self.insist(pending).await };
-        let buffer = outcome.map_err(|source| {
-            add(&self.volume.counters.io_errors, 1);
-            Error::io(ErrorKind::Unavailable, format!("cannot read the store at byte {start}"), source)
-        })?;
-        Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
+        let is_gone =
+            |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
+        if !outcome.as_ref().is_err_and(is_gone) {
+            self.volume.health.note(&outcome);
+        }
+        match outcome {
+            Ok(buffer) => Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize)),
+            // A file that was removed while somebody was about to read it, or is not what it was.
+            Err(error) if is_gone(&error) => Ok(Bytes::new()),
+            Err(source) => {
+                add(&self.volume.counters.io_errors, 1);
+                let place = format!("cannot read the store at {place}");
+                Err(Error::io(ErrorKind::Unavailable, place, source))
+            }
+        }
     }
 
     /// Sends a read, or puts it into the batch.
@@ -112,7 +130,7 @@ impl MappedEngine {
     }
 
     /// Waits for a read in virtual time: asks again at once, and the second time sends what waits.
-    async fn insist(&self, pending: Pending<AlignedBuffer>) -> std::io::Result<AlignedBuffer> {
+    async fn insist(&self, pending: Pending<AlignedBuffer>) -> io::Result<AlignedBuffer> {
         let mut pending = pin!(pending);
         let mut asked = 0;
         poll_fn(|context| {

@@ -5,13 +5,17 @@
 //! still none, it is not stored.
 
 use super::{
+    action::Action,
     commit::NoRoom,
+    space::{Remedy, Spot},
     state::{State, Writes},
 };
-use crate::{index::map::Entry, schedule::packets::Packet, store::counters::add, units::SECTOR_BYTES};
+use crate::{index::map::Entry, schedule::packets::Packet, store::counters::add};
 use std::{sync::Arc, time::Duration};
 
 const EVICTED_FOR_RUN_MAX: u64 = 16;
+/// How many of the oldest entries are looked at for one of a certain length.
+const OLDEST_LOOKED_AT_MAX: usize = 1024;
 
 impl State {
     /// Drops the least recently used entry; the sectors it had.
@@ -23,11 +27,30 @@ impl State {
         Some(self.space.taken_by(entry.sectors.into()))
     }
 
+    /// Drops the least recently used entry whose room helps a record of `sectors`; the sectors it had.
+    fn evict_for(&mut self, sectors: u64) -> Option<u64> {
+        match self.space.remedy() {
+            Remedy::AnyEntry => self.evict_oldest(),
+            Remedy::EntryOfLength => {
+                let is_wanted = |entry: &Entry| self.space.is_of_class(entry.sectors.into(), sectors);
+                let mut oldest = self.map.oldest_first().take(OLDEST_LOOKED_AT_MAX);
+                let found = oldest.find(|(_, entry)| is_wanted(entry));
+                drop(oldest);
+                let (placing, entry) = found?;
+                self.map.remove(placing);
+                self.let_go(&entry);
+                add(&self.volume.counters.evicted, 1);
+                Some(self.space.taken_by(entry.sectors.into()))
+            }
+            Remedy::Nothing => None,
+        }
+    }
+
     /// Lets go of an entry that is no longer in the map.
     pub(super) fn let_go(&mut self, entry: &Entry) {
         let taken = self.space.taken_by(entry.sectors.into());
         let Some(dirty) = self.dirty.entry_mut(entry.sequence) else {
-            return self.give_back(entry.place, entry.sectors);
+            return self.give_back(entry.place, entry.sectors, entry.sequence);
         };
         if let (None, Writes::Packets { locality: Some(locality), .. }) = (dirty.place, &mut self.writes)
             && locality.drop_write(entry.sequence)
@@ -41,25 +64,45 @@ impl State {
         self.held_back_sectors += taken;
     }
 
-    pub(super) fn give_back(&mut self, place: u64, sectors: u32) {
-        let taken = self.space.taken_by(sectors.into());
-        self.space.free(place, taken);
-        self.used_sectors -= taken;
+    /// Gives back the room of an entry that is neither in the map nor being written; that of a file when the
+    /// file is gone.
+    pub(super) fn give_back(&mut self, place: u64, sectors: u32, sequence: u32) {
+        let sectors = u64::from(sectors);
+        match self.space.file_to_remove(place, sectors, sequence) {
+            Some(file) => {
+                self.held_back_sectors += self.space.taken_by(sectors);
+                self.outbox.push(Action::RemoveFile { file, place, sectors });
+            }
+            None => {
+                self.space.free(place, sectors);
+                self.used_sectors -= self.space.taken_by(sectors);
+            }
+        }
     }
 
-    /// Takes room in one piece, by evicting if that is the layout's way.
-    pub(super) fn take_place(&mut self, taken: u64, packets: &mut Vec<Packet>) -> Result<u64, NoRoom> {
-        let mut evictable = taken * EVICTED_FOR_RUN_MAX;
+    /// A file is gone; if it cannot be removed, its room is lost until the store starts empty.
+    pub(super) fn file_removed(&mut self, place: u64, sectors: u64, ok: bool) {
+        let taken = self.space.taken_by(sectors);
+        self.held_back_sectors -= taken;
+        if ok {
+            self.space.free(place, sectors);
+            self.used_sectors -= taken;
+        }
+    }
+
+    /// Takes room in one piece for a record of `sectors`, by evicting if that is the layout's way.
+    pub(super) fn take_place(&mut self, sectors: u64, site: u64) -> Result<u64, NoRoom> {
+        let mut evictable = self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX;
         loop {
-            if let Some(place) = self.space.take(taken) {
+            if let Some(place) = self.space.take(sectors, site) {
                 return Ok(place);
             }
-            let evicted = if self.space.makes_runs_by_evicting() && evictable > 0 { self.evict_oldest() } else { None };
+            let evicted = if evictable > 0 { self.evict_for(sectors) } else { None };
             let Some(evicted) = evicted else {
                 if self.held_back_sectors == 0 {
                     return Err(NoRoom::Ever);
                 }
-                self.send_page(packets);
+                self.send_page();
                 return Err(NoRoom::Now);
             };
             evictable = evictable.saturating_sub(evicted);
@@ -67,39 +110,50 @@ impl State {
     }
 
     /// Hands a placed entry to the schedule.
-    pub(super) fn send(&mut self, sequence: u32, now: Duration, packets: &mut Vec<Packet>) {
+    pub(super) fn send(&mut self, sequence: u32, now: Duration) {
         let entry = self.dirty.entry_mut(sequence).expect("what is sent is dirty");
         let place = entry.place.expect("what is sent has a place");
-        let (offset_bytes, buffer) = (place * SECTOR_BYTES, Arc::clone(&entry.record));
+        let buffer = Arc::clone(&entry.record);
+        let offset_bytes = match self.space.spot(place, entry.sectors.into(), sequence) {
+            Spot::Volume(offset_bytes) => offset_bytes,
+            Spot::File(file, offset_bytes) => {
+                entry.pieces_left = 1;
+                self.outbox.push(Action::WriteFile { file, offset_bytes, buffer, sequence });
+                return;
+            }
+        };
+        let mut packets = Vec::new();
         entry.pieces_left = match &mut self.writes {
             Writes::Packets { packetizer, .. } => {
-                packetizer.add((sequence, offset_bytes), buffer.as_slice(), now, packets)
+                packetizer.add((sequence, offset_bytes), buffer.as_slice(), now, &mut packets)
             }
             Writes::Through | Writes::Asynchronous => {
                 packets.push(Packet { offset_bytes, buffer, writes: vec![sequence] });
                 1
             }
         };
+        self.outbox.extend(packets.into_iter().map(Action::Write));
     }
 
     /// Places entries that waited together, side by side if there is a run for all of them.
-    pub(super) fn place_group(&mut self, group: &[u32], now: Duration, packets: &mut Vec<Packet>) {
+    pub(super) fn place_group(&mut self, group: &[u32], now: Duration) {
         let total = group.iter().map(|&sequence| self.taken_by_write(sequence)).sum();
-        let mut run = self.space.take(total);
+        // Groups have rows whose room does not depend on the site.
+        let mut run = self.space.take(total, 0);
         for &sequence in group {
             let taken = self.taken_by_write(sequence);
-            let place = run.or_else(|| self.take_place(taken, packets).ok());
+            let place = run.or_else(|| self.take_place(taken, 0).ok());
             run = run.map(|run| run + taken);
             if self.settle(sequence, place) {
-                self.send(sequence, now, packets);
+                self.send(sequence, now);
             }
         }
     }
 
     /// Sends the packetizer's open page.
-    pub(super) fn send_page(&mut self, packets: &mut Vec<Packet>) {
+    pub(super) fn send_page(&mut self) {
         if let Writes::Packets { packetizer, .. } = &mut self.writes {
-            packets.extend(packetizer.take());
+            self.outbox.extend(packetizer.take().map(Action::Write));
         }
     }
 
@@ -123,7 +177,7 @@ impl State {
         self.dirty.remove(sequence);
         self.used_sectors -= taken;
         if let Some(place) = place {
-            self.space.free(place, taken);
+            self.space.free(place, sectors.into());
         }
         if dropped {
             self.held_back_sectors -= taken;

@@ -34,16 +34,33 @@ const TRANSFER_COUNT: usize = 4;
 impl MappedEngine {
     pub(super) async fn load_snapshot(self: &Arc<Self>) {
         let found = self.read_header().await;
-        let next_write = found.map_or(self.volume.clock.now().as_millis() as u32, |header| header.next_write);
-        let begun = self.begin_run(found.map_or(0, |header| header.generation), next_write).await;
-        if let (Ok(()), Some(header)) = (&begun, found.filter(|header| header.whole)) {
-            self.load_pages(&header).await;
-            self.lock().point_at(header.pointer);
-        }
+        let next_write = found.as_ref().map_or(self.volume.clock.now().as_millis() as u32, |header| header.next_write);
+        let begun = self.begin_run(found.as_ref().map_or(0, |header| header.generation), next_write).await;
+        let begun = match begun {
+            Ok(()) => self.load_entries(found.filter(|header| header.whole)).await,
+            Err(error) => Err(error),
+        };
         self.enter(if begun.is_ok() { Phase::Open } else { Phase::Unusable });
         if let Err(error) = begun {
             tracing::error!("the store is not used: {error}");
         }
+    }
+
+    /// Loads what the snapshot lists. In rows with files, all files go unless the snapshot tells whose each is.
+    async fn load_entries(self: &Arc<Self>, whole: Option<Header>) -> Result<()> {
+        let mut all_known = false;
+        if let Some(header) = whole {
+            all_known = self.lock().set_slot_counts(&header.slot_counts);
+            all_known &= self.load_pages(&header).await;
+            self.lock().point_at(header.pointer);
+        }
+        if let (Some(directory), false) = (&self.volume.directory, all_known) {
+            self.lock().forget_all();
+            let failed =
+                |source| Error::io(ErrorKind::Unavailable, "cannot remove the files of an earlier run", source);
+            directory.clear().await.map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Reserves more numbers for writes.
@@ -88,6 +105,7 @@ impl MappedEngine {
             listing_count: state.map.entry_count(),
             next_write: state.next_write,
             pointer: state.pointer(),
+            slot_counts: state.slot_counts(),
         }
     }
 
@@ -104,7 +122,14 @@ impl MappedEngine {
         // The time makes generations grow even if both headers were lost.
         let generation = (generation_before + 1).max(self.volume.clock.now().as_millis() as u64);
         let reserved_until = next_write.wrapping_add(NUMBERS_RESERVED);
-        let header = Header { generation, whole: false, listing_count: 0, next_write: reserved_until, pointer: 0 };
+        let header = Header {
+            generation,
+            whole: false,
+            listing_count: 0,
+            next_write: reserved_until,
+            pointer: 0,
+            slot_counts: Vec::new(),
+        };
         self.write_headers(&header).await?;
         let mut state = self.lock();
         if state.phase == Phase::Loading {
@@ -158,7 +183,9 @@ impl MappedEngine {
         Ok(())
     }
 
-    async fn load_pages(&self, header: &Header) {
+    /// Whether every listing was found and has its place.
+    async fn load_pages(self: &Arc<Self>, header: &Header) -> bool {
+        let mut loaded = 0;
         let listing_count = header.listing_count.min(snapshot::listings_in(self.volume.shape.index_bytes));
         let page_count = listing_count.div_ceil(PAGE_LISTING_COUNT);
         let starts: Vec<_> = (0..page_count).step_by(TRANSFER_PAGE_COUNT as usize).collect();
@@ -170,24 +197,28 @@ impl MappedEngine {
             for (first, pages) in join_all(reads).await {
                 let pages = pages.unwrap_or_default();
                 for (number, page) in (first as u32..).zip(pages.chunks(BLOCK_BYTES as usize)) {
-                    self.load_page(header.generation, number, page);
+                    loaded += self.load_page(header.generation, number, page);
                 }
             }
             // Commits that wait look at the time.
             let waiting = self.lock().take_waiting();
             waiting.into_iter().for_each(Waker::wake);
         }
+        loaded == header.listing_count
     }
 
-    fn load_page(&self, generation: u64, number: u32, page: &[u8]) {
+    /// Loads the listings of a page; how many have their place.
+    fn load_page(&self, generation: u64, number: u32, page: &[u8]) -> u64 {
         let Some(listings) = snapshot::decode_page(self.volume.id, generation, number, page) else {
             add(&self.volume.counters.corrupt, 1);
-            return;
+            return 0;
         };
         let mut state = self.lock();
-        for Listing { placing, place, sectors, sequence, useless_after } in listings {
-            state.load(placing, Entry { place, sectors, sequence, useless_after });
-        }
+        let mut load = |listing: &Listing| {
+            let Listing { placing, place, sectors, sequence, useless_after } = *listing;
+            state.load(placing, Entry { place, sectors, sequence, useless_after })
+        };
+        listings.iter().filter(|listing| load(listing)).count() as u64
     }
 
     /// Reads pages of the snapshot; a failed read is as good as no data, and counted.

@@ -4,6 +4,7 @@
 //! entry nor a write of it is on its way; `used_sectors` is the room that is taken or promised.
 
 use super::{
+    action::Action,
     commit::{Condition, NoRoom, Write},
     dirty::Dirty,
     read::{BatchedRead, Found},
@@ -15,11 +16,7 @@ use crate::{
     eviction::pace::{Pace, Pacer, RunFound},
     format::snapshot::listings_in,
     index::map::{Entry, Map},
-    schedule::{
-        batches::ReadBatches,
-        locality::LocalityBuffers,
-        packets::{Packet, Packetizer},
-    },
+    schedule::{batches::ReadBatches, locality::LocalityBuffers, packets::Packetizer},
     store::volume::Volume,
     units::SECTOR_BYTES,
 };
@@ -60,6 +57,8 @@ pub(super) struct State {
     /// Whether there was anything to store since eviction was paced last.
     asked_for_room: bool,
     waiting: Vec<Waker>,
+    /// What is to be transferred once the lock is released.
+    pub(super) outbox: Vec<Action>,
 }
 
 /// When bytes are written.
@@ -77,7 +76,7 @@ pub(super) enum Writes {
 impl State {
     pub(super) fn new(volume: &Arc<Volume>) -> Self {
         let (policy, tuning, shape) = (volume.policy, &volume.options.tuning, &volume.shape);
-        let entries = shape.size_bytes / volume.options.mean_entry_size_bytes;
+        let entries = volume.size_bytes() / volume.options.mean_entry_size_bytes;
         let packetizer = Packetizer::new(tuning.page_bytes);
         let locality = || LocalityBuffers::new(tuning.locality_buffer_count, tuning.locality_buffer_bytes);
         let writes = match policy.writes {
@@ -94,7 +93,7 @@ impl State {
         };
         Self {
             map: Map::new(entries.min(listings_in(shape.index_bytes)), volume.clock.now_s()),
-            space: Space::new(policy.layout, shape.data_area(), &*volume.device, tuning),
+            space: Space::new(volume),
             writes,
             reads: (policy.reads == ReadAxis::SortedBatches).then(|| ReadBatches::new(tuning.read_batch_count)),
             pacer: (policy.eviction == EvictionAxis::PacedLru).then(|| Pacer::new(pace)),
@@ -108,6 +107,7 @@ impl State {
             generation: 0,
             asked_for_room: false,
             waiting: Vec::new(),
+            outbox: Vec::new(),
             volume: Arc::clone(volume),
         }
     }
@@ -126,13 +126,12 @@ impl State {
     }
 
     /// Makes `write` its key's entry if there is room and the condition holds; `Ok(false)` if it does not.
-    /// What is to be sent for it now goes to `packets`; `done` is told when it is written.
+    /// `done` is told when it is written.
     pub(super) fn admit(
         &mut self,
         write: &Write,
         condition: Condition,
         done: &mut Option<Completion<()>>,
-        packets: &mut Vec<Packet>,
     ) -> Result<bool, NoRoom> {
         let held = self.map.find(write.placing).map(|entry| entry.sequence);
         if let Condition::StillBy(sequence) = condition
@@ -145,32 +144,35 @@ impl State {
         }
         self.asked_for_room = true;
         let taken = self.space.taken_by(write.sectors.into());
-        let used_max = self.space.used_sectors_max(&self.volume.options.tuning);
+        let used_max = self.space.used_sectors_max();
         if taken > used_max {
             return Err(NoRoom::Ever);
         }
         let dirty_max = self.volume.options.dirty_bytes_max;
         if !self.dirty.is_empty() && self.dirty.len_bytes() + write.record.len() as u64 > dirty_max {
-            self.send_all(write.now, packets);
+            self.send_all(write.now);
             return Err(NoRoom::Now);
         }
         self.remove(write.placing);
-        while self.used_sectors + taken > used_max || self.map.is_full() {
+        while self.used_sectors - self.held_back_sectors + taken > used_max || self.map.is_full() {
             if self.evict_oldest().is_none() {
-                self.send_all(write.now, packets);
-                return Err(NoRoom::Now);
+                break;
             }
         }
+        if self.used_sectors + taken > used_max || self.map.is_full() {
+            self.send_all(write.now);
+            return Err(NoRoom::Now);
+        }
         let waits = matches!(self.writes, Writes::Packets { locality: Some(_), .. });
-        let place = if waits { None } else { Some(self.take_place(taken, packets)?) };
+        let place = if waits { None } else { Some(self.take_place(write.sectors.into(), write.site)?) };
         self.used_sectors += taken;
         self.map.insert(write.placing, write.entry(place.unwrap_or(0)));
         self.dirty.insert(write.sequence, write.dirty(place, done.take()));
         if place.is_some() {
-            self.send(write.sequence, write.now, packets);
+            self.send(write.sequence, write.now);
         } else if let Writes::Packets { locality: Some(locality), .. } = &mut self.writes {
             let groups = locality.add(write.site, (write.sequence, write.record.len() as u64), write.now);
-            groups.iter().for_each(|group| self.place_group(group, write.now, packets));
+            groups.iter().for_each(|group| self.place_group(group, write.now));
         }
         Ok(true)
     }
@@ -205,24 +207,27 @@ impl State {
         self.map.touch(placing);
         let Entry { place, sectors, sequence, .. } = entry;
         let dirty = self.dirty.record(sequence);
-        Some(Found {
-            sequence,
-            dirty,
-            offset_bytes: place * SECTOR_BYTES,
-            len_bytes: u64::from(sectors) * SECTOR_BYTES,
-        })
+        let spot = self.space.spot(place, sectors.into(), sequence);
+        Some(Found { sequence, dirty, spot, len_bytes: u64::from(sectors) * SECTOR_BYTES })
     }
 
     /// Takes over an entry of an earlier run. `false` if it has no place or the map no room.
     pub(super) fn load(&mut self, placing: u64, entry: Entry) -> bool {
         let taken = self.space.taken_by(entry.sectors.into());
         let fits = !self.map.is_full() && self.map.find(placing).is_none();
-        if !fits || !self.space.take_at(entry.place, taken) {
+        if !fits || !self.space.take_at(entry.place, entry.sectors.into()) {
             return false;
         }
         self.used_sectors += taken;
         self.map.insert(placing, entry);
         true
+    }
+
+    /// Starts empty after all.
+    pub(super) fn forget_all(&mut self) {
+        self.map = Map::new(self.map.entries_max(), self.volume.clock.now_s());
+        self.space = Space::new(&self.volume);
+        self.used_sectors = 0;
     }
 
     /// Notes that a transfer with pieces of `writes` completed. Returns who waited for them, and how they fared.
@@ -242,11 +247,11 @@ impl State {
             if entry.failed && !entry.dropped {
                 self.map.remove_write(entry.placing, sequence);
             }
-            if let (true, Some(place)) = (entry.failed || entry.dropped, entry.place) {
-                self.give_back(place, entry.sectors);
-            }
             if entry.dropped {
                 self.held_back_sectors -= self.space.taken_by(entry.sectors.into());
+            }
+            if let (true, Some(place)) = (entry.failed || entry.dropped, entry.place) {
+                self.give_back(place, entry.sectors, sequence);
             }
             done.extend(entry.done.take().map(|done| (done, !entry.failed)));
         }
@@ -254,14 +259,14 @@ impl State {
     }
 
     /// Sends whatever waits in buffers.
-    pub(super) fn send_all(&mut self, now: Duration, packets: &mut Vec<Packet>) {
-        self.send_opened_before(Duration::MAX, now, packets);
+    pub(super) fn send_all(&mut self, now: Duration) {
+        self.send_opened_before(Duration::MAX, now);
     }
 
     /// Sends whatever has waited in buffers for the flush interval.
-    pub(super) fn flush_due(&mut self, now: Duration, packets: &mut Vec<Packet>) {
+    pub(super) fn flush_due(&mut self, now: Duration) {
         let before = now.saturating_sub(self.volume.options.flush_interval);
-        self.send_opened_before(before, now, packets);
+        self.send_opened_before(before, now);
     }
 
     /// Evicts what time has made due.
@@ -326,21 +331,30 @@ impl State {
         self.space.point_at(place);
     }
 
+    pub(super) fn slot_counts(&self) -> Vec<u32> {
+        self.space.slot_counts()
+    }
+
+    /// Takes over how long an earlier run's files of slots are. `false` if that cannot be.
+    pub(super) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
+        self.space.set_slot_counts(counts)
+    }
+
     pub(super) fn space_memory_bytes(&self) -> u64 {
         self.space.memory_bytes()
     }
 
-    fn send_opened_before(&mut self, before: Duration, now: Duration, packets: &mut Vec<Packet>) {
+    fn send_opened_before(&mut self, before: Duration, now: Duration) {
         let Writes::Packets { packetizer, locality } = &mut self.writes else { return };
         if packetizer.opened_at().is_some_and(|at| at <= before) {
-            packets.extend(packetizer.take());
+            self.outbox.extend(packetizer.take().map(Action::Write));
         }
         let groups = locality.as_mut().map(|locality| locality.take_opened_before(before)).unwrap_or_default();
-        groups.iter().for_each(|group| self.place_group(group, now, packets));
+        groups.iter().for_each(|group| self.place_group(group, now));
         if let Writes::Packets { packetizer, .. } = &mut self.writes
             && before == Duration::MAX
         {
-            packets.extend(packetizer.take());
+            self.outbox.extend(packetizer.take().map(Action::Write));
         }
     }
 }

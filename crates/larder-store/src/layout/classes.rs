@@ -1,0 +1,239 @@
+//! One file per length: where the `buddy` row puts its records.
+//!
+//! File k holds the records of exactly k sectors, in slots of k sectors; a record takes the first free slot of
+//! its file, or one more at the file's end. Records longer than a threshold get a file each. So there is no waste inside
+//! a slot but the last sector's, and none between the slots of one file. Owns: which slots are used, and how long all
+//! files are together. Does not: name files, or shorten them (a slot is used again, the file stays as long as it was).
+//! Invariant: all files together are never longer than the capacity.
+//!
+//! Cost: 1 bit a slot; finding the first free slot looks at 64 slots a step from where the last one was.
+//! Idea: BUDDY, Markatos et al., USITS'99.
+
+const WORD_SLOTS: u64 = u64::BITS as u64;
+
+/// The files of all lengths.
+pub(crate) struct Classes {
+    /// That of k sectors at k - 1.
+    files: Vec<ClassFile>,
+    capacity_sectors: u64,
+    /// All files together, as long as they are.
+    grown_sectors: u64,
+}
+
+/// The slots of one file.
+#[derive(Clone, Default)]
+struct ClassFile {
+    /// 1 is used; bits behind the last slot are 0.
+    used: Vec<u64>,
+    slot_count: u64,
+    /// No slot before it is free.
+    first_free: u64,
+}
+
+impl Classes {
+    /// Files for records of up to `threshold_sectors`; all, those of longer records included, take at
+    /// most `capacity_sectors`.
+    pub(crate) fn new(threshold_sectors: u64, capacity_sectors: u64) -> Self {
+        assert!(threshold_sectors > 0);
+        Self { files: vec![ClassFile::default(); threshold_sectors as usize], capacity_sectors, grown_sectors: 0 }
+    }
+
+    /// Whether a record of `sectors` gets a file of its own.
+    pub(crate) fn is_long(&self, sectors: u64) -> bool {
+        sectors > self.files.len() as u64
+    }
+
+    /// Takes the first free slot for a record of `sectors` (a long one: the room for its file, slot 0). `None` if
+    /// there is none and the files may not grow.
+    pub(crate) fn take(&mut self, sectors: u64) -> Option<u64> {
+        let may_grow = self.grown_sectors + sectors <= self.capacity_sectors;
+        let slot = match self.file(sectors) {
+            None => may_grow.then_some(0)?,
+            Some(file) => match file.next_free() {
+                Some(slot) => {
+                    file.mark(slot);
+                    return Some(slot);
+                }
+                None if !may_grow => return None,
+                None => file.grow(),
+            },
+        };
+        self.grown_sectors += sectors;
+        Some(slot)
+    }
+
+    /// Takes the slot of a record that is known to be there; `false` if that cannot be.
+    pub(crate) fn take_at(&mut self, slot: u64, sectors: u64) -> bool {
+        let fits = slot == 0 && sectors <= self.capacity_sectors - self.grown_sectors;
+        match self.file(sectors) {
+            Some(file) if slot < file.slot_count && !file.is_used(slot) => {
+                file.mark(slot);
+                true
+            }
+            None if fits => {
+                self.grown_sectors += sectors;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// How many slots each file has, that of the shortest records first.
+    pub(crate) fn slot_counts(&self) -> impl Iterator<Item = u32> {
+        self.files.iter().map(|file| file.slot_count as u32)
+    }
+
+    /// Takes over files that are there, all their slots free; `false` if they are not as many, or longer than
+    /// they may be. To be called before anything is taken.
+    pub(crate) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
+        assert_eq!(self.grown_sectors, 0);
+        let lens = counts.iter().zip(1_u64..).map(|(count, sectors)| u64::from(*count) * sectors);
+        let grown_sectors = lens.sum();
+        if counts.len() != self.files.len() || grown_sectors > self.capacity_sectors {
+            return false;
+        }
+        for (file, count) in self.files.iter_mut().zip(counts) {
+            let slot_count = u64::from(*count);
+            *file = ClassFile { used: vec![0; slot_count.div_ceil(WORD_SLOTS) as usize], slot_count, first_free: 0 };
+        }
+        self.grown_sectors = grown_sectors;
+        true
+    }
+
+    /// Frees a slot, or the room of a long record's file.
+    ///
+    /// # Panics
+    /// When it is not used.
+    pub(crate) fn free(&mut self, slot: u64, sectors: u64) {
+        match self.file(sectors) {
+            Some(file) => {
+                assert!(file.is_used(slot), "only used slots are freed");
+                file.free(slot);
+            }
+            None => self.grown_sectors -= sectors,
+        }
+    }
+
+    /// How long all files may be together, in sectors.
+    pub(crate) fn capacity_sectors(&self) -> u64 {
+        self.capacity_sectors
+    }
+
+    /// Memory of the bitmaps, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let words: usize = self.files.iter().map(|file| file.used.len()).sum();
+        (words * size_of::<u64>() + self.files.len() * size_of::<ClassFile>()) as u64
+    }
+
+    fn file(&mut self, sectors: u64) -> Option<&mut ClassFile> {
+        assert!(sectors > 0);
+        self.files.get_mut(sectors as usize - 1)
+    }
+}
+
+impl ClassFile {
+    fn next_free(&mut self) -> Option<u64> {
+        let mut word = self.first_free / WORD_SLOTS;
+        while let Some(used) = self.used.get(word as usize) {
+            if *used != u64::MAX {
+                self.first_free = word * WORD_SLOTS + u64::from(used.trailing_ones());
+                return Some(self.first_free).filter(|slot| *slot < self.slot_count);
+            }
+            word += 1;
+        }
+        self.first_free = self.slot_count;
+        None
+    }
+
+    /// Adds a used slot at the end.
+    fn grow(&mut self) -> u64 {
+        let slot = self.slot_count;
+        self.slot_count += 1;
+        if slot.is_multiple_of(WORD_SLOTS) {
+            self.used.push(0);
+        }
+        self.mark(slot);
+        slot
+    }
+
+    fn mark(&mut self, slot: u64) {
+        self.used[(slot / WORD_SLOTS) as usize] |= 1 << (slot % WORD_SLOTS);
+    }
+
+    fn free(&mut self, slot: u64) {
+        self.used[(slot / WORD_SLOTS) as usize] &= !(1 << (slot % WORD_SLOTS));
+        self.first_free = self.first_free.min(slot);
+    }
+
+    fn is_used(&self, slot: u64) -> bool {
+        slot < self.slot_count && self.used[(slot / WORD_SLOTS) as usize] >> (slot % WORD_SLOTS) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_record_takes_the_first_free_slot_of_its_length_and_long_ones_only_room() {
+        let mut classes = Classes::new(256, 2000);
+        assert_eq!([3, 3, 4, 3].map(|sectors| classes.take(sectors)), [Some(0), Some(1), Some(0), Some(2)]);
+        classes.free(1, 3);
+        classes.free(0, 3);
+        assert_eq!([3, 3, 3].map(|sectors| classes.take(sectors)), [Some(0), Some(1), Some(3)]);
+        assert!(!classes.is_long(256) && classes.is_long(257));
+        assert_eq!([1000, 1000].map(|sectors| classes.take(sectors)), [Some(0), None]);
+        classes.free(0, 1000);
+        assert_eq!(classes.take(1500), Some(0), "a long record's room comes back");
+    }
+
+    #[test]
+    fn a_file_that_may_not_grow_gives_its_own_free_slots_only() {
+        let mut classes = Classes::new(16, 20);
+        assert_eq!([10, 10, 1].map(|sectors| classes.take(sectors)), [Some(0), Some(1), None]);
+        classes.free(0, 10);
+        assert_eq!(classes.take(1), None, "the file is as long as it was");
+        assert_eq!(classes.take(10), Some(0));
+    }
+
+    #[test]
+    fn what_an_image_says_is_checked() {
+        let mut classes = Classes::new(3, 100);
+        assert!(!classes.set_slot_counts(&[1, 1]) && !classes.set_slot_counts(&[0, 0, 34]), "not its files, too long");
+        assert!(classes.set_slot_counts(&[70, 0, 2]));
+        assert!(classes.take_at(69, 1) && classes.take_at(1, 3));
+        assert!(!classes.take_at(69, 1), "taken");
+        assert!(!classes.take_at(70, 1) && !classes.take_at(u64::MAX, 3) && !classes.take_at(0, 2), "outside");
+        assert!(!classes.take_at(0, 25) && classes.take_at(0, 20) && !classes.take_at(1, 4));
+        assert_eq!((classes.take(1), classes.take(3), classes.take(3)), (Some(0), Some(0), None));
+        assert_eq!(classes.slot_counts().collect::<Vec<_>>(), [70, 0, 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn slots_are_given_out_once_and_lowest_first(
+            steps in prop::collection::vec((any::<bool>(), 1_u64..4, any::<prop::sample::Index>()), 1..300)
+        ) {
+            let mut classes = Classes::new(3, 200);
+            let mut held: Vec<(u64, u64)> = Vec::new();
+            let mut slots = [0_u64; 4];
+            for (free, sectors, which) in steps {
+                if free && !held.is_empty() {
+                    let (slot, sectors) = held.swap_remove(which.index(held.len()));
+                    classes.free(slot, sectors);
+                    continue;
+                }
+                let used: Vec<_> = held.iter().filter(|(_, held)| *held == sectors).map(|(slot, _)| *slot).collect();
+                let first = (0..).find(|slot| !used.contains(slot)).unwrap();
+                let grown: u64 = (1..4).map(|sectors| slots[sectors as usize] * sectors).sum();
+                let expected = (first < slots[sectors as usize] || grown + sectors <= 200).then_some(first);
+                prop_assert_eq!(classes.take(sectors), expected);
+                if let Some(slot) = expected {
+                    slots[sectors as usize] = slots[sectors as usize].max(slot + 1);
+                    held.push((slot, sectors));
+                }
+            }
+        }
+    }
+}

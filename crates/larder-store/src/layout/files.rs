@@ -1,0 +1,124 @@
+//! A file per entry: in which directory the rows `simple`, `squid` and `multiple-dirs` put it.
+//!
+//! A file is called by the number of the write that made it, so that no two runs, and no two entries, ever mean the
+//! same file. Owns: the choice of the directory, and the turn of the one that goes round. Does not: touch files.
+//! Invariant: a place and a number name one file for good. Cost: nothing in memory but the turn.
+//! Idea: the file systems' side of Markatos et al., USITS'99: one directory, Squid's 16 x 256, one per server.
+
+/// Bits of a site that name its directory; sites that share them share it.
+const SITE_BITS: u32 = 36;
+/// Squid's directories: so many in each of so many.
+const FIRST_LEVEL_COUNT: u64 = 16;
+const SECOND_LEVEL_COUNT: u64 = 256;
+
+/// How directories are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// There is one.
+    OneDirectory,
+    /// 16 x 256, one after the other: 0/00, 0/01 to 0/FF, 1/00 and so on.
+    RoundRobin,
+    /// One per site.
+    BySite,
+}
+
+/// The directories of a store.
+pub(crate) struct Files {
+    naming: Naming,
+    turn: u64,
+    block_sectors: u64,
+}
+
+impl Files {
+    /// Files that take whole blocks of `block_sectors`.
+    pub(crate) fn new(naming: Naming, block_sectors: u64) -> Self {
+        assert!(block_sectors > 0);
+        Self { naming, turn: 0, block_sectors }
+    }
+
+    /// The place of a new file for an entry of `site`.
+    pub(crate) fn take(&mut self, site: u64) -> u64 {
+        match self.naming {
+            Naming::OneDirectory => 0,
+            Naming::RoundRobin => {
+                let place = self.turn;
+                self.turn = (self.turn + 1) % (FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT);
+                place
+            }
+            Naming::BySite => site & ((1 << SITE_BITS) - 1),
+        }
+    }
+
+    /// Whether `place` is one that [`Self::take`] can have given.
+    pub(crate) fn is_place(&self, place: u64) -> bool {
+        match self.naming {
+            Naming::OneDirectory => place == 0,
+            Naming::RoundRobin => place < FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT,
+            Naming::BySite => place < 1 << SITE_BITS,
+        }
+    }
+
+    /// The name of the file that write `sequence` made at `place`.
+    pub(crate) fn name(&self, place: u64, sequence: u32) -> String {
+        match self.naming {
+            Naming::OneDirectory => format!("{sequence:08X}"),
+            Naming::RoundRobin => {
+                let (first, second) = (place / SECOND_LEVEL_COUNT, place % SECOND_LEVEL_COUNT);
+                format!("{first:X}/{second:02X}/{sequence:08X}")
+            }
+            Naming::BySite => format!("{place:09X}/{sequence:08X}"),
+        }
+    }
+
+    /// What a file of `sectors` takes, in sectors.
+    pub(crate) fn taken_by(&self, sectors: u64) -> u64 {
+        sectors.next_multiple_of(self.block_sectors)
+    }
+
+    /// Whose turn it is, to go on there.
+    pub(crate) fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    /// Goes on with `turn`.
+    pub(crate) fn set_turn(&mut self, turn: u64) {
+        self.turn = turn % (FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn squid_goes_round_its_directories_in_order() {
+        let mut files = Files::new(Naming::RoundRobin, 8);
+        let names: Vec<_> = (0..4097)
+            .map(|sequence| {
+                let place = files.take(7);
+                assert!(files.is_place(place));
+                files.name(place, sequence)
+            })
+            .collect();
+        assert_eq!((&names[0][..], &names[1][..]), ("0/00/00000000", "0/01/00000001"));
+        assert_eq!((&names[255][..], &names[256][..]), ("0/FF/000000FF", "1/00/00000100"));
+        assert_eq!((&names[4095][..], &names[4096][..]), ("F/FF/00000FFF", "0/00/00001000"));
+    }
+
+    #[test]
+    fn one_directory_or_one_per_site() {
+        let mut one = Files::new(Naming::OneDirectory, 8);
+        assert_eq!(
+            [1, 2].map(|site| {
+                let place = one.take(site);
+                one.name(place, 9)
+            }),
+            ["00000009", "00000009"]
+        );
+        let mut by_site = Files::new(Naming::BySite, 8);
+        let [a, b, again] = [1, u64::MAX, 1].map(|site| by_site.take(site));
+        assert!(a == again && a != b && by_site.is_place(b) && !by_site.is_place(1 << 36));
+        assert_eq!(by_site.name(b, 1), "FFFFFFFFF/00000001");
+        assert_eq!([1, 8, 9].map(|sectors| by_site.taken_by(sectors)), [8, 8, 16]);
+    }
+}
