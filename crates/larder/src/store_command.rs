@@ -22,12 +22,12 @@ const DAMAGES_SHOWN_MAX: usize = 20;
 pub(crate) enum StoreCommand {
     /// Say what is in a store.
     Info {
-        /// The file or block device.
+        /// The file, block device or directory.
         path: PathBuf,
     },
     /// Read all of a store and verify every byte; the exit code is 1 if anything is damaged.
     Check {
-        /// The file or block device.
+        /// The file, block device or directory.
         path: PathBuf,
     },
     /// Make an empty store in a new file or on a block device.
@@ -37,7 +37,7 @@ pub(crate) enum StoreCommand {
 /// The flags of `larder store format`.
 #[derive(Debug, Args)]
 pub(crate) struct FormatFlags {
-    /// The file or block device.
+    /// The file or block device; a directory for policies that keep a file per entry.
     path: PathBuf,
 
     #[arg(long, value_name = "POLICY", value_parser = tuning::parse_policy, help = "Storage policy [default: log]",
@@ -133,8 +133,8 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     let path = flags.path.display();
     let content = look(&flags.path)?;
     if let Content::OtherFile = content {
-        let help = "only stores and block devices are formatted: give another path, or remove the file yourself";
-        return Err(Failure::runtime(format!("{path} is a file that is no store"), help));
+        let help = "only stores and block devices are formatted: give another path, or remove what is there yourself";
+        return Err(Failure::runtime(format!("{path} holds something that is no store"), help));
     }
     if let (Some(what), false) = (destroyed(&content), flags.force) {
         return Err(Failure::runtime(

@@ -5,6 +5,7 @@
 
 use crate::{failure::Failure, settings::Disk};
 use etcetera::BaseStrategy;
+use larder_store::{Content, Policy, inspect};
 use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
@@ -14,24 +15,32 @@ use std::{
 /// Name of the store's file in a directory.
 const FILE_NAME: &str = "store.larder";
 
-/// Where the store is to be; `None` for memory only.
+/// Name of the store's directory in the user's cache, for policies that keep files.
+const DIRECTORY_NAME: &str = "store";
+
+/// Where the store is to be, a directory if its policy keeps files; `None` for memory only.
 ///
 /// # Errors
 /// A failure that says what is wrong with the place.
-pub(crate) fn find(disk: &Disk) -> Result<Option<PathBuf>, Failure> {
+pub(crate) fn find(disk: &Disk, policy: Option<&Policy>) -> Result<Option<PathBuf>, Failure> {
+    let keeps_files = policy.map(|policy| policy.layout.keeps_files());
     match disk {
         Disk::None => Ok(None),
-        Disk::At(path) => at(path).map(Some),
-        Disk::UserCache => in_user_cache().map(Some),
+        Disk::At(path) => at(path, keeps_files).map(Some),
+        Disk::UserCache => in_user_cache(keeps_files.unwrap_or_default()).map(Some),
     }
 }
 
-/// `path` itself, or the store's file in it if it is a directory.
-fn at(path: &Path) -> Result<PathBuf, Failure> {
+/// `path` itself, or the store's file in it if it is a directory and not a store. `keeps_files` is whether the policy
+/// does, if one was said.
+fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
     if path.is_dir() {
-        return Ok(path.join(FILE_NAME));
+        // One that cannot be looked at is a store in use.
+        let is_store = || !matches!(inspect(path), Ok(Content::Nothing | Content::OtherFile));
+        let is_place = keeps_files.unwrap_or_else(is_store);
+        return Ok(if is_place { path.to_owned() } else { path.join(FILE_NAME) });
     }
-    let named_as_directory = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let named_as_directory = path.as_os_str().as_encoded_bytes().ends_with(b"/") && keeps_files != Some(true);
     let parent = if named_as_directory { path } else { path.parent().unwrap_or(path) };
     if named_as_directory || !(parent.as_os_str().is_empty() || parent.is_dir()) {
         let parent = parent.display();
@@ -43,14 +52,14 @@ fn at(path: &Path) -> Result<PathBuf, Failure> {
     Ok(path.to_owned())
 }
 
-fn in_user_cache() -> Result<PathBuf, Failure> {
+fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {
     let help = "say where to keep the store with --disk PATH, or use --disk none for memory only";
     let strategy = etcetera::choose_base_strategy()
         .map_err(|error| Failure::runtime(format!("cannot find your cache directory: {error}"), help))?;
     let folder = strategy.cache_dir().join("larder");
     make_private(&folder)
         .map_err(|error| Failure::runtime(format!("cannot make directory {}: {error}", folder.display()), help))?;
-    Ok(folder.join(FILE_NAME))
+    Ok(folder.join(if keeps_files { DIRECTORY_NAME } else { FILE_NAME }))
 }
 
 /// Makes `folder`, and what leads to it, for its owner alone. What exists is left as it is.
@@ -66,10 +75,12 @@ mod tests {
     #[test]
     fn a_directory_holds_the_file_and_a_file_is_the_file() {
         let scratch = tempfile::tempdir().unwrap();
-        assert_eq!(at(scratch.path()).unwrap(), scratch.path().join(FILE_NAME));
+        assert_eq!(at(scratch.path(), None).unwrap(), scratch.path().join(FILE_NAME));
         let file = scratch.path().join("my.store");
-        assert_eq!(at(&file).unwrap(), file);
-        assert_eq!(at(Path::new("my.store")).unwrap(), Path::new("my.store"));
+        assert_eq!(at(&file, None).unwrap(), file);
+        assert_eq!(at(Path::new("my.store"), None).unwrap(), Path::new("my.store"));
+        assert_eq!(at(scratch.path(), Some(true)).unwrap(), scratch.path());
+        assert_eq!(at(&file, Some(true)).unwrap(), file);
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     }
 
@@ -77,7 +88,7 @@ mod tests {
     fn a_missing_directory_is_not_made() {
         let scratch = tempfile::tempdir().unwrap();
         for path in ["gone/my.store", "gone/"] {
-            let problem = at(&scratch.path().join(path)).unwrap_err().to_string();
+            let problem = at(&scratch.path().join(path), None).unwrap_err().to_string();
             assert!(problem.starts_with("no such directory for the store: "), "{problem}");
         }
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);

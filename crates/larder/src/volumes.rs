@@ -18,7 +18,7 @@ pub(crate) const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
 pub(crate) fn open(settings: &Settings) -> Result<Option<Store>, Failure> {
     let mut options = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
-        if let Some(path) = store_path::find(disk)? {
+        if let Some(path) = store_path::find(disk, settings.policy)? {
             options.push(options_of(&path, settings, index));
         }
     }

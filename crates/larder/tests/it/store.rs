@@ -67,7 +67,7 @@ fn formatting_names_what_it_would_destroy_and_wants_to_be_told_twice() {
     check(&home, &["format", shown, "--force"], 0, &["destroyed a store of 67.1 MB", "an empty store of 67.1 MB"]);
     assert!(fs::read(&path).unwrap() != before, "it is another store");
     fs::write(&letter, "dear").unwrap();
-    check(&home, &["format", letter.to_str().unwrap(), "--force"], 1, &["a file that is no store"]);
+    check(&home, &["format", letter.to_str().unwrap(), "--force"], 1, &["something that is no store"]);
     assert_eq!(fs::read(&letter).unwrap(), b"dear");
     check(&home, &["info", letter.to_str().unwrap()], 1, &["is no larder store"]);
     check(&home, &["check", "/nonexistent/store"], 1, &["/nonexistent/store"]);
@@ -87,6 +87,33 @@ fn check_finds_damage_and_its_exit_code_says_so() {
     OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[0xFF], record + 9).unwrap();
     let place = format!("a record's head at byte {record}");
     check(&home, &["check", path.to_str().unwrap()], 1, &["entries 4 whole", &place, "1 damaged places"]);
+}
+
+/// At stake: a policy that exists in the table and not in the program.
+#[test]
+fn every_policy_proxies_and_remembers() {
+    let origin = Origin::start();
+    let address = format!("http://{}", origin.address);
+    for policy in larder_store::Policy::all() {
+        let home = TempDir::new().unwrap();
+        let path = home.path().join("store");
+        let shown = path.to_str().unwrap();
+        let flags = ["--disk", shown, "--size", "64MiB", "--memory", "1MB", "--origin", &address];
+        let larder = Larder::start(&home, &[&flags[..], &["--policy", policy.name]].concat());
+        assert!(larder.start_lines.contains(&format!(", policy {policy}\n")), "{}", larder.start_lines);
+        for number in 0..10 {
+            let page = format!("/{policy}/{number}");
+            assert_eq!((larder.get(&page).body, larder.get(&page).body), (page.clone(), page));
+        }
+        assert_eq!(larder.stop(), Some(0));
+        // What was said is in the store.
+        let larder = Larder::start(&home, &["--disk", shown, "--memory", "1MB", "--origin", &address]);
+        assert!(larder.start_lines.contains(&format!(", policy {policy}\n")), "{}", larder.start_lines);
+        assert_eq!(larder.get(&format!("/{policy}/0")).body, format!("/{policy}/0"));
+        assert_eq!(larder.stop(), Some(0));
+        check(&home, &["check", shown], 0, &["damaged nothing"]);
+        check(&home, &["info", shown], 0, &[&format!("policy {policy}: ")]);
+    }
 }
 
 #[test]
