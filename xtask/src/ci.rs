@@ -10,7 +10,7 @@ struct Step {
     environment: Option<(&'static str, &'static str)>,
 }
 
-const STEPS: [Step; 4] = [
+const STEPS: [Step; 5] = [
     Step { name: "fmt", arguments: &["fmt", "--all", "--check"], environment: None },
     Step {
         name: "clippy",
@@ -23,6 +23,11 @@ const STEPS: [Step; 4] = [
         environment: Some(("RUSTDOCFLAGS", "-D warnings")),
     },
     Step { name: "test", arguments: &["test", "--workspace", "--locked"], environment: None },
+    Step {
+        name: "seeds",
+        arguments: &["run", "--quiet", "--locked", "--package", "larder-torture", "--", "--seeds", "512"],
+        environment: None,
+    },
 ];
 
 /// Runs every step and says how it went. Stops at the first failure.

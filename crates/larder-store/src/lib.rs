@@ -11,6 +11,9 @@ mod clock;
 mod error;
 mod eviction;
 mod format;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hash;
 mod index;
 mod layout;

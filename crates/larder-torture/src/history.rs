@@ -189,6 +189,19 @@ impl History {
         Ok(())
     }
 
+    /// Whether `seen` is a version there ever was, and still of use at `unix_s`.
+    pub fn existed(&self, seen: Seen, unix_s: u32) -> bool {
+        let is_of_use = |version: &Version| version.useless_after == 0 || version.useless_after >= unix_s;
+        self.versions.get(&seen.head).is_some_and(is_of_use) && !self.any_bodies(seen).is_empty()
+    }
+
+    /// Versions of any time whose body is as long as that of `seen`.
+    pub fn any_bodies(&self, seen: Seen) -> Vec<u64> {
+        let is_long =
+            |version: &Version| matches!(version.body, Body::Own { len_bytes } if len_bytes == seen.body_bytes);
+        self.versions.iter().filter(|(_, version)| is_long(version)).map(|(&number, _)| number).collect()
+    }
+
     /// Versions whose body an entry that was `seen` may have.
     pub fn bodies(&self, seen: Seen) -> Vec<u64> {
         let is_long = |version: &u64| matches!(self.versions[version].body, Body::Own { len_bytes } if len_bytes == seen.body_bytes);

@@ -6,11 +6,12 @@
 use super::{Finding, source::Text};
 
 /// Every crate, and the crates of this workspace it may depend on, tests included.
-const MAY_DEPEND: [(&str, &[&str]); 8] = [
+const MAY_DEPEND: [(&str, &[&str]); 9] = [
     ("larder-http", &[]),
     // For its tests: cargo itself refuses a crate that depends on itself in any other way.
     ("larder-store", &["larder-torture"]),
     ("larder-torture", &["larder-store"]),
+    ("larder-fuzz", &["larder-store", "larder-torture"]),
     ("larder-proxy", &["larder-http", "larder-store"]),
     ("larder-sim", &["larder-http", "larder-store"]),
     ("larder-bench", &["larder-http", "larder-store"]),

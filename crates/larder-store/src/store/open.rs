@@ -238,9 +238,8 @@ fn invalidate_blocking(volume: &Volume, which: Invalidation) -> io::Result<()> {
 
 /// Changes the superblock, first on the device and then in memory. Blocks.
 pub(super) fn change_superblock(volume: &Volume, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
-    // Only one change at a time; readers wait for none of this.
-    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    // Only one change at a time; readers wait for none of this, nor does any other volume.
+    let _alone = volume.superblock_changes.lock().unwrap_or_else(PoisonError::into_inner);
     let mut superblock = volume.superblock().clone();
     superblock.generation += 1;
     change(&mut superblock);

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use std::{
     io,
     sync::{
-        Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
+        Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -49,6 +49,8 @@ pub(crate) struct Volume {
     pub(crate) health: Health,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     superblock: RwLock<Superblock>,
+    /// Held by whoever changes the superblock, over the transfers too.
+    pub(super) superblock_changes: Mutex<()>,
     closed: AtomicBool,
 }
 
@@ -85,6 +87,7 @@ impl Volume {
             health: Health::default(),
             begin_neighbours: OnceLock::new(),
             superblock: RwLock::new(superblock),
+            superblock_changes: Mutex::new(()),
             closed: AtomicBool::new(false),
         }
     }

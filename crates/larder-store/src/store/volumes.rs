@@ -27,7 +27,8 @@ impl Volumes {
     pub(super) fn new(engines: Vec<AnyEngine>) -> Self {
         assert!(!engines.is_empty(), "a store has a volume");
         let volumes = Self(engines.into());
-        for engine in volumes.all() {
+        // A volume that is alone has nobody to be told of its end.
+        for engine in volumes.all().filter(|_| volumes.0.len() > 1) {
             let weak = Arc::downgrade(&volumes.0);
             let lost = engine.volume().id;
             engine.volume().health.set_on_out(move || {

@@ -47,7 +47,7 @@ impl Trial {
                 let covered = self.histories.iter_mut().filter(|(key, _)| is_covered(key));
                 covered.for_each(|(_, history)| history.invalidate(begun, ended));
             }
-            Err(error) if self.is_honest() => return Err(format!("invalidation without a fault: {error}")),
+            Err(error) if self.faults() == 0 => return Err(format!("invalidation without a fault: {error}")),
             Err(_) => self.tally.failures += 1,
         }
         Ok(())
@@ -62,9 +62,11 @@ impl Trial {
         self.say(|_| format!("{now} closed: {closed:?}"));
         match closed {
             Ok(()) if self.is_honest() => self.durable = Durable { kill: now, power: now, ..Durable::default() },
-            Ok(()) => {}
-            Err(error) if self.is_honest() => return Err(format!("closing without a fault: {error}")),
-            Err(_) => self.tally.failures += 1,
+            Err(error) if self.faults() == 0 => return Err(format!("closing without a fault: {error}")),
+            closed => {
+                self.tally.failures += u64::from(closed.is_err());
+                self.device = Arc::new(self.device.kill());
+            }
         }
         self.pass_on(Crash::Kill, self.durable.kill);
         self.open()

@@ -66,7 +66,8 @@ impl<'a> Turn<'a> {
         let mut state = engine.lock();
         let free = !std::mem::replace(&mut state.moving, true);
         drop(state);
-        free.then_some(Self(engine))
+        // Made only when it is had: dropping it gives it back.
+        free.then(|| Self(engine))
     }
 }
 

@@ -1,0 +1,320 @@
+//! Every decoder of bytes from a volume, as functions that take anything.
+//!
+//! Owns: one [`Target`] per structure: what it decodes, what must hold of whatever is accepted, and valid samples.
+//! For the fuzz targets in `fuzz/`, and for the test that runs the same functions on the corpus and on mutated
+//! samples with the stable toolchain. Compiled for tests and for fuzzing only. Each target tries the bytes as they
+//! are, and once more with the checksum made right: no fuzzer guesses one, and what lies behind must hold too.
+
+use crate::{
+    Hints,
+    device::Dice,
+    format::{
+        VolumeId,
+        checkpoint::{ImageAt, ImageOf, Root, SegmentState, frame_bytes, image_of, root_bytes},
+        record::{BODY_BLOCK_BYTES, BodyElsewhere, Decoded, Kind, Meta, Record, Refusal, body_checksums},
+        superblock::{Epochs, Membership, PARAMETER_COUNT, Shape, Superblock},
+        trailer::{self, Footer, Listing, trailer_bytes},
+        unit::UnitHeader,
+    },
+    hash::KeyHash,
+    units::{Geometry, SUPERBLOCK_BYTES, SegmentId},
+};
+use bytes::Bytes;
+
+/// One structure that is read from a volume.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Also the name of the fuzz target and of its corpus.
+    pub name: &'static str,
+    /// Decodes anything; whether it was accepted. Panics where what was accepted is not as it must be.
+    pub run: fn(&[u8]) -> bool,
+    samples: fn() -> Vec<Vec<u8>>,
+}
+
+/// Every structure.
+pub const TARGETS: [Target; 6] = [
+    Target { name: "superblock", run: superblock, samples: superblock_samples },
+    Target { name: "unit", run: unit, samples: unit_samples },
+    Target { name: "trailer", run: trailer, samples: trailer_samples },
+    Target { name: "record", run: record, samples: record_samples },
+    Target { name: "checkpoint", run: checkpoint, samples: checkpoint_samples },
+    Target { name: "image", run: image, samples: image_samples },
+];
+
+/// Runs the target of this name.
+///
+/// # Panics
+/// There is none, or a decoder accepted what it must not.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name).expect("the fuzz targets are named as these are");
+    (target.run)(bytes);
+}
+
+const VOLUME: VolumeId = VolumeId([7; 16]);
+const SEGMENT: SegmentId = SegmentId(3);
+const SEGMENT_COUNT: u32 = 9;
+const PARTITION_COUNT: u32 = 7;
+const IMAGE_BYTES: usize = 500;
+
+fn geometry() -> Geometry {
+    Geometry::new(16 << 20, 0, 1 << 20).expect("sixteen segments are enough")
+}
+
+/// The bytes as they are, and with magic, volume and checksum made right where they are long enough.
+fn both(bytes: &[u8], magic: &[u8; 4], covered_end: Option<usize>) -> Vec<Vec<u8>> {
+    let mut tries = vec![bytes.to_vec()];
+    if let Some(end) = covered_end.filter(|&end| end >= 24 && end <= bytes.len()) {
+        let mut right = bytes.to_vec();
+        right[..4].copy_from_slice(magic);
+        right[8..24].copy_from_slice(&VOLUME.0);
+        let checksum = VOLUME.checksum(&[&right[8..end]]);
+        right[4..8].copy_from_slice(&checksum.to_le_bytes());
+        tries.push(right);
+    }
+    tries
+}
+
+fn superblock(bytes: &[u8]) -> bool {
+    let mut block = bytes.to_vec();
+    let raw = Superblock::decode(&block).is_ok();
+    block.resize(SUPERBLOCK_BYTES as usize, 0);
+    block[..12].copy_from_slice(b"LARDERv\n\x01\0\0\0");
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&block[..12]);
+    digest.update(&block[16..]);
+    block[12..16].copy_from_slice(&(digest.finalize() as u32).to_le_bytes());
+    if let Ok(found) = Superblock::decode(&block) {
+        let mut again = vec![0; SUPERBLOCK_BYTES as usize];
+        found.encode(&mut again);
+        assert_eq!(Superblock::decode(&again), Ok(found), "what was accepted is what is written again");
+    }
+    raw
+}
+
+fn superblock_samples() -> Vec<Vec<u8>> {
+    let mut epochs = Epochs::default();
+    let shape = |segment_bytes, index_bytes| Shape {
+        row: 1,
+        size_bytes: 1 << 30,
+        segment_bytes,
+        index_bytes,
+        parameters: [3; PARAMETER_COUNT],
+    };
+    let sample = |shape, epochs: &Epochs| {
+        let (id, hash_key, epochs) = (VOLUME, [4; 16], epochs.clone());
+        let superblock = Superblock {
+            id,
+            hash_key,
+            shape,
+            generation: 9,
+            epochs,
+            sequence_floor: 77,
+            membership: Membership::default(),
+        };
+        let mut block = vec![0; SUPERBLOCK_BYTES as usize];
+        superblock.encode(&mut block);
+        block
+    };
+    let first = sample(shape(16 << 20, 0), &epochs);
+    epochs.invalidate_site(7);
+    epochs.invalidate_all();
+    epochs.invalidate_site(8);
+    vec![first, sample(shape(0, 64 << 10), &epochs)]
+}
+
+fn unit(bytes: &[u8]) -> bool {
+    let geometry = geometry();
+    let tries = both(bytes, b"LDRu", Some(52));
+    for header in tries.iter().filter_map(|bytes| UnitHeader::decode(VOLUME, &geometry, bytes)) {
+        assert!(header.used_bytes <= header.len_bytes && u64::from(header.len_bytes) <= geometry.segment_bytes);
+        let mut again = vec![0; 512];
+        header.encode(VOLUME, &mut again);
+        assert_eq!(UnitHeader::decode(VOLUME, &geometry, &again), Some(header));
+    }
+    UnitHeader::decode(VOLUME, &geometry, bytes).is_some()
+}
+
+fn unit_samples() -> Vec<Vec<u8>> {
+    let header = UnitHeader {
+        segment: SEGMENT,
+        sequence: 77,
+        number: 2,
+        len_bytes: 8192,
+        used_bytes: 5632,
+        oldest_sequence: 70,
+    };
+    let mut sector = vec![0; 512];
+    header.encode(VOLUME, &mut sector);
+    vec![sector]
+}
+
+fn trailer(bytes: &[u8]) -> bool {
+    let geometry = geometry();
+    let read = |bytes: &[u8]| {
+        let footer = Footer::decode(VOLUME, &geometry, SEGMENT, bytes)?;
+        let start = bytes.len().checked_sub(footer.trailer_bytes() as usize)?;
+        let listings = footer.listings(VOLUME, &geometry, &bytes[start..])?;
+        let sectors = geometry.segment_bytes / 512;
+        assert!(listings.iter().all(|entry| u64::from(entry.sector) + u64::from(entry.sectors) <= sectors));
+        assert_eq!(listings.len(), footer.listing_count as usize);
+        Some(())
+    };
+    if let Some(footer_at) = bytes.len().checked_sub(64) {
+        let (list, footer) = bytes.split_at(footer_at);
+        for mut footer in both(footer, b"LDRt", Some(64)) {
+            footer[24..28].copy_from_slice(&SEGMENT.0.to_le_bytes());
+            let count = u32::from_le_bytes([footer[32], footer[33], footer[34], footer[35]]) as usize;
+            let start = bytes.len().saturating_sub(trailer_bytes(count.min(1 << 20)) as usize);
+            let covered = list.get(start..start + count.min(1 << 20) * 20).unwrap_or_default();
+            footer[36..40].copy_from_slice(&VOLUME.checksum(&[covered]).to_le_bytes());
+            for footer in both(&footer, b"LDRt", Some(64)) {
+                read(&[list, &footer].concat());
+            }
+        }
+    }
+    read(bytes).is_some()
+}
+
+fn trailer_samples() -> Vec<Vec<u8>> {
+    let listing = |n: u32| Listing {
+        placing: u64::from(n) << 40,
+        sector: n * 3,
+        sectors: 3,
+        tombstone: n % 2 == 1,
+        useless_after: n,
+    };
+    let sample = |count: u32| {
+        let listings: Vec<_> = (0..count).map(listing).collect();
+        let mut bytes = vec![0; trailer_bytes(listings.len()) as usize];
+        trailer::encode(VOLUME, SEGMENT, 5, &listings, &mut bytes);
+        bytes
+    };
+    vec![sample(0), sample(20), sample(250)]
+}
+
+fn record(bytes: &[u8]) -> bool {
+    let front = || {
+        let number = |at: usize, len: usize| {
+            bytes.get(at..at + len).map(|field| field.iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte)))
+        };
+        let (head, body, key, kind) = (number(48, 4)?, number(52, 4)?, number(56, 2)?, number(58, 1)?);
+        let elsewhere = if kind == 3 { 16 } else { 0 };
+        Some(64 + key + elsewhere + body.div_ceil(BODY_BLOCK_BYTES as usize) * 4 + head)
+    };
+    let mut tries = vec![bytes.to_vec()];
+    if let Some(end) = front().filter(|&end| end <= bytes.len()) {
+        let mut right = bytes.to_vec();
+        right[..4].copy_from_slice(b"LDRr");
+        let checksum = VOLUME.checksum(&[&right[8..end]]);
+        right[4..8].copy_from_slice(&checksum.to_le_bytes());
+        tries.push(right);
+    }
+    for bytes in &tries {
+        match Decoded::decode(VOLUME, bytes) {
+            Ok(decoded) => {
+                assert!(decoded.key.end <= bytes.len() && decoded.head.end <= bytes.len());
+                assert_eq!(decoded.head.end, decoded.body_start);
+                let checksums = decoded.checksums(bytes);
+                assert_eq!(checksums.len() as u64, decoded.meta.body_bytes.div_ceil(BODY_BLOCK_BYTES));
+                let body = bytes.get(decoded.body_start..).unwrap_or_default();
+                for (index, block) in body.chunks(BODY_BLOCK_BYTES as usize).enumerate() {
+                    decoded.verifies(bytes, index as u64, block);
+                }
+            }
+            Err(Refusal::Short(needed)) => assert!(needed > bytes.len(), "it asks for more than there is"),
+            Err(Refusal::Damaged) => {}
+        }
+    }
+    Decoded::decode(VOLUME, bytes).is_ok()
+}
+
+fn record_samples() -> Vec<Vec<u8>> {
+    let elsewhere = Kind::HeadUpdate(BodyElsewhere { offset_bytes: 123_456, sequence: 8 });
+    let sample = |kind, len: usize| {
+        let body = [Bytes::from(vec![7; len])];
+        let checksums = body_checksums(&body);
+        let meta = Meta::new(kind, KeyHash(77), Hints { site: 2, group: 5, useless_after: 6 }, 1, len as u64);
+        let body = if kind == Kind::Entry { &body[..] } else { &[] };
+        let record = Record { meta, key: b"key", head: b"head", checksums: &checksums, body };
+        let mut bytes = vec![0; record.len_sectors() as usize * 512];
+        record.encode(VOLUME, &mut bytes);
+        bytes
+    };
+    vec![sample(Kind::Entry, 0), sample(Kind::Entry, 1500), sample(elsewhere, 70_000), sample(Kind::Tombstone, 0)]
+}
+
+fn checkpoint(bytes: &[u8]) -> bool {
+    let mut right = bytes.to_vec();
+    right.resize(root_bytes(SEGMENT_COUNT, PARTITION_COUNT) as usize, 0);
+    for bytes in both(&right, b"LDRc", Some(right.len())) {
+        if let Some(root) = Root::decode(VOLUME, SEGMENT_COUNT, PARTITION_COUNT, &bytes) {
+            let mut named: Vec<_> = root.segments.iter().map(|state| state.segment.0).collect();
+            named.sort_unstable();
+            assert!(named.into_iter().eq(0..SEGMENT_COUNT), "every segment once");
+        }
+    }
+    Root::decode(VOLUME, SEGMENT_COUNT, PARTITION_COUNT, bytes).is_some()
+}
+
+fn checkpoint_samples() -> Vec<Vec<u8>> {
+    let segment =
+        |n: u32| SegmentState { segment: SegmentId((n + 3) % SEGMENT_COUNT), sequence: n * 5, deadlines: (n, n + 9) };
+    let root = Root {
+        stamp: 34,
+        slot_bits: 52,
+        buckets_per_partition: 3,
+        images: (0..PARTITION_COUNT).map(|n| ImageAt { stamp: n, second: n % 2 == 1 }).collect(),
+        segments: (0..SEGMENT_COUNT).map(segment).collect(),
+    };
+    let mut bytes = vec![0; root_bytes(SEGMENT_COUNT, PARTITION_COUNT) as usize];
+    root.encode(VOLUME, &mut bytes);
+    vec![bytes]
+}
+
+const IMAGE: ImageOf = ImageOf { partition: 3, partition_count: PARTITION_COUNT, stamp: 12 };
+
+fn image(bytes: &[u8]) -> bool {
+    IMAGE.is_in(VOLUME, IMAGE_BYTES, bytes)
+}
+
+fn image_samples() -> Vec<Vec<u8>> {
+    let mut frame = vec![0; frame_bytes(IMAGE_BYTES) as usize];
+    image_of(&mut frame, IMAGE_BYTES).fill(7);
+    IMAGE.seal(VOLUME, IMAGE_BYTES, &mut frame);
+    vec![frame]
+}
+
+/// Changes `bytes` a little, as the dice will have it.
+pub fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
+    for _ in 0..=dice.below(4) {
+        if bytes.is_empty() {
+            return;
+        }
+        let at = dice.below(bytes.len() as u64) as usize;
+        // Near the start are the lengths.
+        let at = if dice.below(2) == 0 { at } else { at % 96.min(bytes.len()) };
+        match dice.below(6) {
+            0 => bytes[at] ^= 1 << dice.below(8),
+            1 => bytes[at] = dice.roll() as u8,
+            2 => {
+                let extreme =
+                    [0, 1, u64::MAX, 1 << 31, u64::from(u16::MAX), 4096][dice.below(6) as usize].to_le_bytes();
+                let len = (bytes.len() - at).min([2, 4, 8][dice.below(3) as usize]);
+                bytes[at..at + len].copy_from_slice(&extreme[..len]);
+            }
+            3 => bytes.truncate(at),
+            4 => {
+                let more = bytes[at..(at + 64).min(bytes.len())].to_vec();
+                bytes.extend(more);
+            }
+            _ => {
+                let from = dice.below(bytes.len() as u64) as usize;
+                let len = (bytes.len() - at.max(from)).min(16);
+                bytes.copy_within(from..from + len, at);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

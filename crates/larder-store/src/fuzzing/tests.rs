@@ -1,0 +1,47 @@
+//! What the fuzz targets do, for a second and with the stable toolchain: the corpus, and mutations by seed.
+
+use super::*;
+use std::{env, fs, path::PathBuf};
+
+const MUTATIONS: u64 = 3_000;
+
+fn corpus(target: &Target) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name)
+}
+
+/// At stake: the bytes of structures, which stores that exist are made of, and the fuzzers' starting points.
+///
+/// With `LARDER_WRITE_CORPUS=1` the samples are written where they are missing.
+#[test]
+fn the_corpus_holds_every_sample_as_it_is_written_today() {
+    for target in TARGETS {
+        for (number, sample) in (target.samples)().into_iter().enumerate() {
+            assert!((target.run)(&sample), "{} accepts its sample {number}", target.name);
+            let path = corpus(&target).join(format!("sample-{number}"));
+            if env::var_os("LARDER_WRITE_CORPUS").is_some() && !path.exists() {
+                fs::create_dir_all(corpus(&target)).unwrap();
+                fs::write(&path, &sample).unwrap();
+            }
+            let known = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            assert!(known == sample, "{} is written differently from {}", target.name, path.display());
+        }
+    }
+}
+
+/// At stake: a panic, an endless loop or memory without bound on hostile bytes.
+#[test]
+fn no_decoder_panics_on_its_corpus_or_on_mutated_samples() {
+    for (target, seed) in TARGETS.iter().zip(1..) {
+        for entry in fs::read_dir(corpus(target)).unwrap() {
+            (target.run)(&fs::read(entry.unwrap().path()).unwrap());
+        }
+        let mut dice = Dice::new(seed);
+        let (samples, mut refused) = ((target.samples)(), 0);
+        for round in 0..MUTATIONS {
+            let mut bytes = samples[round as usize % samples.len()].clone();
+            mutate(&mut dice, &mut bytes);
+            refused += u64::from(!(target.run)(&bytes));
+        }
+        assert!(refused > MUTATIONS / 3, "{}: {refused} of {MUTATIONS} refused", target.name);
+    }
+}
