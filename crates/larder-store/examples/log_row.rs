@@ -88,8 +88,8 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
         fn fill(&self, crash: bool) -> Outcome<()> {
             let pool: bytes::Bytes =
                 (0..(2 << 20) / 8).flat_map(|word| mixed(word).to_le_bytes()).collect::<Vec<_>>().into();
-            let store = Store::open(self.options())?;
             let (begun, before) = (Instant::now(), resident_bytes()?);
+            let store = Store::open(self.options())?;
             for number in 0..self.entries {
                 let mut writer = store.insert(key(number).as_bytes(), head(number), Hints::default())?;
                 let from = (mixed(number) >> 40) as usize % (1 << 20);
@@ -123,10 +123,12 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
             let begun = Instant::now();
             let store = Store::open(self.options())?;
             let opened = begun.elapsed();
-            let (mut first, mut number) = (None, self.entries);
-            while !store.stats().loaded {
-                // The newest first: they are loaded first.
-                number = if number == 0 { self.entries - 1 } else { number - 1 };
+            let mut first = None;
+            // Among the newest, which are loaded first.
+            for number in (1..=self.entries.min(1000)).map(|back| self.entries - back).cycle() {
+                if store.stats().loaded {
+                    break;
+                }
                 if first.is_none() && block_on(store.get(key(number).as_bytes()))?.is_some() {
                     first = Some(begun.elapsed());
                 }

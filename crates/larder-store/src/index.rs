@@ -47,11 +47,11 @@ pub(crate) struct IndexShape {
 }
 
 /// A record as recovery learns of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loaded {
-    pub(crate) placing: u64,
-    /// `None`: the news that the address was removed.
-    pub(crate) slot: Option<Slot>,
+    placing: u64,
+    /// 0 is the news that the address was removed.
+    packed: u64,
 }
 
 /// What became of an insertion.
@@ -93,6 +93,12 @@ impl IndexShape {
         u64::from(self.partition_count) * u64::from(self.buckets_per_partition) * WAYS as u64
     }
 
+    /// The news that `placing`'s address got this slot, or was removed.
+    pub(crate) fn loaded(&self, placing: u64, slot: Option<Slot>) -> Loaded {
+        let packed = slot.map_or(0, |slot| self.widths.pack(SlotWidths::tag(placing), slot));
+        Loaded { placing, packed }
+    }
+
     /// The partition of a placing.
     pub(crate) fn partition_of(&self, placing: u64) -> u32 {
         self.place(placing).0 as u32
@@ -106,7 +112,7 @@ impl IndexShape {
     fn place(&self, placing: u64) -> (usize, Place) {
         let (partition, rest) = share(placing >> 32, self.partition_count);
         let (bucket, _) = share(rest, self.buckets_per_partition);
-        (partition as usize, Place { bucket, tag: self.widths.tag(placing) })
+        (partition as usize, Place { bucket, tag: SlotWidths::tag(placing) })
     }
 }
 
@@ -207,18 +213,21 @@ impl Index {
     /// Loads entries and removals in this order, each unless something newer is known of its address.
     /// Cost: sorts by partition, so that memory is visited in order and each lock taken once.
     pub(crate) fn load(&self, news: &[Loaded]) {
-        let mut order: Vec<(u32, u32)> = Vec::with_capacity(news.len());
-        order.extend((0..).zip(news).map(|(at, loaded)| (self.shape.place(loaded.placing).0 as u32, at)));
-        order.sort_unstable();
-        for run in order.chunk_by(|one, next| one.0 == next.0) {
-            let mut partition = lock(&self.partitions[run[0].0 as usize]);
-            for &(_, at) in run {
-                let Loaded { placing, slot } = news[at as usize];
+        let partition_of = |loaded: &Loaded| self.shape.partition_of(loaded.placing) as usize;
+        let mut ends = vec![0_usize; self.partitions.len() + 1];
+        news.iter().for_each(|loaded| ends[partition_of(loaded) + 1] += 1);
+        (1..ends.len()).for_each(|partition| ends[partition] += ends[partition - 1]);
+        let mut sorted = vec![Loaded::default(); news.len()];
+        for loaded in news {
+            let end = &mut ends[partition_of(loaded)];
+            sorted[*end] = *loaded;
+            *end += 1;
+        }
+        for run in sorted.chunk_by(|one, next| partition_of(one) == partition_of(next)) {
+            let mut partition = lock(&self.partitions[partition_of(&run[0])]);
+            for &Loaded { placing, packed } in run {
                 let (_, place) = self.shape.place(placing);
-                match slot {
-                    Some(slot) => partition.load(place, slot),
-                    None => partition.supersede(place),
-                }
+                if packed == 0 { partition.supersede(place) } else { partition.load(place, packed) }
             }
         }
     }

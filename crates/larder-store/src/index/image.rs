@@ -10,6 +10,44 @@ use super::{
 /// A slot's bucket and way.
 pub(super) type At = (u32, usize);
 
+/// Bytes behind a partition's buckets, so that its last slots are read as whole words too.
+pub(super) const FILL_BYTES: usize = size_of::<u64>();
+
+/// A bucket at a glance: one bit for each way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ways {
+    /// Those with a slot of the tag that was looked for.
+    pub(super) matching: u16,
+    /// Those with any slot.
+    pub(super) used: u16,
+}
+
+/// Looks at a bucket of a partition's bytes, which end with [`FILL_BYTES`]. Cost: no branch but by width.
+pub(super) fn look(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u16) -> Ways {
+    let start = bucket as usize * widths.bucket_bytes();
+    let window = &bytes[start..start + widths.bucket_bytes() + FILL_BYTES];
+    let index = SlotWidths::ALL.iter().position(|known| *known == widths);
+    match index {
+        Some(0) => look_at::<{ SlotWidths::ALL[0].slot_bits() as usize }>(window, tag),
+        Some(1) => look_at::<{ SlotWidths::ALL[1].slot_bits() as usize }>(window, tag),
+        Some(2) => look_at::<{ SlotWidths::ALL[2].slot_bits() as usize }>(window, tag),
+        _ => look_at::<{ SlotWidths::ALL[3].slot_bits() as usize }>(window, tag),
+    }
+}
+
+fn look_at<const SLOT_BITS: usize>(window: &[u8], tag: u16) -> Ways {
+    assert!(window.len() == SLOT_BITS * WAYS / 8 + FILL_BYTES);
+    let (mut matching, mut used) = (0, 0);
+    for way in 0..WAYS {
+        let (byte, shift) = (way * SLOT_BITS / 8, way * SLOT_BITS % 8);
+        let word = u64::from_le_bytes(*window[byte..].first_chunk().expect("the fill is a word"));
+        let packed = (word >> shift) & ((1 << SLOT_BITS) - 1);
+        matching |= u16::from(SlotWidths::tag(packed) == tag) << way;
+        used |= u16::from(packed != 0) << way;
+    }
+    Ways { matching: matching & used, used }
+}
+
 /// The packed slot at `at`, 0 if it is empty.
 pub(super) fn read(bytes: &[u8], widths: SlotWidths, at: At) -> u64 {
     let (byte, shift) = window(widths, at);

@@ -5,7 +5,7 @@
 
 use super::{
     WAYS,
-    image::{self, At},
+    image::{self, At, FILL_BYTES, Ways},
     slot::{Slot, SlotWidths},
 };
 use crate::index::Inserted;
@@ -65,7 +65,7 @@ impl Partition {
         }
         let at = self.least_hit(place);
         let before = self.read(at);
-        let address = self.address(Place { bucket: at.0, tag: self.widths.packed_tag(before) });
+        let address = self.address(Place { bucket: at.0, tag: SlotWidths::packed_tag(before) });
         self.write(at, packed);
         Inserted::Displaced(self.widths.unpack(before), address)
     }
@@ -95,20 +95,24 @@ impl Partition {
     }
 
     /// Inserts unless something newer is known. Never displaces: what is loaded later is older.
-    pub(super) fn load(&mut self, place: Place, slot: Slot) {
-        if self.is_superseded(place) || self.position_of(place).is_some() {
+    pub(super) fn load(&mut self, place: Place, packed: u64) {
+        if self.is_superseded(place) {
             return;
         }
         self.allocate();
-        let Some(at) = self.make_room(place) else { return self.supersede(place) };
-        self.write(at, self.widths.pack(place.tag, slot));
+        let (first, second) = self.look(place);
+        if first.1.matching | second.1.matching != 0 {
+            return;
+        }
+        let Some(at) = self.room(first, second) else { return self.supersede(place) };
+        self.write(at, packed);
         self.entries += 1;
     }
 
     pub(super) fn take_image(&mut self, target: &mut [u8]) {
         match self.bytes.is_empty() {
             true => target.fill(0),
-            false => target.copy_from_slice(&self.bytes),
+            false => target.copy_from_slice(&self.bytes[..self.bytes.len() - FILL_BYTES]),
         }
         self.changed = false;
     }
@@ -127,7 +131,8 @@ impl Partition {
         let newer: Vec<(Place, u64)> = if self.entries == 0 { Vec::new() } else { self.slots().collect() };
         let superseded: Vec<Place> = self.superseded.iter().flatten().map(|&address| place_of(address)).collect();
         self.allocate();
-        self.bytes.copy_from_slice(image);
+        let len = self.bytes.len() - FILL_BYTES;
+        self.bytes[..len].copy_from_slice(image);
         self.entries = self.slots().count() as u64;
         self.changed = false;
         for place in superseded {
@@ -153,7 +158,7 @@ impl Partition {
 
     fn allocate(&mut self) {
         if self.bytes.is_empty() {
-            self.bytes = vec![0; self.bucket_count as usize * self.widths.bucket_bytes()].into();
+            self.bytes = vec![0; self.bucket_count as usize * self.widths.bucket_bytes() + FILL_BYTES].into();
         }
     }
 
@@ -161,15 +166,20 @@ impl Partition {
         if self.entries == 0 {
             return None;
         }
-        let first = place.bucket;
-        self.way_of(first, place.tag).or_else(|| self.way_of(self.other_bucket(first, place.tag), place.tag))
+        let first = self.look_in(place.bucket, place.tag);
+        way(first.1.matching).map(|way| (first.0, way)).or_else(|| {
+            let second = self.look_in(self.other_bucket(place.bucket, place.tag), place.tag);
+            way(second.1.matching).map(|way| (second.0, way))
+        })
     }
 
-    fn way_of(&self, bucket: u32, tag: u16) -> Option<At> {
-        (0..WAYS).map(|way| (bucket, way)).find(|&at| {
-            let packed = self.read(at);
-            self.widths.packed_tag(packed) == tag && packed != 0
-        })
+    fn look(&self, place: Place) -> ((u32, Ways), (u32, Ways)) {
+        let other = self.other_bucket(place.bucket, place.tag);
+        (self.look_in(place.bucket, place.tag), self.look_in(other, place.tag))
+    }
+
+    fn look_in(&self, bucket: u32, tag: u16) -> (u32, Ways) {
+        (bucket, image::look(&self.bytes, self.widths, bucket, tag))
     }
 
     fn is_superseded(&self, place: Place) -> bool {
@@ -182,21 +192,25 @@ impl Partition {
         let all = (0..self.bucket_count).flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way)));
         all.map(|at| (at.0, self.read(at)))
             .filter(|&(_, packed)| packed != 0)
-            .map(|(bucket, packed)| (Place { bucket, tag: self.widths.packed_tag(packed) }, packed))
+            .map(|(bucket, packed)| (Place { bucket, tag: SlotWidths::packed_tag(packed) }, packed))
     }
 
-    /// An empty slot for `place`: in the emptier of its buckets, or one freed by moving a
-    /// neighbour to that neighbour's other bucket.
+    /// An empty slot for `place`, whose address has none.
     fn make_room(&mut self, place: Place) -> Option<At> {
-        let first = place.bucket;
-        let second = self.other_bucket(first, place.tag);
-        let (used_first, used_second) = (self.used(first), self.used(second));
-        if used_first.min(used_second) < WAYS {
-            return self.empty_way(if used_second < used_first { second } else { first });
+        let (first, second) = self.look(place);
+        self.room(first, second)
+    }
+
+    /// An empty slot in the emptier of two buckets, or one freed by moving a neighbour to that neighbour's
+    /// other bucket.
+    fn room(&mut self, first: (u32, Ways), second: (u32, Ways)) -> Option<At> {
+        let emptier = if second.1.used.count_ones() < first.1.used.count_ones() { second } else { first };
+        if let Some(empty) = way(!emptier.1.used) {
+            return Some((emptier.0, empty));
         }
-        for at in [first, second].into_iter().flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way))) {
+        for at in [first.0, second.0].into_iter().flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way))) {
             let packed = self.read(at);
-            let other = self.other_bucket(at.0, self.widths.packed_tag(packed));
+            let other = self.other_bucket(at.0, SlotWidths::packed_tag(packed));
             if other != at.0
                 && let Some(empty) = self.empty_way(other)
             {
@@ -231,12 +245,9 @@ impl Partition {
         u64::from(least) << 16 | u64::from(place.tag)
     }
 
-    fn used(&self, bucket: u32) -> usize {
-        (0..WAYS).filter(|&way| self.read((bucket, way)) != 0).count()
-    }
-
     fn empty_way(&self, bucket: u32) -> Option<At> {
-        (0..WAYS).map(|way| (bucket, way)).find(|&at| self.read(at) == 0)
+        let (_, ways) = self.look_in(bucket, 0);
+        way(!ways.used).map(|way| (bucket, way))
     }
 
     fn read(&self, at: At) -> u64 {
@@ -252,4 +263,9 @@ impl Partition {
 /// A place of an address, see [`Partition::address`].
 fn place_of(address: u64) -> Place {
     Place { bucket: (address >> 16) as u32, tag: address as u16 }
+}
+
+/// The first way of a set.
+fn way(ways: u16) -> Option<usize> {
+    (ways != 0).then(|| ways.trailing_zeros() as usize)
 }

@@ -64,7 +64,7 @@ impl SlotWidths {
     pub(crate) const BUDGET_BITS: u32 = 52;
 
     /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB.
-    const ALL: [Self; 4] = [Self::new(24), Self::new(28), Self::new(31), Self::new(35)];
+    pub(super) const ALL: [Self; 4] = [Self::new(24), Self::new(28), Self::new(31), Self::new(35)];
 
     const fn new(position_bits: u32) -> Self {
         Self { position_bits }
@@ -90,7 +90,7 @@ impl SlotWidths {
     }
 
     /// The tag of a key's hash: bits that do not choose the bucket.
-    pub(crate) fn tag(self, placing: u64) -> u16 {
+    pub(crate) fn tag(placing: u64) -> u16 {
         (placing & ((1 << TAG_BITS) - 1)) as u16
     }
 
@@ -115,8 +115,9 @@ impl SlotWidths {
         }
     }
 
-    pub(super) fn packed_tag(self, packed: u64) -> u16 {
-        self.tag(packed)
+    /// The tag of a packed slot, which has it where a placing has its.
+    pub(super) fn packed_tag(packed: u64) -> u16 {
+        Self::tag(packed)
     }
 }
 
@@ -144,7 +145,7 @@ mod tests {
             let position = Sector((1 << widths.position_bits) - 1);
             let slot = Slot { position, size: SizeClass(31), hits: 3, short_lived: true };
             assert_eq!(widths.unpack(widths.pack(0x1fff, slot)), slot);
-            assert_eq!(widths.packed_tag(widths.pack(0x0aaa, slot)), 0x0aaa);
+            assert_eq!(SlotWidths::packed_tag(widths.pack(0x0aaa, slot)), 0x0aaa);
             let least = Slot { position: Sector(1), size: SizeClass(0), hits: 0, short_lived: false };
             assert_eq!(widths.unpack(widths.pack(0, least)), least);
             assert_ne!(widths.pack(0, least), 0);

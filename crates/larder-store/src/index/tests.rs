@@ -74,15 +74,8 @@ fn loading_never_overrides_what_happened_since() {
     index.insert(1, slot(100));
     index.insert(2, slot(200));
     index.remove(2);
-    let entry = |placing, position| Loaded { placing, slot: Some(slot(position)) };
-    index.load(&[
-        Loaded { placing: 3, slot: None },
-        entry(1, 11),
-        entry(2, 12),
-        entry(3, 13),
-        entry(4, 14),
-        entry(4, 15),
-    ]);
+    let entry = |placing, position| index.shape().loaded(placing, Some(slot(position)));
+    index.load(&[index.shape().loaded(3, None), entry(1, 11), entry(2, 12), entry(3, 13), entry(4, 14), entry(4, 15)]);
     assert_eq!([1, 2, 3].map(|placing| index.peek(placing)), [Some(slot(100)), None, None]);
     index.remove(1);
     index.load(&[entry(1, 11)]);
@@ -131,7 +124,7 @@ fn only_partitions_with_other_slots_than_their_image_count_as_changed() {
     index.remove_at(7, Sector(9));
     assert!(index.is_changed(0));
     take();
-    index.load(&[Loaded { placing: 5, slot: Some(slot(3)) }]);
+    index.load(&[index.shape().loaded(5, Some(slot(3)))]);
     assert!(index.is_changed(0));
 }
 

@@ -121,7 +121,8 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64)
     let (mut news, mut limit) = (Vec::new(), NEWS_FIRST);
     while let Some((segment, listings)) = listed.next().await {
         let records = listings.iter().rev().filter(|listing| wanted(listing.placing));
-        news.extend(records.map(|listing| loaded(engine, segment, listing)));
+        let now_s = engine.volume.clock.now_s();
+        news.extend(records.map(|listing| loaded(engine, segment, listing, now_s)));
         if news.len() >= limit {
             engine.index.load(&news);
             news.clear();
@@ -132,15 +133,15 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64)
     engine.index.load(&news);
 }
 
-fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing) -> Loaded {
+fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32) -> Loaded {
     let start = engine.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
     let slot = (!listing.tombstone).then(|| Slot {
         position: Sector(start + u64::from(listing.sector)),
         size: SizeClass::holding(u64::from(listing.sectors)),
         hits: 0,
-        short_lived: engine.segments.note(segment, listing.useless_after, engine.volume.clock.now_s()),
+        short_lived: engine.segments.note(segment, listing.useless_after, now_s),
     });
-    Loaded { placing: listing.placing, slot }
+    engine.index.shape().loaded(listing.placing, slot)
 }
 
 /// Loads the images a root names; the partitions, in order, whose image is not what it should be.
