@@ -1,0 +1,153 @@
+//! Measures what the `log` row keeps: hits and bytes written on a Zipf trace, with and without reinsertion and
+//! second-hit admission, beside an LRU of the same bytes. The shipping engine, on a device in memory.
+//!
+//! `cargo run --profile fast -p larder-store --example log_hits [REQUESTS]`; `docs/measurements.md` has results.
+
+use bytes::Bytes;
+use futures_executor::block_on;
+use larder_store::{
+    Clock, Hints, Stats, Store, StoreOptions,
+    device::{Dice, MemoryDevice},
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    env,
+    sync::Arc,
+    time::Duration,
+};
+
+const KEYS: u64 = 400_000;
+const VOLUME_BYTES: u64 = 256 << 20;
+const SEGMENT_BYTES: u64 = 2 << 20;
+/// What a key, a head and a record's own fields take about.
+const OVERHEAD_BYTES: u64 = 100;
+const SEED: u64 = 42;
+
+fn main() -> larder_store::Result<()> {
+    let requests: u64 = env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(3_000_000);
+    println!(
+        "{requests} requests for {KEYS} keys of 0.5 to 16 KiB, volume of {} MiB; counted is the second half",
+        VOLUME_BYTES >> 20
+    );
+    println!(
+        "| Zipf exponent | reinsertion | second hit | miss ratio | written per byte admitted | per byte asked for |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for exponent in [0.7, 0.9, 1.1] {
+        let trace = Zipf::new(exponent).trace(requests);
+        for (reinsertion, second_hit) in [(false, false), (true, false), (false, true), (true, true)] {
+            let Outcome { missed, written_per_admitted, written_per_asked } = run(&trace, reinsertion, second_hit)?;
+            let on = |switch| if switch { "on" } else { "off" };
+            println!(
+                "| {exponent} | {} | {} | {missed:.4} | {written_per_admitted:.3} | {written_per_asked:.3} |",
+                on(reinsertion),
+                on(second_hit)
+            );
+        }
+        println!("| {exponent} | LRU of the same bytes | | {:.4} | | |", lru(&trace));
+    }
+    Ok(())
+}
+
+struct Outcome {
+    missed: f64,
+    written_per_admitted: f64,
+    written_per_asked: f64,
+}
+
+fn run(trace: &[u32], reinsertion: bool, second_hit: bool) -> larder_store::Result<Outcome> {
+    let clock = Clock::manual(Duration::from_secs(1_700_000_000));
+    let mut options = StoreOptions {
+        mean_entry_size_bytes: 4096,
+        segment_size_bytes: SEGMENT_BYTES,
+        clock: clock.clone(),
+        background: false,
+        ..StoreOptions::new("", VOLUME_BYTES)
+    };
+    options.tuning.reinsertion = reinsertion;
+    options.tuning.second_hit = second_hit;
+    let store = Store::open_on(Arc::new(MemoryDevice::new(VOLUME_BYTES)), &options)?;
+    let pool = Bytes::from(vec![7; 32 << 10]);
+    let (mut before, mut missed, mut asked_bytes) = (Stats::default(), 0, 0);
+    for (at, &key) in trace.iter().enumerate() {
+        if at == trace.len() / 2 {
+            (before, missed, asked_bytes) = (store.stats(), 0, 0);
+        }
+        let name = format!("http://zipf.example/{key}");
+        asked_bytes += size_bytes(key);
+        if block_on(store.get(name.as_bytes()))?.is_none() {
+            missed += 1;
+            let mut writer = store.insert(name.as_bytes(), Bytes::from_static(b"head"), Hints::default())?;
+            writer.write(pool.slice(..size_bytes(key) as usize))?;
+            block_on(writer.commit())?;
+        }
+        if at % 1000 == 0 {
+            clock.advance(Duration::from_millis(100));
+            block_on(store.maintain());
+        }
+    }
+    let after = store.stats();
+    let written = (after.written_bytes - before.written_bytes) as f64;
+    Ok(Outcome {
+        missed: f64::from(missed) / (trace.len() - trace.len() / 2) as f64,
+        written_per_admitted: written / (after.admitted_bytes - before.admitted_bytes) as f64,
+        written_per_asked: written / asked_bytes as f64,
+    })
+}
+
+/// The miss ratio of an LRU that holds as many bytes, in the second half of the trace.
+fn lru(trace: &[u32]) -> f64 {
+    let (mut used_at, mut by_use) = (HashMap::new(), BTreeMap::new());
+    let (mut used_bytes, mut missed) = (0, 0);
+    for (at, &key) in trace.iter().enumerate() {
+        match used_at.insert(key, at) {
+            Some(before) => _ = by_use.remove(&before),
+            None => {
+                missed += u64::from(at >= trace.len() / 2);
+                used_bytes += size_bytes(key) + OVERHEAD_BYTES;
+            }
+        }
+        by_use.insert(at, key);
+        while used_bytes > VOLUME_BYTES {
+            let Some((_, oldest)) = by_use.pop_first() else { break };
+            used_at.remove(&oldest);
+            used_bytes -= size_bytes(oldest) + OVERHEAD_BYTES;
+        }
+    }
+    missed as f64 / (trace.len() - trace.len() / 2) as f64
+}
+
+/// A body's length: small ones are many, up to 16 KiB.
+fn size_bytes(key: u32) -> u64 {
+    let mut dice = Dice::new(u64::from(key));
+    512 << dice.below(6) | dice.below(512)
+}
+
+/// Keys drawn so that the n-th most wanted is asked for in proportion to 1 / n^exponent.
+struct Zipf {
+    sums: Vec<f64>,
+}
+
+impl Zipf {
+    fn new(exponent: f64) -> Self {
+        let mut sum = 0.0;
+        let weight = |rank: u64| (rank as f64).powf(-exponent);
+        let sums = (1..=KEYS).map(|rank| {
+            sum += weight(rank);
+            sum
+        });
+        Self { sums: sums.collect() }
+    }
+
+    fn trace(&self, requests: u64) -> Vec<u32> {
+        let mut dice = Dice::new(SEED);
+        let whole = self.sums[self.sums.len() - 1];
+        let draw = |dice: &mut Dice| whole * (dice.roll() >> 11) as f64 / (1_u64 << 53) as f64;
+        (0..requests)
+            .map(|_| {
+                let drawn = draw(&mut dice);
+                self.sums.partition_point(|&sum| sum < drawn) as u32
+            })
+            .collect()
+    }
+}
