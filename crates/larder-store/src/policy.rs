@@ -118,7 +118,7 @@ pub enum ReadAxis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EvictionAxis {
-    /// The oldest segment; what of it was hit is written again, up to a quarter.
+    /// The oldest segment; what of it was hit is written again, up to `Tuning::reinsertion_share`.
     Reinsertion,
     /// The least recently used entries, until there is room for the new one.
     Lru,

@@ -197,9 +197,12 @@ macro_rules! table {
 
 // name: type = default, kind in range;   kinds: switch, count, bytes, power (of two, in bytes), time, share
 table! {
-    /// `log`: whether entries that were hit are written again when their segment is reclaimed, up to a
-    /// quarter of the segment. On: more hits, up to a third more bytes written.
+    /// `log`: whether entries that were hit are written again when their segment is reclaimed. On: more hits, more
+    /// bytes written.
     reinsertion: bool = true, switch;
+    /// `log`: most of a segment that is written again, as a share of it. More: more hits; bytes written grow to as
+    /// much as 1 / (1 - share) times what is admitted.
+    reinsertion_share: f64 = 0.22, share in 0.0..=0.5;
     /// `log`: whether an entry is stored only when its key is written for the second time within a while, as long as
     /// it takes to write about half as many entries as the index has room for. On: fewer bytes written and, where
     /// much is asked for only once, more hits; the second request for anything is a miss too. 4 bits an entry more.

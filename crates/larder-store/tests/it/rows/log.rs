@@ -95,7 +95,7 @@ fn turn_over(store: &Store, from: u64, wanted: u64) {
 
 #[test]
 fn an_entry_that_is_hit_outlives_its_segment_with_a_new_head_too() {
-    // A quarter of a segment takes the longer one too.
+    // The share of a segment that is written again takes the longer one too.
     let options = StoreOptions { segment_size_bytes: 512 << 10, ..options() };
     for body_bytes in [20_000, 100_000] {
         let store = Store::open_on(Arc::new(MemoryDevice::new(6 << 20)), &options).unwrap();
