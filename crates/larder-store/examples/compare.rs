@@ -7,7 +7,10 @@
 //! only the second half is counted.
 
 use bytes::Bytes;
-use larder_store::{Clock, Hints, Policy, Store, StoreOptions, device::MemoryDevice};
+use larder_store::{
+    Clock, Hints, Policy, Store, StoreOptions,
+    device::{MemoryDevice, MemoryDirectory},
+};
 use std::{env, error::Error, sync::Arc, time::Duration};
 
 const SIGMA: f64 = 1.05;
@@ -70,7 +73,12 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
     options.mean_entry_size_bytes = mean_bytes + HEAD_BYTES as u64;
     options.clock = clock.clone();
     options.background = false;
-    let store = Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), &options)?;
+    let device = Arc::new(MemoryDevice::new(size_bytes));
+    let store = if policy.layout.keeps_files() {
+        Store::open_on_files(device, Arc::new(MemoryDirectory::new(size_bytes)), &options)?
+    } else {
+        Store::open_on(device, &options)?
+    };
     let body = Bytes::from(vec![7; BODY_BYTES_MAX]);
     let head = Bytes::from(vec![b'h'; HEAD_BYTES]);
     let trace = Zipf::new(keys, settings.alpha);

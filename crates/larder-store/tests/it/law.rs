@@ -185,7 +185,9 @@ fn a_writer_that_is_dropped_leaves_no_trace() {
 
 #[test]
 fn a_new_head_does_not_bring_back_what_was_removed_or_replaced_meanwhile() {
-    for (policy, replaced) in Policy::all().iter().flat_map(|policy| [(policy, false), (policy, true)]) {
+    // Reads of files cannot be held back.
+    let rows = Policy::all().iter().filter(|policy| !policy.layout.keeps_files());
+    for (policy, replaced) in rows.flat_map(|policy| [(policy, false), (policy, true)]) {
         let device = Arc::new(GatedDevice::new());
         let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options(policy, 1)).unwrap();
         assert!(insert(&store, 1, 1, 100_000));

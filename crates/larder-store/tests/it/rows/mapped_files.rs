@@ -242,10 +242,26 @@ fn real_files_are_made_kept_over_a_stop_and_removed() {
         // Its own thread loads it; commits wait for that.
         assert!(insert(&store, 20, 1, 9000));
         assert!((0..=20).all(|key| version_of(&store, key) == Some(1)), "{policy}");
+        block_on(store.close()).unwrap();
         drop(store);
+        assert_eq!(larder_store::survey(&path).unwrap().1.entries, 21, "{policy}");
+        assert_eq!(damages(&path), 0, "{policy}");
+        let mut files = vec![path.join("files")];
+        while files.last().unwrap().is_dir() {
+            let folder = files.pop().unwrap();
+            files.extend(std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        let mut bytes = std::fs::read(files.last().unwrap()).unwrap();
+        bytes[3000] ^= 1;
+        std::fs::write(files.last().unwrap(), bytes).unwrap();
+        assert_eq!(damages(&path), 1, "{policy}: a flipped bit is found");
         let one_file = StoreOptions { policy: Policy::named("stream").unwrap(), ..options };
         assert!(Store::open(one_file).is_err(), "{policy}: a directory is no volume");
     }
+}
+
+fn damages(store: &std::path::Path) -> u64 {
+    larder_store::check(store, &mut |_, _| {}).unwrap().damage_count
 }
 
 #[test]
