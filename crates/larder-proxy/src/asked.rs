@@ -20,6 +20,7 @@ use larder_http::{
 
 use crate::{
     cache::groups::Asker,
+    client::interim::InterimSink,
     errors::Failure,
     origin::{request_body::RequestBody, target::Origin},
     routes::Destination,
@@ -34,6 +35,8 @@ pub(crate) struct Asked {
     pub(crate) version: Version,
     pub(crate) origin: Origin,
     pub(crate) client: IpAddr,
+    /// Where interim responses go, if they go anywhere.
+    interim: Option<Arc<InterimSink>>,
     /// The key of the resource; `None` if it can have none.
     pub(crate) key: Option<Arc<[u8]>>,
     /// Path and query as the client means them.
@@ -75,7 +78,13 @@ impl Asked {
             None => HeaderValue::try_from(&*authority).map_err(|_| Failure::BadRequest("the host is not a name"))?,
         };
         let (method, version) = (request.method().clone(), request.version());
-        Ok(Self { method, fields, version, origin, client, key: key.map(Arc::from), path, target, host, scheme })
+        let key = key.map(Arc::from);
+        Ok(Self { method, fields, version, origin, client, interim: None, key, path, target, host, scheme })
+    }
+
+    /// This request, whose interim responses go to `sink`.
+    pub(crate) fn with_interim(self, sink: InterimSink) -> Self {
+        Self { interim: sink.is_of_use().then(|| Arc::new(sink)), ..self }
     }
 
     /// The absolute URI, as the client means it; `None` for a target that has none, as that of `OPTIONS *`.
@@ -113,6 +122,9 @@ impl Asked {
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = fields;
+        if let Some(sink) = self.interim.clone() {
+            hyper::ext::on_informational(&mut request, move |interim| sink.push(interim.status(), interim.headers()));
+        }
         request
     }
 

@@ -1,6 +1,7 @@
 //! The clients' side: connections, responses on their way out, and what is noted when they are gone.
 
 pub(crate) mod connection;
+pub(crate) mod interim;
 pub(crate) mod raw_head;
 pub(crate) mod response_body;
 pub(crate) mod stream;

@@ -21,6 +21,7 @@ use crate::{
     },
     client::{
         connection::{Answer, Client},
+        interim::Interim,
         response_body::ResponseBody,
         ticket::Ticket,
     },
@@ -88,6 +89,7 @@ async fn run(client: Arc<Client>, request: Request<Incoming>) -> Response<Respon
         return run_tunnel(client, request, line).await;
     }
     let served = serve_request(&client, request).await.unwrap_or_else(|failure| Served::failure(&failure));
+    client.interim.close();
     finish(&client, line, served)
 }
 
@@ -101,7 +103,8 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     if request.headers().contains_key(header::TRANSFER_ENCODING) && client.sent_both_lengths(request.method()) {
         return Err(ambiguous);
     }
-    let asked = Arc::new(Asked::new(&worker.shared, client.peer.ip(), &mut request)?);
+    let sink = Interim::open(client, request.version());
+    let asked = Arc::new(Asked::new(&worker.shared, client.peer.ip(), &mut request)?.with_interim(sink));
     let body = request.into_body();
     let cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
     match (cached, &asked.key) {

@@ -118,6 +118,11 @@ impl Watched {
         }
     }
 
+    /// Wakes the task.
+    pub(crate) fn wake(&self) {
+        self.watch.wake();
+    }
+
     /// Remembers the task that is to be woken by orders. Call at the task's first poll; a task's
     /// waker stays the same.
     pub(crate) fn remember(&self, context: &Context<'_>) {
@@ -134,6 +139,10 @@ impl Drop for Watched {
 impl Watch {
     fn give(&self, order: Order) {
         self.order.store(order as u8, Relaxed);
+        self.wake();
+    }
+
+    fn wake(&self) {
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(waker) = waker {
             waker.wake();

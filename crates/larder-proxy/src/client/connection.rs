@@ -26,7 +26,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::{
-    client::{raw_head::RawHead, response_body::ResponseBody, stream::ClientStream},
+    client::{interim::Interim, raw_head::RawHead, response_body::ResponseBody, stream::ClientStream},
     exchange,
     watch::{Order, Watched},
     worker::Worker,
@@ -41,6 +41,8 @@ pub(crate) struct Client {
     phase: AtomicU8,
     raw_head: Mutex<RawHead>,
     watched: Watched,
+    /// What goes out before the final response.
+    pub(crate) interim: Interim,
 }
 
 /// What a connection is doing.
@@ -62,8 +64,15 @@ pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, peer: SocketAd
     let watched = worker.watches.register();
     watched.arm(config.limits.idle);
     let phase = AtomicU8::new(Phase::Idle as u8);
-    let client =
-        Arc::new(Client { worker: Arc::clone(&worker), peer, denied, phase, raw_head: Mutex::default(), watched });
+    let client = Arc::new(Client {
+        worker: Arc::clone(&worker),
+        peer,
+        denied,
+        phase,
+        raw_head: Mutex::default(),
+        watched,
+        interim: Interim::default(),
+    });
     let stream = TokioIo::new(ClientStream::new(socket, Arc::clone(&client)));
     let connection = http1::Builder::new()
         .header_read_timeout(None)
@@ -113,6 +122,11 @@ impl Client {
         if self.phase.load(Relaxed) == Phase::Busy as u8 {
             self.watched.arm(self.worker.shared.config.limits.stall);
         }
+    }
+
+    /// Has the connection's task look for what there is to write.
+    pub(crate) fn wake(&self) {
+        self.watched.wake();
     }
 
     fn raw_head(&self) -> MutexGuard<'_, RawHead> {

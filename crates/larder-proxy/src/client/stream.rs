@@ -1,6 +1,6 @@
 //! A client's socket that notes progress for the connection's deadlines.
 //!
-//! Owns: the socket. Does not: decide when to close. Cost: a few plain loads and stores per transfer; a head
+//! Owns: the socket, and that interim responses go before anything else. Does not: decide when to close. Cost: a few plain loads and stores per transfer; a head
 //! and a small body are copied together and leave in one plain write, which costs less than gathering
 //! in the kernel. (The HTTP library's own way to do that, `pipeline_flush`, holds back everything while
 //! another request waits in its buffer: whole bodies pile up in memory, and an error's response is
@@ -31,6 +31,11 @@ impl ClientStream {
     pub(crate) fn new(socket: TcpStream, client: Arc<Client>) -> Self {
         Self { socket, client }
     }
+
+    /// Writes the interim responses that wait, before anything else.
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.client.interim.poll_write(Pin::new(&mut self.socket), cx)
+    }
 }
 
 impl AsyncRead for ClientStream {
@@ -46,6 +51,7 @@ impl AsyncRead for ClientStream {
 
 impl AsyncWrite for ClientStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_interim(cx))?;
         let result = ready!(Pin::new(&mut self.socket).poll_write(cx, buf));
         self.client.note_sent();
         Poll::Ready(result)
@@ -59,6 +65,7 @@ impl AsyncWrite for ClientStream {
         if let [only] = bufs {
             return self.poll_write(cx, only);
         }
+        ready!(self.poll_interim(cx))?;
         let socket = Pin::new(&mut self.socket);
         let total: usize = bufs.iter().map(|buf| buf.len()).sum();
         let result = ready!(if total <= GATHER_BYTES_MAX {
@@ -79,6 +86,7 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_interim(cx))?;
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 

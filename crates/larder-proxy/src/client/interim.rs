@@ -1,0 +1,128 @@
+//! Interim responses on their way to a client (RFC 9110 15.2, RFC 8297).
+//!
+//! The HTTP library sends none but 100, so these are written to the socket beside it: when it flushes, and
+//! before anything else is written. Owns: what waits to be written, and for which exchange. Invariants: only
+//! the exchange that is being answered adds anything, and only until its answer is handed over; so an
+//! interim response never lands inside or behind a final one. Memory: [`WAITING_BYTES_MAX`] a connection.
+//! Cost: one plain load per write and flush while there are none.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll, ready},
+};
+
+use http::{HeaderMap, StatusCode, Version};
+use larder_http::{fields::strip_hop_by_hop, interim::goes_on};
+use tokio::io::AsyncWrite;
+
+use crate::client::connection::Client;
+
+/// What waits to be written to one connection.
+#[derive(Default)]
+pub(crate) struct Interim {
+    waiting: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The exchange that may add, if one may.
+    open: Option<u64>,
+    exchange_count: u64,
+    bytes: Vec<u8>,
+}
+
+/// Adds to what waits, for one exchange.
+pub(crate) struct InterimSink {
+    client: Weak<Client>,
+    exchange: u64,
+    version: Version,
+}
+
+impl Interim {
+    /// Takes interim responses for an exchange that begins.
+    pub(crate) fn open(client: &Arc<Client>, version: Version) -> InterimSink {
+        let mut state = client.interim.lock();
+        state.exchange_count += 1;
+        state.open = Some(state.exchange_count);
+        InterimSink { client: Arc::downgrade(client), exchange: state.exchange_count, version }
+    }
+
+    /// Takes no more: the answer is there.
+    pub(crate) fn close(&self) {
+        self.lock().open = None;
+    }
+
+    /// Writes what waits. Ready at once when there is nothing.
+    pub(crate) fn poll_write(
+        &self,
+        mut socket: Pin<&mut impl AsyncWrite>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.waiting.load(Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        let mut state = self.lock();
+        while !state.bytes.is_empty() {
+            match ready!(socket.as_mut().poll_write(context, &state.bytes))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => drop(state.bytes.drain(..written)),
+            }
+        }
+        self.waiting.store(false, Relaxed);
+        Poll::Ready(Ok(()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl InterimSink {
+    /// Whether the client knows interim responses at all.
+    pub(crate) fn is_of_use(&self) -> bool {
+        self.version >= Version::HTTP_11
+    }
+
+    /// Passes one on, if it is for this client and its exchange is still waiting.
+    pub(crate) fn push(&self, status: StatusCode, fields: &HeaderMap) {
+        let Some(client) = self.client.upgrade() else { return };
+        // An expectation is answered by the HTTP library when the request's body is read.
+        if !goes_on(status, self.version, false) {
+            return;
+        }
+        let mut state = client.interim.lock();
+        let head = head(status, fields);
+        if state.open != Some(self.exchange) || state.bytes.len() + head.len() > WAITING_BYTES_MAX {
+            return;
+        }
+        state.bytes.extend_from_slice(&head);
+        client.interim.waiting.store(true, Relaxed);
+        drop(state);
+        client.wake();
+    }
+}
+
+/// The head as it goes out.
+fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
+    let mut fields = fields.clone();
+    strip_hop_by_hop(&mut fields);
+    let reason = status.canonical_reason().unwrap_or("Interim");
+    let mut text = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
+    for (name, value) in &fields {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
+/// Most bytes of interim responses that wait for one client; what comes beyond is not passed on.
+const WAITING_BYTES_MAX: usize = 64 << 10;
