@@ -10,5 +10,6 @@ pub(crate) mod hot;
 pub(crate) mod lonely;
 pub(crate) mod lookup;
 pub(crate) mod neighbours;
+pub(crate) mod parts;
 pub(crate) mod patience;
 pub(crate) mod storing;

@@ -1,22 +1,29 @@
 //! Passing a request on and its response back, without storing: unsafe methods, HEAD, and whatever the cache
 //! cannot help with.
 //!
+//! What the answer to a HEAD says of a stored GET is heeded, though it is not stored itself (RFC 9111 4.3.5).
 //! Invariant: what belongs to one connection stays on it (RFC 9110 7.6.1); a request with a body is sent
 //! once. Cost: bodies are streamed both ways by reference.
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header, response};
 use hyper::body::Incoming;
 use larder_http::{
     CacheStatus,
     cache_status::Handling,
     fields::{check_response, strip_hop_by_hop},
+    validate::{self, HeadVerdict},
 };
 
 use crate::{
     asked::{Asked, Edits},
-    cache::{entry::CACHE_STATUS, hit},
+    cache::{
+        entry::CACHE_STATUS,
+        hit,
+        lookup::Found,
+        storing::{self, Place},
+    },
     client::response_body::ResponseBody,
     errors::Failure,
     exchange::Served,
@@ -40,6 +47,41 @@ pub(crate) async fn pass(
     body: Option<Incoming>,
     status: CacheStatus,
 ) -> Result<Served, Failure> {
+    let (head, body) = ask(worker, asked, body).await?;
+    let status = with_origin_status(status, head.status);
+    Ok(respond(worker, asked, (head.status, head.headers, body), status))
+}
+
+/// Passes a HEAD on, and lets its answer confirm or drop the stored response to GET (RFC 9111 4.3.5).
+///
+/// # Errors
+/// As [`pass`].
+pub(crate) async fn pass_head(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    (primary, found): (&Arc<[u8]>, &Found),
+    status: CacheStatus,
+) -> Result<Served, Failure> {
+    let (epoch, request_time) = (worker.shared.epochs.of(primary), worker.now());
+    let (head, body) = ask(worker, asked, None).await?;
+    let answer = (head.status, &head.headers);
+    match validate::judge_head(&found.entry.head, answer, request_time, worker.now()) {
+        HeadVerdict::Holds(fresh) => {
+            let place = Place { primary: Arc::clone(primary), key: Arc::clone(&found.key), marker: None, group: 0 };
+            storing::confirm(worker, asked, &place, (&found.entry, *fresh), epoch).await;
+        }
+        HeadVerdict::Changed => storing::remove(worker, &found.key).await,
+        HeadVerdict::Silent => {}
+    }
+    let status = with_origin_status(status, head.status);
+    Ok(respond(worker, asked, (head.status, head.headers, body), status))
+}
+
+async fn ask(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    body: Option<Incoming>,
+) -> Result<(response::Parts, OriginBody), Failure> {
     let repeatable = body.is_none() && asked.method.is_idempotent();
     let mut body = body;
     let outgoing = Outgoing {
@@ -57,9 +99,7 @@ pub(crate) async fn pass(
     let (head, incoming) = response.into_parts();
     check_response(&head.headers, head.version)
         .map_err(|error| Failure::Broken { host: asked.origin.to_string(), why: error.to_string() })?;
-    let body = OriginBody::new(incoming, lease, Arc::clone(worker));
-    let status = with_origin_status(status, head.status);
-    Ok(respond(worker, asked, (head.status, head.headers, body), status))
+    Ok((head, OriginBody::new(incoming, lease, Arc::clone(worker))))
 }
 
 /// A response with an origin's status, fields and body.

@@ -47,6 +47,9 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
                     let status = CacheStatus::forwarded(Forward::Request).because(reason);
                     return pass::pass(worker, asked, None, status).await;
                 }
+                Reuse::Stale { may_serve_meanwhile: true, age, .. } if !asks_for_itself(asked) => {
+                    return meanwhile(worker, asked, key, (found, age)).await;
+                }
                 Reuse::Stale { may_serve_on_error, reason, .. } => {
                     let marker = found.marker.clone();
                     (Some((found, may_serve_on_error)), marker, CacheStatus::forwarded(Forward::Stale).because(reason))
@@ -69,7 +72,10 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
         None => (None, false),
     };
     if wants_origin_itself(worker, asked, key, before.is_some()) {
-        let passed = pass::pass(worker, asked, None, forward).await;
+        let passed = match &before {
+            Some(found) if asked.method == Method::HEAD => pass::pass_head(worker, asked, (key, found), forward).await,
+            _ => pass::pass(worker, asked, None, forward).await,
+        };
         return or_stale(worker, asked, passed, before.filter(|_| may_serve_on_error).as_ref());
     }
     let sharing = Sharing { primary: Arc::clone(key), before, may_serve_on_error, marker, forward };
@@ -123,13 +129,27 @@ pub(crate) async fn if_fresh(
     }
 }
 
+/// Answers from a stale response at once, and validates it behind (RFC 5861 3).
+async fn meanwhile(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    key: &Arc<[u8]>,
+    (found, age): (Found, Age),
+) -> Result<Served, Failure> {
+    let served = fresh(worker, asked, &found, (age, Reason::StaleWhileRevalidate)).await;
+    let (marker, forward) = (found.marker.clone(), CacheStatus::forwarded(Forward::Stale));
+    let sharing = Sharing { primary: Arc::clone(key), before: Some(found), may_serve_on_error: true, marker, forward };
+    share::refresh(worker, asked, &sharing);
+    served
+}
+
 async fn fresh(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
     found: &Found,
     (age, reason): (Age, Reason),
 ) -> Result<Served, Failure> {
-    let stale = reason == Reason::RequestMaxStale;
+    let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate);
     let status = CacheStatus::hit(age.ttl_secs);
     let status = if stale { status.because(reason) } else { status };
     let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs: age.age_secs, status };
@@ -146,13 +166,18 @@ async fn fresh(
     Ok(Served { response: answered.response, outcome, origin: None })
 }
 
+/// Whether only the origin's answer to this very request will do: a HEAD that the cache cannot answer, or
+/// preconditions that are the origin's to judge.
+fn asks_for_itself(asked: &Asked) -> bool {
+    asked.method != Method::GET
+        || asked.fields.contains_key(header::IF_MATCH)
+        || asked.fields.contains_key(header::IF_UNMODIFIED_SINCE)
+}
+
 /// Whether a request is better passed on as it is than made into a fetch of the whole.
 fn wants_origin_itself(worker: &Worker, asked: &Asked, key: &[u8], found: bool) -> bool {
     let fields = &asked.fields;
-    if asked.method != Method::GET
-        || fields.contains_key(header::IF_MATCH)
-        || fields.contains_key(header::IF_UNMODIFIED_SINCE)
-    {
+    if asks_for_itself(asked) {
         return true;
     }
     let no_store = fields.contains_key(header::CACHE_CONTROL) && RequestDirectives::from_fields(fields).no_store;

@@ -16,7 +16,7 @@ use crate::{
     cache::{
         chunks::CHUNK_BYTES,
         entry::{Entry, Marker, outgoing_fields},
-        hit::{self, Wanted},
+        hit::{self, Portion, Wanted},
         lookup::{self, Found},
     },
     client::response_body::ResponseBody,
@@ -72,6 +72,22 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
         }
     }
     pass::pass(worker, asked, None, sharing.forward).await
+}
+
+/// Validates a stored response behind the back of those it is served to, unless somebody does already
+/// (RFC 5861 3). What comes of it is stored, or ends the storing, as with any flight.
+pub(crate) fn refresh(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing) {
+    let reader = board(worker, asked, sharing, false);
+    if reader.is_first() {
+        // A flight whose first reader leaves may be given up: this one stays to the end.
+        tokio::spawn(read_out(reader));
+    }
+}
+
+async fn read_out(mut reader: FlightReader) {
+    if matches!(reader.stage().await, Stage::Open(_)) {
+        while let Some(Ok(_)) = std::future::poll_fn(|context| reader.poll_data(context)).await {}
+    }
 }
 
 /// What a reader made of its flight.
@@ -210,7 +226,9 @@ fn open_response(
     let Some(total_len) = open.total_len else {
         return Some(hit::respond(open.head.status(), fields, ResponseBody::flight(reader)));
     };
-    let (status, span) = hit::part(&asked.method, &asked.fields, &open.head, total_len, &mut fields);
+    let (status, portion) = hit::portion(&asked.method, &asked.fields, &open.head, total_len, &mut fields);
+    // Parts may be asked for in any order, and what is arriving comes in one.
+    let Portion::Span(span) = portion else { return None };
     if span.start > reader.flight().produced() + CHUNK_BYTES {
         return None;
     }

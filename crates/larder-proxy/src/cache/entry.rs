@@ -50,6 +50,17 @@ impl Entry {
         fits.then(|| Self::new(head, EntryBody::Whole(body)))
     }
 
+    /// This response under a new head for the same body.
+    pub(crate) fn with_head(&self, head: StoredHead) -> Self {
+        let body = match &self.body {
+            EntryBody::Whole(bytes) => EntryBody::Whole(bytes.clone()),
+            EntryBody::Chunks { len, representation } => {
+                EntryBody::Chunks { len: *len, representation: *representation }
+            }
+        };
+        Self::new(head, body)
+    }
+
     /// Length of the whole body in bytes.
     pub(crate) fn body_len(&self) -> u64 {
         match &self.body {

@@ -8,6 +8,7 @@ use std::{ops::Range, sync::Arc};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use larder_http::{
     CacheStatus, Precondition, RangeOutcome, StoredHead, conditional,
+    multipart::Multipart,
     range::{self, content_range, content_range_unsatisfied},
 };
 
@@ -16,7 +17,8 @@ use crate::{
     cache::{
         chunk_reader::ChunkReader,
         chunks::{ChunkedBody, strong_tag},
-        entry::{CACHE_STATUS, Entry, EntryBody},
+        entry::{CACHE_STATUS, Entry, EntryBody, random},
+        parts::{PartsReader, PartsSource},
     },
     client::response_body::ResponseBody,
     worker::Worker,
@@ -56,35 +58,49 @@ pub(crate) fn answer(wanted: &Wanted<'_>, entry: &Arc<Entry>, chunked: Chunked<'
     let total_len = entry.body_len();
     let mut fields = entry.fields(&wanted.worker.shared);
     set_times(wanted.worker, &mut fields, Some(wanted.age_secs), wanted.status);
-    let (status, span) = part(wanted.method, wanted.fields, &entry.head, total_len, &mut fields);
+    let (status, portion) = portion(wanted.method, wanted.fields, &entry.head, total_len, &mut fields);
     let body = if wanted.method == Method::HEAD {
         if status != StatusCode::NO_CONTENT {
             fields.insert(header::CONTENT_LENGTH, HeaderValue::from(total_len));
         }
         ResponseBody::empty()
     } else {
-        body_of(wanted.worker, entry, span, chunked)?
+        body_of(wanted.worker, entry, portion, chunked)?
     };
     Some(Answered { response: respond(status, fields, body), conditional: false })
 }
 
-/// Which part of a body of known length is asked for, and the status that says so; names it in `fields`.
-pub(crate) fn part(
+/// What of a body goes out.
+pub(crate) enum Portion {
+    /// These bytes.
+    Span(Range<u64>),
+    /// Several parts in one body.
+    Parts(Multipart),
+}
+
+/// Which portion of a body of known length is asked for, and the status that says so; names it in `fields`.
+pub(crate) fn portion(
     method: &Method,
     request_fields: &HeaderMap,
     head: &StoredHead,
     total_len: u64,
     fields: &mut HeaderMap,
-) -> (StatusCode, Range<u64>) {
+) -> (StatusCode, Portion) {
     match range::select(method, request_fields, head, total_len) {
-        RangeOutcome::Whole | RangeOutcome::Many(_) => (head.status(), 0..total_len),
+        RangeOutcome::Whole => (head.status(), Portion::Span(0..total_len)),
         RangeOutcome::Single { first, last } => {
             fields.insert(header::CONTENT_RANGE, content_range(first, last, total_len));
-            (StatusCode::PARTIAL_CONTENT, first..last + 1)
+            (StatusCode::PARTIAL_CONTENT, Portion::Span(first..last + 1))
+        }
+        RangeOutcome::Many(parts) => {
+            let boundary = u128::from(random()) << 64 | u128::from(random());
+            let multipart = Multipart::new(&parts, total_len, fields.get(header::CONTENT_TYPE), boundary);
+            fields.insert(header::CONTENT_TYPE, multipart.content_type());
+            (StatusCode::PARTIAL_CONTENT, Portion::Parts(multipart))
         }
         RangeOutcome::NotSatisfiable => {
             fields.insert(header::CONTENT_RANGE, content_range_unsatisfied(total_len));
-            (StatusCode::RANGE_NOT_SATISFIABLE, 0..0)
+            (StatusCode::RANGE_NOT_SATISFIABLE, Portion::Span(0..0))
         }
     }
 }
@@ -137,15 +153,20 @@ pub(crate) fn not_modified(
     respond(StatusCode::NOT_MODIFIED, fields, ResponseBody::empty())
 }
 
-fn body_of(worker: &Arc<Worker>, entry: &Arc<Entry>, span: Range<u64>, chunked: Chunked<'_>) -> Option<ResponseBody> {
+fn body_of(worker: &Arc<Worker>, entry: &Arc<Entry>, portion: Portion, chunked: Chunked<'_>) -> Option<ResponseBody> {
     match &entry.body {
-        EntryBody::Whole(bytes) => {
-            let (first, end) = (usize::try_from(span.start).ok()?, usize::try_from(span.end).ok()?);
-            Some(ResponseBody::full(bytes.slice(first..end)))
-        }
+        EntryBody::Whole(bytes) => Some(match portion {
+            Portion::Span(span) => {
+                let (first, end) = (usize::try_from(span.start).ok()?, usize::try_from(span.end).ok()?);
+                ResponseBody::full(bytes.slice(first..end))
+            }
+            Portion::Parts(multipart) => {
+                ResponseBody::parts(PartsReader::new(&multipart, PartsSource::Whole(bytes.clone())))
+            }
+        }),
         EntryBody::Chunks { len, representation } => {
             let (asked, key) = chunked?;
-            let body = ChunkedBody {
+            let body = Arc::new(ChunkedBody {
                 worker: Arc::clone(worker),
                 asked: Arc::clone(asked),
                 primary: Arc::clone(asked.key.as_ref()?),
@@ -153,8 +174,13 @@ fn body_of(worker: &Arc<Worker>, entry: &Arc<Entry>, span: Range<u64>, chunked: 
                 representation: *representation,
                 len: Some(*len),
                 entity_tag: strong_tag(entry.head.fields()),
-            };
-            Some(ResponseBody::chunks(ChunkReader::new(Arc::new(body), span)))
+            });
+            Some(match portion {
+                Portion::Span(span) => ResponseBody::chunks(ChunkReader::new(body, span)),
+                Portion::Parts(multipart) => {
+                    ResponseBody::parts(PartsReader::new(&multipart, PartsSource::Chunks(body)))
+                }
+            })
         }
     }
 }

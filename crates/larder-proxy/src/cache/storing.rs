@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::Uri;
-use larder_http::{Settings, StoredHead, VaryRule, key};
+use larder_http::{Reason, Settings, Storability, StoredHead, VaryRule, key, storable};
 use larder_store::{Hints, Store, Writer};
 
 use crate::{
@@ -98,8 +98,28 @@ pub(crate) async fn commit_chunk(worker: &Arc<Worker>, primary: &[u8], key: &[u8
     }
 }
 
+/// Keeps a stored response that the origin confirmed, with its new head; or drops it, if its new fields say that it
+/// is not to be stored (RFC 9111 3.2). What credentials have confirmed changes nothing for others (RFC 9111 3.5).
+pub(crate) async fn confirm(
+    worker: &Arc<Worker>,
+    asked: &Asked,
+    place: &Place,
+    (before, head): (&Entry, StoredHead),
+    epoch: Epoch,
+) {
+    match storable::decide_updated(&asked.fields, &head, &worker.shared.config.http) {
+        Storability::Store { .. } => {
+            let entry = Arc::new(before.with_head(head));
+            worker.shared.hot.replace(&place.key, Hot::Response(Arc::clone(&entry)));
+            freshen(worker, place, &entry, epoch).await;
+        }
+        Storability::Refuse { reason: Reason::Authorization | Reason::RequestNoStore } => {}
+        Storability::Refuse { .. } => remove(worker, &place.key).await,
+    }
+}
+
 /// Replaces the head of a stored response that the origin confirmed; in memory it is replaced already.
-pub(crate) async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, epoch: Epoch) {
+async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, epoch: Epoch) {
     if worker.shared.epochs.of(&place.primary) == epoch
         && let Some(store) = &worker.shared.store
     {
@@ -215,10 +235,11 @@ fn useless_after(worker: &Worker, head: &StoredHead) -> u32 {
         return 0;
     }
     let settings = &worker.shared.config.http;
-    let stale_secs = match head.freshness().stale_if_error_secs {
+    let on_error_secs = match head.freshness().stale_if_error_secs {
         Some(secs) => i64::from(secs),
         None => i64::try_from(settings.stale_on_error_max.as_secs()).unwrap_or(i64::MAX),
     };
+    let stale_secs = on_error_secs.max(head.freshness().stale_while_revalidate_secs.unwrap_or(0).into());
     let last = head.fresh_until(settings).plus_secs(stale_secs).plus_secs(1).as_secs();
     u32::try_from(last.max(1)).unwrap_or(0)
 }

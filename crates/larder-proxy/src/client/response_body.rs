@@ -15,7 +15,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::{
-    cache::chunk_reader::ChunkReader, client::ticket::Ticket, flight::reader::FlightReader, origin::body::OriginBody,
+    cache::{chunk_reader::ChunkReader, parts::PartsReader},
+    client::ticket::Ticket,
+    flight::reader::FlightReader,
+    origin::body::OriginBody,
 };
 
 /// The body of a response to a client.
@@ -35,6 +38,8 @@ enum Source {
     Flight(Box<FlightReader>),
     /// A stored body in chunks.
     Chunks(Box<ChunkReader>),
+    /// Several parts of a stored body.
+    Parts(Box<PartsReader>),
 }
 
 impl ResponseBody {
@@ -59,6 +64,10 @@ impl ResponseBody {
         Self { source: Source::Chunks(Box::new(reader)), ticket: None }
     }
 
+    pub(crate) fn parts(reader: PartsReader) -> Self {
+        Self { source: Source::Parts(Box::new(reader)), ticket: None }
+    }
+
     /// Attaches what is to be settled when this body has been sent or broken off.
     pub(crate) fn with_ticket(mut self, mut ticket: Ticket) -> Self {
         if self.is_end_stream() {
@@ -78,6 +87,7 @@ impl ResponseBody {
             Source::Origin(body) => body.poll_data(context),
             Source::Flight(reader) => reader.poll_data(context),
             Source::Chunks(reader) => reader.poll_data(context),
+            Source::Parts(reader) => reader.poll_data(context),
         }
     }
 }
@@ -109,6 +119,7 @@ impl Body for ResponseBody {
             Source::Origin(body) => body.is_finished(),
             Source::Flight(reader) => reader.remaining() == Some(0),
             Source::Chunks(reader) => reader.remaining() == 0,
+            Source::Parts(reader) => reader.remaining() == 0,
         }
     }
 
@@ -119,6 +130,7 @@ impl Body for ResponseBody {
             Source::Origin(body) => body.remaining(),
             Source::Flight(reader) => reader.remaining(),
             Source::Chunks(reader) => Some(reader.remaining()),
+            Source::Parts(reader) => Some(reader.remaining()),
         };
         exact.map_or_else(SizeHint::new, SizeHint::with_exact)
     }

@@ -18,9 +18,8 @@ use larder_http::{
 use crate::{
     asked::{Asked, Edits},
     cache::{
-        entry::{Entry, EntryBody, Marker},
+        entry::Marker,
         groups,
-        hot::Hot,
         lookup::Found,
         storing::{self, Place},
     },
@@ -95,19 +94,10 @@ impl Fetch {
         }
         let head =
             validate::freshen(&found.entry.head, &answer.head.headers, answer.request_time, answer.response_time);
-        let body = match &found.entry.body {
-            EntryBody::Whole(bytes) => EntryBody::Whole(bytes.clone()),
-            EntryBody::Chunks { len, representation } => {
-                EntryBody::Chunks { len: *len, representation: *representation }
-            }
-        };
-        let entry = Arc::new(Entry::new(head, body));
-        // In memory first: requests may come before the store is done.
-        self.worker.shared.hot.replace(&found.key, Hot::Response(Arc::clone(&entry)));
-        self.flight.set_stage(Stage::Confirmed(Arc::clone(&entry)));
-        let group = self.group_of(entry.head.fields());
+        self.flight.set_stage(Stage::Confirmed(Arc::new(found.entry.with_head(head.clone()))));
+        let group = self.group_of(head.fields());
         let place = Place { primary: Arc::clone(&self.primary), key: Arc::clone(&found.key), marker: None, group };
-        storing::freshen(&self.worker, &place, &entry, self.flight.epoch).await;
+        storing::confirm(&self.worker, &self.asked, &place, (&found.entry, head), self.flight.epoch).await;
         true
     }
 
@@ -148,6 +138,7 @@ impl Fetch {
         match self.place(&answer) {
             Err(reason) => {
                 lonely.insert(&self.primary);
+                self.forget_replaced(status).await;
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
                 self.flight.set_private(PrivateResponse { status, fields, body, reason });
             }
@@ -170,6 +161,17 @@ impl Fetch {
                 self.flight.set_stage(Stage::Open(Arc::clone(&open)));
                 Carrying::new(self, &open, place).run(body).await;
             }
+        }
+    }
+
+    /// Drops what was to be confirmed and was replaced by a response that is not stored (RFC 9111 4.3.3), if it
+    /// is stale: else it would be served again, stale, though the origin has said what it has now.
+    async fn forget_replaced(&self, status: StatusCode) {
+        let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
+        let settings = &self.worker.shared.config.http;
+        let head = &found.entry.head;
+        if head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(self.worker.now()) {
+            storing::remove(&self.worker, &found.key).await;
         }
     }
 

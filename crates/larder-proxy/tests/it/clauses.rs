@@ -1,6 +1,6 @@
 //! Rules that show only end to end, by clause (RFC 9111, RFC 9110).
 
-use crate::support::{Fixture, Reply};
+use crate::support::{Fixture, Gate, Reply, Response, eventually, request_text};
 
 /// Makes a response stale on arrival.
 const STALE: &str = "Age: 100";
@@ -71,4 +71,180 @@ fn targeted_field_rules_what_is_stored_and_is_passed_on() {
     fixture.get("/passed", &[]);
     assert!(!fixture.get("/passed", &[]).is_hit());
     assert_eq!(fixture.origin.count(), 3);
+}
+
+/// Stale on arrival, and to be served so for a while.
+const STALE_MEANWHILE: &str = "Cache-Control: max-age=10, stale-while-revalidate=1000";
+
+#[test]
+fn stale_response_is_served_at_once_and_validated_behind_once() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::new(move |_, number| match number {
+        0 => Reply::ok(&[STALE_MEANWHILE, STALE, "ETag: \"v0\""], "old"),
+        _ => Reply::default()
+            .wait(&held)
+            .send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 3\r\n\r\nnew"),
+    });
+    fixture.get("/", &[]);
+    eventually("the stale response is served", || fixture.get("/", &["X-Mark: 1"]).is_hit());
+    eventually("the origin is asked behind", || fixture.origin.count() == 2);
+    for _ in 0..5 {
+        let stale = fixture.get("/", &["X-Mark: 1"]);
+        assert_eq!(stale.text(), "old");
+        assert!(stale.cache_status().ends_with("detail=stale-while-revalidate"), "{stale:?}");
+        assert!(stale.field("age").and_then(|age| age.parse::<u64>().ok()) >= Some(100), "{stale:?}");
+    }
+    assert_eq!(fixture.origin.count(), 2);
+    let behind = &fixture.origin.received()[1];
+    assert_eq!((behind.field("x-mark"), behind.field("if-none-match")), (Some("1"), Some("\"v0\"")));
+    gate.open();
+    eventually("the new response is served", || fixture.get("/", &[]).text() == "new");
+    assert_eq!(fixture.origin.count(), 2);
+}
+
+#[test]
+fn what_validation_behind_brings_counts_even_if_it_is_not_stored() {
+    let fixture = Fixture::new(|_, number| match number {
+        0 => Reply::ok(&[STALE_MEANWHILE, STALE], "old"),
+        _ => Reply::ok(&["Cache-Control: no-cache"], "new"),
+    });
+    fixture.get("/", &[]);
+    eventually("the origin's new answer reaches the client", || fixture.get("/", &[]).text() == "new");
+    assert_eq!(fixture.get("/", &[]).text(), "new");
+}
+
+#[test]
+fn stale_response_past_its_window_is_validated_first() {
+    let fixture = Fixture::new(|_, number| match number {
+        0 => Reply::ok(&["Cache-Control: max-age=10, stale-while-revalidate=80", STALE], "old"),
+        _ => Reply::ok(&["Cache-Control: max-age=60"], "new"),
+    });
+    fixture.get("/", &[]);
+    assert_eq!(fixture.get("/", &[]).text(), "new");
+}
+
+/// The parts of a multipart/byteranges response: Content-Range and bytes.
+fn parts_of(response: &Response) -> Vec<(String, Vec<u8>)> {
+    let kind = response.field("content-type").expect("there is a type");
+    let boundary = kind.strip_prefix("multipart/byteranges; boundary=").expect("the type is multipart");
+    let mut parts = Vec::new();
+    let mut rest = &response.body[..];
+    loop {
+        let line = format!("--{boundary}\r\n");
+        rest = rest.strip_prefix(line.as_bytes()).expect("a part begins with the boundary");
+        let end = rest.windows(4).position(|four| four == b"\r\n\r\n").expect("a part has a head");
+        let head = String::from_utf8(rest[..end].to_vec()).expect("a part's head is text");
+        let range = head.lines().find_map(|line| line.strip_prefix("Content-Range: ")).expect("a part has a range");
+        let (first, last) = range["bytes ".len()..].split_once('/').and_then(|(span, _)| span.split_once('-')).unwrap();
+        let len = last.parse::<usize>().unwrap() - first.parse::<usize>().unwrap() + 1;
+        rest = &rest[end + 4..];
+        parts.push((range.to_owned(), rest[..len].to_vec()));
+        rest = rest[len..].strip_prefix(b"\r\n").expect("a line end follows a part");
+        if rest == format!("--{boundary}--\r\n").as_bytes() {
+            return parts;
+        }
+    }
+}
+
+#[test]
+fn several_ranges_come_in_one_response_from_whole_bodies_and_from_chunks() {
+    for len in [10_000, 3 << 20] {
+        let body: Vec<u8> = (0..len).map(|at: usize| (at / 7 + at % 251) as u8).collect();
+        let sent = body.clone();
+        let fixture = Fixture::new(move |_, _| {
+            Reply::ok(&["Cache-Control: max-age=60", "Content-Type: text/x", "ETag: \"a\""], &sent)
+        });
+        fixture.get("/", &[]);
+        fixture.get_hit("/", &[]);
+        let far = len - 1000;
+        let range = format!("Range: bytes={far}-{}, 0-4, -5", far + 99);
+        let response = fixture.get("/", &[&range]);
+        assert_eq!((response.status, response.complete), (206, true), "{response:?}");
+        assert_eq!(response.field("content-range"), None);
+        let expected = [(far, far + 99), (0, 4), (len - 5, len - 1)]
+            .map(|(first, last)| (format!("bytes {first}-{last}/{len}"), body[first..=last].to_vec()));
+        assert_eq!(parts_of(&response), expected);
+        assert_eq!(
+            fixture.get("/", &["Range: bytes=0-1, 2-3"]).field("content-range"),
+            Some(&*format!("bytes 0-3/{len}"))
+        );
+        assert_eq!(fixture.origin.count(), 1);
+    }
+}
+
+#[test]
+fn answer_to_head_confirms_or_drops_the_stored_get() {
+    let fixture = Fixture::new(|received, number| match (received.method.as_str(), received.target.as_str()) {
+        ("HEAD", "/same") => {
+            Reply::head("200 OK", &["Cache-Control: max-age=60", "ETag: \"a\"", "X-New: 1", "Content-Length: 3"])
+        }
+        ("HEAD", _) => Reply::head("200 OK", &["Cache-Control: max-age=60", "ETag: \"b\"", "Content-Length: 3"]),
+        _ => Reply::ok(&["Cache-Control: max-age=10", STALE, "ETag: \"a\""], format!("{number:03}")),
+    });
+    let mut connection = fixture.connect();
+    for target in ["/same", "/other"] {
+        let first = connection.request("GET", target, &[]).text();
+        eventually("the response is stored", || {
+            let answer = connection.request("HEAD", target, &["Cache-Control: only-if-cached, max-stale"]);
+            answer.status == 200
+        });
+        assert_eq!(connection.request("HEAD", target, &[]).status, 200);
+        let after = connection.request("GET", target, &["Cache-Control: max-stale"]);
+        if target == "/same" {
+            assert_eq!((after.is_hit(), after.text(), after.field("x-new")), (true, first, Some("1")));
+        } else {
+            assert!(!after.is_hit() && after.text() != first, "{after:?}");
+        }
+    }
+}
+
+#[test]
+fn confirmed_response_whose_new_fields_forbid_storing_is_dropped() {
+    let fixture = Fixture::new(|_, number| match number {
+        0 => Reply::ok(&["Cache-Control: max-age=10", STALE, "ETag: \"a\""], "first"),
+        1 => Reply::status("304 Not Modified", &["Cache-Control: no-store", "ETag: \"a\""], ""),
+        _ => Reply::ok(&["Cache-Control: no-store"], "later"),
+    });
+    fixture.get("/", &[]);
+    assert_eq!(fixture.get("/", &[]).text(), "first");
+    eventually("the response is forgotten", || fixture.get("/", &["Cache-Control: max-stale"]).text() == "later");
+}
+
+#[test]
+fn interim_response_is_passed_on_before_the_final_one_is_there() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::new(move |received, _| {
+        let cached = if received.target == "/stored" { "max-age=60" } else { "no-store" };
+        let hints = Reply::head("103 Early Hints", &["Link: </a.css>; rel=preload", "Connection: X-Hop", "X-Hop: 1"]);
+        let last = format!("HTTP/1.1 200 OK\r\nCache-Control: {cached}\r\nContent-Length: 5\r\n\r\nhello");
+        hints.send("HTTP/1.1 102 Processing\r\n\r\n").wait(&held).send(last)
+    });
+    let mut connections = [fixture.connect(), fixture.connect()];
+    for (connection, target) in connections.iter_mut().zip(["/stored", "/passed"]) {
+        connection.send(request_text("GET", target, &[]));
+        let hints = connection.read_head();
+        assert_eq!((hints.status, hints.field("link")), (103, Some("</a.css>; rel=preload")));
+        assert_eq!((hints.field("x-hop"), hints.field("connection")), (None, None));
+        assert_eq!(connection.read_head().status, 102);
+    }
+    gate.open();
+    for connection in &mut connections {
+        let last = connection.read_response("GET");
+        assert_eq!((last.status, last.text().as_str(), last.complete), (200, "hello", true));
+    }
+    assert_eq!(fixture.get_hit("/stored", &[]).field("link"), None);
+}
+
+#[test]
+fn client_of_http_1_0_gets_no_interim_response() {
+    let fixture = Fixture::new(|_, _| {
+        let last = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 5\r\n\r\nhello";
+        Reply::head("103 Early Hints", &["Link: </a.css>; rel=preload"]).send(last)
+    });
+    let mut connection = fixture.connect();
+    connection.send("GET / HTTP/1.0\r\nHost: site.example\r\n\r\n");
+    let response = connection.read_response("GET");
+    assert_eq!((response.status, response.text().as_str()), (200, "hello"));
 }

@@ -7,7 +7,7 @@ pub(crate) mod gate;
 pub(crate) mod origin;
 
 pub(crate) use ailing_device::{Ailing, Ailment};
-pub(crate) use client::{Connection, Response};
+pub(crate) use client::{Connection, Response, request_text};
 pub(crate) use fixture::{Fixture, eventually};
 pub(crate) use gate::Gate;
 pub(crate) use origin::{Origin, Received, Reply};

@@ -1,0 +1,93 @@
+//! Streams several parts of a stored body in one response: multipart/byteranges (RFC 9110 15.3.7.2).
+//!
+//! Owns: the order of texts and parts. Does not: write the texts (`larder_http::multipart`). Invariant: as
+//! many bytes come as were announced, or the stream ends in an error. Memory: what one reader of chunks
+//! takes, whatever the number of parts, for only the part that is being sent is read.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use larder_http::{
+    multipart::{Multipart, Piece},
+    span::Span,
+};
+
+use crate::{
+    cache::{chunk_reader::ChunkReader, chunks::ChunkedBody},
+    client::response_body::BodyError,
+};
+
+/// Several parts of a body on their way to a client.
+pub(crate) struct PartsReader {
+    source: PartsSource,
+    pieces: VecDeque<Piece>,
+    /// The part that is being read, if it is read in chunks.
+    reading: Option<ChunkReader>,
+    remaining: u64,
+}
+
+/// Where the parts come from.
+pub(crate) enum PartsSource {
+    /// The whole body, in memory.
+    Whole(Bytes),
+    /// A body in chunks.
+    Chunks(Arc<ChunkedBody>),
+}
+
+impl PartsReader {
+    /// Sends the pieces of `multipart`, whose parts lie within the body.
+    pub(crate) fn new(multipart: &Multipart, source: PartsSource) -> Self {
+        let pieces = multipart.pieces().iter().cloned().collect();
+        Self { source, pieces, reading: None, remaining: multipart.content_length() }
+    }
+
+    /// Bytes still to come.
+    pub(crate) fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// The next bytes.
+    pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        loop {
+            if let Some(reader) = &mut self.reading {
+                match std::task::ready!(reader.poll_data(context)) {
+                    Some(result) => return Poll::Ready(Some(self.note(result))),
+                    None => self.reading = None,
+                }
+            }
+            let Some(piece) = self.pieces.pop_front() else { return Poll::Ready(None) };
+            match (piece, &self.source) {
+                (Piece::Text(text), _) => return Poll::Ready(Some(self.note(Ok(text)))),
+                (Piece::Part(span), PartsSource::Whole(body)) => {
+                    let part = slice(body, &span).ok_or(BodyError::PartMissing);
+                    return Poll::Ready(Some(self.note(part)));
+                }
+                (Piece::Part(span), PartsSource::Chunks(body)) => {
+                    self.reading = Some(ChunkReader::new(Arc::clone(body), span.first..span.last + 1));
+                }
+            }
+        }
+    }
+
+    /// Counts what is handed out; after an error there is nothing more.
+    fn note(&mut self, result: Result<Bytes, BodyError>) -> Result<Bytes, BodyError> {
+        match &result {
+            Ok(bytes) => self.remaining -= bytes.len() as u64,
+            Err(_) => {
+                self.pieces.clear();
+                self.reading = None;
+                self.remaining = 0;
+            }
+        }
+        result
+    }
+}
+
+fn slice(body: &Bytes, span: &Span) -> Option<Bytes> {
+    let (first, last) = (usize::try_from(span.first).ok()?, usize::try_from(span.last).ok()?);
+    (last < body.len()).then(|| body.slice(first..=last))
+}
