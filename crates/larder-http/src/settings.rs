@@ -19,10 +19,10 @@ pub struct Settings {
     /// Default 24 hours; zero turns it off.
     pub stale_on_error_max: Duration,
     /// For how long an error counts as fresh that states no lifetime, by status. Only where RFC 9111 4.2.2
-    /// lets a cache guess: with 404, 405, 410, 414 and 501, and with any status if the response says
+    /// lets a cache guess: with 404, 405, 410, 414, 451 and 501, and with any status if the response says
     /// `public`; elsewhere it has no effect. A longer time spares the origin questions about what it does
     /// not have, and hides for as long that it has it now. Default none.
-    pub negative_lifetimes: Vec<(StatusCode, Duration)>,
+    pub negative_lifetimes: Vec<(u16, Duration)>,
     /// Whether a client's Cache-Control and Pragma are obeyed (RFC 9111 5.2.1 lets a cache ignore
     /// them). Off, clients cannot force a request to the origin. Default on.
     pub honour_request_directives: bool,
@@ -36,7 +36,7 @@ impl Settings {
     /// The lifetime these settings give an error of this status that states none.
     pub fn negative_lifetime(&self, status: StatusCode) -> Option<Duration> {
         let is_error = status.is_client_error() || status.is_server_error();
-        let mut listed = self.negative_lifetimes.iter().filter(|(listed, _)| is_error && *listed == status);
+        let mut listed = self.negative_lifetimes.iter().filter(|(listed, _)| is_error && *listed == status.as_u16());
         listed.next().map(|(_, lifetime)| *lifetime)
     }
 }

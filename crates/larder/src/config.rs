@@ -126,6 +126,8 @@ fn read_cache(section: &mut Section<'_>, http: &mut larder_http::Settings) -> Re
     section.set("heuristic_fraction", fraction, |value| value.parsed("a number from 0 to 1", value::fraction))?;
     section.set("heuristic_max", &mut http.heuristic_max, duration)?;
     section.set("stale_on_error_max", &mut http.stale_on_error_max, duration)?;
+    let negative = &mut http.negative_lifetimes;
+    section.set("negative", negative, |value| each(value, "a status and a duration", value::negative_lifetime))?;
     section.set("honour_request_directives", &mut http.honour_request_directives, Value::boolean)?;
     section.set("normalise_vary", &mut http.normalise_vary, Value::boolean)
 }
@@ -208,6 +210,8 @@ mod tests {
         let http = proxy.http;
         assert_eq!((http.heuristic_fraction, http.heuristic_max), (0.2, Duration::from_hours(12)));
         assert_eq!(http.stale_on_error_max, Duration::from_hours(48));
+        let negative = [(404, Duration::from_secs(10)), (410, Duration::from_mins(5))];
+        assert_eq!(http.negative_lifetimes, negative);
         assert!(!http.honour_request_directives && !http.normalise_vary);
         let limits = proxy.limits;
         assert_eq!((limits.header_bytes_max, limits.header_count_max), (32 << 10, 200));

@@ -60,6 +60,16 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     }
 }
 
+/// The lifetime of an error that states none: its status and a duration, such as `404=10s`.
+pub(crate) fn negative_lifetime(text: &str) -> Result<(u16, Duration), BadValue> {
+    let help = "such a lifetime is a status from 400 to 599 and a duration, such as 404=10s";
+    let bad = |what: &str| BadValue::new(format!("{what}: `{text}`"), help);
+    let (status, lifetime) = text.split_once('=').ok_or_else(|| bad("not a status and a duration"))?;
+    let status = status.trim().parse().ok().filter(|status| (400..600).contains(status));
+    let lifetime = duration::parse(lifetime.trim()).map_err(|_| bad("not a duration behind the status"))?;
+    Ok((status.ok_or_else(|| bad("not the status of an error"))?, lifetime))
+}
+
 /// A network: `192.168.0.0/16`, `fd00::/8`, or one address.
 pub(crate) fn network(text: &str) -> Result<IpNet, BadValue> {
     let parsed = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
@@ -158,6 +168,15 @@ const HOST_BYTES_MAX: usize = 255;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lifetimes_of_errors_are_a_status_and_a_duration() {
+        assert_eq!(negative_lifetime("404=10s"), Ok((404, Duration::from_secs(10))));
+        assert_eq!(negative_lifetime("410 = 5m"), Ok((410, Duration::from_mins(5))));
+        for bad in ["404", "200=10s", "600=10s", "x=10s", "404=", "404=ten", "=10s"] {
+            assert!(negative_lifetime(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn addresses_are_read_as_people_write_them() {
