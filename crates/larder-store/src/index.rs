@@ -13,6 +13,7 @@
 
 mod image;
 pub(crate) mod map;
+pub(crate) mod objects;
 mod partition;
 pub(crate) mod sets;
 mod slot;

@@ -47,6 +47,8 @@ pub enum IndexAxis {
     RecentSetTags,
     /// Eight bytes for an entry in the front; for a set a Bloom filter of 3 bits and 1 hit bit an entry.
     FrontAndFilters,
+    /// An object table of 20 bytes an entry, a cluster table of 24 bytes a cluster.
+    Objects,
 }
 
 /// Where an entry's bytes go.
@@ -73,6 +75,8 @@ pub enum LayoutAxis {
     Sets,
     /// A small log in front of sets; long entries in a ring of their own.
     FrontAndSets,
+    /// Clusters that are written, read and evicted whole.
+    Clusters,
 }
 
 impl LayoutAxis {
@@ -98,6 +102,8 @@ pub enum WriteAxis {
     SitePages,
     /// To the front in packs, from there to their sets, several entries at once.
     PacksThenSets,
+    /// Gathered into whole clusters, by site.
+    Clusters,
 }
 
 /// How bytes are read.
@@ -112,6 +118,8 @@ pub enum ReadAxis {
     SortedBatches,
     /// The whole set, at once.
     WholeSet,
+    /// The whole cluster, whose other entries go to the hot tier.
+    Clusters,
 }
 
 /// Which entries go when there is no room.
@@ -132,6 +140,8 @@ pub enum EvictionAxis {
     LeastRecentInSet,
     /// Out of a set what is believed to be used last; from the front into a set what is worth it.
     RankInSet,
+    /// The least recently used cluster, and all that is in it.
+    ClusterLru,
 }
 
 /// Every row.
@@ -300,6 +310,17 @@ static POLICIES: &[Policy] = &[
         reads: ReadAxis::Direct,
         eviction: EvictionAxis::LeastRecentInSet,
         code: 34,
+    },
+    Policy {
+        name: "ucfs",
+        about: "clusters of 128 KiB, filled by site, written, read and evicted whole; starts empty after a crash",
+        source: "UCFS/CFS (Wang, Hu: IEEE Transactions on Computers, 2002), by what its abstract says",
+        index: IndexAxis::Objects,
+        layout: LayoutAxis::Clusters,
+        writes: WriteAxis::Clusters,
+        reads: ReadAxis::Clusters,
+        eviction: EvictionAxis::ClusterLru,
+        code: 12,
     },
     Policy {
         name: "tiny",

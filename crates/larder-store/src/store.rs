@@ -5,6 +5,7 @@
 //! returned for a key was committed under exactly that key.
 
 mod bell;
+mod clusters;
 mod counters;
 mod engine;
 mod health;
@@ -15,6 +16,7 @@ mod mapped;
 mod open;
 mod survey;
 mod table;
+mod pages;
 mod tiny;
 mod volume;
 mod volumes;

@@ -268,6 +268,12 @@ table! {
     /// `hashcache-setmem-lru`: share of the sets in memory. More: fewer reads of whole sets, more memory (as much as
     /// `hashcache-setmem` at a half).
     hashcache_resident_share: f64 = 0.4, share in 0.01..=1.0;
+    /// `ucfs`: size of a cluster. Larger: more entries share a read and a write, and go together; an entry longer than
+    /// half a cluster has clusters of its own. Only for a new volume.
+    ucfs_cluster_bytes: u64 = 128 << 10, power in (32 << 10)..=(1 << 20);
+    /// `ucfs`: clusters that are filled at a time, each for its share of the sites. More: sites are kept apart better,
+    /// more memory waits to be written. A store has at most one for every eight clusters.
+    ucfs_groups: usize = 16, count in 1..=1024;
     /// `tiny`: size of a set. An entry longer than half a set takes two reads. Larger: more entries with one read,
     /// more bytes written and read for each. Only for a new volume.
     tiny_set_bytes: u64 = 8 << 10, power in (4 << 10)..=(64 << 10);

@@ -4,6 +4,7 @@
 //! existing axes touches neither. Does not: decide anything. Cost: one match per call, no allocation.
 
 use super::{
+    clusters::{self, ClustersEngine},
     keeper::block_on,
     log::{self, LogEngine},
     mapped::{self, MappedEngine},
@@ -85,6 +86,7 @@ pub(crate) enum AnyEngine {
     Log(Arc<LogEngine>),
     Mapped(Arc<MappedEngine>),
     Table(Arc<TableEngine>),
+    Clusters(Arc<ClustersEngine>),
     Tiny(Arc<TinyEngine>),
 }
 
@@ -95,6 +97,7 @@ macro_rules! each {
             AnyEngine::Log($engine) => $call,
             AnyEngine::Mapped($engine) => $call,
             AnyEngine::Table($engine) => $call,
+            AnyEngine::Clusters($engine) => $call,
             AnyEngine::Tiny($engine) => $call,
         }
     };
@@ -112,6 +115,7 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         | LayoutAxis::MultilevelBitmap => mapped::shape_of(options),
         LayoutAxis::Bins | LayoutAxis::Sets => table::shape_of(options),
         LayoutAxis::FrontAndSets => tiny::shape_of(options),
+        LayoutAxis::Clusters => clusters::shape_of(options),
     }
 }
 
@@ -143,6 +147,7 @@ impl AnyEngine {
             | LayoutAxis::Slots
             | LayoutAxis::MultilevelBitmap => Self::Mapped(Arc::new(MappedEngine::new(volume))),
             LayoutAxis::Bins | LayoutAxis::Sets => Self::Table(Arc::new(TableEngine::new(volume).ok_or_else(damaged)?)),
+            LayoutAxis::Clusters => Self::Clusters(Arc::new(ClustersEngine::new(volume)?)),
             LayoutAxis::FrontAndSets => Self::Tiny(Arc::new(TinyEngine::new(volume)?)),
         })
     }

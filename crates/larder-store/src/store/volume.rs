@@ -174,7 +174,6 @@ impl Volume {
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, place(), source))
     }
 
-    #[expect(dead_code, reason = "for the rows that read groups or clusters")]
     /// A sink for neighbours, if anybody wants them. To be had before it is found out which of the records that
     /// were read are still their keys' entries: what is replaced after that, the sink's owner knows of.
     pub(crate) fn neighbours(&self) -> Option<NeighbourSink> {

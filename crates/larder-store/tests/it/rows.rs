@@ -6,3 +6,4 @@ mod log_checkpoint;
 mod mapped;
 mod mapped_files;
 mod tiny;
+mod ucfs;

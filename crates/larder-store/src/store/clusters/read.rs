@@ -1,0 +1,141 @@
+//! The read side of `ucfs`: a whole cluster for one entry, and its other entries for who wants them.
+//!
+//! Invariant: nothing of a cluster is believed unless its directory has the sequence that memory expects, and no
+//! record unless it is whole and of that sequence. Cost: one read of a cluster; for a long entry of its clusters as
+//! far as it reaches.
+
+use super::ClustersEngine;
+use crate::{
+    Reader, Result,
+    format::{
+        pack::{self, Packed, PackedKind},
+        record::Decoded,
+    },
+    index::objects::ObjectPlace,
+    layout::clusters::ClusterPlace,
+    store::{Neighbour, counters::add, volume::Verdict},
+    units::SECTOR_BYTES,
+};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// How often a lookup follows an entry that moves while it is being read.
+const MOVES_FOLLOWED_MAX: u32 = 4;
+
+/// Where an entry was found: its place, and which use of the cluster that is.
+pub(super) type Found = (ObjectPlace, u32);
+
+impl ClustersEngine {
+    /// The entry of `key`, and where it was found.
+    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Found, Reader)>> {
+        self.volume.check_open()?;
+        add(&self.volume.counters.lookups, 1);
+        let (placing, hash) = self.volume.hash(key);
+        for _ in 0..MOVES_FOLLOWED_MAX {
+            let (place, sequence, dirty) = {
+                let state = self.lock();
+                let Some(place) = state.objects.find(placing) else { return Ok(None) };
+                (place, state.clusters.sequence(place.cluster), state.clusters.dirty_copy(cluster_place(place)))
+            };
+            let found = (place, sequence);
+            let (record, cluster) = match dirty {
+                Some(copy) => (Some(Bytes::from(copy)), None),
+                None => {
+                    let bytes = self.read_cluster(place).await?;
+                    let listings = self.listings(&bytes, found);
+                    (listings.as_ref().and_then(|_| record_at(&bytes, place)), Some((bytes, listings)))
+                }
+            };
+            let verdict = record.as_ref().map_or(Verdict::Damaged, |record| self.volume.judge(record, hash, key));
+            let is_sound = matches!(&verdict, Verdict::Sound(decoded) if decoded.meta.sequence == sequence);
+            if !is_sound && !self.is_at(placing, found) {
+                continue;
+            }
+            match (verdict, record) {
+                // If it was replaced meanwhile, it was the key's entry when it was asked for.
+                (Verdict::Sound(decoded), Some(record)) if is_sound => {
+                    add(&self.volume.counters.hits, 1);
+                    self.lock().clusters.touch(place.cluster);
+                    if let Some((bytes, Some(listings))) = cluster {
+                        self.offer_neighbours(&bytes, &listings, found);
+                    }
+                    return Ok(Some((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
+                }
+                (Verdict::Stranger, _) => add(&self.volume.counters.strangers, 1),
+                (Verdict::Useless, _) => self.forget_at(placing, found),
+                _ => {
+                    add(&self.volume.counters.corrupt, 1);
+                    self.forget_at(placing, found);
+                }
+            }
+            return Ok(None);
+        }
+        Ok(None)
+    }
+
+    /// Whether the entry is still where it was found.
+    pub(super) fn is_at(&self, placing: u64, (place, sequence): Found) -> bool {
+        let state = self.lock();
+        state.objects.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence
+    }
+
+    fn forget_at(&self, placing: u64, (place, sequence): Found) {
+        let mut state = self.lock();
+        if state.objects.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence {
+            state.forget(placing, place);
+        }
+    }
+
+    /// The whole cluster, or of the clusters of a long entry as much as it needs.
+    async fn read_cluster(&self, place: ObjectPlace) -> Result<Bytes> {
+        let (offset, cluster_bytes) = {
+            let state = self.lock();
+            let area = state.clusters.area();
+            (area.offset_bytes(place.cluster), area.cluster_bytes)
+        };
+        let end = u64::from(place.offset_sectors) + u64::from(place.sectors);
+        self.volume.read(offset, (end * SECTOR_BYTES).max(cluster_bytes)).await
+    }
+
+    /// What a cluster's directory lists, if it is of the use that is expected.
+    fn listings(&self, bytes: &Bytes, (place, sequence): Found) -> Option<Vec<Packed>> {
+        let offset = self.lock().clusters.area().offset_bytes(place.cluster);
+        let (header, listings) = pack::decode(self.volume.id, offset, bytes).ok()?;
+        (header.sequence == sequence).then_some(listings)
+    }
+
+    /// Gives the cluster's other entries to whoever wants them.
+    fn offer_neighbours(&self, bytes: &Bytes, listings: &[Packed], (asked, sequence): Found) {
+        let Some(sink) = self.volume.neighbours() else { return };
+        for listing in listings.iter().filter(|listing| listing.kind == PackedKind::Entry) {
+            let offset_sectors = (u64::from(listing.at) / SECTOR_BYTES) as u16;
+            if offset_sectors == asked.offset_sectors {
+                continue;
+            }
+            let present = {
+                let state = self.lock();
+                let place = state.objects.find(listing.placing);
+                place.filter(|place| place.cluster == asked.cluster && place.offset_sectors == offset_sectors)
+            };
+            let Some(record) = present.and_then(|place| record_at(bytes, place)) else { continue };
+            let Ok(front) = Decoded::decode(self.volume.id, &record) else { continue };
+            let key = record.slice(front.key.clone());
+            match self.volume.judge(&record, front.meta.hash, &key) {
+                Verdict::Sound(decoded) if decoded.meta.sequence == sequence => {
+                    sink(Neighbour { key, reader: Reader::whole(Arc::clone(&self.volume), record, decoded) });
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+pub(super) fn cluster_place(place: ObjectPlace) -> ClusterPlace {
+    ClusterPlace { cluster: place.cluster, offset_sectors: place.offset_sectors, sectors: place.sectors }
+}
+
+fn record_at(bytes: &Bytes, place: ObjectPlace) -> Option<Bytes> {
+    let from = usize::from(place.offset_sectors) * SECTOR_BYTES as usize;
+    let to = from + usize::from(place.sectors) * SECTOR_BYTES as usize;
+    (to <= bytes.len()).then(|| bytes.slice(from..to))
+}

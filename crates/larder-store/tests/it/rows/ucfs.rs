@@ -1,0 +1,142 @@
+//! At stake: what `ucfs` promises. A cluster is written once and read once for all entries in it, entries of one
+//! site lie together, the least recently used cluster goes whole, and after a crash nothing old is believed.
+
+use crate::support::{block_on, body, head, key_bytes, options, version_of};
+use larder_store::{Hints, Neighbour, Policy, Stats, Store, StoreOptions, device::MemoryDevice};
+use std::sync::{Arc, Mutex};
+
+const CLUSTER: u64 = 128 << 10;
+const LEN: usize = 5000;
+
+fn ucfs_options() -> StoreOptions {
+    let policy = Policy::named("ucfs").expect("it is in the table");
+    StoreOptions { policy, mean_entry_size_bytes: 5400, ..options() }
+}
+
+fn store_on(device: &Arc<MemoryDevice>) -> Store {
+    Store::open_on(Arc::clone(device) as _, &ucfs_options()).unwrap()
+}
+
+fn store(mib: u64) -> Store {
+    store_on(&Arc::new(MemoryDevice::new(mib << 20)))
+}
+
+fn insert_at(store: &Store, site: u64, key: u64, len: usize) {
+    let hints = Hints { site, ..Hints::default() };
+    let mut writer = store.insert(&key_bytes(key), head(key, 1, len), hints).unwrap();
+    writer.write(body(key, 1, len)).unwrap();
+    block_on(writer.commit()).unwrap();
+}
+
+/// What `action` costs.
+fn cost(store: &Store, action: impl FnOnce()) -> Stats {
+    let before = store.stats();
+    action();
+    let mut after = store.stats();
+    after.reads -= before.reads;
+    after.read_bytes -= before.read_bytes;
+    after.writes -= before.writes;
+    after.written_bytes -= before.written_bytes;
+    after
+}
+
+#[test]
+fn a_cluster_is_one_write_for_all_its_entries() {
+    let store = store(64);
+    let filled = cost(&store, || (0..2300).for_each(|key| insert_at(&store, 7, key, LEN)));
+    // A record takes 10 sectors; 8 of a cluster's 256 are its directory.
+    let entries_per_cluster = (256 - 8) / 10;
+    assert!(filled.writes.abs_diff(2300 / entries_per_cluster) <= 1, "{} writes", filled.writes);
+    assert_eq!(filled.written_bytes, filled.writes * CLUSTER);
+    assert_eq!(filled.reads, 0);
+}
+
+#[test]
+fn a_hit_is_one_read_of_a_cluster_and_a_miss_none() {
+    let store = store(64);
+    (0..200).for_each(|key| insert_at(&store, 7, key, LEN));
+    block_on(store.sync()).unwrap();
+    let hit = cost(&store, || assert_eq!(version_of(&store, 100), Some(1)));
+    assert_eq!((hit.reads, hit.read_bytes), (1, CLUSTER));
+    assert_eq!(cost(&store, || assert_eq!(version_of(&store, 1000), None)).reads, 0);
+    insert_at(&store, 7, 300, 900_000);
+    block_on(store.sync()).unwrap();
+    assert_eq!(cost(&store, || assert_eq!(version_of(&store, 300), Some(1))).reads, 1, "a long one too");
+}
+
+#[test]
+fn one_read_of_a_cluster_brings_all_its_living_entries_to_the_neighbours() {
+    let store = store(64);
+    // Two sites in turn: each has clusters of its own.
+    (0..92).for_each(|key| insert_at(&store, key % 2, key, LEN));
+    block_on(store.sync()).unwrap();
+    block_on(store.remove(&key_bytes(8))).unwrap();
+    let seen: Arc<Mutex<Vec<Neighbour>>> = Arc::default();
+    let kept = Arc::clone(&seen);
+    store.set_neighbours(Arc::new(move || {
+        let kept = Arc::clone(&kept);
+        Box::new(move |neighbour| kept.lock().unwrap().push(neighbour))
+    }));
+    let reads = cost(&store, || assert_eq!(version_of(&store, 4), Some(1))).reads;
+    assert_eq!(reads, 1);
+    let neighbours = std::mem::take(&mut *seen.lock().unwrap());
+    // Of site 0 the keys 0, 2, .. 46 fill the first cluster; 4 was asked for, 8 is gone.
+    let mut keys: Vec<u64> = (0..48).step_by(2).filter(|key| ![4, 8].contains(key)).collect();
+    for neighbour in &neighbours {
+        let at = keys.iter().position(|&key| key_bytes(key) == neighbour.key).expect("of that cluster, and alive");
+        let key = keys.remove(at);
+        let read = block_on(neighbour.reader.read(0..LEN as u64)).unwrap().unwrap();
+        assert!(read == body(key, 1, LEN) && neighbour.reader.head() == head(key, 1, LEN));
+    }
+    assert!(keys.is_empty(), "{keys:?} did not come");
+    assert_eq!(cost(&store, || assert_eq!(version_of(&store, 8), None)).reads, 0);
+}
+
+#[test]
+fn the_least_recently_used_cluster_goes_whole_and_what_is_asked_for_stays() {
+    let store = store(16);
+    let popular: Vec<u64> = (0..22).collect();
+    for key in 0..8000 {
+        insert_at(&store, 7, key, LEN);
+        if key % 50 == 0 && key > 100 {
+            let _ = version_of(&store, popular[(key / 50 % 22) as usize]);
+        }
+    }
+    let found = |key: &u64| version_of(&store, *key).is_some();
+    assert!(popular.iter().all(found), "their cluster was used all the time");
+    assert_eq!((100..4000).filter(found).count(), 0);
+    let newest = (7000..8000).filter(found).count();
+    assert_eq!(newest, 1000);
+    assert!(store.stats().evicted > 4000);
+}
+
+#[test]
+fn a_clean_close_keeps_everything_and_a_crash_nothing() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let store = store_on(&device);
+    (0..900).for_each(|key| insert_at(&store, key % 5, key, 300 + (key as usize * 977) % 90_000));
+    block_on(store.sync()).unwrap();
+    let found = |store: &Store| (0..900).filter(|&key| version_of(store, key).is_some()).count();
+    let before = found(&store);
+    assert!(before > 200);
+    let killed = store_on(&Arc::new(device.snapshot()));
+    assert_eq!(found(&killed), 0);
+    block_on(store.close()).unwrap();
+    let kept = Arc::new(device.snapshot());
+    let again = store_on(&kept);
+    assert_eq!(found(&again), before);
+    assert_eq!(again.stats().corrupt, 0);
+    // The snapshot is gone with its first use: who is killed now starts empty.
+    assert_eq!(found(&store_on(&Arc::new(kept.snapshot()))), 0);
+}
+
+#[test]
+fn an_entry_takes_200_bits_and_a_cluster_24_bytes() {
+    let store = store(64);
+    (0..20_000).for_each(|key| insert_at(&store, 7, key, LEN));
+    let stats = store.stats();
+    let clusters = (64 << 20) / CLUSTER;
+    // Per entry 20 bytes and at 80% fill 5 of heads; per cluster 24 bytes and 4 for it in the list of free ones.
+    assert!(stats.index_bytes <= stats.entries_max * 25 + clusters * 30, "{stats:?}");
+    assert!(stats.entries * 100 >= stats.entries_max * 90, "the table is as large as what it is for: {stats:?}");
+}
