@@ -2,9 +2,9 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod classes;
+pub(crate) mod clusters;
 pub(crate) mod files;
 pub(crate) mod levels;
-pub(crate) mod clusters;
 pub(crate) mod log;
 pub(crate) mod pack;
 pub(crate) mod ring;
