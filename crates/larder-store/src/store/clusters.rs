@@ -167,9 +167,12 @@ impl Engine for ClustersEngine {
         if let Some(place) = state.objects.find(placing) {
             state.forget(placing, place);
         }
-        // A close that is under way may have written its snapshot already.
+        let ready = state.ready;
         drop(state);
-        self.volume.check_open()
+        // A close that is under way may have written its snapshot already, and while nothing can be written the
+        // last close's stands.
+        self.volume.check_open()?;
+        if ready { Ok(()) } else { Err(Error::new(ErrorKind::Unavailable, "the store's header could not be written")) }
     }
 
     async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {

@@ -219,10 +219,14 @@ impl TinyEngine {
         if !worth && !may_hold {
             return self.drop_due(&arrivals);
         }
-        let Some(items) = self.items_of(set, version).await else {
-            // It cannot be read: nothing of it is believed, and the next attempt writes it anew.
-            self.lock().forget_set(set);
-            return Moved::Not;
+        let (items, version) = match self.items_of(set, version).await {
+            Some(items) => (items, version),
+            // It cannot be read, or is not what was written: nothing of it is believed any more.
+            None => {
+                let mut state = self.lock();
+                state.forget_set(set);
+                (Vec::new(), state.sets.version(set))
+            }
         };
         let superseded = |item: &Item| {
             let hash = item.piece.hash();
@@ -299,7 +303,7 @@ impl TinyEngine {
         }
     }
 
-    /// What a set holds: nothing if it is not of this version (0 is any), `None` if it cannot be read.
+    /// What a set holds, `None` if it cannot be read or is not whole and of this version (0 is any).
     async fn items_of(&self, set: u32, version: u8) -> Option<Vec<Item>> {
         let offset = self.plan.set_start_bytes(set);
         if self.lock().sets.holds_nothing(set) {
@@ -308,13 +312,13 @@ impl TinyEngine {
         let bytes = self.volume.read(offset, self.plan.set_bytes).await.ok()?;
         let listings = match contents::directory(self.volume.id, offset, &bytes) {
             Some((found, listings)) if version == 0 || found == version => listings,
-            _ => return Some(Vec::new()),
+            _ => return None,
         };
         let item = |listing: &Packed| {
             let piece = contents::listed(self.volume.id, listing, &bytes)?;
             Some(Item { piece, useless_after: listing.useless_after, rank: listing.rank })
         };
-        Some(listings.iter().filter_map(item).collect())
+        listings.iter().map(item).collect()
     }
 
     /// Whether an item of a set can still be of use.
