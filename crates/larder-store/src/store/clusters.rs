@@ -14,6 +14,7 @@
 mod append;
 mod read;
 mod session;
+mod walk;
 
 use super::{
     bell::TICK,
@@ -37,6 +38,8 @@ use std::{
     task::Waker,
     time::Duration,
 };
+
+pub(super) use walk::walk;
 
 /// Fewest clusters a volume works with.
 const CLUSTER_COUNT_MIN: u64 = 8;

@@ -131,6 +131,7 @@ pub(super) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
         | LayoutAxis::MultilevelBitmap => mapped::walk(volume, meet),
         LayoutAxis::Bins | LayoutAxis::Sets => table::walk(volume, meet),
         LayoutAxis::FrontAndSets => tiny::walk(volume, meet),
+        LayoutAxis::Clusters => clusters::walk(volume, meet),
     }
 }
 

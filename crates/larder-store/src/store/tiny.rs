@@ -50,7 +50,7 @@ use std::{
     task::Waker,
     time::Duration,
 };
-pub(super) use walk::walk;
+pub(super) use walk::{walk, walk_pack};
 
 /// Free segments of the front below which its oldest is moved.
 const FRONT_RESERVE: u32 = 2;

@@ -44,7 +44,10 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
         let groups = state.groups;
         let fresh = || Clusters::new(area, engine.volume.id, groups, next);
         state.clusters = fresh();
-        let capacity = state.objects.capacity() as u64;
+        // The options may speak of larger entries than those that are there.
+        let found = words.as_ref().map_or(0, |words| words.len() as u64 / WORDS_PER_OBJECT);
+        let capacity = (state.objects.capacity() as u64).max(found);
+        state.objects = ObjectTable::new(capacity);
         if words.is_some_and(|words| restore(&mut state, &words).is_none()) {
             (state.clusters, state.objects) = (fresh(), ObjectTable::new(capacity));
         }

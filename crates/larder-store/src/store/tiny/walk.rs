@@ -51,7 +51,12 @@ fn walk_piece(volume: &Volume, start_bytes: u64, len_bytes: u64, meet: &mut dyn 
 }
 
 /// The pack at `offset_bytes` of the volume; its length, if there is one.
-fn walk_pack(volume: VolumeId, offset_bytes: u64, bytes: &[u8], meet: &mut dyn FnMut(Met)) -> Option<u64> {
+pub(in crate::store) fn walk_pack(
+    volume: VolumeId,
+    offset_bytes: u64,
+    bytes: &[u8],
+    meet: &mut dyn FnMut(Met),
+) -> Option<u64> {
     let Ok((header, listings)) = pack::decode(volume, offset_bytes, bytes) else {
         // One flipped bit leaves the magic or the place that the pack says it is for.
         let says_its_place = bytes.get(8..16) == Some(&offset_bytes.to_le_bytes()[..]);
@@ -63,9 +68,11 @@ fn walk_pack(volume: VolumeId, offset_bytes: u64, bytes: &[u8], meet: &mut dyn F
     for listing in &listings {
         let at = offset_bytes + u64::from(listing.at);
         let record = bytes.get(listing.at as usize..(listing.at + listing.len) as usize).unwrap_or_default();
-        if listing.kind == PackedKind::Stub {
-            if Stub::decode(volume, record).is_none_or(|stub| stub.hash.placing() != listing.placing) {
-                meet(Met::Damage { offset_bytes: at, what: "a stub" });
+        if listing.kind != PackedKind::Entry {
+            match Stub::decode(volume, record).filter(|stub| stub.hash.placing() == listing.placing) {
+                None => meet(Met::Damage { offset_bytes: at, what: "a stub" }),
+                Some(_) if listing.kind == PackedKind::Tombstone => meet(Met::Removal),
+                Some(_) => {}
             }
             continue;
         }
