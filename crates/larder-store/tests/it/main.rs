@@ -6,6 +6,7 @@ mod contract;
 mod crash;
 mod damage;
 mod file;
+mod golden;
 mod law;
 mod rows;
 mod runtime;
