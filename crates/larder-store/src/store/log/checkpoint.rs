@@ -29,10 +29,12 @@ use crate::{
 };
 use futures_util::future::join_all;
 use std::{
+    future::poll_fn,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::{Poll, Waker},
     time::Duration,
 };
 
@@ -47,11 +49,17 @@ const CLOSE_BATCH: usize = 16;
 pub(super) struct Checkpoints {
     /// Where they lie; `None` on a volume without room for them.
     pub(super) area: Option<CheckpointArea>,
-    /// Taken out while somebody advances it.
-    state: Mutex<Option<State>>,
+    shared: Mutex<Shared>,
     writing: AtomicBool,
     /// Bytes the log has written.
     log_bytes: AtomicU64,
+}
+
+struct Shared {
+    /// Taken out while somebody advances it.
+    state: Option<State>,
+    /// Who waits for its return.
+    waiting: Vec<Waker>,
 }
 
 struct State {
@@ -83,7 +91,8 @@ impl Checkpoints {
             );
         }
         let state = State::new(Places::new(partitions));
-        Self { area, state: Mutex::new(Some(state)), writing: AtomicBool::new(false), log_bytes: AtomicU64::new(0) }
+        let shared = Mutex::new(Shared { state: Some(state), waiting: Vec::new() });
+        Self { area, shared, writing: AtomicBool::new(false), log_bytes: AtomicU64::new(0) }
     }
 
     /// Notes bytes the log has written.
@@ -93,15 +102,39 @@ impl Checkpoints {
 
     /// Goes on from a checkpoint that was found.
     pub(super) fn resume(&self, places: Places) {
-        *self.lock() = Some(State::new(places));
+        self.lock().state = Some(State::new(places));
     }
 
     pub(super) fn is_writing(&self) -> bool {
         self.writing.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<State>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until nobody advances the state, and takes it out.
+    async fn take(&self) -> State {
+        poll_fn(|context| {
+            let mut shared = self.lock();
+            match shared.state.take() {
+                Some(state) => Poll::Ready(state),
+                None => {
+                    shared.waiting.push(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    fn put_back(&self, state: State) {
+        self.writing.store(state.sweep.is_some(), Ordering::Relaxed);
+        let mut shared = self.lock();
+        shared.state = Some(state);
+        let waiting = std::mem::take(&mut shared.waiting);
+        drop(shared);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,23 +149,25 @@ impl LogEngine {
     pub(super) async fn advance_checkpoint(&self) {
         let Some(area) = self.checkpoints.area else { return };
         let now = self.volume.clock.now();
-        let Some(mut state) = self.checkpoints.lock().take() else { return };
+        let Some(state) = self.checkpoints.lock().state.take() else { return };
+        let mut turn = Turn { engine: self, state: Some(state) };
+        let state = turn.state();
         let outcome = if state.sweep.is_some() {
-            if now < state.stepped_at + STEP { Ok(()) } else { self.step(&area, &mut state, now).await }
+            if now < state.stepped_at + STEP { Ok(()) } else { self.step(&area, state, now).await }
         } else {
-            self.begin_if_due(&area, &mut state).await
+            self.begin_if_due(&area, state).await
         };
-        self.settle(state, outcome);
+        turn.end(outcome);
     }
 
     /// Writes a whole checkpoint of everything: what closing does, when nothing is on its way any more.
     pub(super) async fn write_checkpoint(&self) -> Result<()> {
         let Some(area) = self.checkpoints.area else { return Ok(()) };
-        let Some(mut state) = self.checkpoints.lock().take() else { return Ok(()) };
-        self.give_up(&mut state);
-        let outcome = self.write_all(&area, &mut state).await;
+        let mut turn = Turn { engine: self, state: Some(self.checkpoints.take().await) };
+        self.give_up(turn.state());
+        let outcome = self.write_all(&area, turn.state()).await;
         let failed = outcome.is_err();
-        self.settle(state, outcome);
+        turn.end(outcome);
         // Everything is in the log all the same: the next start takes longer, that is all.
         if failed { self.volume.sync().await } else { Ok(()) }
     }
@@ -264,14 +299,36 @@ impl LogEngine {
             self.index.set_changed(partition);
         }
     }
+}
+
+/// Somebody's turn to advance the state. One that is dropped before its end gives the checkpoint up: what became of
+/// its transfers is not known.
+struct Turn<'a> {
+    engine: &'a LogEngine,
+    state: Option<State>,
+}
+
+impl Turn<'_> {
+    fn state(&mut self) -> &mut State {
+        self.state.as_mut().expect("it is there until the turn ends")
+    }
 
     /// Puts the state back; a checkpoint that met an error is given up.
-    fn settle(&self, mut state: State, outcome: Result<()>) {
-        if let Err(error) = outcome {
-            tracing::warn!("a checkpoint of the index is given up, the next start may take longer: {error}");
-            self.give_up(&mut state);
+    fn end(mut self, outcome: Result<()>) {
+        match outcome {
+            Ok(()) => self.state.take().into_iter().for_each(|state| self.engine.checkpoints.put_back(state)),
+            Err(error) => {
+                tracing::warn!("a checkpoint of the index is given up, the next start may take longer: {error}");
+            }
         }
-        self.checkpoints.writing.store(state.sweep.is_some(), Ordering::Relaxed);
-        *self.checkpoints.lock() = Some(state);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.state.take() {
+            self.engine.give_up(&mut state);
+            self.engine.checkpoints.put_back(state);
+        }
     }
 }
