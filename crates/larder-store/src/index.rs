@@ -11,6 +11,7 @@
 //! Cost: one or two adjacent cache lines per bucket, a lock of one partition held for nanoseconds (for
 //! some microseconds while its image is copied), never across I/O; [`SlotWidths::BUDGET_BITS`] a slot.
 
+mod choice;
 mod image;
 pub(crate) mod map;
 pub(crate) mod objects;
@@ -21,6 +22,7 @@ pub(crate) mod tiny_front;
 pub(crate) mod tiny_sets;
 
 use crate::units::Sector;
+pub(crate) use choice::LogIndex;
 use partition::{Partition, Place};
 pub(crate) use slot::{SizeClass, Slot, SlotWidths};
 use std::sync::{Mutex, MutexGuard, PoisonError};

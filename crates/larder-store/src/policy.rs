@@ -49,6 +49,8 @@ pub enum IndexAxis {
     FrontAndFilters,
     /// An object table of 20 bytes an entry, a cluster table of 24 bytes a cluster.
     Objects,
+    /// Per set of the index a tag, a rank and a generation for each way, and the entry's position in the log.
+    SetPlaces,
 }
 
 /// Where an entry's bytes go.
@@ -92,6 +94,8 @@ impl LayoutAxis {
 pub enum WriteAxis {
     /// Gathered into units of up to 1 MiB.
     Units,
+    /// The same, the entries of a group side by side.
+    UnitsByGroup,
     /// Each entry on its own; its commit waits for the device.
     Through,
     /// Each entry on its own, many in flight; commits do not wait.
@@ -116,6 +120,8 @@ pub enum ReadAxis {
     Asynchronous,
     /// In batches sorted by place, with a time-out.
     SortedBatches,
+    /// A group with one read, at its first entry.
+    Groups,
     /// The whole set, at once.
     WholeSet,
     /// The whole cluster, whose other entries go to the hot tier.
@@ -142,6 +148,8 @@ pub enum EvictionAxis {
     RankInSet,
     /// The least recently used cluster, and all that is in it.
     ClusterLru,
+    /// The oldest segment, unread; before that the entry of the index's set that was used least recently.
+    OverwriteOrLeastRecent,
 }
 
 /// Every row.
@@ -310,6 +318,28 @@ static POLICIES: &[Policy] = &[
         reads: ReadAxis::Direct,
         eviction: EvictionAxis::LeastRecentInSet,
         code: 34,
+    },
+    Policy {
+        name: "hashcache-log-n",
+        about: "47 bits an entry: sets with positions in memory, everything in a log, no groups",
+        source: "HashCache-LogN (NSDI 2009)",
+        index: IndexAxis::SetPlaces,
+        layout: LayoutAxis::Segments,
+        writes: WriteAxis::Units,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::OverwriteOrLeastRecent,
+        code: 35,
+    },
+    Policy {
+        name: "hashcache-log",
+        about: "55 bits an entry: as hashcache-log-n, and what was asked for together lies and is read together",
+        source: "HashCache-Log (NSDI 2009)",
+        index: IndexAxis::SetPlaces,
+        layout: LayoutAxis::Segments,
+        writes: WriteAxis::UnitsByGroup,
+        reads: ReadAxis::Groups,
+        eviction: EvictionAxis::OverwriteOrLeastRecent,
+        code: 36,
     },
     Policy {
         name: "ucfs",

@@ -286,6 +286,12 @@ table! {
     /// `tiny`: the oldest part of the ring of long entries, in percent, in which a hit writes an entry again.
     /// Larger: popular long entries stay, more bytes are written.
     tiny_rescue_percent: u64 = 25, count in 0..=90;
+    /// `hashcache-log-n` and later: bits that tell how often the log has gone round. More: fewer needless reads of what it
+    /// has overwritten, which are one in 2^bits of those without.
+    hashcache_generation_bits: u32 = 4, count in 0..=8;
+    /// `hashcache-log-n`, `hashcache-log-lru`: what is read of an entry, whose length the index does not have. More: fewer
+    /// second reads for long entries; less: fewer bytes read. The paper reads up to 64 KiB at the price of a seek.
+    hashcache_first_read_bytes: u64 = 64 << 10, power in 4096..=1 << 20;
 }
 
 #[cfg(test)]

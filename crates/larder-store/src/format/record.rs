@@ -20,6 +20,8 @@ use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRr";
 const FIXED_BYTES: usize = 64;
+/// Where the record's own place stands, the last field of the fixed part.
+const PLACE_AT: usize = 60;
 const ELSEWHERE_BYTES: usize = 16;
 /// Bytes of body under one checksum.
 pub(crate) const BODY_BLOCK_BYTES: u64 = 64 << 10;
@@ -147,6 +149,15 @@ impl Record<'_> {
         let elsewhere = if matches!(self.meta.kind, Kind::HeadUpdate(_)) { ELSEWHERE_BYTES } else { 0 };
         FIXED_BYTES + self.key.len() + elsewhere + self.checksums.len() * 4 + self.head.len()
     }
+}
+
+/// Tells the record at the start of `bytes`, which was encoded whole, that it begins at another place.
+pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], place_sectors: u32) {
+    let (lengths, _) = Lengths::decode(&bytes[..FIXED_BYTES]).expect("it was encoded here");
+    let front = &mut bytes[..lengths.body_start()];
+    front[PLACE_AT..FIXED_BYTES].copy_from_slice(&place_sectors.to_le_bytes());
+    let checksum = volume.checksum(&[&front[8..]]);
+    front[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// A record that was read and whose front part fitted its checksum. Ranges are relative to its start.

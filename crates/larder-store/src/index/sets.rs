@@ -8,6 +8,7 @@
 //! Cost: a hit renumbers the ranks of one set, no transfer. Source: HashCache (NSDI 2009), SetMem, Log.
 
 pub(crate) mod bits;
+pub(crate) mod located;
 pub(crate) mod memory;
 pub(crate) mod resident;
 pub(crate) mod summary;
@@ -65,7 +66,7 @@ pub(crate) struct Way {
     pub(crate) generation: u8,
 }
 
-/// Where an entry of the log lies.
+/// Where an entry of the log lies; position 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) position: u64,
@@ -73,7 +74,7 @@ pub(crate) struct Place {
     pub(crate) length: u16,
 }
 
-/// A set, unpacked.
+/// A set, unpacked. Empty ways have the last ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
     ways: [Way; WAYS_MAX],
@@ -103,10 +104,10 @@ impl Set {
     /// longer has room for: that of another way, which had the last of the ranks with a place.
     pub(crate) fn promote(&mut self, way: usize, place: Place) -> Option<Demoted> {
         let rank = self.ways[way].rank;
-        let kept = usize::from(rank).min(self.place_count);
-        let dropped = (kept < usize::from(rank) && kept > 0).then(|| {
-            let last = self.ways().iter().position(|other| usize::from(other.rank) == kept - 1);
-            (last.expect("ranks are a permutation"), self.places[kept - 1])
+        let beyond = usize::from(rank) >= self.place_count && self.place_count > 0;
+        let dropped = beyond.then(|| {
+            let last = self.ways().iter().position(|other| usize::from(other.rank) == self.place_count - 1);
+            (last.expect("ranks are a permutation"), self.places[self.place_count - 1])
         });
         for other in &mut self.ways[..self.way_count] {
             other.rank += u8::from(other.rank < rank);
@@ -117,7 +118,7 @@ impl Set {
             self.places[..moved].rotate_right(1);
             self.places[0] = place;
         }
-        let (way, place) = dropped.filter(|&(way, _)| self.ways[way].tag != 0)?;
+        let (way, place) = dropped.filter(|&(way, place)| self.ways[way].tag != 0 && place.position > 0)?;
         Some(Demoted { way, place })
     }
 
@@ -129,9 +130,34 @@ impl Set {
         self.promote(way, place)
     }
 
-    /// Empties `way`.
+    /// Puts an entry that was used less recently than all others into the set, if there is room.
+    pub(crate) fn append(&mut self, tag: u16, generation: u8, place: Place) -> Option<Demoted> {
+        assert!(tag != 0 && self.find(tag).is_none(), "a tag is in one way at most");
+        // Empty ways have the last ranks.
+        let rank = self.entries() as usize;
+        let way = self.ways().iter().position(|way| usize::from(way.rank) == rank)?;
+        self.ways[way].tag = tag;
+        self.ways[way].generation = generation;
+        if rank < self.place_count {
+            self.places[rank] = place;
+            return None;
+        }
+        (self.place_count > 0).then_some(Demoted { way, place })
+    }
+
+    /// Empties `way`, which becomes the next to be filled.
     pub(crate) fn clear(&mut self, way: usize) {
-        self.ways[way].tag = 0;
+        let rank = self.ways[way].rank;
+        for other in &mut self.ways[..self.way_count] {
+            other.rank -= u8::from(other.rank > rank);
+        }
+        self.ways[way] = Way { tag: 0, rank: self.way_count as u8 - 1, generation: 0 };
+        let from = usize::from(rank);
+        if from < self.place_count {
+            self.places[from..self.place_count].rotate_left(1);
+            // What moves up from beyond memory stays where it was demoted to.
+            self.places[self.place_count - 1] = Place::default();
+        }
     }
 
     /// The way with `tag`.
@@ -141,16 +167,21 @@ impl Set {
 
     /// Where a new entry of `tag` goes: where the tag is, else to an empty way, else to the least recently used.
     pub(crate) fn victim(&self, tag: u16) -> usize {
-        let worth = |way: &usize| (self.ways[*way].tag != 0, std::cmp::Reverse(self.ways[*way].rank));
-        let least = (0..self.way_count).min_by_key(worth).expect("a set has ways");
-        self.find(tag).unwrap_or(least)
+        let last = self.ways().iter().position(|way| usize::from(way.rank) == self.way_count - 1);
+        self.find(tag).or(last).expect("ranks are a permutation")
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the rows whose entries lie in the log"))]
     /// The place of `way`, if memory has it.
     pub(crate) fn place(&self, way: usize) -> Option<Place> {
-        let rank = usize::from(self.ways[way].rank);
-        (rank < self.place_count).then(|| self.places[rank])
+        let place = *self.places[..self.place_count].get(usize::from(self.ways[way].rank))?;
+        (place.position > 0).then_some(place)
+    }
+
+    /// Replaces the place of `way`, if memory has it.
+    pub(crate) fn set_place(&mut self, way: usize, place: Place) {
+        if self.place(way).is_some() {
+            self.places[usize::from(self.ways[way].rank)] = place;
+        }
     }
 
     /// All ways.

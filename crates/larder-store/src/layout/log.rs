@@ -6,6 +6,7 @@
 //! always holds an unbroken end of the log, and a tombstone outlives what it buries.
 //! Idea: STREAM and its packetizer (Markatos et al., USITS 1999), whole segments as in CacheLib's large-object cache.
 
+mod groups;
 mod open;
 
 use super::segments::SegmentTable;
@@ -18,6 +19,7 @@ use crate::{
     },
     units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
 };
+pub(crate) use groups::Moved;
 use open::{OpenSegment, OpenUnit};
 use std::{collections::VecDeque, sync::Arc, task::Waker, time::Duration};
 
@@ -57,6 +59,10 @@ pub(crate) struct Log {
     /// A closed segment's list, emptied: its memory serves the next segment.
     spare_listings: Vec<Listing>,
     waiting: Vec<Waker>,
+    /// Whether records of one group are put side by side.
+    grouped: bool,
+    /// What that moved since it was last taken.
+    moved: Vec<Moved>,
 }
 
 /// A transfer to be made; its outcome comes back by [`Log::unit_written`] or [`Log::trailer_written`].
@@ -140,7 +146,19 @@ impl Log {
             spare,
             spare_listings: Vec::new(),
             waiting: Vec::new(),
+            grouped: false,
+            moved: Vec::new(),
         }
+    }
+
+    /// Puts records of one group side by side; what that moves must be taken by [`Self::take_moved`].
+    pub(crate) fn group_records(&mut self) {
+        self.grouped = true;
+    }
+
+    /// The records that moved since this was last asked: to be followed before the log's lock is given up.
+    pub(crate) fn take_moved(&mut self) -> Vec<Moved> {
+        std::mem::take(&mut self.moved)
     }
 
     /// Starts the log on what is known of the volume: `free` segments in the order of their use,
@@ -212,6 +230,9 @@ impl Log {
     /// Sends off the open unit, if there is one with records.
     pub(crate) fn seal_unit(&mut self, actions: &mut Vec<Action>) {
         let Some(open) = &mut self.open else { return };
+        if self.grouped {
+            self.moved.extend(open.gather_groups(&self.geometry, self.volume, &mut self.spare));
+        }
         let Some(unit) = open.seal_unit(&self.geometry, self.volume) else { return };
         let offset_bytes = unit.start.byte_offset();
         actions.push(Action::WriteUnit { ticket: unit.ticket, offset_bytes, buffer: Arc::clone(&unit.buffer) });

@@ -7,6 +7,7 @@
 mod append;
 mod checkpoint;
 mod discovery;
+mod groups;
 mod listing;
 mod read;
 mod reclaim;
@@ -19,13 +20,16 @@ use super::{
     volume::Volume,
 };
 use crate::{
-    Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    Error, ErrorKind, Hints, IndexAxis, Reader, Result, StoreOptions, WriteAxis,
     admission::Admission,
     format::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
     },
-    index::{Index, IndexShape},
+    index::{
+        Index, IndexShape, LogIndex, SizeClass,
+        sets::{self, located::LocatedSets},
+    },
     layout::{checkpoint::CheckpointArea, log::Log, segments::SegmentTable},
     units::{Geometry, SECTOR_BYTES},
 };
@@ -44,6 +48,12 @@ pub(super) use walk::walk;
 /// Free segments below which reclaim begins, whatever the volume's size.
 const RESERVE_SEGMENTS_MIN: usize = 3;
 
+/// Bits of a position in HashCache's index: on volumes up to 2 TiB the paper's 32, above enough for 16 TiB.
+const POSITION_BITS: u32 = 32;
+const POSITION_BITS_LONG: u32 = 35;
+/// Bits of a group's length in blocks of 8 KiB.
+const LENGTH_BITS: u32 = 8;
+
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
@@ -56,7 +66,7 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     }
     let row = options.policy.code;
     let mut shape = Shape { row, size_bytes, segment_bytes, index_bytes: 0, parameters: [0; PARAMETER_COUNT] };
-    let without = shape.geometry();
+    let without = shape.geometry().filter(|_| options.policy.index == IndexAxis::Buckets);
     shape.index_bytes = without.map_or(0, |geometry| checkpoint_bytes(options, &geometry));
     if shape.geometry().is_none() {
         // Too small to give something away: such a volume is recovered from its trailers.
@@ -79,11 +89,33 @@ fn index_shape(options: &StoreOptions, size_bytes: u64) -> IndexShape {
     IndexShape::new(size_bytes / options.mean_entry_size_bytes, size_bytes / SECTOR_BYTES)
 }
 
+/// HashCache's index of the log.
+fn located_sets(volume: &Volume, geometry: Geometry, segments: &Arc<SegmentTable>) -> LocatedSets {
+    let (options, tuning) = (&volume.options, &volume.options.tuning);
+    let sectors = geometry.size_bytes / SECTOR_BYTES;
+    let shape = sets::Shape {
+        ways: tuning.hashcache_ways,
+        tag_bits: tuning.hashcache_tag_bits,
+        generation_bits: tuning.hashcache_generation_bits,
+        position_bits: if sectors > 1 << POSITION_BITS { POSITION_BITS_LONG } else { POSITION_BITS },
+        length_bits: if volume.policy.writes == WriteAxis::UnitsByGroup { LENGTH_BITS } else { 0 },
+        positions: tuning.hashcache_ways,
+    };
+    let segments = Arc::clone(segments);
+    let generation = move |position| {
+        let sequence = geometry.segment_of(position).map_or(0, |segment| segments.sequence(segment));
+        u64::from(sequence / geometry.segment_count)
+    };
+    let unknown_size = SizeClass::holding(tuning.hashcache_first_read_bytes / SECTOR_BYTES);
+    let entries = geometry.size_bytes / options.mean_entry_size_bytes;
+    LocatedSets::new(shape, entries, unknown_size, Box::new(generation))
+}
+
 /// One volume of the log family.
 pub(crate) struct LogEngine {
     pub(crate) volume: Arc<Volume>,
     pub(crate) geometry: Geometry,
-    pub(crate) index: Index,
+    pub(crate) index: LogIndex,
     pub(crate) segments: Arc<SegmentTable>,
     log: Mutex<Log>,
     checkpoints: Checkpoints,
@@ -99,13 +131,20 @@ impl LogEngine {
     /// `None` if the superblock tells of no segments.
     pub(crate) fn new(volume: Arc<Volume>) -> Option<Self> {
         let geometry = volume.shape.geometry()?;
-        let index = Index::new(index_shape(&volume.options, geometry.size_bytes));
-        index.begin_loading();
         let segments = Arc::new(SegmentTable::new(geometry.segment_count));
-        let log = Log::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
-        let checkpoints = Checkpoints::new(&volume, &geometry, index.shape());
+        let index = match volume.policy.index {
+            IndexAxis::Buckets => LogIndex::Buckets(Index::new(index_shape(&volume.options, geometry.size_bytes))),
+            _ => LogIndex::Sets(located_sets(&volume, geometry, &segments)),
+        };
+        index.begin_loading();
+        let mut log = Log::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
+        if volume.policy.writes == WriteAxis::UnitsByGroup {
+            log.group_records();
+        }
+        let checkpoints = Checkpoints::new(&volume, &geometry, &index);
         let (told_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
-        let second_hit = volume.options.tuning.second_hit;
+        // The papers' rows admit every entry.
+        let second_hit = volume.options.tuning.second_hit && volume.policy.index == IndexAxis::Buckets;
         let admission = second_hit.then(|| Mutex::new(Admission::new(index.entries_max())));
         Some(Self {
             volume,
@@ -130,6 +169,7 @@ impl LogEngine {
         let mut log = self.lock_log();
         if log.unit_opened_at().is_some_and(|opened_at| now >= opened_at + self.volume.options.flush_interval) {
             log.seal_unit(&mut actions);
+            self.follow_moves(&mut log);
         }
         let waiting = log.take_waiting();
         drop(log);

@@ -54,7 +54,7 @@ fn keys_are_spread_evenly_over_sets_of_any_number() {
 proptest! {
     /// Against a list in the order of use: the same entries, the same places in memory, the same that left it.
     #[test]
-    fn ranks_are_the_order_of_use(operations in prop::collection::vec((1..20_u16, 0..3_u8), 1..200), row in 0..3_usize) {
+    fn ranks_are_the_order_of_use(operations in prop::collection::vec((1..20_u16, 0..4_u8), 1..200), row in 0..3_usize) {
         let shape = [SETMEM, LOG_N, LOG_LRU][row];
         let kept = shape.positions as usize;
         let mut sets = PackedSets::new(shape, 3, false);
@@ -87,6 +87,11 @@ proptest! {
                 2 if known => {
                     set.clear(way);
                     used.retain(|&other| other != tag);
+                }
+                3 if !known && used.len() < 8 => {
+                    outside.extend(set.append(tag, 0, place).map(|demoted| (demoted.way, demoted.place.position)));
+                    used.push(tag);
+                    places.insert(tag, place.position);
                 }
                 _ => {}
             }

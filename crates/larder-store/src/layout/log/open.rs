@@ -3,12 +3,16 @@
 //! Invariant: units stand one behind the other from the segment's start, and there is always room
 //! left for the trailer of what is in it.
 
-use super::{Record, UnitInFlight, unit_bytes};
+use super::{
+    Record, UnitInFlight, buffer_of,
+    groups::{self, Moved},
+    unit_bytes,
+};
 use crate::{
     device::AlignedBuffer,
     format::{
         VolumeId,
-        record::Kind,
+        record::{self, Kind},
         trailer::{Listing, trailer_bytes},
         unit::{UNIT_HEADER_BYTES, UnitHeader},
     },
@@ -34,7 +38,8 @@ pub(super) struct OpenUnit {
     buffer: AlignedBuffer,
     capacity_bytes: u64,
     used_bytes: u64,
-    listing_count: usize,
+    /// Of each record its group.
+    groups: Vec<u32>,
     pub(super) ticket: u64,
     pub(super) opened_at: Duration,
 }
@@ -42,7 +47,7 @@ pub(super) struct OpenUnit {
 impl OpenUnit {
     pub(super) fn new(buffer: AlignedBuffer, capacity_bytes: u64, ticket: u64, opened_at: Duration) -> Self {
         assert!(buffer.len() as u64 >= capacity_bytes);
-        Self { buffer, capacity_bytes, used_bytes: UNIT_HEADER_BYTES, listing_count: 0, ticket, opened_at }
+        Self { buffer, capacity_bytes, used_bytes: UNIT_HEADER_BYTES, groups: Vec::new(), ticket, opened_at }
     }
 }
 
@@ -97,14 +102,42 @@ impl OpenSegment {
             useless_after: record.meta.useless_after,
         });
         unit.used_bytes = to;
-        unit.listing_count += 1;
+        unit.groups.push(record.meta.group);
         (Sector(geometry.segment_start_bytes(self.segment) / SECTOR_BYTES + sector), unit.ticket)
+    }
+
+    /// Puts the open unit's records of one group side by side. Returns what that moved on the volume.
+    pub(super) fn gather_groups(
+        &mut self,
+        geometry: &Geometry,
+        volume: VolumeId,
+        spare: &mut Vec<AlignedBuffer>,
+    ) -> Vec<Moved> {
+        let Some(unit) = &mut self.unit else { return Vec::new() };
+        let first = self.listings.len() - unit.groups.len();
+        let listings = &mut self.listings[first..];
+        let Some(order) = groups::arrange(&unit.groups, listings) else { return Vec::new() };
+        let mut target = buffer_of(spare, unit.buffer.len() as u64);
+        let target_bytes = target.as_mut_slice();
+        let arrangement = (&order[..], &unit.groups[..]);
+        let mut moved =
+            groups::rearrange(arrangement, listings, self.unit_start_bytes, unit.buffer.as_slice(), target_bytes);
+        for Moved { to, .. } in moved.iter().filter(|moved| moved.from != moved.to) {
+            let at = to.byte_offset() - self.unit_start_bytes;
+            record::set_place(volume, &mut target.as_mut_slice()[at as usize..], to.0 as u32);
+        }
+        let start = geometry.segment_start_bytes(self.segment) / SECTOR_BYTES;
+        for Moved { from, to, .. } in &mut moved {
+            (from.0, to.0) = (from.0 + start, to.0 + start);
+        }
+        spare.push(std::mem::replace(&mut unit.buffer, target));
+        moved
     }
 
     /// Ends the open unit, if there is one.
     pub(super) fn seal_unit(&mut self, geometry: &Geometry, volume: VolumeId) -> Option<UnitInFlight> {
         let mut unit = self.unit.take()?;
-        assert!(unit.listing_count > 0, "a unit is opened only for a record");
+        assert!(!unit.groups.is_empty(), "a unit is opened only for a record");
         let len_bytes = unit.used_bytes.next_multiple_of(BLOCK_BYTES);
         unit.buffer.truncate(len_bytes as usize);
         let bytes = unit.buffer.as_mut_slice();
@@ -126,7 +159,7 @@ impl OpenSegment {
             segment: self.segment,
             start,
             used_bytes: unit.used_bytes,
-            listings: self.listings[self.listings.len() - unit.listing_count..].to_vec(),
+            listings: self.listings[self.listings.len() - unit.groups.len()..].to_vec(),
             buffer: Arc::new(unit.buffer),
         })
     }

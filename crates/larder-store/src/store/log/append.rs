@@ -8,8 +8,8 @@ use crate::{
     admission::Admission,
     device::{Completion, Transfer},
     format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
-    index::{Inserted, SizeClass, Slot},
-    layout::log::{Action, Appended, Appender, NoRoom},
+    index::{Inserted, LogIndex, SizeClass, Slot},
+    layout::log::{Action, Appended, Appender, Log, NoRoom},
     store::{
         counters::add,
         engine::{Engine, Extent},
@@ -101,7 +101,8 @@ impl LogEngine {
         let Some((position, reader)) = self.look_up(key, Extent::Front).await? else { return Ok(false) };
         let decoded = reader.decoded();
         let checksums = decoded.checksums(reader.record());
-        let small = reader.len() <= BODY_BLOCK_BYTES;
+        // A body that may still move to the others of its group cannot be told where it is.
+        let small = reader.len() <= BODY_BLOCK_BYTES || self.may_move(position);
         let (kind, body) = if small {
             let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
             (Kind::Entry, vec![body])
@@ -160,6 +161,7 @@ impl LogEngine {
             return Ok(None);
         }
         let outcome = log.append(record, appender, self.volume.clock.now(), &mut actions);
+        self.follow_moves(&mut log);
         match outcome {
             Ok(_) if record.meta.kind == Kind::Tombstone => {
                 self.index.remove(placing);
@@ -168,7 +170,10 @@ impl LogEngine {
                 let size = SizeClass::holding(record.len_sectors());
                 let slot = Slot { position: appended.position, size, hits: 0, short_lived: appended.short_lived };
                 if let Inserted::Displaced(slot, address) = self.index.insert(placing, slot) {
-                    add(&self.volume.counters.displaced, 1);
+                    let counters = &self.volume.counters;
+                    // A set that is full forgets what was used least recently: that is its row's eviction.
+                    let is_set = matches!(self.index, LogIndex::Sets(_));
+                    add(if is_set { &counters.evicted } else { &counters.displaced }, 1);
                     let segment = self.geometry.segment_of(slot.position);
                     self.note_dropped(address, segment.map_or(0, |segment| self.segments.sequence(segment)));
                 }
@@ -237,13 +242,24 @@ impl LogEngine {
         self.volume.bell.ring();
     }
 
+    fn may_move(&self, position: Sector) -> bool {
+        let segment = self.geometry.segment_of(position);
+        self.reads_groups() && segment.is_some_and(|segment| self.segments.is_dirty(segment))
+    }
+
+    fn seal(&self, seal: impl FnOnce(&mut Log)) {
+        let mut log = self.lock_log();
+        seal(&mut log);
+        self.follow_moves(&mut log);
+    }
+
     /// Waits until unit `ticket` and all before it are with the device, sending off what is open.
     ///
     /// # Errors
     /// More units than `failed_before` have failed by then.
     pub(super) async fn flush_through(self: &Arc<Self>, ticket: u64, failed_before: u64) -> Result<()> {
         let mut actions = Vec::new();
-        self.lock_log().seal_unit(&mut actions);
+        self.seal(|log| log.seal_unit(&mut actions));
         self.perform(actions);
         poll_fn(|context| {
             let mut log = self.lock_log();
@@ -263,7 +279,7 @@ impl LogEngine {
     /// Ends the open segment with its trailer, and waits until all that is on its way has arrived.
     pub(super) async fn seal_and_wait(self: &Arc<Self>) {
         let mut actions = Vec::new();
-        self.lock_log().seal_segment(&mut actions);
+        self.seal(|log| log.seal_segment(&mut actions));
         self.perform(actions);
         poll_fn(|context| {
             let mut log = self.lock_log();

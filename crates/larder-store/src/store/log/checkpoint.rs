@@ -22,7 +22,7 @@ use crate::{
         checkpoint::{ImageOf, Root, SegmentState, image_of},
         superblock::Shape,
     },
-    index::{IndexShape, Slot},
+    index::{LogIndex, Slot},
     layout::checkpoint::{CheckpointArea, Places},
     store::volume::Volume,
     units::Geometry,
@@ -80,12 +80,18 @@ struct Sweep {
 }
 
 impl Checkpoints {
-    pub(super) fn new(volume: &Volume, geometry: &Geometry, index: IndexShape) -> Self {
+    pub(super) fn new(volume: &Volume, geometry: &Geometry, index: &LogIndex) -> Self {
         let Shape { index_bytes, .. } = volume.shape;
-        let area = volume.shape.index_area();
-        let (partitions, image_bytes) = (index.partition_count, index.image_bytes());
-        let area = CheckpointArea::new(area, geometry.segment_count, partitions, image_bytes);
-        if area.is_none() && index_bytes > 0 {
+        let shape = match index {
+            LogIndex::Buckets(index) => Some(index.shape()),
+            LogIndex::Sets(_) => None,
+        };
+        let area = shape.and_then(|shape| {
+            let area = volume.shape.index_area();
+            CheckpointArea::new(area, geometry.segment_count, shape.partition_count, shape.image_bytes())
+        });
+        let partitions = shape.map_or(0, |shape| shape.partition_count);
+        if area.is_none() && shape.is_some() && index_bytes > 0 {
             tracing::warn!(
                 "the store was made for larger entries: its index has no room for checkpoints, starts take longer"
             );
@@ -225,7 +231,8 @@ impl LogEngine {
     }
 
     fn changed_partitions(&self, from: u32) -> impl Iterator<Item = u32> + '_ {
-        (from..self.index.shape().partition_count).filter(|&partition| self.index.is_changed(partition))
+        (from..self.index.buckets().shape().partition_count)
+            .filter(|&partition| self.index.buckets().is_changed(partition))
     }
 
     async fn write_images(
@@ -248,13 +255,13 @@ impl LogEngine {
 
     /// A partition's image without what is newer than the stamp.
     fn frame(&self, area: &CheckpointArea, partition: u32, stamp: u32) -> AlignedBuffer {
-        let shape = self.index.shape();
+        let shape = self.index.buckets().shape();
         let image_bytes = shape.image_bytes();
         let mut frame = AlignedBuffer::with_len(area.frame_bytes as usize);
         let image = image_of(frame.as_mut_slice(), image_bytes);
-        self.index.take_image(partition, image);
+        self.index.buckets().take_image(partition, image);
         if shape.retain(image, |slot| self.is_of_stamp(slot, stamp)) > 0 {
-            self.index.set_changed(partition);
+            self.index.buckets().set_changed(partition);
         }
         let own = ImageOf { partition, partition_count: shape.partition_count, stamp };
         own.seal(self.volume.id, image_bytes, frame.as_mut_slice());
@@ -274,7 +281,7 @@ impl LogEngine {
             sequence: sequence.unwrap_or(0),
             deadlines: self.segments.deadlines(segment),
         });
-        let shape = self.index.shape();
+        let shape = self.index.buckets().shape();
         let root = Root {
             stamp,
             slot_bits: shape.slot_bits(),
@@ -296,7 +303,7 @@ impl LogEngine {
     fn give_up(&self, state: &mut State) {
         state.sweep = None;
         for partition in state.places.abandon() {
-            self.index.set_changed(partition);
+            self.index.buckets().set_changed(partition);
         }
     }
 }

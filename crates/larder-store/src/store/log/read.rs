@@ -6,9 +6,9 @@
 
 use super::LogEngine;
 use crate::{
-    Reader, Result,
+    ReadAxis, Reader, Result,
     format::record::{Decoded, Refusal},
-    index::Slot,
+    index::{LogIndex, Slot},
     store::{counters::add, engine::Extent},
     units::{SECTOR_BYTES, Sector, sectors},
 };
@@ -51,6 +51,9 @@ impl LogEngine {
                 return Ok(None);
             }
             add(&self.volume.counters.hits, 1);
+            if self.reads_groups() {
+                self.hand_over_group(slot.position, &record, &decoded);
+            }
             let reader = Reader::in_log(Arc::clone(self), slot.position, record, decoded);
             return Ok(Some((slot.position, reader)));
         }
@@ -61,6 +64,7 @@ impl LogEngine {
     pub(super) async fn read_record(&self, slot: Slot, extent: Extent) -> Result<Option<(Bytes, Decoded)>> {
         let mut want = match extent {
             Extent::Whole => slot.size.sectors(),
+            Extent::Front if self.reads_groups() => slot.size.sectors(),
             Extent::Front => slot.size.sectors().min(FRONT_SECTORS),
         };
         // The second round is for heads longer than the front that was read.
@@ -77,7 +81,7 @@ impl LogEngine {
 
     /// Whether a record is what was written at `position` in its segment's present use: not left from an earlier use
     /// by a write that was lost, nor come from elsewhere by a transfer that went astray.
-    fn belongs(&self, position: Sector, decoded: &Decoded) -> bool {
+    pub(super) fn belongs(&self, position: Sector, decoded: &Decoded) -> bool {
         self.geometry.segment_of(position).is_some_and(|segment| {
             let start = self.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
             decoded.meta.sequence == self.segments.sequence(segment)
@@ -99,11 +103,18 @@ impl LogEngine {
         self.volume.read(start, end - start).await.map(Some)
     }
 
+    pub(super) fn reads_groups(&self) -> bool {
+        self.volume.policy.reads == ReadAxis::Groups
+    }
+
     fn is_useless(&self, slot: &Slot) -> bool {
         let now_s = self.volume.clock.now_s();
-        self.geometry
-            .segment_of(slot.position)
-            .is_none_or(|segment| self.segments.is_useless(segment, slot.short_lived, now_s))
+        let useless = |segment, short_lived| self.segments.is_useless(segment, short_lived, now_s);
+        self.geometry.segment_of(slot.position).is_none_or(|segment| match &self.index {
+            LogIndex::Buckets(_) => useless(segment, slot.short_lived),
+            // It does not keep how long an entry lives.
+            LogIndex::Sets(_) => useless(segment, true) && useless(segment, false),
+        })
     }
 
     fn still_at(&self, placing: u64, position: Sector) -> bool {

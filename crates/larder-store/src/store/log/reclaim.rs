@@ -10,7 +10,7 @@ use crate::{
         record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
         trailer::Listing,
     },
-    index::Slot,
+    index::{LogIndex, Slot},
     layout::log::Appender,
     store::{counters::add, engine::Extent},
     units::{SECTOR_BYTES, Sector, SegmentId, sectors},
@@ -54,6 +54,13 @@ impl LogEngine {
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
         let Some(_turn) = Turn::take(&self.reclaiming) else { return false };
         let Some(segment) = self.lock_log().oldest_clean() else { return false };
+        if let LogIndex::Sets(index) = &self.index {
+            // Overwritten without being read: the index finds out by the generation, and is counted then.
+            add(&self.volume.counters.evicted, index.take_overwritten());
+            let waiting = self.lock_log().release_oldest(segment);
+            waiting.into_iter().for_each(Waker::wake);
+            return true;
+        }
         let listings = listing::listings(self, segment).await;
         let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
         if self.volume.options.tuning.reinsertion {

@@ -53,7 +53,7 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
     replay(engine, &newer, |_| true).await;
     if let Some((area, root, second)) = found {
         let damaged = load_images(engine, &area, &root).await;
-        let is_damaged = |placing| damaged.binary_search(&engine.index.shape().partition_of(placing)).is_ok();
+        let is_damaged = |placing| damaged.binary_search(&engine.index.buckets().shape().partition_of(placing)).is_ok();
         engine.checkpoints.resume(Places::found(root.images, stamp, second));
         if !damaged.is_empty() {
             let covered: Vec<SegmentId> = covered.into_iter().map(|&(segment, _)| segment).collect();
@@ -66,7 +66,7 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
 
 /// The newer of the roots that fit this volume and index, and whether it stands in the second place.
 async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(Root, bool)> {
-    let shape = engine.index.shape();
+    let shape = engine.index.buckets().shape();
     let read = async |second| {
         let bytes = read_blocks(engine, area.root_offset(second), area.root_bytes).await?;
         let root = Root::decode(engine.volume.id, engine.geometry.segment_count, shape.partition_count, &bytes)?;
@@ -141,7 +141,7 @@ fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32)
         hits: 0,
         short_lived: engine.segments.note(segment, listing.useless_after, now_s),
     });
-    engine.index.shape().loaded(listing.placing, slot)
+    engine.index.loaded(listing.placing, slot)
 }
 
 /// Loads the images a root names; the partitions, in order, whose image is not what it should be.
@@ -158,7 +158,7 @@ async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Root) -> 
     while let Some((image, frame)) = frames.next().await {
         if !frame.is_ok_and(|frame| load_image(engine, image, root.stamp, frame)) {
             add(&engine.volume.counters.corrupt, 1);
-            engine.index.set_changed(image.partition);
+            engine.index.buckets().set_changed(image.partition);
             damaged.push(image.partition);
         }
     }
@@ -167,15 +167,15 @@ async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Root) -> 
 
 /// Loads an image, if `frame` has it whole.
 fn load_image(engine: &LogEngine, image: ImageOf, stamp: u32, mut frame: AlignedBuffer) -> bool {
-    let shape = engine.index.shape();
+    let shape = engine.index.buckets().shape();
     if !image.is_in(engine.volume.id, shape.image_bytes(), frame.as_slice()) {
         return false;
     }
     let bytes = image_of(frame.as_mut_slice(), shape.image_bytes());
     let dropped = shape.retain(bytes, |slot| engine.is_of_stamp(slot, stamp));
-    engine.index.load_image(image.partition, bytes);
+    engine.index.buckets().load_image(image.partition, bytes);
     if dropped > 0 {
-        engine.index.set_changed(image.partition);
+        engine.index.buckets().set_changed(image.partition);
     }
     true
 }

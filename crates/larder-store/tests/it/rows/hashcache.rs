@@ -300,3 +300,95 @@ fn a_commit_that_is_given_up_leaves_its_set_to_others() {
         assert_eq!(version_of(&store, 2), Some(2), "{row}");
     }
 }
+
+/// Inserts keys as one page view that other clients' entries come between; all of them flushed.
+fn insert_page(bench: &Bench, page: u64, len: usize) {
+    for key in 0..4 {
+        let hints = Hints { group: page, ..Hints::default() };
+        let mut writer = bench.store.insert(&key_bytes(page * 10 + key), head(page * 10 + key, 1, len), hints).unwrap();
+        writer.write(body(page * 10 + key, 1, len)).unwrap();
+        block_on(writer.commit()).unwrap();
+        assert!(insert(&bench.store, page * 10 + 5 + key, 1, len));
+    }
+}
+
+#[test]
+fn rows_with_a_log_take_the_papers_bits_and_write_in_batches() {
+    for (row, expected) in [("hashcache-log-n", 47.0), ("hashcache-log", 55.0)] {
+        let mut bench = Bench::new(row);
+        let stats = bench.store.stats();
+        let bits = stats.index_bytes as f64 * 8.0 / stats.entries_max as f64;
+        assert!((expected..expected * 1.01).contains(&bits), "{row}: {bits}");
+        let ((), cost) = bench.cost(|store| (0..200).for_each(|key| assert!(insert(store, key, 1, SHORT))));
+        assert_eq!((cost.reads, cost.writes < 20), (0, true), "{row}: {cost:?}");
+        block_on(bench.store.sync()).unwrap();
+        let (found, reads) = bench.count(0..200);
+        assert_eq!((found, reads), (200, 200), "{row}: one read a hit");
+        let (found, needless) = bench.count(1_000_000..1_010_000);
+        assert_eq!((found, needless < 350), (0, true), "{row}: {needless} reads for 10000 misses");
+        bench.crash();
+        assert_eq!(bench.count(0..200).0, 200, "{row}: warm after a crash");
+    }
+}
+
+#[test]
+fn log_n_reads_a_long_entry_once_up_to_64_kib() {
+    let bench = Bench::new("hashcache-log-n");
+    bench.insert(1, 60_000);
+    bench.insert(2, 200_000);
+    block_on(bench.store.sync()).unwrap();
+    assert_eq!(bench.look_up(1).1.reads, 1);
+    assert_eq!(bench.look_up(2).1.reads, 2);
+}
+
+#[test]
+fn what_the_log_overwrote_is_a_miss_without_a_read() {
+    let bench = Bench::with(StoreOptions {
+        policy: Policy::named("hashcache-log-n").unwrap(),
+        mean_entry_size_bytes: 512,
+        ..options()
+    });
+    let ((), cost) = bench.cost(|store| (0..1500).for_each(|key| assert!(insert(store, key, 1, LONG))));
+    assert_eq!(cost.reads, 0, "no segment is read to be overwritten");
+    block_on(bench.store.sync()).unwrap();
+    let (found, cost) = bench.cost(|store| (0..200).filter(|&key| version_of(store, key).is_some()).count());
+    assert_eq!((found, cost.reads <= 8), (0, true), "{cost:?}: the generation tells");
+    let (found, reads) = bench.count(1300..1500);
+    assert!(found >= 195 && reads <= found + 8, "{found} of 200 with {reads} reads");
+    assert_eq!(bench.store.stats().corrupt, 0);
+}
+
+#[test]
+fn a_group_comes_with_one_read_at_its_first_entry() {
+    use larder_store::Neighbour;
+    use std::sync::Mutex;
+    // Segments of 2 MiB, so that all pages fit one unit.
+    let policy = Policy::named("hashcache-log").unwrap();
+    let bench = Bench::with(StoreOptions { policy, segment_size_bytes: 2 << 20, ..options() });
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&received);
+    bench.store.set_neighbours(Arc::new(move || {
+        let sink = Arc::clone(&sink);
+        Box::new(move |neighbour: Neighbour| sink.lock().unwrap().push((neighbour.key.to_vec(), neighbour.reader)))
+    }));
+    (1..=10).for_each(|page| insert_page(&bench, page, SHORT));
+    block_on(bench.store.sync()).unwrap();
+    // What changed since is not handed over as it was.
+    assert!(insert(&bench.store, 33, 2, 10));
+    block_on(bench.store.remove(&key_bytes(32))).unwrap();
+    for page in 1..=10 {
+        let (found, cost) = bench.look_up(page * 10);
+        assert_eq!((found, cost.reads), (true, 1));
+        let brought = std::mem::take(&mut *received.lock().unwrap());
+        let keys: Vec<_> = brought.iter().map(|(key, _)| key.clone()).collect();
+        let expected = if page == 3 { 1..2 } else { 1..4 };
+        assert_eq!(keys, expected.map(|key| key_bytes(page * 10 + key)).collect::<Vec<_>>(), "page {page}");
+        for (key, reader) in brought {
+            let number = String::from_utf8(key).unwrap().rsplit('/').next().unwrap().parse().unwrap();
+            assert_eq!(crate::support::checked_version(&reader, number), Some(1));
+        }
+    }
+    assert_eq!(bench.look_up(15).1.reads, 1, "what was asked for alone lies alone");
+    assert!(received.lock().unwrap().is_empty());
+    assert_eq!(bench.store.stats().corrupt, 0);
+}
