@@ -52,7 +52,7 @@ ask() {
     [ "$(field "$result" wrong) $(field "$result" failed)" = "0 0" ]
 }
 
-# sampled NAME: hits in a sample of what was filled in, in thousandths; sets `hits`
+# sampled NAME: a sample of what was filled in; sets `hits`
 sampled() {
   phase=$((phase + 1))
   ask "$1" sample --count "$sample" --seed "$phase" --first 0 --of "$entries"
@@ -104,8 +104,11 @@ round() {
   start_on "$path"
   sampled "$row on $where, after kill -9"; killed=$hits
   ask "$row on $where, what was loading when it was killed" sample --log "$stage/load.log" --before 9e9 --count "$sample"
-  table+="$(printf '%-20s %-9s %7d %8d %11d %9d %13d' \
-    "$row" "$where" "$filled" "$running" "$stopped" "$killed" "$(field "$result" hits)")"$'\n'
+  local line
+  line=$(printf '%-20s %-9s %7d %8d %11d %9d %13d' \
+    "$row" "$where" "$filled" "$running" "$stopped" "$killed" "$(field "$result" hits)")
+  echo "HITS  $line"
+  table+="$line"$'\n'
   end TERM "$larder_pid"
   rm -f "$stage/load.log"
 }
@@ -119,7 +122,7 @@ for row in "${rows[@]}"; do
   mkdir -p "$stage/$row"
   size_flags=(--size "$size")
   # A policy of one file makes it in the directory; one with a file per entry takes the directory.
-  round "$([ "$loop" = yes ] && echo file || echo path)" "$stage/$row"
+  round directory "$stage/$row"
   if [ "$loop" = yes ] && [ -f "$stage/$row/store.larder" ]; then
     rm -rf "${stage:?}/$row"
     truncate -s "$(numfmt --from=iec-i --suffix=B "$size" | tr -d B)" "$stage/$row.image"
