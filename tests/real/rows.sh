@@ -25,9 +25,9 @@ for argument in "$@"; do
     *) rows+=("$argument") ;;
   esac
 done
-# The program names its policies when it is given one that does not exist.
+# The program names its policies when it is given one that does not exist; its lines may break behind a hyphen.
 if [ ${#rows[@]} -eq 0 ]; then
-  said=$("$LARDER_BIN" run --policy no-such-policy 2>&1 | tr -s '\n │' ' ')
+  said=$("$LARDER_BIN" run --policy no-such-policy 2>&1 | tr -s '\n │' ' ' | sed 's/- /-/g')
   read -r -a rows <<< "$(sed -n 's/.*the policies are \([a-z0-9, -]*[a-z0-9]\).*/\1/p' <<< "$said" | tr -d ,)"
 fi
 [ ${#rows[@]} -gt 0 ] || { echo "the program names no policies" >&2; exit 2; }

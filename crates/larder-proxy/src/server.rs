@@ -20,7 +20,14 @@ use tokio::sync::watch;
 use crate::{
     access_log::AccessLog,
     admin,
-    cache::{epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely, neighbours, patience::Patience},
+    cache::{
+        epochs::Epochs,
+        groups::Groups,
+        hot::{HotTier, Newcomers},
+        lonely::Lonely,
+        neighbours,
+        patience::Patience,
+    },
     config::ProxyConfig,
     flight::table::FlightTable,
     metrics::{Exposition, ProxyStats, WorkerMetrics},
@@ -92,7 +99,11 @@ impl Proxy {
         let admin_listener = config.admin.map(|address| bind(address, false)).transpose()?;
         let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?;
-        let hot = Arc::new(HotTier::new(config.hot_bytes));
+        let neighbours = store.as_ref().is_some_and(Store::brings_neighbours);
+        let hot = Arc::new(HotTier::new(
+            config.hot_bytes,
+            if neighbours { Newcomers::ManyUnasked } else { Newcomers::AskedFor },
+        ));
         if let Some(store) = &store {
             neighbours::connect(store, &hot);
         }

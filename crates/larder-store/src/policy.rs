@@ -381,6 +381,11 @@ impl Policy {
         &POLICIES[0]
     }
 
+    /// Whether a read brings entries along that nobody asked for, see [`crate::Store::set_neighbours`].
+    pub fn brings_neighbours(&self) -> bool {
+        matches!(self.reads, ReadAxis::Clusters)
+    }
+
     /// The row with this number in the superblock.
     pub(crate) fn of_code(code: u32) -> Option<&'static Self> {
         POLICIES.iter().find(|policy| policy.code == code)

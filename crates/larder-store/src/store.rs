@@ -176,6 +176,11 @@ impl Store {
         }
     }
 
+    /// Whether its row reads entries that nobody asked for along with others.
+    pub fn brings_neighbours(&self) -> bool {
+        self.volumes.all().any(|engine| engine.volume().policy.brings_neighbours())
+    }
+
     /// Finds `key`. One device read for entries not dirty, none for (nearly all) misses.
     ///
     /// # Errors

@@ -64,6 +64,7 @@ mod tests {
     use larder_store::{Hints, StoreOptions, device::MemoryDevice};
 
     use super::*;
+    use crate::cache::hot::Newcomers;
 
     #[test]
     fn neighbours_are_found_as_hits_would_find_them() {
@@ -125,7 +126,7 @@ mod tests {
             let device = Arc::new(MemoryDevice::new(64 << 20));
             let store = Store::open_on(device, &StoreOptions::new("memory", 64 << 20)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            Self { store, hot: Arc::new(HotTier::new(1 << 20)), runtime }
+            Self { store, hot: Arc::new(HotTier::new(1 << 20, Newcomers::ManyUnasked)), runtime }
         }
 
         fn commit(&self, key: &[u8], head: Vec<u8>, body: &'static [u8]) {

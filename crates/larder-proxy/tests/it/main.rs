@@ -9,6 +9,7 @@ mod clauses;
 mod flights;
 mod forward;
 mod groups;
+mod neighbours;
 mod operation;
 mod ranges;
 mod secure;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use larder_proxy::{OriginUrl, Proxy, ProxyConfig, RunningProxy, TargetRules};
-use larder_store::{Store, StoreOptions};
+use larder_store::{Policy, Store, StoreOptions};
 use tempfile::TempDir;
 
 use super::{Ailing, Connection, Gate, Origin, Received, Reply, Response, gate::PATIENCE};
@@ -50,6 +50,20 @@ impl Fixture {
             head.send("01234").wait(&held).send("56789")
         });
         (fixture, gate)
+    }
+
+    /// As [`Fixture::with`], on a store with another policy.
+    pub(crate) fn with_policy(
+        policy: &'static Policy,
+        handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+        change: impl FnOnce(&mut ProxyConfig),
+    ) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = StoreOptions::new(directory.path().join("store"), 256 << 20);
+        options.policy = policy;
+        let store = Store::open(options).unwrap();
+        eventually("the store has loaded", || store.stats().loaded);
+        Self::start(Origin::start(handle), directory, Some(store), change)
     }
 
     /// As [`Fixture::with`], on a store in memory whose device can be made to fail, and with a tier of memory too small to
