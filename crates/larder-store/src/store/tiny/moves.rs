@@ -273,6 +273,10 @@ impl TinyEngine {
             };
             arrivals.push(Arrival { slot, piece, useless_after, due });
         }
+        // What cannot be read may be the newest of a key of which an older record can.
+        let lost: HashSet<u32> = broken.iter().map(|slot| slot.prefix).collect();
+        let (older, arrivals) = arrivals.into_iter().partition::<Vec<_>, _>(|one| lost.contains(&one.slot.prefix));
+        broken.extend(older.iter().map(|arrival| arrival.slot));
         (arrivals, broken)
     }
 
