@@ -110,8 +110,10 @@ vanishing=$!
 traffic vanishing "$entries"
 wait "$vanishing"
 traffic vanished 0
-verdict "vanished: the metrics say so" await 20 is_metric store_volumes_out 1
-verdict "vanished: the log says so" grep -q "a volume fails and is taken out" "$stage/again.log"
+# Reads that fail take it out. If all that was on it was found damaged before, there are only writes left, and those
+# find it full.
+verdict "vanished: the metrics say so" await 20 at_least "$(metric store_io_errors)" 1
+verdict "vanished: the log says so" grep -q "a volume fails and is taken out\|cannot write to the store" "$stage/again.log"
 traffic "vanished, once more" 0
 hits vanished 0 15 55
 end TERM "$larder_pid"
@@ -130,6 +132,29 @@ end TERM "$larder_pid"
 launch writable --disk "$small" --disk "$large" "${flags[@]}"
 traffic "writable again" 0
 end TERM "$larder_pid"
+
+echo "every policy that keeps no files, on a block device"
+loop_device rows 192M; rows_device=$loop
+policies=$(COLUMNS=200 "$LARDER_BIN" store format --help | sed -n '/--policy/,/--size/s/^ \{12\}\([a-z][a-z-]*\)  .*/\1/p')
+verdict "policies: there are more than ten" at_least "$(wc -w <<< "$policies")" 10
+for policy in $policies; do
+  "$LARDER_BIN" store format "$rows_device" --policy "$policy" --mean-object-size 4KiB --force >"$stage/format.log" 2>&1 || {
+    verdict "$policy: only policies that keep files refuse a device" grep -q "directory" "$stage/format.log"
+    continue
+  }
+  launch "rows-$policy" --disk "$rows_device" "${flags[@]}"
+  traffic "$policy" 0
+  hits "$policy" 0 50 100
+  end TERM "$larder_pid"
+  launch "rows-$policy-again" --disk "$rows_device" "${flags[@]}"
+  hits "$policy, after a restart" 0 50 100
+  end KILL "$larder_pid"
+  launch "rows-$policy-killed" --disk "$rows_device" "${flags[@]}"
+  traffic "$policy, after a kill" 0
+  end TERM "$larder_pid"
+  "$LARDER_BIN" store check "$rows_device" > "$stage/check.log" 2>&1
+  verdict "$policy: check finds nothing damaged" [ $? -eq 0 ]
+done
 
 echo "the disk's own disk is full"
 loop_device full 64M

@@ -105,7 +105,8 @@ impl VolumeFile {
         Ok(foreign::find(&ends))
     }
 
-    /// Overwrites the places where others look for what is theirs, at both ends, with zeros.
+    /// Overwrites the places where others look for what is theirs, at both ends, with zeros; and gives up everything
+    /// between if the device can do so at once.
     ///
     /// # Errors
     /// `Unavailable`: the device fails.
@@ -118,6 +119,7 @@ impl VolumeFile {
         for offset_bytes in [0, (self.len_bytes() - wiped_bytes) / block_bytes * block_bytes] {
             self.file.write_all_at(zeros.as_slice(), offset_bytes).map_err(failed)?;
         }
+        discard(&self.file, self.len_bytes());
         self.file.sync_data().map_err(failed)
     }
 
@@ -317,6 +319,19 @@ fn allocate(file: &File, size_bytes: u64) -> io::Result<()> {
         Err(error) => Err(error.into()),
     }
 }
+
+/// Makes a block device forget what it holds, if it can without writing all of it.
+#[cfg(target_os = "linux")]
+fn discard(file: &File, len_bytes: u64) {
+    use rustix::fs::FallocateFlags;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if let Err(error) = rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, 0, len_bytes)) {
+        tracing::debug!(%error, "the device keeps its old contents, which are none of the new store's");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn discard(_file: &File, _len_bytes: u64) {}
 
 #[cfg(not(target_os = "linux"))]
 fn allocate(file: &File, size_bytes: u64) -> io::Result<()> {
