@@ -5,7 +5,8 @@
 
 use std::{fmt, net::IpAddr};
 
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use larder_http::proxy_status::{ProxyError, ProxyStatus};
 
 use crate::client::response_body::ResponseBody;
 
@@ -58,6 +59,34 @@ impl Failure {
         matches!(self, Self::ClientDenied | Self::TargetDenied { .. } | Self::PortDenied { .. } | Self::Loop)
     }
 
+    /// What RFC 9209 calls it.
+    fn proxy_error(&self) -> ProxyError {
+        match self {
+            Self::BadRequest(_) => ProxyError::HttpRequestError,
+            Self::NoSite => ProxyError::DestinationNotFound,
+            Self::ClientDenied | Self::PortDenied { .. } => ProxyError::HttpRequestDenied,
+            Self::TargetDenied { .. } => ProxyError::DestinationIpProhibited,
+            Self::Loop => ProxyError::ProxyLoopDetected,
+            Self::Resolve { .. } => ProxyError::DnsError,
+            Self::Connect { .. } => ProxyError::DestinationUnavailable,
+            Self::Timeout { .. } => ProxyError::ConnectionTimeout,
+            Self::Broken { .. } => ProxyError::ConnectionTerminated,
+            Self::OnlyIfCached => ProxyError::ProxyInternalResponse,
+        }
+    }
+
+    /// The origin it is about.
+    fn next_hop(&self) -> Option<&str> {
+        match self {
+            Self::TargetDenied { host, .. }
+            | Self::Resolve { host, .. }
+            | Self::Connect { host, .. }
+            | Self::Timeout { host }
+            | Self::Broken { host, .. } => Some(host),
+            _ => None,
+        }
+    }
+
     /// The response for the client.
     pub(crate) fn response(&self) -> Response<ResponseBody> {
         let mut response = Response::new(ResponseBody::full(format!("{self}\n").into()));
@@ -65,6 +94,8 @@ impl Failure {
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let status = ProxyStatus { next_hop: self.next_hop(), ..ProxyStatus::failed(self.proxy_error()) };
+        fields.insert(HeaderName::from_static("proxy-status"), status.to_value());
         // What follows a malformed request on the connection cannot be trusted (RFC 9112 9.6).
         if matches!(self, Self::BadRequest(_) | Self::ClientDenied) {
             fields.insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Instant};
 
 use http::{Method, Request, Response, header};
 use hyper::body::{Body as _, Incoming};
-use larder_http::{CacheStatus, Reuse, cache_status::Forward, fields::check_request, invalidate, key, reuse};
+use larder_http::{CacheStatus, Reuse, cache_status::Forward, fields::check_request, key, reuse};
 
 use crate::{
     access_log::Line,
@@ -17,8 +17,9 @@ use crate::{
     cache::{
         entry::EntryBody,
         hit::{self, Wanted},
-        lookup, storing,
+        lookup,
     },
+    change,
     client::{
         connection::{Answer, Client},
         interim::Interim,
@@ -110,16 +111,7 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     match (cached, &asked.key) {
         (true, Some(key)) => serve::from_cache(worker, &asked, key).await,
         (true, None) => pass::pass(worker, &asked, None, CacheStatus::forwarded(Forward::Bypass)).await,
-        (false, _) => {
-            let served = pass::pass(worker, &asked, Some(body), CacheStatus::forwarded(Forward::Method)).await?;
-            let status = served.response.status();
-            if let Some(uri) = asked.uri().filter(|_| !invalidate::is_safe(&asked.method)) {
-                for target in invalidate::targets(&asked.method, &uri, status, served.response.headers()) {
-                    storing::invalidate(worker, &target).await;
-                }
-            }
-            Ok(served)
-        }
+        (false, _) => change::change(worker, &asked, body).await,
     }
 }
 

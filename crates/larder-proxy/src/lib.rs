@@ -18,6 +18,7 @@ mod access_log;
 mod admin;
 mod asked;
 mod cache;
+mod change;
 mod client;
 mod config;
 mod errors;

@@ -77,7 +77,11 @@ pub(crate) async fn pass_head(
     Ok(respond(worker, asked, (head.status, head.headers, body), status))
 }
 
-async fn ask(
+/// Asks the origin, and checks the framing of what comes back.
+///
+/// # Errors
+/// As [`pass`].
+pub(crate) async fn ask(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
     body: Option<Incoming>,
@@ -106,10 +110,10 @@ async fn ask(
 pub(crate) fn respond(
     worker: &Arc<Worker>,
     asked: &Asked,
-    (status, mut fields, body): (StatusCode, HeaderMap, OriginBody),
+    (status, fields, body): (StatusCode, HeaderMap, OriginBody),
     cache_status: CacheStatus,
 ) -> Served {
-    prepare(&worker.shared, &mut fields, cache_status);
+    let fields = prepared(&worker.shared, fields, cache_status);
     let response = hit::respond(status, fields, ResponseBody::origin(body));
     Served { response, outcome: Outcome::Miss, origin: Some(asked.origin.host.clone()) }
 }
@@ -122,13 +126,14 @@ pub(crate) fn with_origin_status(mut cache_status: CacheStatus, origin: StatusCo
     cache_status
 }
 
-/// Makes an origin's fields fit for the client's connection.
-fn prepare(shared: &Shared, fields: &mut HeaderMap, cache_status: CacheStatus) {
-    strip_hop_by_hop(fields);
+/// An origin's fields, fit for the client's connection.
+pub(crate) fn prepared(shared: &Shared, mut fields: HeaderMap, cache_status: CacheStatus) -> HeaderMap {
+    strip_hop_by_hop(&mut fields);
     if let Some(via) = &shared.via {
         fields.append(header::VIA, HeaderValue::clone(via));
     }
     if shared.config.add_cache_status {
         fields.append(&CACHE_STATUS, cache_status.to_value());
     }
+    fields
 }

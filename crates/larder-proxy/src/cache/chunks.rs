@@ -149,7 +149,7 @@ impl ChunkedBody {
 }
 
 /// All of a body that must have exactly `len` bytes.
-async fn collect(mut body: OriginBody, len: usize) -> Option<Bytes> {
+pub(crate) async fn collect(mut body: OriginBody, len: usize) -> Option<Bytes> {
     let mut collected = BytesMut::with_capacity(len);
     while let Some(piece) = std::future::poll_fn(|context| body.poll_data(context)).await {
         let piece = piece.ok()?;

@@ -200,6 +200,22 @@ fn answer_to_head_confirms_or_drops_the_stored_get() {
 }
 
 #[test]
+fn response_to_post_that_stands_for_its_target_answers_later_gets() {
+    let fixture = Fixture::new(|received, _| match (received.method.as_str(), received.target.as_str()) {
+        ("POST", "/own") => Reply::ok(&["Cache-Control: max-age=60", "Content-Location: /own"], "posted"),
+        ("POST", _) => Reply::ok(&["Cache-Control: max-age=60"], "posted"),
+        _ => Reply::ok(&["Cache-Control: no-store"], "gotten"),
+    });
+    for (target, expected) in [("/own", "posted"), ("/other", "gotten")] {
+        let mut connection = fixture.connect();
+        connection.send(request_text("POST", target, &["Content-Length: 3"]) + "x=1");
+        assert_eq!(connection.read_response("POST").text(), "posted");
+        let later = fixture.get(target, &[]);
+        assert_eq!((later.text().as_str(), later.is_hit()), (expected, target == "/own"));
+    }
+}
+
+#[test]
 fn confirmed_response_whose_new_fields_forbid_storing_is_dropped() {
     let fixture = Fixture::new(|_, number| match number {
         0 => Reply::ok(&["Cache-Control: max-age=10", STALE, "ETag: \"a\""], "first"),

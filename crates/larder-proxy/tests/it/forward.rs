@@ -242,6 +242,8 @@ fn unreachable_origins_are_named_in_the_error() {
     assert_eq!(failed.status, 502);
     assert!(failed.text().contains(&format!("could not connect to {closed}")), "{}", failed.text());
     assert_eq!(failed.field("cache-control"), Some("no-store"));
+    let expected = format!("Larder;error=destination_unavailable;next-hop=\"{closed}\"");
+    assert_eq!(failed.field("proxy-status"), Some(&*expected));
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! Requests that may change something at the origin: passed on, and what they make invalid is dropped.
+//!
+//! Owns: the order: first what is stored is dropped (RFC 9111 4.4), then the response to a POST is kept for
+//! later GETs if it says that it stands for its target (RFC 9110 9.3.3). Does not: repeat a request.
+//! Invariant: what is kept was received whole, in answer to a request that came after the invalidation.
+//! Cost: a response that is kept is gathered before it goes on; it is at most one chunk long.
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use hyper::body::Incoming;
+use larder_http::{
+    BodyPlace, CacheStatus, Received, Storability, StoredHead, VaryRule,
+    cache_status::{Forward, Handling},
+    invalidate,
+    storable::{self, Exchange},
+};
+
+use crate::{
+    asked::Asked,
+    cache::{
+        chunks::{self, CHUNK_BYTES},
+        storing::{self, Place},
+    },
+    client::response_body::ResponseBody,
+    errors::Failure,
+    exchange::Served,
+    outcome::Outcome,
+    pass,
+    worker::Worker,
+};
+
+/// Passes a request on that may change something, and settles what that means for what is stored.
+///
+/// # Errors
+/// The origin cannot be reached, or breaks off a response that was to be kept.
+pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incoming) -> Result<Served, Failure> {
+    let request_time = worker.now();
+    let (head, body) = pass::ask(worker, asked, Some(body)).await?;
+    let (status, fields) = (head.status, head.headers);
+    let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
+    let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
+    for target in target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields)) {
+        storing::invalidate(worker, &target).await;
+    }
+    let received = Received { status, fields, request_time, response_time: worker.now() };
+    let kept = target.and_then(|target| rule_if_kept(worker, asked, &target, &received));
+    let len = body.remaining().filter(|len| *len <= CHUNK_BYTES).and_then(|len| usize::try_from(len).ok());
+    let (Some(rule), Some(len)) = (kept, len) else {
+        return Ok(pass::respond(worker, asked, (status, received.fields, body), cache_status));
+    };
+    let broken = || Failure::Broken { host: asked.origin.to_string(), why: "its response ended early".to_owned() };
+    let bytes = chunks::collect(body, len).await.ok_or_else(broken)?;
+    let (fields, stored) = (received.fields.clone(), keep(worker, asked, &rule, (received, &bytes)).await);
+    let cache_status = told(cache_status, stored);
+    let fields = pass::prepared(&worker.shared, fields, cache_status);
+    let response = crate::cache::hit::respond(status, fields, ResponseBody::full(bytes));
+    Ok(Served { response, outcome: Outcome::Miss, origin: Some(asked.origin.host.clone()) })
+}
+
+/// What a response to POST varies on, if it is to be kept for GETs of its target.
+fn rule_if_kept(worker: &Worker, asked: &Asked, target: &http::Uri, received: &Received) -> Option<VaryRule> {
+    if asked.method != Method::POST || received.status == StatusCode::NO_CONTENT {
+        return None;
+    }
+    let exchange = Exchange {
+        method: &asked.method,
+        request_fields: &asked.fields,
+        status: received.status,
+        response_fields: &received.fields,
+        request_time: received.request_time,
+        response_time: received.response_time,
+    };
+    match storable::decide_post(&exchange, target, &worker.shared.config.http) {
+        Storability::Store { rule, .. } => Some(rule),
+        Storability::Refuse { .. } => None,
+    }
+}
+
+/// Stores a response to POST under its target's key; tells whether it did.
+async fn keep(
+    worker: &Arc<Worker>,
+    asked: &Asked,
+    rule: &VaryRule,
+    (received, bytes): (Received, &bytes::Bytes),
+) -> bool {
+    let settings = &worker.shared.config.http;
+    let Some(primary) = &asked.key else { return false };
+    let epoch = worker.shared.epochs.of(primary);
+    let place = Place::new(primary, rule, asked, None, settings);
+    let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
+    let head = StoredHead::new(received, BodyPlace::Whole { len: bytes.len() as u64 }, selecting);
+    storing::commit(worker, &place, &head, vec![bytes.clone()], epoch).await
+}
+
+fn told(mut cache_status: CacheStatus, is_stored: bool) -> CacheStatus {
+    if let Handling::Forwarded { stored, .. } = &mut cache_status.handling {
+        *stored = is_stored;
+    }
+    cache_status
+}
