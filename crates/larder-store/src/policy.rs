@@ -383,7 +383,7 @@ impl Policy {
 
     /// Whether a read brings entries along that nobody asked for, see [`crate::Store::set_neighbours`].
     pub fn brings_neighbours(&self) -> bool {
-        matches!(self.reads, ReadAxis::Clusters)
+        matches!(self.reads, ReadAxis::Clusters | ReadAxis::Groups)
     }
 
     /// The row with this number in the superblock.

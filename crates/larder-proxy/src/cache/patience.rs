@@ -1,19 +1,22 @@
 //! How long a store may take, and when it is left alone because it does not answer.
 //!
 //! Owns: the bounds, and the state of rest. Does not: know what is done with the store. Invariants: nothing waits longer
-//! for the store than the limit; while the store rests, one lookup or commit per rest finds out whether it answers
-//! again; what goes on by itself is bounded in number. Cost: a timer for what is not done at its first poll.
+//! for the store than the limit; a store rests only if it answered nothing at all for that long; meanwhile one lookup or
+//! commit per rest finds out whether it answers again; what goes on by itself is bounded in number. Cost: a timer for
+//! what is not done at its first poll.
 
 use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     task::Poll,
     time::{Duration, Instant},
 };
+
+use larder_store::Result;
 
 use crate::worker::Worker;
 
@@ -23,6 +26,8 @@ pub(crate) struct Patience {
     /// Whether there is a rest, so that nobody needs to look while there is none.
     resting: AtomicBool,
     rest: Mutex<Rest>,
+    /// Answers so far that took waiting: a silent device gives none.
+    answer_count: AtomicU64,
     /// Works that go on without anybody waiting.
     detached: AtomicUsize,
 }
@@ -38,7 +43,13 @@ struct Rest {
 impl Patience {
     /// Waits `limit` at most.
     pub(crate) fn new(limit: Duration) -> Self {
-        Self { limit, resting: AtomicBool::new(false), rest: Mutex::default(), detached: AtomicUsize::new(0) }
+        Self {
+            limit,
+            resting: AtomicBool::new(false),
+            rest: Mutex::default(),
+            answer_count: AtomicU64::new(0),
+            detached: AtomicUsize::new(0),
+        }
     }
 
     /// Whether the store may be used now.
@@ -46,12 +57,23 @@ impl Patience {
         !self.resting.load(Relaxed) || self.lock().admits(Instant::now())
     }
 
-    fn note_overdue(&self) {
-        self.lock().begin(Instant::now(), self.limit);
-        self.resting.store(true, Relaxed);
+    /// A work took too long. Begins a rest unless others were answered since it began: then the store is slow, not
+    /// silent.
+    fn note_overdue(&self, answers_before: u64) -> bool {
+        let silent = self.answer_count.load(Relaxed) == answers_before;
+        if silent {
+            self.lock().begin(Instant::now(), self.limit);
+            self.resting.store(true, Relaxed);
+        }
+        silent
     }
 
     fn note_answer(&self) {
+        self.answer_count.fetch_add(1, Relaxed);
+        self.end_rest();
+    }
+
+    fn end_rest(&self) {
         if self.resting.load(Relaxed) {
             self.lock().end(Instant::now());
             self.resting.store(false, Relaxed);
@@ -93,11 +115,23 @@ impl Rest {
 }
 
 /// Waits for a read of the store; `None`: it takes too long, or the store rests. What takes too long is dropped.
-pub(crate) async fn read<T>(worker: &Worker, work: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn read<T>(
+    worker: &Worker,
+    work: impl Future<Output = Result<Option<T>>>,
+) -> Option<Result<Option<T>>> {
     let patience = &worker.shared.patience;
     if !patience.admits() {
         worker.metrics.store_bypassed.add(1);
         return None;
+    }
+    let answers_before = patience.answer_count.load(Relaxed);
+    let mut work = pin!(work);
+    if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+        // What is not in the index, or still dirty, is known without the device; a device in memory has answered.
+        if matches!(done, Ok(Some(_))) {
+            patience.end_rest();
+        }
+        return Some(done);
     }
     match tokio::time::timeout(patience.limit, work).await {
         Ok(done) => {
@@ -105,7 +139,7 @@ pub(crate) async fn read<T>(worker: &Worker, work: impl Future<Output = T>) -> O
             Some(done)
         }
         Err(_) => {
-            overdue(worker);
+            overdue(worker, answers_before);
             None
         }
     }
@@ -115,39 +149,44 @@ pub(crate) async fn read<T>(worker: &Worker, work: impl Future<Output = T>) -> O
 /// works.
 pub(crate) async fn write<T: Send + 'static>(
     worker: &Arc<Worker>,
-    work: impl Future<Output = T> + Send + 'static,
-) -> Option<T> {
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Option<Result<T>> {
     let patience = &worker.shared.patience;
+    let answers_before = patience.answer_count.load(Relaxed);
     let mut work = Box::pin(work);
     if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
         return Some(done);
     }
     if patience.detached.fetch_add(1, Relaxed) >= DETACHED_COUNT_MAX {
         patience.detached.fetch_sub(1, Relaxed);
-        overdue(worker);
+        overdue(worker, answers_before);
         return None;
     }
     let owner = Arc::clone(worker);
     let task = tokio::spawn(async move {
         let done = work.await;
         owner.shared.patience.detached.fetch_sub(1, Relaxed);
-        owner.shared.patience.note_answer();
+        // That there is no room is known without the device.
+        if done.is_ok() {
+            owner.shared.patience.note_answer();
+        }
         done
     });
     match tokio::time::timeout(patience.limit, pin!(task)).await {
         // The error is of a runtime that stops.
         Ok(done) => done.ok(),
         Err(_) => {
-            overdue(worker);
+            overdue(worker, answers_before);
             None
         }
     }
 }
 
-fn overdue(worker: &Worker) {
+fn overdue(worker: &Worker, answers_before: u64) {
     worker.metrics.store_overdue.add(1);
-    worker.shared.patience.note_overdue();
-    tracing::warn!("the store does not answer in time, going on without it");
+    if worker.shared.patience.note_overdue(answers_before) {
+        tracing::warn!("the store does not answer, going on without it");
+    }
 }
 
 const REST_MIN: Duration = Duration::from_secs(1);
@@ -169,6 +208,16 @@ mod tests {
         rest.begin(start, LIMIT);
         let tried: Vec<u64> = (0..200).filter(|second| rest.admits(start + Duration::from_secs(*second))).collect();
         assert_eq!(tried, [1, 3, 7, 15, 31, 63, 123, 183]);
+    }
+
+    #[test]
+    fn store_that_answers_others_meanwhile_is_slow_and_does_not_rest() {
+        let patience = Patience::new(LIMIT);
+        let before = patience.answer_count.load(Relaxed);
+        patience.note_answer();
+        assert!(!patience.note_overdue(before) && patience.admits());
+        let before = patience.answer_count.load(Relaxed);
+        assert!(patience.note_overdue(before) && !patience.admits());
     }
 
     #[test]
