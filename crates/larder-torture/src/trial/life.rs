@@ -17,7 +17,7 @@ impl Trial {
         Ok(())
     }
 
-    /// The device dies after `count` more transfers; the next [`Operation::Crash`] brings a working one with what is
+    /// The device dies after `count` more transfers; the next [`crate::Operation::Crash`] brings a working one with what is
     /// on it.
     pub fn die_after(&mut self, count: u64) {
         let stats = self.device.stats();
