@@ -77,7 +77,8 @@ mod tests {
                 for to in [from, (from + 13).min(len), len] {
                     let part = whole.slice(from as usize..to as usize);
                     assert!(is_body(3, 9, from..to, &part));
-                    if to - from > 8 {
+                    // A few bytes may be alike by chance.
+                    if to - from > 16 {
                         assert!(!is_body(4, 9, from..to, &part) && !is_body(3, 8, from..to, &part));
                         assert!(!is_body(3, 9, from..to, &part[1..]));
                     }

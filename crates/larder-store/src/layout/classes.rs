@@ -206,8 +206,9 @@ mod tests {
         assert!(!classes.take_at(69, 1), "taken");
         assert!(!classes.take_at(70, 1) && !classes.take_at(u64::MAX, 3) && !classes.take_at(0, 2), "outside");
         assert!(!classes.take_at(0, 25) && classes.take_at(0, 20) && !classes.take_at(1, 4));
-        assert_eq!((classes.take(1), classes.take(3), classes.take(3)), (Some(0), Some(0), None));
-        assert_eq!(classes.slot_counts().collect::<Vec<_>>(), [70, 0, 2]);
+        assert_eq!((classes.take(1), classes.take(3), classes.take(3)), (Some(0), Some(0), Some(2)));
+        assert_eq!(classes.take(3), None, "a hundred sectors are taken but for one");
+        assert_eq!(classes.slot_counts().collect::<Vec<_>>(), [70, 0, 3]);
     }
 
     proptest! {
