@@ -9,7 +9,10 @@ use std::{
     io,
     net::TcpListener as StdListener,
     os::fd::{AsFd as _, AsRawFd, RawFd},
-    sync::{Arc, atomic::Ordering::AcqRel},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering, Ordering::AcqRel},
+    },
     task::Poll,
     time::Duration,
 };
@@ -40,7 +43,20 @@ pub(crate) struct Worker {
     pub(crate) pool: Pool,
     pub(crate) dns: Dns,
     log_buffer: LineBuffer,
-    connection_ended: Notify,
+    /// Responses that are being stored though their clients have had them.
+    late_commits: AtomicUsize,
+    /// Told when a connection ends, or a late commit.
+    work_ended: Notify,
+}
+
+/// A late commit that stopping waits for.
+pub(crate) struct LateCommit(Arc<Worker>);
+
+impl Drop for LateCommit {
+    fn drop(&mut self) {
+        self.0.late_commits.fetch_sub(1, Ordering::Relaxed);
+        self.0.work_ended.notify_one();
+    }
 }
 
 /// What a worker's thread is started with.
@@ -61,6 +77,12 @@ pub(crate) fn run(start: Start) -> io::Result<()> {
 }
 
 impl Worker {
+    /// Makes stopping wait for a commit whose client does not.
+    pub(crate) fn begin_late_commit(self: &Arc<Self>) -> LateCommit {
+        self.late_commits.fetch_add(1, Ordering::Relaxed);
+        LateCommit(Arc::clone(self))
+    }
+
     /// The wall clock, coarse: a few milliseconds behind at most, and a tenth of the price.
     pub(crate) fn now(&self) -> Timestamp {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
@@ -91,7 +113,8 @@ async fn run_inside(start: Start) -> io::Result<()> {
         pool: Pool::default(),
         dns: Dns::default(),
         log_buffer: LineBuffer::default(),
-        connection_ended: Notify::new(),
+        late_commits: AtomicUsize::new(0),
+        work_ended: Notify::new(),
     });
     // As a task of its own: waking the root future costs a system call, waking a task does not.
     let drivers = worker.shared.store.as_ref().map(larder_store::Store::attach_thread);
@@ -167,7 +190,7 @@ impl Drop for Presence {
     fn drop(&mut self) {
         self.0.shared.connection_count.fetch_sub(1, AcqRel);
         self.0.metrics.connections_open.take(1);
-        self.0.connection_ended.notify_one();
+        self.0.work_ended.notify_one();
     }
 }
 
@@ -182,12 +205,12 @@ async fn tick(worker: Arc<Worker>) {
     }
 }
 
-/// Lets connections finish what they are at, for as long as `grace`.
+/// Lets connections finish what they are at, and commits that outlast them, for as long as `grace`.
 async fn drain(worker: &Arc<Worker>, grace: Duration) {
     worker.watches.give_all(Order::Drain);
     let emptied = async {
-        while worker.metrics.connections_open.value() > 0 {
-            worker.connection_ended.notified().await;
+        while worker.metrics.connections_open.value() > 0 || worker.late_commits.load(Ordering::Relaxed) > 0 {
+            worker.work_ended.notified().await;
         }
     };
     if tokio::time::timeout(grace, emptied).await.is_err() {

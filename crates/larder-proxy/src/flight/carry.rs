@@ -83,12 +83,15 @@ impl<'a> Carrying<'a> {
             }
         }
         drop(body);
+        let worker = Arc::clone(&self.fetch.worker);
         let mut storing = std::pin::pin!(self.commit_rest());
         let stored = std::future::poll_fn(|context| Poll::Ready(storing.as_mut().poll(context).is_ready())).await;
+        let late = (!stored).then(|| worker.begin_late_commit());
         flight.end(Ok(()));
         if !stored {
             storing.await;
         }
+        drop(late);
     }
 
     async fn next(&self, body: &mut OriginBody) -> Next {
