@@ -1,0 +1,71 @@
+//! The evictions of the literature, to compare Larder's rows with: who stays when bytes are short.
+//!
+//! Owns: [`Reference`], one enum over all of them. Does not: place anything on a disk. LRU, FIFO,
+//! SIEVE and S3-FIFO agree with libCacheSim 0.3.5 to the last request, with its constants; its GDSF breaks ties in
+//! another way, and misses 0.6% less of web objects.
+//! Cost: one hash table lookup and a few links per request, 40 bytes of memory per object and list.
+
+mod belady;
+mod gdsf;
+mod lists;
+mod queues;
+mod s3_fifo;
+
+use belady::Belady;
+pub use belady::NextUses;
+use gdsf::Gdsf;
+use queues::{Fifo, Lru, Sieve};
+use s3_fifo::S3Fifo;
+
+/// A cache of a number of bytes with one of the known evictions.
+pub enum Reference {
+    /// Least recently used.
+    Lru(Lru),
+    /// First in, first out.
+    Fifo(Fifo),
+    /// SIEVE (NSDI 2024).
+    Sieve(Sieve),
+    /// S3-FIFO (SOSP 2023).
+    S3Fifo(S3Fifo),
+    /// Greedy dual size with frequency.
+    Gdsf(Gdsf),
+    /// The offline optimum for objects of one size, Belady's MIN.
+    Belady(Belady),
+}
+
+impl Reference {
+    /// The names [`Self::named`] knows, without Belady's, which must know the future.
+    pub const NAMES: [&'static str; 5] = ["lru", "fifo", "sieve", "s3-fifo", "gdsf"];
+
+    /// The eviction of this name with `size_bytes` of cache.
+    pub fn named(name: &str, size_bytes: u64) -> Option<Self> {
+        Some(match name {
+            "lru" => Self::Lru(Lru::new(size_bytes)),
+            "fifo" => Self::Fifo(Fifo::new(size_bytes)),
+            "sieve" => Self::Sieve(Sieve::new(size_bytes)),
+            "s3-fifo" => Self::S3Fifo(S3Fifo::new(size_bytes)),
+            "gdsf" => Self::Gdsf(Gdsf::new(size_bytes)),
+            _ => return None,
+        })
+    }
+
+    /// Belady's eviction, which is told when each request's object is asked for again.
+    pub fn belady(size_bytes: u64, next_uses: NextUses) -> Self {
+        Self::Belady(Belady::new(size_bytes, next_uses))
+    }
+
+    /// Asks for an object, which is stored if it was missed; whether it was hit.
+    pub fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        match self {
+            Self::Lru(cache) => cache.request(key, size_bytes),
+            Self::Fifo(cache) => cache.request(key, size_bytes),
+            Self::Sieve(cache) => cache.request(key, size_bytes),
+            Self::S3Fifo(cache) => cache.request(key, size_bytes),
+            Self::Gdsf(cache) => cache.request(key, size_bytes),
+            Self::Belady(cache) => cache.request(key, size_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Objects in doubly linked lists over one slab, found by key.
+//!
+//! Owns: [`Lists`], as many lists as its user wants, and the bytes in each. Invariant: an object is in
+//! exactly one list. Cost: 40 bytes an object and 5 to 10 for the hash table; all operations constant.
+
+use hashbrown::HashTable;
+
+/// Number of an object in the slab.
+pub(super) type NodeId = u32;
+
+const NONE: NodeId = NodeId::MAX;
+
+/// An object.
+#[derive(Clone, Copy)]
+pub(super) struct Node {
+    pub(super) key: u64,
+    pub(super) size_bytes: u64,
+    /// For whatever the user counts.
+    pub(super) count: u32,
+    list: u32,
+    /// Towards the head.
+    newer: NodeId,
+    /// Towards the tail.
+    older: NodeId,
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    head: NodeId,
+    tail: NodeId,
+    bytes: u64,
+}
+
+/// `COUNT` lists of objects.
+pub(super) struct Lists<const COUNT: usize> {
+    nodes: Vec<Node>,
+    spare: Vec<NodeId>,
+    table: HashTable<NodeId>,
+    ends: [Ends; COUNT],
+}
+
+impl<const COUNT: usize> Lists<COUNT> {
+    pub(super) fn new() -> Self {
+        let ends = Ends { head: NONE, tail: NONE, bytes: 0 };
+        Self { nodes: Vec::new(), spare: Vec::new(), table: HashTable::new(), ends: [ends; COUNT] }
+    }
+
+    /// Adds an object at the head of `list`. It is in none.
+    pub(super) fn insert(&mut self, list: usize, key: u64, size_bytes: u64) -> NodeId {
+        let node = Node { key, size_bytes, count: 0, list: list as u32, newer: NONE, older: NONE };
+        let id = match self.spare.pop() {
+            Some(id) => {
+                self.nodes[id as usize] = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as NodeId
+            }
+        };
+        let nodes = &self.nodes;
+        self.table.insert_unique(mixed(key), id, |&other| mixed(nodes[other as usize].key));
+        self.link(list, id);
+        id
+    }
+
+    /// Takes an object out of its list and forgets it.
+    pub(super) fn remove(&mut self, id: NodeId) -> Node {
+        let node = self.nodes[id as usize];
+        self.unlink(id);
+        if let Ok(entry) = self.table.find_entry(mixed(node.key), |&other| other == id) {
+            entry.remove();
+        }
+        self.spare.push(id);
+        node
+    }
+
+    /// Moves an object to the head of `list`.
+    pub(super) fn move_to_head(&mut self, list: usize, id: NodeId) {
+        if self.ends[list].head == id {
+            return;
+        }
+        self.unlink(id);
+        self.link(list, id);
+    }
+
+    pub(super) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id as usize]
+    }
+
+    pub(super) fn find(&self, key: u64) -> Option<NodeId> {
+        self.table.find(mixed(key), |&id| self.nodes[id as usize].key == key).copied()
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id as usize]
+    }
+
+    pub(super) fn tail(&self, list: usize) -> Option<NodeId> {
+        some(self.ends[list].tail)
+    }
+
+    /// The neighbour of an object towards the head.
+    pub(super) fn newer(&self, id: NodeId) -> Option<NodeId> {
+        some(self.nodes[id as usize].newer)
+    }
+
+    pub(super) fn bytes(&self, list: usize) -> u64 {
+        self.ends[list].bytes
+    }
+
+    fn link(&mut self, list: usize, id: NodeId) {
+        let ends = &mut self.ends[list];
+        let before = ends.head;
+        ends.head = id;
+        if before == NONE {
+            ends.tail = id;
+        }
+        let node = &mut self.nodes[id as usize];
+        ends.bytes += node.size_bytes;
+        (node.list, node.newer, node.older) = (list as u32, NONE, before);
+        if before != NONE {
+            self.nodes[before as usize].newer = id;
+        }
+    }
+
+    fn unlink(&mut self, id: NodeId) {
+        let Node { newer, older, list, size_bytes, .. } = self.nodes[id as usize];
+        let ends = &mut self.ends[list as usize];
+        ends.bytes -= size_bytes;
+        match some(newer) {
+            Some(newer) => self.nodes[newer as usize].older = older,
+            None => ends.head = older,
+        }
+        match some(older) {
+            Some(older) => self.nodes[older as usize].newer = newer,
+            None => ends.tail = newer,
+        }
+    }
+}
+
+fn some(id: NodeId) -> Option<NodeId> {
+    (id != NONE).then_some(id)
+}
+
+/// Spreads keys that are small numbers, as many traces have them.
+fn mixed(key: u64) -> u64 {
+    let mixed = (key ^ (key >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ (mixed >> 29)
+}

@@ -1,0 +1,94 @@
+//! The evictions with one queue: LRU, FIFO and SIEVE.
+
+use super::lists::{Lists, NodeId};
+
+/// Least recently used: a hit goes back to the head.
+pub struct Lru {
+    queue: Lists<1>,
+    size_bytes: u64,
+}
+
+impl Lru {
+    pub(super) fn new(size_bytes: u64) -> Self {
+        Self { queue: Lists::new(), size_bytes }
+    }
+
+    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        if let Some(id) = self.queue.find(key) {
+            self.queue.move_to_head(0, id);
+            return true;
+        }
+        admit(&mut self.queue, key, size_bytes, self.size_bytes);
+        false
+    }
+}
+
+/// First in, first out: a hit changes nothing.
+pub struct Fifo {
+    queue: Lists<1>,
+    size_bytes: u64,
+}
+
+impl Fifo {
+    pub(super) fn new(size_bytes: u64) -> Self {
+        Self { queue: Lists::new(), size_bytes }
+    }
+
+    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        if self.queue.find(key).is_some() {
+            return true;
+        }
+        admit(&mut self.queue, key, size_bytes, self.size_bytes);
+        false
+    }
+}
+
+/// SIEVE: a queue with a hand that passes over what was hit since it last came by.
+pub struct Sieve {
+    queue: Lists<1>,
+    hand: Option<NodeId>,
+    size_bytes: u64,
+}
+
+impl Sieve {
+    pub(super) fn new(size_bytes: u64) -> Self {
+        Self { queue: Lists::new(), hand: None, size_bytes }
+    }
+
+    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        if let Some(id) = self.queue.find(key) {
+            self.queue.node_mut(id).count = 1;
+            return true;
+        }
+        if size_bytes <= self.size_bytes {
+            while self.queue.bytes(0) + size_bytes > self.size_bytes {
+                self.evict();
+            }
+            self.queue.insert(0, key, size_bytes);
+        }
+        false
+    }
+
+    fn evict(&mut self) {
+        let Some(mut at) = self.hand.or(self.queue.tail(0)) else { return };
+        while self.queue.node(at).count > 0 {
+            self.queue.node_mut(at).count = 0;
+            let Some(next) = self.queue.newer(at).or(self.queue.tail(0)) else { return };
+            at = next;
+        }
+        self.hand = self.queue.newer(at);
+        self.queue.remove(at);
+    }
+}
+
+/// Stores an object at the head, the tail making room. One longer than the cache is not stored.
+fn admit(queue: &mut Lists<1>, key: u64, size_bytes: u64, cache_bytes: u64) {
+    if size_bytes > cache_bytes {
+        return;
+    }
+    while queue.bytes(0) + size_bytes > cache_bytes {
+        let Some(tail) = queue.tail(0) else { return };
+        queue.remove(tail);
+    }
+    queue.insert(0, key, size_bytes);
+}

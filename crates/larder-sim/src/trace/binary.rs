@@ -1,0 +1,160 @@
+//! Traces of records: libCacheSim's oracleGeneral, and Larder's own compact format.
+//!
+//! Compact: `LDRtrc1\n`, then per request the time since the one before, the key (8 bytes), size, site
+//! and client (0 or 8 bytes each, told by a flag byte); lengths and times as LEB128. About 14 bytes a request, and half of
+//! it under zstd.
+
+use super::Step;
+use crate::Request;
+use std::io::{self, BufRead, Write};
+
+/// How a file of Larder's own format begins.
+pub(super) const MAGIC: [u8; 8] = *b"LDRtrc1\n";
+const ORACLE_RECORD_BYTES: usize = 24;
+const HAS_SITE: u8 = 1;
+const HAS_CLIENT: u8 = 2;
+/// Most bytes of a number of 64 bits in LEB128.
+const LEB_BYTES_MAX: u32 = 10;
+
+/// Records of 24 bytes: time in seconds (4), key (8), size (4), next use (8).
+pub(super) struct Oracle {
+    input: Box<dyn BufRead + Send>,
+}
+
+impl Oracle {
+    pub(super) fn new(input: Box<dyn BufRead + Send>) -> Self {
+        Self { input }
+    }
+
+    pub(super) fn step(&mut self) -> io::Result<Option<Step>> {
+        let mut record = [0; ORACLE_RECORD_BYTES];
+        match fill(&mut self.input, &mut record)? {
+            0 => Ok(None),
+            ORACLE_RECORD_BYTES => {
+                let [t0, t1, t2, t3, k0, k1, k2, k3, k4, k5, k6, k7, s0, s1, s2, s3, ..] = record;
+                let time_ms = u64::from(u32::from_le_bytes([t0, t1, t2, t3])) * 1000;
+                let key = u64::from_le_bytes([k0, k1, k2, k3, k4, k5, k6, k7]);
+                let size_bytes = u64::from(u32::from_le_bytes([s0, s1, s2, s3]));
+                Ok(Some(Step::Request(Request { time_ms, key, size_bytes, site: 0, client: 0 })))
+            }
+            _ => Ok(Some(Step::Damaged("the last record is cut short"))),
+        }
+    }
+}
+
+/// Larder's own format.
+pub(super) struct Compact {
+    input: Box<dyn BufRead + Send>,
+    time_ms: u64,
+    is_over: bool,
+}
+
+impl Compact {
+    pub(super) fn new(mut input: Box<dyn BufRead + Send>) -> Result<Self, &'static str> {
+        let mut magic = [0; MAGIC.len()];
+        match fill(&mut input, &mut magic) {
+            Ok(_) if magic == MAGIC => Ok(Self { input, time_ms: 0, is_over: false }),
+            _ => Err("this is no trace of larder's own format:"),
+        }
+    }
+
+    pub(super) fn step(&mut self) -> io::Result<Option<Step>> {
+        if self.is_over || self.input.fill_buf()?.is_empty() {
+            return Ok(None);
+        }
+        match self.request() {
+            Ok(request) => Ok(Some(Step::Request(request))),
+            // Records have no marks: behind a damaged one nothing can be found.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => self.end("a record is damaged"),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => self.end("the last record is cut short"),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn end(&mut self, why: &'static str) -> io::Result<Option<Step>> {
+        self.is_over = true;
+        Ok(Some(Step::Damaged(why)))
+    }
+
+    fn request(&mut self) -> io::Result<Request> {
+        let [flags] = self.array()?;
+        if flags & !(HAS_SITE | HAS_CLIENT) != 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let passed_ms = self.leb128()?;
+        self.time_ms = self.time_ms.checked_add(passed_ms).ok_or(io::ErrorKind::InvalidData)?;
+        let key = u64::from_le_bytes(self.array()?);
+        let size_bytes = self.leb128()?;
+        let site = if flags & HAS_SITE != 0 { u64::from_le_bytes(self.array()?) } else { 0 };
+        let client = if flags & HAS_CLIENT != 0 { u64::from_le_bytes(self.array()?) } else { 0 };
+        Ok(Request { time_ms: self.time_ms, key, size_bytes, site, client })
+    }
+
+    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.input.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn leb128(&mut self) -> io::Result<u64> {
+        let mut value = 0;
+        for position in 0..LEB_BYTES_MAX {
+            let [byte] = self.array()?;
+            let part = u64::from(byte & 0x7f);
+            if position == LEB_BYTES_MAX - 1 && part > 1 {
+                break;
+            }
+            value |= part << (7 * position);
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// Writes `requests` in Larder's own format. Times must not go back; one that does counts as no time passed.
+///
+/// # Errors
+/// What `to` reports.
+pub fn write_compact(requests: impl Iterator<Item = Request>, to: &mut impl Write) -> io::Result<()> {
+    to.write_all(&MAGIC)?;
+    let (mut time_ms, mut record) = (0, Vec::new());
+    for request in requests {
+        record.clear();
+        let site = if request.site == 0 { 0 } else { HAS_SITE };
+        let client = if request.client == 0 { 0 } else { HAS_CLIENT };
+        record.push(site | client);
+        leb128(&mut record, request.time_ms.saturating_sub(time_ms));
+        time_ms = time_ms.max(request.time_ms);
+        record.extend(request.key.to_le_bytes());
+        leb128(&mut record, request.size_bytes);
+        for hash in [request.site, request.client].into_iter().filter(|&hash| hash != 0) {
+            record.extend(hash.to_le_bytes());
+        }
+        to.write_all(&record)?;
+    }
+    Ok(())
+}
+
+fn leb128(record: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        record.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    record.push(value as u8);
+}
+
+/// Reads until `to` is full or the input ends; how much was read.
+fn fill(input: &mut impl io::Read, to: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < to.len() {
+        match input.read(&mut to[done..]) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,128 @@
+//! At stake: a trace that is misread gives figures that look right.
+
+use super::{Format, Trace, write_compact};
+use crate::Request;
+use proptest::prelude::*;
+use std::{io::Write, path::Path};
+
+fn read(path: &Path, format: Option<Format>) -> (Vec<Request>, super::Progress) {
+    let mut trace = Trace::open(path, format).unwrap();
+    let requests = trace.by_ref().map(|request| request.unwrap()).collect();
+    (requests, trace.progress())
+}
+
+fn read_bytes(bytes: &[u8], format: Option<Format>) -> (Vec<Request>, super::Progress) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    read(file.path(), format)
+}
+
+const SQUID: &str = "\
+1066036250.603    310 192.0.2.1 TCP_MISS/200 1234 GET http://example.com/a - DIRECT/10.0.0.1 text/html
+1066036251.700     12 192.0.2.1 TCP_HIT/200 1234 GET http://example.com/a - NONE/- text/html
+
+1066036252.000      5 192.0.2.2 TCP_MISS/200 99 POST http://example.com/b - DIRECT/10.0.0.1 -
+1066036252.100      5 192.0.2.2 TCP_DENIED/403 99 GET http://example.com/b - NONE/- -
+1066036252.200      5 192.0.2.2 TCP_MISS/200 ninety GET http://example.com/b - DIRECT/10.0.0.1 -
+";
+
+#[test]
+fn squid_logs_give_the_gets_and_count_the_rest() {
+    let (requests, progress) = read_bytes(SQUID.as_bytes(), None);
+    assert_eq!(requests.len(), 2);
+    assert_eq!((requests[0].time_ms, requests[0].size_bytes), (1_066_036_250_603, 1234));
+    assert_eq!((requests[0].key, requests[0].site), (requests[1].key, requests[1].site));
+    assert_eq!((progress.left_out, progress.damaged), (3, 1));
+    assert_eq!(progress.first_damage, Some((6, "the size is no number")));
+    assert_eq!(progress.read_bytes, progress.file_bytes);
+}
+
+#[test]
+fn combined_logs_give_time_url_and_bytes() {
+    let text = "83.149.9.216 - - [17/May/2015:10:05:03 +0200] \"GET /a.png HTTP/1.1\" 200 203023 \"-\" \"Mozilla/5.0\"\n\
+                83.149.9.217 - - [29/Feb/2016:00:00:00 +0000] \"GET /b HTTP/1.1\" 304 - \"-\" \"-\"\n\
+                83.149.9.217 - - [29/Feb/2016:00:00:00 +0000] \"HEAD /b HTTP/1.1\" 200 7\n\
+                nonsense\n";
+    let (requests, progress) = read_bytes(text.as_bytes(), None);
+    assert_eq!(requests.len(), 2);
+    assert_eq!((requests[0].time_ms, requests[0].size_bytes), (1_431_849_903_000, 203_023));
+    assert_eq!((requests[1].time_ms, requests[1].size_bytes), (1_456_704_000_000, 0));
+    assert_ne!(requests[0].client, requests[1].client);
+    assert_eq!((progress.left_out, progress.damaged), (1, 1));
+}
+
+#[test]
+fn columns_are_found_by_name_or_by_order() {
+    let by_name = read_bytes(b"obj_size,time,obj_id\n10,1.5,7\n20,2,x\n", None).0;
+    assert_eq!((by_name[0].time_ms, by_name[0].key, by_name[0].size_bytes), (1500, 7, 10));
+    assert_eq!((by_name[1].time_ms, by_name[1].size_bytes), (2000, 20));
+    let by_order = read_bytes(b"# a remark\n3 42 500\n4 43\n", None);
+    assert_eq!((by_order.0[0].time_ms, by_order.0[0].key, by_order.0[0].size_bytes), (3000, 42, 500));
+    assert_eq!(by_order.1.damaged, 1);
+}
+
+#[test]
+fn oracle_records_are_read_and_a_cut_one_is_told() {
+    let mut bytes = Vec::new();
+    for (time, key, size) in [(5_u32, 0x0102_0304_0506_0708_u64, 900_u32), (6, 9, 10)] {
+        bytes.extend(time.to_le_bytes());
+        bytes.extend(key.to_le_bytes());
+        bytes.extend(size.to_le_bytes());
+        bytes.extend((-1_i64).to_le_bytes());
+    }
+    bytes.extend([1, 2, 3]);
+    let (requests, progress) = read_bytes(&bytes, None);
+    assert_eq!((requests[0].time_ms, requests[0].key, requests[0].size_bytes), (5000, 0x0102_0304_0506_0708, 900));
+    assert_eq!((requests.len(), progress.damaged), (2, 1));
+}
+
+#[test]
+fn compressed_traces_are_the_same_traces() {
+    let plain = read_bytes(SQUID.as_bytes(), None).0;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(SQUID.as_bytes()).unwrap();
+    assert_eq!(read_bytes(&gzip.finish().unwrap(), None).0, plain);
+    assert_eq!(read_bytes(&zstd::encode_all(SQUID.as_bytes(), 1).unwrap(), None).0, plain);
+}
+
+#[test]
+fn a_line_without_end_is_damage_and_not_memory() {
+    let mut bytes = vec![b'x'; 1 << 20];
+    bytes.extend(b"\n1 2 3\n");
+    let (requests, progress) = read_bytes(&bytes, Some(Format::Csv));
+    assert_eq!((requests.len(), progress.damaged), (1, 1));
+}
+
+fn request() -> impl Strategy<Value = (u32, u64, u64, bool, bool)> {
+    (any::<u32>(), any::<u64>(), any::<u64>(), any::<bool>(), any::<bool>())
+}
+
+proptest! {
+    #[test]
+    fn the_compact_format_gives_back_what_was_written(parts in prop::collection::vec(request(), 0..50)) {
+        let mut time_ms = 0;
+        let requests: Vec<_> = parts.into_iter().map(|(passed, key, size_bytes, site, client)| {
+            time_ms += u64::from(passed);
+            Request { time_ms, key, size_bytes, site: u64::from(site) * 77, client: u64::from(client) * 88 }
+        }).collect();
+        let mut bytes = Vec::new();
+        write_compact(requests.iter().copied(), &mut bytes).unwrap();
+        let (read, progress) = read_bytes(&bytes, None);
+        prop_assert_eq!(read, requests);
+        prop_assert_eq!(progress.damaged, 0);
+        // Cut anywhere, what was read before stays right.
+        let (cut, _) = read_bytes(&bytes[..bytes.len().saturating_sub(1).max(8)], Some(Format::Compact));
+        prop_assert!(cut.len() <= progress.requests as usize);
+    }
+
+    #[test]
+    fn any_bytes_are_read_to_the_end(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        for (_, format) in Format::ALL {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(&bytes).unwrap();
+            if let Ok(trace) = Trace::open(file.path(), Some(format)) {
+                prop_assert!(trace.take(10_000).count() <= bytes.len() + 1);
+            }
+        }
+    }
+}

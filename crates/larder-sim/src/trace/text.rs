@@ -1,0 +1,149 @@
+//! Traces of lines: Squid's native log, the common and combined log formats, columns.
+//!
+//! Only requests that a cache can answer count: GET that was not denied. Everything else that is whole
+//! is left out and counted.
+
+use super::{
+    Step,
+    fields::{hashed, host, log_date, milliseconds, number, words},
+};
+use crate::Request;
+
+/// Makes requests of a format's lines.
+pub(super) trait Line: Send {
+    fn step(&mut self, line: &[u8]) -> Step;
+}
+
+/// `time elapsed client result/status bytes method URL user hierarchy/peer type`.
+pub(super) struct SquidLog;
+
+impl Line for SquidLog {
+    fn step(&mut self, line: &[u8]) -> Step {
+        if line.is_empty() {
+            return Step::LeftOut;
+        }
+        let mut fields = words(line);
+        let mut next = || fields.next().unwrap_or_default();
+        let (time, _elapsed, client, result, size, method, url) =
+            (next(), next(), next(), next(), next(), next(), next());
+        let Some(time_ms) = milliseconds(time) else { return Step::Damaged("the time is no number") };
+        let Some(size_bytes) = number(size) else { return Step::Damaged("the size is no number") };
+        if url.is_empty() {
+            return Step::Damaged("the line ends before the URL");
+        }
+        if method != b"GET" || result.starts_with(b"TCP_DENIED") || result.starts_with(b"NONE") {
+            return Step::LeftOut;
+        }
+        let (site, client) = (hashed(host(url)), hashed(client));
+        Step::Request(Request { time_ms, key: hashed(url), size_bytes, site, client })
+    }
+}
+
+/// `host ident user [date] "request" status bytes`, and what may follow.
+#[derive(Default)]
+pub(super) struct CommonLog {
+    site: u64,
+}
+
+impl Line for CommonLog {
+    fn step(&mut self, line: &[u8]) -> Step {
+        if line.is_empty() {
+            return Step::LeftOut;
+        }
+        let between = |open: u8, close: u8, text: &'_ [u8]| {
+            let start = text.iter().position(|&byte| byte == open)? + 1;
+            let end = start + text[start..].iter().position(|&byte| byte == close)?;
+            Some((start, end))
+        };
+        let Some((date_start, date_end)) = between(b'[', b']', line) else {
+            return Step::Damaged("there is no date in brackets");
+        };
+        let Some(time_ms) = log_date(&line[date_start..date_end]) else { return Step::Damaged("the date is none") };
+        let rest = &line[date_end..];
+        let Some((request_start, request_end)) = between(b'"', b'"', rest) else {
+            return Step::Damaged("there is no request in quotes");
+        };
+        let mut request = words(&rest[request_start..request_end]);
+        let (method, url) = (request.next().unwrap_or_default(), request.next().unwrap_or_default());
+        let mut after = words(&rest[request_end + 1..]);
+        let (status, size) = (after.next().unwrap_or_default(), after.next().unwrap_or_default());
+        if number(status).is_none() {
+            return Step::Damaged("the status is no number");
+        }
+        let size_bytes = match number(size) {
+            Some(size_bytes) => size_bytes,
+            None if size == b"-" => 0,
+            None => return Step::Damaged("the size is no number"),
+        };
+        if method != b"GET" || url.is_empty() {
+            return Step::LeftOut;
+        }
+        let client = hashed(words(line).next().unwrap_or_default());
+        Step::Request(Request { time_ms, key: hashed(url), size_bytes, site: self.site, client })
+    }
+}
+
+/// Columns. The first line may name them.
+#[derive(Default)]
+pub(super) struct Csv {
+    columns: Option<Columns>,
+}
+
+#[derive(Clone, Copy)]
+struct Columns {
+    time: Option<usize>,
+    key: usize,
+    size: Option<usize>,
+}
+
+impl Columns {
+    /// What a first line says, or `None` if it names no columns.
+    fn named(fields: &[&[u8]]) -> Option<Self> {
+        let at = |names: &[&str]| {
+            fields.iter().position(|field| {
+                let field = field.trim_ascii().to_ascii_lowercase();
+                names.iter().any(|name| field == name.as_bytes())
+            })
+        };
+        let key = at(&["key", "id", "obj_id", "object", "url"])?;
+        Some(Self { time: at(&["time", "timestamp", "clock_time"]), key, size: at(&["size", "obj_size", "bytes"]) })
+    }
+
+    fn unnamed(count: usize) -> Self {
+        match count {
+            0 | 1 => Self { time: None, key: 0, size: None },
+            2 => Self { time: None, key: 0, size: Some(1) },
+            _ => Self { time: Some(0), key: 1, size: Some(2) },
+        }
+    }
+}
+
+impl Line for Csv {
+    fn step(&mut self, line: &[u8]) -> Step {
+        if line.is_empty() || line[0] == b'#' {
+            return Step::LeftOut;
+        }
+        let separator = [b',', b'\t', b' '].into_iter().find(|byte| line.contains(byte)).unwrap_or(b',');
+        let fields: Vec<&[u8]> = line.split(|&byte| byte == separator).collect();
+        let columns = match self.columns {
+            Some(columns) => columns,
+            None => {
+                if let Some(named) = Columns::named(&fields) {
+                    self.columns = Some(named);
+                    return Step::LeftOut;
+                }
+                *self.columns.insert(Columns::unnamed(fields.len()))
+            }
+        };
+        let field = |at: usize| fields.get(at).map(|field| field.trim_ascii());
+        let Some(key) = field(columns.key).filter(|key| !key.is_empty()) else {
+            return Step::Damaged("the line has no key");
+        };
+        let size = columns.size.map_or(Some(1), |at| number(field(at)?));
+        let Some(size_bytes) = size else { return Step::Damaged("the size is no number") };
+        let time = columns.time.map_or(Some(0), |at| milliseconds(field(at)?));
+        let Some(time_ms) = time else { return Step::Damaged("the time is no number") };
+        let key = number(key).unwrap_or_else(|| hashed(key));
+        Step::Request(Request { time_ms, key, size_bytes, site: 0, client: 0 })
+    }
+}
