@@ -7,7 +7,6 @@
 
 mod belady;
 mod gdsf;
-mod lists;
 mod queues;
 mod s3_fifo;
 

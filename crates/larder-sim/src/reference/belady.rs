@@ -2,7 +2,7 @@
 //!
 //! The optimum where all objects have one size; else a good upper bound to compare with.
 
-use super::lists::{Lists, NodeId};
+use crate::lists::{Lists, NodeId};
 use std::collections::{BTreeSet, HashMap};
 
 const NEVER: u64 = u64::MAX;

@@ -1,7 +1,7 @@
 //! Greedy dual size with frequency (Cherkasova, 1998): the cheapest in hits per byte goes first, and
 //! whoever stays ages as the price of what was evicted rises.
 
-use super::lists::{Lists, NodeId};
+use crate::lists::{Lists, NodeId};
 use std::collections::BTreeSet;
 
 /// Scales a hit per byte, as libCacheSim does.

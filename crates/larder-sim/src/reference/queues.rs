@@ -1,6 +1,6 @@
 //! The evictions with one queue: LRU, FIFO and SIEVE.
 
-use super::lists::{Lists, NodeId};
+use crate::lists::{Lists, NodeId};
 
 /// Least recently used: a hit goes back to the head.
 pub struct Lru {

@@ -4,7 +4,7 @@
 //! to the main one, the counter goes to 3 there. Its counter begins anew there. An object longer than the
 //! small queue is not stored.
 
-use super::lists::Lists;
+use crate::lists::Lists;
 
 const SMALL: usize = 0;
 const MAIN: usize = 1;

@@ -6,17 +6,17 @@
 use hashbrown::HashTable;
 
 /// Number of an object in the slab.
-pub(super) type NodeId = u32;
+pub(crate) type NodeId = u32;
 
 const NONE: NodeId = NodeId::MAX;
 
 /// An object.
 #[derive(Clone, Copy)]
-pub(super) struct Node {
-    pub(super) key: u64,
-    pub(super) size_bytes: u64,
+pub(crate) struct Node {
+    pub(crate) key: u64,
+    pub(crate) size_bytes: u64,
     /// For whatever the user counts.
-    pub(super) count: u32,
+    pub(crate) count: u32,
     list: u32,
     /// Towards the head.
     newer: NodeId,
@@ -32,7 +32,7 @@ struct Ends {
 }
 
 /// `COUNT` lists of objects.
-pub(super) struct Lists<const COUNT: usize> {
+pub(crate) struct Lists<const COUNT: usize> {
     nodes: Vec<Node>,
     spare: Vec<NodeId>,
     table: HashTable<NodeId>,
@@ -40,13 +40,13 @@ pub(super) struct Lists<const COUNT: usize> {
 }
 
 impl<const COUNT: usize> Lists<COUNT> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ends = Ends { head: NONE, tail: NONE, bytes: 0 };
         Self { nodes: Vec::new(), spare: Vec::new(), table: HashTable::new(), ends: [ends; COUNT] }
     }
 
     /// Adds an object at the head of `list`. It is in none.
-    pub(super) fn insert(&mut self, list: usize, key: u64, size_bytes: u64) -> NodeId {
+    pub(crate) fn insert(&mut self, list: usize, key: u64, size_bytes: u64) -> NodeId {
         let node = Node { key, size_bytes, count: 0, list: list as u32, newer: NONE, older: NONE };
         let id = match self.spare.pop() {
             Some(id) => {
@@ -65,7 +65,7 @@ impl<const COUNT: usize> Lists<COUNT> {
     }
 
     /// Takes an object out of its list and forgets it.
-    pub(super) fn remove(&mut self, id: NodeId) -> Node {
+    pub(crate) fn remove(&mut self, id: NodeId) -> Node {
         let node = self.nodes[id as usize];
         self.unlink(id);
         if let Ok(entry) = self.table.find_entry(mixed(node.key), |&other| other == id) {
@@ -76,7 +76,7 @@ impl<const COUNT: usize> Lists<COUNT> {
     }
 
     /// Moves an object to the head of `list`.
-    pub(super) fn move_to_head(&mut self, list: usize, id: NodeId) {
+    pub(crate) fn move_to_head(&mut self, list: usize, id: NodeId) {
         if self.ends[list].head == id {
             return;
         }
@@ -84,28 +84,28 @@ impl<const COUNT: usize> Lists<COUNT> {
         self.link(list, id);
     }
 
-    pub(super) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut Node {
         &mut self.nodes[id as usize]
     }
 
-    pub(super) fn find(&self, key: u64) -> Option<NodeId> {
+    pub(crate) fn find(&self, key: u64) -> Option<NodeId> {
         self.table.find(mixed(key), |&id| self.nodes[id as usize].key == key).copied()
     }
 
-    pub(super) fn node(&self, id: NodeId) -> &Node {
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id as usize]
     }
 
-    pub(super) fn tail(&self, list: usize) -> Option<NodeId> {
+    pub(crate) fn tail(&self, list: usize) -> Option<NodeId> {
         some(self.ends[list].tail)
     }
 
     /// The neighbour of an object towards the head.
-    pub(super) fn newer(&self, id: NodeId) -> Option<NodeId> {
+    pub(crate) fn newer(&self, id: NodeId) -> Option<NodeId> {
         some(self.nodes[id as usize].newer)
     }
 
-    pub(super) fn bytes(&self, list: usize) -> u64 {
+    pub(crate) fn bytes(&self, list: usize) -> u64 {
         self.ends[list].bytes
     }
 

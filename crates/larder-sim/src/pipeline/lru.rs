@@ -1,0 +1,36 @@
+//! A least-recently-used list of documents by bytes, which tells what it evicts.
+
+use crate::lists::Lists;
+
+pub(super) struct Lru {
+    queue: Lists<1>,
+    size_bytes: u64,
+}
+
+impl Lru {
+    pub(super) fn new(size_bytes: u64) -> Self {
+        Self { queue: Lists::new(), size_bytes }
+    }
+
+    /// Whether a document is there; then it was used now.
+    pub(super) fn touch(&mut self, number: u64) -> bool {
+        let found = self.queue.find(number);
+        found.into_iter().for_each(|id| self.queue.move_to_head(0, id));
+        found.is_some()
+    }
+
+    /// Takes in a document that is not there; `evicted` is told which others go.
+    pub(super) fn insert(&mut self, number: u64, size_bytes: u64, mut evicted: impl FnMut(u64)) {
+        while self.queue.bytes(0) + size_bytes > self.size_bytes {
+            let Some(tail) = self.queue.tail(0) else { return };
+            evicted(self.queue.remove(tail).key);
+        }
+        self.queue.insert(0, number, size_bytes);
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        if let Some(id) = self.queue.find(number) {
+            self.queue.remove(id);
+        }
+    }
+}

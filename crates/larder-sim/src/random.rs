@@ -1,0 +1,162 @@
+//! Random numbers that are the same for one seed on every machine.
+//!
+//! SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), with logarithms and exponentials from a library in
+//! software, because those of processors and systems differ in the last bit.
+
+/// A generator.
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// The generator of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// Any number of 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From 0 up to 1, without 1.
+    pub fn share(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// From 0 up to `count`, without it.
+    ///
+    /// # Panics
+    /// When `count` is 0.
+    pub fn below(&mut self, count: u64) -> u64 {
+        assert!(count > 0, "a choice of none");
+        ((u128::from(self.bits()) * u128::from(count)) >> 64) as u64
+    }
+
+    /// Whether something happens that does with this probability.
+    pub fn happens(&mut self, probability: f64) -> bool {
+        self.share() < probability
+    }
+
+    /// Exponential with this mean.
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * libm::log(1.0 - self.share())
+    }
+
+    /// Standard normal (Box and Muller, 1958).
+    pub fn normal(&mut self) -> f64 {
+        let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.share()));
+        radius * libm::cos(std::f64::consts::TAU * self.share())
+    }
+
+    /// Lognormal by the median and the deviation of its logarithm.
+    pub fn lognormal(&mut self, median: f64, sigma: f64) -> f64 {
+        median * libm::exp(sigma * self.normal())
+    }
+
+    /// Lognormal by its mean and standard deviation, as Web Polygraph names them.
+    pub fn lognormal_by_mean(&mut self, mean: f64, deviation: f64) -> f64 {
+        let variance = libm::log(1.0 + (deviation / mean) * (deviation / mean));
+        self.lognormal(mean / libm::exp(variance / 2.0), libm::sqrt(variance))
+    }
+
+    /// From `low` to `high` with equal weight for equal ratios.
+    pub fn log_uniform(&mut self, low: f64, high: f64) -> f64 {
+        low * libm::exp(self.share() * libm::log(high / low))
+    }
+}
+
+/// Ranks from 0, the more seldom the greater, by Zipf's law.
+#[derive(Clone, Debug)]
+pub struct Zipf {
+    count: f64,
+    exponent: f64,
+    /// The integral of x^-exponent from 1/2 and to count + 1/2.
+    low: f64,
+    high: f64,
+}
+
+impl Zipf {
+    /// `count` ranks, each `(rank + 1)^-exponent` likely. Rejection-inversion (Hörmann and Derflinger, 1996):
+    /// no table, constant time.
+    ///
+    /// # Panics
+    /// When `count` is 0 or `exponent` not positive.
+    pub fn new(count: u64, exponent: f64) -> Self {
+        assert!(count > 0 && exponent > 0.0, "Zipf of {count} ranks with exponent {exponent}");
+        let mut zipf = Self { count: count as f64, exponent, low: 0.0, high: 0.0 };
+        zipf.low = zipf.integral(1.5) - 1.0;
+        zipf.high = zipf.integral(zipf.count + 0.5);
+        zipf
+    }
+
+    /// Draws a rank.
+    pub fn draw(&self, random: &mut Random) -> u64 {
+        loop {
+            let area = self.high + random.share() * (self.low - self.high);
+            let place = self.inverse(area);
+            let rank = libm::round(place).clamp(1.0, self.count);
+            if area >= self.integral(rank + 0.5) - libm::pow(rank, -self.exponent) {
+                return rank as u64 - 1;
+            }
+        }
+    }
+
+    fn integral(&self, to: f64) -> f64 {
+        if (self.exponent - 1.0).abs() < 1e-9 {
+            return libm::log(to);
+        }
+        (libm::pow(to, 1.0 - self.exponent) - 1.0) / (1.0 - self.exponent)
+    }
+
+    fn inverse(&self, area: f64) -> f64 {
+        if (self.exponent - 1.0).abs() < 1e-9 {
+            return libm::exp(area);
+        }
+        libm::pow(area * (1.0 - self.exponent) + 1.0, 1.0 / (1.0 - self.exponent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean(count: u32, mut draw: impl FnMut() -> f64) -> f64 {
+        (0..count).map(|_| draw()).sum::<f64>() / f64::from(count)
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_numbers_everywhere() {
+        let mut random = Random::new(42);
+        let drawn = (random.bits(), random.exponential(3.0).to_bits(), random.normal().to_bits());
+        assert_eq!(drawn, (13_679_457_532_755_275_413, 4_602_883_644_262_368_020, 13_825_165_446_101_831_699));
+    }
+
+    #[test]
+    fn distributions_have_their_means() {
+        let mut random = Random::new(1);
+        assert!((mean(200_000, || random.exponential(4.5)) / 4.5 - 1.0).abs() < 0.01);
+        assert!((mean(400_000, || random.lognormal(3000.0, 1.05)) / 5206.0 - 1.0).abs() < 0.02);
+        assert!((mean(400_000, || random.lognormal_by_mean(25.0, 10.0)) / 25.0 - 1.0).abs() < 0.01);
+        assert!(mean(200_000, || random.normal()).abs() < 0.01);
+    }
+
+    #[test]
+    fn ranks_follow_the_law() {
+        for exponent in [0.8, 1.0, 1.3] {
+            let (zipf, mut random) = (Zipf::new(1000, exponent), Random::new(3));
+            let mut counts = vec![0_u32; 1000];
+            (0..1_000_000).for_each(|_| counts[zipf.draw(&mut random) as usize] += 1);
+            for rank in [1_usize, 9, 99] {
+                let expected = f64::from(counts[0]) * ((rank + 1) as f64).powf(-exponent);
+                let ratio = f64::from(counts[rank]) / expected;
+                assert!((0.93..1.07).contains(&ratio), "rank {rank} with exponent {exponent}: {ratio}");
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A trace like the one Markatos et al. (USITS 1999) replayed, whose own is lost.
+//!
+//! 48 clients in turn view pages; a page has some objects of one server. The next page is a recent one, an old
+//! one or a new one, in shares that make a memory LRU of 512 MB hit 32% and a disk LRU of 2 GiB behind it
+//! 4%, as footnote 2 of the paper says. Memory: the history that can be returned to.
+
+use crate::{Random, random::Zipf};
+use std::collections::VecDeque;
+
+const CLIENTS: u64 = 48;
+const OBJECTS_MORE: f64 = 0.75;
+const OBJECTS_MAX: u64 = 30;
+const SIZE_MEDIAN_BYTES: f64 = 3000.0;
+const SIZE_SIGMA: f64 = 1.05;
+const SIZE_BYTES: std::ops::RangeInclusive<f64> = 80.0..=8_388_608.0;
+/// Mean bytes of a page: four objects of 5.2 KB.
+const PAGE_BYTES: f64 = 4.0 * 5206.0;
+const RECENT_SHARE: f64 = 0.3195;
+/// How far back recent pages lie, in pages that fit the memory.
+const RECENT_REACH: f64 = 0.6;
+const OLD_SHARE: f64 = 0.0655;
+/// Where old pages begin, in pages that fit the memory, and how far they reach, in pages that fit the disk.
+const OLD_FROM: f64 = 2.0;
+const OLD_REACH: f64 = 0.8;
+const SERVERS: u64 = 60_000;
+const SERVER_EXPONENT: f64 = 0.8;
+/// How many pages a client views on one server at most before it goes elsewhere.
+const SERVER_RUN_MAX: u64 = 5;
+
+/// One request: a document of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// Number of the document.
+    pub number: u64,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Number of its server.
+    pub server: u64,
+    /// Number of the client that asks.
+    pub client: u64,
+    /// Number of the page view it is asked for in.
+    pub view: u64,
+}
+
+/// The endless trace of one seed.
+pub struct Markatos {
+    random: Random,
+    servers: Zipf,
+    /// Pages viewed, newest last.
+    history: VecDeque<Page>,
+    reach: Reach,
+    clients: Vec<Client>,
+    turn: u64,
+    next_document: u64,
+    /// The documents of the page being viewed, last first.
+    pending: Vec<Document>,
+}
+
+#[derive(Clone, Copy)]
+struct Page {
+    first_document: u64,
+    /// Makes the sizes again.
+    seed: u64,
+    server: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Client {
+    server: u64,
+    pages_left: u64,
+}
+
+/// Distances in pages.
+#[derive(Clone, Copy)]
+struct Reach {
+    recent: f64,
+    old_from: f64,
+    old_to: f64,
+}
+
+impl Markatos {
+    /// The trace of `seed`, for a memory and a disk of these sizes.
+    pub fn new(seed: u64, memory_bytes: u64, disk_bytes: u64) -> Self {
+        let (memory_pages, disk_pages) = (memory_bytes as f64 / PAGE_BYTES, disk_bytes as f64 / PAGE_BYTES);
+        let old_from = OLD_FROM * memory_pages;
+        Self {
+            random: Random::new(seed),
+            servers: Zipf::new(SERVERS, SERVER_EXPONENT),
+            history: VecDeque::new(),
+            reach: Reach { recent: RECENT_REACH * memory_pages, old_from, old_to: old_from + OLD_REACH * disk_pages },
+            clients: vec![Client::default(); CLIENTS as usize],
+            turn: 0,
+            next_document: 0,
+            pending: Vec::new(),
+        }
+    }
+
+    fn view_next_page(&mut self) {
+        let client = self.turn % CLIENTS;
+        self.turn += 1;
+        let page = self.choose(client as usize);
+        self.history.push_back(page);
+        if self.history.len() as f64 > self.reach.old_to + 1.0 {
+            self.history.pop_front();
+        }
+        let mut sizes = Random::new(page.seed);
+        let count = object_count(&mut sizes);
+        self.pending.extend((0..count).map(|object| {
+            let size = sizes.lognormal(SIZE_MEDIAN_BYTES, SIZE_SIGMA).clamp(*SIZE_BYTES.start(), *SIZE_BYTES.end());
+            let number = page.first_document + object;
+            Document { number, size_bytes: size as u64, server: page.server, client, view: self.turn }
+        }));
+        self.pending.reverse();
+    }
+
+    fn choose(&mut self, client: usize) -> Page {
+        let kind = self.random.share();
+        let distance = if kind < RECENT_SHARE {
+            self.random.log_uniform(1.0, self.reach.recent)
+        } else if kind < RECENT_SHARE + OLD_SHARE {
+            self.reach.old_from + self.random.share() * (self.reach.old_to - self.reach.old_from)
+        } else {
+            return self.new_page(client);
+        };
+        match self.history.len().checked_sub(distance as usize) {
+            Some(at) if at < self.history.len() => self.history[at],
+            _ => self.new_page(client),
+        }
+    }
+
+    fn new_page(&mut self, client: usize) -> Page {
+        let state = &mut self.clients[client];
+        if state.pages_left == 0 {
+            state.server = self.servers.draw(&mut self.random);
+            state.pages_left = self.random.below(SERVER_RUN_MAX + 1);
+        } else {
+            state.pages_left -= 1;
+        }
+        let page = Page { first_document: self.next_document, seed: self.random.bits(), server: state.server };
+        self.next_document += object_count(&mut Random::new(page.seed));
+        page
+    }
+}
+
+impl Iterator for Markatos {
+    type Item = Document;
+
+    fn next(&mut self) -> Option<Document> {
+        if self.pending.is_empty() {
+            self.view_next_page();
+        }
+        self.pending.pop()
+    }
+}
+
+fn object_count(random: &mut Random) -> u64 {
+    let mut count = 1;
+    while count < OBJECTS_MAX && random.happens(OBJECTS_MORE) {
+        count += 1;
+    }
+    count
+}
