@@ -183,7 +183,10 @@ async fn insert(store: &Store, object: Object, view: u64, median: f64) {
 fn open(options: &StoreOptions, near: &Near) -> larder_store::Result<Store> {
     let store = Store::open(options.clone())?;
     let near = near.clone();
-    store.set_neighbours(Arc::new(move |neighbour| near.put(neighbour.key.to_vec())));
+    store.set_neighbours(Arc::new(move || {
+        let near = near.clone();
+        Box::new(move |neighbour| near.put(neighbour.key.to_vec()))
+    }));
     Ok(store)
 }
 
