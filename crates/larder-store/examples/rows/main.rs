@@ -2,7 +2,7 @@
 //!
 //! Owns: scratch stores in the directory it is given, removed again. Each part of a row runs in a process
 //! of its own. Memory is what a store of twice the entries takes more, so that fixed buffers do not
-//! count; it comes from the kernel, all else from the store. The table is the one in docs/rows.md.
+//! count; it comes from the kernel, all else from the store.
 
 mod measure;
 mod report;
