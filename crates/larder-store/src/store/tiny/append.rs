@@ -117,8 +117,9 @@ impl TinyEngine {
         self.commit_if(record, Some(place)).await
     }
 
-    /// Writes a long entry again that was hit when the ring is about to go over it.
-    pub(super) fn rescue(self: &Arc<Self>, key: &[u8], reader: &Reader, stub: &Stub) {
+    /// Writes a long entry again that was hit when the ring is about to go over it, if it is still the key's and
+    /// still at `place`.
+    pub(super) fn rescue(self: &Arc<Self>, key: &[u8], place: Place, reader: &Reader, stub: &Stub) {
         let area = &self.plan.long;
         let old = u64::from(area.segment_count) * (100 - self.volume.options.tuning.tiny_rescue_percent) / 100;
         if u64::from(self.lock().long.age_segments(stub.offset_bytes)) < old {
@@ -134,7 +135,7 @@ impl TinyEngine {
             body: &body,
         };
         let still_there = |state: &State| state.long.is_alive(stub.offset_bytes, stub.sequence);
-        if let Ok(Some(_)) = self.try_append(&mut Load::Entry(&mut record), None, Some(&still_there), None) {
+        if let Ok(Some(_)) = self.try_append(&mut Load::Entry(&mut record), Some(place), Some(&still_there), None) {
             add(&self.volume.counters.reinserted, 1);
         }
     }

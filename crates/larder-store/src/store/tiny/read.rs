@@ -62,9 +62,9 @@ enum FrontRead {
 
 impl TinyEngine {
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<Reader>> {
-        let Some((_, reader, stub)) = self.find(key).await? else { return Ok(None) };
+        let Some((place, reader, stub)) = self.find(key).await? else { return Ok(None) };
         if let Some(stub) = stub {
-            self.rescue(key, &reader, &stub);
+            self.rescue(key, place, &reader, &stub);
         }
         Ok(Some(reader))
     }

@@ -34,7 +34,7 @@ struct Cost {
 
 impl Bench {
     fn new(row: &str) -> Self {
-        Self::with(StoreOptions { policy: Policy::named(row).unwrap(), ..options() })
+        Self::with(StoreOptions { policy: Policy::named(row).unwrap(), identity_seed: Some(1), ..options() })
     }
 
     fn with(options: StoreOptions) -> Self {
@@ -254,7 +254,8 @@ fn a_longer_head_moves_the_body_and_keeps_every_byte() {
 
 #[test]
 fn an_entry_longer_than_the_ring_is_refused_and_harms_nothing() {
-    let options = StoreOptions { policy: Policy::named("hashcache-basic").unwrap(), ..options() };
+    let options =
+        StoreOptions { policy: Policy::named("hashcache-basic").unwrap(), identity_seed: Some(1), ..options() };
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
     let store = Store::open_on(device, &options).unwrap();
     assert!(insert(&store, 1, 1, 100_000));
@@ -272,7 +273,11 @@ fn tables_that_cannot_be_are_refused() {
         |options| options.tuning.hashcache_resident_share = 1.01,
     ];
     for change in change {
-        let mut options = StoreOptions { policy: Policy::named("hashcache-setmem-lru").unwrap(), ..options() };
+        let mut options = StoreOptions {
+            policy: Policy::named("hashcache-setmem-lru").unwrap(),
+            identity_seed: Some(1),
+            ..options()
+        };
         change(&mut options);
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SIZE_BYTES));
         let refused = Store::open_on(device, &options).err().map(|error| error.kind());
@@ -284,7 +289,7 @@ fn tables_that_cannot_be_are_refused() {
 #[test]
 fn a_commit_that_is_given_up_leaves_its_set_to_others() {
     for row in ["hashcache-basic", "hashcache-set", "hashcache-setmem"] {
-        let options = StoreOptions { policy: Policy::named(row).unwrap(), ..options() };
+        let options = StoreOptions { policy: Policy::named(row).unwrap(), identity_seed: Some(1), ..options() };
         let device = Arc::new(crate::support::GatedDevice::new());
         let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
         assert!(insert(&store, 1, 1, SHORT));
@@ -346,6 +351,7 @@ fn what_the_log_overwrote_is_a_miss_without_a_read() {
     let bench = Bench::with(StoreOptions {
         policy: Policy::named("hashcache-log-n").unwrap(),
         mean_entry_size_bytes: 512,
+        identity_seed: Some(1),
         ..options()
     });
     let ((), cost) = bench.cost(|store| (0..1500).for_each(|key| assert!(insert(store, key, 1, LONG))));
@@ -364,7 +370,7 @@ fn a_group_comes_with_one_read_at_its_first_entry() {
     use std::sync::Mutex;
     // Segments of 2 MiB, so that all pages fit one unit.
     let policy = Policy::named("hashcache-log").unwrap();
-    let bench = Bench::with(StoreOptions { policy, segment_size_bytes: 2 << 20, ..options() });
+    let bench = Bench::with(StoreOptions { policy, segment_size_bytes: 2 << 20, identity_seed: Some(1), ..options() });
     let received = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&received);
     bench.store.set_neighbours(Arc::new(move || {
