@@ -4,6 +4,10 @@
 //! Processor time is that of all threads of this process, the kernel's workers for it included.
 
 #[cfg(target_os = "linux")]
+#[path = "lab/event_loop.rs"]
+mod event_loop;
+
+#[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     linux::main()
 }
@@ -19,22 +23,20 @@ mod linux {
         env,
         error::Error,
         fs,
-        os::fd::OwnedFd,
         path::{Path, PathBuf},
         sync::{
             Arc, Mutex, MutexGuard, PoisonError,
-            atomic::{AtomicBool, AtomicU64, Ordering},
+            atomic::{AtomicU64, Ordering},
         },
-        task::{Wake, Waker},
         thread::{self, Thread},
         time::Instant,
     };
 
+    use super::event_loop::{EventLoop, cpu_seconds};
     use larder_store::{
         IoChoice,
-        device::{AlignedBuffer, Completion, Device, ThreadDriver, Transfer, VolumeFile, open_device},
+        device::{AlignedBuffer, Completion, Device, Transfer, VolumeFile, open_device},
     };
-    use rustix::event::epoll;
 
     const USAGE: &str = "\
 measure random reads of 12 KiB on each device
@@ -71,7 +73,7 @@ usage: device_reads DIRECTORY [SIZE_MIB [READ_COUNT [DEPTH]]]
         ] {
             let device = open_device(VolumeFile::open(&scratch.0)?, io)?;
             let mut load = Load::new(device, depth);
-            let mut event_loop = is_attached.then(|| EventLoop::new(&*load.device)).transpose()?;
+            let mut event_loop = is_attached.then(|| EventLoop::new(load.device.attach_thread())).transpose()?;
             load.run(read_count / 10, &mut event_loop)?;
             let (begun, cpu_begun) = (Instant::now(), cpu_seconds()?);
             load.run(read_count, &mut event_loop)?;
@@ -172,6 +174,7 @@ usage: device_reads DIRECTORY [SIZE_MIB [READ_COUNT [DEPTH]]]
                 }
                 match event_loop {
                     Some(event_loop) => {
+                        event_loop.take_woken();
                         let must_wait = event_loop.turn();
                         if must_wait && self.progress.completed.load(Ordering::Acquire) == completed {
                             event_loop.wait()?;
@@ -203,62 +206,6 @@ usage: device_reads DIRECTORY [SIZE_MIB [READ_COUNT [DEPTH]]]
             });
             self.device.submit(Transfer::Read { offset_bytes, buffer, completion });
         }
-    }
-
-    /// This thread's ring in an edge-triggered epoll, as a network runtime would have it.
-    struct EventLoop {
-        driver: ThreadDriver,
-        poller: OwnedFd,
-        woken: Arc<Woken>,
-        waker: Waker,
-        events: Vec<epoll::Event>,
-    }
-
-    #[derive(Default)]
-    struct Woken(AtomicBool);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
-    impl EventLoop {
-        fn new(device: &dyn Device) -> Result<Self, Box<dyn Error>> {
-            let driver = device.attach_thread().ok_or("the system refuses this thread a ring")?;
-            let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&poller, &driver, epoll::EventData::new_u64(0), edge)?;
-            let woken = Arc::new(Woken::default());
-            let waker = Waker::from(Arc::clone(&woken));
-            Ok(Self { driver, poller, woken, waker, events: Vec::with_capacity(1) })
-        }
-
-        /// Whether there is nothing more to do for the ring before its event comes.
-        fn turn(&mut self) -> bool {
-            self.woken.0.store(false, Ordering::Relaxed);
-            self.driver.turn(&self.waker);
-            !self.woken.0.load(Ordering::Relaxed)
-        }
-
-        fn wait(&mut self) -> Result<(), Box<dyn Error>> {
-            self.events.clear();
-            match epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut self.events), None) {
-                // Older kernels' rings interrupt the thread to complete.
-                Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-                Err(error) => Err(error.into()),
-            }
-        }
-    }
-
-    /// Processor time of all threads so far. Threads that end in between would be missed; here none do.
-    fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
-        let mut nanoseconds = 0;
-        for task in fs::read_dir("/proc/self/task")? {
-            let schedule = fs::read_to_string(task?.path().join("schedstat"))?;
-            nanoseconds += schedule.split_whitespace().next().ok_or("an empty schedstat")?.parse::<u64>()?;
-        }
-        Ok(nanoseconds as f64 / 1e9)
     }
 
     fn next(random: &mut u64) -> u64 {

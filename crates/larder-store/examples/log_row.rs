@@ -4,6 +4,10 @@
 //! Owns: the file it is given. Entries are made from their number, so a later run can check an earlier one's.
 
 #[cfg(target_os = "linux")]
+#[path = "lab/event_loop.rs"]
+mod event_loop;
+
+#[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     linux::main()
 }
@@ -15,21 +19,16 @@ fn main() {
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use super::event_loop::{EventLoop, cpu_seconds};
     use futures_executor::block_on;
     use futures_util::{StreamExt, stream};
-    use larder_store::{Hints, Stats, Store, StoreOptions, device::ThreadDriver};
-    use rustix::event::epoll;
+    use larder_store::{Hints, Stats, Store, StoreOptions};
     use std::{
         env,
         error::Error,
         fs,
-        os::fd::OwnedFd,
         pin::pin,
-        sync::{
-            Arc,
-            atomic::{AtomicBool, Ordering},
-        },
-        task::{Context, Poll, Wake, Waker},
+        task::{Context, Poll},
         time::{Duration, Instant},
     };
 
@@ -168,7 +167,7 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
             while !store.stats().loaded {
                 std::thread::sleep(Duration::from_millis(10));
             }
-            let mut event_loop = EventLoop::new(&store)?;
+            let mut event_loop = EventLoop::new(store.attach_thread().pop())?;
             for (name, numbers) in [("hits", 0..self.entries), ("misses", self.entries..self.entries * 2)] {
                 let before = store.stats();
                 let (begun, cpu_begun) = (Instant::now(), cpu_seconds()?);
@@ -181,7 +180,8 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
                         u64::from(body.is_ok_and(|body| body.is_some()))
                     }
                 });
-                let found: u64 = event_loop.run(gets.buffer_unordered(depth).fold(0, async |sum, one| sum + one))?;
+                let found: u64 =
+                    run(&mut event_loop, gets.buffer_unordered(depth).fold(0, async |sum, one| sum + one))?;
                 let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds()? - cpu_begun);
                 let after = store.stats();
                 let (reads, bytes) = (after.reads - before.reads, after.read_bytes - before.read_bytes);
@@ -220,67 +220,18 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
         Ok(pages * rustix::param::page_size() as u64)
     }
 
-    /// Processor time of all threads so far.
-    fn cpu_seconds() -> Outcome<f64> {
-        let mut nanoseconds = 0;
-        for task in fs::read_dir("/proc/self/task")? {
-            let schedule = fs::read_to_string(task?.path().join("schedstat"))?;
-            nanoseconds += schedule.split_whitespace().next().ok_or("an empty schedstat")?.parse::<u64>()?;
-        }
-        Ok(nanoseconds as f64 / 1e9)
-    }
-
-    /// This thread's ring in an edge-triggered epoll, as a network runtime would have it.
-    struct EventLoop {
-        driver: Option<ThreadDriver>,
-        poller: OwnedFd,
-        woken: Arc<Woken>,
-        waker: Waker,
-        events: Vec<epoll::Event>,
-    }
-
-    #[derive(Default)]
-    struct Woken(AtomicBool);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::Release);
-        }
-    }
-
-    impl EventLoop {
-        fn new(store: &Store) -> Outcome<Self> {
-            let driver = store.attach_thread().pop();
-            let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            if let Some(driver) = &driver {
-                let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-                epoll::add(&poller, driver, epoll::EventData::new_u64(0), edge)?;
+    /// Runs `future` on this thread, turning its ring between the polls.
+    fn run<F: Future>(event_loop: &mut EventLoop, future: F) -> Outcome<F::Output> {
+        let mut future = pin!(future);
+        let waker = event_loop.waker.clone();
+        loop {
+            if event_loop.take_woken()
+                && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
+            {
+                return Ok(output);
             }
-            let woken = Arc::new(Woken::default());
-            let waker = Waker::from(Arc::clone(&woken));
-            Ok(Self { driver, poller, woken, waker, events: Vec::with_capacity(1) })
-        }
-
-        /// Runs `future`, turning the ring between its polls.
-        fn run<F: Future>(&mut self, future: F) -> Outcome<F::Output> {
-            let mut future = pin!(future);
-            self.woken.0.store(true, Ordering::Release);
-            loop {
-                if self.woken.0.swap(false, Ordering::AcqRel)
-                    && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&self.waker))
-                {
-                    return Ok(output);
-                }
-                let Some(driver) = &mut self.driver else { return Err("the system refuses this thread a ring".into()) };
-                driver.turn(&self.waker);
-                if !self.woken.0.load(Ordering::Acquire) {
-                    self.events.clear();
-                    match epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut self.events), None) {
-                        // Older kernels' rings interrupt the thread to complete.
-                        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                }
+            if event_loop.turn() {
+                event_loop.wait()?;
             }
         }
     }

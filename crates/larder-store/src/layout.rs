@@ -13,3 +13,12 @@ pub(crate) mod slots;
 pub(crate) mod table;
 pub(crate) mod tiny;
 pub(crate) mod tiny_ring;
+
+/// Why a record gets no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// Not until transfers have completed, something was evicted, or earlier entries are loaded.
+    Now,
+    /// Not at all: it is longer than the layout takes.
+    Ever,
+}

@@ -15,6 +15,7 @@ mod log;
 mod mapped;
 mod open;
 mod pages;
+mod room;
 mod survey;
 mod table;
 mod tiny;

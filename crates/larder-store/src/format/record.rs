@@ -96,6 +96,11 @@ pub(crate) struct Record<'a> {
 }
 
 impl Record<'_> {
+    /// What the caller gave: key, head and body.
+    pub(crate) fn content_bytes(&self) -> u64 {
+        (self.key.len() + self.head.len()) as u64 + self.meta.body_bytes
+    }
+
     /// Length in bytes, before rounding to sectors.
     pub(crate) fn len_bytes(&self) -> u64 {
         let body = if self.meta.kind == Kind::Entry { self.meta.body_bytes } else { 0 };

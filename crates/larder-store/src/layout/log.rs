@@ -9,7 +9,7 @@
 mod groups;
 mod open;
 
-use super::segments::SegmentTable;
+use super::{NoRoom, segments::SegmentTable};
 use crate::{
     device::AlignedBuffer,
     format::{
@@ -69,15 +69,6 @@ pub(crate) struct Log {
 pub(crate) enum Action {
     WriteUnit { ticket: u64, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
     WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
-}
-
-/// Why a record cannot be appended now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoRoom {
-    /// Too much is dirty, no segment is free, or the log is not ready: wait.
-    Now,
-    /// It is longer than a segment takes.
-    Ever,
 }
 
 /// Who appends: reclaim may use the last free segment, others may not, so that it always can go on.

@@ -4,7 +4,7 @@
 pub(crate) use crate::runtime::block_on;
 use bytes::Bytes;
 use larder_store::{
-    Clock, Hints, Reader, Store, StoreOptions,
+    Clock, Hints, Reader, Stats, Store, StoreOptions,
     device::{AlignedBuffer, Device, MemoryDevice, Transfer},
 };
 use std::{
@@ -125,6 +125,19 @@ impl Device for GatedDevice {
     fn name(&self) -> &'static str {
         "gated"
     }
+}
+
+/// What `action` costs.
+pub(crate) fn cost(store: &Store, action: impl FnOnce()) -> Stats {
+    let before = store.stats();
+    action();
+    let mut after = store.stats();
+    after.reads -= before.reads;
+    after.read_bytes -= before.read_bytes;
+    after.writes -= before.writes;
+    after.written_bytes -= before.written_bytes;
+    after.hits -= before.hits;
+    after
 }
 
 /// The key of number `key`.

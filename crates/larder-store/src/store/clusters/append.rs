@@ -7,16 +7,14 @@ use super::{ClustersEngine, State, read::Found};
 use crate::{
     Error, ErrorKind, Hints, Result,
     device::{Completion, Transfer},
-    format::{
-        pack::PackedKind,
-        record::{Kind, Meta, Record},
-    },
+    format::{pack::PackedKind, record::Record},
     index::objects::ObjectPlace,
     layout::{
+        NoRoom,
         clusters::Lack,
         pack::{Parcel, SealedPack},
     },
-    store::{counters::add, engine::Engine},
+    store::{counters::add, engine::Engine, room::Renewal},
 };
 use bytes::Bytes;
 use std::{
@@ -24,51 +22,29 @@ use std::{
     io,
     sync::Arc,
     task::{Poll, Waker},
-    time::Duration,
 };
 
-/// How long a commit waits for room before the entry is not stored.
-const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 /// An entry may take one in so many clusters.
 const SHARE_OF_CLUSTERS: u64 = 4;
-
-/// Why nothing can be appended now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoRoom {
-    Now,
-    Ever,
-}
 
 impl ClustersEngine {
     /// Commits, if the key's entry is still where it was found; `false` if not.
     pub(super) async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, found: Option<Found>) -> Result<bool> {
-        let bytes = (record.key.len() + record.head.len()) as u64 + record.meta.body_bytes;
+        let bytes = record.content_bytes();
         let outcome = self.append(&mut record, found).await;
-        match &outcome {
-            Ok(true) => {
-                add(&self.volume.counters.commits, 1);
-                add(&self.volume.counters.admitted_bytes, bytes);
-            }
-            Ok(false) => {}
-            Err(_) => add(&self.volume.counters.rejected, 1),
-        }
+        self.volume.count_commit(bytes, &outcome);
         outcome
     }
 
     pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
         let Some((found, reader)) = self.find(key).await? else { return Ok(false) };
-        let decoded = reader.decoded();
-        let checksums = decoded.checksums(reader.record());
-        let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
-        let meta = Meta::new(Kind::Entry, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
-        let record = Record { meta, key, head: &head, checksums: &checksums, body: &[body] };
-        self.commit_if(record, Some(found)).await
+        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
+        self.commit_if(renewal.record(key, &head), Some(found)).await
     }
 
     /// Appends, waiting for room for a bounded time.
     async fn append(self: &Arc<Self>, record: &mut Record<'_>, found: Option<Found>) -> Result<bool> {
-        let background = self.volume.options.background;
-        if !background {
+        if !self.volume.options.background {
             if let Ok(appended) = self.try_append(record, found, None) {
                 return Ok(appended);
             }
@@ -76,21 +52,9 @@ impl ClustersEngine {
             self.flush_all().await?;
             self.maintain().await;
         }
-        let deadline = self.volume.clock.now() + if background { ROOM_PATIENCE } else { Duration::ZERO };
-        poll_fn(|context| {
-            self.volume.check_open()?;
-            match self.try_append(record, found, Some(context.waker())) {
-                Ok(appended) => Poll::Ready(Ok(appended)),
-                Err(NoRoom::Ever) => {
-                    Poll::Ready(Err(Error::new(ErrorKind::Full, "the entry is longer than the store has clusters for")))
-                }
-                Err(NoRoom::Now) if self.volume.clock.now() >= deadline => {
-                    Poll::Ready(Err(Error::new(ErrorKind::Full, "the store has no room now")))
-                }
-                Err(NoRoom::Now) => Poll::Pending,
-            }
-        })
-        .await
+        let too_long = "the entry is longer than the store has clusters for";
+        let attempt = |waker: &Waker| self.try_append(record, found, Some(waker));
+        self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
     }
 
     fn try_append(

@@ -9,10 +9,14 @@ use crate::{
     device::{Completion, Transfer},
     format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
     index::{Inserted, LogIndex, SizeClass, Slot},
-    layout::log::{Action, Appended, Appender, Log, NoRoom},
+    layout::{
+        NoRoom,
+        log::{Action, Appended, Appender, Log},
+    },
     store::{
         counters::add,
         engine::{Engine, Extent},
+        room::Renewal,
     },
     units::{Sector, SegmentId},
 };
@@ -22,11 +26,7 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     task::{Poll, Waker},
-    time::Duration,
 };
-
-/// How long a commit waits for room before the entry is not stored.
-const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Under what condition a record is appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,17 +70,10 @@ impl LogEngine {
 
     /// As [`Self::commit`] under a condition; `false` if it does not hold.
     async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, condition: Condition) -> Result<bool> {
-        let bytes = (record.key.len() + record.head.len()) as u64 + record.meta.body_bytes;
-        let outcome = self.append(&mut record, condition).await;
-        match &outcome {
-            Ok(Some(_)) => {
-                add(&self.volume.counters.commits, 1);
-                add(&self.volume.counters.admitted_bytes, bytes);
-            }
-            Ok(None) => {}
-            Err(_) => add(&self.volume.counters.rejected, 1),
-        }
-        outcome.map(|appended| appended.is_some())
+        let bytes = record.content_bytes();
+        let outcome = self.append(&mut record, condition).await.map(|appended| appended.is_some());
+        self.volume.count_commit(bytes, &outcome);
+        outcome
     }
 
     pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
@@ -100,7 +93,6 @@ impl LogEngine {
     pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
         let Some((position, reader)) = self.look_up(key, Extent::Front).await? else { return Ok(false) };
         let decoded = reader.decoded();
-        let checksums = decoded.checksums(reader.record());
         // A body that may still move to the others of its group cannot be told where it is.
         let small = reader.len() <= BODY_BLOCK_BYTES || self.may_move(position);
         let (kind, body) = if small {
@@ -109,10 +101,9 @@ impl LogEngine {
         } else {
             (Kind::HeadUpdate(decoded.body_place(position)), Vec::new())
         };
-        let meta = Meta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
-        let record = Record { meta, key, head: &head, checksums: &checksums, body: &body };
+        let renewal = Renewal::new(&reader, hints, kind, body);
         // Whatever happened to the key since it was read counts more than a new head for what was read.
-        self.commit_if(record, Condition::StillAt(position)).await
+        self.commit_if(renewal.record(key, &head), Condition::StillAt(position)).await
     }
 
     /// Appends, waiting for room for a bounded time.
@@ -126,22 +117,9 @@ impl LogEngine {
             self.flush_through(last, failed_before).await?;
             self.maintain().await;
         }
-        let deadline =
-            self.volume.clock.now() + if self.volume.options.background { ROOM_PATIENCE } else { Duration::ZERO };
-        poll_fn(|context| {
-            self.volume.check_open()?;
-            match self.try_append(record, Appender::Client, condition, Some(context.waker())) {
-                Ok(appended) => Poll::Ready(Ok(appended)),
-                Err(NoRoom::Ever) => {
-                    Poll::Ready(Err(Error::new(ErrorKind::Full, "the entry is longer than a segment of the store")))
-                }
-                Err(NoRoom::Now) if self.volume.clock.now() >= deadline => {
-                    Poll::Ready(Err(Error::new(ErrorKind::Full, "the store has no room now")))
-                }
-                Err(NoRoom::Now) => Poll::Pending,
-            }
-        })
-        .await
+        let too_long = "the entry is longer than a segment of the store";
+        let attempt = |waker: &Waker| self.try_append(record, Appender::Client, condition, Some(waker));
+        self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
     }
 
     /// Appends if there is room now; `None` if the condition does not hold.

@@ -8,9 +8,10 @@ use super::{MappedEngine, dirty::DirtyEntry, state::Phase};
 use crate::{
     Error, ErrorKind, Hints, Result, WriteAxis,
     device::{AlignedBuffer, Completion, Pending},
-    format::record::{Kind, Meta, Record},
+    format::record::Record,
     index::map::Entry,
-    store::counters::add,
+    layout::NoRoom,
+    store::room::{NO_ROOM, ROOM_PATIENCE, Renewal},
     units::SECTOR_BYTES,
 };
 use bytes::Bytes;
@@ -21,24 +22,12 @@ use std::{
     time::Duration,
 };
 
-/// How long a commit waits for room before the entry is not stored.
-const ROOM_PATIENCE: Duration = Duration::from_secs(2);
-
 /// Under what condition an entry is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     None,
     /// The key's entry is still the one that this write made.
     StillBy(u32),
-}
-
-/// Why there is no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoRoom {
-    /// Until transfers have completed, or earlier entries are loaded.
-    Now,
-    /// Not for this entry.
-    Ever,
 }
 
 /// A record, ready to be stored.
@@ -69,17 +58,9 @@ impl Write {
 impl MappedEngine {
     /// Makes `record` its key's entry; `false` if the condition does not hold.
     pub(super) async fn store_entry(self: &Arc<Self>, record: Record<'_>, condition: Condition) -> Result<bool> {
-        let bytes = (record.key.len() + record.head.len()) as u64 + record.meta.body_bytes;
+        let bytes = record.content_bytes();
         let outcome = self.store(record, condition).await;
-        let counters = &self.volume.counters;
-        match &outcome {
-            Ok(true) => {
-                add(&counters.commits, 1);
-                add(&counters.admitted_bytes, bytes);
-            }
-            Ok(false) => {}
-            Err(_) => add(&counters.rejected, 1),
-        }
+        self.volume.count_commit(bytes, &outcome);
         outcome
     }
 
@@ -103,18 +84,16 @@ impl MappedEngine {
 
     pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
         let Some((sequence, reader)) = self.look_up(key).await? else { return Ok(false) };
-        let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
-        let decoded = reader.decoded();
-        let checksums = decoded.checksums(reader.record());
-        let meta = Meta::new(Kind::Entry, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
-        let record = Record { meta, key, head: &head, checksums: &checksums, body: &[body] };
+        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
         // Whatever happened to the key since it was read counts more than a new head for what was read.
-        self.store_entry(record, Condition::StillBy(sequence)).await
+        self.store_entry(renewal.record(key, &head), Condition::StillBy(sequence)).await
     }
 
     async fn store(self: &Arc<Self>, mut record: Record<'_>, condition: Condition) -> Result<bool> {
         let deadline = self.volume.clock.now() + ROOM_PATIENCE;
-        let Some(sequence) = self.next_number(deadline).await? else { return Err(full("the store has no room now")) };
+        let Some(sequence) = self.next_number(deadline).await? else {
+            return Err(Error::new(ErrorKind::Full, NO_ROOM));
+        };
         record.meta.sequence = sequence;
         let write = self.encode(&record);
         let waits = self.volume.policy.writes == WriteAxis::Through;
@@ -124,25 +103,23 @@ impl MappedEngine {
         } else {
             (None, None)
         };
-        let admitted = poll_fn(|context| {
-            self.volume.check_open()?;
-            self.poll_admit(&write, condition, (&mut done, deadline), context.waker())
-        })
-        .await?;
+        let too_long = "the store has no room for the entry in one piece";
+        let attempt = |waker: &Waker| self.admit(&write, condition, &mut done, waker);
+        let admitted = self.volume.wait_for_room(deadline, too_long, attempt).await?;
         match pending {
             Some(pending) if admitted => wait_written(pending).await.map(|()| true),
             _ => Ok(admitted),
         }
     }
 
-    /// Tries to admit a write until there is room, or nothing more to wait for.
-    fn poll_admit(
+    /// Admits a write if there is room, now or when what that sends off is written at once.
+    fn admit(
         self: &Arc<Self>,
         write: &Write,
         condition: Condition,
-        (done, deadline): (&mut Option<Completion<()>>, Duration),
+        done: &mut Option<Completion<()>>,
         waker: &Waker,
-    ) -> Poll<Result<bool>> {
+    ) -> std::result::Result<bool, NoRoom> {
         loop {
             let (outcome, sent, busy) = self.update(|state| {
                 let outcome = state.admit(write, condition, done);
@@ -154,15 +131,8 @@ impl MappedEngine {
             if busy {
                 self.volume.bell.ring_if_idle();
             }
-            match outcome {
-                Ok(admitted) => return Poll::Ready(Ok(admitted)),
-                Err(NoRoom::Ever) => return Poll::Ready(Err(full("the store has no room for the entry in one piece"))),
-                Err(NoRoom::Now) if self.volume.clock.now() >= deadline => {
-                    return Poll::Ready(Err(full("the store has no room now")));
-                }
-                // What was sent may be written by now.
-                Err(NoRoom::Now) if sent => {}
-                Err(NoRoom::Now) => return Poll::Pending,
+            if outcome != Err(NoRoom::Now) || !sent {
+                return outcome;
             }
         }
     }
@@ -239,8 +209,4 @@ impl MappedEngine {
 
 async fn wait_written(pending: Pending<()>) -> Result<()> {
     pending.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the entry to the store", source))
-}
-
-fn full(place: &str) -> Error {
-    Error::new(ErrorKind::Full, place)
 }

@@ -6,11 +6,10 @@
 
 use super::{
     action::Action,
-    commit::NoRoom,
     space::{Remedy, Spot},
     state::{State, Writes},
 };
-use crate::{index::map::Entry, schedule::packets::Packet, store::counters::add};
+use crate::{index::map::Entry, layout::NoRoom, schedule::packets::Packet, store::counters::add};
 use std::{sync::Arc, time::Duration};
 
 const EVICTED_FOR_RUN_MAX: u64 = 16;

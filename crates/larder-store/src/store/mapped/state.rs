@@ -5,7 +5,7 @@
 
 use super::{
     action::Action,
-    commit::{Condition, NoRoom, Write},
+    commit::{Condition, Write},
     dirty::Dirty,
     read::{BatchedRead, Found},
     space::Space,
@@ -16,6 +16,7 @@ use crate::{
     eviction::pace::{Pace, Pacer, RunFound},
     format::snapshot::listings_in,
     index::map::{Entry, Map},
+    layout::NoRoom,
     schedule::{batches::ReadBatches, locality::LocalityBuffers, packets::Packetizer},
     store::volume::Volume,
     units::SECTOR_BYTES,

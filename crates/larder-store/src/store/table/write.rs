@@ -10,14 +10,14 @@ use crate::{
     device::{AlignedBuffer, Completion, Pending, Transfer},
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader},
-        record::{Kind, Meta, Record},
+        record::Record,
     },
     index::sets::{
         Place, Set,
         summary::{Bin, Summary},
     },
     layout::ring::NoPlace,
-    store::counters::add,
+    store::{counters::add, room::Renewal},
     units::BLOCK_BYTES,
 };
 use bytes::Bytes;
@@ -54,16 +54,9 @@ struct Writing {
 impl TableEngine {
     /// Stores an entry; with `expected`, only if its set has still had no more than these changes.
     pub(super) async fn put(self: &Arc<Self>, record: Record<'_>, expected: Option<u32>) -> Result<bool> {
-        let bytes = (record.key.len() + record.head.len()) as u64 + record.meta.body_bytes;
+        let bytes = record.content_bytes();
         let outcome = self.try_put(record, expected).await;
-        match &outcome {
-            Ok(true) => {
-                add(&self.volume.counters.commits, 1);
-                add(&self.volume.counters.admitted_bytes, bytes);
-            }
-            Ok(false) => {}
-            Err(_) => add(&self.volume.counters.rejected, 1),
-        }
+        self.volume.count_commit(bytes, &outcome);
         outcome
     }
 
@@ -136,12 +129,8 @@ impl TableEngine {
         let set = self.target(key).set;
         let changes = self.lock().changes(set);
         let Some(reader) = self.look_up(key).await? else { return Ok(false) };
-        let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
-        let decoded = reader.decoded();
-        let checksums = decoded.checksums(reader.record());
-        let meta = Meta::new(Kind::Entry, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
-        let record = Record { meta, key, head: &head, checksums: &checksums, body: &[body] };
-        self.put(record, Some(changes)).await
+        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
+        self.put(renewal.record(key, &head), Some(changes)).await
     }
 
     /// What is known of a set before an entry goes to it; of a set of one way nothing need be.

@@ -9,15 +9,16 @@ use crate::{
     device::{Completion, Transfer},
     format::{
         pack::{PackedKind, STUB_BYTES, Stub},
-        record::{Kind, Meta, Record},
+        record::Record,
     },
     hash::KeyHash,
     index::tiny_front::{FrontSlot, FrontState},
     layout::{
+        NoRoom,
         pack::{Parcel, SealedPack},
         tiny_ring::RingPlace,
     },
-    store::{counters::add, engine::Engine},
+    store::{counters::add, engine::Engine, room::Renewal},
 };
 use bytes::Bytes;
 use std::{
@@ -27,16 +28,6 @@ use std::{
     task::{Context, Poll, Waker},
     time::Duration,
 };
-
-/// How long a commit waits for room before the entry is not stored.
-const ROOM_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Why nothing can be appended now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoRoom {
-    Now,
-    Ever,
-}
 
 /// Packs to be written, of the two rings.
 struct Sealed {
@@ -81,17 +72,10 @@ impl TinyEngine {
 
     /// As [`Self::commit_entry`], if `place` is still where the key's entry is; `false` if not.
     async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, place: Option<Place>) -> Result<bool> {
-        let bytes = (record.key.len() + record.head.len()) as u64 + record.meta.body_bytes;
-        let outcome = self.append(Load::Entry(&mut record), place).await;
-        match &outcome {
-            Ok(Some(_)) => {
-                add(&self.volume.counters.commits, 1);
-                add(&self.volume.counters.admitted_bytes, bytes);
-            }
-            Ok(None) => {}
-            Err(_) => add(&self.volume.counters.rejected, 1),
-        }
-        outcome.map(|appended| appended.is_some())
+        let bytes = record.content_bytes();
+        let outcome = self.append(Load::Entry(&mut record), place).await.map(|appended| appended.is_some());
+        self.volume.count_commit(bytes, &outcome);
+        outcome
     }
 
     pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
@@ -109,12 +93,8 @@ impl TinyEngine {
 
     pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
         let Some((place, reader, _)) = self.find(key).await? else { return Ok(false) };
-        let decoded = reader.decoded();
-        let checksums = decoded.checksums(reader.record());
-        let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
-        let meta = Meta::new(Kind::Entry, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
-        let record = Record { meta, key, head: &head, checksums: &checksums, body: &[body] };
-        self.commit_if(record, Some(place)).await
+        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
+        self.commit_if(renewal.record(key, &head), Some(place)).await
     }
 
     /// Writes a long entry again that was hit when the ring is about to go over it, if it is still the key's and
@@ -142,8 +122,7 @@ impl TinyEngine {
 
     /// Appends, waiting for room for a bounded time. `None`: the key's entry is no longer at `place`.
     async fn append(self: &Arc<Self>, mut load: Load<'_, '_>, place: Option<Place>) -> Result<Option<RingPlace>> {
-        let background = self.volume.options.background;
-        if !background {
+        if !self.volume.options.background {
             if let Ok(appended) = self.try_append(&mut load, place, None, None) {
                 return Ok(appended);
             }
@@ -151,21 +130,9 @@ impl TinyEngine {
             self.flush_all().await?;
             self.maintain().await;
         }
-        let deadline = self.volume.clock.now() + if background { ROOM_PATIENCE } else { Duration::ZERO };
-        poll_fn(|context| {
-            self.volume.check_open()?;
-            match self.try_append(&mut load, place, None, Some(context.waker())) {
-                Ok(appended) => Poll::Ready(Ok(appended)),
-                Err(NoRoom::Ever) => {
-                    Poll::Ready(Err(Error::new(ErrorKind::Full, "the entry is longer than a segment of the store")))
-                }
-                Err(NoRoom::Now) if self.volume.clock.now() >= deadline => {
-                    Poll::Ready(Err(Error::new(ErrorKind::Full, "the store has no room now")))
-                }
-                Err(NoRoom::Now) => Poll::Pending,
-            }
-        })
-        .await
+        let too_long = "the entry is longer than a segment of the store";
+        let attempt = |waker: &Waker| self.try_append(&mut load, place, None, Some(waker));
+        self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
     }
 
     /// Appends if there is room now; `None` if the key's entry is not at `place`, or `condition` does not hold.
@@ -243,11 +210,17 @@ impl TinyEngine {
         sealed: &mut Sealed,
     ) -> std::result::Result<RingPlace, NoRoom> {
         let parcel = parcel_of(record);
-        let write = |target: &mut [u8], sequence: u32| {
-            record.meta.sequence = sequence;
-            record.encode(self.volume.id, target);
-        };
+        let write = self.encoder(record);
         state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
+    }
+
+    /// What writes a record where a ring has placed it.
+    fn encoder(&self, record: &mut Record<'_>) -> impl FnOnce(&mut [u8], u32) {
+        let volume = self.volume.id;
+        move |target, sequence| {
+            record.meta.sequence = sequence;
+            record.encode(volume, target);
+        }
     }
 
     /// Appends a long entry to its ring, and its stub to the front.
@@ -262,10 +235,7 @@ impl TinyEngine {
             let oldest = state.long.oldest().ok_or(NoRoom::Now)?;
             state.long.release_oldest(oldest);
         }
-        let write = |target: &mut [u8], sequence: u32| {
-            record.meta.sequence = sequence;
-            record.encode(self.volume.id, target);
-        };
+        let write = self.encoder(record);
         let place = state.long.append(parcel, sealed.now, &mut sealed.long, write).map_err(|_| NoRoom::Now)?;
         let stub = Stub {
             hash: record.meta.hash,

@@ -1,8 +1,8 @@
 //! At stake: what `tiny` promises. One read for a short entry, two for a long one, several entries in one
 //! write of a set, at most nine bits of memory an entry.
 
-use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
-use larder_store::{Hints, Policy, Stats, Store, StoreOptions, device::MemoryDevice};
+use crate::support::{block_on, body, cost, head, insert, key_bytes, options, version_of};
+use larder_store::{Hints, Policy, Store, StoreOptions, device::MemoryDevice};
 use std::{sync::Arc, time::Duration};
 
 const SHORT: usize = 900;
@@ -15,18 +15,6 @@ fn tiny_options(mean_entry_size_bytes: u64) -> StoreOptions {
 
 fn store(size_bytes: u64, options: &StoreOptions) -> Store {
     Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), options).unwrap()
-}
-
-/// What `action` costs.
-fn cost(store: &Store, action: impl FnOnce()) -> Stats {
-    let before = store.stats();
-    action();
-    let mut after = store.stats();
-    after.reads -= before.reads;
-    after.writes -= before.writes;
-    after.written_bytes -= before.written_bytes;
-    after.hits -= before.hits;
-    after
 }
 
 #[test]

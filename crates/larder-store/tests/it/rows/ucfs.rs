@@ -1,8 +1,8 @@
 //! At stake: what `ucfs` promises. A cluster is written once and read once for all entries in it, entries of one
 //! site lie together, the least recently used cluster goes whole, and after a crash nothing old is believed.
 
-use crate::support::{block_on, body, head, key_bytes, options, version_of};
-use larder_store::{Hints, Neighbour, Policy, Stats, Store, StoreOptions, device::MemoryDevice};
+use crate::support::{block_on, body, cost, head, key_bytes, options, version_of};
+use larder_store::{Hints, Neighbour, Policy, Store, StoreOptions, device::MemoryDevice};
 use std::sync::{Arc, Mutex};
 
 const CLUSTER: u64 = 128 << 10;
@@ -26,18 +26,6 @@ fn insert_at(store: &Store, site: u64, key: u64, len: usize) {
     let mut writer = store.insert(&key_bytes(key), head(key, 1, len), hints).unwrap();
     writer.write(body(key, 1, len)).unwrap();
     block_on(writer.commit()).unwrap();
-}
-
-/// What `action` costs.
-fn cost(store: &Store, action: impl FnOnce()) -> Stats {
-    let before = store.stats();
-    action();
-    let mut after = store.stats();
-    after.reads -= before.reads;
-    after.read_bytes -= before.read_bytes;
-    after.writes -= before.writes;
-    after.written_bytes -= before.written_bytes;
-    after
 }
 
 #[test]

@@ -1,0 +1,88 @@
+//! What commits have in common, whatever the row: waiting for room, being counted, and an entry's new head.
+//!
+//! Invariant: a commit waits for a bounded time, and with nobody to make room not at all.
+
+use super::{counters::add, volume::Volume};
+use crate::{
+    Error, ErrorKind, Hints, Reader, Result,
+    format::record::{Kind, Meta, Record},
+    layout::NoRoom,
+};
+use bytes::Bytes;
+use std::{
+    future::poll_fn,
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+/// How long a commit waits for room before the entry is not stored.
+pub(super) const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is said when there is none.
+pub(super) const NO_ROOM: &str = "the store has no room now";
+
+impl Volume {
+    /// Until when a commit that begins now waits for room.
+    pub(super) fn room_deadline(&self) -> Duration {
+        self.clock.now() + if self.options.background { ROOM_PATIENCE } else { Duration::ZERO }
+    }
+
+    /// Attempts until there is room or `deadline` is over. An attempt without room keeps the waker for when that
+    /// changes. `too_long` says what an entry is that never gets room.
+    pub(super) async fn wait_for_room<T>(
+        &self,
+        deadline: Duration,
+        too_long: &'static str,
+        mut attempt: impl FnMut(&Waker) -> std::result::Result<T, NoRoom>,
+    ) -> Result<T> {
+        poll_fn(|context| {
+            self.check_open()?;
+            match attempt(context.waker()) {
+                Ok(appended) => Poll::Ready(Ok(appended)),
+                Err(NoRoom::Ever) => Poll::Ready(Err(Error::new(ErrorKind::Full, too_long))),
+                Err(NoRoom::Now) if self.clock.now() >= deadline => {
+                    Poll::Ready(Err(Error::new(ErrorKind::Full, NO_ROOM)))
+                }
+                Err(NoRoom::Now) => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Counts a commit of `bytes` by what became of it; `Ok(false)`: its condition did not hold.
+    pub(super) fn count_commit(&self, bytes: u64, outcome: &Result<bool>) {
+        match outcome {
+            Ok(true) => {
+                add(&self.counters.commits, 1);
+                add(&self.counters.admitted_bytes, bytes);
+            }
+            Ok(false) => {}
+            Err(_) => add(&self.counters.rejected, 1),
+        }
+    }
+}
+
+/// A found entry, to be written again with another head.
+pub(super) struct Renewal {
+    meta: Meta,
+    checksums: Vec<u32>,
+    body: Vec<Bytes>,
+}
+
+impl Renewal {
+    /// With the body that `reader` has; `None` if it turns out to be damaged.
+    pub(super) async fn whole(reader: &Reader, hints: Hints) -> Result<Option<Self>> {
+        let body = reader.read(0..reader.len()).await?;
+        Ok(body.map(|body| Self::new(reader, hints, Kind::Entry, vec![body])))
+    }
+
+    pub(super) fn new(reader: &Reader, hints: Hints, kind: Kind, body: Vec<Bytes>) -> Self {
+        let decoded = reader.decoded();
+        let meta = Meta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
+        Self { meta, checksums: decoded.checksums(reader.record()), body }
+    }
+
+    pub(super) fn record<'a>(&'a self, key: &'a [u8], head: &'a [u8]) -> Record<'a> {
+        Record { meta: self.meta.clone(), key, head, checksums: &self.checksums, body: &self.body }
+    }
+}
