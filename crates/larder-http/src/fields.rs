@@ -7,6 +7,6 @@ pub mod via;
 
 mod hop_by_hop;
 
-pub use framing::{BodyLength, FramingError, check_request, check_response};
+pub use framing::{BodyLength, FramingError, check_request, check_response, settle_response};
 pub use hop_by_hop::strip_hop_by_hop;
 pub use host::{HostError, effective_authority};

@@ -70,6 +70,9 @@ impl Asked {
         let key = key::primary_key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
         let Destination { scheme, authority, origin, prefix } = destination;
         let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
+        if path_of(request.uri()) == "*" && request.method() != Method::OPTIONS {
+            return Err(Failure::BadRequest("the target * is for OPTIONS"));
+        }
         let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let target = target(prefix, &path).ok_or(Failure::BadRequest("the target is not a URI"))?;
         let same = fields.get(HOST).filter(|host| host.as_bytes() == authority.as_bytes());
@@ -96,6 +99,7 @@ impl Asked {
     /// The request to the origin, without its body.
     pub(crate) fn outgoing(&self, shared: &Shared, edits: &Edits) -> Request<RequestBody> {
         let mut fields = self.fields.clone();
+        let is_chunked = fields.contains_key(TRANSFER_ENCODING);
         strip_hop_by_hop(&mut fields);
         fields.remove(EXPECT);
         if edits.whole {
@@ -104,6 +108,9 @@ impl Asked {
             }
             // Bodies of these methods have no meaning (RFC 9110 9.3.1), and none is sent.
             fields.remove(CONTENT_LENGTH);
+        } else if is_chunked {
+            // Else the HTTP library would take a GET of unknown length for one without a body.
+            fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         for (name, value) in &edits.added {
             fields.insert(name.clone(), value.clone());

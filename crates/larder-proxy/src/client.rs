@@ -2,7 +2,9 @@
 
 pub(crate) mod connection;
 pub(crate) mod interim;
+pub(crate) mod raw_chunks;
 pub(crate) mod raw_head;
+pub(crate) mod raw_requests;
 pub(crate) mod response_body;
 pub(crate) mod stream;
 pub(crate) mod ticket;

@@ -7,9 +7,14 @@
 
 use std::{sync::Arc, time::Instant};
 
-use http::{Method, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use hyper::body::{Body as _, Incoming};
-use larder_http::{CacheStatus, Reuse, cache_status::Forward, fields::check_request, key, reuse};
+use larder_http::{
+    CacheStatus, Reuse,
+    cache_status::Forward,
+    fields::{BodyLength, check_request},
+    key, reuse,
+};
 
 use crate::{
     access_log::Line,
@@ -23,6 +28,7 @@ use crate::{
     client::{
         connection::{Answer, Client},
         interim::Interim,
+        raw_head::Fault,
         response_body::ResponseBody,
         ticket::Ticket,
     },
@@ -45,6 +51,12 @@ pub(crate) fn answer(client: &Arc<Client>, request: Request<Incoming>) -> Answer
         Some(response) => Answer::Ready(Some(response)),
         None => Answer::Later(Box::pin(run(Arc::clone(client), request))),
     }
+}
+
+/// Refuses a request that can be read in two ways.
+pub(crate) fn refuse(client: &Arc<Client>, request: &Request<Incoming>, fault: Fault) -> Answer {
+    let served = Served::failure(&Failure::BadRequest(fault));
+    Answer::Ready(Some(finish(client, LineStart::new(client, request), served)))
 }
 
 impl Served {
@@ -89,7 +101,10 @@ async fn run(client: Arc<Client>, request: Request<Incoming>) -> Response<Respon
     if request.method() == Method::CONNECT {
         return run_tunnel(client, request, line).await;
     }
-    let served = serve_request(&client, request).await.unwrap_or_else(|failure| Served::failure(&failure));
+    let served = serve_request(&client, request).await.unwrap_or_else(|failure| {
+        // What the origin made of a body that broke off is the client's doing.
+        Served::failure(&client.body_fault().map_or(failure, Failure::BadRequest))
+    });
     client.interim.close();
     finish(&client, line, served)
 }
@@ -100,9 +115,9 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
         return Err(Failure::ClientDenied);
     }
     let ambiguous = Failure::BadRequest("the length of its body can be read in two ways");
-    check_request(request.headers(), request.version()).map_err(|_| ambiguous.clone())?;
-    if request.headers().contains_key(header::TRANSFER_ENCODING) && client.sent_both_lengths(request.method()) {
-        return Err(ambiguous);
+    if let BodyLength::Length(length) = check_request(request.headers(), request.version()).map_err(|_| ambiguous)? {
+        // As a plain number, however it was written: nobody reads leading zeros otherwise.
+        request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     let sink = Interim::open(client, request.version());
     let asked = Arc::new(Asked::new(&worker.shared, client.peer.ip(), &mut request)?.with_interim(sink));
@@ -130,6 +145,7 @@ async fn run_tunnel(
     };
     match opened.await {
         Ok((target, origin)) => {
+            client.note_opaque();
             worker.metrics.count(Outcome::Tunnel);
             let response = Response::new(ResponseBody::empty());
             let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin.host.clone()) };

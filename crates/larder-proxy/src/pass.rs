@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use larder_http::{
     CacheStatus,
     cache_status::Handling,
-    fields::{check_response, strip_hop_by_hop},
+    fields::{settle_response, strip_hop_by_hop},
     validate::{self, HeadVerdict},
 };
 
@@ -100,8 +100,8 @@ pub(crate) async fn ask(
     worker.metrics.origin_requests.add(1);
     let (response, lease) =
         pool::send(worker, outgoing).await.inspect_err(|_| worker.metrics.origin_failures.add(1))?;
-    let (head, incoming) = response.into_parts();
-    check_response(&head.headers, head.version)
+    let (mut head, incoming) = response.into_parts();
+    settle_response(head.status, &mut head.headers, head.version)
         .map_err(|error| Failure::Broken { host: asked.origin.to_string(), why: error.to_string() })?;
     Ok((head, OriginBody::new(incoming, lease, Arc::clone(worker))))
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use http::{
-    HeaderMap, Version,
+    HeaderMap, StatusCode, Version,
     header::{CONTENT_LENGTH, TRANSFER_ENCODING},
 };
 
@@ -33,6 +33,10 @@ pub enum FramingError {
     Encoding,
     /// Transfer-Encoding in a message of HTTP/1.0, which does not have it (RFC 9112 6.1).
     EncodingInHttp10,
+    /// A body where the status has none.
+    Content,
+    /// 101 to a request that asked for no other protocol.
+    Switch,
 }
 
 /// Checks a request's framing.
@@ -49,6 +53,29 @@ pub fn check_request(fields: &HeaderMap, version: Version) -> Result<BodyLength,
 /// The framing is ambiguous: answer 502 and close the origin's connection.
 pub fn check_response(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingError> {
     check(fields, version)
+}
+
+/// Checks a response's framing, and leaves one Content-Length where there were several that agree
+/// (RFC 9110 8.6).
+///
+/// # Errors
+/// As for [`check_response`]; or the status has no body and the fields say there is one (RFC 9110 15.3.5), or it
+/// changes the protocol, which nobody asked for (RFC 9110 15.2.2).
+pub fn settle_response(
+    status: StatusCode,
+    fields: &mut HeaderMap,
+    version: Version,
+) -> Result<BodyLength, FramingError> {
+    let length = check(fields, version)?;
+    match (status, length) {
+        (StatusCode::SWITCHING_PROTOCOLS, _) => return Err(FramingError::Switch),
+        (StatusCode::NO_CONTENT, BodyLength::Chunked | BodyLength::Length(1..)) => return Err(FramingError::Content),
+        _ => {}
+    }
+    if let BodyLength::Length(length) = length {
+        fields.insert(CONTENT_LENGTH, length.into());
+    }
+    Ok(length)
 }
 
 fn check(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingError> {
@@ -90,6 +117,8 @@ impl fmt::Display for FramingError {
             Self::Length => "content-length is not one plain number",
             Self::Encoding => "transfer-encoding is other than chunked",
             Self::EncodingInHttp10 => "transfer-encoding in a message of http/1.0",
+            Self::Content => "a body with a status that has none",
+            Self::Switch => "a switch of protocols that nobody asked for",
         })
     }
 }

@@ -40,6 +40,8 @@ pub fn effective_authority<'a>(
         return Err(HostError::Missing);
     }
     match target.authority() {
+        // An authority alone is a target for CONNECT (RFC 9112 3.2.3); elsewhere it is a path that lacks its slash.
+        Some(_) if target.scheme().is_none() => Err(HostError::Invalid),
         Some(authority) if split_authority(authority.as_str()).is_none() => Err(HostError::Invalid),
         Some(authority) => Ok(Some(authority.as_str())),
         None if host == Some("") => Err(HostError::Invalid),

@@ -16,7 +16,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use hyper::{
     body::Incoming,
     server::conn::http1::{self, UpgradeableConnection},
@@ -26,7 +26,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::{
-    client::{interim::Interim, raw_head::RawHead, response_body::ResponseBody, stream::ClientStream},
+    client::{
+        interim::Interim, raw_head::Fault, raw_requests::RawRequests, response_body::ResponseBody, stream::ClientStream,
+    },
     exchange,
     watch::{Order, Watched},
     worker::Worker,
@@ -39,7 +41,7 @@ pub(crate) struct Client {
     /// Whether the client's address is outside the networks that are served.
     pub(crate) denied: bool,
     phase: AtomicU8,
-    raw_head: Mutex<RawHead>,
+    raw: Mutex<RawRequests>,
     watched: Watched,
     /// What goes out before the final response.
     pub(crate) interim: Interim,
@@ -69,7 +71,7 @@ pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, peer: SocketAd
         peer,
         denied,
         phase,
-        raw_head: Mutex::default(),
+        raw: Mutex::default(),
         watched,
         interim: Interim::default(),
     });
@@ -85,10 +87,11 @@ pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, peer: SocketAd
 }
 
 impl Client {
-    /// A request's head is there.
-    pub(crate) fn begin(&self) {
+    /// A request's head is there; tells what is wrong with it, if anything is.
+    pub(crate) fn begin(&self) -> Option<Fault> {
         self.phase.store(Phase::Busy as u8, Relaxed);
         self.watched.arm(self.worker.shared.config.limits.stall);
+        self.raw().take()
     }
 
     /// The response has been handed over to the end.
@@ -97,24 +100,27 @@ impl Client {
         self.watched.arm(self.worker.shared.config.limits.idle);
     }
 
-    /// Bytes came in.
-    pub(crate) fn note_received(&self, bytes: &[u8]) {
+    /// Bytes came in; tells how many of them may go on, see [`RawRequests::push`].
+    pub(crate) fn note_received(&self, bytes: &[u8]) -> usize {
         let limits = &self.worker.shared.config.limits;
         let phase = self.phase.load(Relaxed);
         if phase == Phase::Idle as u8 {
             self.phase.store(Phase::Head as u8, Relaxed);
             self.watched.arm(limits.header);
-            self.raw_head().begin(bytes, limits.header_bytes_max);
-        } else if phase == Phase::Head as u8 {
-            self.raw_head().push(bytes, limits.header_bytes_max);
-        } else {
+        } else if phase == Phase::Busy as u8 {
             self.watched.arm(limits.stall);
         }
+        self.raw().push(bytes, limits.header_bytes_max)
     }
 
-    /// Whether a request with a Transfer-Encoding came with a Content-Length too.
-    pub(crate) fn sent_both_lengths(&self, method: &Method) -> bool {
-        self.raw_head().has_both_lengths(method)
+    /// What is wrong with the body of the request that is being answered, if anything is.
+    pub(crate) fn body_fault(&self) -> Option<Fault> {
+        self.raw().body_fault()
+    }
+
+    /// What comes from now on is no longer requests.
+    pub(crate) fn note_opaque(&self) {
+        self.raw().stop();
     }
 
     /// Bytes went out.
@@ -129,8 +135,8 @@ impl Client {
         self.watched.wake();
     }
 
-    fn raw_head(&self) -> MutexGuard<'_, RawHead> {
-        self.raw_head.lock().unwrap_or_else(PoisonError::into_inner)
+    fn raw(&self) -> MutexGuard<'_, RawRequests> {
+        self.raw.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -143,8 +149,10 @@ impl Service<Request<Incoming>> for Answering {
     type Future = Answer;
 
     fn call(&self, request: Request<Incoming>) -> Answer {
-        self.0.begin();
-        exchange::answer(&self.0, request)
+        match self.0.begin() {
+            None => exchange::answer(&self.0, request),
+            Some(fault) => exchange::refuse(&self.0, &request, fault),
+        }
     }
 }
 

@@ -40,10 +40,17 @@ impl ClientStream {
 
 impl AsyncRead for ClientStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(fault) = self.client.body_fault() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
+        }
         let before = buf.filled().len();
         let result = ready!(Pin::new(&mut self.socket).poll_read(cx, buf));
         if buf.filled().len() > before {
-            self.client.note_received(&buf.filled()[before..]);
+            let accepted = self.client.note_received(&buf.filled()[before..]);
+            buf.set_filled(before + accepted);
+            if let (0, Some(fault)) = (accepted, self.client.body_fault()) {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
+            }
         }
         Poll::Ready(result)
     }

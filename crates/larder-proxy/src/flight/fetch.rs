@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode, response};
 use larder_http::{
     BodyPlace, Reason, Received, Reuse, Storability, StoredHead, Timestamp,
-    fields::check_response,
+    fields::settle_response,
     reuse,
     storable::{self, Exchange},
     validate,
@@ -120,8 +120,8 @@ impl Fetch {
             }
         };
         let response_time = worker.now();
-        let (head, incoming) = response.into_parts();
-        check_response(&head.headers, head.version)
+        let (mut head, incoming) = response.into_parts();
+        settle_response(head.status, &mut head.headers, head.version)
             .map_err(|error| Failure::Broken { host: self.asked.origin.to_string(), why: error.to_string() })?;
         let body = OriginBody::new(incoming, lease, Arc::clone(worker));
         Ok(OriginAnswer { head, body, request_time, response_time })

@@ -211,12 +211,19 @@ async fn attempt(
             let unsent = failed.take_message();
             let failure = if connection.watched.order() == Order::Expire {
                 Failure::Timeout { host: origin.to_string() }
+            } else if is_of_client(failed.error()) {
+                Failure::BadRequest("its body broke off")
             } else {
                 Failure::Broken { host: origin.to_string(), why: failed.into_error().to_string() }
             };
             Err((failure, unsent))
         }
     }
+}
+
+/// Whether an exchange with an origin failed because the client's own body did.
+fn is_of_client(error: &hyper::Error) -> bool {
+    error.is_user() && std::error::Error::source(error).is_some_and(|cause| cause.is::<hyper::Error>())
 }
 
 async fn connect(worker: &Arc<Worker>, origin: &Origin) -> Result<Connection, Failure> {

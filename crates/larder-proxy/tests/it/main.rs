@@ -13,5 +13,6 @@ mod neighbours;
 mod operation;
 mod ranges;
 mod secure;
+mod smuggling;
 mod support;
 mod validation;

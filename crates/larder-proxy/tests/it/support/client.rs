@@ -67,10 +67,31 @@ impl Connection {
         self.reader.get_mut().write_all(bytes.as_ref()).unwrap();
     }
 
+    /// Sends as much as is taken: the proxy may have closed.
+    pub(crate) fn send_if_open(&mut self, bytes: &[u8]) {
+        let _ = self.reader.get_mut().write_all(bytes);
+    }
+
+    /// Says that nothing more will come.
+    pub(crate) fn end_sending(&mut self) {
+        let _ = self.reader.get_mut().shutdown(std::net::Shutdown::Write);
+    }
+
     /// Sends a request for the fixture's site and reads the response.
     pub(crate) fn request(&mut self, method: &str, target: &str, fields: &[&str]) -> Response {
         self.send(request_text(method, target, fields));
         self.read_response(method)
+    }
+
+    /// A request for the fixture's site, and the response, if one comes.
+    pub(crate) fn try_request(&mut self, method: &str, target: &str) -> Option<Response> {
+        self.send_if_open(request_text(method, target, &[]).as_bytes());
+        let mut response = self.try_read_head_or_end()?;
+        while (100..200).contains(&response.status) && response.status != 101 {
+            response = self.try_read_head_or_end()?;
+        }
+        self.read_body(method, &mut response);
+        Some(response)
     }
 
     /// As [`Connection::request`], with the interim responses that came before.
@@ -120,6 +141,15 @@ impl Connection {
             fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
         Some(Response { status, fields, body: Vec::new(), complete: false })
+    }
+
+    /// As [`Connection::try_read_head`], where the end may come as a reset too.
+    pub(crate) fn try_read_head_or_end(&mut self) -> Option<Response> {
+        match self.reader.fill_buf() {
+            Ok([]) => None,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => None,
+            _ => self.try_read_head(),
+        }
     }
 
     pub(crate) fn read_body(&mut self, method: &str, response: &mut Response) {

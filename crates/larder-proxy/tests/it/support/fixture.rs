@@ -1,6 +1,7 @@
 //! A proxy in front of a scripted origin, with a real store.
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -91,9 +92,20 @@ impl Fixture {
         Self { proxy, store, origin, directory }
     }
 
+    /// A proxy in memory, in front of an origin of another kind.
+    pub(crate) fn proxy_to(address: SocketAddr, change: impl FnOnce(&mut ProxyConfig)) -> RunningProxy {
+        let mut config = Self::config_to(address);
+        change(&mut config);
+        Proxy::start(config, None).unwrap()
+    }
+
     /// The configuration the fixtures start from.
     pub(crate) fn config(origin: &Origin) -> ProxyConfig {
-        let url: OriginUrl = format!("http://{}", origin.address).parse().unwrap();
+        Self::config_to(origin.address)
+    }
+
+    fn config_to(address: SocketAddr) -> ProxyConfig {
+        let url: OriginUrl = format!("http://{address}").parse().unwrap();
         ProxyConfig {
             listeners: vec!["127.0.0.1:0".parse().unwrap()],
             worker_count: 2,
