@@ -1,4 +1,4 @@
-//! The bytes on a volume: superblock, unit, record, trailer, checkpoint. Tabled in docs/format.md.
+//! The bytes on a volume: superblock, unit, record, trailer, checkpoint and more. Tabled in docs/format.md.
 //!
 //! Owns: encoding and checked decoding; everything is little-endian. Does not: do I/O or decide
 //! anything. Invariant: a decoder accepts only bytes whose checksum fits, and never reads past them.
@@ -9,6 +9,7 @@ pub(crate) mod bin;
 pub(crate) mod bytes;
 pub(crate) mod checkpoint;
 pub(crate) mod pack;
+pub(crate) mod positions;
 pub(crate) mod record;
 pub(crate) mod session;
 pub(crate) mod snapshot;

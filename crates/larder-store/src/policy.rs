@@ -51,6 +51,8 @@ pub enum IndexAxis {
     Objects,
     /// Per set of the index a tag, a rank and a generation for each way, and the entry's position in the log.
     SetPlaces,
+    /// The same, with positions of the entries used last; the others' are in a file.
+    RecentSetPlaces,
 }
 
 /// Where an entry's bytes go.
@@ -340,6 +342,17 @@ static POLICIES: &[Policy] = &[
         reads: ReadAxis::Groups,
         eviction: EvictionAxis::OverwriteOrLeastRecent,
         code: 36,
+    },
+    Policy {
+        name: "hashcache-log-lru",
+        about: "31 bits an entry: as hashcache-log-n, with half the positions in a file: one read a hit, or two",
+        source: "HashCache-LogLRU (NSDI 2009)",
+        index: IndexAxis::RecentSetPlaces,
+        layout: LayoutAxis::Segments,
+        writes: WriteAxis::Units,
+        reads: ReadAxis::Direct,
+        eviction: EvictionAxis::OverwriteOrLeastRecent,
+        code: 37,
     },
     Policy {
         name: "ucfs",

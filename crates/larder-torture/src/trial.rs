@@ -8,7 +8,7 @@ mod task;
 
 use crate::{History, Seen, content, drive, faults::Faults};
 use larder_store::{
-    Clock, Error, IndexAxis, Policy, Store, StoreOptions,
+    Clock, Error, IndexAxis, Policy, Store, StoreOptions, Tuning,
     device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
 };
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
@@ -172,10 +172,15 @@ pub const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
 
 /// Options of a small store of one row, in virtual time, without a thread or a random number of its own.
 pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
+    // So few sets and places in memory that even a short trial writes places to the file.
+    let mean_entry_size_bytes = if policy.index == IndexAxis::RecentSetPlaces { 32 << 10 } else { 2048 };
+    let mut tuning = Tuning::default();
+    (tuning.hashcache_positions, tuning.hashcache_positions_waiting) = (1, 2);
     StoreOptions {
         policy,
+        tuning,
         identity_seed: Some(seed),
-        mean_entry_size_bytes: 2048,
+        mean_entry_size_bytes,
         segment_size_bytes: 256 << 10,
         clock: Clock::manual(Duration::from_secs(STARTED_UNIX_S)),
         background: false,
@@ -397,8 +402,8 @@ impl Trial {
 /// Whether what a row keeps in memory tells an entry from an older one of the same key. Where it does not, a write that
 /// the device acknowledged and lost leaves the older one, and nobody can know.
 fn remembers_writes(policy: &Policy) -> bool {
-    use IndexAxis::{FrontAndFilters, Nothing, RecentSetTags, SetTags};
-    !matches!(policy.index, Nothing | SetTags | RecentSetTags | FrontAndFilters)
+    use IndexAxis::{FrontAndFilters, Nothing, RecentSetPlaces, RecentSetTags, SetTags};
+    !matches!(policy.index, Nothing | SetTags | RecentSetTags | RecentSetPlaces | FrontAndFilters)
 }
 
 /// The device as the engine takes it.

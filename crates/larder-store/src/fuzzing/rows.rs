@@ -1,10 +1,11 @@
-//! The structures of rows without segments: bins and sessions, snapshots, packs and stubs.
+//! The structures of other rows than `log`: bins, sessions and position files, snapshots, packs and stubs.
 
 use super::{Target, VOLUME, sealed};
 use crate::{
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader},
         pack::{self, PackHeader, Packed, PackedKind, Refusal, STUB_BYTES, Stub},
+        positions::{self, Pair, sheet_bytes},
         session::Session,
         snapshot::{self, Header, Listing},
     },
@@ -13,9 +14,10 @@ use crate::{
 };
 
 /// Every structure.
-pub(super) const TARGETS: [Target; 6] = [
+pub(super) const TARGETS: [Target; 7] = [
     Target { name: "bin", run: bin, samples: bin_samples },
     Target { name: "session", run: session, samples: session_samples },
+    Target { name: "positions", run: sheet, samples: sheet_samples },
     Target { name: "snapshot", run: snapshot_header, samples: snapshot_header_samples },
     Target { name: "page", run: page, samples: page_samples },
     Target { name: "pack", run: pack, samples: pack_samples },
@@ -56,6 +58,28 @@ fn session_samples() -> Vec<Vec<u8>> {
         block
     };
     vec![block(4), [block(6), block(5)].concat()]
+}
+
+/// The set a sheet is looked at as.
+const SET: u64 = 77;
+
+fn sheet(bytes: &[u8]) -> bool {
+    let mut right = bytes.to_vec();
+    right.resize(sheet_bytes(8) as usize, 0);
+    right[4..8].copy_from_slice(&(SET as u32).to_le_bytes());
+    let checksum = VOLUME.checksum(&[&right[4..]]);
+    right[..4].copy_from_slice(&checksum.to_le_bytes());
+    let pairs = positions::decode(VOLUME, SET, &right).expect("it is sealed");
+    let mut again = vec![0; right.len()];
+    positions::encode(VOLUME, SET, &pairs, &mut again);
+    assert_eq!(positions::decode(VOLUME, SET, &again), Some(pairs));
+    positions::decode(VOLUME, SET, bytes).is_some()
+}
+
+fn sheet_samples() -> Vec<Vec<u8>> {
+    let mut bytes = vec![0; sheet_bytes(8) as usize];
+    positions::encode(VOLUME, SET, &[Pair { tag: 3, position: 1 << 33 }, Pair { tag: 255, position: 9 }], &mut bytes);
+    vec![bytes]
 }
 
 fn snapshot_header(bytes: &[u8]) -> bool {

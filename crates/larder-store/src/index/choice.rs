@@ -59,6 +59,14 @@ impl LogIndex {
         each!(self, index => index.peek(placing))
     }
 
+    /// Whether there is an entry of `placing`'s address.
+    pub(crate) fn knows(&self, placing: u64) -> bool {
+        match self {
+            Self::Buckets(index) => index.peek(placing).is_some(),
+            Self::Sets(index) => index.knows(placing),
+        }
+    }
+
     /// As [`Index::insert`].
     pub(crate) fn insert(&self, placing: u64, slot: Slot) -> Inserted {
         each!(self, index => index.insert(placing, slot))

@@ -8,6 +8,7 @@
 //! Cost: a hit renumbers the ranks of one set, no transfer. Source: HashCache (NSDI 2009), SetMem, Log.
 
 pub(crate) mod bits;
+pub(crate) mod demoted;
 pub(crate) mod located;
 pub(crate) mod memory;
 pub(crate) mod resident;

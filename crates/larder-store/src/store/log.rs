@@ -9,6 +9,7 @@ mod checkpoint;
 mod discovery;
 mod groups;
 mod listing;
+mod positions;
 mod read;
 mod reclaim;
 mod recovery;
@@ -35,6 +36,7 @@ use crate::{
 };
 use bytes::Bytes;
 use checkpoint::Checkpoints;
+use positions::PositionFile;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -66,9 +68,14 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     }
     let row = options.policy.code;
     let mut shape = Shape { row, size_bytes, segment_bytes, index_bytes: 0, parameters: [0; PARAMETER_COUNT] };
-    let without = shape.geometry().filter(|_| options.policy.index == IndexAxis::Buckets);
-    shape.index_bytes = without.map_or(0, |geometry| checkpoint_bytes(options, &geometry));
-    if shape.geometry().is_none() {
+    let without = shape.geometry();
+    shape.index_bytes = without.map_or(0, |geometry| match options.policy.index {
+        IndexAxis::Buckets => checkpoint_bytes(options, &geometry),
+        IndexAxis::RecentSetPlaces => PositionFile::bytes_for(options),
+        _ => 0,
+    });
+    let may_do_without = options.policy.index == IndexAxis::Buckets;
+    if shape.geometry().is_none() && may_do_without {
         // Too small to give something away: such a volume is recovered from its trailers.
         shape.index_bytes = 0;
     }
@@ -99,7 +106,11 @@ fn located_sets(volume: &Volume, geometry: Geometry, segments: &Arc<SegmentTable
         generation_bits: tuning.hashcache_generation_bits,
         position_bits: if sectors > 1 << POSITION_BITS { POSITION_BITS_LONG } else { POSITION_BITS },
         length_bits: if volume.policy.writes == WriteAxis::UnitsByGroup { LENGTH_BITS } else { 0 },
-        positions: tuning.hashcache_ways,
+        positions: if volume.policy.index == IndexAxis::RecentSetPlaces {
+            tuning.hashcache_positions.min(tuning.hashcache_ways)
+        } else {
+            tuning.hashcache_ways
+        },
     };
     let segments = Arc::clone(segments);
     let generation = move |position| {
@@ -107,8 +118,9 @@ fn located_sets(volume: &Volume, geometry: Geometry, segments: &Arc<SegmentTable
         u64::from(sequence / geometry.segment_count)
     };
     let unknown_size = SizeClass::holding(tuning.hashcache_first_read_bytes / SECTOR_BYTES);
-    let entries = geometry.size_bytes / options.mean_entry_size_bytes;
-    LocatedSets::new(shape, entries, unknown_size, Box::new(generation))
+    let room = PositionFile::of(volume).map_or(u64::MAX, |file| file.entries_max(volume));
+    let entries = (geometry.size_bytes / options.mean_entry_size_bytes).min(room);
+    LocatedSets::new(shape, entries, tuning.hashcache_positions_waiting, unknown_size, Box::new(generation))
 }
 
 /// One volume of the log family.
@@ -119,6 +131,8 @@ pub(crate) struct LogEngine {
     pub(crate) segments: Arc<SegmentTable>,
     log: Mutex<Log>,
     checkpoints: Checkpoints,
+    /// Of rows that have not all positions in memory.
+    positions: Option<PositionFile>,
     /// `None` where everything is admitted.
     admission: Option<Mutex<Admission>>,
     /// How many failed units have been told to those who flushed.
@@ -142,6 +156,7 @@ impl LogEngine {
             log.group_records();
         }
         let checkpoints = Checkpoints::new(&volume, &geometry, &index);
+        let positions = PositionFile::of(&volume);
         let (told_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
         // The papers' rows admit every entry.
         let second_hit = volume.options.tuning.second_hit && volume.policy.index == IndexAxis::Buckets;
@@ -153,6 +168,7 @@ impl LogEngine {
             segments,
             log: Mutex::new(log),
             checkpoints,
+            positions,
             admission,
             told_failures,
             reclaiming,
@@ -229,7 +245,7 @@ impl Engine for LogEngine {
     }
 
     fn may_contain(&self, placing: u64) -> bool {
-        self.index.peek(placing).is_some()
+        self.index.knows(placing)
     }
 
     fn touch(&self, placing: u64) {
@@ -246,11 +262,12 @@ impl Engine for LogEngine {
         }
         waiting.into_iter().for_each(Waker::wake);
         self.advance_checkpoint().await;
+        self.write_positions().await;
     }
 
     fn next_due(&self) -> Option<Duration> {
         let dirty = self.lock_log().unit_opened_at().is_some();
-        (dirty || self.checkpoints.is_writing()).then_some(TICK)
+        (dirty || self.checkpoints.is_writing() || self.positions_are_due()).then_some(TICK)
     }
 
     async fn flush(self: &Arc<Self>) -> Result<()> {

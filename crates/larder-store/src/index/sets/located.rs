@@ -3,10 +3,14 @@
 //! Does not: know segments. Whether a position was overwritten is told by its *generation*, how often the log has
 //! gone round there, which is asked of the log; so nothing needs to be done here when the log overwrites. Four bits
 //! of it come round after 16 rounds: the reader of the record compares the whole sequence.
+//! Where the shape has places for the most recently used ways only, the others' are in the position file, or wait
+//! to be written there ([`Demoted`]); who looks for one of these reads the file and brings the place back.
 //! Invariant: at most one way of a set has a tag. Cost: one set unpacked and packed under the lock of a
-//! partition; no transfer. Source: HashCache (NSDI 2009), LogN and Log.
+//! partition; no transfer. Source: HashCache (NSDI 2009), LogN, Log and LogLRU.
 
-use super::{PackedSets, Place, Set, Shape, set_of};
+mod elsewhere;
+
+use super::{PackedSets, Place, Set, Shape, Way, demoted::Demoted, set_of};
 use crate::{
     format::record::RECORD_SECTORS_MAX,
     index::{Inserted, Loaded, SizeClass, Slot, SlotWidths},
@@ -41,6 +45,8 @@ pub(crate) struct LocatedSets {
     unknown_size: SizeClass,
     /// Entries found to be overwritten since this was last taken.
     overwritten: AtomicU64,
+    /// Where the shape has not all places.
+    demoted: Option<Demoted>,
 }
 
 struct Partition {
@@ -57,22 +63,49 @@ struct At {
     tag: u16,
 }
 
+impl At {
+    /// The number of its set in the volume.
+    fn number(self) -> u64 {
+        self.partition as u64 * PARTITION_SETS + self.set
+    }
+
+    /// Another tag of the set.
+    fn with_tag(self, tag: u16) -> Self {
+        Self { tag, ..self }
+    }
+}
+
 impl LocatedSets {
-    /// An index with room for `entries`, of which `unknown_size` is read if the shape keeps no lengths.
-    pub(crate) fn new(shape: Shape, entries: u64, unknown_size: SizeClass, generation: Generation) -> Self {
-        let set_count = entries.div_ceil(u64::from(shape.ways)).max(1);
+    /// An index with room for `entries`, of which `unknown_size` is read if the shape keeps no lengths. At most about
+    /// `waiting` places wait for the position file.
+    pub(crate) fn new(
+        shape: Shape,
+        entries: u64,
+        waiting: usize,
+        unknown_size: SizeClass,
+        generation: Generation,
+    ) -> Self {
+        let set_count = Self::sets_for(shape.ways, entries);
         let partition = |index: u64| {
             let sets = PARTITION_SETS.min(set_count - index * PARTITION_SETS);
             Mutex::new(Partition { sets: PackedSets::new(shape, sets, true), superseded: None })
         };
         let partitions = (0..set_count.div_ceil(PARTITION_SETS)).map(partition).collect();
-        Self { partitions, shape, set_count, generation, unknown_size, overwritten: AtomicU64::new(0) }
+        let demoted = (shape.positions < shape.ways).then(|| Demoted::new(waiting));
+        Self { partitions, shape, set_count, generation, unknown_size, overwritten: AtomicU64::new(0), demoted }
+    }
+
+    /// How many sets have room for `entries`.
+    pub(crate) fn sets_for(ways: u32, entries: u64) -> u64 {
+        entries.div_ceil(u64::from(ways)).max(1)
     }
 
     /// Memory when full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let partitions = self.partitions.iter();
-        partitions.map(|partition| lock(partition).sets.memory_bytes() + size_of::<Mutex<Partition>>() as u64).sum()
+        let sets =
+            partitions.map(|partition| lock(partition).sets.memory_bytes() + size_of::<Mutex<Partition>>() as u64);
+        sets.sum::<u64>() + self.demoted.as_ref().map_or(0, Demoted::memory_bytes)
     }
 
     /// How many entries there is room for.
@@ -89,9 +122,9 @@ impl LocatedSets {
     pub(crate) fn find(&self, placing: u64) -> Option<Slot> {
         let (mut partition, at) = self.locate(placing);
         let (mut set, way) = self.present(&mut partition, at)?;
-        let place = set.place(way)?;
-        if set.ways()[way].rank > 0 {
-            set.promote(way, place);
+        let place = self.place_of(at, &set, way)?;
+        if set.ways()[way].rank > 0 || set.place(way).is_none() {
+            self.promote(at, &mut set, way, place);
             partition.sets.write(at.set, &set);
         }
         Some(self.slot(place))
@@ -101,7 +134,13 @@ impl LocatedSets {
     pub(crate) fn peek(&self, placing: u64) -> Option<Slot> {
         let (mut partition, at) = self.locate(placing);
         let (set, way) = self.present(&mut partition, at)?;
-        set.place(way).map(|place| self.slot(place))
+        self.place_of(at, &set, way).map(|place| self.slot(place))
+    }
+
+    /// Whether `placing`'s address has an entry, whether or not memory knows where.
+    pub(crate) fn knows(&self, placing: u64) -> bool {
+        let (mut partition, at) = self.locate(placing);
+        self.present(&mut partition, at).is_some()
     }
 
     /// Makes `slot` the entry of `placing`'s address.
@@ -109,18 +148,27 @@ impl LocatedSets {
         let (mut partition, at) = self.locate(placing);
         partition.supersede(at);
         let mut set = partition.read(at);
-        let overwritten = (0..set.ways().len()).find(|&way| self.is_overwritten(&set, way));
+        let is_overwritten = |&way: &usize| set.place(way).is_some_and(|place| self.is_overwritten(&set, way, place));
+        let overwritten = (0..set.ways().len()).find(is_overwritten);
         let way = set.find(at.tag).or(overwritten).unwrap_or_else(|| set.victim(at.tag));
         let before = set.ways()[way].tag;
-        let inserted = match set.place(way).filter(|_| before != 0 && !self.is_overwritten(&set, way)) {
+        let place = self.place_of(at.with_tag(before), &set, way).filter(|_| before != 0);
+        let is_elsewhere = before != 0 && place.is_none();
+        let inserted = match place.filter(|place| !self.is_overwritten(&set, way, *place)) {
             Some(place) if before == at.tag => Inserted::Replaced(self.slot(place)),
             Some(place) => Inserted::Displaced(self.slot(place), self.address_of(at, before)),
+            None if is_elsewhere && before != at.tag => {
+                Inserted::Displaced(self.slot(Place::default()), self.address_of(at, before))
+            }
             None => {
-                self.overwritten.fetch_add(u64::from(before != 0), Ordering::Relaxed);
+                self.overwritten.fetch_add(u64::from(before != 0 && !is_elsewhere), Ordering::Relaxed);
                 Inserted::New
             }
         };
-        set.put(way, at.tag, self.generation_bits(slot.position), self.place(&slot, slot.size.sectors()));
+        self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), before));
+        let place = self.place(&slot, slot.size.sectors());
+        let dropped = set.put(way, at.tag, self.generation_bits(slot.position), place);
+        self.demote(at, &mut set, dropped);
         partition.sets.write(at.set, &set);
         inserted
     }
@@ -160,11 +208,13 @@ impl LocatedSets {
     /// Starts loading what an earlier run left, newest first.
     pub(crate) fn begin_loading(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).superseded = Some(HashSet::new()));
+        self.demoted.iter().for_each(|demoted| demoted.set_loading(true));
     }
 
     /// Ends loading.
     pub(crate) fn end_loading(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).superseded = None);
+        self.demoted.iter().for_each(|demoted| demoted.set_loading(false));
     }
 
     /// The news that `placing`'s address got this slot, or was removed.
@@ -186,7 +236,9 @@ impl LocatedSets {
             let slot = load_widths().unpack(loaded.packed);
             let mut set = partition.read(at);
             if set.find(at.tag).is_none() {
-                set.append(at.tag, self.generation_bits(slot.position), self.place(&slot, slot.size.sectors()));
+                let place = self.place(&slot, slot.size.sectors());
+                let dropped = set.append(at.tag, self.generation_bits(slot.position), place);
+                self.demote(at, &mut set, dropped);
                 partition.sets.write(at.set, &set);
             }
         }
@@ -194,43 +246,41 @@ impl LocatedSets {
 
     fn remove_if(&self, placing: u64, wanted: impl FnOnce(&Slot) -> bool) -> Option<Slot> {
         let (mut partition, at) = self.locate(placing);
-        let found = self.present(&mut partition, at).and_then(|(set, way)| Some((set, way, set.place(way)?)));
-        let (mut set, way, place) = match found {
-            Some(found) if wanted(&self.slot(found.2)) => found,
-            Some(_) => return None,
-            None => {
-                partition.supersede(at);
-                return None;
-            }
+        let Some((mut set, way)) = self.present(&mut partition, at) else {
+            partition.supersede(at);
+            return None;
         };
+        let slot = self.slot(self.place_of(at, &set, way).unwrap_or_default());
+        if !wanted(&slot) {
+            return None;
+        }
         partition.supersede(at);
-        set.clear(way);
+        self.clear(at, &mut set, way);
         partition.sets.write(at.set, &set);
-        Some(self.slot(place))
+        Some(slot)
     }
 
     /// The set and way of an address; what the log has overwritten is cleared.
     fn present(&self, partition: &mut Partition, at: At) -> Option<(Set, usize)> {
         let mut set = partition.read(at);
         let way = set.find(at.tag)?;
-        if self.is_overwritten(&set, way) {
+        if self.place_of(at, &set, way).is_some_and(|place| self.is_overwritten(&set, way, place)) {
             self.overwritten.fetch_add(1, Ordering::Relaxed);
-            set.clear(way);
+            self.clear(at, &mut set, way);
             partition.sets.write(at.set, &set);
             return None;
         }
         Some((set, way))
     }
 
-    fn is_overwritten(&self, set: &Set, way: usize) -> bool {
-        let (tag, generation) = (set.ways()[way].tag, set.ways()[way].generation);
-        let place = set.place(way).filter(|_| tag != 0);
-        place.is_some_and(|place| self.generation_bits(Sector(place.position)) != generation)
+    fn is_overwritten(&self, set: &Set, way: usize, place: Place) -> bool {
+        let Way { tag, generation, .. } = set.ways()[way];
+        tag != 0 && self.generation_bits(Sector(place.position)) != generation
     }
 
     /// The address of another tag in the same set.
     fn address_of(&self, at: At, tag: u16) -> u64 {
-        (at.partition as u64 * PARTITION_SETS + at.set) << u16::BITS | u64::from(tag)
+        at.number() << u16::BITS | u64::from(tag)
     }
 
     fn generation_bits(&self, position: Sector) -> u8 {
@@ -291,7 +341,7 @@ mod tests {
         let round = Arc::new(AtomicU64::new(0));
         let generation = Arc::clone(&round);
         let generation = Box::new(move |_| generation.load(Ordering::Relaxed));
-        (LocatedSets::new(shape, entries, SizeClass::holding(128), generation), round)
+        (LocatedSets::new(shape, entries, 2, SizeClass::holding(128), generation), round)
     }
 
     fn slot(position: u64, sectors: u64) -> Slot {

@@ -72,6 +72,7 @@ impl LogEngine {
     async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, condition: Condition) -> Result<bool> {
         let bytes = record.content_bytes();
         let outcome = self.append(&mut record, condition).await.map(|appended| appended.is_some());
+        self.tend_positions().await;
         self.volume.count_commit(bytes, &outcome);
         outcome
     }

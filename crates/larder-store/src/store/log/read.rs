@@ -26,7 +26,12 @@ impl LogEngine {
         add(&self.volume.counters.lookups, 1);
         let (placing, hash) = self.volume.hash(key);
         for _ in 0..MOVES_FOLLOWED_MAX {
-            let Some(slot) = self.index.find(placing) else { return Ok(None) };
+            let Some(slot) = self.index.find(placing) else {
+                if self.recall(placing).await? {
+                    continue;
+                }
+                return Ok(None);
+            };
             if self.is_useless(&slot) {
                 self.index.remove_at(placing, slot.position);
                 return Ok(None);

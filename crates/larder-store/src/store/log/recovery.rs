@@ -125,12 +125,14 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64)
         news.extend(records.map(|listing| loaded(engine, segment, listing, now_s)));
         if news.len() >= limit {
             engine.index.load(&news);
+            engine.write_positions().await;
             news.clear();
             limit = (limit * 4).min(NEWS_MAX);
         }
         add(&engine.volume.counters.recovered_segments, 1);
     }
     engine.index.load(&news);
+    engine.write_positions().await;
 }
 
 fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32) -> Loaded {

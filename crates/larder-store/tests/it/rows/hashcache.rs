@@ -336,6 +336,67 @@ fn rows_with_a_log_take_the_papers_bits_and_write_in_batches() {
     }
 }
 
+/// A store of `hashcache-log-lru` with room for 16,384 entries in 2,048 sets.
+fn log_lru(tuning: impl FnOnce(&mut larder_store::Tuning)) -> Bench {
+    let policy = Policy::named("hashcache-log-lru").unwrap();
+    let mut options = StoreOptions { policy, identity_seed: Some(1), ..options() };
+    options.tuning.hashcache_positions_waiting = 16;
+    tuning(&mut options.tuning);
+    Bench::with(options)
+}
+
+#[test]
+fn log_lru_takes_31_bits_and_a_second_read_for_what_was_not_used_lately() {
+    for (positions, expected) in [(4, 31.0), (6, 39.0)] {
+        let mut bench = log_lru(|tuning| tuning.hashcache_positions = positions);
+        let stats = bench.store.stats();
+        let bits = stats.index_bytes as f64 * 8.0 / stats.entries_max as f64;
+        assert!((expected..expected * 1.03).contains(&bits), "{bits}");
+        // Six to a set.
+        let count = stats.entries_max * 3 / 4;
+        let ((), cost) = bench.cost(|store| (0..count).for_each(|key| assert!(insert(store, key, 1, 100))));
+        assert!(cost.writes < count, "places go to the file several at once: {cost:?}");
+        block_on(bench.store.sync()).unwrap();
+        let evicted = bench.store.stats().evicted;
+        let found = bench.count(0..count).0;
+        // Two of a set with one tag take each other's place.
+        assert!((found + evicted) * 100 >= count * 98, "{found} of {count}, {evicted} evicted");
+        for key in (0..count).step_by(50) {
+            if bench.look_up(key).0 {
+                assert_eq!(bench.look_up(key).1.reads, 1, "what was just used has its place in memory");
+            }
+        }
+        let mut options = bench.options.clone();
+        options.tuning.hashcache_positions_waiting = 100_000;
+        let unflushed = Bench::with(options);
+        unflushed.fill(0..count, |_| 100);
+        block_on(unflushed.store.sync()).unwrap();
+        let (found, reads) = unflushed.count(0..count);
+        assert!(reads * 100 <= found * 103, "a place that waits is in memory: {reads} reads, {found} hits");
+        let (found, needless) = bench.count(1_000_000..1_010_000);
+        assert!(found == 0 && needless < 700, "{needless} reads for 10000 misses");
+        bench.crash();
+        let after = bench.count(0..count).0;
+        assert!(after * 100 >= (count - evicted) * 97, "{after} of {count} after a crash");
+        assert_eq!(bench.store.stats().corrupt, 0);
+    }
+}
+
+#[test]
+fn a_place_in_the_file_follows_every_change_of_its_entry() {
+    let bench = log_lru(|tuning| tuning.hashcache_positions = 1);
+    for version in 1..=3 {
+        (0..3000).for_each(|key| assert!(insert(&bench.store, key, version, 100)));
+        (0..3000).step_by(7).for_each(|key| block_on(bench.store.remove(&key_bytes(key))).unwrap());
+        for key in 0..3000 {
+            let found = version_of(&bench.store, key);
+            assert!(found.is_none_or(|found| found == version && key % 7 != 0), "{key}: {found:?} is not {version}");
+        }
+    }
+    let (found, _) = bench.count(0..3000);
+    assert!(found > 2000, "{found}");
+}
+
 #[test]
 fn log_n_reads_a_long_entry_once_up_to_64_kib() {
     let bench = Bench::new("hashcache-log-n");

@@ -1,0 +1,84 @@
+//! The position file: for every set of the index the places of entries that memory has no room for.
+//!
+//! Layout: a sheet per set, as many as fit side by side into a block: checksum, set, then pairs of a tag and a place.
+//! Invariant: a sheet is believed only if its checksum fits and it is the set's; a pair without a tag is none.
+//! Source: HashCache (NSDI 2009), LogLRU: a small contiguous file per set.
+
+use super::{
+    VolumeId,
+    bytes::{Fields, FieldsMut},
+};
+use crate::units::BLOCK_BYTES;
+
+const HEADER_BYTES: u64 = 8;
+const PAIR_BYTES: u64 = 7;
+const PLACE_BYTES: usize = 5;
+
+/// An entry of a set: its tag, and where it lies, in sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) tag: u16,
+    pub(crate) position: u64,
+}
+
+/// Bytes of a sheet for sets of so many ways.
+pub(crate) fn sheet_bytes(ways: u32) -> u64 {
+    (HEADER_BYTES + u64::from(ways) * PAIR_BYTES).next_power_of_two()
+}
+
+/// Sheets of a block.
+pub(crate) fn sheets_per_block(ways: u32) -> u64 {
+    BLOCK_BYTES / sheet_bytes(ways)
+}
+
+/// Writes the sheet of `set` to `target`, all of which is the sheet's.
+pub(crate) fn encode(volume: VolumeId, set: u64, pairs: &[Pair], target: &mut [u8]) {
+    target.fill(0);
+    let mut fields = FieldsMut::new(target);
+    fields.put(&0_u32.to_le_bytes()).put(&(set as u32).to_le_bytes());
+    for pair in pairs {
+        fields.put(&pair.tag.to_le_bytes()).put(&pair.position.to_le_bytes()[..PLACE_BYTES]);
+    }
+    let checksum = volume.checksum(&[&target[4..]]);
+    target[..4].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// The pairs of `set`; `None` if `sheet` is not its sheet.
+pub(crate) fn decode(volume: VolumeId, set: u64, sheet: &[u8]) -> Option<Vec<Pair>> {
+    let mut fields = Fields::new(sheet);
+    if fields.u32()? != volume.checksum(&[sheet.get(4..)?]) || fields.u32()? != set as u32 {
+        return None;
+    }
+    let mut pairs = Vec::new();
+    while let (Some(tag), Some(low)) = (fields.u16(), fields.array::<PLACE_BYTES>()) {
+        let mut position = [0; 8];
+        position[..PLACE_BYTES].copy_from_slice(&low);
+        if tag != 0 {
+            pairs.push(Pair { tag, position: u64::from_le_bytes(position) });
+        }
+    }
+    Some(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sheet_is_read_back_by_its_own_set_and_every_flipped_bit_of_it_noticed() {
+        let volume = VolumeId([5; 16]);
+        let pairs: Vec<_> = (1..=8).map(|tag| Pair { tag, position: (1 << 35) - u64::from(tag) }).collect();
+        let mut sheet = vec![9; sheet_bytes(8) as usize];
+        assert_eq!((sheet.len(), sheets_per_block(8), sheets_per_block(16)), (64, 64, 32));
+        encode(volume, 77, &pairs, &mut sheet);
+        assert_eq!(decode(volume, 77, &sheet), Some(pairs));
+        assert_eq!(decode(volume, 78, &sheet), None, "another set's");
+        assert_eq!(decode(VolumeId([6; 16]), 77, &sheet), None, "another volume's");
+        for bit in 0..sheet.len() * 8 {
+            sheet[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(volume, 77, &sheet), None, "bit {bit}");
+            sheet[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!((decode(volume, 0, &[0; 64]), decode(volume, 0, &[0; 3])), (None, None));
+    }
+}

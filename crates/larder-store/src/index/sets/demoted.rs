@@ -1,0 +1,153 @@
+//! Places that memory has no more room for, until the position file has them.
+//!
+//! Owns: the waiting places, in order of their sets, and the right to write them. Does not: I/O. Invariant: a place
+//! leaves only when it is written, given anew, or its entry is gone; so an entry whose place is neither in its set nor
+//! here has it in the file. Bound: twice [`Demoted::new`]'s room, but for what is loaded at start.
+
+use crate::format::positions::Pair;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+/// Bytes that a waiting place takes, with the tree's own.
+const WAITING_BYTES: u64 = 40;
+/// Places written in one go.
+const BATCH: usize = 1024;
+
+pub(crate) struct Demoted {
+    waiting: Mutex<Waiting>,
+    room: usize,
+    is_writing: AtomicBool,
+    /// How often the file has been written.
+    version: AtomicU64,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// By set and tag.
+    places: BTreeMap<(u64, u16), u64>,
+    /// Where the last batch ended.
+    hand: (u64, u16),
+    is_loading: bool,
+}
+
+/// Places to be written; nobody else writes any while this is held.
+pub(crate) struct Batch<'a> {
+    demoted: &'a Demoted,
+    /// Ordered by set.
+    pub(crate) places: Vec<(u64, Pair)>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.demoted.is_writing.store(false, Ordering::Release);
+    }
+}
+
+impl Demoted {
+    /// Writing is due when `room` places wait.
+    pub(crate) fn new(room: usize) -> Self {
+        let waiting = Mutex::new(Waiting::default());
+        Self { waiting, room, is_writing: AtomicBool::new(false), version: AtomicU64::new(0) }
+    }
+
+    /// `false` if there is no room for it.
+    pub(super) fn put(&self, set: u64, pair: Pair) -> bool {
+        let mut waiting = self.lock();
+        if waiting.places.len() >= self.room * 2 && !waiting.is_loading {
+            return false;
+        }
+        waiting.places.insert((set, pair.tag), pair.position);
+        true
+    }
+
+    pub(super) fn get(&self, set: u64, tag: u16) -> Option<u64> {
+        self.lock().places.get(&(set, tag)).copied()
+    }
+
+    pub(super) fn remove(&self, set: u64, tag: u16) {
+        self.lock().places.remove(&(set, tag));
+    }
+
+    pub(super) fn set_loading(&self, is_loading: bool) {
+        self.lock().is_loading = is_loading;
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_writing(&self) -> bool {
+        self.is_writing.load(Ordering::Acquire)
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.room as u64 * 2 * WAITING_BYTES
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.lock().places.len() >= self.room
+    }
+
+    /// What is to be written now, if enough waits and nobody is at it.
+    pub(super) fn batch(&self) -> Option<Batch<'_>> {
+        let mut waiting = self.lock();
+        if waiting.places.len() < self.room || self.is_writing.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let after = waiting.places.range(waiting.hand..).chain(waiting.places.range(..waiting.hand));
+        let mut places: Vec<_> = after.take(BATCH).map(|(&key, &position)| (key, position)).collect();
+        waiting.hand = places.last().map_or((0, 0), |&((set, tag), _)| (set, tag.saturating_add(1)));
+        places.sort_unstable();
+        let places = places.into_iter().map(|((set, tag), position)| (set, Pair { tag, position })).collect();
+        Some(Batch { demoted: self, places })
+    }
+
+    /// Notes that the file has these places now.
+    pub(super) fn written(&self, places: &[(u64, Pair)]) {
+        let mut waiting = self.lock();
+        self.version.fetch_add(1, Ordering::AcqRel);
+        for &(set, pair) in places {
+            if waiting.places.get(&(set, pair.tag)) == Some(&pair.position) {
+                waiting.places.remove(&(set, pair.tag));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(position: u64) -> Pair {
+        Pair { tag: 3, position }
+    }
+
+    #[test]
+    fn a_place_given_anew_while_it_was_written_waits_on() {
+        let demoted = Demoted::new(2);
+        assert!(demoted.put(1, pair(10)) && demoted.batch().is_none(), "not enough waits");
+        assert!(demoted.put(2, pair(20)));
+        let batch = demoted.batch().unwrap();
+        assert!(demoted.batch().is_none(), "one at a time");
+        assert!(demoted.put(2, pair(21)));
+        demoted.written(&batch.places);
+        assert_eq!((demoted.get(1, 3), demoted.get(2, 3), demoted.version()), (None, Some(21), 1));
+    }
+
+    #[test]
+    fn what_waits_is_bounded_but_at_start() {
+        let demoted = Demoted::new(1);
+        assert!(demoted.put(1, pair(1)) && demoted.put(2, pair(2)) && !demoted.put(3, pair(3)));
+        demoted.set_loading(true);
+        assert!(demoted.put(3, pair(3)));
+    }
+}
