@@ -93,14 +93,19 @@ impl LogEngine {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
         while let Some(batch) = sets.demoted_batch() {
             let blocks = batch.places.chunk_by(|one, next| file.block_of(one.0) == file.block_of(next.0));
-            let written = blocks.map(async |places| match self.write_block(file, sets, places).await {
-                Ok(()) => sets.demoted_written(places),
-                Err(error) => {
-                    sets.demoted_lost(places);
-                    self.volume.note_failure(&error);
-                }
-            });
-            stream::iter(written).buffer_unordered(DEPTH).collect::<()>().await;
+            let blocks: Vec<Vec<_>> = blocks.map(<[_]>::to_vec).collect();
+            let written = stream::iter(blocks).map(|places| self.put_into_block(file, sets, places));
+            written.buffer_unordered(DEPTH).collect::<()>().await;
+        }
+    }
+
+    async fn put_into_block(&self, file: &PositionFile, sets: &LocatedSets, places: Vec<(u64, Pair)>) {
+        match self.write_block(file, sets, &places).await {
+            Ok(()) => sets.demoted_written(&places),
+            Err(error) => {
+                sets.demoted_lost(&places);
+                self.volume.note_failure(&error);
+            }
         }
     }
 
