@@ -20,7 +20,7 @@ use larder_http::{
 
 use crate::{
     cache::groups::Asker,
-    client::interim::InterimSink,
+    client::{connection::Client, interim::InterimSink},
     errors::Failure,
     origin::{request_body::RequestBody, target::Origin},
     routes::Destination,
@@ -61,12 +61,13 @@ impl Asked {
     ///
     /// # Errors
     /// The request cannot be passed on: it is malformed, or it has come round.
-    pub(crate) fn new(shared: &Shared, client: IpAddr, request: &mut Request<impl Sized>) -> Result<Self, Failure> {
+    pub(crate) fn new(client: &Client, request: &mut Request<impl Sized>) -> Result<Self, Failure> {
+        let shared = &client.worker.shared;
         let fields = std::mem::take(request.headers_mut());
         if via::loops(&fields, &shared.pseudonym) {
             return Err(Failure::Loop);
         }
-        let destination = shared.routes.locate(request.uri(), &fields, request.version())?;
+        let destination = shared.routes.locate(client.scheme(), (request.uri(), request.version()), &fields)?;
         let key = key::primary_key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
         let Destination { scheme, authority, origin, prefix } = destination;
         let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
@@ -81,7 +82,7 @@ impl Asked {
             None => HeaderValue::try_from(&*authority).map_err(|_| Failure::BadRequest("the host is not a name"))?,
         };
         let (method, version) = (request.method().clone(), request.version());
-        let key = key.map(Arc::from);
+        let (key, client) = (key.map(Arc::from), client.peer.ip());
         Ok(Self { method, fields, version, origin, client, interim: None, key, path, target, host, scheme })
     }
 

@@ -1,7 +1,10 @@
 //! The clients' side: connections, responses on their way out, and what is noted when they are gone.
 
+pub(crate) mod certificates;
 pub(crate) mod connection;
+pub(crate) mod http2;
 pub(crate) mod interim;
+pub(crate) mod opening;
 pub(crate) mod raw_chunks;
 pub(crate) mod raw_head;
 pub(crate) mod raw_requests;

@@ -2,9 +2,13 @@
 //!
 //! Owns: the options, their defaults and their limits. Does not: read files or arguments.
 
+mod listener;
+
 use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
+
+pub use listener::{Listener, TlsIdentity};
 
 use crate::origin::target::port_of;
 
@@ -12,7 +16,9 @@ use crate::origin::target::port_of;
 #[derive(Clone, Debug)]
 pub struct ProxyConfig {
     /// Where clients connect. Port 0 takes a free one, see [`crate::RunningProxy::local_addrs`].
-    pub listeners: Vec<SocketAddr>,
+    pub listeners: Vec<Listener>,
+    /// Certificates for listeners with TLS; a client gets the one for the name it asks for, else the first.
+    pub identities: Vec<TlsIdentity>,
     /// Worker threads, each with a runtime and listeners of its own. Default: one per core; from 1 to 1024.
     pub worker_count: usize,
     /// Reverse proxy: which origin answers for which host. Takes precedence over forward mode.
@@ -58,7 +64,8 @@ pub struct ProxyConfig {
 impl Default for ProxyConfig {
     fn default() -> Self {
         Self {
-            listeners: vec![SocketAddr::from(([127, 0, 0, 1], 3128))],
+            listeners: vec![Listener::plain(([127, 0, 0, 1], 3128).into())],
+            identities: Vec::new(),
             worker_count: std::thread::available_parallelism().map_or(1, usize::from),
             sites: Vec::new(),
             default_origin: None,
@@ -194,6 +201,10 @@ pub struct Limits {
     pub header_bytes_max: usize,
     /// Most header fields of a request or response. Default 100.
     pub header_count_max: usize,
+    /// Most requests at once on one HTTP/2 connection of a client. Default 128.
+    pub stream_count_max: u32,
+    /// Most requests that a client may give up within ten seconds on one HTTP/2 connection; more ends it. Default 500.
+    pub abandoned_count_max: u32,
     /// Most client connections at once, over all workers. Default 16384.
     pub connection_count_max: usize,
     /// How long a client connection may be idle between requests. Default 60 s.
@@ -220,6 +231,8 @@ impl Default for Limits {
         Self {
             header_bytes_max: 64 << 10,
             header_count_max: 100,
+            stream_count_max: 128,
+            abandoned_count_max: 500,
             connection_count_max: 16_384,
             idle: Duration::from_secs(60),
             header: Duration::from_secs(30),

@@ -27,6 +27,7 @@ use crate::{
     change,
     client::{
         connection::{Answer, Client},
+        http2,
         interim::Interim,
         raw_head::Fault,
         response_body::ResponseBody,
@@ -46,10 +47,13 @@ pub(crate) struct Served {
 }
 
 /// Answers a request.
-pub(crate) fn answer(client: &Arc<Client>, request: Request<Incoming>) -> Answer {
+pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> Answer {
+    if client.is_http2() {
+        http2::join_cookies(request.headers_mut());
+    }
     match answer_from_memory(client, &request) {
         Some(response) => Answer::Ready(Some(response)),
-        None => Answer::Later(Box::pin(run(Arc::clone(client), request))),
+        None => Answer::Later(Box::pin(run(Begun { client: Arc::clone(client), answered: false }, request))),
     }
 }
 
@@ -74,7 +78,8 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
     if client.denied || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream() {
         return None;
     }
-    let (scheme, authority) = worker.shared.routes.name(request.uri(), fields, request.version())?;
+    http2::check(request, &worker.shared.config.limits).ok()?;
+    let (scheme, authority) = worker.shared.routes.name(client.scheme(), request)?;
     let key = key::primary_key(scheme, authority, path_of(request.uri())).ok()?;
     let found = lookup::find_hot(worker, &key, fields)?;
     if matches!(found.entry.body, EntryBody::Chunks { .. }) {
@@ -96,17 +101,38 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
 }
 
 /// The long way.
-async fn run(client: Arc<Client>, request: Request<Incoming>) -> Response<ResponseBody> {
-    let line = LineStart::new(&client, &request);
+async fn run(mut begun: Begun, request: Request<Incoming>) -> Response<ResponseBody> {
+    let response = respond(&begun.client, request).await;
+    // From here on its ticket settles it.
+    begun.answered = true;
+    response
+}
+
+async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<ResponseBody> {
+    let line = LineStart::new(client, &request);
     if request.method() == Method::CONNECT {
         return run_tunnel(client, request, line).await;
     }
-    let served = serve_request(&client, request).await.unwrap_or_else(|failure| {
+    let served = serve_request(client, request).await.unwrap_or_else(|failure| {
         // What the origin made of a body that broke off is the client's doing.
         Served::failure(&client.body_fault().map_or(failure, Failure::BadRequest))
     });
     client.interim.close();
-    finish(&client, line, served)
+    finish(client, line, served)
+}
+
+/// A request that has no response yet. Over HTTP/2 its client may give it up while others go on.
+struct Begun {
+    client: Arc<Client>,
+    answered: bool,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.client.end(true);
+        }
+    }
 }
 
 async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> Result<Served, Failure> {
@@ -114,13 +140,17 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     if client.denied {
         return Err(Failure::ClientDenied);
     }
+    http2::check(&request, &worker.shared.config.limits).map_err(Failure::BadRequest)?;
     let ambiguous = Failure::BadRequest("the length of its body can be read in two ways");
     if let BodyLength::Length(length) = check_request(request.headers(), request.version()).map_err(|_| ambiguous)? {
         // As a plain number, however it was written: nobody reads leading zeros otherwise.
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
+    if client.is_http2() {
+        http2::frame_body(&mut request);
+    }
     let sink = Interim::open(client, request.version());
-    let asked = Arc::new(Asked::new(&worker.shared, client.peer.ip(), &mut request)?.with_interim(sink));
+    let asked = Arc::new(Asked::new(client, &mut request)?.with_interim(sink));
     let body = request.into_body();
     let cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
     match (cached, &asked.key) {
@@ -131,7 +161,7 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
 }
 
 async fn run_tunnel(
-    client: Arc<Client>,
+    client: &Arc<Client>,
     request: Request<Incoming>,
     line: Option<LineStart>,
 ) -> Response<ResponseBody> {
@@ -149,11 +179,11 @@ async fn run_tunnel(
             worker.metrics.count(Outcome::Tunnel);
             let response = Response::new(ResponseBody::empty());
             let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin.host.clone()) };
-            let ticket = Ticket::new(Arc::clone(&client), line.map(|line| line.end(&served)));
+            let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)));
             tunnel::carry(worker, request, target, ticket);
             served.response
         }
-        Err(failure) => finish(&client, line, Served::failure(&failure)),
+        Err(failure) => finish(client, line, Served::failure(&failure)),
     }
 }
 
@@ -182,7 +212,7 @@ impl LineStart {
             uri.to_string()
         } else {
             let host = request.headers().get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
-            format!("http://{}{}", host.as_deref().unwrap_or("-"), path_of(uri))
+            format!("{}://{}{}", client.scheme(), host.as_deref().unwrap_or("-"), path_of(uri))
         };
         let (started, method) = (Instant::now(), request.method().clone());
         Some(Self { started, client: client.peer.ip(), method, url })

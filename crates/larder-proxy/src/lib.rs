@@ -36,7 +36,9 @@ mod tunnel;
 mod watch;
 mod worker;
 
-pub use config::{AccessLogTarget, InvalidOriginUrl, Limits, OriginUrl, ProxyConfig, Site, TargetRules};
+pub use config::{
+    AccessLogTarget, InvalidOriginUrl, Limits, Listener, OriginUrl, ProxyConfig, Site, TargetRules, TlsIdentity,
+};
 pub use metrics::ProxyStats;
 pub use outcome::Outcome;
 pub use server::{Proxy, RunningProxy};

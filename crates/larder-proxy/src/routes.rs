@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use http::{HeaderMap, Uri, Version};
+use http::{HeaderMap, Request, Uri, Version};
 use larder_http::fields::effective_authority;
 
 use crate::{
@@ -47,24 +47,25 @@ impl Routes {
         }
     }
 
-    /// Finds where a request goes.
+    /// Finds where a request goes that came over a connection of this scheme. What we serve as an origin has the
+    /// connection's scheme, whatever the client says, so that no plain connection can speak for a TLS one.
     ///
     /// # Errors
     /// Host is missing or malformed, or nobody answers for it.
     pub(crate) fn locate<'a>(
         &'a self,
-        uri: &'a Uri,
+        own_scheme: &'a str,
+        (uri, version): (&'a Uri, Version),
         fields: &'a HeaderMap,
-        version: Version,
     ) -> Result<Destination<'a>, Failure> {
         let authority = self.authority(uri, fields, version)?;
         if let Some(route) = authority.and_then(|authority| self.site(host_of(authority))) {
-            return Ok(route.destination(authority));
+            return Ok(route.destination(own_scheme, authority));
         }
-        match (uri.scheme_str(), authority) {
+        match (self.asked_scheme(own_scheme, (uri, version)), authority) {
             (Some(scheme @ ("http" | "https")), Some(authority)) if self.forward => forward(scheme, uri, authority),
             (Some("http" | "https") | None, authority) => match &self.default {
-                Some(route) => Ok(route.destination(authority)),
+                Some(route) => Ok(route.destination(own_scheme, authority)),
                 None => Err(Failure::NoSite),
             },
             (Some(_), _) => Err(Failure::BadRequest("only http and https targets are served")),
@@ -75,19 +76,26 @@ impl Routes {
     /// where a response is stored already. `None` for whatever is not plain.
     pub(crate) fn name<'a>(
         &'a self,
-        uri: &'a Uri,
-        fields: &'a HeaderMap,
-        version: Version,
+        own_scheme: &'a str,
+        request: &'a Request<impl Sized>,
     ) -> Option<(&'a str, &'a str)> {
-        let authority = effective_authority(uri, fields, version).ok()??;
-        match uri.scheme_str() {
-            Some("http") | None => {}
-            Some(_) => return None,
+        let (uri, version) = (request.uri(), request.version());
+        let authority = effective_authority(uri, request.headers(), version).ok()??;
+        if self.site(host_of(authority)).is_some() {
+            return Some((own_scheme, authority));
         }
-        let served = if uri.scheme_str().is_some() { self.forward } else { false }
-            || self.default.is_some()
-            || self.site(host_of(authority)).is_some();
-        served.then_some(("http", authority))
+        match self.asked_scheme(own_scheme, (uri, version)) {
+            Some(scheme @ ("http" | "https")) if self.forward => Some((scheme, authority)),
+            Some("http" | "https") | None if self.default.is_some() => Some((own_scheme, authority)),
+            _ => None,
+        }
+    }
+
+    /// The scheme of a target that is asked for through us. Over HTTP/2 every request has one, also those to us: with an
+    /// origin for every host, one of our own scheme is for that origin.
+    fn asked_scheme<'a>(&self, own_scheme: &str, (uri, version): (&'a Uri, Version)) -> Option<&'a str> {
+        let is_direct = |scheme: &str| version == Version::HTTP_2 && self.default.is_some() && scheme == own_scheme;
+        uri.scheme_str().filter(|scheme| !is_direct(scheme))
     }
 
     fn authority<'a>(&self, uri: &'a Uri, fields: &'a HeaderMap, version: Version) -> Result<Option<&'a str>, Failure> {
@@ -118,9 +126,9 @@ impl Route {
     }
 
     /// A client of HTTP/1.0 may not say whom it means; then it means this origin.
-    fn destination<'a>(&'a self, authority: Option<&'a str>) -> Destination<'a> {
+    fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>) -> Destination<'a> {
         let authority = Cow::Borrowed(authority.unwrap_or(&self.authority));
-        Destination { scheme: "http", authority, origin: self.origin.clone(), prefix: &self.prefix }
+        Destination { scheme, authority, origin: self.origin.clone(), prefix: &self.prefix }
     }
 }
 

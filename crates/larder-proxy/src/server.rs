@@ -16,6 +16,7 @@ use larder_http::fields::via::Pseudonym;
 use larder_store::Store;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 use crate::{
     access_log::AccessLog,
@@ -27,6 +28,10 @@ use crate::{
         lonely::Lonely,
         neighbours,
         patience::Patience,
+    },
+    client::{
+        certificates::{Caretaker, Certificates},
+        opening,
     },
     config::ProxyConfig,
     flight::table::FlightTable,
@@ -47,6 +52,7 @@ pub struct RunningProxy {
     metrics: Vec<Arc<WorkerMetrics>>,
     hot: Arc<HotTier>,
     stop: watch::Sender<Option<Duration>>,
+    _caretaker: Option<Caretaker>,
 }
 
 /// What all workers share.
@@ -62,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) groups: Groups,
     pub(crate) patience: Patience,
     pub(crate) tls: Tls,
+    /// Does handshakes with clients, if any listener wants them.
+    pub(crate) acceptor: Option<TlsAcceptor>,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) pseudonym: Pseudonym,
     /// Our member of Via in responses, if one is added.
@@ -94,6 +102,7 @@ impl Proxy {
             crate::origin::tls::load_ca_file(path, &mut roots)
                 .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         }
+        let (acceptor, caretaker) = open_tls(&config)?.unzip();
         let listeners = bind_all(&config)?;
         let local_addrs = listeners[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?;
         let admin_listener = config.admin.map(|address| bind(address, false)).transpose()?;
@@ -119,6 +128,7 @@ impl Proxy {
             groups: Groups::new(config.group_window),
             patience: Patience::new(config.limits.store),
             tls: Tls::default(),
+            acceptor,
             access_log,
             via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
             pseudonym,
@@ -129,7 +139,8 @@ impl Proxy {
         let pages = admin::Pages::new(Exposition { workers: metrics.clone(), hot: Arc::clone(&hot), store });
         let (stop, stopped) = watch::channel(None);
         let mut admin = admin_listener.map(|listener| (listener, pages));
-        let mut running = RunningProxy { local_addrs, admin_addr, threads: Vec::new(), metrics, hot, stop };
+        let mut running =
+            RunningProxy { local_addrs, admin_addr, threads: Vec::new(), metrics, hot, stop, _caretaker: caretaker };
         for (index, listeners) in listeners.into_iter().enumerate() {
             let start = worker::Start {
                 shared: Arc::clone(&shared),
@@ -185,13 +196,24 @@ impl Drop for RunningProxy {
     }
 }
 
+/// What handshakes with clients take, if there is a listener for them.
+fn open_tls(config: &ProxyConfig) -> io::Result<Option<(TlsAcceptor, Caretaker)>> {
+    if !config.listeners.iter().any(|listener| listener.tls) {
+        return Ok(None);
+    }
+    let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let certificates = Arc::new(Certificates::load(&config.identities).map_err(refused)?);
+    let acceptor = opening::acceptor(Arc::clone(&certificates)).map_err(io::Error::other)?;
+    Ok(Some((acceptor, Caretaker::start(certificates)?)))
+}
+
 /// For each worker, one socket on each address.
 fn bind_all(config: &ProxyConfig) -> io::Result<Vec<Vec<TcpListener>>> {
     let mut workers: Vec<Vec<TcpListener>> = (0..config.worker_count).map(|_| Vec::new()).collect();
-    for address in &config.listeners {
+    for address in config.listeners.iter().map(|listener| listener.address) {
         // Sockets that share a port also share it with another proxy of this user. Bind once without
         // sharing, so that an address in use is an error here as everywhere else.
-        let probe = bind(*address, false)?;
+        let probe = bind(address, false)?;
         let address = probe.local_addr()?;
         drop(probe);
         for listeners in &mut workers {

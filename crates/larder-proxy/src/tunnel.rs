@@ -3,12 +3,7 @@
 //! Owns: a tunnel's task. Does not: look into it. Invariant: the address connected to is the one that was
 //! checked. Cost: two buffers of the runtime's copy per tunnel.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
 use http::Request;
 use hyper::{body::Incoming, upgrade};
@@ -19,7 +14,7 @@ use crate::{
     client::ticket::Ticket,
     errors::Failure,
     origin::{pool, stream::OriginStream, target::Origin},
-    watch::{Order, Watched},
+    watch::{Order, Watching},
     worker::{Presence, Worker},
 };
 
@@ -64,8 +59,7 @@ pub(crate) fn carry(worker: &Arc<Worker>, request: Request<Incoming>, target: Tc
             let mut target = OriginStream::of_tunnel(target, Arc::clone(&watched), patience);
             tokio::io::copy_bidirectional(&mut client, &mut target).await
         };
-        let watching = Watching { inner: Box::pin(copying), watched: &watched, started: false };
-        match watching.await {
+        match Watching::new(copying, &watched, &[Order::Expire]).await {
             Some(Ok((_, to_client))) => ticket.note_sent(usize::try_from(to_client).unwrap_or(usize::MAX), true),
             Some(Err(error)) => tracing::debug!(%error, "tunnel broken off"),
             None => tracing::debug!("tunnel closed for want of progress"),
@@ -73,26 +67,4 @@ pub(crate) fn carry(worker: &Arc<Worker>, request: Request<Incoming>, target: Tc
         drop(ticket);
         drop(presence);
     });
-}
-
-/// A future that ends early, with nothing, when its deadline has passed.
-struct Watching<'a, F> {
-    inner: Pin<Box<F>>,
-    watched: &'a Watched,
-    started: bool,
-}
-
-impl<F: Future> Future for Watching<'_, F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if !self.started {
-            self.started = true;
-            self.watched.remember(context);
-        }
-        if self.watched.order() == Order::Expire {
-            return Poll::Ready(None);
-        }
-        self.inner.as_mut().poll(context).map(Some)
-    }
 }

@@ -7,11 +7,13 @@
 //! timer costs 0.6 us a request).
 
 use std::{
+    future::Future,
+    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
     },
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -118,6 +120,16 @@ impl Watched {
         }
     }
 
+    /// Has the connection closed at once.
+    pub(crate) fn expire(&self) {
+        self.watch.give(Order::Expire);
+    }
+
+    /// Takes back the order to close, for a last respite until the deadline that is set next.
+    pub(crate) fn pardon(&self) {
+        self.watch.order.store(Order::Drain as u8, Relaxed);
+    }
+
     /// Wakes the task.
     pub(crate) fn wake(&self) {
         self.watch.wake();
@@ -133,6 +145,35 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         self.watches.lock().remove(self.index);
+    }
+}
+
+/// A future that ends early, with nothing, when it is given one of certain orders.
+pub(crate) struct Watching<'a, F> {
+    inner: Pin<Box<F>>,
+    watched: &'a Watched,
+    ends_on: &'static [Order],
+    started: bool,
+}
+
+impl<'a, F: Future> Watching<'a, F> {
+    pub(crate) fn new(inner: F, watched: &'a Watched, ends_on: &'static [Order]) -> Self {
+        Self { inner: Box::pin(inner), watched, ends_on, started: false }
+    }
+}
+
+impl<F: Future> Future for Watching<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.started {
+            self.started = true;
+            self.watched.remember(context);
+        }
+        if self.ends_on.contains(&self.watched.order()) {
+            return Poll::Ready(None);
+        }
+        self.inner.as_mut().poll(context).map(Some)
     }
 }
 

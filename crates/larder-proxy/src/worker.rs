@@ -122,10 +122,10 @@ async fn run_inside(start: Start) -> io::Result<()> {
         tokio::spawn(drive(watch_ring(driver)?));
     }
     let mut accepting = Vec::new();
-    for listener in listeners {
+    for (index, listener) in listeners.into_iter().enumerate() {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
-        accepting.push(tokio::spawn(accept(Arc::clone(&worker), listener)));
+        accepting.push(tokio::spawn(accept(Arc::clone(&worker), listener, index)));
     }
     if let Some((listener, pages)) = admin {
         listener.set_nonblocking(true)?;
@@ -145,7 +145,8 @@ async fn run_inside(start: Start) -> io::Result<()> {
     Ok(())
 }
 
-async fn accept(worker: Arc<Worker>, listener: TcpListener) {
+/// Accepts on the listener that is the `index`th of the configuration.
+async fn accept(worker: Arc<Worker>, listener: TcpListener, index: usize) {
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => {
@@ -161,7 +162,7 @@ async fn accept(worker: Arc<Worker>, listener: TcpListener) {
                 worker.metrics.connections_open.add(1);
                 let presence = Presence(Arc::clone(&worker));
                 tokio::spawn(async move {
-                    connection::serve(Arc::clone(&presence.0), socket, peer).await;
+                    connection::serve(&presence.0, socket, peer, &presence.0.shared.config.listeners[index]).await;
                     drop(presence);
                 });
             }

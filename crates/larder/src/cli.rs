@@ -17,7 +17,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use ipnet::IpNet;
-use larder_proxy::{AccessLogTarget, OriginUrl};
+use larder_proxy::{AccessLogTarget, Listener, OriginUrl, TlsIdentity};
 use larder_store::{IoChoice, Policy};
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -38,6 +38,7 @@ Examples:
   larder run --disk /dev/sdb --disk /dev/sdc
   larder run --listen 0.0.0.0:3128 --allow-client 192.168.0.0/16
   larder run --listen 8080 --origin http://127.0.0.1:9000 --admin 3180
+  larder run --listen-tls 8443 --certificate example.pem,example.key --origin http://127.0.0.1:9000
   larder run --config larder.toml --access-log -
 
 Flags override the configuration file. SIGTERM and SIGINT stop taking connections and let running
@@ -81,6 +82,15 @@ pub(crate) struct RunFlags {
     /// Listen here (a port alone is on 127.0.0.1; repeatable) [default: 127.0.0.1:3128]
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
     listen: Vec<SocketAddr>,
+
+    /// Listen here for TLS, which needs --certificate (repeatable)
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
+    listen_tls: Vec<SocketAddr>,
+
+    /// Certificate and its private key for --listen-tls, two PEM files or one that holds both (repeatable; clients get
+    /// the one for the name they ask for, else the first); read again when they change
+    #[arg(long, value_name = "FILE[,KEY]", value_parser = value::identity)]
+    certificate: Vec<TlsIdentity>,
 
     /// Store file, a directory for it, a block device, or `none` for memory only; repeatable, each disk takes a share
     /// by its size [default: larder/store.larder in your cache directory]
@@ -159,7 +169,9 @@ impl RunFlags {
             }
         }
         let proxy = &mut settings.proxy;
-        set_list(&mut proxy.listeners, self.listen);
+        let tls = self.listen_tls.into_iter().map(Listener::tls);
+        set_list(&mut proxy.listeners, self.listen.into_iter().map(Listener::plain).chain(tls).collect());
+        set_list(&mut proxy.identities, self.certificate);
         set(&mut proxy.hot_bytes, self.memory);
         set(&mut proxy.default_origin, self.origin.map(Some));
         set(&mut proxy.worker_count, self.workers);
@@ -254,6 +266,10 @@ mod tests {
             "8080",
             "--listen",
             "[::1]:81",
+            "--listen-tls",
+            "8443",
+            "--certificate",
+            "a.pem,a.key",
             "--disk",
             "none",
             "--size",
@@ -285,7 +301,10 @@ mod tests {
         ])
         .unwrap();
         let Settings { proxy, store, drain, .. } = settings;
-        assert_eq!(proxy.listeners, ["127.0.0.1:8080".parse().unwrap(), "[::1]:81".parse().unwrap()]);
+        let tls = Listener::tls("127.0.0.1:8443".parse().unwrap());
+        assert_eq!(proxy.listeners, ["127.0.0.1:8080".parse().unwrap(), "[::1]:81".parse().unwrap(), tls]);
+        let identity = TlsIdentity { certificate: "a.pem".into(), key: "a.key".into() };
+        assert_eq!(proxy.identities, [identity]);
         assert_eq!(proxy.hot_bytes, 256 << 20);
         assert_eq!(proxy.default_origin.unwrap().to_string(), "https://example.com:443");
         assert_eq!(proxy.worker_count, 3);

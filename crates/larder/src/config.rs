@@ -4,6 +4,7 @@
 //! defaults or rules between settings (those are in `settings`). Invariant: a file with an unknown key, a
 //! value of the wrong type or a value out of range is refused with a caret under the place.
 
+mod listeners;
 mod section;
 
 use crate::{
@@ -47,7 +48,7 @@ fn read(path: &Path) -> Result<String, Failure> {
 fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     let mut top = Section::parse(text)?;
     let proxy = &mut settings.proxy;
-    top.set("listen", &mut proxy.listeners, |value| each(value, "an address", value::listen_address))?;
+    listeners::read(&mut top, proxy)?;
     top.set("workers", &mut proxy.worker_count, |value| value.parsed("a count", value::workers))?;
     top.set("allow_clients", &mut proxy.clients, |value| each(value, "a network", value::network))?;
     top.set("origin", &mut proxy.default_origin, |value| origin(value).map(Some))?;
@@ -111,6 +112,8 @@ fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Pro
     section.set("header_size", &mut limits.header_bytes_max, |value| value.parsed("a size", value::header_size))?;
     section.set("header_fields", &mut limits.header_count_max, count)?;
     section.set("connections", &mut limits.connection_count_max, count)?;
+    section.set("streams", &mut limits.stream_count_max, |value| value.parsed("a count", value::small_count))?;
+    section.set("abandoned", &mut limits.abandoned_count_max, |value| value.parsed("a count", value::small_count))?;
     section.set("idle", &mut limits.idle, duration)?;
     section.set("header", &mut limits.header, duration)?;
     section.set("stall", &mut limits.stall, duration)?;
@@ -166,6 +169,7 @@ fn each<T>(value: Value<'_>, what: &str, parse: impl Fn(&str) -> Result<T, BadVa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_proxy::Listener;
 
     fn parse(text: &str) -> Result<Settings, Problem> {
         let mut settings = Settings::default();
@@ -186,8 +190,11 @@ mod tests {
         let (_, rest) = document.split_once("```toml\n").expect("the documentation has an example");
         let (example, _) = rest.split_once("```").expect("the example ends");
         let Settings { proxy, forward, store, drain } = parse(example).unwrap();
-        let listeners = ["127.0.0.1:3128", "[::1]:3128"].map(|address| address.parse().unwrap());
-        assert_eq!(proxy.listeners, listeners);
+        let addresses = ["127.0.0.1:3128", "[::1]:3128", "192.168.0.1:443"].map(|address| address.parse().unwrap());
+        let [first, second, third] = addresses;
+        assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third)]);
+        let files = proxy.identities.iter().map(|identity| (identity.certificate.clone(), identity.key.clone()));
+        assert!(files.eq([("/etc/larder/example.pem".into(), "/etc/larder/example.key".into())]));
         assert_eq!((proxy.worker_count, drain), (2, Duration::from_secs(20)));
         assert_eq!(proxy.clients, ["192.168.0.0/16".parse().unwrap()]);
         assert_eq!(proxy.default_origin.unwrap().to_string(), "http://127.0.0.1:9000");
@@ -215,7 +222,8 @@ mod tests {
         assert!(!http.honour_request_directives && !http.normalise_vary);
         let limits = proxy.limits;
         assert_eq!((limits.header_bytes_max, limits.header_count_max), (32 << 10, 200));
-        assert_eq!((limits.connection_count_max, limits.origin_idle_count_max), (4096, 32));
+        assert_eq!((limits.connection_count_max, limits.stream_count_max, limits.abandoned_count_max), (4096, 64, 100));
+        assert_eq!(limits.origin_idle_count_max, 32);
         let times = [
             limits.idle,
             limits.header,

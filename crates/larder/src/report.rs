@@ -53,8 +53,9 @@ impl StoreReport {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "larder {}", env!("CARGO_PKG_VERSION"))?;
-        for address in self.listeners {
-            writeln!(f, "  listen   http://{address}  {}", self.role())?;
+        for (address, listener) in self.listeners.iter().zip(&self.config.listeners) {
+            let scheme = if listener.tls { "https" } else { "http" };
+            writeln!(f, "  listen   {scheme}://{address}  {}", self.role())?;
         }
         if let Some(origin) = &self.config.default_origin {
             writeln!(
@@ -123,12 +124,19 @@ impl Report<'_> {
     }
 
     fn example(&self, address: SocketAddr) -> String {
+        // Whose certificate it is, an example cannot know.
+        let tls = self.config.listeners.first().is_some_and(|listener| listener.tls);
+        let (url, trust, trust_proxy) = if tls {
+            (format!("https://{address}"), "-k ", "--proxy-insecure ")
+        } else {
+            (format!("http://{address}"), "", "")
+        };
         if self.config.forward {
-            return format!("curl -x http://{address} http://example.com/");
+            return format!("curl {trust_proxy}-x {url} http://example.com/");
         }
         match (&self.config.default_origin, self.config.sites.first()) {
-            (None, Some(site)) => format!("curl -H 'Host: {}' http://{address}/", site.host),
-            _ => format!("curl http://{address}/"),
+            (None, Some(site)) => format!("curl {trust}-H 'Host: {}' {url}/", site.host),
+            _ => format!("curl {trust}{url}/"),
         }
     }
 }
@@ -167,6 +175,11 @@ mod tests {
             let origin = "http://10.0.0.1".parse().unwrap();
             config.sites = vec![larder_proxy::Site { host: "a.example".to_owned(), origin }];
         };
+        let tls = |config: &mut ProxyConfig| {
+            reverse(config);
+            config.listeners = vec![larder_proxy::Listener::tls("127.0.0.1:3128".parse().unwrap())];
+        };
+        check(tls, &["listen   https://127.0.0.1:3128  reverse proxy", "try      curl -k https://127.0.0.1:3128/"]);
         check(
             site,
             &[

@@ -122,12 +122,20 @@ impl Settings {
             let help = "give one, such as --listen 3128 or listen = [\"127.0.0.1:3128\"]";
             return Err(Failure::usage("no address to listen on", help));
         }
-        let open = self.proxy.listeners.iter().find(|address| !address.ip().is_loopback());
+        let addresses = self.proxy.listeners.iter().map(|listener| listener.address);
+        let open = addresses.into_iter().find(|address| !address.ip().is_loopback());
         if let (Some(address), true) = (open, self.proxy.clients.is_empty()) {
             return Err(Failure::usage(
                 format!("listening beyond this machine needs a list of clients: {address}"),
                 "say who may use the proxy, such as --allow-client 192.168.0.0/16 \
                  (repeat for more; 0.0.0.0/0 and ::/0 are everybody), or listen on 127.0.0.1",
+            ));
+        }
+        let tls = self.proxy.listeners.iter().find(|listener| listener.tls && self.proxy.identities.is_empty());
+        if let Some(listener) = tls {
+            return Err(Failure::usage(
+                format!("a listener with TLS needs a certificate: {}", listener.address),
+                "give --certificate FILE,KEY or a [[certificate]] with file and key",
             ));
         }
         if let Some(admin) = self.proxy.admin.filter(|admin| !admin.ip().is_loopback()) {
@@ -189,6 +197,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_proxy::Listener;
 
     fn check(change: impl FnOnce(&mut Settings), expected: Result<(), &str>) {
         let mut settings = Settings::default();
@@ -219,6 +228,8 @@ mod tests {
         check(invite, Ok(()));
         let admin = "10.0.0.1:1".parse().unwrap();
         check(|settings| settings.proxy.admin = Some(admin), Err("stays on this machine: 10.0.0.1:1"));
+        let tls = Listener::tls("127.0.0.1:3".parse().unwrap());
+        check(|settings| settings.proxy.listeners = vec![tls], Err("needs a certificate: 127.0.0.1:3"));
         check(|settings| settings.proxy.listeners.clear(), Err("no address to listen on"));
     }
 

@@ -5,6 +5,7 @@
 
 use crate::{duration, size};
 use ipnet::IpNet;
+use larder_proxy::TlsIdentity;
 use std::{
     error::Error,
     fmt,
@@ -98,6 +99,23 @@ pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     count.ok_or_else(|| BadValue::new(format!("not a count: `{text}`"), format!("a count is from 1 to {COUNT_MAX}")))
 }
 
+/// A count of which there are never many.
+pub(crate) fn small_count(text: &str) -> Result<u32, BadValue> {
+    let count = text.parse().ok().filter(|count| (1..=SMALL_COUNT_MAX).contains(count));
+    let bad = || BadValue::new(format!("not a count: `{text}`"), format!("it can be from 1 to {SMALL_COUNT_MAX}"));
+    count.ok_or_else(bad)
+}
+
+/// A certificate and its key, `CERTIFICATE,KEY`, or one file that holds both.
+pub(crate) fn identity(text: &str) -> Result<TlsIdentity, BadValue> {
+    let (certificate, key) = text.split_once(',').unwrap_or((text, text));
+    if certificate.is_empty() || key.is_empty() {
+        let help = "give two PEM files such as example.pem,example.key, or one that holds certificate and key";
+        return Err(BadValue::new(format!("not a certificate and its key: `{text}`"), help));
+    }
+    Ok(TlsIdentity { certificate: certificate.into(), key: key.into() })
+}
+
 /// The longest head of a message, in bytes.
 pub(crate) fn header_size(text: &str) -> Result<usize, BadValue> {
     let bytes = size::parse(text)?;
@@ -155,6 +173,9 @@ const WORKERS_MAX: usize = 1024;
 
 /// Far above any useful count of connections or fields.
 const COUNT_MAX: usize = 10_000_000;
+
+/// Enough for every list that is short by its nature.
+const SMALL_COUNT_MAX: u32 = 65_535;
 
 /// What the HTTP library works with.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=1 << 20;

@@ -11,7 +11,7 @@ use crate::{
     settings::Settings,
     volumes,
 };
-use larder_proxy::{Proxy, ProxyConfig, RunningProxy};
+use larder_proxy::{Listener, Proxy, ProxyConfig, RunningProxy};
 use larder_store::Store;
 use std::{io, net::TcpListener, process, time::Duration};
 use tokio::{
@@ -61,9 +61,9 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
 
 /// Finds out whether the addresses can be had before a store is made that nobody would use.
 fn check_addresses(config: &ProxyConfig) -> Result<(), Failure> {
-    for (address, flag) in
-        config.listeners.iter().map(|address| (address, "--listen")).chain(config.admin.iter().map(|a| (a, "--admin")))
-    {
+    let flag = |listener: &Listener| if listener.tls { "--listen-tls" } else { "--listen" };
+    let listeners = config.listeners.iter().map(|listener| (listener.address, flag(listener)));
+    for (address, flag) in listeners.chain(config.admin.map(|address| (address, "--admin"))) {
         TcpListener::bind(address).map_err(|error| {
             let help = match error.kind() {
                 io::ErrorKind::AddrInUse => {

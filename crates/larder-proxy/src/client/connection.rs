@@ -11,26 +11,37 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, Ordering::Relaxed},
+        atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use http::{Request, Response};
 use hyper::{
     body::Incoming,
-    server::conn::http1::{self, UpgradeableConnection},
+    server::conn::{
+        http1::{self, UpgradeableConnection},
+        http2::Connection,
+    },
     service::Service,
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use crate::{
     client::{
-        interim::Interim, raw_head::Fault, raw_requests::RawRequests, response_body::ResponseBody, stream::ClientStream,
+        http2,
+        interim::Interim,
+        opening::{self, Opened, Protocol, Socket},
+        raw_head::Fault,
+        raw_requests::RawRequests,
+        response_body::ResponseBody,
+        stream::ClientStream,
     },
+    config::Listener,
     exchange,
-    watch::{Order, Watched},
+    watch::{Order, Watched, Watching},
     worker::Worker,
 };
 
@@ -40,7 +51,13 @@ pub(crate) struct Client {
     pub(crate) peer: SocketAddr,
     /// Whether the client's address is outside the networks that are served.
     pub(crate) denied: bool,
+    /// Whether the connection is TLS.
+    pub(crate) secure: bool,
+    protocol: Protocol,
     phase: AtomicU8,
+    /// Requests that are being answered; over HTTP/1.1 one at most.
+    exchange_count: AtomicU32,
+    abandoned: Abandoned,
     raw: Mutex<RawRequests>,
     watched: Watched,
     /// What goes out before the final response.
@@ -58,57 +75,110 @@ enum Phase {
     Busy,
 }
 
+/// How many requests a client gave up of late. Opening streams and resetting them at once costs a client nothing and us
+/// a request each ("rapid reset").
+#[derive(Default)]
+struct Abandoned {
+    since_tick: AtomicU32,
+    count: AtomicU32,
+}
+
 /// Serves an accepted connection until it ends.
-pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, peer: SocketAddr) {
+pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketAddr, listener: &Listener) {
     let config = &worker.shared.config;
     let canonical = peer.ip().to_canonical();
     let denied = !config.clients.is_empty() && !config.clients.iter().any(|network| network.contains(&canonical));
     let watched = worker.watches.register();
+    // A handshake is due at once; the first request has time.
+    watched.arm(if listener.tls { config.limits.header } else { config.limits.idle });
+    let opening = opening::open(worker, listener, socket);
+    let Opened { socket, first, protocol } =
+        match Watching::new(opening, &watched, &[Order::Drain, Order::Expire]).await {
+            Some(Ok(Some(opened))) => opened,
+            Some(Err(error)) => return tracing::debug!(%error, %peer, "client connection was not opened"),
+            Some(Ok(None)) | None => return,
+        };
     watched.arm(config.limits.idle);
-    let phase = AtomicU8::new(Phase::Idle as u8);
     let client = Arc::new(Client {
-        worker: Arc::clone(&worker),
+        worker: Arc::clone(worker),
         peer,
         denied,
-        phase,
+        secure: matches!(socket, Socket::Tls(_)),
+        protocol,
+        phase: AtomicU8::new(Phase::Idle as u8),
+        exchange_count: AtomicU32::new(0),
+        abandoned: Abandoned::default(),
         raw: Mutex::default(),
         watched,
         interim: Interim::default(),
     });
-    let stream = TokioIo::new(ClientStream::new(socket, Arc::clone(&client)));
-    let connection = http1::Builder::new()
-        .header_read_timeout(None)
-        .max_headers(config.limits.header_count_max)
-        .max_header_size(config.limits.header_bytes_max)
-        .max_buf_size(config.limits.header_bytes_max)
-        .serve_connection(stream, Answering(Arc::clone(&client)))
-        .with_upgrades();
+    if client.is_http2() {
+        client.note_opaque();
+    }
+    let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(&client)));
+    let connection = match protocol {
+        Protocol::Http1 => {
+            let connection = http1::Builder::new()
+                .header_read_timeout(None)
+                .max_headers(config.limits.header_count_max)
+                .max_header_size(config.limits.header_bytes_max)
+                .max_buf_size(config.limits.header_bytes_max)
+                .serve_connection(stream, Answering(Arc::clone(&client)))
+                .with_upgrades();
+            Connected::Http1(connection)
+        }
+        Protocol::Http2 => {
+            let connection = http2::builder(&config.limits).serve_connection(stream, Answering(Arc::clone(&client)));
+            Connected::Http2(Box::new(connection))
+        }
+    };
     Serving { connection, client, started: false, draining: false }.await;
 }
 
 impl Client {
     /// A request's head is there; tells what is wrong with it, if anything is.
     pub(crate) fn begin(&self) -> Option<Fault> {
+        self.exchange_count.fetch_add(1, Relaxed);
         self.phase.store(Phase::Busy as u8, Relaxed);
         self.watched.arm(self.worker.shared.config.limits.stall);
         self.raw().take()
     }
 
-    /// The response has been handed over to the end.
-    pub(crate) fn end(&self) {
-        self.phase.store(Phase::Idle as u8, Relaxed);
-        self.watched.arm(self.worker.shared.config.limits.idle);
+    /// A response has been handed over to the end, or its client gave it up.
+    pub(crate) fn end(&self, abandoned: bool) {
+        let limits = &self.worker.shared.config.limits;
+        if self.exchange_count.fetch_sub(1, Relaxed) == 1 {
+            self.phase.store(Phase::Idle as u8, Relaxed);
+            self.watched.arm(limits.idle);
+        }
+        if abandoned && self.is_http2() && self.abandoned.count(self.worker.watches.tick()) > limits.abandoned_count_max
+        {
+            tracing::debug!(peer = %self.peer, "client gave up too many requests, closing its connection");
+            self.watched.expire();
+        }
+    }
+
+    /// Whether several requests may be answered at once.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.protocol == Protocol::Http2
+    }
+
+    /// What a client means that connects here and names no scheme.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
     }
 
     /// Bytes came in; tells how many of them may go on, see [`RawRequests::push`].
     pub(crate) fn note_received(&self, bytes: &[u8]) -> usize {
         let limits = &self.worker.shared.config.limits;
         let phase = self.phase.load(Relaxed);
-        if phase == Phase::Idle as u8 {
+        if phase == Phase::Busy as u8 {
+            self.watched.arm(limits.stall);
+        } else if self.is_http2() {
+            // Frames that are no request keep no connection open.
+        } else if phase == Phase::Idle as u8 {
             self.phase.store(Phase::Head as u8, Relaxed);
             self.watched.arm(limits.header);
-        } else if phase == Phase::Busy as u8 {
-            self.watched.arm(limits.stall);
         }
         self.raw().push(bytes, limits.header_bytes_max)
     }
@@ -137,6 +207,17 @@ impl Client {
 
     fn raw(&self) -> MutexGuard<'_, RawRequests> {
         self.raw.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Abandoned {
+    /// Counts one more; gives back how many they are in this stretch of time.
+    fn count(&self, tick: u32) -> u32 {
+        if tick.saturating_sub(self.since_tick.load(Relaxed)) >= ABANDONED_TICKS {
+            self.since_tick.store(tick, Relaxed);
+            self.count.store(0, Relaxed);
+        }
+        self.count.fetch_add(1, Relaxed) + 1
     }
 }
 
@@ -177,10 +258,17 @@ impl Future for Answer {
 
 /// The connection's task.
 struct Serving {
-    connection: UpgradeableConnection<TokioIo<ClientStream>, Answering>,
+    connection: Connected,
     client: Arc<Client>,
     started: bool,
     draining: bool,
+}
+
+/// The HTTP library's connection.
+#[expect(clippy::large_enum_variant, reason = "it lives in its task, and the larger one is the usual one")]
+enum Connected {
+    Http1(UpgradeableConnection<TokioIo<ClientStream>, Answering>),
+    Http2(Box<Connection<TokioIo<ClientStream>, Answering, TokioExecutor>>),
 }
 
 impl Future for Serving {
@@ -193,17 +281,43 @@ impl Future for Serving {
         }
         match self.client.watched.order() {
             Order::Run => {}
-            Order::Expire => return Poll::Ready(()),
-            Order::Drain if self.draining => {}
-            Order::Drain => {
-                self.draining = true;
-                Pin::new(&mut self.connection).graceful_shutdown();
+            Order::Expire if !self.is_idle_http2() || self.draining => return Poll::Ready(()),
+            Order::Expire => {
+                // Said before it is done, so that no request is lost on its way (RFC 9113 9.1).
+                self.client.watched.pardon();
+                self.client.watched.arm(GOODBYE);
+                self.drain();
             }
+            Order::Drain if self.draining => {}
+            Order::Drain => self.drain(),
         }
-        Pin::new(&mut self.connection).poll(context).map(|ended| {
+        let ended = match &mut self.connection {
+            Connected::Http1(connection) => Pin::new(connection).poll(context),
+            Connected::Http2(connection) => Pin::new(connection).poll(context),
+        };
+        ended.map(|ended| {
             if let Err(error) = ended {
                 tracing::debug!(%error, peer = %self.client.peer, "client connection ended");
             }
         })
     }
 }
+
+impl Serving {
+    fn drain(&mut self) {
+        self.draining = true;
+        match &mut self.connection {
+            Connected::Http1(connection) => Pin::new(connection).graceful_shutdown(),
+            Connected::Http2(connection) => Pin::new(&mut **connection).graceful_shutdown(),
+        }
+    }
+
+    fn is_idle_http2(&self) -> bool {
+        self.client.is_http2() && self.client.exchange_count.load(Relaxed) == 0
+    }
+}
+
+/// How long a client of HTTP/2 has to close a connection that was idle too long.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// Seconds over which a client's abandoned requests are counted together.
+const ABANDONED_TICKS: u32 = 10;

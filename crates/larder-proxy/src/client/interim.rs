@@ -84,9 +84,9 @@ impl Interim {
 }
 
 impl InterimSink {
-    /// Whether the client knows interim responses at all.
+    /// Whether interim responses can reach the client: HTTP/1.0 has none, and over HTTP/2 the HTTP library sends none.
     pub(crate) fn is_of_use(&self) -> bool {
-        self.version >= Version::HTTP_11
+        self.version == Version::HTTP_11
     }
 
     /// Passes one on, if it is for this client and its exchange is still waiting.

@@ -77,18 +77,19 @@ impl ResponseBody {
         self
     }
 
-    fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        match &mut self.source {
-            Source::Empty => Poll::Ready(None),
+    fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let piece = match &mut self.source {
+            Source::Empty => None,
             Source::Whole(_) => match std::mem::replace(&mut self.source, Source::Empty) {
-                Source::Whole(bytes) => Poll::Ready(Some(Ok(bytes))),
-                _ => Poll::Ready(None),
+                Source::Whole(bytes) => Some(Ok(bytes)),
+                _ => None,
             },
-            Source::Origin(body) => body.poll_data(context),
-            Source::Flight(reader) => reader.poll_data(context),
-            Source::Chunks(reader) => reader.poll_data(context),
-            Source::Parts(reader) => reader.poll_data(context),
-        }
+            Source::Origin(body) => return body.poll_frame(context),
+            Source::Flight(reader) => ready!(reader.poll_data(context)),
+            Source::Chunks(reader) => ready!(reader.poll_data(context)),
+            Source::Parts(reader) => ready!(reader.poll_data(context)),
+        };
+        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
     }
 }
 
@@ -104,12 +105,12 @@ impl Body for ResponseBody {
         let ended = piece.is_none() || self.is_end_stream();
         if let Some(ticket) = &mut self.ticket {
             match &piece {
-                Some(Ok(bytes)) => ticket.note_sent(bytes.len(), ended),
+                Some(Ok(frame)) => ticket.note_sent(frame.data_ref().map_or(0, Bytes::len), ended),
                 Some(Err(error)) => ticket.note_broken(*error),
                 None => ticket.note_sent(0, true),
             }
         }
-        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+        Poll::Ready(piece)
     }
 
     fn is_end_stream(&self) -> bool {

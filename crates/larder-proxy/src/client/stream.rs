@@ -1,8 +1,8 @@
-//! A client's socket that notes progress for the connection's deadlines.
+//! A client's socket, plain or TLS, that notes progress for the connection's deadlines.
 //!
-//! Owns: the socket, and that interim responses go before anything else. Does not: decide when to close. Cost: a few plain loads and stores per transfer; a head
-//! and a small body are copied together and leave in one plain write, which costs less than gathering
-//! in the kernel. (The HTTP library's own way to do that, `pipeline_flush`, holds back everything while
+//! Owns: the socket, and that interim responses go before anything else. Does not: decide when to close. Cost: a few plain
+//! loads and stores per transfer; a head and a small body are copied together and leave in one plain write, which costs
+//! less than gathering in the kernel. (The HTTP library's own way to do that, `pipeline_flush`, holds back everything while
 //! another request waits in its buffer: whole bodies pile up in memory, and an error's response is
 //! lost.)
 
@@ -14,22 +14,22 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::client::connection::Client;
+use crate::client::{connection::Client, opening::Socket};
 
 /// A client's socket.
 pub(crate) struct ClientStream {
-    socket: TcpStream,
+    socket: Socket,
+    /// What was read already, and is to be read first.
+    first: Bytes,
     client: Arc<Client>,
 }
 
 impl ClientStream {
-    pub(crate) fn new(socket: TcpStream, client: Arc<Client>) -> Self {
-        Self { socket, client }
+    pub(crate) fn new(socket: Socket, first: Bytes, client: Arc<Client>) -> Self {
+        Self { socket, first, client }
     }
 
     /// Writes the interim responses that wait, before anything else.
@@ -44,7 +44,14 @@ impl AsyncRead for ClientStream {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
         }
         let before = buf.filled().len();
-        let result = ready!(Pin::new(&mut self.socket).poll_read(cx, buf));
+        let result = if self.first.is_empty() {
+            ready!(Pin::new(&mut self.socket).poll_read(cx, buf))
+        } else {
+            let count = self.first.len().min(buf.remaining());
+            buf.put_slice(&self.first[..count]);
+            self.first.advance(count);
+            Ok(())
+        };
         if buf.filled().len() > before {
             let accepted = self.client.note_received(&buf.filled()[before..]);
             buf.set_filled(before + accepted);
@@ -99,6 +106,53 @@ impl AsyncWrite for ClientStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 }
 

@@ -14,11 +14,12 @@ pub(crate) struct Ticket {
     line: Option<Box<Line>>,
     sent_bytes: u64,
     complete: bool,
+    broken: bool,
 }
 
 impl Ticket {
     pub(crate) fn new(client: Arc<Client>, line: Option<Box<Line>>) -> Self {
-        Self { client, line, sent_bytes: 0, complete: false }
+        Self { client, line, sent_bytes: 0, complete: false, broken: false }
     }
 
     /// Notes bytes handed over, and whether they were the last.
@@ -31,6 +32,7 @@ impl Ticket {
     pub(crate) fn note_broken(&mut self, error: BodyError) {
         tracing::debug!(%error, peer = %self.client.peer, "response broken off");
         self.complete = false;
+        self.broken = true;
     }
 }
 
@@ -44,6 +46,6 @@ impl Drop for Ticket {
         if let Some(line) = self.line.take() {
             worker.write_log_line(&line, self.sent_bytes, self.complete);
         }
-        self.client.end();
+        self.client.end(!self.complete && !self.broken);
     }
 }

@@ -7,12 +7,13 @@
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
+use larder_http::fields::strip_hop_by_hop;
 
 use crate::{client::response_body::BodyError, origin::pool::Lease, worker::Worker};
 
@@ -31,36 +32,52 @@ impl OriginBody {
         body
     }
 
-    /// The next bytes; `None` at the end that the framing announced.
+    /// The next bytes; `None` at the end that the framing announced. Trailers are dropped (RFC 9110 6.5.1).
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
-            match Pin::new(&mut self.incoming).poll_frame(context) {
-                Poll::Pending => {
-                    if let Some(lease) = &self.lease {
-                        lease.await_origin();
+            match ready!(self.poll_frame(context)) {
+                None => return Poll::Ready(None),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(bytes)));
                     }
-                    return Poll::Pending;
                 }
-                Poll::Ready(None) => {
-                    self.release();
-                    return Poll::Ready(None);
+            }
+        }
+    }
+
+    /// The next bytes, or the trailers behind them.
+    pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match Pin::new(&mut self.incoming).poll_frame(context) {
+            Poll::Pending => {
+                if let Some(lease) = &self.lease {
+                    lease.await_origin();
                 }
-                Poll::Ready(Some(Err(error))) => {
-                    self.worker.metrics.origin_failures.add(1);
-                    let timed_out = self.lease.take().is_some_and(|lease| lease.timed_out());
-                    tracing::debug!(%error, timed_out, "origin broke off within a response");
-                    return Poll::Ready(Some(Err(BodyError::OriginBroke)));
+                Poll::Pending
+            }
+            Poll::Ready(None) => {
+                self.release();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                self.worker.metrics.origin_failures.add(1);
+                let timed_out = self.lease.take().is_some_and(|lease| lease.timed_out());
+                tracing::debug!(%error, timed_out, "origin broke off within a response");
+                Poll::Ready(Some(Err(BodyError::OriginBroke)))
+            }
+            Poll::Ready(Some(Ok(mut frame))) => {
+                if let Some(lease) = &self.lease {
+                    lease.origin_delivered();
                 }
-                Poll::Ready(Some(Ok(frame))) => {
-                    if let Some(lease) = &self.lease {
-                        lease.origin_delivered();
-                    }
-                    // Trailers may be dropped (RFC 9110 6.5.1); only data is passed on.
-                    let Ok(bytes) = frame.into_data() else { continue };
+                if let Some(bytes) = frame.data_ref() {
                     self.worker.metrics.origin_bytes.add(bytes.len() as u64);
-                    self.release_if_ended();
-                    return Poll::Ready(Some(Ok(bytes)));
                 }
+                if let Some(trailers) = frame.trailers_mut() {
+                    strip_hop_by_hop(trailers);
+                }
+                self.release_if_ended();
+                Poll::Ready(Some(Ok(frame)))
             }
         }
     }

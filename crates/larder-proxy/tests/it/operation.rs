@@ -186,7 +186,10 @@ fn request_that_waits_behind_a_long_response_does_not_pile_it_up() {
 #[test]
 fn address_in_use_and_bad_options_are_errors_at_start() {
     let fixture = Fixture::new(|_, _| Reply::default());
-    let config = ProxyConfig { listeners: fixture.proxy.local_addrs().to_vec(), ..ProxyConfig::default() };
+    let config = ProxyConfig {
+        listeners: fixture.proxy.local_addrs().iter().copied().map(Into::into).collect(),
+        ..ProxyConfig::default()
+    };
     let error = Proxy::start(config, None).err().expect("the address is taken");
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
     let config = ProxyConfig { worker_count: 0, ..ProxyConfig::default() };

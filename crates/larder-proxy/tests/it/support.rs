@@ -1,9 +1,11 @@
 //! What the tests stand on: a scripted origin, a plain client, and a proxy between them, all on real sockets.
 
 pub(crate) mod ailing_device;
+pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod fixture;
 pub(crate) mod gate;
+pub(crate) mod http2;
 pub(crate) mod origin;
 
 pub(crate) use ailing_device::{Ailing, Ailment};

@@ -1,0 +1,168 @@
+//! The certificates shown to clients: read from files, chosen by name, read again when the files change.
+//!
+//! Owns: the certificates and the thread that looks after their files. Does not: do handshakes. Invariants: what was
+//! read once stays in use until something better is there, so a broken file never takes a listener down; and
+//! connections that are open are not touched. Cost: a handshake takes one lock and one look-up by name; the thread asks
+//! for the files' times once a second.
+
+use std::{
+    collections::HashMap,
+    fmt, fs,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    sync::{
+        Arc, PoisonError, RwLock,
+        mpsc::{RecvTimeoutError, Sender, channel},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rustls::{
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use webpki::EndEntityCert;
+
+use crate::config::TlsIdentity;
+
+/// The certificates in use.
+pub(crate) struct Certificates {
+    identities: Vec<TlsIdentity>,
+    table: RwLock<Table>,
+}
+
+/// The certificates by the names they are good for.
+struct Table {
+    by_name: HashMap<String, Arc<CertifiedKey>>,
+    /// For clients that name none of them, or nothing.
+    first: Arc<CertifiedKey>,
+}
+
+impl Certificates {
+    /// Reads every identity; the first is for clients that name no other.
+    ///
+    /// # Errors
+    /// There is none, or a file cannot be read, or holds something else; says which and why.
+    pub(crate) fn load(identities: &[TlsIdentity]) -> Result<Self, String> {
+        let table = Table::load(identities)?;
+        Ok(Self { identities: identities.to_vec(), table: RwLock::new(table) })
+    }
+
+    /// Reads the files again. What is in use stays if one of them is not right.
+    fn reload(&self) -> Result<(), String> {
+        let table = Table::load(&self.identities)?;
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        Ok(())
+    }
+
+    fn stamps(&self) -> Vec<Stamp> {
+        let files = self.identities.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
+        files.map(|path| stamp(path)).collect()
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        Some(Arc::clone(table.choose(hello.server_name())))
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").field("identities", &self.identities).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    fn load(identities: &[TlsIdentity]) -> Result<Self, String> {
+        let mut by_name = HashMap::new();
+        let mut first = None;
+        for identity in identities {
+            let (certified, names) = read(identity)?;
+            let certified = Arc::new(certified);
+            first.get_or_insert_with(|| Arc::clone(&certified));
+            for name in names {
+                by_name.entry(name).or_insert_with(|| Arc::clone(&certified));
+            }
+        }
+        let first = first.ok_or("a listener with TLS needs a certificate and its key")?;
+        Ok(Self { by_name, first })
+    }
+
+    /// The certificate for exactly this name, or for all names beside it (RFC 6125 6.4.3), or the first.
+    fn choose(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
+        let Some(name) = name.map(str::to_ascii_lowercase) else { return &self.first };
+        let wildcard = || self.by_name.get(&format!("*{}", name.get(name.find('.')?..)?));
+        self.by_name.get(&name).or_else(wildcard).unwrap_or(&self.first)
+    }
+}
+
+/// Looks after the files of some certificates until it is dropped.
+pub(crate) struct Caretaker {
+    /// Gone at the end, which ends the thread.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Caretaker {
+    pub(crate) fn start(certificates: Arc<Certificates>) -> std::io::Result<Self> {
+        let (stop, stopped) = channel::<()>();
+        let mut seen = certificates.stamps();
+        let look_after = move || {
+            while stopped.recv_timeout(LOOK_PAUSE) == Err(RecvTimeoutError::Timeout) {
+                let found = certificates.stamps();
+                if found == seen {
+                    continue;
+                }
+                seen = found;
+                match certificates.reload() {
+                    Ok(()) => tracing::info!("certificates read again"),
+                    Err(why) => tracing::warn!(why, "certificates changed and cannot be used, keeping those before"),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("larder-tls".into()).spawn(look_after)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Caretaker {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has nothing left to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What changes when a file does: time, size and identity; `None` if it is not there.
+type Stamp = Option<(i64, i64, u64, u64)>;
+
+fn stamp(path: &Path) -> Stamp {
+    let data = fs::metadata(path).ok()?;
+    Some((data.mtime(), data.mtime_nsec(), data.size(), data.ino()))
+}
+
+/// One certificate with its key, and the names it is good for, in lower case.
+fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
+    let TlsIdentity { certificate, key } = identity;
+    let say = |what: &str, path: &Path, error: &dyn fmt::Display| format!("{what}: {error}: {}", path.display());
+    let unreadable = |error: &dyn fmt::Display| say("cannot read certificate", certificate, error);
+    let chain = CertificateDer::pem_file_iter(certificate).map_err(|error| unreadable(&error))?;
+    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))?;
+    let end = chain.first().ok_or_else(|| unreadable(&"no certificate in PEM form is in it"))?;
+    let parsed = EndEntityCert::try_from(end).map_err(|error| unreadable(&error))?;
+    let names = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| say("cannot read private key", key, &error))?;
+    let provider = rustls::crypto::ring::default_provider();
+    let certified = CertifiedKey::from_der(chain, private, &provider)
+        .map_err(|error| say("private key does not go with its certificate", key, &error))?;
+    Ok((certified, names))
+}
+
+/// Time between two looks at the files.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);

@@ -1,0 +1,101 @@
+//! HTTP/2 towards clients: its bounds, and what differs from HTTP/1.1 in a request's head (RFC 9113 8).
+//!
+//! Does not: frame; the HTTP library does. It sends no interim responses over HTTP/2 (103 least of all), so none are passed
+//! on there. Cost: a task for each stream.
+
+use http::{HeaderMap, HeaderValue, Request, Uri, Version, header};
+use http_body::Body as _;
+use hyper::{body::Incoming, server::conn::http2::Builder};
+use hyper_util::rt::TokioExecutor;
+
+use crate::config::Limits;
+
+/// A server of HTTP/2 within these limits.
+pub(crate) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .max_concurrent_streams(limits.stream_count_max)
+        .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(PENDING_RESET_COUNT_MAX)
+        .max_local_error_reset_streams(ERROR_RESET_COUNT_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(SEND_BYTES_MAX);
+    builder
+}
+
+/// Gives a request's fields the form they have in HTTP/1.1: a Cookie may come in pieces (RFC 9113 8.2.3).
+pub(crate) fn join_cookies(fields: &mut HeaderMap) {
+    let mut pieces = fields.get_all(header::COOKIE).iter();
+    if pieces.next().is_none() || pieces.next().is_none() {
+        return;
+    }
+    let pieces: Vec<&[u8]> = fields.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let joined = HeaderValue::from_bytes(&pieces.join(&b"; "[..])).expect("field values with '; ' between are one");
+    fields.insert(header::COOKIE, joined);
+}
+
+/// Says of a body of unknown length that there is one, as HTTP/1.1 would.
+pub(crate) fn frame_body(request: &mut Request<Incoming>) {
+    if !request.body().is_end_stream() && !request.headers().contains_key(header::CONTENT_LENGTH) {
+        request.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
+/// Refuses what the HTTP library lets pass over HTTP/2 and not over HTTP/1.1; says what is wrong.
+pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), &'static str> {
+    if request.version() != Version::HTTP_2 {
+        return Ok(());
+    }
+    if request.headers().len() > limits.header_count_max {
+        return Err("it has too many fields");
+    }
+    if !agrees(request.uri(), request.headers()) {
+        return Err("its Host is not its authority");
+    }
+    Ok(())
+}
+
+/// Whether Host says the same as the target, if it is there (RFC 9113 8.3.1).
+fn agrees(target: &Uri, fields: &HeaderMap) -> bool {
+    let Some(authority) = target.authority() else { return true };
+    fields.get_all(header::HOST).iter().all(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()))
+}
+
+/// Streams that a client may have opened and reset again before they were looked at; more ends the connection.
+const PENDING_RESET_COUNT_MAX: usize = 32;
+/// Streams that may have been reset for a client's errors; more ends the connection.
+const ERROR_RESET_COUNT_MAX: usize = 128;
+/// What a client may send ahead on one stream, in bytes.
+const STREAM_WINDOW_BYTES: u32 = 512 << 10;
+/// What a client may send ahead on all streams together, in bytes: the most a connection holds of requests' bodies.
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+/// What is taken from a response's body before the client has room for it, in bytes.
+const SEND_BYTES_MAX: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookie_in_pieces_becomes_one() {
+        let mut fields = HeaderMap::new();
+        for piece in ["a=1", "b=2; c=3", "d=4"] {
+            fields.append(header::COOKIE, HeaderValue::from_static(piece));
+        }
+        join_cookies(&mut fields);
+        let lines: Vec<_> = fields.get_all(header::COOKIE).iter().collect();
+        assert_eq!(lines, ["a=1; b=2; c=3; d=4"]);
+    }
+
+    #[test]
+    fn host_beside_another_authority_is_seen() {
+        let target: Uri = "https://a.example/x".parse().unwrap();
+        let mut fields = HeaderMap::new();
+        assert!(agrees(&target, &fields));
+        fields.insert(header::HOST, HeaderValue::from_static("A.example"));
+        assert!(agrees(&target, &fields));
+        fields.append(header::HOST, HeaderValue::from_static("b.example"));
+        assert!(!agrees(&target, &fields));
+    }
+}

@@ -1,0 +1,120 @@
+//! From an accepted socket to a connection whose protocol is known: the TLS handshake, and HTTP/1.1 or HTTP/2.
+//!
+//! Does not: serve. Invariant: nothing a client sent is lost; what was read to tell the protocols apart is read again by
+//! the one that was chosen. Cost: on a plain connection, one short copy of what came first; no buffer while nothing came.
+
+use std::{io, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use crate::{client::certificates::Certificates, config::Listener, worker::Worker};
+
+/// A client's socket, plain or TLS.
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A connection whose protocol is known.
+pub(crate) struct Opened {
+    pub(crate) socket: Socket,
+    /// What was read already.
+    pub(crate) first: Bytes,
+    pub(crate) protocol: Protocol,
+}
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Finds out what a client speaks. `None`: it left before it said anything.
+///
+/// # Errors
+/// The connection or its handshake failed.
+pub(crate) async fn open(worker: &Worker, listener: &Listener, socket: TcpStream) -> io::Result<Option<Opened>> {
+    match worker.shared.acceptor.as_ref().filter(|_| listener.tls) {
+        Some(acceptor) => {
+            let stream = Box::new(acceptor.accept(socket).await?);
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
+            let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
+            Ok(Some(Opened { socket: Socket::Tls(stream), first: Bytes::new(), protocol }))
+        }
+        None => listen_first(socket).await,
+    }
+}
+
+/// What does handshakes with clients, as servers of both protocols.
+///
+/// # Errors
+/// The TLS library refuses its own defaults.
+pub(crate) fn acceptor(certificates: Arc<Certificates>) -> Result<TlsAcceptor, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = builder.with_no_client_auth().with_cert_resolver(certificates);
+    config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
+    // Clients resume by what they keep themselves, on whichever worker they come next.
+    config.ticketer = rustls::crypto::ring::Ticketer::new()?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Reads until it is clear whether the preface of HTTP/2 comes (RFC 9113 3.4).
+async fn listen_first(socket: TcpStream) -> io::Result<Option<Opened>> {
+    let mut first = BytesMut::new();
+    loop {
+        socket.readable().await?;
+        match read_some(&socket, &mut first) {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        }
+        if let Some(protocol) = told(&first) {
+            return Ok(Some(Opened { socket: Socket::Plain(socket), first: first.freeze(), protocol }));
+        }
+    }
+}
+
+/// Not asynchronous, so that the buffer is not part of what waits.
+fn read_some(socket: &TcpStream, first: &mut BytesMut) -> io::Result<usize> {
+    let mut buffer = [0; FIRST_BYTES_MAX];
+    let count = socket.try_read(&mut buffer)?;
+    first.extend_from_slice(&buffer[..count]);
+    Ok(count)
+}
+
+/// What a client speaks that begins so; `None` if it may still be either.
+fn told(first: &[u8]) -> Option<Protocol> {
+    let compared = first.len().min(PREFACE.len());
+    match first[..compared] == PREFACE[..compared] {
+        true if compared == PREFACE.len() => Some(Protocol::Http2),
+        true => None,
+        false => Some(Protocol::Http1),
+    }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const ALPN_HTTP2: &[u8] = b"h2";
+/// Most bytes read at once before the protocol is known.
+const FIRST_BYTES_MAX: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_are_told_apart_by_the_whole_preface() {
+        assert_eq!(told(PREFACE), Some(Protocol::Http2));
+        assert_eq!(told(&[PREFACE, b"more"].concat()), Some(Protocol::Http2));
+        for end in 0..PREFACE.len() {
+            assert_eq!(told(&PREFACE[..end]), None);
+        }
+        for text in ["GET / HTTP/1.1\r\n", "PROPFIND / HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n\r\nXX", "P\r", "\r\n"] {
+            assert_eq!(told(text.as_bytes()), Some(Protocol::Http1), "{text}");
+        }
+    }
+}

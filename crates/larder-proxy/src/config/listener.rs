@@ -1,0 +1,52 @@
+//! Where clients connect, and what they speak there.
+
+use std::{
+    net::{AddrParseError, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+};
+
+/// An address clients connect to. On any of them HTTP/1.1 and HTTP/2 are told apart by what clients send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Where. Port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Whether clients speak TLS here, which needs a [`TlsIdentity`]. Default no.
+    pub tls: bool,
+}
+
+impl Listener {
+    /// A listener without TLS.
+    pub fn plain(address: SocketAddr) -> Self {
+        Self { address, tls: false }
+    }
+
+    /// A listener with TLS.
+    pub fn tls(address: SocketAddr) -> Self {
+        Self { tls: true, ..Self::plain(address) }
+    }
+}
+
+impl From<SocketAddr> for Listener {
+    fn from(address: SocketAddr) -> Self {
+        Self::plain(address)
+    }
+}
+
+/// Reads an address such as `127.0.0.1:3128` as a listener without TLS.
+impl FromStr for Listener {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self::plain)
+    }
+}
+
+/// A certificate with its key, both in PEM files. The files are read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsIdentity {
+    /// The certificate, followed by those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its private key: PKCS #8, PKCS #1 or SEC 1, not encrypted.
+    pub key: PathBuf,
+}

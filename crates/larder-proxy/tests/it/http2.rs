@@ -1,0 +1,180 @@
+//! HTTP/2 towards clients: every way of answering, and the bounds on what a client may ask for.
+
+use http::{HeaderMap, HeaderValue};
+use larder_proxy::{Outcome, ProxyConfig};
+
+use crate::support::{
+    Connection, Fixture, Origin, Received, Reply, eventually,
+    http2::{Http2, Sent, head},
+};
+
+fn connect(fixture: &Fixture) -> Http2 {
+    Http2::plain(fixture.proxy.local_addrs()[0])
+}
+
+fn storable(received: &Received, _: usize) -> Reply {
+    Reply::ok(
+        &["Cache-Control: max-age=60", "ETag: \"a\"", "Last-Modified: Sat, 01 Jan 2022 00:00:00 GMT"],
+        &received.target,
+    )
+}
+
+#[test]
+fn miss_and_hit_from_memory_are_answered() {
+    let fixture = Fixture::new(storable);
+    let mut client = connect(&fixture);
+    let miss = client.get("http://site.example/a", &[]);
+    assert_eq!((miss.status, miss.text().as_str()), (200, "/a"));
+    assert!(fixture.get_hit("/a", &[]).is_hit());
+    let hit = client.get("http://site.example/a", &[]);
+    assert!(hit.is_hit(), "{hit:?}");
+    assert_eq!((hit.text().as_str(), hit.field("content-length")), ("/a", Some("2")));
+    assert_eq!(fixture.origin.count(), 1);
+    assert!(fixture.proxy.stats().outcome(Outcome::MemoryHit) >= 1);
+}
+
+#[test]
+fn hit_from_the_store_range_head_and_conditional_are_answered() {
+    let fixture = Fixture::with(storable, |config| config.hot_bytes = 0);
+    let target = format!("/stored{}", "-".repeat(1000));
+    fixture.get_hit(&target, &[]);
+    let mut client = connect(&fixture);
+    let url = &format!("http://site.example{target}");
+    assert!(client.get(url, &[]).is_hit());
+    let part = client.get(url, &[("range", "bytes=1-3")]);
+    assert_eq!((part.status, part.text().as_str(), part.field("content-range")), (206, "sto", Some("bytes 1-3/1007")));
+    let parts = client.get(url, &[("range", "bytes=0-0,900-904")]);
+    assert_eq!(parts.status, 206);
+    assert!(parts.field("content-type").unwrap().starts_with("multipart/byteranges"));
+    assert_eq!(client.get(url, &[("range", "bytes=9000-")]).status, 416);
+    let (found, _) = client.request(head("HEAD", url, &[]).body(Sent::default()).unwrap());
+    assert_eq!((found.status, found.field("content-length"), found.body.len()), (200, Some("1007"), 0));
+    let same = client.get(url, &[("if-none-match", "\"a\"")]);
+    assert_eq!((same.status, same.body.len()), (304, 0));
+    assert_eq!(fixture.origin.count(), 1);
+}
+
+#[test]
+fn body_of_many_chunks_arrives_whole_and_again_from_the_store() {
+    let body: Vec<u8> = (0..5_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let sent = body.clone();
+    let fixture = Fixture::new(move |_, _| Reply::ok(&["Cache-Control: max-age=60"], &sent));
+    let mut client = connect(&fixture);
+    let first = client.get("http://site.example/big", &[]);
+    assert!(first.complete && first.body == body);
+    fixture.get_hit("/big", &[]);
+    let second = client.get("http://site.example/big", &[]);
+    assert!(second.is_hit() && second.complete && second.body == body);
+}
+
+#[test]
+fn post_with_a_body_passes_with_its_answer_and_trailers_both_ways() {
+    let fixture = Fixture::new(|_, _| {
+        let head = Reply::head("200 OK", &["Transfer-Encoding: chunked", "Trailer: X-Sum"]);
+        head.send("2\r\nok\r\n0\r\nX-Sum: 7\r\n\r\n")
+    });
+    let mut client = connect(&fixture);
+    let trailers: HeaderMap =
+        [(http::HeaderName::from_static("x-up"), HeaderValue::from_static("9"))].into_iter().collect();
+    let body = Sent::bytes("hello").with_trailers(trailers);
+    let request =
+        head("POST", "http://site.example/form", &[("te", "trailers"), ("trailer", "x-up")]).body(body).unwrap();
+    let (answer, trailers) = client.request(request);
+    assert_eq!((answer.status, answer.text().as_str()), (200, "ok"));
+    assert_eq!(trailers.get("x-sum").map(HeaderValue::as_bytes), Some(&b"7"[..]));
+    let received = fixture.origin.received().remove(0);
+    assert_eq!((received.method.as_str(), received.body.as_slice()), ("POST", &b"hello"[..]));
+    assert_eq!(received.field("via"), Some("2 larder"));
+}
+
+#[test]
+fn requests_at_once_on_one_connection_are_all_answered() {
+    let fixture = Fixture::new(storable);
+    let mut client = connect(&fixture);
+    let urls: Vec<String> = (0..300).map(|number| format!("http://site.example/{}", number % 100)).collect();
+    for (url, answer) in urls.iter().zip(client.get_all(&urls)) {
+        assert!(url.ends_with(&answer.text()) && answer.complete, "{url}: {answer:?}");
+    }
+    assert_eq!(fixture.origin.count(), 100);
+}
+
+#[test]
+fn cookie_in_pieces_reaches_the_origin_as_one() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&[], ""));
+    connect(&fixture).get("http://site.example/", &[("cookie", "a=1"), ("cookie", "b=2")]);
+    let received = fixture.origin.received().remove(0);
+    let cookies: Vec<_> =
+        received.fields.iter().filter(|(name, _)| name == "cookie").map(|(_, value)| value.as_str()).collect();
+    assert_eq!(cookies, ["a=1; b=2"]);
+}
+
+#[test]
+fn host_that_is_not_the_authority_is_refused() {
+    let fixture = Fixture::new(storable);
+    fixture.get_hit("/", &[]);
+    let mut client = connect(&fixture);
+    let refused = client.get("http://site.example/", &[("host", "other.example")]);
+    assert_eq!(refused.status, 400);
+    assert_eq!(client.get("http://site.example/", &[("host", "site.example")]).status, 200);
+    assert_eq!(fixture.origin.count(), 1);
+}
+
+#[test]
+fn forward_requests_and_tunnels_are_served() {
+    let fixture = Fixture::with(storable, |config: &mut ProxyConfig| config.default_origin = None);
+    let other = Origin::start(storable);
+    let mut client = connect(&fixture);
+    assert_eq!(client.get(&format!("http://{}/there", other.address), &[]).text(), "/there");
+
+    let echo = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = echo.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut socket, _) = echo.accept().unwrap();
+        std::io::copy(&mut socket.try_clone().unwrap(), &mut socket)
+    });
+    let fixture = Fixture::with(storable, |config: &mut ProxyConfig| config.connect_ports = vec![address.port()]);
+    let mut client = connect(&fixture);
+    assert_eq!(client.tunnel(&address.to_string(), b"through"), b"through");
+    // Other streams of the connection go on.
+    assert_eq!(client.get("http://site.example/a", &[]).text(), "/a");
+}
+
+#[test]
+fn client_that_gives_up_requests_all_the_time_is_cut_off() {
+    let fixture = Fixture::with(|_, _| Reply::default(), |config| config.limits.abandoned_count_max = 20);
+    let mut client = connect(&fixture);
+    let mut given_up = 0;
+    eventually("the connection ends", || {
+        given_up += 1;
+        !client.abandon(&format!("http://site.example/{given_up}"))
+    });
+    assert!(given_up > 20, "{given_up}");
+    // Others are served.
+    eventually("it is counted as gone", || fixture.proxy.stats().connections_open == 0);
+}
+
+#[test]
+fn too_many_fields_and_too_long_heads_are_refused() {
+    let fixture = Fixture::new(storable);
+    let names: Vec<String> = (0..150).map(|number| format!("x-{number}")).collect();
+    let many: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    assert_eq!(connect(&fixture).get("http://site.example/", &many).status, 400);
+    let long = "x".repeat(70_000);
+    assert_eq!(connect(&fixture).get("http://site.example/", &[("x", &long)]).status, 431);
+    assert_eq!(fixture.origin.count(), 0);
+}
+
+#[test]
+fn preface_that_comes_in_pieces_is_understood_and_another_is_not() {
+    let fixture = Fixture::new(storable);
+    let mut raw = fixture.connect();
+    for piece in ["PRI * HT", "TP/2.0\r\n\r\nSM", "\r\n\r\n"] {
+        raw.send(piece);
+    }
+    // An empty SETTINGS frame, answered by ours.
+    raw.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    assert_eq!(raw.read_exact(4)[3], 4);
+    let mut other = Connection::open(fixture.proxy.local_addrs()[0]);
+    other.send("PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n");
+    assert!(other.try_read_head().is_none_or(|head| head.status >= 400));
+}

@@ -1,0 +1,143 @@
+//! TLS towards clients: certificates by name, read again when they change, and what is refused at start.
+
+use std::{
+    io::{BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
+};
+
+use larder_proxy::{Listener, Proxy, ProxyConfig, TlsIdentity};
+use rustls::{
+    ClientConfig, ClientConnection, StreamOwned,
+    pki_types::{CertificateDer, ServerName},
+};
+
+use crate::support::{
+    Fixture, Received, Reply,
+    certificates::{Made, client_config},
+    eventually,
+    http2::Http2,
+};
+
+fn storable(received: &Received, _: usize) -> Reply {
+    Reply::ok(&["Cache-Control: max-age=60"], &received.target)
+}
+
+/// A proxy with a plain listener and one with TLS.
+fn fixture(identities: Vec<TlsIdentity>) -> (Fixture, SocketAddr) {
+    let fixture = Fixture::with(storable, |config| {
+        config.listeners.push(Listener::tls("127.0.0.1:0".parse().unwrap()));
+        config.identities = identities;
+        config.forward = false;
+    });
+    let address = fixture.proxy.local_addrs()[1];
+    (fixture, address)
+}
+
+type Stream = BufReader<StreamOwned<ClientConnection, TcpStream>>;
+
+fn connect(address: SocketAddr, name: &str, config: Arc<ClientConfig>) -> Stream {
+    let connection = ClientConnection::new(config, ServerName::try_from(name.to_owned()).unwrap()).unwrap();
+    BufReader::new(StreamOwned::new(connection, TcpStream::connect(address).unwrap()))
+}
+
+/// GET over a TLS connection, to the last byte of a body of known length.
+fn get(stream: &mut Stream, target: &str) -> std::io::Result<String> {
+    write!(stream.get_mut(), "GET {target} HTTP/1.1\r\nHost: site.example\r\n\r\n")?;
+    let mut text = String::new();
+    while !text.ends_with("\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        text.push(byte[0].into());
+    }
+    let length =
+        text.to_ascii_lowercase().split("content-length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok(text + &String::from_utf8(body).unwrap())
+}
+
+/// The certificate that a client is shown who asks for `name`.
+fn shown(address: SocketAddr, name: &str, trusted: &[&CertificateDer<'static>]) -> CertificateDer<'static> {
+    let mut stream = connect(address, name, client_config(trusted, &[]));
+    get(&mut stream, "/").unwrap();
+    stream.get_ref().conn.peer_certificates().unwrap()[0].clone()
+}
+
+#[test]
+fn both_protocols_are_served_and_do_not_mix_with_plain_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Made::new(directory.path(), "a", &["site.example"]);
+    let (fixture, address) = fixture(vec![made.identity.clone()]);
+    let mut http1 = connect(address, "site.example", client_config(&[&made.der], &["http/1.1"]));
+    let first = get(&mut http1, "/x").unwrap();
+    assert!(first.contains("200 OK") && first.ends_with("/x"), "{first}");
+    let mut http2 = Http2::tls(address, "site.example", client_config(&[&made.der], &["h2"]));
+    eventually("it is a hit over HTTP/2", || http2.get("https://site.example/x", &[]).is_hit());
+    assert_eq!(fixture.origin.count(), 1);
+    // What is plain is another resource (RFC 9110 4.2.3), also for a client that says otherwise.
+    assert!(!fixture.get("https://site.example/x", &[]).is_hit());
+    assert!(fixture.get_hit("/x", &[]).is_hit());
+    assert_eq!(fixture.origin.count(), 2);
+}
+
+#[test]
+fn certificate_is_chosen_by_name_and_the_first_is_for_all_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = [("a", &["a.example", "127.0.0.1"][..]), ("b", &["b.example", "*.b.example"])];
+    let [a, b] = names.map(|(file, names)| Made::new(directory.path(), file, names));
+    let (_fixture, address) = fixture(vec![a.identity.clone(), b.identity.clone()]);
+    let trusted = [&a.der, &b.der];
+    for (name, made) in
+        [("a.example", &a), ("b.example", &b), ("B.example", &b), ("x.b.example", &b), ("127.0.0.1", &a)]
+    {
+        assert!(shown(address, name, &trusted) == made.der, "{name}");
+    }
+}
+
+#[test]
+fn changed_files_are_read_again_and_open_connections_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let before = Made::new(directory.path(), "a", &["site.example"]);
+    let (_fixture, address) = fixture(vec![before.identity.clone()]);
+    let mut open = connect(address, "site.example", client_config(&[&before.der], &[]));
+    get(&mut open, "/before").unwrap();
+    // Broken for a while, as when one file is replaced before the other.
+    std::fs::write(&before.identity.key, "no key").unwrap();
+    assert!(shown(address, "site.example", &[&before.der]) == before.der);
+    let after = Made::new(directory.path(), "a", &["site.example"]);
+    let trusted = [&before.der, &after.der];
+    eventually("the new certificate is shown", || shown(address, "site.example", &trusted) == after.der);
+    assert!(get(&mut open, "/after").unwrap().ends_with("/after"));
+}
+
+#[test]
+fn what_is_no_certificate_or_key_is_an_error_at_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|file| Made::new(directory.path(), file, &["site.example"]).identity);
+    let text = directory.path().join("text");
+    std::fs::write(&text, "hello").unwrap();
+    for (identities, told) in [
+        (vec![], "needs a certificate"),
+        (vec![TlsIdentity { certificate: "/nonexistent.pem".into(), ..a.clone() }], "/nonexistent.pem"),
+        (vec![TlsIdentity { certificate: text.clone(), ..a.clone() }], "no certificate in PEM form"),
+        (vec![TlsIdentity { key: text.clone(), ..a.clone() }], "cannot read private key"),
+        (vec![TlsIdentity { key: b.key.clone(), ..a.clone() }], "does not go with its certificate"),
+    ] {
+        let listeners = vec![Listener::tls("127.0.0.1:0".parse().unwrap())];
+        let config = ProxyConfig { listeners, identities, ..ProxyConfig::default() };
+        let error = Proxy::start(config, None).err().expect(told).to_string();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn client_that_does_not_speak_tls_is_cut_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Made::new(directory.path(), "a", &["site.example"]);
+    let (fixture, address) = fixture(vec![made.identity]);
+    let mut plain = crate::support::Connection::open(address);
+    plain.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
+    plain.read_exact(1);
+    assert_eq!(fixture.origin.count(), 0);
+}
