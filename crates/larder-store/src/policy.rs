@@ -5,6 +5,9 @@
 //! over the axes is exhaustive. Does not: run anything. Adding a row that recombines existing parts is
 //! one entry in [`POLICIES`].
 
+mod costs;
+
+pub use costs::{Assumptions, Costs, Work};
 use std::fmt;
 
 /// A row: how entries are found, where they lie, when they travel, and which of them go.

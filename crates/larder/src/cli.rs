@@ -4,12 +4,14 @@
 //! parsed by the parser that the configuration file uses too.
 
 use crate::{
+    bench_command::BenchCommand,
     duration,
     failure::Failure,
+    plan_command::PlanFlags,
     settings::{self, Disk, Settings},
     size,
     store_command::StoreCommand,
-    tuning::{self, Tuned},
+    tuning::{self, PolicyChoice, Tuned},
     value::{self, BadValue},
 };
 use clap::{
@@ -18,7 +20,7 @@ use clap::{
 };
 use ipnet::IpNet;
 use larder_proxy::{AccessLogTarget, Listener, OriginUrl, TlsIdentity};
-use larder_store::{IoChoice, Policy};
+use larder_store::IoChoice;
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 const EXAMPLES: &str = "\
@@ -27,6 +29,7 @@ Examples:
   curl -x http://127.0.0.1:3128 http://example.com/
   larder run --origin http://127.0.0.1:8080      cache in front of one web server
   larder store format /dev/sdb                   make a store on a whole disk
+  larder plan --disk 2TB --memory 256MB          which policy, and how fast
   larder config check larder.toml                is this file right?
 
 Exit codes: 0 done or stopped by a signal, 1 something failed, 2 wrong flag or configuration.";
@@ -60,6 +63,11 @@ pub(crate) enum Command {
     /// Work with stores that are not in use.
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Measure proxies and disks.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Say what every policy would take and do on a disk with a memory, and which one to use.
+    Plan(Box<PlanFlags>),
     /// Work with configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -102,9 +110,9 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Vec<u64>,
 
-    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_policy,
-        help = "Storage policy; --help lists them [default: that of the store, or log]", long_help = tuning::policy_help())]
-    policy: Option<&'static Policy>,
+    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_choice,
+        help = "Storage policy, or auto; --help lists them [default: that of the store, or log]", long_help = tuning::policy_help())]
+    policy: Option<PolicyChoice>,
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
         help = "Constant of a policy (repeatable); --help lists them", long_help = tuning::tune_help())]
@@ -224,7 +232,7 @@ pub(crate) fn failure(error: &clap::Error) -> Option<Failure> {
             let name = context(ContextKind::InvalidSubcommand);
             Some(Failure::usage(
                 format!("unknown command: `{name}`"),
-                "the commands are run, store and config; see larder --help",
+                "the commands are run, store, bench, plan and config; see larder --help",
             ))
         }
         _ => {
@@ -313,8 +321,8 @@ mod tests {
         assert_eq!(proxy.clients, ["10.0.0.0/8".parse().unwrap()]);
         assert_eq!(proxy.targets.allow, ["127.0.0.0/8".parse().unwrap()]);
         assert_eq!(store.disks, [Disk::None]);
+        assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
         assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![2_000_000_000_000], 8192));
-        assert_eq!((store.policy.unwrap().name, store.tuning.reinsertion), ("log", false));
         assert_eq!(store.io, IoChoice::Threads);
         assert_eq!(drain, Duration::from_secs(3));
     }

@@ -3,11 +3,14 @@
 //! Owns: what happens from the command line to the exit code. Does not: any proxying or storing (see the crates
 //! `larder-proxy` and `larder-store`). Exit codes: 0 done, 1 something failed, 2 wrong flag or configuration.
 
+mod automatic;
+mod bench_command;
 mod cli;
 mod config;
 mod duration;
 mod failure;
 mod open_files;
+mod plan_command;
 mod report;
 mod settings;
 mod size;
@@ -62,6 +65,11 @@ fn run(cli: Cli) -> Result<(), Failure> {
             start_diagnostics();
             store_command::run(command)
         }
+        Command::Bench(command) => {
+            start_diagnostics();
+            bench_command::run(command)
+        }
+        Command::Plan(flags) => plan_command::run(*flags),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Report<'a> {
     pub(crate) admin: Option<SocketAddr>,
     /// The store, if there is one.
     pub(crate) store: Option<StoreReport>,
+    /// Which policy was chosen and why, if it was left to the program.
+    pub(crate) automatic: Option<String>,
     /// How many files may be open, if that is too few.
     pub(crate) open_files: Option<u64>,
 }
@@ -66,6 +68,9 @@ impl fmt::Display for Report<'_> {
         }
         for site in &self.config.sites {
             writeln!(f, "  site     {} from {}", site.host, site.origin)?;
+        }
+        if let Some(automatic) = &self.automatic {
+            writeln!(f, "  policy   {automatic}")?;
         }
         self.write_store(f)?;
         if let Some(admin) = self.admin {
@@ -141,6 +146,18 @@ impl Report<'_> {
     }
 }
 
+/// A rate for people: three digits that mean something, thousands with a comma.
+pub(crate) fn rate(per_second: f64) -> String {
+    match per_second {
+        0.0..10.0 => format!("{per_second:.2}"),
+        10.0..100.0 => format!("{per_second:.1}"),
+        _ => {
+            let step = f64::powi(10.0, (per_second.log10().floor() as i32 - 2).max(0));
+            size::show_count(((per_second / step).round() * step) as u64)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,8 +166,15 @@ mod tests {
         let mut config = ProxyConfig { hot_bytes: 64_000_000, ..ProxyConfig::default() };
         change(&mut config);
         let listeners = ["127.0.0.1:3128".parse().unwrap()];
-        let shown =
-            Report { config: &config, listeners: &listeners, admin: None, store: None, open_files: None }.to_string();
+        let shown = Report {
+            config: &config,
+            listeners: &listeners,
+            admin: None,
+            store: None,
+            automatic: None,
+            open_files: None,
+        }
+        .to_string();
         for line in expected {
             assert!(shown.lines().any(|shown| shown.trim() == *line), "{line:?} is not in {shown}");
         }
@@ -202,8 +226,15 @@ mod tests {
                 device: "threads",
             };
             let store = Some(StoreReport { disk_count: 2, volumes: vec![volume], stats: stats.clone() });
-            Report { config: &ProxyConfig::default(), listeners: &[], admin: None, store, open_files: Some(1024) }
-                .to_string()
+            Report {
+                config: &ProxyConfig::default(),
+                listeners: &[],
+                admin: None,
+                store,
+                automatic: None,
+                open_files: Some(1024),
+            }
+            .to_string()
         };
         for line in [
             "store    /s: 64 MB on threads, policy log\n",

@@ -4,7 +4,7 @@
 //! files or flags, or start anything. Invariant: settings that pass [`Settings::check`] never listen to strangers
 //! by accident.
 
-use crate::{failure::Failure, value::BadValue};
+use crate::{failure::Failure, tuning::PolicyChoice, value::BadValue};
 use larder_proxy::{AccessLogTarget, OriginUrl, ProxyConfig};
 use larder_store::{IoChoice, Policy, Tuning};
 use std::{fmt, net::IpAddr, path::PathBuf, time::Duration};
@@ -29,10 +29,20 @@ pub(crate) struct Store {
     /// None: what is there, or the default. One: of every disk. Else one for each.
     pub(crate) sizes: Vec<u64>,
     /// `None`: that of the store that is there, or the default.
-    pub(crate) policy: Option<&'static Policy>,
+    pub(crate) policy: Option<PolicyChoice>,
     pub(crate) tuning: Tuning,
     pub(crate) mean_object_size_bytes: u64,
     pub(crate) io: IoChoice,
+}
+
+impl Store {
+    /// The row that was said, if one was.
+    pub(crate) fn row(&self) -> Option<&'static Policy> {
+        match self.policy {
+            Some(PolicyChoice::Row(row)) => Some(row),
+            Some(PolicyChoice::Auto) | None => None,
+        }
+    }
 }
 
 /// Where the store is.

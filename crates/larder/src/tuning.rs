@@ -17,7 +17,21 @@ pub(crate) struct Tuned {
     pub(crate) value: TuningValue,
 }
 
+/// A row, or the one that a plan recommends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PolicyChoice {
+    /// Which one is best for the disk and the memory, see `automatic`.
+    Auto,
+    /// This one.
+    Row(&'static Policy),
+}
+
 /// Reads `--policy` and `[store] policy`.
+pub(crate) fn parse_choice(text: &str) -> Result<PolicyChoice, BadValue> {
+    if text == "auto" { Ok(PolicyChoice::Auto) } else { parse_policy(text).map(PolicyChoice::Row) }
+}
+
+/// Reads the name of a row.
 pub(crate) fn parse_policy(text: &str) -> Result<&'static Policy, BadValue> {
     Policy::named(text).ok_or_else(|| {
         let names: Vec<_> = Policy::all().iter().map(|policy| policy.name).collect();
@@ -59,6 +73,8 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
 pub(crate) fn policy_help() -> String {
     let mut help = "Storage policy of the store [default: that of the store, or log for a new one]\n".to_owned();
     let width = Policy::all().iter().map(|policy| policy.name.len()).max().unwrap_or_default();
+    write!(help, "\n  {:width$}  the one that `larder plan` recommends (run only)", "auto")
+        .expect("a string takes all");
     for policy in Policy::all() {
         write!(help, "\n  {:width$}  {}", policy.name, policy.about).expect("a string takes all");
     }

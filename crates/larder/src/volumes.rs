@@ -18,7 +18,7 @@ pub(crate) const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
 pub(crate) fn open(settings: &Settings) -> Result<Option<Store>, Failure> {
     let mut options = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
-        if let Some(path) = store_path::find(disk, settings.policy)? {
+        if let Some(path) = store_path::find(disk, settings.row())? {
             options.push(options_of(&path, settings, index));
         }
     }
@@ -27,18 +27,23 @@ pub(crate) fn open(settings: &Settings) -> Result<Option<Store>, Failure> {
     opened.map(Some).map_err(|error| open_failure(&error, &first, settings))
 }
 
+/// The size that was said for the `index`-th disk, if one was.
+pub(crate) fn said_size(settings: &Settings, index: usize) -> Option<u64> {
+    let one_for_all = if settings.sizes.len() == 1 { settings.sizes.first() } else { None };
+    settings.sizes.get(index).or(one_for_all).copied()
+}
+
 /// Options for the disk at `path`, the `index`-th of the settings.
 fn options_of(path: &Path, settings: &Settings, index: usize) -> StoreOptions {
-    let said = settings.sizes.get(index).or(if settings.sizes.len() == 1 { settings.sizes.first() } else { None });
     // What cannot be looked at cannot be opened either, and then the reason is told.
     let (size_there, policy_there) = match inspect(path).unwrap_or(Content::Nothing) {
         Content::Store(info) => (Some(info.size_bytes), info.policy),
         Content::Blank(size_bytes) | Content::OtherDevice { size_bytes, .. } => (Some(size_bytes), None),
         _ => (None, None),
     };
-    let size_bytes = said.copied().or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
+    let size_bytes = said_size(settings, index).or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
     StoreOptions {
-        policy: settings.policy.or(policy_there).unwrap_or_else(Policy::default_row),
+        policy: settings.row().or(policy_there).unwrap_or_else(Policy::default_row),
         tuning: settings.tuning.clone(),
         mean_entry_size_bytes: settings.mean_object_size_bytes,
         io: settings.io,

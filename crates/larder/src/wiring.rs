@@ -5,6 +5,7 @@
 //! when all that was committed is on the device, or with a failure that says it is not.
 
 use crate::{
+    automatic,
     failure::Failure,
     open_files,
     report::{Report, StoreReport},
@@ -28,6 +29,8 @@ const EXIT_CUT_SHORT: i32 = 1;
 /// # Errors
 /// A failure to start, or to close the store.
 pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
+    let mut settings = settings.clone();
+    let automatic = automatic::choose(&mut settings)?;
     let config = settings.proxy_config();
     check_addresses(&config)?;
     let runtime = signal_runtime().map_err(system_failure)?;
@@ -40,6 +43,7 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
         listeners: running.local_addrs(),
         admin: running.admin_addr(),
         store: store.as_ref().map(|store| StoreReport::of(store, settings.store.disks.len())),
+        automatic,
         open_files: open_files.filter(|_| open_files::is_low(open_files, config.limits.connection_count_max)),
     };
     eprintln!("{report}");

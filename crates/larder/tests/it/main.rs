@@ -5,6 +5,7 @@
 
 mod errors;
 mod origin;
+mod planning;
 mod process;
 mod serving;
 mod stopping;

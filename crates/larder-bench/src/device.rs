@@ -1,0 +1,193 @@
+//! The measurement of a disk or file system, as `larder plan` needs it: `larder bench device`.
+//!
+//! Owns: the order of the measurements and how long each takes. Does not: know how transfers are made; they go
+//! through the engine's own devices. Invariant: what is measured goes away again, and nothing but scratch files of our
+//! own and block devices that hold nothing are written. Cost: the time it is given, and the scratch file's bytes.
+
+mod figures;
+mod files;
+mod pump;
+mod scratch;
+mod typical;
+
+pub use figures::{DeviceFigures, FileFigures, ReadFigure, WriteFigure};
+use larder_store::{IoChoice, device::Device};
+use pump::{Pump, Work};
+use scratch::Scratch;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Lengths of random reads that are measured.
+pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10, 128 << 10];
+/// Numbers in flight that are measured.
+pub const READ_DEPTHS: [u32; 4] = [1, 4, 16, 64];
+
+const WRITE_BYTES: [u64; 2] = [4 << 10, 8 << 10];
+const WRITE_DEPTHS: [u32; 2] = [1, 16];
+const SEQUENTIAL_BYTES: u64 = 1 << 20;
+const SEQUENTIAL_DEPTH: u32 = 8;
+/// Shares of the time that sequential transfers and files take, each in parts of a random measurement's.
+const SEQUENTIAL_PARTS: u32 = 2;
+const FILE_PARTS: u32 = 6;
+/// Least that is spread over: less would stay in a disk's own memory, and the sequential reads would go round.
+const SPAN_BYTES_MIN: u64 = 16 << 20;
+
+/// What to measure, and how long.
+#[derive(Clone, Debug)]
+pub struct DeviceJob {
+    /// A directory, a file that does not exist yet, or a block device that holds nothing.
+    pub path: PathBuf,
+    /// Bytes that reads and writes are spread over; the size of the scratch file.
+    pub span_bytes: u64,
+    /// Time of all measurements together, besides that of filling the scratch file.
+    pub time: Duration,
+    /// How transfers are made.
+    pub io: IoChoice,
+}
+
+/// Why a device cannot be measured.
+#[derive(Debug)]
+pub struct DeviceError {
+    what: String,
+    path: PathBuf,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl DeviceError {
+    fn new(what: impl Into<String>, path: &Path) -> Self {
+        Self { what: what.into(), path: path.to_owned(), source: None }
+    }
+
+    fn of(what: &str, path: &Path, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self { source: Some(Box::new(source)), ..Self::new(what, path) }
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.path.display())?;
+        self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {source}"))
+    }
+}
+
+impl std::error::Error for DeviceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source.as_ref() as _)
+    }
+}
+
+/// Measures. `progress` is told what is being measured and how much of the whole is done.
+///
+/// # Errors
+/// When the path cannot be used, holds something else, has no room, or the device fails.
+pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> Result<DeviceFigures, DeviceError> {
+    if job.span_bytes < SPAN_BYTES_MIN {
+        return Err(DeviceError::new(format!("too few bytes to measure with, less than {SPAN_BYTES_MIN}"), &job.path));
+    }
+    let load_average = load_average();
+    progress("writing the scratch file", 0.0);
+    let scratch = Scratch::open(&job.path, job.span_bytes, job.io)?;
+    let mut steps = Steps { job, done: 0, progress };
+    let device = &scratch.device;
+    let sequential_write = steps.sequential(device, "sequential writes", Work::SequentialWrite)?;
+    let sequential_read = steps.sequential(device, "sequential reads", Work::SequentialRead)?;
+    let reads = steps.reads(device)?;
+    let writes = steps.writes(device)?;
+    let mut figures = DeviceFigures {
+        path: job.path.display().to_string(),
+        io: device.name().to_owned(),
+        is_direct: scratch.is_direct,
+        span_bytes: device.len_bytes(),
+        load_average,
+        reads,
+        writes,
+        sequential_read,
+        sequential_write,
+        files: None,
+    };
+    if let Some(directory) = scratch.directory.clone() {
+        let time = steps.next("files", FILE_PARTS);
+        // The room is wanted for the files.
+        drop(scratch);
+        figures.files = Some(files::measure(&directory, time)?);
+    }
+    (steps.progress)("done", 1.0);
+    Ok(figures)
+}
+
+/// The measurements one after the other, each with its share of the time.
+struct Steps<'a> {
+    job: &'a DeviceJob,
+    done: u32,
+    progress: &'a mut dyn FnMut(&str, f64),
+}
+
+const PARTS: u32 = (READ_BYTES.len() * READ_DEPTHS.len() + WRITE_BYTES.len() * WRITE_DEPTHS.len()) as u32
+    + 2 * SEQUENTIAL_PARTS
+    + FILE_PARTS;
+
+impl Steps<'_> {
+    /// Tells what comes, and how long it may take.
+    fn next(&mut self, what: &str, parts: u32) -> Duration {
+        (self.progress)(what, f64::from(self.done) / f64::from(PARTS));
+        self.done += parts;
+        self.job.time * parts / PARTS
+    }
+
+    fn run(&mut self, what: &str, parts: u32, pump: &mut Pump) -> Result<pump::Outcome, DeviceError> {
+        let time = self.next(what, parts);
+        pump.run(time).map_err(|error| DeviceError::of("the device fails", &self.job.path, error))
+    }
+
+    fn sequential(&mut self, device: &std::sync::Arc<dyn Device>, what: &str, work: Work) -> Result<f64, DeviceError> {
+        let mut pump = Pump::new(device, work, SEQUENTIAL_BYTES, SEQUENTIAL_DEPTH);
+        let outcome = self.run(what, SEQUENTIAL_PARTS, &mut pump)?;
+        Ok(outcome.per_second * SEQUENTIAL_BYTES as f64)
+    }
+
+    fn reads(&mut self, device: &std::sync::Arc<dyn Device>) -> Result<Vec<ReadFigure>, DeviceError> {
+        let mut figures = Vec::new();
+        for read_bytes in READ_BYTES {
+            for depth in READ_DEPTHS {
+                let mut pump = Pump::new(device, Work::RandomRead, read_bytes, depth);
+                let what = format!("random reads of {} KiB, {depth} in flight", read_bytes >> 10);
+                let outcome = self.run(&what, 1, &mut pump)?;
+                figures.push(ReadFigure {
+                    read_bytes,
+                    depth,
+                    per_second: outcome.per_second,
+                    mean_us: outcome.mean_us,
+                    p99_us: outcome.p99_us,
+                    cpu_us: outcome.cpu_us,
+                });
+            }
+        }
+        Ok(figures)
+    }
+
+    fn writes(&mut self, device: &std::sync::Arc<dyn Device>) -> Result<Vec<WriteFigure>, DeviceError> {
+        let mut figures = Vec::new();
+        for write_bytes in WRITE_BYTES {
+            for depth in WRITE_DEPTHS {
+                let mut pump = Pump::new(device, Work::RandomWrite, write_bytes, depth);
+                let what = format!("random writes of {} KiB, {depth} in flight", write_bytes >> 10);
+                let outcome = self.run(&what, 1, &mut pump)?;
+                let (per_second, cpu_us) = (outcome.per_second, outcome.cpu_us);
+                figures.push(WriteFigure { write_bytes, depth, per_second, cpu_us });
+            }
+        }
+        Ok(figures)
+    }
+}
+
+/// Load average of the last minute; 0 where the kernel does not say.
+fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+pub(crate) use figures::tests::round as figures_of_tests;

@@ -1,0 +1,208 @@
+//! What was measured of a device, as data: in JSON for `larder plan`, and read off between the measured points.
+//!
+//! Owns: the figures and how one is read off. Does not: measure. Invariant: a rate read off lies between those of the
+//! neighbouring points; beyond the last point time grows with the bytes.
+
+use serde::{Deserialize, Serialize};
+
+/// Random reads of one length with one number of them in flight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReadFigure {
+    /// Length of each.
+    pub read_bytes: u64,
+    /// In flight at a time.
+    pub depth: u32,
+    /// Reads per second.
+    pub per_second: f64,
+    /// Mean time of one, in microseconds.
+    pub mean_us: f64,
+    /// Time that 99% take at most, in microseconds.
+    pub p99_us: f64,
+    /// Processor time of one, in microseconds.
+    pub cpu_us: f64,
+}
+
+/// Random writes of one length with one number of them in flight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WriteFigure {
+    /// Length of each.
+    pub write_bytes: u64,
+    /// In flight at a time.
+    pub depth: u32,
+    /// Writes per second.
+    pub per_second: f64,
+    /// Processor time of one, in microseconds.
+    pub cpu_us: f64,
+}
+
+/// A file per entry: what the file system does of each in a second, with several at a time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FileFigures {
+    /// Bytes of each file.
+    pub file_bytes: u64,
+    /// At a time.
+    pub depth: u32,
+    /// Files made and written; the wait until all are on the disk is in it.
+    pub create_per_second: f64,
+    /// Files opened and read whole that are not in memory.
+    pub read_per_second: f64,
+    /// Files removed.
+    pub remove_per_second: f64,
+    /// Processor time of making and writing one, in microseconds.
+    pub create_cpu_us: f64,
+    /// Processor time of reading one, in microseconds.
+    pub read_cpu_us: f64,
+    /// Processor time of removing one, in microseconds.
+    pub remove_cpu_us: f64,
+}
+
+/// Everything that was measured of a device or a file system.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceFigures {
+    /// What was measured: a path, or the name of a typical device.
+    pub path: String,
+    /// How transfers were made, such as `io_uring`.
+    pub io: String,
+    /// Whether they went past the page cache. Without that reads may be the memory's and not the disk's.
+    pub is_direct: bool,
+    /// Bytes that reads and writes were spread over.
+    pub span_bytes: u64,
+    /// Load average of the machine when it began: above 0, others shared it.
+    pub load_average: f64,
+    /// Random reads.
+    pub reads: Vec<ReadFigure>,
+    /// Random writes.
+    pub writes: Vec<WriteFigure>,
+    /// Sequential reads, in bytes per second.
+    pub sequential_read: f64,
+    /// Sequential writes, in bytes per second.
+    pub sequential_write: f64,
+    /// Files; `None` on a block device.
+    pub files: Option<FileFigures>,
+}
+
+impl DeviceFigures {
+    /// Figures from JSON.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        let figures: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let rates = figures.reads.iter().map(|read| read.per_second);
+        let rates = rates.chain(figures.writes.iter().map(|write| write.per_second));
+        let mut rates = rates.chain([figures.sequential_read, figures.sequential_write]);
+        if figures.reads.is_empty() || figures.writes.is_empty() || rates.any(|rate| !(rate.is_finite() && rate > 0.0))
+        {
+            return Err("a rate is missing, or is not a positive number".to_owned());
+        }
+        Ok(figures)
+    }
+
+    /// Figures as JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("numbers and words can always be written")
+    }
+
+    /// Seconds of the device that a random read of `bytes` takes with `depth` in flight.
+    pub fn read_seconds(&self, bytes: f64, depth: u32) -> f64 {
+        let nearest = nearest_depth(self.reads.iter().map(|read| read.depth), depth);
+        let points = self.reads.iter().filter(|read| Some(read.depth) == nearest);
+        between(points.map(|read| (read.read_bytes as f64, 1.0 / read.per_second)), bytes)
+    }
+
+    /// Processor time that a random read of `bytes` takes with `depth` in flight, in seconds.
+    pub fn read_cpu_seconds(&self, bytes: f64, depth: u32) -> f64 {
+        let nearest = nearest_depth(self.reads.iter().map(|read| read.depth), depth);
+        let points = self.reads.iter().filter(|read| Some(read.depth) == nearest);
+        between(points.map(|read| (read.read_bytes as f64, read.cpu_us / 1e6)), bytes)
+    }
+
+    /// Seconds of the device that a random write of `bytes` takes with `depth` in flight.
+    pub fn write_seconds(&self, bytes: f64, depth: u32) -> f64 {
+        let nearest = nearest_depth(self.writes.iter().map(|write| write.depth), depth);
+        let points = self.writes.iter().filter(|write| Some(write.depth) == nearest);
+        between(points.map(|write| (write.write_bytes as f64, 1.0 / write.per_second)), bytes)
+    }
+
+    /// Processor time that a random write of `bytes` takes with `depth` in flight, in seconds.
+    pub fn write_cpu_seconds(&self, bytes: f64, depth: u32) -> f64 {
+        let nearest = nearest_depth(self.writes.iter().map(|write| write.depth), depth);
+        let points = self.writes.iter().filter(|write| Some(write.depth) == nearest);
+        between(points.map(|write| (write.write_bytes as f64, write.cpu_us / 1e6)), bytes)
+    }
+}
+
+/// The measured depth that is nearest by its ratio to the wanted one.
+fn nearest_depth(measured: impl Iterator<Item = u32>, wanted: u32) -> Option<u32> {
+    let distance = |depth: u32| (f64::from(depth.max(1)) / f64::from(wanted.max(1))).ln().abs();
+    measured.min_by(|one, other| distance(*one).total_cmp(&distance(*other)))
+}
+
+/// Reads off a straight line between the points next to `bytes`. Below the first point it is the first's time; beyond
+/// the last it grows as between the last two, or in proportion if there is but one.
+fn between(points: impl Iterator<Item = (f64, f64)>, bytes: f64) -> f64 {
+    let mut points: Vec<_> = points.collect();
+    points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let line = |(x0, y0): (f64, f64), (x1, y1): (f64, f64)| y0 + (y1 - y0) * (bytes - x0) / (x1 - x0);
+    let above = points.iter().position(|point| point.0 >= bytes);
+    match (points.as_slice(), above) {
+        ([], _) => f64::INFINITY,
+        ([first, ..], Some(0)) => first.1,
+        (points, Some(above)) => line(points[above - 1], points[above]),
+        ([only], None) => only.1 * bytes / only.0,
+        ([.., before, last], None) => line(*before, *last).max(last.1),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A device with round figures: 10,000 random reads of 4 KiB, half as many of 64 KiB.
+    pub(crate) fn round() -> DeviceFigures {
+        let read = |read_bytes, depth, per_second| ReadFigure {
+            read_bytes,
+            depth,
+            per_second,
+            mean_us: 100.0,
+            p99_us: 200.0,
+            cpu_us: 5.0,
+        };
+        let write = |write_bytes, per_second| WriteFigure { write_bytes, depth: 16, per_second, cpu_us: 6.0 };
+        DeviceFigures {
+            path: "round".to_owned(),
+            io: "io_uring".to_owned(),
+            is_direct: true,
+            span_bytes: 1 << 30,
+            load_average: 0.0,
+            reads: vec![read(4096, 1, 1000.0), read(4096, 64, 10_000.0), read(65_536, 64, 5000.0)],
+            writes: vec![write(4096, 10_000.0), write(8192, 8000.0)],
+            sequential_read: 1e9,
+            sequential_write: 5e8,
+            files: None,
+        }
+    }
+
+    #[test]
+    fn a_figure_is_read_off_between_the_measured_points() {
+        let figures = round();
+        assert_eq!(figures.read_seconds(4096.0, 64), 1e-4);
+        assert_eq!(figures.read_seconds(100.0, 64), 1e-4);
+        let middle = figures.read_seconds(34_816.0, 64);
+        assert!((middle - 1.5e-4).abs() < 1e-9, "{middle}");
+        assert!((figures.read_seconds(126_976.0, 64) - 3e-4).abs() < 1e-9);
+        assert_eq!(figures.read_seconds(4096.0, 2), 1e-3, "one in flight is nearer to two than 64 are");
+        assert_eq!(figures.write_seconds(8192.0, 1), 1.0 / 8000.0);
+    }
+
+    #[test]
+    fn figures_survive_their_file_and_nonsense_is_refused() {
+        let figures = round();
+        assert_eq!(DeviceFigures::from_json(&figures.to_json()), Ok(figures.clone()));
+        for text in
+            ["", "{}", &figures.to_json().replace("10000.0", "-1.0"), &figures.to_json().replace("1000.0", "0.0")]
+        {
+            assert!(DeviceFigures::from_json(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Keeps a number of transfers in flight for a time, and counts and times them.
+//!
+//! Owns: the loop of one thread that submits, while the device completes wherever it does. Invariant: as many are in
+//! flight as was said until the time is over, and all have come back when it returns. Cost: one lock and one wake-up for
+//! what completed since the last round.
+
+use super::scratch::noise;
+use crate::cpu;
+use hdrhistogram::Histogram;
+use larder_store::device::{AlignedBuffer, Completion, Device, Transfer};
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// What is transferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    RandomRead,
+    RandomWrite,
+    SequentialRead,
+    SequentialWrite,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    pub(super) per_second: f64,
+    pub(super) mean_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) cpu_us: f64,
+}
+
+/// Transfers to keep in flight.
+pub(super) struct Pump {
+    device: Arc<dyn Device>,
+    work: Work,
+    transfer_bytes: u64,
+    depth: u32,
+    random: u64,
+    next: u64,
+    written: Arc<AlignedBuffer>,
+    returned: Arc<Returned>,
+}
+
+/// What came back and was not looked at yet.
+#[derive(Default)]
+struct Returned {
+    done: Mutex<Vec<Transferred>>,
+    some: Condvar,
+}
+
+/// A transfer that is over.
+struct Transferred {
+    begun: Instant,
+    ended: Instant,
+    outcome: io::Result<Option<AlignedBuffer>>,
+}
+
+impl Returned {
+    fn lock(&self) -> MutexGuard<'_, Vec<Transferred>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, begun: Instant, outcome: io::Result<Option<AlignedBuffer>>) {
+        let mut done = self.lock();
+        done.push(Transferred { begun, ended: Instant::now(), outcome });
+        if done.len() == 1 {
+            self.some.notify_one();
+        }
+    }
+
+    fn take(&self) -> Vec<Transferred> {
+        let mut done = self.lock();
+        while done.is_empty() {
+            done = self.some.wait(done).unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::take(&mut done)
+    }
+}
+
+impl Pump {
+    pub(super) fn new(device: &Arc<dyn Device>, work: Work, transfer_bytes: u64, depth: u32) -> Self {
+        let mut written = AlignedBuffer::with_len(transfer_bytes as usize);
+        noise(written.as_mut_slice());
+        Self {
+            device: Arc::clone(device),
+            work,
+            transfer_bytes,
+            depth,
+            random: 0x2545_f491_4f6c_dd1d ^ transfer_bytes ^ u64::from(depth),
+            next: 0,
+            written: Arc::new(written),
+            returned: Arc::default(),
+        }
+    }
+
+    /// Transfers for `time`.
+    pub(super) fn run(&mut self, time: Duration) -> io::Result<Outcome> {
+        let mut times = Histogram::<u64>::new(3).expect("three digits are allowed");
+        let (begun, cpu_begun) = (Instant::now(), cpu::own());
+        let mut spare: Vec<AlignedBuffer> = Vec::new();
+        let (mut in_flight, mut count) = (0, 0_u64);
+        while in_flight > 0 || begun.elapsed() < time {
+            while in_flight < self.depth && begun.elapsed() < time {
+                self.submit(spare.pop());
+                in_flight += 1;
+            }
+            if in_flight == 0 {
+                break;
+            }
+            for Transferred { begun, ended, outcome } in self.returned.take() {
+                in_flight -= 1;
+                count += 1;
+                spare.extend(outcome?);
+                times.saturating_record((ended - begun).as_nanos() as u64);
+            }
+        }
+        let count = count.max(1) as f64;
+        Ok(Outcome {
+            per_second: count / begun.elapsed().as_secs_f64(),
+            mean_us: times.mean() / 1000.0,
+            p99_us: times.value_at_quantile(0.99) as f64 / 1000.0,
+            cpu_us: (cpu::own() - cpu_begun).as_secs_f64() * 1e6 / count,
+        })
+    }
+
+    fn submit(&mut self, spare: Option<AlignedBuffer>) {
+        let offset_bytes = self.next_place() * self.transfer_bytes;
+        let returned = Arc::clone(&self.returned);
+        let begun = Instant::now();
+        self.device.submit(match self.work {
+            Work::RandomRead | Work::SequentialRead => Transfer::Read {
+                offset_bytes,
+                buffer: spare.unwrap_or_else(|| AlignedBuffer::with_len(self.transfer_bytes as usize)),
+                completion: Completion::callback(move |outcome: io::Result<AlignedBuffer>| {
+                    returned.put(begun, outcome.map(Some));
+                }),
+            },
+            Work::RandomWrite | Work::SequentialWrite => Transfer::Write {
+                offset_bytes,
+                buffer: Arc::clone(&self.written),
+                completion: Completion::callback(move |outcome: io::Result<()>| {
+                    returned.put(begun, outcome.map(|()| None));
+                }),
+            },
+        });
+    }
+
+    /// The number of the place of the next transfer. All places are whole multiples of the transfer.
+    fn next_place(&mut self) -> u64 {
+        let places = self.device.len_bytes() / self.transfer_bytes;
+        if matches!(self.work, Work::SequentialRead | Work::SequentialWrite) {
+            self.next += 1;
+            return (self.next - 1) % places;
+        }
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((u128::from(self.random) * u128::from(places)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_store::device::MemoryDevice;
+
+    #[test]
+    fn every_kind_of_transfer_is_counted_and_timed() {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
+        for work in [Work::RandomRead, Work::RandomWrite, Work::SequentialRead, Work::SequentialWrite] {
+            let outcome = Pump::new(&device, work, 4096, 4).run(Duration::from_millis(5)).unwrap();
+            assert!(outcome.per_second > 100.0 && outcome.mean_us > 0.0, "{work:?}: {outcome:?}");
+            assert!(outcome.p99_us + 1.0 >= outcome.mean_us / 100.0, "{work:?}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn random_places_are_spread_and_sequential_ones_go_round() {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
+        let mut pump = Pump::new(&device, Work::SequentialRead, 1 << 18, 1);
+        assert_eq!((0..5).map(|_| pump.next_place()).collect::<Vec<_>>(), [0, 1, 2, 3, 0]);
+        let mut pump = Pump::new(&device, Work::RandomRead, 4096, 1);
+        let mut seen = [0_u32; 256];
+        (0..25_600).for_each(|_| seen[pump.next_place() as usize] += 1);
+        assert!(seen.iter().all(|count| (50..200).contains(count)), "{seen:?}");
+    }
+}

@@ -1,0 +1,123 @@
+//! The place that is measured: a scratch file in a directory, or a block device that holds nothing.
+//!
+//! Owns: making and filling it, and that it goes away. Does not: measure. Invariant: a file that exists is not touched;
+//! a block device is used only if it is blank, and is blank at its ends again afterwards. Filled with bytes that do not
+//! compress and are nowhere zero, because thin and compressing storage answers for zeros without reading.
+
+use super::DeviceError;
+use larder_store::{
+    Content, IoChoice,
+    device::{AlignedBuffer, Device, VolumeFile, open_device},
+    inspect,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc},
+};
+
+const FILL_BYTES: u64 = 1 << 20;
+const FILL_DEPTH: usize = 8;
+const FILE_NAME: &str = "larder-bench.scratch";
+
+/// A filled place to measure on.
+pub(super) struct Scratch {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) is_direct: bool,
+    /// Where files can be made, if it is on a file system.
+    pub(super) directory: Option<PathBuf>,
+    _removed: Removed,
+}
+
+/// Undoes what was made, when the device is no longer used.
+enum Removed {
+    File(PathBuf),
+    Device(PathBuf),
+}
+
+impl Scratch {
+    /// Makes and fills it.
+    pub(super) fn open(path: &Path, span_bytes: u64, io: IoChoice) -> Result<Self, DeviceError> {
+        let (file, removed, directory) = match inspect(path) {
+            Ok(Content::Blank(_)) => {
+                let mut file = VolumeFile::open(path).map_err(|error| DeviceError::of("cannot open", path, error))?;
+                file.shorten_to(span_bytes / FILL_BYTES * FILL_BYTES);
+                (file, Removed::Device(path.to_owned()), None)
+            }
+            Ok(Content::OtherDevice { what, .. }) => {
+                return Err(DeviceError::new(format!("it holds {what}, and nothing is written to it"), path));
+            }
+            Ok(Content::Store(info)) if info.is_block_device => {
+                return Err(DeviceError::new("it holds a larder store, and nothing is written to it", path));
+            }
+            _ => {
+                let place = place(path)?;
+                let size_bytes = span_bytes / FILL_BYTES * FILL_BYTES;
+                let file = VolumeFile::create(&place, size_bytes)
+                    .map_err(|error| DeviceError::of("cannot make a scratch file", &place, error))?;
+                let directory = place.parent().map(Path::to_owned);
+                (file, Removed::File(place), directory)
+            }
+        };
+        let is_direct = file.is_direct();
+        let device = open_device(file, io).map_err(|error| DeviceError::of("cannot use", path, error))?;
+        fill(&*device).map_err(|error| DeviceError::of("cannot fill", path, error))?;
+        Ok(Self { device, is_direct, directory, _removed: removed })
+    }
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        match self {
+            Self::File(path) => drop(fs::remove_file(path)),
+            // Only a moment after the device was let go of; if it fails the device holds noise, which nobody recognises.
+            Self::Device(path) => drop(VolumeFile::open(path).and_then(|file| file.wipe_ends())),
+        }
+    }
+}
+
+/// A name for the scratch file that nothing has yet.
+fn place(path: &Path) -> Result<PathBuf, DeviceError> {
+    if path.is_dir() {
+        let place = path.join(FILE_NAME);
+        return if place.exists() {
+            Err(DeviceError::new("a scratch file is left from another measurement; remove it", &place))
+        } else {
+            Ok(place)
+        };
+    }
+    if path.exists() {
+        return Err(DeviceError::new("a file that exists is not written to; give its directory", path));
+    }
+    Ok(path.to_owned())
+}
+
+fn fill(device: &dyn Device) -> std::io::Result<()> {
+    let mut buffer = AlignedBuffer::with_len(FILL_BYTES as usize);
+    noise(buffer.as_mut_slice());
+    let buffer = Arc::new(buffer);
+    let offsets: Vec<u64> = (0..device.len_bytes() / FILL_BYTES).map(|number| number * FILL_BYTES).collect();
+    for batch in offsets.chunks(FILL_DEPTH) {
+        let (sender, written) = mpsc::channel();
+        for &offset_bytes in batch {
+            let sender = sender.clone();
+            let completion = larder_store::device::Completion::callback(move |outcome| drop(sender.send(outcome)));
+            let buffer = Arc::clone(&buffer);
+            device.submit(larder_store::device::Transfer::Write { offset_bytes, buffer, completion });
+        }
+        drop(sender);
+        written.iter().collect::<Result<(), _>>()?;
+    }
+    Ok(())
+}
+
+/// Fills `bytes` with what does not compress.
+pub(super) fn noise(bytes: &mut [u8]) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for word in bytes.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+}

@@ -1,0 +1,96 @@
+//! Figures of typical devices, for a plan before anything was measured.
+//!
+//! Owns: two devices, by what the kernel tells of a disk at once. Does not: claim that yours is like them; a plan made
+//! with these says so. Source: SYSTEMS 7.2 for the spinning disk (1000 / (13.7 ms + length / 50 MB/s) seeks a second), of
+//! which queueing makes half as many again; data sheets' sustained rates of SATA drives for the solid-state one.
+
+use super::{DeviceFigures, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure};
+
+impl DeviceFigures {
+    /// A SATA solid-state disk.
+    pub fn typical_solid_state() -> Self {
+        let per_second = |bytes: u64, depth: u32| {
+            let (alone_us, bytes_per_second) = (90.0, 520e6);
+            let queued = f64::from(depth) / (alone_us / 1e6 + bytes as f64 / bytes_per_second);
+            queued.min(85_000.0).min(bytes_per_second / bytes as f64)
+        };
+        let files = FileFigures {
+            file_bytes: 8192,
+            depth: 16,
+            create_per_second: 12_000.0,
+            read_per_second: 25_000.0,
+            remove_per_second: 25_000.0,
+            create_cpu_us: 80.0,
+            read_cpu_us: 40.0,
+            remove_cpu_us: 40.0,
+        };
+        made("a typical SATA solid-state disk", per_second, 0.35, 480e6, files)
+    }
+
+    /// A disk of 7200 revolutions a minute.
+    pub fn typical_spinning() -> Self {
+        let per_second = |bytes: u64, depth: u32| {
+            let alone = 1.0 / (0.0137 + bytes as f64 / 50e6);
+            if depth >= 16 { alone * 1.5 } else { alone }
+        };
+        let files = FileFigures {
+            file_bytes: 8192,
+            depth: 16,
+            create_per_second: 60.0,
+            read_per_second: 40.0,
+            remove_per_second: 80.0,
+            create_cpu_us: 80.0,
+            read_cpu_us: 40.0,
+            remove_cpu_us: 40.0,
+        };
+        made("a typical disk of 7200 revolutions a minute", per_second, 1.0, 150e6, files)
+    }
+}
+
+/// `write_share` is how many random writes it does for one random read.
+fn made(
+    path: &str,
+    per_second: impl Fn(u64, u32) -> f64,
+    write_share: f64,
+    sequential: f64,
+    files: FileFigures,
+) -> DeviceFigures {
+    let cpu_us = 5.0;
+    let reads = READ_BYTES.iter().flat_map(|&read_bytes| READ_DEPTHS.map(|depth| (read_bytes, depth)));
+    let reads = reads.map(|(read_bytes, depth)| {
+        let per_second = per_second(read_bytes, depth);
+        let mean_us = f64::from(depth) * 1e6 / per_second;
+        ReadFigure { read_bytes, depth, per_second, mean_us, p99_us: 3.0 * mean_us, cpu_us }
+    });
+    let writes = [(4096, 1), (4096, 16), (8192, 1), (8192, 16)].map(|(write_bytes, depth)| {
+        let per_second = per_second(write_bytes, depth) * write_share;
+        WriteFigure { write_bytes, depth, per_second, cpu_us }
+    });
+    DeviceFigures {
+        path: path.to_owned(),
+        io: "typical".to_owned(),
+        is_direct: true,
+        span_bytes: 0,
+        load_average: 0.0,
+        reads: reads.collect(),
+        writes: writes.to_vec(),
+        sequential_read: sequential,
+        sequential_write: sequential,
+        files: Some(files),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spinning_disk_seeks_as_often_as_the_papers_say() {
+        let figures = DeviceFigures::typical_spinning();
+        let per_second = |bytes| 1.0 / figures.read_seconds(bytes, 1);
+        assert!((70.0..74.0).contains(&per_second(8192.0)), "{}", per_second(8192.0));
+        assert!((59.0..63.0).contains(&per_second(131_072.0)), "{}", per_second(131_072.0));
+        assert!(DeviceFigures::from_json(&figures.to_json()).is_ok());
+        assert!(DeviceFigures::from_json(&DeviceFigures::typical_solid_state().to_json()).is_ok());
+    }
+}

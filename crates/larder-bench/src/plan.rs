@@ -1,0 +1,256 @@
+//! What every row of the policy table would do on a disk with a memory: `larder plan`.
+//!
+//! Owns: from a row's costs and a device's figures to requests per second, and which row is recommended. Does not: know
+//! what a row costs (the engine's table does), or measure. Invariant: pure; equal wishes and figures give equal plans. The
+//! formulas are those of SYSTEMS 3.4 with more kinds of transfers than a seek; docs/planning.md has them.
+
+mod sizes;
+
+use crate::DeviceFigures;
+use larder_store::{Assumptions, Costs, Policy, Tuning, Work};
+use serde::Serialize;
+use std::{fmt, time::Duration};
+
+pub use sizes::Sizes;
+
+/// What is planned for.
+#[derive(Clone, Debug)]
+pub struct PlanWishes {
+    /// Size of the store.
+    pub size_bytes: u64,
+    /// Memory for the index and the hot tier together.
+    pub memory_bytes: u64,
+    /// How long entries are.
+    pub sizes: Sizes,
+    /// Share of the requests that find their entry in the store.
+    pub hit_ratio: f64,
+    /// Share of the misses that are stored.
+    pub storable_share: f64,
+    /// Useful entries that one read brings in, in rows that read groups; 1 if nothing is known of the clients.
+    pub group_size: f64,
+    /// Transfers that are in flight at a time.
+    pub depth: u32,
+    /// Processors that the store and the proxy have.
+    pub processor_count: f64,
+    /// Processor time of a request apart from the store's; zero plans for the store alone.
+    pub request_cpu: Duration,
+    /// Constants of the rows.
+    pub tuning: Tuning,
+}
+
+impl PlanWishes {
+    /// Wishes for a store of `size_bytes` with `memory_bytes`, all else as for a web proxy: 60% hits, 80% of misses
+    /// storable (PolyMix-4), entries of 16 KiB, 64 in flight.
+    pub fn new(size_bytes: u64, memory_bytes: u64) -> Self {
+        Self {
+            size_bytes,
+            memory_bytes,
+            sizes: Sizes::Mean(16_384.0),
+            hit_ratio: 0.6,
+            storable_share: 0.8,
+            group_size: 1.0,
+            depth: 64,
+            processor_count: std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64),
+            request_cpu: PROXY_CPU,
+            tuning: Tuning::default(),
+        }
+    }
+}
+
+/// What limits a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    /// The disk.
+    Disk,
+    /// The processors.
+    Processors,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disk => "disk",
+            Self::Processors => "processors",
+        })
+    }
+}
+
+/// What is expected of a row.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedRow {
+    /// Its name.
+    pub policy: &'static str,
+    /// Entries there is room for.
+    pub entries: f64,
+    /// Memory of the index.
+    pub index_bytes: f64,
+    /// Bits of it for each entry.
+    pub index_bits: f64,
+    /// Reads of a hit.
+    pub reads_per_hit: f64,
+    /// Reads of a miss.
+    pub reads_per_miss: f64,
+    /// Hits beside those of an LRU of the same bytes.
+    pub hits_of_lru: f64,
+    /// Bytes written for each byte that is stored.
+    pub write_factor: f64,
+    /// Requests per second, whatever limits them.
+    pub requests_per_second: f64,
+    /// What limits them.
+    pub bound: Bound,
+    /// Whether the index leaves a quarter of the memory for the hot tier.
+    pub fits: bool,
+    /// Whether the device's figures say what this row needs (a block device holds no files).
+    pub known: bool,
+}
+
+/// The rows, and the one that is recommended.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// Every row of the table, in its order.
+    pub rows: Vec<PlannedRow>,
+    /// The name of the recommended row; `None` if none fits.
+    pub recommended: Option<&'static str>,
+    /// Why.
+    pub reason: String,
+    /// What was measured, or that nothing was.
+    pub device: String,
+}
+
+impl Plan {
+    /// Plans with what `figures` say of a device.
+    pub fn new(wishes: &PlanWishes, figures: &DeviceFigures) -> Self {
+        let rows: Vec<_> = Policy::all().iter().map(|policy| planned(policy, wishes, figures)).collect();
+        let (recommended, reason) = recommend(&rows, wishes);
+        Self { rows, recommended, reason, device: figures.path.clone() }
+    }
+
+    /// The plan as JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("numbers and words can always be written")
+    }
+}
+
+fn planned(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures) -> PlannedRow {
+    let longer = |bytes: f64| wishes.sizes.share_longer_than(bytes);
+    let mean = (wishes.sizes.mean_bytes() as u64).max(512);
+    let costs = policy.costs(&Assumptions {
+        size_bytes: wishes.size_bytes,
+        mean_entry_bytes: mean,
+        share_longer_than: &longer,
+        group_size: wishes.group_size,
+        tuning: &wishes.tuning,
+    });
+    let request = request_work(&costs, wishes);
+    let (seconds, cpu_seconds) = (device_seconds(&request, figures, wishes), cpu_seconds(&request, figures, wishes));
+    let by_disk = 1.0 / seconds;
+    let by_processors = wishes.processor_count / (wishes.request_cpu.as_secs_f64() + cpu_seconds);
+    PlannedRow {
+        policy: policy.name,
+        entries: costs.entries,
+        index_bytes: costs.index_bytes,
+        index_bits: costs.index_bytes * 8.0 / costs.entries.max(1.0),
+        reads_per_hit: costs.hit.reads(),
+        reads_per_miss: costs.miss.reads(),
+        hits_of_lru: costs.hits_of_lru,
+        write_factor: costs.insert.written_bytes() / mean as f64,
+        requests_per_second: by_disk.min(by_processors),
+        bound: if by_disk <= by_processors { Bound::Disk } else { Bound::Processors },
+        fits: costs.index_bytes <= wishes.memory_bytes as f64 * INDEX_SHARE_MAX,
+        known: figures.files.is_some() || !policy.layout.keeps_files(),
+    }
+}
+
+/// What a request costs on average.
+fn request_work(costs: &Costs, wishes: &PlanWishes) -> Work {
+    let misses = 1.0 - wishes.hit_ratio;
+    let hits = costs.hit.times(wishes.hit_ratio);
+    hits.and(costs.miss.times(misses)).and(costs.insert.times(misses * wishes.storable_share))
+}
+
+/// Seconds that the device is busy with `work`, with as much in flight as is wished.
+fn device_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
+    let depth = wishes.depth;
+    let each = |count: f64, bytes: f64, seconds: &dyn Fn(f64) -> f64| {
+        if count > 0.0 { count * seconds(bytes / count) } else { 0.0 }
+    };
+    let random = each(work.random_reads, work.random_read_bytes, &|bytes| figures.read_seconds(bytes, depth))
+        + each(work.random_writes, work.random_write_bytes, &|bytes| figures.write_seconds(bytes, depth));
+    let sequential =
+        work.sequential_write_bytes / figures.sequential_write + work.sequential_read_bytes / figures.sequential_read;
+    let files = figures.files.as_ref().map_or(0.0, |files| {
+        let beyond = work.file_write_bytes - (work.file_creates + work.file_updates) * files.file_bytes as f64;
+        work.file_reads / files.read_per_second
+            + work.file_creates / files.create_per_second
+            + work.file_updates / files.read_per_second
+            + work.file_updates * files.file_bytes as f64 / figures.sequential_write
+            + work.file_removes / files.remove_per_second
+            + beyond.max(0.0) / figures.sequential_write
+    });
+    random + sequential + files
+}
+
+/// Processor time of `work` in the store.
+fn cpu_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
+    let depth = wishes.depth;
+    let each = |count: f64, bytes: f64, seconds: &dyn Fn(f64) -> f64| {
+        if count > 0.0 { count * seconds(bytes / count) } else { 0.0 }
+    };
+    let transfers = each(work.random_reads, work.random_read_bytes, &|bytes| figures.read_cpu_seconds(bytes, depth))
+        + each(work.random_writes, work.random_write_bytes, &|bytes| figures.write_cpu_seconds(bytes, depth));
+    let files = figures.files.as_ref().map_or(0.0, |files| {
+        let creates = work.file_creates * files.create_cpu_us + work.file_updates * files.read_cpu_us;
+        (work.file_reads * files.read_cpu_us + creates + work.file_removes * files.remove_cpu_us) / 1e6
+    });
+    STORE_CPU.as_secs_f64() + transfers + files
+}
+
+/// The fastest that fits. Of those that are about as fast, the one that keeps what is wanted; of those that do about as
+/// well, the first in the table.
+fn recommend(rows: &[PlannedRow], wishes: &PlanWishes) -> (Option<&'static str>, String) {
+    let candidates: Vec<_> = rows.iter().filter(|row| row.fits && row.known).collect();
+    let room = format!("{:.0} MB", wishes.memory_bytes as f64 * INDEX_SHARE_MAX / 1e6);
+    let fastest = candidates.iter().map(|row| hits_per_second(row)).fold(0.0, f64::max);
+    let fast: Vec<_> = candidates.iter().filter(|row| hits_per_second(row) >= fastest * AS_FAST).collect();
+    let most_hits = fast.iter().map(|row| row.hits_of_lru).fold(0.0, f64::max);
+    let Some(chosen) = fast.iter().find(|row| row.hits_of_lru >= most_hits - AS_GOOD) else {
+        return (None, format!("no row's index fits {room}, three quarters of the memory"));
+    };
+    let (count, bound) = (candidates.len(), chosen.bound);
+    let mut reason = format!(
+        "of {count} rows whose index fits {room} (three quarters of the memory), {} that serves as many hits a \
+         second as any (within 15%), and the first of those that keep the most; limited by the {bound}",
+        if fast.len() == 1 { "the only one" } else { "one" }
+    );
+    let known = rows.iter().filter(|row| row.known && !row.fits);
+    let faster = known.max_by(|one, other| hits_per_second(one).total_cmp(&hits_per_second(other)));
+    if let Some(faster) = faster.filter(|faster| hits_per_second(faster) * AS_FAST > hits_per_second(chosen)) {
+        reason += &format!(
+            "; {} would be faster, {:.0} requests/s, with {:.0} MB for its index",
+            faster.policy,
+            faster.requests_per_second,
+            faster.index_bytes / 1e6
+        );
+    }
+    (Some(chosen.policy), reason)
+}
+
+/// Speed that counts: what is asked of the store is the same for all rows, what is found is not.
+fn hits_per_second(row: &PlannedRow) -> f64 {
+    row.requests_per_second * row.hits_of_lru
+}
+
+/// The hot tier gets at least the rest.
+const INDEX_SHARE_MAX: f64 = 0.75;
+/// Rows that are at least so much of the fastest are as fast: no plan is better than that.
+const AS_FAST: f64 = 0.85;
+/// Rows whose hits differ by no more do as well.
+const AS_GOOD: f64 = 0.03;
+/// Processor time of a proxied request apart from its transfers, hits and misses together (docs/planning.md).
+const PROXY_CPU: Duration = Duration::from_micros(20);
+/// Processor time of a look-up or an insertion apart from its transfers: hashes, checksums, copies.
+const STORE_CPU: Duration = Duration::from_micros(6);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! At stake: somebody's file or disk overwritten by a measurement, or figures that are none.
+
+use larder_bench::{DeviceFigures, DeviceJob, READ_BYTES, READ_DEPTHS, measure_device};
+use larder_store::IoChoice;
+use std::{fs, path::Path, time::Duration};
+use tempfile::TempDir;
+
+fn job(path: &Path) -> DeviceJob {
+    let (span_bytes, time) = (16 << 20, Duration::from_millis(400));
+    DeviceJob { path: path.to_owned(), span_bytes, time, io: IoChoice::Auto }
+}
+
+#[test]
+fn a_file_system_is_measured_and_left_as_it_was() {
+    let scratch = TempDir::new().unwrap();
+    let mut shares = Vec::new();
+    let figures = measure_device(&job(scratch.path()), &mut |_, share| shares.push(share)).unwrap();
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    assert_eq!(figures.reads.len(), READ_BYTES.len() * READ_DEPTHS.len());
+    let files = figures.files.clone().expect("it is a file system");
+    let rates = [files.create_per_second, files.read_per_second, files.remove_per_second];
+    assert!(rates.iter().all(|rate| *rate > 1.0), "{files:?}");
+    assert!(figures.sequential_write > 1e6 && figures.sequential_read > 1e6, "{figures:?}");
+    assert_eq!(DeviceFigures::from_json(&figures.to_json()).unwrap().reads.len(), figures.reads.len());
+    assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{shares:?}");
+}
+
+#[test]
+fn what_is_there_is_not_touched() {
+    let scratch = TempDir::new().unwrap();
+    let letter = scratch.path().join("letter");
+    fs::write(&letter, "dear").unwrap();
+    let error = measure_device(&job(&letter), &mut |_, _| {}).unwrap_err().to_string();
+    assert!(error.starts_with("a file that exists is not written to"), "{error}");
+    assert_eq!(fs::read(&letter).unwrap(), b"dear");
+    let left = scratch.path().join("larder-bench.scratch");
+    fs::write(&left, "mine").unwrap();
+    assert!(measure_device(&job(scratch.path()), &mut |_, _| {}).is_err());
+    assert_eq!(fs::read(&left).unwrap(), b"mine");
+    let nowhere = scratch.path().join("gone/x");
+    assert!(measure_device(&job(&nowhere), &mut |_, _| {}).is_err());
+    let small = DeviceJob { span_bytes: 4096, ..job(scratch.path()) };
+    assert!(measure_device(&small, &mut |_, _| {}).unwrap_err().to_string().contains("too few bytes"));
+}

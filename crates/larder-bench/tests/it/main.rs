@@ -1,0 +1,3 @@
+//! Everything that is tested with real files, devices and sockets.
+
+mod device;

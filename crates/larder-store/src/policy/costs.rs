@@ -1,0 +1,413 @@
+//! What each row costs: memory, and transfers of a hit, a miss and an insertion.
+//!
+//! Owns: the figures of the axes, as published or as the engine does it (asserted in `tests/it/rows`). Does not: know how
+//! fast a device is; a plan computes with both. Invariant: a new value of an axis does not compile without its costs, so
+//! every row has some. The figures are means over many requests of a store that is full; docs/planning.md says how
+//! each comes about.
+
+use super::{EvictionAxis, IndexAxis, LayoutAxis, Policy, ReadAxis, WriteAxis};
+use crate::{
+    Tuning,
+    index::IndexShape,
+    layout::tiny::{TinyPlan, TinyWishes},
+    units::{DATA_START_BYTES, SECTOR_BYTES, last_superblock_bytes},
+};
+
+/// What costs are asked for.
+#[derive(Clone, Copy)]
+pub struct Assumptions<'a> {
+    /// Size of the store.
+    pub size_bytes: u64,
+    /// Mean size of an entry with its head.
+    pub mean_entry_bytes: u64,
+    /// Share of the entries that are longer than so many bytes.
+    pub share_longer_than: &'a dyn Fn(f64) -> f64,
+    /// Useful entries that one read brings in, in rows that read groups or clusters; 1 is none but the one asked for.
+    pub group_size: f64,
+    /// Constants of the rows.
+    pub tuning: &'a Tuning,
+}
+
+/// Transfers, of which some may be less than one because not every request makes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Work {
+    /// Reads at places that are anywhere.
+    pub random_reads: f64,
+    /// Bytes of those together.
+    pub random_read_bytes: f64,
+    /// Writes at places that are anywhere, or of an entry on its own.
+    pub random_writes: f64,
+    /// Bytes of those together.
+    pub random_write_bytes: f64,
+    /// Bytes written in long pieces one behind the other.
+    pub sequential_write_bytes: f64,
+    /// Bytes read in long pieces.
+    pub sequential_read_bytes: f64,
+    /// Files opened and read.
+    pub file_reads: f64,
+    /// Files made and written.
+    pub file_creates: f64,
+    /// Files opened and written that exist already.
+    pub file_updates: f64,
+    /// Files removed.
+    pub file_removes: f64,
+    /// Bytes written to files.
+    pub file_write_bytes: f64,
+}
+
+impl Work {
+    /// So many times this.
+    pub fn times(self, times: f64) -> Self {
+        let mut work = self;
+        work.figures().into_iter().for_each(|figure| *figure *= times);
+        work
+    }
+
+    /// This and `other`.
+    pub fn and(self, mut other: Self) -> Self {
+        let mut work = self;
+        work.figures().into_iter().zip(other.figures()).for_each(|(figure, other)| *figure += *other);
+        work
+    }
+
+    /// Reads of any kind but those that reclaim makes.
+    pub fn reads(&self) -> f64 {
+        self.random_reads + self.file_reads
+    }
+
+    /// Bytes written, in whatever way.
+    pub fn written_bytes(&self) -> f64 {
+        self.random_write_bytes + self.sequential_write_bytes + self.file_write_bytes
+    }
+
+    fn figures(&mut self) -> [&mut f64; 11] {
+        [
+            &mut self.random_reads,
+            &mut self.random_read_bytes,
+            &mut self.random_writes,
+            &mut self.random_write_bytes,
+            &mut self.sequential_write_bytes,
+            &mut self.sequential_read_bytes,
+            &mut self.file_reads,
+            &mut self.file_creates,
+            &mut self.file_updates,
+            &mut self.file_removes,
+            &mut self.file_write_bytes,
+        ]
+    }
+}
+
+/// What a row costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Costs {
+    /// Entries that there is room for.
+    pub entries: f64,
+    /// Memory of the index when it is full.
+    pub index_bytes: f64,
+    /// A lookup that finds its entry.
+    pub hit: Work,
+    /// A lookup that does not.
+    pub miss: Work,
+    /// Storing an entry in a store that is full.
+    pub insert: Work,
+    /// Hits beside those of an LRU of the same bytes, as a share of them.
+    pub hits_of_lru: f64,
+}
+
+impl Policy {
+    /// What this row costs.
+    pub fn costs(&self, assumed: &Assumptions<'_>) -> Costs {
+        let (entries, index_bits) = memory(self, assumed);
+        Costs {
+            entries,
+            index_bytes: entries * index_bits / 8.0,
+            hit: hit(self, assumed),
+            miss: miss(self, assumed),
+            insert: insert(self, assumed),
+            hits_of_lru: hits_of_lru(self.eviction, assumed.tuning),
+        }
+    }
+}
+
+/// Entries there is room for, and the index's bits for each.
+fn memory(policy: &Policy, assumed: &Assumptions<'_>) -> (f64, f64) {
+    let Assumptions { size_bytes, mean_entry_bytes, tuning, .. } = *assumed;
+    let (size, mean) = (size_bytes as f64, mean_entry_bytes as f64);
+    let entries = size / mean;
+    let set_bits = f64::from(tuning.hashcache_tag_bits + tuning.hashcache_ways.ilog2());
+    let bins = size * (1.0 - tuning.hashcache_ring_share) / tuning.hashcache_bin_bytes as f64;
+    match policy.index {
+        IndexAxis::Buckets => {
+            let shape = IndexShape::new(size_bytes / mean_entry_bytes, size_bytes / SECTOR_BYTES);
+            let second_hit = if tuning.second_hit { SECOND_HIT_BITS } else { 0.0 };
+            (entries, f64::from(shape.slot_bits()) / BUCKETS_FILL + second_hit)
+        }
+        IndexAxis::Map => (entries, MAP_BITS + map_of_space_bits(policy.layout, mean, tuning)),
+        IndexAxis::Nothing => (bins, 0.0),
+        IndexAxis::SetTags => (bins, set_bits),
+        IndexAxis::RecentSetTags => {
+            let ways = f64::from(tuning.hashcache_ways);
+            let links = RESIDENT_LINKS * (bins / ways).log2() / ways;
+            (bins, tuning.hashcache_resident_share * (set_bits + links))
+        }
+        IndexAxis::SetPlaces => {
+            let lengths = if policy.reads == ReadAxis::Groups { GROUP_LENGTH_BITS } else { 0.0 };
+            (entries, set_bits + f64::from(tuning.hashcache_generation_bits) + LOG_POSITION_BITS + lengths)
+        }
+        IndexAxis::RecentSetPlaces => {
+            let places = LOG_POSITION_BITS * places_share(tuning);
+            (entries, set_bits + f64::from(tuning.hashcache_generation_bits) + places)
+        }
+        IndexAxis::Objects => {
+            let clusters = CLUSTER_BITS * mean / tuning.ucfs_cluster_bytes as f64;
+            (entries, OBJECT_BITS + clusters)
+        }
+        IndexAxis::FrontAndFilters => tiny_memory(assumed),
+    }
+}
+
+/// The map of free space that is in memory beside the map of entries, per entry.
+fn map_of_space_bits(layout: LayoutAxis, mean_bytes: f64, tuning: &Tuning) -> f64 {
+    match layout {
+        LayoutAxis::Slots | LayoutAxis::SizeClasses => mean_bytes / SECTOR_BYTES as f64,
+        // Each level has half the bits of the one below.
+        LayoutAxis::MultilevelBitmap => 2.0 * mean_bytes / tuning.esp_block_bytes as f64,
+        LayoutAxis::OneDirectory
+        | LayoutAxis::RoundRobinDirectories
+        | LayoutAxis::SiteDirectories
+        | LayoutAxis::Segments
+        | LayoutAxis::Bins
+        | LayoutAxis::Sets
+        | LayoutAxis::FrontAndSets
+        | LayoutAxis::Clusters => 0.0,
+    }
+}
+
+fn tiny_memory(assumed: &Assumptions<'_>) -> (f64, f64) {
+    let Assumptions { size_bytes, mean_entry_bytes, tuning, .. } = *assumed;
+    let wishes =
+        TinyWishes { mean_entry_bytes, set_bytes: tuning.tiny_set_bytes, front_percent: tuning.tiny_front_percent };
+    let Some(plan) = TinyPlan::new(DATA_START_BYTES..last_superblock_bytes(size_bytes), wishes) else {
+        return (0.0, 0.0);
+    };
+    let sets = f64::from(plan.set_count);
+    let front_bytes = plan.front.segment_bytes as f64 * f64::from(plan.front.segment_count);
+    let per_set = plan.set_bytes / mean_entry_bytes.min(plan.set_bytes / TINY_ENTRIES_PER_SET).max(1);
+    let slots = front_bytes / (mean_entry_bytes as f64 / 2.0).clamp(1024.0, 2048.0);
+    let entries = sets * per_set as f64 + slots;
+    (entries, (sets * TINY_SET_BITS + slots * TINY_SLOT_BITS) / entries)
+}
+
+/// Bytes of an entry's record.
+fn record_bytes(assumed: &Assumptions<'_>) -> f64 {
+    assumed.mean_entry_bytes as f64 + RECORD_OVERHEAD_BYTES
+}
+
+fn reads(count: f64, bytes_each: f64) -> Work {
+    Work { random_reads: count, random_read_bytes: count * bytes_each, ..Work::default() }
+}
+
+fn writes(count: f64, bytes_each: f64) -> Work {
+    Work { random_writes: count, random_write_bytes: count * bytes_each, ..Work::default() }
+}
+
+/// The bin and, of entries longer than it, the rest.
+fn bin_and_rest(assumed: &Assumptions<'_>, one: fn(f64, f64) -> Work) -> Work {
+    let bin = assumed.tuning.hashcache_bin_bytes as f64;
+    let long = (assumed.share_longer_than)(bin);
+    // What is longer than a bin has the mean's bytes beyond it, and more: lengths on the web have long tails.
+    let rest = (record_bytes(assumed) / long.max(0.1)).max(bin);
+    one(1.0, bin).and(one(long, rest))
+}
+
+fn hit(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
+    let Assumptions { tuning, share_longer_than, group_size, .. } = *assumed;
+    let (record, bin) = (record_bytes(assumed), tuning.hashcache_bin_bytes as f64);
+    match policy.layout {
+        LayoutAxis::OneDirectory
+        | LayoutAxis::RoundRobinDirectories
+        | LayoutAxis::SiteDirectories
+        | LayoutAxis::SizeClasses => Work { file_reads: 1.0, ..Work::default() },
+        LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => reads(1.0, record),
+        LayoutAxis::Bins => bin_and_rest(assumed, reads),
+        LayoutAxis::Sets => match policy.index {
+            IndexAxis::SetTags => bin_and_rest(assumed, reads),
+            IndexAxis::RecentSetTags => {
+                let resident = tuning.hashcache_resident_share;
+                let whole = f64::from(tuning.hashcache_ways) * bin;
+                let rest = bin_and_rest(assumed, reads).and(reads(1.0, bin).times(-1.0));
+                reads(resident, bin).and(reads(1.0 - resident, whole)).and(rest)
+            }
+            _ => {
+                let whole = reads(1.0, f64::from(tuning.hashcache_ways) * bin);
+                whole.and(bin_and_rest(assumed, reads)).and(reads(1.0, bin).times(-1.0))
+            }
+        },
+        LayoutAxis::Segments => match (policy.reads, policy.index) {
+            (ReadAxis::Groups, _) => reads(1.0 / group_size, record * group_size),
+            (_, IndexAxis::SetPlaces) => {
+                let first = tuning.hashcache_first_read_bytes as f64;
+                reads(1.0, first).and(reads(share_longer_than(first), 2.0 * first))
+            }
+            (_, IndexAxis::RecentSetPlaces) => {
+                let first = tuning.hashcache_first_read_bytes as f64;
+                let place = reads(1.0 - places_share(tuning), PLACES_BLOCK_BYTES);
+                reads(1.0, first).and(reads(share_longer_than(first), 2.0 * first)).and(place)
+            }
+            _ => reads(1.0 + LOG_STRANGERS, record * SIZE_CLASS_EXCESS),
+        },
+        LayoutAxis::FrontAndSets => {
+            let set = tuning.tiny_set_bytes as f64;
+            let long = share_longer_than(set / 2.0);
+            reads(1.0, set).and(reads(long, (record / long.max(0.1)).max(set)))
+        }
+        LayoutAxis::Clusters => reads(1.0 / group_size, tuning.ucfs_cluster_bytes as f64),
+    }
+}
+
+fn miss(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
+    let Assumptions { tuning, .. } = *assumed;
+    let bin = tuning.hashcache_bin_bytes as f64;
+    let whole = f64::from(tuning.hashcache_ways) * bin;
+    let false_match = f64::from(tuning.hashcache_ways) / f64::powi(2.0, tuning.hashcache_tag_bits.cast_signed());
+    match policy.index {
+        IndexAxis::Buckets => reads(LOG_STRANGERS, record_bytes(assumed)),
+        IndexAxis::Map | IndexAxis::Objects => Work::default(),
+        IndexAxis::Nothing => reads(1.0, if policy.layout == LayoutAxis::Bins { bin } else { whole }),
+        IndexAxis::SetTags => reads(false_match, bin),
+        IndexAxis::RecentSetTags => {
+            let resident = tuning.hashcache_resident_share;
+            reads(resident * false_match, bin).and(reads(1.0 - resident, whole))
+        }
+        IndexAxis::SetPlaces | IndexAxis::RecentSetPlaces => {
+            reads(false_match, tuning.hashcache_first_read_bytes as f64)
+        }
+        IndexAxis::FrontAndFilters => reads(TINY_FALSE_MATCHES, tuning.tiny_set_bytes as f64),
+    }
+}
+
+fn insert(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
+    let work = write_work(policy, assumed).and(eviction_work(policy, assumed));
+    if policy.index == IndexAxis::RecentSetPlaces {
+        // A place falls out of memory for each that comes, and in a large store hardly two go to one block of the file.
+        return work.and(reads(1.0, PLACES_BLOCK_BYTES)).and(writes(1.0, PLACES_BLOCK_BYTES));
+    }
+    work
+}
+
+/// Share of the entries whose places are in memory.
+fn places_share(tuning: &Tuning) -> f64 {
+    (f64::from(tuning.hashcache_positions) / f64::from(tuning.hashcache_ways)).min(1.0)
+}
+
+fn write_work(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
+    let Assumptions { tuning, share_longer_than, .. } = *assumed;
+    let record = record_bytes(assumed);
+    let file = |file_creates: f64| Work {
+        file_creates,
+        file_updates: 1.0 - file_creates,
+        file_write_bytes: record,
+        ..Work::default()
+    };
+    let sequential = |bytes: f64| Work { sequential_write_bytes: bytes, ..Work::default() };
+    match policy.writes {
+        WriteAxis::Through | WriteAxis::Asynchronous => match policy.layout {
+            LayoutAxis::OneDirectory | LayoutAxis::RoundRobinDirectories | LayoutAxis::SiteDirectories => file(1.0),
+            LayoutAxis::SizeClasses => file(share_longer_than(tuning.buddy_threshold_bytes as f64)),
+            LayoutAxis::Bins | LayoutAxis::Sets => bin_and_rest(assumed, writes),
+            LayoutAxis::MultilevelBitmap => writes(1.0, record + tuning.esp_block_bytes as f64 / 2.0),
+            LayoutAxis::Slots | LayoutAxis::Segments | LayoutAxis::FrontAndSets | LayoutAxis::Clusters => {
+                writes(1.0, record)
+            }
+        },
+        WriteAxis::Units | WriteAxis::UnitsByGroup => sequential(record * UNIT_EXCESS),
+        WriteAxis::Pages | WriteAxis::SitePages => {
+            let page = tuning.page_bytes as f64;
+            // The last page of a run is written partly filled, and once more when it is full.
+            writes((record / page).max(1.0 / PAGE_ENTRIES_MAX), page.min(record.max(page / PAGE_ENTRIES_MAX)))
+        }
+        WriteAxis::Clusters => sequential(record * CLUSTER_EXCESS),
+        WriteAxis::PacksThenSets => {
+            let set = tuning.tiny_set_bytes as f64;
+            let short = 1.0 - share_longer_than(set / 2.0);
+            let sets = short * TINY_SET_WRITES;
+            sequential(record * UNIT_EXCESS).and(writes(sets, set)).and(reads(sets, set))
+        }
+    }
+}
+
+fn eviction_work(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
+    let tuning = assumed.tuning;
+    match policy.eviction {
+        EvictionAxis::Reinsertion if tuning.reinsertion => {
+            let again = record_bytes(assumed) * tuning.reinsertion_share / (1.0 - tuning.reinsertion_share);
+            Work { sequential_write_bytes: again, sequential_read_bytes: again, ..Work::default() }
+        }
+        EvictionAxis::Lru | EvictionAxis::PacedLru => match policy.layout {
+            LayoutAxis::OneDirectory | LayoutAxis::RoundRobinDirectories | LayoutAxis::SiteDirectories => {
+                Work { file_removes: 1.0, ..Work::default() }
+            }
+            LayoutAxis::SizeClasses => {
+                let file_removes = (assumed.share_longer_than)(tuning.buddy_threshold_bytes as f64);
+                Work { file_removes, ..Work::default() }
+            }
+            _ => Work::default(),
+        },
+        EvictionAxis::Reinsertion
+        | EvictionAxis::Overwrite
+        | EvictionAxis::FirstInSet
+        | EvictionAxis::LeastRecentInSet
+        | EvictionAxis::RankInSet
+        | EvictionAxis::ClusterLru
+        | EvictionAxis::OverwriteOrLeastRecent => Work::default(),
+    }
+}
+
+/// Measured for `log` with and without reinsertion (docs/measurements.md, Zipf 0.9); `hashcache-basic` keeps 1 - 1/e of what
+/// is hashed to as many bins; an LRU within sets of 8 and a FIFO lie between, as docs/planning.md tells.
+fn hits_of_lru(eviction: EvictionAxis, tuning: &Tuning) -> f64 {
+    match eviction {
+        EvictionAxis::Lru | EvictionAxis::PacedLru => 1.0,
+        EvictionAxis::Reinsertion if tuning.reinsertion => 0.98,
+        EvictionAxis::LeastRecentInSet => 0.97,
+        EvictionAxis::RankInSet => 0.95,
+        EvictionAxis::Reinsertion | EvictionAxis::OverwriteOrLeastRecent | EvictionAxis::FirstInSet => 0.92,
+        EvictionAxis::ClusterLru => 0.9,
+        EvictionAxis::Overwrite => 0.8,
+    }
+}
+
+/// Two choices of 16 slots fill so much of them.
+const BUCKETS_FILL: f64 = 0.95;
+const SECOND_HIT_BITS: f64 = 4.0;
+const MAP_BITS: f64 = 272.0;
+/// Numbers of sets that a resident set is found by and ordered with, hash heads included.
+const RESIDENT_LINKS: f64 = 3.5;
+const LOG_POSITION_BITS: f64 = 32.0;
+const PLACES_BLOCK_BYTES: f64 = 4096.0;
+const GROUP_LENGTH_BITS: f64 = 8.0;
+/// 20 bytes in the table, and 4 in the heads of lists, of which there are half as many again.
+const OBJECT_BITS: f64 = 160.0 + 48.0;
+const CLUSTER_BITS: f64 = 192.0;
+const TINY_SET_BITS: f64 = 32.0;
+const TINY_SLOT_BITS: f64 = 64.0;
+const TINY_ENTRIES_PER_SET: u64 = 7;
+/// Lookups that read the record of another key in a full index (docs/measurements.md).
+const LOG_STRANGERS: f64 = 0.0037;
+/// A Bloom filter of 20 bits with 7 entries.
+const TINY_FALSE_MATCHES: f64 = 0.18;
+/// Sets written for each short entry that comes: several go at once, and some are dropped unseen.
+const TINY_SET_WRITES: f64 = 0.3;
+/// Header of a record and half of the sector it is rounded up to.
+const RECORD_OVERHEAD_BYTES: f64 = 400.0;
+/// A length class is read, which is more than the record.
+const SIZE_CLASS_EXCESS: f64 = 1.07;
+/// Headers of units, trailers and checkpoints.
+const UNIT_EXCESS: f64 = 1.03;
+const CLUSTER_EXCESS: f64 = 1.06;
+const PAGE_ENTRIES_MAX: f64 = 16.0;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! `--policy auto`: the row that a plan recommends for this disk and this memory.
+//!
+//! Owns: what is known of the disk without measuring it (whether it spins), and the line that says what was chosen. Does
+//! not: plan (see `larder-bench`), or choose again for a store that exists. Invariant: memory for the index and the hot
+//! tier together is what was given with `--memory`.
+
+use crate::{failure::Failure, report, settings::Settings, size, store_path, tuning::PolicyChoice, volumes};
+use larder_bench::{DeviceFigures, Plan, PlanWishes, Sizes};
+use larder_store::{Content, Policy, inspect};
+use std::{
+    fs,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::Path,
+};
+
+/// The hot tier keeps at least this.
+const HOT_BYTES_MIN: u64 = 1 << 20;
+
+/// Replaces `auto` by a row; gives the line that says which and why, if there was anything to choose.
+///
+/// # Errors
+/// A place that cannot be, and a memory that is too small for any row.
+pub(crate) fn choose(settings: &mut Settings) -> Result<Option<String>, Failure> {
+    let store = &mut settings.store;
+    if store.policy != Some(PolicyChoice::Auto) {
+        return Ok(None);
+    }
+    store.policy = None;
+    let mut size_bytes = 0;
+    let mut first = None;
+    for (index, disk) in store.disks.iter().enumerate() {
+        let Some(path) = store_path::find(disk, None)? else { continue };
+        let content = inspect(&path).unwrap_or(Content::Nothing);
+        if let Content::Store(info) = &content {
+            let row = info.policy.map_or("one that this program does not know", |policy| policy.name);
+            return Ok(Some(format!("auto: {row}, that of the store that is there")));
+        }
+        size_bytes += volumes::said_size(store, index).or(blank_bytes(&content)).unwrap_or(volumes::SIZE_BYTES_DEFAULT);
+        first.get_or_insert(path);
+    }
+    let Some(path) = first else { return Ok(None) };
+    let spins = spins(&path);
+    let figures = if spins { DeviceFigures::typical_spinning() } else { DeviceFigures::typical_solid_state() };
+    let mut wishes = PlanWishes::new(size_bytes, settings.proxy.hot_bytes);
+    wishes.sizes = Sizes::Mean(store.mean_object_size_bytes as f64);
+    wishes.tuning = store.tuning.clone();
+    let plan = Plan::new(&wishes, &figures);
+    let chosen = plan.rows.iter().find(|row| Some(row.policy) == plan.recommended);
+    let Some((chosen, row)) = chosen.and_then(|chosen| Some((chosen, Policy::named(chosen.policy)?))) else {
+        let help = "give more with --memory, or say which policy with --policy";
+        return Err(Failure::usage(format!("no policy for this disk and memory: {}", plan.reason), help));
+    };
+    store.policy = Some(PolicyChoice::Row(row));
+    settings.proxy.hot_bytes = settings.proxy.hot_bytes.saturating_sub(chosen.index_bytes as u64).max(HOT_BYTES_MIN);
+    let (rate, index) = (report::rate(chosen.requests_per_second), size::show(chosen.index_bytes as u64));
+    let basis = "(figures of";
+    Ok(Some(format!(
+        "auto: {row}, about {rate} requests/s from the store, {index} for its index: {} {basis} {}; larder plan \
+         --measure tells of this one)",
+        plan.reason, plan.device
+    )))
+}
+
+/// Size of a block device that holds nothing.
+fn blank_bytes(content: &Content) -> Option<u64> {
+    if let Content::Blank(size_bytes) = content { Some(*size_bytes) } else { None }
+}
+
+/// Whether the disk under `path` has turning parts. The kernel says so; where it does not, it is taken for one that has none.
+pub(crate) fn spins(path: &Path) -> bool {
+    let existing = path.ancestors().find_map(|place| fs::metadata(place).ok()).or_else(|| fs::metadata(".").ok());
+    let Some(metadata) = existing else { return false };
+    let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    // A partition has no queue of its own; its disk is the folder above.
+    ["queue", "../queue"].iter().any(|queue| {
+        let said = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/rotational"));
+        said.is_ok_and(|said| said.trim() == "1")
+    })
+}

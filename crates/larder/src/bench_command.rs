@@ -1,0 +1,154 @@
+//! `larder bench`: measuring proxies and disks.
+//!
+//! Owns: the flags and what is printed. Does not: measure (see `larder-bench`). Results go to standard output, progress
+//! to standard error if that is a terminal.
+
+use crate::{duration, failure::Failure, report, settings, size};
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use larder_bench::{DeviceFigures, DeviceJob, READ_BYTES, READ_DEPTHS, measure_device};
+use larder_store::IoChoice;
+use std::{fs, path::PathBuf, time::Duration};
+
+const DEVICE_EXAMPLES: &str = "\
+Examples:
+  larder bench device /var/cache                 the disk under a directory
+  larder bench device /dev/sdb --time 2m         a whole disk that holds nothing
+  larder bench device /var/cache --json disk.json && larder plan --disk 2TB --memory 1GB --device disk.json";
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Measure a disk as `larder plan` needs it: a scratch file in a directory, or a block device that holds nothing.
+    Device(DeviceFlags),
+}
+
+/// The flags of `larder bench device`.
+#[derive(Debug, Args)]
+#[command(after_help = DEVICE_EXAMPLES)]
+pub(crate) struct DeviceFlags {
+    /// A directory on the disk, or a block device that holds nothing.
+    path: PathBuf,
+
+    /// Bytes that are read and written; less than the disk's own memory tells nothing [default: 2GiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+
+    /// Time of all measurements together, besides that of writing so many bytes once [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    time: Option<Duration>,
+
+    /// How to read and write: auto, uring or threads [default: auto]
+    #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
+    io: Option<IoChoice>,
+
+    /// Write the figures to this file for `larder plan`, `-` for standard output in place of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs `command`.
+///
+/// # Errors
+/// A failure that says what to do.
+pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
+    match command {
+        BenchCommand::Device(flags) => device(flags),
+    }
+}
+
+fn device(flags: DeviceFlags) -> Result<(), Failure> {
+    let figures = measure(DeviceJob {
+        path: flags.path,
+        span_bytes: flags.size.unwrap_or(SPAN_BYTES_DEFAULT),
+        time: flags.time.unwrap_or(TIME_DEFAULT),
+        io: flags.io.unwrap_or_default(),
+    })?;
+    match flags.json {
+        Some(path) if path.as_os_str() == "-" => println!("{}", figures.to_json()),
+        Some(path) => {
+            write(&path, &figures.to_json())?;
+            print(&figures);
+        }
+        None => print(&figures),
+    }
+    Ok(())
+}
+
+/// Measures a device, with progress.
+///
+/// # Errors
+/// A failure that says what to do.
+pub(crate) fn measure(job: DeviceJob) -> Result<DeviceFigures, Failure> {
+    let (size, seconds) = (size::show(job.span_bytes), job.time.as_secs_f64());
+    eprintln!("measuring {} with {size}, {seconds:.0} s after it is written", job.path.display());
+    let bar = ProgressBar::new(PROGRESS_STEPS).with_style(
+        ProgressStyle::with_template("{bar:30} {percent}% {msg}, {elapsed}").expect("the template is right"),
+    );
+    let measured = measure_device(&job, &mut |what, share| {
+        bar.set_message(what.to_owned());
+        bar.set_position((share * PROGRESS_STEPS as f64) as u64);
+    });
+    bar.finish_and_clear();
+    measured.map_err(|error| {
+        let help = "give a directory with room for the scratch file (--size), or a block device that holds nothing";
+        Failure::runtime(format!("cannot measure: {error}"), help)
+    })
+}
+
+/// Writes a result to a file.
+///
+/// # Errors
+/// A failure that names the file.
+pub(crate) fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| {
+        Failure::runtime(format!("cannot write {}: {error}", path.display()), "give a place that can be written to")
+    })
+}
+
+fn print(figures: &DeviceFigures) {
+    println!("{} ({}{})", figures.path, figures.io, if figures.is_direct { ", past the page cache" } else { "" });
+    if !figures.is_direct {
+        println!("  warning  the page cache is in between: reads may be the memory's");
+    }
+    if figures.load_average > 0.5 {
+        println!("  warning  the machine was busy with other work: load average {:.1}", figures.load_average);
+    }
+    let (read, written) = (figures.sequential_read, figures.sequential_write);
+    println!("  sequential  {}/s read, {}/s written", size::show(read as u64), size::show(written as u64));
+    println!("\n  random reads per second (99% take at most), processor time of one at the greatest depth");
+    let heads = READ_DEPTHS.map(|depth| format!("{:>22}", format!("{depth} in flight")));
+    println!("  {:>8}{}{:>10}", "length", heads.concat(), "CPU");
+    for read_bytes in READ_BYTES {
+        let row = || figures.reads.iter().filter(move |read| read.read_bytes == read_bytes);
+        let cells = row().map(|read| {
+            let cell = format!("{} ({:.2} ms)", report::rate(read.per_second), read.p99_us / 1000.0);
+            format!("{cell:>22}")
+        });
+        let cpu = row().next_back().map_or(0.0, |read| read.cpu_us);
+        println!("  {:>8}{}{:>10}", kib(read_bytes), cells.collect::<String>(), format!("{cpu:.1} us"));
+    }
+    println!("\n  random writes per second");
+    for write in &figures.writes {
+        let (length, rate) = (kib(write.write_bytes), report::rate(write.per_second));
+        println!("  {length:>8}{rate:>10}  {} in flight, {:.1} us of CPU each", write.depth, write.cpu_us);
+    }
+    if let Some(files) = &figures.files {
+        println!("\n  files of {} per second, {} at a time", kib(files.file_bytes), files.depth);
+        for (what, rate, cpu_us) in [
+            ("made and synced", files.create_per_second, files.create_cpu_us),
+            ("read", files.read_per_second, files.read_cpu_us),
+            ("removed", files.remove_per_second, files.remove_cpu_us),
+        ] {
+            println!("  {:>8}  {what}, {cpu_us:.0} us of CPU each", report::rate(rate));
+        }
+    }
+}
+
+fn kib(bytes: u64) -> String {
+    format!("{} KiB", bytes >> 10)
+}
+
+const SPAN_BYTES_DEFAULT: u64 = 2 << 30;
+const TIME_DEFAULT: Duration = Duration::from_secs(30);
+const PROGRESS_STEPS: u64 = 1000;

@@ -1,0 +1,223 @@
+//! `larder plan`: what every policy would take and do on a disk with a memory, and which one to use.
+//!
+//! Owns: the flags, reading a trace for the lengths in it, and the table. Does not: compute (see `larder-bench`), or make
+//! anything on the disk unless told to measure it. Results go to standard output.
+
+use crate::{
+    bench_command::measure,
+    failure::Failure,
+    report, size,
+    tuning::{self, Tuned},
+    value,
+};
+use clap::Args;
+use larder_bench::{DeviceFigures, DeviceJob, Plan, PlanWishes, Sizes};
+use larder_sim::{Reference, Trace};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  larder plan --disk 2TB --memory 256MB
+  larder plan --disk 500GB --memory 1GB --mean-size 10KiB --measure /var/cache
+  larder bench device /var/cache --json disk.json
+  larder plan --disk 500GB --memory 1GB --device disk.json --trace access.log";
+
+/// The flags of `larder plan`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PlanFlags {
+    /// Size of the store, such as 2TB.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    disk: u64,
+
+    /// Memory for the index and the hot tier together, such as 256MB.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: u64,
+
+    /// Mean size of what is stored [default: 16KiB, or that of the trace]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    mean_size: Option<u64>,
+
+    /// Take the sizes, and the hit ratio of an LRU of this size, from a trace (Squid, common, CSV, oracleGeneral)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// Figures that `larder bench device --json` has written.
+    #[arg(long, value_name = "FILE", conflicts_with = "measure")]
+    device: Option<PathBuf>,
+
+    /// Measure the disk under this directory, or this block device, for half a minute first.
+    #[arg(long, value_name = "PATH")]
+    measure: Option<PathBuf>,
+
+    /// Plan for a disk with turning parts, if nothing is measured.
+    #[arg(long)]
+    spinning: bool,
+
+    /// Share of the requests that are hits in the store [default: 0.6, or that of the trace]
+    #[arg(long, value_name = "SHARE", value_parser = value::fraction)]
+    hit_ratio: Option<f64>,
+
+    /// Share of the misses that are stored [default: 0.8]
+    #[arg(long, value_name = "SHARE", value_parser = value::fraction)]
+    storable: Option<f64>,
+
+    /// Useful entries that one read brings in, in policies that read groups: 1 to 64; the papers have seen 2 to 3 [default: 1]
+    #[arg(long, value_name = "COUNT", value_parser = group_size)]
+    group: Option<f64>,
+
+    /// Processors for the proxy [default: all of this machine]
+    #[arg(long, value_name = "COUNT", value_parser = value::workers)]
+    processors: Option<usize>,
+
+    /// Leave the proxy's own processor time out: what the store alone can do.
+    #[arg(long)]
+    store_only: bool,
+
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
+        long_help = tuning::tune_help())]
+    tune: Vec<Tuned>,
+
+    /// Print JSON in place of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Plans, and prints the plan.
+///
+/// # Errors
+/// A failure that says what to do.
+pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
+    let mut wishes = PlanWishes::new(flags.disk, flags.memory);
+    if let Some(path) = &flags.trace {
+        take_trace(path, &mut wishes)?;
+    }
+    if let Some(mean) = flags.mean_size {
+        wishes.sizes = Sizes::Mean(mean as f64);
+    }
+    for (target, value) in [
+        (&mut wishes.hit_ratio, flags.hit_ratio),
+        (&mut wishes.storable_share, flags.storable),
+        (&mut wishes.group_size, flags.group),
+        (&mut wishes.processor_count, flags.processors.map(|count| count as f64)),
+    ] {
+        *target = value.unwrap_or(*target);
+    }
+    if flags.store_only {
+        wishes.request_cpu = Duration::ZERO;
+    }
+    for Tuned { name, value } in flags.tune {
+        wishes.tuning.set(name, value).expect("it was checked when it was read");
+    }
+    if !SIZE_RANGE_BYTES.contains(&wishes.size_bytes) {
+        let shown = size::show(wishes.size_bytes);
+        return Err(Failure::usage(format!("--disk: no size for a store: {shown}"), "give 64MiB to 16TiB"));
+    }
+    let figures = match (flags.device, flags.measure) {
+        (Some(path), _) => read_figures(&path)?,
+        (None, Some(path)) => {
+            let io = larder_store::IoChoice::Auto;
+            measure(DeviceJob { path, span_bytes: MEASURED_BYTES, time: MEASURING_TIME, io })?
+        }
+        (None, None) if flags.spinning => DeviceFigures::typical_spinning(),
+        (None, None) => DeviceFigures::typical_solid_state(),
+    };
+    let plan = Plan::new(&wishes, &figures);
+    if flags.json {
+        println!("{}", plan.to_json());
+    } else {
+        print(&plan, &wishes);
+    }
+    Ok(())
+}
+
+fn print(plan: &Plan, wishes: &PlanWishes) {
+    println!(
+        "{} of store, {} of memory, entries of {} on average, {:.0}% hits, {:.0}% of misses stored; rates of {}\n",
+        size::show(wishes.size_bytes),
+        size::show(wishes.memory_bytes),
+        size::show(wishes.sizes.mean_bytes() as u64),
+        wishes.hit_ratio * 100.0,
+        wishes.storable_share * 100.0,
+        plan.device
+    );
+    println!(
+        "  {:22}{:>12}{:>9}{:>8}{:>8}{:>9}{:>9}{:>12}  limited by",
+        "policy", "memory", "bits per", "reads", "reads", "written", "hits of", "requests"
+    );
+    println!(
+        "  {:22}{:>12}{:>9}{:>8}{:>8}{:>9}{:>9}{:>12}",
+        "", "", "entry", "a hit", "a miss", "a byte", "an LRU's", "per second"
+    );
+    for row in &plan.rows {
+        let mark = if Some(row.policy) == plan.recommended { "*" } else { " " };
+        let (rate, bound) = if row.known {
+            (report::rate(row.requests_per_second), row.bound.to_string())
+        } else {
+            ("-".to_owned(), "needs a file system".to_owned())
+        };
+        println!(
+            "{mark} {:22}{:>12}{:>9.1}{:>8.2}{:>8.3}{:>9.2}{:>8.0}%{rate:>12}  {bound}{}",
+            row.policy,
+            size::show(row.index_bytes as u64),
+            row.index_bits,
+            row.reads_per_hit,
+            row.reads_per_miss,
+            row.write_factor,
+            row.hits_of_lru * 100.0,
+            if row.fits { "" } else { "; memory is too small" },
+        );
+    }
+    match plan.recommended {
+        Some(policy) => println!("\nuse {policy}: {}", plan.reason),
+        None => println!("\nuse none of these: {}", plan.reason),
+    }
+}
+
+fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
+    let help = "give a file that `larder bench device PATH --json FILE` has written";
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::runtime(format!("cannot read {}: {error}", path.display()), help))?;
+    DeviceFigures::from_json(&text)
+        .map_err(|error| Failure::usage(format!("no figures of a device in {}: {error}", path.display()), help))
+}
+
+/// Lengths of what is asked for, and how often an LRU of the store's size would have it.
+fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
+    let failed = |problem: String| {
+        Failure::runtime(problem, "give a trace in Squid's, common, CSV or oracleGeneral format, plain, gzip or zstd")
+    };
+    let mut cache = Reference::named("lru", wishes.size_bytes).expect("there is an LRU");
+    let (mut lengths, mut requests, mut hits) = (Vec::new(), 0_u64, 0_u64);
+    let trace = Trace::open(path, None).map_err(|error| failed(error.to_string()))?;
+    for request in trace {
+        let request = request.map_err(|error| failed(error.to_string()))?;
+        requests += 1;
+        if cache.request(request.key, request.size_bytes) {
+            hits += 1;
+        } else if requests.is_multiple_of(lengths.len() as u64 / SAMPLE_MAX + 1) {
+            lengths.push(request.size_bytes);
+        }
+    }
+    if lengths.is_empty() {
+        return Err(failed(format!("no requests in the trace: {}", path.display())));
+    }
+    wishes.sizes = Sizes::sample(lengths);
+    wishes.hit_ratio = hits as f64 / requests as f64;
+    Ok(())
+}
+
+fn group_size(text: &str) -> Result<f64, value::BadValue> {
+    let bad = || value::BadValue::new(format!("not a size of groups: `{text}`"), "give a number from 1 to 64");
+    text.parse().ok().filter(|size| (1.0..=64.0).contains(size)).ok_or_else(bad)
+}
+
+const SIZE_RANGE_BYTES: std::ops::RangeInclusive<u64> = (64 << 20)..=(16 << 40);
+const MEASURED_BYTES: u64 = 2 << 30;
+const MEASURING_TIME: Duration = Duration::from_secs(30);
+/// The more lengths were taken, the fewer of the rest are.
+const SAMPLE_MAX: u64 = 1_000_000;

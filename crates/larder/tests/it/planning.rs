@@ -1,0 +1,77 @@
+//! At stake: a plan that does not say what is run, or a measurement that leaves something behind.
+
+use crate::{
+    origin::Origin,
+    process::{Larder, run},
+};
+use std::{fs, process::Output};
+use tempfile::TempDir;
+
+#[track_caller]
+fn check(home: &TempDir, arguments: &[&str], code: i32) -> String {
+    let Output { status, stdout, stderr } = run(home, arguments);
+    let (said, errors) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert_eq!(status.code(), Some(code), "{arguments:?}: {said}{errors}");
+    said + &errors
+}
+
+#[test]
+fn a_measured_disk_is_planned_with_and_left_as_it_was() {
+    let home = TempDir::new().unwrap();
+    let (disk, figures) = (home.path().join("disk"), home.path().join("disk.json"));
+    fs::create_dir(&disk).unwrap();
+    let (disk, figures) = (disk.to_str().unwrap(), figures.to_str().unwrap());
+    let said = check(&home, &["bench", "device", disk, "--size", "16MiB", "--time", "300ms", "--json", figures], 0);
+    assert!(said.contains("random reads per second") && said.contains("removed"), "{said}");
+    assert_eq!(fs::read_dir(disk).unwrap().count(), 0);
+    let said = check(&home, &["plan", "--disk", "2TB", "--memory", "256MB", "--device", figures], 0);
+    for policy in larder_store::Policy::all() {
+        assert!(said.contains(policy.name), "{policy} is not in {said}");
+    }
+    assert!(said.contains(&format!("rates of {disk}")) && said.contains("\nuse "), "{said}");
+    let said = check(&home, &["plan", "--disk", "2TB", "--memory", "256MB", "--json"], 0);
+    assert!(said.contains("\"recommended\"") && said.contains("\"reads_per_miss\""), "{said}");
+}
+
+#[test]
+fn a_trace_gives_its_sizes_and_its_hits() {
+    let home = TempDir::new().unwrap();
+    let trace = home.path().join("trace.csv");
+    fs::write(&trace, "time,key,size\n1,a,20000\n2,b,40000\n3,a,20000\n4,a,20000\n").unwrap();
+    let trace = trace.to_str().unwrap();
+    let said = check(&home, &["plan", "--disk", "1GB", "--memory", "64MB", "--trace", trace], 0);
+    assert!(said.contains("entries of 30 kB on average, 50% hits"), "{said}");
+    fs::write(trace, "").unwrap();
+    check(&home, &["plan", "--disk", "1GB", "--memory", "64MB", "--trace", trace], 1);
+}
+
+#[test]
+fn what_cannot_be_planned_says_why() {
+    let home = TempDir::new().unwrap();
+    let letter = home.path().join("letter");
+    fs::write(&letter, "dear").unwrap();
+    let letter = letter.to_str().unwrap();
+    let said = check(&home, &["plan", "--disk", "2TB", "--memory", "1GB", "--device", letter], 2);
+    assert!(said.contains("no figures of a device"), "{said}");
+    let said = check(&home, &["bench", "device", letter], 1);
+    assert!(said.contains("a file that exists is not written to"), "{said}");
+    let said = check(&home, &["plan", "--disk", "1MB", "--memory", "1GB"], 2);
+    assert!(said.contains("no size for a store"), "{said}");
+}
+
+#[test]
+fn auto_says_what_it_chose_and_keeps_to_it() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let store = home.path().join("store.larder");
+    let address = format!("http://{}", origin.address);
+    let flags = ["--policy", "auto", "--memory", "64MB", "--origin", &address, "--disk", store.to_str().unwrap()];
+    let larder = Larder::start(&home, &[&flags[..], &["--size", "200MB"]].concat());
+    assert!(larder.start_lines.contains("  policy   auto: log, about "), "{}", larder.start_lines);
+    assert!(larder.start_lines.contains(", policy log\n"), "{}", larder.start_lines);
+    assert_eq!(larder.get("/a").status, 200);
+    assert_eq!(larder.stop(), Some(0));
+    let larder = Larder::start(&home, &flags);
+    let said = &larder.start_lines;
+    assert!(said.contains("  policy   auto: log, that of the store that is there\n"), "{said}");
+    assert_eq!(larder.stop(), Some(0));
+}
