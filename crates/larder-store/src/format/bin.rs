@@ -1,8 +1,10 @@
 //! A bin: one place of the disk table, with the first bytes of an entry's record.
 //!
 //! Layout: header, then the record as far as it fits; what does not fit lies in the ring, at the place the
-//! header tells. Invariant: a header is believed only if its checksum fits; it tells whose the bin is without
-//! the record being read whole, and the record is judged by its own checksums all the same.
+//! header tells. Invariant: a header is believed only if its checksum fits and it is in its place; it tells whose the
+//! bin is without the record being read whole, and the record is judged by its own checksums all the same. A bin that
+//! was wiped says so, with its place: only what was never written is blank, and a read that went astray is known by
+//! any bin that is not.
 //! Source: HashCache (NSDI 2009), the Disk Table's bins.
 
 use super::{
@@ -26,9 +28,21 @@ pub(crate) struct BinHeader {
     pub(crate) record_bytes: u32,
     /// Where in the ring the rest of the record lies, counted from the ring's first use.
     pub(crate) rest_at: u64,
+    /// Where the bin itself lies on the volume.
+    pub(crate) offset_bytes: u64,
 }
 
 impl BinHeader {
+    /// Of a bin that was wiped.
+    pub(crate) fn wiped(offset_bytes: u64) -> Self {
+        Self { hash: KeyHash(0), sequence: 0, record_bytes: 0, rest_at: 0, offset_bytes }
+    }
+
+    /// Whether the bin was wiped.
+    pub(crate) fn is_wiped(&self) -> bool {
+        self.record_bytes == 0
+    }
+
     pub(crate) fn encode(&self, volume: VolumeId, bin: &mut [u8]) {
         let header = &mut bin[..BIN_HEADER_BYTES];
         header.fill(0);
@@ -38,13 +52,14 @@ impl BinHeader {
             .put(&self.hash.0.to_le_bytes())
             .put(&self.sequence.to_le_bytes())
             .put(&self.rest_at.to_le_bytes())
-            .put(&self.record_bytes.to_le_bytes());
+            .put(&self.record_bytes.to_le_bytes())
+            .put(&self.offset_bytes.to_le_bytes());
         let checksum = volume.checksum(&[&header[8..]]);
         header[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The header of `bin`; `None` if the bin is empty or damaged.
-    pub(crate) fn decode(volume: VolumeId, bin: &[u8]) -> Option<Self> {
+    /// The header of `bin`, which was read at `offset_bytes`; `None` if the bin is blank, damaged or another one.
+    pub(crate) fn decode(volume: VolumeId, bin: &[u8], offset_bytes: u64) -> Option<Self> {
         let header = bin.get(..BIN_HEADER_BYTES)?;
         let mut fields = Fields::new(header);
         if fields.array()? != MAGIC || fields.u32()? != volume.checksum(&[&header[8..]]) {
@@ -53,11 +68,12 @@ impl BinHeader {
         let (hash, sequence, rest_at) = (KeyHash(fields.u128()?), fields.u64()?, fields.u64()?);
         let record_bytes = fields.u32()?;
         let bounded = u64::from(record_bytes) <= RECORD_SECTORS_MAX * SECTOR_BYTES;
-        bounded.then_some(Self { hash, sequence, record_bytes, rest_at })
+        let in_place = fields.u64()? == offset_bytes;
+        (bounded && in_place).then_some(Self { hash, sequence, record_bytes, rest_at, offset_bytes })
     }
 }
 
-/// Whether `bin` was never written, or wiped.
+/// Whether `bin` was never written.
 pub(crate) fn is_blank(bin: &[u8]) -> bool {
     bin.iter().take(BIN_HEADER_BYTES).all(|&byte| byte == 0)
 }
@@ -69,18 +85,20 @@ mod tests {
     #[test]
     fn a_header_is_read_back_and_every_flipped_bit_of_it_noticed() {
         let volume = VolumeId([5; 16]);
-        let header =
-            BinHeader { hash: KeyHash(u128::MAX / 3), sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50 };
+        let (hash, offset_bytes) = (KeyHash(u128::MAX / 3), 9 << 33);
+        let header = BinHeader { hash, sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50, offset_bytes };
+        let decode = |volume, bin: &[u8]| BinHeader::decode(volume, bin, offset_bytes);
         let mut bin = vec![9; 100];
         header.encode(volume, &mut bin);
-        assert_eq!(BinHeader::decode(volume, &bin), Some(header));
-        assert_eq!(BinHeader::decode(VolumeId([6; 16]), &bin), None, "a bin of another volume");
+        assert_eq!(decode(volume, &bin), Some(header));
+        assert_eq!(decode(VolumeId([6; 16]), &bin), None, "a bin of another volume");
+        assert_eq!(BinHeader::decode(volume, &bin, 9 << 32), None, "another bin");
         for bit in 0..BIN_HEADER_BYTES * 8 {
             bin[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(BinHeader::decode(volume, &bin), None, "bit {bit}");
+            assert_eq!(decode(volume, &bin), None, "bit {bit}");
             bin[bit / 8] ^= 1 << (bit % 8);
         }
-        assert!(!is_blank(&bin) && is_blank(&[0; 64]) && BinHeader::decode(volume, &[0; 64]).is_none());
-        assert_eq!(BinHeader::decode(volume, &bin[..63]), None);
+        assert!(!is_blank(&bin) && is_blank(&[0; 64]) && decode(volume, &[0; 64]).is_none());
+        assert_eq!(decode(volume, &bin[..63]), None);
     }
 }

@@ -24,20 +24,27 @@ pub(super) const TARGETS: [Target; 7] = [
     Target { name: "stub", run: stub, samples: stub_samples },
 ];
 
+/// Where a bin is taken to have been read.
+const BIN_AT: u64 = 3 << 20;
+
 fn bin(bytes: &[u8]) -> bool {
-    for header in [bytes.to_vec(), sealed(bytes, b"LDRb", 8, BIN_HEADER_BYTES)]
+    let mut placed = bytes.to_vec();
+    placed.resize(bytes.len().max(BIN_HEADER_BYTES), 0);
+    placed[44..52].copy_from_slice(&BIN_AT.to_le_bytes());
+    for header in [bytes.to_vec(), sealed(&placed, b"LDRb", 8, BIN_HEADER_BYTES)]
         .iter()
-        .filter_map(|bytes| BinHeader::decode(VOLUME, bytes))
+        .filter_map(|bytes| BinHeader::decode(VOLUME, bytes, BIN_AT))
     {
         let mut again = vec![0; BIN_HEADER_BYTES];
         header.encode(VOLUME, &mut again);
-        assert_eq!(BinHeader::decode(VOLUME, &again), Some(header));
+        assert_eq!(BinHeader::decode(VOLUME, &again, BIN_AT), Some(header));
     }
-    BinHeader::decode(VOLUME, bytes).is_some()
+    BinHeader::decode(VOLUME, bytes, BIN_AT).is_some()
 }
 
 fn bin_samples() -> Vec<Vec<u8>> {
-    let header = BinHeader { hash: KeyHash(u128::MAX / 3), sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50 };
+    let (hash, offset_bytes) = (KeyHash(u128::MAX / 3), BIN_AT);
+    let header = BinHeader { hash, sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50, offset_bytes };
     let mut bytes = vec![0; 512];
     header.encode(VOLUME, &mut bytes);
     vec![bytes]

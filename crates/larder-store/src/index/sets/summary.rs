@@ -34,19 +34,26 @@ pub(crate) enum Bin {
 pub(crate) struct Summary {
     bins: [Bin; WAYS_MAX],
     way_count: usize,
+    /// Whether a bin said where it is. If none did, blank ones prove nothing: they may have been read elsewhere.
+    is_proven: bool,
 }
 
 impl Summary {
     /// Bins without entries.
     pub(crate) fn empty(way_count: usize) -> Self {
-        Self { bins: [Bin::Empty; WAYS_MAX], way_count }
+        Self { bins: [Bin::Empty; WAYS_MAX], way_count, is_proven: true }
     }
 
-    /// What `set`, read whole, holds in its bins of `bin_bytes`.
-    pub(crate) fn of(volume: VolumeId, set: &[u8], bin_bytes: usize) -> Self {
-        let mut summary = Self::empty(set.len() / bin_bytes);
-        for (bin, bytes) in summary.bins.iter_mut().zip(set.chunks(bin_bytes)) {
-            *bin = match BinHeader::decode(volume, bytes) {
+    /// What `set`, read whole at `offset_bytes`, holds in its bins of `bin_bytes`.
+    pub(crate) fn of(volume: VolumeId, set: &[u8], bin_bytes: usize, offset_bytes: u64) -> Self {
+        let mut summary = Self { is_proven: false, ..Self::empty(set.len() / bin_bytes) };
+        for ((bin, bytes), at) in
+            summary.bins.iter_mut().zip(set.chunks(bin_bytes)).zip((offset_bytes..).step_by(bin_bytes))
+        {
+            let header = BinHeader::decode(volume, bytes, at);
+            summary.is_proven |= header.is_some();
+            *bin = match header {
+                Some(header) if header.is_wiped() => Bin::Empty,
                 Some(header) => Bin::Entry { hash: header.hash, sequence: header.sequence },
                 None if is_blank(bytes) => Bin::Empty,
                 None => Bin::Damaged,
@@ -76,7 +83,7 @@ impl Summary {
     /// The bins to be wiped when a key is removed: its own, and those that may be.
     pub(crate) fn suspects(&self, wanted: KeyHash) -> Vec<usize> {
         let suspect = |bin: Bin| match bin {
-            Bin::Empty => false,
+            Bin::Empty => !self.is_proven,
             Bin::Damaged => true,
             Bin::Entry { hash, .. } => hash == wanted,
         };
@@ -89,13 +96,14 @@ impl Summary {
     }
 
     /// What memory keeps of the set, the entry written last being the most recently used; and the bins to be
-    /// wiped before memory is believed: damaged ones, which may turn out readable another time, and all but
-    /// the last written of those with one tag.
+    /// wiped before memory is believed: damaged ones, which may turn out readable another time, all but
+    /// the last written of those with one tag, and blank ones that prove nothing.
     pub(crate) fn remembered(&self, shape: &Shape) -> (Set, Vec<usize>) {
         let mut set = Set::empty(shape);
         let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != Bin::Empty).collect();
         order.sort_by_key(|&way| std::cmp::Reverse(self.sequence(way)));
-        let (mut kept, mut stale) = (Vec::new(), Vec::new());
+        let blank = |way: &usize| !self.is_proven && self.bins[*way] == Bin::Empty;
+        let (mut kept, mut stale) = (Vec::new(), (0..self.way_count).filter(blank).collect::<Vec<_>>());
         let mut tags = Vec::new();
         for way in order {
             match self.bins[way] {
@@ -153,19 +161,22 @@ mod tests {
     use super::*;
 
     const VOLUME: VolumeId = VolumeId([8; 16]);
+    /// Where the set lies.
+    const AT: u64 = 5 << 30;
     const SHAPE: Shape =
         Shape { ways: 4, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };
 
     /// A set of four bins of 512 bytes: entries by hash and sequence, or `None`.
     fn summary(bins: [Option<(u128, u64)>; 4]) -> Summary {
         let mut set = vec![0; 4 * 512];
-        for (bytes, bin) in set.chunks_mut(512).zip(bins) {
+        for ((bytes, bin), way) in set.chunks_mut(512).zip(bins).zip(0..) {
             if let Some((hash, sequence)) = bin {
-                let header = BinHeader { hash: KeyHash(hash), sequence, record_bytes: 100, rest_at: 0 };
+                let (hash, offset_bytes) = (KeyHash(hash), AT + way * 512);
+                let header = BinHeader { hash, sequence, record_bytes: 100, rest_at: 0, offset_bytes };
                 header.encode(VOLUME, bytes);
             }
         }
-        Summary::of(VOLUME, &set, 512)
+        Summary::of(VOLUME, &set, 512, AT)
     }
 
     #[test]
@@ -188,9 +199,21 @@ mod tests {
         let ranks: Vec<_> = [1, 2].map(|way| set.ways()[way].rank).into();
         assert_eq!(ranks, [0, 1], "the order of writing is the order of use");
         let mut bytes = vec![0; 4 * 512];
+        BinHeader::wiped(AT).encode(VOLUME, &mut bytes);
         bytes[512] = 1;
-        let damaged = Summary::of(VOLUME, &bytes, 512);
+        let damaged = Summary::of(VOLUME, &bytes, 512, AT);
         assert_eq!((damaged.remembered(&SHAPE).1, damaged.suspects(KeyHash(1))), (vec![1], vec![1]));
+    }
+
+    #[test]
+    fn blank_bins_prove_nothing_unless_one_beside_them_says_where_it_is() {
+        let blank = Summary::of(VOLUME, &[0; 4 * 512], 512, AT);
+        assert_eq!((blank.remembered(&SHAPE).1, blank.suspects(KeyHash(1))), (vec![0, 1, 2, 3], vec![0, 1, 2, 3]));
+        let mut elsewhere = vec![0; 4 * 512];
+        BinHeader::wiped(AT + 512).encode(VOLUME, &mut elsewhere);
+        assert_eq!(Summary::of(VOLUME, &elsewhere, 512, AT).suspects(KeyHash(1)), [0, 1, 2, 3]);
+        elsewhere.rotate_right(512);
+        assert_eq!(Summary::of(VOLUME, &elsewhere, 512, AT).suspects(KeyHash(1)), []);
     }
 
     #[test]

@@ -71,11 +71,15 @@ impl MappedEngine {
         let (placing, _) = self.volume.hash(key);
         poll_fn(|context| {
             self.update(|state| {
-                if state.phase == Phase::Loading {
-                    state.wait(context.waker().clone());
-                    return Poll::Pending;
+                match state.phase {
+                    Phase::Loading => {
+                        state.wait(context.waker().clone());
+                        return Poll::Pending;
+                    }
+                    // The entry may be in a snapshot that the next run believes.
+                    Phase::Unusable => return Poll::Ready(Err(unusable())),
+                    Phase::Open | Phase::Closed => drop(state.remove(placing)),
                 }
-                state.remove(placing);
                 Poll::Ready(Ok(()))
             })
         })
@@ -149,10 +153,7 @@ impl MappedEngine {
                     Poll::Pending
                 }
                 Phase::Loading => Poll::Ready(Ok(None)),
-                Phase::Unusable => {
-                    let place = "the store cannot be written to since it was opened";
-                    Poll::Ready(Err(Error::new(ErrorKind::Unavailable, place)))
-                }
+                Phase::Unusable => Poll::Ready(Err(unusable())),
                 Phase::Closed => Poll::Ready(Err(Error::new(ErrorKind::Closed, "the store is closed"))),
             }
         })
@@ -205,6 +206,10 @@ impl MappedEngine {
             before
         })
     }
+}
+
+fn unusable() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store cannot be written to since it was opened")
 }
 
 async fn wait_written(pending: Pending<()>) -> Result<()> {

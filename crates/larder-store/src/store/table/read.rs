@@ -55,7 +55,7 @@ impl TableEngine {
                 Plan::Bin(way) => {
                     let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
                     let bin = self.volume.read(offset_bytes, self.layout.bin_bytes).await?;
-                    self.open_bin(&target, bin, changes).await?
+                    self.open_bin(&target, (bin, offset_bytes), changes).await?
                 }
                 Plan::Set => self.search_set(&target, changes).await?,
             };
@@ -78,8 +78,9 @@ impl TableEngine {
 
     /// Reads a set; what it holds is remembered unless it changed since there were `changes`.
     pub(super) async fn read_set(&self, set: u64, changes: u32) -> Result<(Bytes, Summary)> {
-        let bytes = self.volume.read(self.layout.set_offset_bytes(set), self.layout.set_bytes()).await?;
-        let summary = Summary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize);
+        let offset_bytes = self.layout.set_offset_bytes(set);
+        let bytes = self.volume.read(offset_bytes, self.layout.set_bytes()).await?;
+        let summary = Summary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize, offset_bytes);
         let mut state = self.lock();
         if state.is_settled(set, changes) {
             state.recent.remember(set, summary);
@@ -100,20 +101,26 @@ impl TableEngine {
         let (bytes, summary) = self.read_set(target.set, changes).await?;
         let Some(way) = summary.newest(target.hash) else { return Ok(None) };
         let bin_bytes = self.layout.bin_bytes as usize;
-        self.open_bin(target, bytes.slice(way * bin_bytes..(way + 1) * bin_bytes), changes).await
+        let bin = bytes.slice(way * bin_bytes..(way + 1) * bin_bytes);
+        self.open_bin(target, (bin, self.layout.bin_offset_bytes(target.set, way as u64)), changes).await
     }
 
-    /// The entry of `target` in a bin that was read.
-    async fn open_bin(self: &Arc<Self>, target: &Target<'_>, bin: Bytes, changes: u32) -> Result<Option<Reader>> {
+    /// The entry of `target` in a bin that was read at `offset_bytes`.
+    async fn open_bin(
+        self: &Arc<Self>,
+        target: &Target<'_>,
+        (bin, offset_bytes): (Bytes, u64),
+        changes: u32,
+    ) -> Result<Option<Reader>> {
         let is_settled = || self.lock().is_settled(target.set, changes);
-        let Some(header) = BinHeader::decode(self.volume.id, &bin) else {
+        let Some(header) = BinHeader::decode(self.volume.id, &bin, offset_bytes) else {
             if is_settled() && !is_blank(&bin) {
                 add(&self.volume.counters.corrupt, 1);
             }
             return Ok(None);
         };
         if header.hash != target.hash {
-            if is_settled() {
+            if is_settled() && !header.is_wiped() {
                 add(&self.volume.counters.strangers, 1);
             }
             return Ok(None);

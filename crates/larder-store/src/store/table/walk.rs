@@ -59,7 +59,7 @@ impl Walk<'_> {
         if is_blank(bin) {
             return;
         }
-        let Some(header) = BinHeader::decode(self.volume.id, bin) else {
+        let Some(header) = BinHeader::decode(self.volume.id, bin, offset_bytes) else {
             // What was on the device before it was formatted is no damage; one flipped bit leaves three bytes.
             let magic_bytes = bin.iter().zip(b"LDRb").filter(|(found, magic)| found == magic).count();
             if magic_bytes >= 3 {
@@ -67,6 +67,9 @@ impl Walk<'_> {
             }
             return;
         };
+        if header.is_wiped() {
+            return;
+        }
         let (len, first) = (u64::from(header.record_bytes), self.layout.first_bytes());
         let mut record = bin[BIN_HEADER_BYTES..][..len.min(first) as usize].to_vec();
         if len > first {

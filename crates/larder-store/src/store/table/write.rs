@@ -78,8 +78,13 @@ impl TableEngine {
         let mut encoded = vec![0; len as usize];
         record.encode(self.volume.id, &mut encoded);
         let encoded = Bytes::from(encoded);
-        let header =
-            BinHeader { hash: target.hash, sequence, record_bytes: len as u32, rest_at: rest_at.unwrap_or_default() };
+        let header = BinHeader {
+            hash: target.hash,
+            sequence,
+            record_bytes: len as u32,
+            rest_at: rest_at.unwrap_or_default(),
+            offset_bytes: self.layout.bin_offset_bytes(target.set, way as u64),
+        };
         let writes = self.writes(&header, &encoded, (target.set, way), &view.stale);
         self.lock().begin_put(&target, way, encoded, &view);
         let wiped = view.stale.iter().filter(|&&stale| stale != way).map(|&stale| (stale, Bin::Empty));
@@ -100,7 +105,9 @@ impl TableEngine {
             // The bin is not read to see whose it is: one removal in thirty forgets another entry of the set.
             if let Some(way) = contents.find(shape.tag(target.hash.placing())) {
                 contents.clear(way);
-                suspects.push(way);
+                if !suspects.contains(&way) {
+                    suspects.push(way);
+                }
             }
             contents
         });
@@ -110,7 +117,11 @@ impl TableEngine {
         if suspects.is_empty() {
             return Ok(());
         }
-        let writes = suspects.iter().map(|&way| self.wiping(target.set, way)).collect();
+        let writes = if suspects.len() as u64 == self.layout.ways && self.layout.ways > 1 {
+            vec![self.wiping_all(target.set)]
+        } else {
+            suspects.iter().map(|&way| self.wiping(target.set, way)).collect()
+        };
         {
             let mut state = self.lock();
             if let Some(contents) = contents {
@@ -143,7 +154,7 @@ impl TableEngine {
 
     /// What is known of a set, which is read if nothing is.
     async fn bins_of(&self, set: u64) -> Result<View> {
-        let (shape, changes) = {
+        let (shape, known, changes) = {
             let mut state = self.lock();
             let contents = state.memory.read(set);
             let shape = state.memory.shape();
@@ -151,9 +162,12 @@ impl TableEngine {
             if contents.is_some() || (shape.is_none() && summary.is_some()) {
                 return Ok(View { contents, summary, stale: Vec::new() });
             }
-            (shape, state.changes(set))
+            (shape, summary, state.changes(set))
         };
-        let (_, summary) = self.read_set(set, changes).await?;
+        let summary = match known {
+            Some(summary) => summary,
+            None => self.read_set(set, changes).await?.1,
+        };
         let (contents, stale) = match shape {
             Some(shape) => {
                 let (contents, stale) = summary.remembered(&shape);
@@ -215,12 +229,21 @@ impl TableEngine {
         stale: &[usize],
     ) -> Vec<(u64, AlignedBuffer)> {
         let (first, rest) = record.split_at(record.len().min(self.layout.first_bytes() as usize));
-        let mut bin = AlignedBuffer::with_len((BIN_HEADER_BYTES + first.len()).next_multiple_of(BLOCK_BYTES as usize));
-        let bytes = bin.as_mut_slice();
+        let bin_len = (BIN_HEADER_BYTES + first.len()).next_multiple_of(BLOCK_BYTES as usize);
+        // All of a set that is to be wiped goes with the bin in one write.
+        let wipes_all = stale.len() as u64 == self.layout.ways;
+        let mut writes = if wipes_all {
+            vec![self.wiping_all(set)]
+        } else {
+            let mut bin = AlignedBuffer::with_len(bin_len);
+            bin.as_mut_slice().fill(0);
+            let wiped = stale.iter().filter(|&&stale| stale != way).map(|&stale| self.wiping(set, stale));
+            [(self.layout.bin_offset_bytes(set, way as u64), bin)].into_iter().chain(wiped).collect()
+        };
+        let at = if wipes_all { way * self.layout.bin_bytes as usize } else { 0 };
+        let bytes = &mut writes[0].1.as_mut_slice()[at..at + bin_len];
         header.encode(self.volume.id, bytes);
         bytes[BIN_HEADER_BYTES..BIN_HEADER_BYTES + first.len()].copy_from_slice(first);
-        bytes[BIN_HEADER_BYTES + first.len()..].fill(0);
-        let mut writes = vec![(self.layout.bin_offset_bytes(set, way as u64), bin)];
         if !rest.is_empty() {
             let mut buffer = AlignedBuffer::with_len(rest.len().next_multiple_of(BLOCK_BYTES as usize));
             buffer.as_mut_slice()[..rest.len()].copy_from_slice(rest);
@@ -228,15 +251,26 @@ impl TableEngine {
             let offset_bytes = self.lock().ring.offset_bytes(header.rest_at, rest.len() as u64);
             writes.push((offset_bytes.expect("a place is not given out again while it is on its way"), buffer));
         }
-        writes.extend(stale.iter().filter(|&&stale| stale != way).map(|&stale| self.wiping(set, stale)));
         writes
+    }
+
+    /// The write that wipes all bins of a set.
+    fn wiping_all(&self, set: u64) -> (u64, AlignedBuffer) {
+        let mut buffer = AlignedBuffer::with_len(self.layout.set_bytes() as usize);
+        buffer.as_mut_slice().fill(0);
+        for (way, bin) in buffer.as_mut_slice().chunks_mut(self.layout.bin_bytes as usize).enumerate() {
+            BinHeader::wiped(self.layout.bin_offset_bytes(set, way as u64)).encode(self.volume.id, bin);
+        }
+        (self.layout.set_offset_bytes(set), buffer)
     }
 
     /// The write that wipes a bin.
     fn wiping(&self, set: u64, way: usize) -> (u64, AlignedBuffer) {
         let mut buffer = AlignedBuffer::with_len(BLOCK_BYTES as usize);
         buffer.as_mut_slice().fill(0);
-        (self.layout.bin_offset_bytes(set, way as u64), buffer)
+        let offset_bytes = self.layout.bin_offset_bytes(set, way as u64);
+        BinHeader::wiped(offset_bytes).encode(self.volume.id, buffer.as_mut_slice());
+        (offset_bytes, buffer)
     }
 
     /// Starts the writes of a change. Their completions hold the engine weakly, as the device may outlive it.
