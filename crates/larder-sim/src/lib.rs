@@ -3,17 +3,32 @@
 //! Everything here is metadata: a request is a key and a size, bodies do not exist. Traces are streamed,
 //! so that memory does not depend on their length. Start at [`Trace`] and [`Reference`].
 
+mod bed;
+mod figure;
 mod lists;
+mod model;
+mod paper;
+mod parallel;
 mod pipeline;
 mod random;
 mod reference;
+mod report;
 mod request;
 mod trace;
 mod workload;
 
+pub use bed::{Bed, BedOptions, Happened};
+pub use figure::{Content, DrawError, Figure, Line, Scale};
+pub use model::{
+    Arm, Disk, DiskParameters, FileParameters, Flash, MODELS, Model, ModelDevice, ModelDirectory, ModelError, Note,
+    Served, SystemParameters,
+};
+pub use paper::{MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions};
+pub use parallel::jobs_default;
 pub use pipeline::{Counts, Operation, Pipeline};
 pub use random::{Random, Zipf};
 pub use reference::{NextUses, Reference};
+pub use report::{Comparison, Report, Table};
 pub use request::Request;
 pub use trace::{Format, Progress, Trace, TraceError, write_compact};
 pub use workload::{Document, Markatos};

@@ -57,8 +57,13 @@ pub struct Pipeline {
 impl Pipeline {
     /// The operations of the trace of `seed` behind a memory and with a disk of these sizes.
     pub fn new(seed: u64, memory_bytes: u64, disk_bytes: u64) -> Self {
+        Self::of_workload(seed, memory_bytes, disk_bytes, disk_bytes)
+    }
+
+    /// The same, of a trace that was made for a disk of another size.
+    pub fn of_workload(seed: u64, memory_bytes: u64, disk_bytes: u64, workload_disk_bytes: u64) -> Self {
         Self {
-            trace: Markatos::new(seed, memory_bytes, disk_bytes),
+            trace: Markatos::new(seed, memory_bytes, workload_disk_bytes),
             memory: Lru::new(memory_bytes),
             disk: Lru::new(disk_bytes),
             random: Random::new(seed ^ 0x00C0_FFEE),

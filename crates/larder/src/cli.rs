@@ -9,6 +9,7 @@ use crate::{
     failure::Failure,
     plan_command::PlanFlags,
     settings::{self, Disk, Settings},
+    sim_command::SimCommand,
     size,
     store_command::StoreCommand,
     tuning::{self, PolicyChoice, Tuned},
@@ -68,6 +69,9 @@ pub(crate) enum Command {
     Bench(BenchCommand),
     /// Say what every policy would take and do on a disk with a memory, and which one to use.
     Plan(Box<PlanFlags>),
+    /// Simulate policies, disks and workloads in virtual time.
+    #[command(subcommand)]
+    Sim(SimCommand),
     /// Work with configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -232,7 +236,7 @@ pub(crate) fn failure(error: &clap::Error) -> Option<Failure> {
             let name = context(ContextKind::InvalidSubcommand);
             Some(Failure::usage(
                 format!("unknown command: `{name}`"),
-                "the commands are run, store, bench, plan and config; see larder --help",
+                "the commands are run, store, bench, plan, sim and config; see larder --help",
             ))
         }
         _ => {

@@ -13,6 +13,7 @@ mod open_files;
 mod plan_command;
 mod report;
 mod settings;
+mod sim_command;
 mod size;
 mod store_command;
 mod store_path;
@@ -70,6 +71,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             bench_command::run(command)
         }
         Command::Plan(flags) => plan_command::run(*flags),
+        Command::Sim(command) => sim_command::run(command),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),
     }
 }

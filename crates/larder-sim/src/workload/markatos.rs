@@ -1,6 +1,6 @@
 //! A trace like the one Markatos et al. (USITS 1999) replayed, whose own is lost.
 //!
-//! 48 clients in turn view pages; a page has some objects of one server. The next page is a recent one, an old
+//! 48 clients in turn ask for one object each; everybody walks pages, a page has some objects of one server. The next page is a recent one, an old
 //! one or a new one, in shares that make a memory LRU of 512 MB hit 32% and a disk LRU of 2 GiB behind it
 //! 4%, as footnote 2 of the paper says. Memory: the history that can be returned to.
 
@@ -15,7 +15,7 @@ const SIZE_SIGMA: f64 = 1.05;
 const SIZE_BYTES: std::ops::RangeInclusive<f64> = 80.0..=8_388_608.0;
 /// Mean bytes of a page: four objects of 5.2 KB.
 const PAGE_BYTES: f64 = 4.0 * 5206.0;
-const RECENT_SHARE: f64 = 0.3195;
+const RECENT_SHARE: f64 = 0.317;
 /// How far back recent pages lie, in pages that fit the memory.
 const RECENT_REACH: f64 = 0.6;
 const OLD_SHARE: f64 = 0.0655;
@@ -51,9 +51,8 @@ pub struct Markatos {
     reach: Reach,
     clients: Vec<Client>,
     turn: u64,
+    views: u64,
     next_document: u64,
-    /// The documents of the page being viewed, last first.
-    pending: Vec<Document>,
 }
 
 #[derive(Clone, Copy)]
@@ -64,10 +63,12 @@ struct Page {
     server: u64,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Client {
     server: u64,
     pages_left: u64,
+    /// What is left of the page being viewed, last first.
+    pending: Vec<Document>,
 }
 
 /// Distances in pages.
@@ -90,27 +91,29 @@ impl Markatos {
             reach: Reach { recent: RECENT_REACH * memory_pages, old_from, old_to: old_from + OLD_REACH * disk_pages },
             clients: vec![Client::default(); CLIENTS as usize],
             turn: 0,
+            views: 0,
             next_document: 0,
-            pending: Vec::new(),
         }
     }
 
-    fn view_next_page(&mut self) {
-        let client = self.turn % CLIENTS;
-        self.turn += 1;
-        let page = self.choose(client as usize);
+    fn view_next_page(&mut self, client: usize) {
+        self.views += 1;
+        let page = self.choose(client);
         self.history.push_back(page);
         if self.history.len() as f64 > self.reach.old_to + 1.0 {
             self.history.pop_front();
         }
         let mut sizes = Random::new(page.seed);
         let count = object_count(&mut sizes);
-        self.pending.extend((0..count).map(|object| {
+        let view = self.views;
+        let documents = (0..count).map(|object| {
             let size = sizes.lognormal(SIZE_MEDIAN_BYTES, SIZE_SIGMA).clamp(*SIZE_BYTES.start(), *SIZE_BYTES.end());
             let number = page.first_document + object;
-            Document { number, size_bytes: size as u64, server: page.server, client, view: self.turn }
-        }));
-        self.pending.reverse();
+            Document { number, size_bytes: size as u64, server: page.server, client: client as u64, view }
+        });
+        let pending = &mut self.clients[client].pending;
+        pending.extend(documents);
+        pending.reverse();
     }
 
     fn choose(&mut self, client: usize) -> Page {
@@ -146,10 +149,12 @@ impl Iterator for Markatos {
     type Item = Document;
 
     fn next(&mut self) -> Option<Document> {
-        if self.pending.is_empty() {
-            self.view_next_page();
+        let client = (self.turn % CLIENTS) as usize;
+        self.turn += 1;
+        if self.clients[client].pending.is_empty() {
+            self.view_next_page(client);
         }
-        self.pending.pop()
+        self.clients[client].pending.pop()
     }
 }
 

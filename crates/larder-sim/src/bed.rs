@@ -1,0 +1,302 @@
+//! The shipping engine on a modelled machine: one request after the other, in virtual time.
+//!
+//! Owns: the store, its clock, and the time that has passed (the processor's and the disk's, one after the other: who
+//! asks waits for the answer, as in Markatos et al.). Does not: choose requests. Invariant: no thread but the caller's
+//! runs and nothing waits, so the same requests take the same time on every machine. Cost: what the engine does
+//! for a request, in processor time; bodies are zeros and take no memory.
+
+use crate::model::{Model, ModelDevice, ModelDirectory, Served};
+use bytes::Bytes;
+use larder_store::{
+    Clock, Hints, Policy, Reader, Result, Stats, Store, StoreOptions, Tuning, Writer,
+    device::{Device, MemoryDevice},
+};
+use std::{
+    fmt,
+    future::Future,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+/// Virtual time begins here: far from 0, as real clocks are.
+const EPOCH: Duration = Duration::from_secs(900_000_000);
+/// How often the engine does what is due, in virtual time.
+const MAINTENANCE_NS: u64 = 50_000_000;
+
+/// What a bed is made of.
+#[derive(Clone, Debug)]
+pub struct BedOptions {
+    /// The row.
+    pub policy: &'static Policy,
+    /// Size of the store.
+    pub size_bytes: u64,
+    /// Mean size of an entry, by which the index is sized.
+    pub mean_entry_bytes: u64,
+    /// Whether rows with one file use it as a raw device; else through the page cache of a file system.
+    pub is_raw: bool,
+    /// The row's constants.
+    pub tuning: Tuning,
+    /// How long entries may wait in memory to be written.
+    pub flush_interval: Duration,
+}
+
+impl BedOptions {
+    /// A store of `policy` with `size_bytes`, on a raw device, with the engine's defaults.
+    pub fn new(policy: &'static Policy, size_bytes: u64) -> Self {
+        Self {
+            policy,
+            size_bytes,
+            mean_entry_bytes: 4096,
+            is_raw: true,
+            tuning: Tuning::default(),
+            flush_interval: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What happened on a bed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Happened {
+    /// Lookups that found their entry.
+    pub found: u64,
+    /// Lookups that did not.
+    pub missed: u64,
+    /// Entries stored.
+    pub stored: u64,
+    /// Entries for which there was no room.
+    pub refused: u64,
+}
+
+/// A store on a modelled machine.
+pub struct Bed {
+    store: Store,
+    clock: Clock,
+    place: Place,
+    cpu_ns: u64,
+    told_ms: u64,
+    maintained_ns: u64,
+    begun_ns: u64,
+    request_ns: u64,
+    waiting: Vec<Waiting>,
+    zeros: Bytes,
+    happened: Happened,
+}
+
+/// Where entries are.
+enum Place {
+    Device(Arc<ModelDevice>),
+    Directory(Arc<ModelDirectory>),
+}
+
+/// A lookup that waits for others to go with.
+struct Waiting {
+    lookup: Pin<Box<dyn Future<Output = Result<Option<Reader>>> + Send>>,
+    woken: Arc<Woken>,
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Bed {
+    /// An empty store on `model`.
+    ///
+    /// # Errors
+    /// When the store refuses its options.
+    pub fn new(model: &Model, options: &BedOptions) -> Result<Self> {
+        let clock = Clock::manual(EPOCH);
+        let mut store_options = StoreOptions::new("", options.size_bytes);
+        store_options.policy = options.policy;
+        store_options.tuning = options.tuning.clone();
+        store_options.mean_entry_size_bytes = options.mean_entry_bytes;
+        store_options.flush_interval = options.flush_interval;
+        store_options.sync_interval = options.flush_interval.max(store_options.sync_interval);
+        store_options.clock = clock.clone();
+        store_options.identity_seed = Some(1);
+        store_options.background = false;
+        let (store, place) = if options.policy.layout.keeps_files() {
+            // What is not an entry's is not part of the time: it is read at start and written at the end.
+            let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(options.size_bytes));
+            let directory = Arc::new(ModelDirectory::new(model));
+            let store = Store::open_on_files(device, Arc::clone(&directory) as _, &store_options)?;
+            (store, Place::Directory(directory))
+        } else {
+            let make = if options.is_raw { ModelDevice::raw } else { ModelDevice::file };
+            let device = Arc::new(make(model, options.size_bytes));
+            (Store::open_on(Arc::clone(&device) as _, &store_options)?, Place::Device(device))
+        };
+        let request_ns = (model.system.request_us * 1e3) as u64;
+        let zeros = Bytes::from(vec![0; Writer::BODY_MAX_BYTES as usize]);
+        let (cpu_ns, told_ms, maintained_ns, waiting, happened) = (0, 0, 0, Vec::new(), Happened::default());
+        let mut bed = Self {
+            store,
+            clock,
+            place,
+            cpu_ns,
+            told_ms,
+            maintained_ns,
+            begun_ns: 0,
+            request_ns,
+            waiting,
+            zeros,
+            happened,
+        };
+        bed.begun_ns = bed.disk_ns();
+        Ok(bed)
+    }
+
+    /// Lets the processor handle `count` requests.
+    pub fn handle_requests(&mut self, count: u64) {
+        self.cpu_ns += count * self.request_ns;
+        self.note_time();
+    }
+
+    /// Looks an entry up and reads it. The answer may come later, with those of other lookups.
+    pub fn look_up(&mut self, key: u64) {
+        let store = self.store.clone();
+        let woken = Arc::new(Woken::default());
+        let mut lookup: Waiting =
+            Waiting { lookup: Box::pin(async move { store.get(&key.to_le_bytes()).await }), woken: Arc::clone(&woken) };
+        let answer = lookup.poll();
+        // In a store without threads a read that waits asks to be asked again at once; here others come first.
+        woken.0.store(false, Ordering::Relaxed);
+        match answer {
+            Some(is_found) => self.answered(is_found),
+            None => self.waiting.push(lookup),
+        }
+        self.take_answers();
+        self.note_time();
+    }
+
+    /// Stores an entry of `len_bytes`.
+    pub fn store(&mut self, key: u64, len_bytes: u64, site: u64) {
+        let body = self.zeros.slice(..len_bytes.min(Writer::BODY_MAX_BYTES) as usize);
+        let store = self.store.clone();
+        let stored = finished(async move {
+            let mut writer = store.insert(&key.to_le_bytes(), Bytes::new(), Hints { site, ..Hints::default() })?;
+            writer.write(body)?;
+            writer.commit().await
+        });
+        match stored {
+            Some(Ok(())) => self.happened.stored += 1,
+            Some(Err(_)) | None => self.happened.refused += 1,
+        }
+        self.take_answers();
+        self.note_time();
+    }
+
+    /// Removes an entry, if it is there.
+    pub fn remove(&mut self, key: u64) {
+        // A removal that cannot be noted is one the device refused; this device refuses nothing.
+        let _ = finished(self.store.remove(&key.to_le_bytes()));
+        self.take_answers();
+        self.note_time();
+    }
+
+    /// Time that has passed since the store was opened.
+    pub fn passed(&self) -> Duration {
+        Duration::from_nanos(self.now_ns())
+    }
+
+    /// What happened.
+    pub fn happened(&self) -> Happened {
+        self.happened
+    }
+
+    /// What the disk has done.
+    pub fn served(&self) -> Served {
+        match &self.place {
+            Place::Device(device) => device.served(),
+            Place::Directory(directory) => directory.served(),
+        }
+    }
+
+    /// What the store has counted.
+    pub fn stats(&self) -> Stats {
+        self.store.stats()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.cpu_ns + self.disk_ns() - self.begun_ns
+    }
+
+    fn disk_ns(&self) -> u64 {
+        match &self.place {
+            Place::Device(device) => device.passed_ns(),
+            Place::Directory(directory) => directory.passed_ns(),
+        }
+    }
+
+    /// Sets the store's clock, and does what is due.
+    fn note_time(&mut self) {
+        let now_ns = self.now_ns();
+        let now_ms = now_ns / 1_000_000;
+        self.clock.advance(Duration::from_millis(now_ms - self.told_ms));
+        self.told_ms = now_ms;
+        if let Place::Directory(directory) = &self.place {
+            directory.note_time(now_ns);
+        }
+        if now_ns >= self.maintained_ns + MAINTENANCE_NS {
+            self.maintained_ns = now_ns;
+            let _ = finished(self.store.maintain());
+            self.take_answers();
+        }
+    }
+
+    fn take_answers(&mut self) {
+        let mut at = 0;
+        while at < self.waiting.len() {
+            let waiting = &mut self.waiting[at];
+            if !waiting.woken.0.swap(false, Ordering::Relaxed) {
+                at += 1;
+                continue;
+            }
+            match waiting.poll() {
+                Some(is_found) => {
+                    self.waiting.swap_remove(at);
+                    self.answered(is_found);
+                }
+                None => at += 1,
+            }
+        }
+    }
+
+    fn answered(&mut self, is_found: bool) {
+        *(if is_found { &mut self.happened.found } else { &mut self.happened.missed }) += 1;
+    }
+}
+
+impl Waiting {
+    /// Whether the entry was found, if that is known by now.
+    fn poll(&mut self) -> Option<bool> {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        match self.lookup.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(outcome) => Some(outcome.is_ok_and(|reader| reader.is_some())),
+            Poll::Pending => None,
+        }
+    }
+}
+
+impl fmt::Debug for Bed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bed").field("passed", &self.passed()).field("happened", &self.happened).finish_non_exhaustive()
+    }
+}
+
+/// What comes of something that does not wait; `None` if it waits after all.
+fn finished<T>(work: impl Future<Output = T>) -> Option<T> {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}

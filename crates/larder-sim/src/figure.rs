@@ -1,0 +1,62 @@
+//! A figure as data: what is drawn against what.
+//!
+//! Does not: draw; [`draw`] does, from nothing but what stands here.
+
+mod draw;
+
+pub use draw::DrawError;
+
+/// A figure.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figure {
+    /// Its file's name, without ending.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// Name and unit of the horizontal axis; empty where bars have names.
+    pub x_label: String,
+    /// Name and unit of the vertical axis.
+    pub y_label: String,
+    /// How the axes run.
+    pub scale: Scale,
+    /// Lines, or bars by name.
+    pub content: Content,
+}
+
+/// How axes run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// Both evenly, the vertical one from 0.
+    #[default]
+    Even,
+    /// The horizontal one by ratios.
+    LogarithmicX,
+    /// The vertical one by ratios.
+    LogarithmicY,
+}
+
+/// What is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// Lines through points.
+    Lines(Vec<Line>),
+    /// Groups of bars: the names of a group's bars, and each group's name and values.
+    Bars(Vec<String>, Vec<(String, Vec<f64>)>),
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Self::Lines(Vec::new())
+    }
+}
+
+/// A line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    /// What it is of.
+    pub label: String,
+    /// Its points, from left to right.
+    pub points: Vec<(f64, f64)>,
+    /// Whether it is the paper's, drawn apart from what was simulated.
+    pub is_printed: bool,
+}

@@ -1,0 +1,259 @@
+//! Draws figures, as SVG and as PNG, with a font that comes along, so that they look the same everywhere.
+//!
+//! Owns: colours, sizes and axes. Does not: decide what is shown. Invariant: one picture for one figure.
+
+use super::{Content, Figure, Line, Scale};
+use plotters::{
+    coord::{
+        Shift,
+        ranged1d::{IntoSegmentedCoord, SegmentValue},
+    },
+    prelude::*,
+    style::{FontStyle, register_font},
+};
+use std::{
+    error::Error,
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Once,
+};
+
+const FONT: &str = "larder";
+const SIZE: (u32, u32) = (960, 560);
+/// How many times as many pixels the PNG has.
+const PNG_FACTOR: u32 = 2;
+/// Colours that are told apart by those who see fewer (Okabe and Ito, 2008).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(90, 90, 90),
+];
+const PRINTED: RGBColor = RGBColor(150, 150, 150);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+
+type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+
+/// Dresses the axes of a chart.
+macro_rules! axes {
+    ($mesh:expr, $figure:expr, $factor:expr) => {
+        $mesh
+            .x_desc(&$figure.x_label)
+            .y_desc(&$figure.y_label)
+            .axis_desc_style((FONT, 16 * $factor))
+            .label_style((FONT, 14 * $factor))
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .y_label_formatter(&|value| crate::report::number(*value))
+    };
+}
+
+/// What goes wrong when drawing.
+pub type DrawError = Box<dyn Error + Send + Sync>;
+
+impl Figure {
+    /// Draws it into `folder`, which is made if need be; the files.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn draw(&self, folder: &Path) -> Result<Vec<PathBuf>, DrawError> {
+        fs::create_dir_all(folder)?;
+        let (svg, png) = (folder.join(&self.name).with_extension("svg"), folder.join(&self.name).with_extension("png"));
+        fs::write(&svg, self.to_svg()?)?;
+        let size = (SIZE.0 * PNG_FACTOR, SIZE.1 * PNG_FACTOR);
+        let area = BitMapBackend::new(&png, size).into_drawing_area();
+        self.on(&area, PNG_FACTOR)?;
+        area.present().map_err(|error| DrawError::from(error.to_string()))?;
+        drop(area);
+        Ok(vec![svg, png])
+    }
+
+    /// The figure as SVG.
+    ///
+    /// # Errors
+    /// When it cannot be drawn.
+    pub fn to_svg(&self) -> Result<String, DrawError> {
+        let mut svg = String::new();
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        self.on(&area, 1)?;
+        area.present().map_err(|error| DrawError::from(error.to_string()))?;
+        drop(area);
+        // The font is known here only; elsewhere whatever is there will do.
+        Ok(svg.replace(&format!("\"{FONT}\""), "\"Ubuntu, DejaVu Sans, Helvetica, sans-serif\""))
+    }
+
+    fn on<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, factor: u32) -> Result<(), DrawError>
+    where
+        B::ErrorType: 'static,
+    {
+        static REGISTERED: Once = Once::new();
+        REGISTERED.call_once(|| {
+            let registered = register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT);
+            debug_assert!(registered.is_ok(), "the font that comes along is one");
+        });
+        let drawn = match &self.content {
+            Content::Lines(lines) => self.lines(area, lines, factor),
+            Content::Bars(names, groups) => self.bars(area, (names, groups), factor),
+        };
+        drawn.map_err(|error| DrawError::from(error.to_string()))
+    }
+
+    fn lines<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, lines: &[Line], factor: u32) -> Drawn<B> {
+        let points = || lines.iter().flat_map(|line| line.points.iter().copied());
+        let (x, y) = (reach(points().map(|point| point.0)), reach(points().map(|point| point.1)));
+        let is_even = self.scale != Scale::LogarithmicY;
+        let y = if is_even { 0.0..y.end * 1.08 } else { y.start / 1.3..y.end * 1.5 };
+        area.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(area);
+        let caption = (FONT, 22 * factor).into_font();
+        chart
+            .caption(&self.title, caption)
+            .margin(14 * factor)
+            .x_label_area_size(46 * factor)
+            .y_label_area_size(86 * factor);
+        macro_rules! draw {
+            ($chart:expr) => {{
+                let mut chart = $chart;
+                axes!(chart.configure_mesh(), self, factor).draw()?;
+                for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+                    let colour = if line.is_printed { PRINTED } else { *colour };
+                    let style = colour.stroke_width(2 * factor);
+                    chart
+                        .draw_series(LineSeries::new(line.points.iter().copied(), style))?
+                        .label(&line.label)
+                        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18 * factor as i32, y)], style));
+                    let dots = line.points.iter().map(|point| Circle::new(*point, 3 * factor, colour.filled()));
+                    chart.draw_series(dots)?;
+                }
+                let labels = &mut chart.configure_series_labels();
+                labels
+                    .position(SeriesLabelPosition::UpperRight)
+                    .label_font((FONT, 15 * factor))
+                    .legend_area_size(24 * factor)
+                    .margin(12 * factor)
+                    .background_style(WHITE.mix(0.85))
+                    .border_style(GRID)
+                    .draw()?;
+            }};
+        }
+        match self.scale {
+            Scale::Even => draw!(chart.build_cartesian_2d(x, y)?),
+            Scale::LogarithmicX => draw!(chart.build_cartesian_2d(x.log_scale(), y)?),
+            Scale::LogarithmicY => draw!(chart.build_cartesian_2d(x, y.log_scale())?),
+        }
+        Ok(())
+    }
+
+    fn bars<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, Shift>,
+        (names, groups): (&[String], &[(String, Vec<f64>)]),
+        factor: u32,
+    ) -> Drawn<B> {
+        let most = reach(groups.iter().flat_map(|(_, values)| values.iter().copied())).end;
+        area.fill(&WHITE)?;
+        let caption = (FONT, 22 * factor).into_font();
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, caption)
+            .margin(14 * factor)
+            .x_label_area_size(46 * factor)
+            .y_label_area_size(86 * factor)
+            .build_cartesian_2d((0..groups.len().max(1) as u32 - 1).into_segmented(), 0.0..most * 1.12)?;
+        let label = |position: &SegmentValue<u32>| match position {
+            SegmentValue::CenterOf(at) => groups.get(*at as usize).map_or_else(String::new, |(name, _)| name.clone()),
+            _ => String::new(),
+        };
+        let mut mesh = chart.configure_mesh();
+        axes!(mesh, self, factor).disable_x_mesh().x_labels(groups.len()).x_label_formatter(&label).draw()?;
+        // Bars are drawn in pixels: the axis of names knows no places between them.
+        let pixels = chart.plotting_area().get_pixel_range();
+        let (left, wide) = (f64::from(pixels.0.start), f64::from(pixels.0.end - pixels.0.start) / groups.len() as f64);
+        let (bottom, high) = (f64::from(pixels.1.end), f64::from(pixels.1.end - pixels.1.start) / (most * 1.12));
+        let bar_wide = wide * 0.76 / names.len().max(1) as f64;
+        for (group, (_, values)) in groups.iter().enumerate() {
+            for (bar, value) in values.iter().enumerate() {
+                let colour = bar_colour(bar, names.len());
+                let from = left + wide * (group as f64 + 0.12) + bar_wide * bar as f64;
+                let top = bottom - value * high;
+                area.draw(&Rectangle::new(
+                    [(from as i32, top as i32), ((from + bar_wide) as i32 - factor as i32, bottom as i32)],
+                    colour.filled(),
+                ))?;
+                let style = (FONT, 13 * factor).into_font().color(&BLACK.mix(0.8));
+                let text = crate::report::number(*value);
+                let text_wide = area.estimate_text_size(&text, &style)?.0;
+                let at = ((from + bar_wide / 2.0) as i32 - text_wide as i32 / 2, top as i32 - 16 * factor as i32);
+                area.draw(&Text::new(text, at, style))?;
+            }
+        }
+        legend(area, names, factor)
+    }
+}
+
+/// Names of bars with their colours, at the top left.
+fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String], factor: u32) -> Drawn<B> {
+    let step = 22 * factor as i32;
+    let left = 118 * factor as i32;
+    for (bar, name) in names.iter().enumerate() {
+        let top = (54 * factor) as i32 + bar as i32 * step;
+        let side = 13 * factor as i32;
+        area.draw(&Rectangle::new([(left, top), (left + side, top + side)], bar_colour(bar, names.len()).filled()))?;
+        let style = (FONT, 15 * factor).into_font().color(&BLACK);
+        area.draw(&Text::new(name.clone(), (left + side + 6 * factor as i32, top - factor as i32), style))?;
+    }
+    Ok(())
+}
+
+/// The first of several is what was printed.
+fn bar_colour(bar: usize, count: usize) -> RGBColor {
+    match (bar, count) {
+        (0, 2..) => PRINTED,
+        (bar, 2..) => COLOURS[(bar - 1) % COLOURS.len()],
+        (bar, _) => COLOURS[bar % COLOURS.len()],
+    }
+}
+
+/// From the least to the greatest of `values`.
+fn reach(values: impl Iterator<Item = f64>) -> Range<f64> {
+    let finite = values.filter(|value| value.is_finite());
+    let (low, high) =
+        finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    if low > high {
+        0.0..1.0
+    } else if low == high {
+        low.min(0.0)..high.max(low + 1.0)
+    } else {
+        low..high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_drawn_as_svg_and_png() {
+        let folder = tempfile::tempdir().unwrap();
+        let points = vec![(1.0, 2.0), (10.0, 30.0), (100.0, 25.0)];
+        let lines = vec![Line { label: "a line".to_owned(), points, is_printed: false }];
+        for (name, scale) in [("even", Scale::Even), ("x", Scale::LogarithmicX), ("y", Scale::LogarithmicY)] {
+            let content = Content::Lines(lines.clone());
+            let figure =
+                Figure { name: name.to_owned(), title: "A figure".to_owned(), scale, content, ..Figure::default() };
+            let drawn = figure.draw(folder.path()).unwrap();
+            let svg = fs::read_to_string(&drawn[0]).unwrap();
+            assert!(svg.contains("A figure") && svg.contains("a line") && svg.contains("DejaVu"), "{svg}");
+            assert!(fs::read(&drawn[1]).unwrap().starts_with(b"\x89PNG"));
+        }
+        let names = vec!["paper".to_owned(), "simulated".to_owned()];
+        let content = Content::Bars(names, vec![("squid".to_owned(), vec![20.0, 23.0])]);
+        let figure = Figure { name: "bars".to_owned(), content, ..Figure::default() };
+        assert!(figure.to_svg().unwrap().contains("squid"));
+        let empty = Figure { name: "empty".to_owned(), ..Figure::default() };
+        assert!(empty.to_svg().is_ok(), "nothing to show is no failure");
+    }
+}

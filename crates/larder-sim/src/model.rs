@@ -1,0 +1,30 @@
+//! Machines as data: a disk, a file system and a processor, whose times are computed instead of waited for.
+//!
+//! Owns: the parameters of a machine, read from a TOML file in which each value names its source, and the machine in
+//! use ([`ModelDevice`], [`ModelDirectory`]), on which the shipping engine runs in virtual time. Does not: know rows or
+//! workloads. Invariant: all transfers complete inside `submit`; their time is added up, never waited for.
+//! Source: the form and the constants are SYSTEMS.md section 7 (Markatos et al., USITS 1999).
+
+mod device;
+mod directory;
+mod disk;
+mod one_file;
+mod open_files;
+mod parameters;
+mod recent;
+mod sparse;
+mod tree;
+
+pub use device::ModelDevice;
+pub use directory::ModelDirectory;
+pub use disk::{Disk, Served};
+pub use parameters::{Arm, DiskParameters, FileParameters, Flash, Model, ModelError, Note, SystemParameters};
+
+/// The machines that come with Larder: name and file.
+pub const MODELS: [(&str, &str); 5] = [
+    ("st15150wc-ufs", include_str!("../models/st15150wc-ufs.toml")),
+    ("st15150wc-ext2", include_str!("../models/st15150wc-ext2.toml")),
+    ("hdd-7200", include_str!("../models/hdd-7200.toml")),
+    ("ssd-sata", include_str!("../models/ssd-sata.toml")),
+    ("nvme", include_str!("../models/nvme.toml")),
+];

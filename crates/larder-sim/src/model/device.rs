@@ -1,0 +1,155 @@
+//! The engine's device in virtual time: what it writes is kept, and what that takes is added up.
+//!
+//! Owns: the written bytes ([`Sparse`]), the disk, and in front of it the page cache of a file system, or nothing (a raw
+//! device). Does not: wait. Invariant: every transfer completes inside `submit`; bytes read are bytes written.
+
+use super::{
+    disk::{Disk, Served},
+    one_file::OneFile,
+    parameters::Model,
+    sparse::Sparse,
+};
+use larder_store::device::{Device, Transfer};
+use std::{
+    io,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+const ALIGNMENT_BYTES: u32 = 512;
+
+/// A device on a modelled disk.
+pub struct ModelDevice {
+    len_bytes: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    disk: Disk,
+    file: Option<OneFile>,
+    contents: Sparse,
+    passed_ns: u64,
+}
+
+impl ModelDevice {
+    /// A raw device of `len_bytes` at the disk's beginning.
+    pub fn raw(model: &Model, len_bytes: u64) -> Self {
+        Self::new(model, len_bytes, None)
+    }
+
+    /// A file of `len_bytes` at the disk's beginning, in a file system with a page cache.
+    pub fn file(model: &Model, len_bytes: u64) -> Self {
+        Self::new(model, len_bytes, Some(OneFile::new(&model.system)))
+    }
+
+    fn new(model: &Model, len_bytes: u64, file: Option<OneFile>) -> Self {
+        let mut disk = Disk::new(&model.disk);
+        disk.set_used_share(len_bytes as f64 / model.disk.capacity_bytes());
+        Self { len_bytes, state: Mutex::new(State { disk, file, contents: Sparse::default(), passed_ns: 0 }) }
+    }
+
+    /// Time that transfers have taken so far.
+    pub fn passed_ns(&self) -> u64 {
+        self.lock().passed_ns
+    }
+
+    /// What the disk has done.
+    pub fn served(&self) -> Served {
+        self.lock().disk.served()
+    }
+
+    fn check(&self, offset_bytes: u64, len_bytes: usize) -> io::Result<()> {
+        let alignment = u64::from(ALIGNMENT_BYTES);
+        let len_bytes = len_bytes as u64;
+        let is_aligned = offset_bytes.is_multiple_of(alignment) && len_bytes.is_multiple_of(alignment);
+        let is_inside = offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= self.len_bytes);
+        if is_aligned && is_inside { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device for ModelDevice {
+    fn submit(&self, transfer: Transfer) {
+        // No lock is held when a completion runs: it may submit again.
+        match transfer {
+            Transfer::Read { offset_bytes, mut buffer, completion } => {
+                let outcome = self.check(offset_bytes, buffer.len());
+                if outcome.is_ok() {
+                    self.lock().read(offset_bytes, buffer.as_mut_slice());
+                }
+                completion.complete(outcome.map(|()| buffer));
+            }
+            Transfer::Write { offset_bytes, buffer, completion } => {
+                let outcome = self.check(offset_bytes, buffer.len());
+                if outcome.is_ok() {
+                    self.lock().write(offset_bytes, buffer.as_slice());
+                }
+                drop(buffer);
+                completion.complete(outcome);
+            }
+            Transfer::Sync { completion } => completion.complete(Ok(())),
+        }
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        ALIGNMENT_BYTES
+    }
+
+    fn name(&self) -> &'static str {
+        "model"
+    }
+}
+
+impl State {
+    fn read(&mut self, offset_bytes: u64, to: &mut [u8]) {
+        let len_bytes = to.len() as u64;
+        self.passed_ns += match &mut self.file {
+            Some(file) => file.read(&mut self.disk, offset_bytes, len_bytes),
+            None => self.disk.read(offset_bytes, len_bytes),
+        };
+        self.contents.read(offset_bytes, to);
+    }
+
+    fn write(&mut self, offset_bytes: u64, from: &[u8]) {
+        let len_bytes = from.len() as u64;
+        self.passed_ns += match &mut self.file {
+            Some(file) => file.write(&mut self.disk, offset_bytes, len_bytes),
+            None => self.disk.write(offset_bytes, len_bytes),
+        };
+        self.contents.write(offset_bytes, from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_store::device::AlignedBuffer;
+    use std::sync::Arc;
+
+    #[test]
+    fn transfers_complete_at_once_and_their_time_is_added_up() {
+        let model = Model::open("st15150wc-ufs").unwrap();
+        let device: Arc<dyn Device> = Arc::new(ModelDevice::raw(&model, 1 << 20));
+        let mut buffer = AlignedBuffer::with_len(1024);
+        buffer.as_mut_slice().fill(0);
+        buffer.as_mut_slice()[700] = 9;
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut ready = |pending| match std::future::Future::poll(std::pin::pin!(pending), &mut context) {
+            std::task::Poll::Ready(outcome) => outcome,
+            std::task::Poll::Pending => panic!("a modelled transfer waits"),
+        };
+        assert!(ready(device.read(0, 512)).unwrap().as_slice().iter().all(|byte| *byte == 0));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let written = std::pin::pin!(device.write(4096, Arc::new(buffer)));
+        assert!(std::future::Future::poll(written, &mut context).is_ready());
+        assert_eq!(ready(device.read(4608, 512)).unwrap().as_slice()[188], 9);
+        assert_eq!(ready(device.read(100, 512)).err().map(|error| error.kind()), Some(io::ErrorKind::InvalidInput));
+        assert_eq!(ready(device.read(1 << 20, 512)).err().map(|error| error.kind()), Some(io::ErrorKind::InvalidInput));
+    }
+}

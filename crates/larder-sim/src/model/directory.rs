@@ -1,0 +1,163 @@
+//! The engine's directory in virtual time: files of a modelled file system.
+//!
+//! A file that is written for the first time is made: looked for, named, given an inode and data. One that is written
+//! again is one its user keeps open: its pages wait in memory and are written later. Owns: the files' bytes and places.
+//! Does not: wait. Invariant: all work completes inside `submit`; bytes read are bytes written.
+
+use super::{
+    disk::{Disk, Served},
+    open_files::OpenFiles,
+    parameters::Model,
+    sparse::{SECTOR_BYTES, Sparse},
+    tree::{Inode, Tree},
+};
+use larder_store::device::{Directory, FileName, FileWork};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// A directory on a modelled disk.
+pub struct ModelDirectory {
+    fragment_bytes: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    disk: Disk,
+    tree: Tree,
+    open: OpenFiles,
+    files: HashMap<FileName, File>,
+    open_count: u32,
+    passed_ns: u64,
+}
+
+struct File {
+    inode: Inode,
+    /// Its number among those kept open.
+    open: Option<u32>,
+    len_bytes: u64,
+    contents: Sparse,
+}
+
+impl ModelDirectory {
+    /// An empty directory that has the whole disk.
+    pub fn new(model: &Model) -> Self {
+        let capacity_bytes = model.disk.capacity_bytes();
+        let state = State {
+            disk: Disk::new(&model.disk),
+            tree: Tree::new(&model.files, capacity_bytes),
+            open: OpenFiles::new(&model.files, &model.system, capacity_bytes),
+            files: HashMap::new(),
+            open_count: 0,
+            passed_ns: 0,
+        };
+        Self { fragment_bytes: model.files.fragment_bytes as u32, state: Mutex::new(state) }
+    }
+
+    /// Time that all work has taken so far, searching directories included.
+    pub fn passed_ns(&self) -> u64 {
+        self.lock().passed_ns
+    }
+
+    /// Says what time it is, so that what is written now and then is written then.
+    pub fn note_time(&self, now_ns: u64) {
+        let mut state = self.lock();
+        let State { disk, tree, .. } = &mut *state;
+        let ns = tree.write_delayed(disk, now_ns);
+        state.passed_ns += ns;
+    }
+
+    /// What the disk has done.
+    pub fn served(&self) -> Served {
+        self.lock().disk.served()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Directory for ModelDirectory {
+    fn submit(&self, work: FileWork) {
+        // No lock is held when a completion runs: it may submit again.
+        match work {
+            FileWork::Read { file, offset_bytes, mut buffer, completion } => {
+                let outcome = self.lock().read(&file, offset_bytes, buffer.as_mut_slice());
+                completion.complete(outcome.map(|()| buffer));
+            }
+            FileWork::Write { file, offset_bytes, buffer, completion } => {
+                let outcome = self.lock().write(file, offset_bytes, buffer.as_slice());
+                drop(buffer);
+                completion.complete(outcome);
+            }
+            FileWork::Remove { file, completion } => {
+                let outcome = self.lock().remove(&file);
+                completion.complete(outcome);
+            }
+            FileWork::List { completion } => {
+                let names = self.lock().files.keys().cloned().collect();
+                completion.complete(Ok(names));
+            }
+            FileWork::Clear { completion } => {
+                self.lock().files.clear();
+                completion.complete(Ok(()));
+            }
+            FileWork::Sync { completion } => completion.complete(Ok(())),
+        }
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.fragment_bytes
+    }
+
+    fn name(&self) -> &'static str {
+        "model"
+    }
+}
+
+impl State {
+    fn write(&mut self, name: FileName, offset_bytes: u64, from: &[u8]) -> io::Result<()> {
+        if !offset_bytes.is_multiple_of(SECTOR_BYTES as u64) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let len_bytes = from.len() as u64;
+        let Some(file) = self.files.get_mut(&name) else {
+            let (inode, ns) = self.tree.create(&mut self.disk, name.as_str(), offset_bytes + len_bytes);
+            self.passed_ns += ns;
+            let mut contents = Sparse::default();
+            contents.write(offset_bytes, from);
+            self.files.insert(name, File { inode, open: None, len_bytes: offset_bytes + len_bytes, contents });
+            return Ok(());
+        };
+        let open = *file.open.get_or_insert_with(|| {
+            self.open_count += 1;
+            self.open_count
+        });
+        self.passed_ns += self.open.write(&mut self.disk, open, offset_bytes, len_bytes);
+        file.len_bytes = file.len_bytes.max(offset_bytes + len_bytes);
+        file.contents.write(offset_bytes, from);
+        Ok(())
+    }
+
+    fn read(&mut self, name: &FileName, offset_bytes: u64, to: &mut [u8]) -> io::Result<()> {
+        let file = self.files.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let len_bytes = to.len() as u64;
+        if offset_bytes.checked_add(len_bytes).is_none_or(|end| end > file.len_bytes) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.passed_ns += match file.open {
+            Some(open) => self.open.read(&mut self.disk, open, offset_bytes, len_bytes),
+            None => self.tree.read(&mut self.disk, file.inode, offset_bytes, len_bytes),
+        };
+        file.contents.read(offset_bytes, to);
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &FileName) -> io::Result<()> {
+        let file = self.files.remove(name).ok_or(io::ErrorKind::NotFound)?;
+        self.passed_ns += self.tree.remove(&mut self.disk, name.as_str(), file.inode);
+        Ok(())
+    }
+}

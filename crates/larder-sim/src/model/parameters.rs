@@ -1,0 +1,352 @@
+//! A machine's parameters, and how they are read: every value with the source it comes from.
+//!
+//! Owns: the sections `disk`, `system` and `files` of a model file. Does not: compute times. Invariant: every value is a
+//! number with a source, all that are needed are there, and none that mean nothing.
+
+use super::MODELS;
+use std::{fmt, fs, path::Path};
+use toml::{Table, Value};
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Its name.
+    pub name: String,
+    /// What it is, in a sentence.
+    pub about: String,
+    /// The disk.
+    pub disk: DiskParameters,
+    /// Processor and page cache.
+    pub system: SystemParameters,
+    /// The file system that rows with many files use.
+    pub files: FileParameters,
+    /// Every value with its source.
+    pub notes: Vec<Note>,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Section and name.
+    pub name: String,
+    /// The value.
+    pub value: String,
+    /// Its source.
+    pub source: String,
+}
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DiskParameters {
+    /// With an arm.
+    Spinning(Arm),
+    /// Without.
+    Flash(Flash),
+}
+
+impl DiskParameters {
+    /// Its size in bytes.
+    pub fn capacity_bytes(&self) -> f64 {
+        match self {
+            Self::Spinning(arm) => arm.capacity_bytes,
+            Self::Flash(flash) => flash.capacity_bytes,
+        }
+    }
+
+    /// How many transfers it serves at a time.
+    pub fn channel_count(&self) -> f64 {
+        match self {
+            Self::Spinning(_) => 1.0,
+            Self::Flash(flash) => flash.channel_count,
+        }
+    }
+}
+
+/// Defines a section whose values are all numbers.
+macro_rules! section {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* } $($extra:tt)*) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: f64,)*
+            $(#[doc = "Write amplification by the share of the disk in use, for writes that are short and scattered."]
+            pub $extra: Vec<(f64, f64)>,)*
+        }
+
+        impl $name {
+            fn read(section: &mut Section<'_>) -> Result<Self, ModelError> {
+                Ok(Self { $($field: section.number(stringify!($field))?,)* $($extra: section.curve(stringify!($extra))?,)* })
+            }
+        }
+    };
+}
+
+section! {
+    /// A disk with an arm, seen as a line of bytes: seeking from a to b takes
+    /// `seek_fixed_ms + seek_root_ms * sqrt(x) + seek_linear_ms * x`, where x is the distance as a share of the disk.
+    Arm {
+        /// Size.
+        capacity_bytes,
+        /// Shorter distances, as a share of the disk, take no time.
+        seek_none_below_share,
+        /// See the type.
+        seek_fixed_ms,
+        /// See the type.
+        seek_root_ms,
+        /// See the type.
+        seek_linear_ms,
+        /// Once round.
+        revolution_ms,
+        /// Controller and bus, for a transfer that does not go on where the last one ended.
+        overhead_ms,
+        /// Rate under the head, at the outer edge.
+        media_bytes_per_s,
+        /// Rate of transfers that go on where the last one ended.
+        sequential_bytes_per_s,
+        /// How much slower the inner edge is, as a share.
+        inner_loss_share,
+        /// Up to this distance forward the head waits instead of seeking.
+        near_bytes,
+        /// What that costs besides the time the distance takes under the head.
+        near_ms,
+    }
+}
+
+section! {
+    /// A disk without an arm.
+    Flash {
+        /// Size.
+        capacity_bytes,
+        /// A read's time before its bytes.
+        read_us,
+        /// A write's.
+        write_us,
+        /// Rate of one transfer.
+        read_bytes_per_s,
+        /// Rate of one transfer.
+        write_bytes_per_s,
+        /// Transfers served at a time.
+        channel_count,
+        /// Rate of all writes together that lasts, before amplification.
+        sustained_write_bytes_per_s,
+        /// Writes that are this long, or go on where the last one ended, are not amplified.
+        unamplified_bytes,
+    }
+    amplification
+}
+
+section! {
+    /// Processor and page cache.
+    SystemParameters {
+        /// Processor time of a request, whatever is done for it.
+        request_us,
+        /// Page of the cache.
+        page_bytes,
+        /// Pages in the cache.
+        page_cache_pages,
+        /// Longest piece of neighbouring dirty pages that is written at once.
+        write_cluster_bytes,
+        /// Reads in a row that the system serves before writes get the disk.
+        reads_kept_together,
+    }
+}
+
+section! {
+    /// A file system of cylinder groups, each with inodes at its start, directory blocks behind them, and data.
+    FileParameters {
+        /// Size of a group.
+        group_bytes,
+        /// Of it, inodes.
+        group_inode_bytes,
+        /// And directories.
+        group_directory_bytes,
+        /// Transfers of inodes and directories.
+        block_bytes,
+        /// What a file's size is rounded up to.
+        fragment_bytes,
+        /// Size of an inode.
+        inode_bytes,
+        /// Size of a name in a directory.
+        name_bytes,
+        /// Blocks of inodes in memory.
+        inode_cache_blocks,
+        /// Blocks of directories in memory.
+        directory_cache_blocks,
+        /// The same when there is one directory only.
+        one_directory_cache_blocks,
+        /// Processor time to pass over one name.
+        name_us,
+        /// Writes of inodes and directories that creating waits for before the data is written.
+        create_writes,
+        /// And after.
+        create_writes_after,
+        /// Writes that removing waits for.
+        remove_writes,
+        /// Writes that making or removing a directory waits for.
+        directory_writes,
+        /// Files longer than this have one more block to be written.
+        indirect_from_bytes,
+        /// How often the blocks are written that nobody waits for.
+        delay_s,
+        /// Groups from one directory to the next, where directories are made in a row.
+        group_step,
+        /// Piece of a file kept open that is placed as one.
+        run_bytes,
+        /// Dirty pages of files kept open.
+        dirty_pages,
+    }
+}
+
+impl Model {
+    /// The machine of this name, or in this file.
+    ///
+    /// # Errors
+    /// When there is none, or the file is not right.
+    pub fn open(name: &str) -> Result<Self, ModelError> {
+        if let Some((_, text)) = MODELS.iter().find(|(known, _)| *known == name) {
+            return Self::parse(name, text);
+        }
+        let names = MODELS.map(|(name, _)| name).join(", ");
+        let text = fs::read_to_string(Path::new(name))
+            .map_err(|error| ModelError(format!("no model and no file ({error}), models are {names}: {name}")))?;
+        Self::parse(name, &text)
+    }
+
+    /// Reads a model file.
+    ///
+    /// # Errors
+    /// When it is not right: what is missing, unknown or no number with a source.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ModelError> {
+        let table: Table = text.parse().map_err(|error| ModelError(format!("{name} is no TOML: {error}")))?;
+        let mut notes = Vec::new();
+        let about = table.get("about").and_then(Value::as_str);
+        let about = about.ok_or_else(|| ModelError(format!("{name} does not say what it is about")))?.to_owned();
+        let mut unknown = table.keys().filter(|key| !["about", "disk", "system", "files"].contains(&key.as_str()));
+        if let Some(key) = unknown.next() {
+            return Err(ModelError(format!("{name} has a section that means nothing: {key}")));
+        }
+        let mut section = Section::of(&table, "disk", &mut notes)?;
+        let disk = match section.kind()? {
+            "spinning" => DiskParameters::Spinning(Arm::read(&mut section)?),
+            "flash" => DiskParameters::Flash(Flash::read(&mut section)?),
+            other => return Err(ModelError(format!("disk.kind is neither spinning nor flash: {other}"))),
+        };
+        section.finish()?;
+        let mut section = Section::of(&table, "system", &mut notes)?;
+        let system = SystemParameters::read(&mut section)?;
+        section.finish()?;
+        let mut section = Section::of(&table, "files", &mut notes)?;
+        let files = FileParameters::read(&mut section)?;
+        section.finish()?;
+        Ok(Self { name: name.to_owned(), about, disk, system, files, notes })
+    }
+}
+
+/// One section being read.
+struct Section<'a> {
+    name: &'static str,
+    table: &'a Table,
+    taken: Vec<&'static str>,
+    notes: &'a mut Vec<Note>,
+}
+
+impl<'a> Section<'a> {
+    fn of(table: &'a Table, name: &'static str, notes: &'a mut Vec<Note>) -> Result<Self, ModelError> {
+        let found = table.get(name).and_then(Value::as_table);
+        let table = found.ok_or_else(|| ModelError(format!("there is no section {name}")))?;
+        Ok(Self { name, table, taken: Vec::new(), notes })
+    }
+
+    fn kind(&mut self) -> Result<&'a str, ModelError> {
+        self.taken.push("kind");
+        let kind = self.table.get("kind").and_then(Value::as_str);
+        kind.ok_or_else(|| ModelError(format!("{}.kind is missing", self.name)))
+    }
+
+    fn number(&mut self, field: &'static str) -> Result<f64, ModelError> {
+        let value = self.value(field)?;
+        let number = as_number(value).filter(|number| number.is_finite() && *number >= 0.0);
+        number.ok_or_else(|| ModelError(format!("{}.{field} is no positive number: {value}", self.name)))
+    }
+
+    fn curve(&mut self, field: &'static str) -> Result<Vec<(f64, f64)>, ModelError> {
+        let value = self.value(field)?;
+        let wrong = || ModelError(format!("{}.{field} is no list of pairs in rising order: {value}", self.name));
+        let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
+            Some([share, factor]) => Some((as_number(share)?, as_number(factor)?)),
+            _ => None,
+        };
+        let pairs: Option<Vec<_>> = value.as_array().ok_or_else(wrong)?.iter().map(pair).collect();
+        pairs.filter(|pairs| !pairs.is_empty() && pairs.is_sorted()).ok_or_else(wrong)
+    }
+
+    fn value(&mut self, field: &'static str) -> Result<&'a Value, ModelError> {
+        let missing = |what: &str| ModelError(format!("{}.{field} {what}", self.name));
+        let entry = self.table.get(field).ok_or_else(|| missing("is missing"))?;
+        let value = entry.get("value").ok_or_else(|| missing("has no value"))?;
+        let source = entry.get("source").and_then(Value::as_str).ok_or_else(|| missing("names no source"))?;
+        self.taken.push(field);
+        let (name, source) = (format!("{}.{field}", self.name), source.to_owned());
+        self.notes.push(Note { name, value: value.to_string(), source });
+        Ok(value)
+    }
+
+    fn finish(self) -> Result<(), ModelError> {
+        match self.table.keys().find(|key| !self.taken.contains(&key.as_str())) {
+            Some(key) => Err(ModelError(format!("{}.{key} means nothing", self.name))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn as_number(value: &Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|number| number as f64))
+}
+
+/// Why a model cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelError(String);
+
+impl fmt::Display for ModelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ModelError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_model_can_be_read_and_each_value_names_its_source() {
+        for (name, _) in MODELS {
+            let model = Model::open(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(model.notes.len() > 30);
+            for Note { name: value, source, .. } in &model.notes {
+                assert!(source.len() > 2, "{name}: {value} has no source");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_model_is_said() {
+        let text = MODELS[0].1;
+        for (from, to, problem) in [
+            ("kind = \"spinning\"", "kind = \"magnetic\"", "disk.kind is neither spinning nor flash: magnetic"),
+            ("revolution_ms", "rotation_ms", "disk.revolution_ms is missing"),
+            ("[system]", "[system]\nspeed = 1", "system.speed means nothing"),
+            (
+                "revolution_ms = { value = 8.333",
+                "revolution_ms = { value = \"fast\"",
+                "disk.revolution_ms is no positive",
+            ),
+            ("[files]", "[folders]", "has a section that means nothing: folders"),
+        ] {
+            let error = Model::parse("m", &text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+        assert!(Model::open("no-such").unwrap_err().to_string().contains("st15150wc-ufs"));
+    }
+}

@@ -1,0 +1,271 @@
+//! The tree of a file system: directories, inodes, and the transfers that making, finding and removing files takes.
+//!
+//! Cylinder groups as in FFS: inodes at a group's start, directory blocks behind them, then data. A file's inode and
+//! data are in its directory's group. Owns: where everything lies, what of it is in memory, what waits to be written.
+//! Does not: hold files' bytes. Cost: all operations take the same time whatever the directories' size; that a directory
+//! is searched from its start is computed, not done. Source: SYSTEMS.md 7.3, McKusick et al. (FFS, 1984).
+
+use super::{disk::Disk, parameters::FileParameters, recent::Recent};
+use crate::Random;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap, HashMap},
+};
+
+/// Number of a directory.
+pub(super) type DirectoryId = u32;
+
+/// Where a file is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inode {
+    pub(super) directory: DirectoryId,
+    group: usize,
+    index: u64,
+    pub(super) data: u64,
+}
+
+pub(super) struct Tree {
+    parameters: FileParameters,
+    groups: Vec<Group>,
+    directories: HashMap<Box<str>, DirectoryId>,
+    by_id: Vec<Directory>,
+    /// Files of a single directory fill the groups one after the other.
+    filling: usize,
+    filled_bytes: u64,
+    made_in_a_row: usize,
+    random: Random,
+    inodes: Recent,
+    blocks: Recent,
+    delayed: BTreeSet<u64>,
+    delayed_since_ns: u64,
+}
+
+struct Group {
+    free_inodes: BinaryHeap<Reverse<u64>>,
+    inode_count: u64,
+    /// Where data goes next, from the start of the group's data.
+    data_next: u64,
+    directory_next: u64,
+}
+
+struct Directory {
+    group: usize,
+    inode: u64,
+    block: u64,
+    names: u64,
+}
+
+impl Tree {
+    pub(super) fn new(parameters: &FileParameters, capacity_bytes: f64) -> Self {
+        let count = (capacity_bytes / parameters.group_bytes) as usize;
+        let group = || Group { free_inodes: BinaryHeap::new(), inode_count: 0, data_next: 0, directory_next: 0 };
+        Self {
+            groups: (0..count.max(1)).map(|_| group()).collect(),
+            directories: HashMap::new(),
+            by_id: Vec::new(),
+            filling: 0,
+            filled_bytes: 0,
+            made_in_a_row: 0,
+            random: Random::new(0x7265_6531),
+            inodes: Recent::new(parameters.inode_cache_blocks as u64),
+            blocks: Recent::new(parameters.directory_cache_blocks as u64),
+            delayed: BTreeSet::new(),
+            delayed_since_ns: 0,
+            parameters: parameters.clone(),
+        }
+    }
+
+    /// Makes a file of `len_bytes` under `path`, its data included; where it is and the time that takes.
+    pub(super) fn create(&mut self, disk: &mut Disk, path: &str, len_bytes: u64) -> (Inode, u64) {
+        let (directory, mut ns) = self.directory_for(disk, path);
+        ns += self.search(disk, directory, false);
+        self.by_id[directory as usize].names += 1;
+        let inode = self.place(directory, len_bytes);
+        let places =
+            [self.inode_block(inode.group, inode.index), self.name_block(directory), self.own_block(directory)];
+        ns += self.settle(disk, &places, self.parameters.create_writes);
+        self.inodes.uses(places[0], 1);
+        let block = self.parameters.block_bytes as u64;
+        let mut at = 0;
+        while at < len_bytes {
+            ns += disk.write(inode.data + at, (len_bytes - at).min(block));
+            at += block;
+        }
+        if len_bytes as f64 > self.parameters.indirect_from_bytes {
+            ns += disk.write(inode.data + at, block);
+        }
+        ns += self.settle(disk, &places[..1], self.parameters.create_writes_after);
+        self.delay(&[places[0], self.group_start(inode.group)]);
+        (inode, ns)
+    }
+
+    /// Removes a file, and its directory if that is empty then; the time that takes.
+    pub(super) fn remove(&mut self, disk: &mut Disk, path: &str, inode: Inode) -> u64 {
+        let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
+        let block = self.inode_block(inode.group, inode.index);
+        let places = [self.name_block(inode.directory), block, self.own_block(inode.directory)];
+        ns += self.settle(disk, &places, self.parameters.remove_writes);
+        self.delay(&[block, self.group_start(inode.group)]);
+        self.groups[inode.group].free_inodes.push(Reverse(inode.index));
+        let directory = &mut self.by_id[inode.directory as usize];
+        directory.names -= 1;
+        if directory.names == 0
+            && let Some((folder, _)) = path.rsplit_once('/')
+        {
+            let group = directory.group;
+            self.groups[group].free_inodes.push(Reverse(directory.inode));
+            self.directories.remove(folder);
+            self.blocks.forget(u64::from(inode.directory));
+            ns += self.settle(disk, &[block, block, block, block], self.parameters.directory_writes);
+        }
+        ns
+    }
+
+    /// Finds a file that is there and reads `len_bytes` of its data from `offset_bytes`; the time that takes.
+    pub(super) fn read(&mut self, disk: &mut Disk, inode: Inode, offset_bytes: u64, len_bytes: u64) -> u64 {
+        let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
+        ns += disk.read(inode.data + offset_bytes, len_bytes);
+        self.delay(&[self.inode_block(inode.group, inode.index)]);
+        ns
+    }
+
+    /// Writes what nobody waits for, if it is time; the time that takes.
+    pub(super) fn write_delayed(&mut self, disk: &mut Disk, now_ns: u64) -> u64 {
+        if now_ns < self.delayed_since_ns + (self.parameters.delay_s * 1e9) as u64 {
+            return 0;
+        }
+        self.delayed_since_ns = now_ns;
+        let block_bytes = self.parameters.block_bytes as u64;
+        std::mem::take(&mut self.delayed).into_iter().map(|at| disk.write(at, block_bytes)).sum()
+    }
+
+    /// The directory of a file, made if need be.
+    fn directory_for(&mut self, disk: &mut Disk, path: &str) -> (DirectoryId, u64) {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        if let Some(id) = self.directories.get(folder) {
+            return (*id, 0);
+        }
+        // Directories of directories are made in a row when a store begins, others now and then.
+        let is_in_a_row = folder.contains('/');
+        let group = match (folder, is_in_a_row) {
+            ("", _) => 0,
+            (_, true) => self.made_in_a_row * self.parameters.group_step as usize % self.groups.len(),
+            (_, false) => self.random.below(self.groups.len() as u64) as usize,
+        };
+        self.made_in_a_row += usize::from(is_in_a_row);
+        let inode = self.take_inode(group);
+        let id = self.by_id.len() as DirectoryId;
+        let block = self.directory_block(group);
+        self.by_id.push(Directory { group, inode, block, names: 0 });
+        self.directories.insert(folder.into(), id);
+        let places = [self.inode_block(group, inode), block, self.group_start(group), self.inode_block(group, inode)];
+        let count = if folder.is_empty() { 0.0 } else { self.parameters.directory_writes };
+        (id, self.settle(disk, &places, count))
+    }
+
+    /// Looks through a directory for a name; one that is there is found half way through.
+    fn search(&mut self, disk: &mut Disk, directory: DirectoryId, is_there: bool) -> u64 {
+        let (block_bytes, own) = (self.parameters.block_bytes as u64, self.own_block(directory));
+        let mut ns = if self.inodes.uses(own, 1) { 0 } else { disk.read(own, block_bytes) };
+        let names = self.by_id[directory as usize].names as f64;
+        let passed = if is_there { names / 2.0 } else { names };
+        ns += (passed * self.parameters.name_us * 1e3) as u64;
+        let block_count = ((names * self.parameters.name_bytes) as u64).div_ceil(block_bytes).max(1);
+        let is_only_one = self.by_id.len() == 1;
+        let bound = if is_only_one { self.parameters.one_directory_cache_blocks } else { f64::INFINITY };
+        let is_cached =
+            if is_only_one { block_count as f64 <= bound } else { self.blocks.uses(u64::from(directory), block_count) };
+        if !is_cached {
+            ns += disk.read(self.by_id[directory as usize].block, block_count * block_bytes);
+        }
+        ns
+    }
+
+    fn read_inode(&mut self, disk: &mut Disk, inode: Inode) -> u64 {
+        let block = self.inode_block(inode.group, inode.index);
+        if self.inodes.uses(block, 1) { 0 } else { disk.read(block, self.parameters.block_bytes as u64) }
+    }
+
+    /// Writes the first `count` of `places` at once; the others wait, as all do where nothing is waited for.
+    fn settle(&mut self, disk: &mut Disk, places: &[u64], count: f64) -> u64 {
+        let count = (count as usize).min(places.len());
+        self.delay(&places[count..]);
+        let block_bytes = self.parameters.block_bytes as u64;
+        places[..count].iter().map(|at| disk.write(*at, block_bytes)).sum()
+    }
+
+    fn delay(&mut self, places: &[u64]) {
+        self.delayed.extend(places);
+    }
+
+    fn place(&mut self, directory: DirectoryId, len_bytes: u64) -> Inode {
+        let taken = len_bytes.next_multiple_of(self.parameters.fragment_bytes as u64);
+        let room = self.data_room();
+        let mut group = self.by_id[directory as usize].group;
+        if self.by_id.len() == 1 {
+            self.filled_bytes += taken;
+            if self.filled_bytes > room {
+                (self.filling, self.filled_bytes) = ((self.filling + 1) % self.groups.len(), taken);
+            }
+            group = self.filling;
+        }
+        let index = self.take_inode(group);
+        let data_start = self.group_start(group)
+            + (self.parameters.group_inode_bytes + self.parameters.group_directory_bytes) as u64;
+        let next = &mut self.groups[group].data_next;
+        if *next + taken > room {
+            *next = 0;
+        }
+        let data = data_start + *next;
+        *next += taken;
+        Inode { directory, group, index, data }
+    }
+
+    fn take_inode(&mut self, group: usize) -> u64 {
+        let group = &mut self.groups[group];
+        group.free_inodes.pop().map_or_else(
+            || {
+                group.inode_count += 1;
+                group.inode_count - 1
+            },
+            |Reverse(index)| index,
+        )
+    }
+
+    fn data_room(&self) -> u64 {
+        let FileParameters { group_bytes, group_inode_bytes, group_directory_bytes, .. } = self.parameters;
+        (group_bytes - group_inode_bytes - group_directory_bytes) as u64
+    }
+
+    fn group_start(&self, group: usize) -> u64 {
+        (group as f64 * self.parameters.group_bytes) as u64 / 512 * 512
+    }
+
+    /// The block that holds an inode; the area is used again from its start when a group has more inodes than fit.
+    fn inode_block(&self, group: usize, index: u64) -> u64 {
+        let block_bytes = self.parameters.block_bytes as u64;
+        let offset = index * self.parameters.inode_bytes as u64 % self.parameters.group_inode_bytes as u64;
+        self.group_start(group) + block_bytes + offset / block_bytes * block_bytes
+    }
+
+    fn own_block(&self, directory: DirectoryId) -> u64 {
+        let Directory { group, inode, .. } = self.by_id[directory as usize];
+        self.inode_block(group, inode)
+    }
+
+    /// The block a new name goes to.
+    fn name_block(&self, directory: DirectoryId) -> u64 {
+        let Directory { block, names, .. } = self.by_id[directory as usize];
+        let block_bytes = self.parameters.block_bytes as u64;
+        block + (names as f64 * self.parameters.name_bytes) as u64 / block_bytes * block_bytes
+    }
+
+    fn directory_block(&mut self, group: usize) -> u64 {
+        let (start, block_bytes) = (self.group_start(group), self.parameters.block_bytes as u64);
+        let (inodes, room) = (self.parameters.group_inode_bytes as u64, self.parameters.group_directory_bytes as u64);
+        let next = &mut self.groups[group].directory_next;
+        let block = start + inodes + *next % room;
+        *next += block_bytes;
+        block
+    }
+}

@@ -1,0 +1,119 @@
+//! The papers' tables and figures, simulated with the shipping rows and set beside what was printed.
+//!
+//! Owns: the list of them. Does not: know how each is made. Invariant: what is compared was computed in the same run; a
+//! value of a paper is a constant with its place in the paper, and what does not fit is named in the report's remarks.
+
+mod markatos;
+
+use crate::{Model, Report, parallel};
+use larder_store::{Error, Policy};
+
+pub use markatos::{MarkatosOutcome, MarkatosRun};
+
+/// A table or figure of a paper.
+pub struct Paper {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows, and where.
+    pub about: &'static str,
+    run: fn(&PaperOptions<'_>) -> Result<Report, Error>,
+}
+
+/// How papers are simulated.
+pub struct PaperOptions<'a> {
+    /// Seed of the workload.
+    pub seed: u64,
+    /// Simulations at a time.
+    pub jobs: usize,
+    /// Share of the paper's operations that is run, for a first look.
+    pub share: f64,
+    /// A machine instead of the paper's.
+    pub model: Option<Model>,
+    /// Hears of each simulation that is done, and how many there are.
+    pub progress: &'a (dyn Fn(u64) + Sync),
+}
+
+/// Every table and figure there is.
+pub static PAPERS: &[Paper] = &[
+    Paper {
+        name: "markatos-table1",
+        about: "completion time at 71% utilization: packetizer, lazy reads, locality buffers (USITS 1999)",
+        run: markatos::table_1,
+    },
+    Paper {
+        name: "markatos-table2",
+        about: "requests per second of the eight file-space policies (USITS 1999)",
+        run: markatos::table_2,
+    },
+    Paper {
+        name: "markatos-figure2",
+        about: "disk reads and writes against the size of the disk (USITS 1999)",
+        run: markatos::figure_2,
+    },
+    Paper {
+        name: "markatos-figure4",
+        about: "completion time of the policies that keep many files (USITS 1999)",
+        run: markatos::figure_4,
+    },
+    Paper {
+        name: "markatos-figure5",
+        about: "completion time of BUDDY against its threshold (USITS 1999)",
+        run: markatos::figure_5,
+    },
+    Paper {
+        name: "markatos-figure6",
+        about: "completion time of BUDDY, STREAM and STREAM-PACK against utilization (USITS 1999)",
+        run: markatos::figure_6,
+    },
+    Paper {
+        name: "markatos-figure7",
+        about: "completion time of STREAM-PACK and LAZY-READS against utilization (USITS 1999)",
+        run: markatos::figure_7,
+    },
+    Paper {
+        name: "markatos-figure8",
+        about: "completion time of LAZY-READS with 0 to 128 locality buffers against utilization (USITS 1999)",
+        run: markatos::figure_8,
+    },
+];
+
+impl Paper {
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        PAPERS.iter().find(|paper| paper.name == name)
+    }
+
+    /// Simulates it.
+    ///
+    /// # Errors
+    /// When a store refuses its options, as it may on a machine that was not the paper's.
+    pub fn simulate(&self, options: &PaperOptions<'_>) -> Result<Report, Error> {
+        (self.run)(options)
+    }
+}
+
+impl PaperOptions<'_> {
+    /// Runs independent simulations, and tells of each.
+    fn each<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        run: impl Fn(&T) -> Result<R, Error> + Sync,
+    ) -> Result<Vec<R>, Error> {
+        let outcomes = parallel::map(items, self.jobs, |item| {
+            let outcome = run(item);
+            (self.progress)(items.len() as u64);
+            outcome
+        });
+        outcomes.into_iter().collect()
+    }
+
+    /// The machine that was asked for, or else this one.
+    fn machine(&self, name: &str) -> Model {
+        self.model.clone().unwrap_or_else(|| Model::open(name).expect("the machines that come along are right"))
+    }
+}
+
+/// A row that is known to be there.
+fn row(name: &str) -> &'static Policy {
+    Policy::named(name).expect("papers name rows of the table")
+}

@@ -1,0 +1,116 @@
+//! The runs of Markatos et al. (USITS 1999): operations of their pipeline on a row, until so many are done.
+//!
+//! Owns: how a row is set up as the paper's policy of that name: what the paper's simulator decides (which documents are
+//! on the disk) is decided before the row, so the store has room for all and never evicts. Invariant: one machine
+//! file and one workload for all rows.
+
+mod figures;
+mod tables;
+
+use crate::{Bed, BedOptions, Counts, Happened, Model, Operation, Pipeline, Served};
+use larder_store::{Error, LayoutAxis, Policy, Tuning, TuningValue};
+use std::time::Duration;
+
+pub(super) use figures::{figure_2, figure_4, figure_5, figure_6, figure_7, figure_8};
+pub(super) use tables::{table_1, table_2};
+
+/// The machine.
+const MACHINE: &str = "st15150wc-ufs";
+/// Memory of the first level.
+const MEMORY_BYTES: u64 = 512 << 20;
+/// Room that rows on many files have; they take what their documents need.
+const FILES_BYTES: u64 = 4 << 30;
+/// No engine's time-out is to end what the paper let wait.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+/// An entry's size for sizing the index, so that it has room for all.
+const ENTRY_BYTES: u64 = 2048;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct MarkatosRun {
+    /// The row.
+    pub policy: &'static Policy,
+    /// Seed of the workload.
+    pub seed: u64,
+    /// Reads, writes and deletes.
+    pub operations: u64,
+    /// The second level's size.
+    pub disk_bytes: u64,
+    /// How much of the one file the documents take, in percent, for rows with one file.
+    pub utilization_percent: f64,
+    /// Constants of the row that are not the defaults.
+    pub tuned: Vec<(&'static str, TuningValue)>,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug)]
+pub struct MarkatosOutcome {
+    /// The workload's operations.
+    pub counts: Counts,
+    /// Virtual time.
+    pub passed: Duration,
+    /// What the store did with them.
+    pub happened: Happened,
+    /// What the disk did.
+    pub served: Served,
+}
+
+impl MarkatosOutcome {
+    /// Requests in a second.
+    pub fn gets_per_s(&self) -> f64 {
+        self.counts.gets as f64 / self.passed.as_secs_f64()
+    }
+}
+
+impl MarkatosRun {
+    /// The run of Table 2 for a row: 300,000 operations on 1 GB for rows on many files, a million on 2 GB for others.
+    pub fn table_2(policy: &'static Policy, seed: u64) -> Self {
+        let (operations, disk_bytes) =
+            if policy.layout.keeps_files() { (300_000, 1 << 30) } else { (1_000_000, 2 << 30) };
+        Self { policy, seed, operations, disk_bytes, utilization_percent: 71.0, tuned: Vec::new() }
+    }
+
+    /// Runs it on `model`.
+    ///
+    /// # Errors
+    /// When the store refuses its options.
+    pub fn run(&self, model: &Model) -> Result<MarkatosOutcome, Error> {
+        let mut bed = Bed::new(model, &self.bed_options()?)?;
+        let mut pipeline = Pipeline::new(self.seed, MEMORY_BYTES, self.disk_bytes);
+        let mut gets = 0;
+        while pipeline.counts().operations() < self.operations {
+            let Some(operation) = pipeline.next() else { break };
+            bed.handle_requests(pipeline.counts().gets - gets);
+            gets = pipeline.counts().gets;
+            match operation {
+                Operation::Read(document) => bed.look_up(document.number),
+                Operation::Write(document) => bed.store(document.number, document.size_bytes, document.server),
+                Operation::Delete(number) => bed.remove(number),
+            }
+        }
+        let (passed, happened, served) = (bed.passed(), bed.happened(), bed.served());
+        Ok(MarkatosOutcome { counts: pipeline.counts(), passed, happened, served })
+    }
+
+    fn bed_options(&self) -> Result<BedOptions, Error> {
+        let size_bytes = match self.policy.layout.keeps_files() {
+            true => FILES_BYTES,
+            false => (self.disk_bytes as f64 * 100.0 / self.utilization_percent) as u64 / 4096 * 4096,
+        };
+        let mut tuning = Tuning::default();
+        // The pipeline decides what goes.
+        tuning.set("stream_used_percent", TuningValue::Number(95))?;
+        tuning.set("buddy_used_percent", TuningValue::Number(99))?;
+        tuning.set("read_batch_time_out", TuningValue::Time(Duration::from_secs(1)))?;
+        for &(name, value) in &self.tuned {
+            tuning.set(name, value)?;
+        }
+        debug_assert!(self.policy.layout != LayoutAxis::Segments, "the paper has no segments");
+        let mut options = BedOptions::new(self.policy, size_bytes);
+        options.mean_entry_bytes = ENTRY_BYTES;
+        options.is_raw = false;
+        options.tuning = tuning;
+        options.flush_interval = LONG;
+        Ok(options)
+    }
+}
