@@ -22,6 +22,7 @@ use crate::{
     cache::groups::Asker,
     client::{connection::Client, interim::InterimSink},
     errors::Failure,
+    forwarded::Told,
     origin::{request_body::RequestBody, target::Origin},
     routes::Destination,
     server::Shared,
@@ -121,10 +122,12 @@ impl Asked {
             via::append_via(&mut fields, self.version, &shared.pseudonym);
         }
         via::append_cdn_loop(&mut fields, &shared.pseudonym);
-        if shared.config.add_forwarded_for
-            && let Ok(address) = HeaderValue::try_from(self.client.to_string())
-        {
-            fields.append(HeaderName::from_static("x-forwarded-for"), address);
+        let told = Told { client: self.client, scheme: self.scheme.as_str(), host: &self.host };
+        if shared.config.add_x_forwarded {
+            told.append_x_forwarded(&mut fields);
+        }
+        if shared.config.add_forwarded {
+            told.append_forwarded(&mut fields);
         }
         let mut request = Request::new(RequestBody::none());
         *request.method_mut() = self.method.clone();

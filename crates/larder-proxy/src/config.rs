@@ -53,10 +53,18 @@ pub struct ProxyConfig {
     pub add_via: bool,
     /// Whether responses say in Cache-Status (RFC 9211) how they came about. Default on.
     pub add_cache_status: bool,
-    /// Whether origins are told the client's address in X-Forwarded-For. Default off.
-    pub add_forwarded_for: bool,
+    /// Whether origins are told of the client in X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host. Default off.
+    pub add_x_forwarded: bool,
+    /// Whether origins are told of the client in Forwarded (RFC 7239). Default off.
+    pub add_forwarded: bool,
+    /// A file of users and passwords, as `htpasswd` writes it, one of whom forward requests and tunnels must name. Hashes
+    /// by bcrypt and SHA-crypt. Default none: no password is asked for.
+    pub passwords: Option<PathBuf>,
     /// A PEM file of certificate authorities trusted for origins, besides those of the system.
     pub origin_ca_file: Option<PathBuf>,
+    /// Whether HTTP/2 is spoken with origins over TLS that know it. Their interim responses (103) are then lost, for the HTTP
+    /// library passes none on. Default on.
+    pub origin_http2: bool,
     /// The caching rules' own settings.
     pub http: larder_http::Settings,
 }
@@ -82,8 +90,11 @@ impl Default for ProxyConfig {
             pseudonym: "larder".into(),
             add_via: true,
             add_cache_status: true,
-            add_forwarded_for: false,
+            add_x_forwarded: false,
+            add_forwarded: false,
+            passwords: None,
             origin_ca_file: None,
+            origin_http2: true,
             http: larder_http::Settings::default(),
         }
     }
@@ -125,10 +136,12 @@ pub struct Site {
     pub origin: OriginUrl,
 }
 
-/// Where requests of a site go: `http://host[:port][/prefix]` or the same with `https`.
+/// Where requests of a site go: `http://host[:port][/prefix]`, the same with `https`, or with `h2c` for HTTP/2 without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginUrl {
     pub(crate) https: bool,
+    /// HTTP/2 by prior knowledge.
+    pub(crate) prior_http2: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Empty, or begins with a slash and does not end with one.
@@ -142,9 +155,9 @@ impl std::str::FromStr for OriginUrl {
         let invalid = |why| InvalidOriginUrl { url: text.into(), why };
         let uri: http::Uri = text.parse().map_err(|_| invalid("not a URL"))?;
         let https = match uri.scheme_str() {
-            Some("http") => false,
+            Some("http" | "h2c") => false,
             Some("https") => true,
-            _ => return Err(invalid("must begin with http:// or https://")),
+            _ => return Err(invalid("must begin with http://, https:// or h2c://")),
         };
         let authority = uri.authority().ok_or_else(|| invalid("has no host"))?;
         if authority.as_str().contains('@') {
@@ -158,13 +171,18 @@ impl std::str::FromStr for OriginUrl {
         }
         let port = port_of(authority, https).ok_or_else(|| invalid("has no port from 1 to 65535 after the colon"))?;
         let prefix = uri.path().trim_end_matches('/').to_owned();
-        Ok(Self { https, host: authority.host().to_ascii_lowercase(), port, prefix })
+        let prior_http2 = uri.scheme_str() == Some("h2c");
+        Ok(Self { https, prior_http2, host: authority.host().to_ascii_lowercase(), port, prefix })
     }
 }
 
 impl fmt::Display for OriginUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.https { "https" } else { "http" };
+        let scheme = match (self.https, self.prior_http2) {
+            (true, _) => "https",
+            (false, true) => "h2c",
+            (false, false) => "http",
+        };
         write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.prefix)
     }
 }
@@ -207,6 +225,9 @@ pub struct Limits {
     pub abandoned_count_max: u32,
     /// Most client connections at once, over all workers. Default 16384.
     pub connection_count_max: usize,
+    /// Most requests that may wait for an answer at once, over all workers; others get 503. Hits from memory do not wait.
+    /// More: needs more memory when origins are slow. Default 8192.
+    pub waiting_count_max: usize,
     /// How long a client connection may be idle between requests. Default 60 s.
     pub idle: Duration,
     /// How long a client may take to send a request's head. Default 30 s.
@@ -234,6 +255,7 @@ impl Default for Limits {
             stream_count_max: 128,
             abandoned_count_max: 500,
             connection_count_max: 16_384,
+            waiting_count_max: 8192,
             idle: Duration::from_secs(60),
             header: Duration::from_secs(30),
             stall: Duration::from_secs(180),

@@ -21,6 +21,10 @@ pub(crate) enum Failure {
     ClientDenied,
     /// The target's address is refused by the rules.
     TargetDenied { host: String, address: IpAddr, why: &'static str },
+    /// The request names no user with the right password.
+    NoPassword,
+    /// More requests wait for an answer than may.
+    Overloaded,
     /// CONNECT to a port that is not allowed.
     PortDenied { port: u16 },
     /// The request has come through this proxy before, or leads to one of its own listeners.
@@ -43,6 +47,8 @@ impl Failure {
         match self {
             Self::BadRequest(_) | Self::NoSite => StatusCode::BAD_REQUEST,
             Self::ClientDenied | Self::TargetDenied { .. } | Self::PortDenied { .. } => StatusCode::FORBIDDEN,
+            Self::NoPassword => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Resolve { .. } | Self::Connect { .. } | Self::Broken { .. } => StatusCode::BAD_GATEWAY,
             Self::Timeout { .. } | Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
@@ -56,7 +62,10 @@ impl Failure {
 
     /// Whether the proxy refused, rather than failed.
     pub(crate) fn is_denial(&self) -> bool {
-        matches!(self, Self::ClientDenied | Self::TargetDenied { .. } | Self::PortDenied { .. } | Self::Loop)
+        matches!(
+            self,
+            Self::ClientDenied | Self::NoPassword | Self::TargetDenied { .. } | Self::PortDenied { .. } | Self::Loop
+        )
     }
 
     /// What RFC 9209 calls it.
@@ -64,14 +73,14 @@ impl Failure {
         match self {
             Self::BadRequest(_) => ProxyError::HttpRequestError,
             Self::NoSite => ProxyError::DestinationNotFound,
-            Self::ClientDenied | Self::PortDenied { .. } => ProxyError::HttpRequestDenied,
+            Self::ClientDenied | Self::NoPassword | Self::PortDenied { .. } => ProxyError::HttpRequestDenied,
             Self::TargetDenied { .. } => ProxyError::DestinationIpProhibited,
             Self::Loop => ProxyError::ProxyLoopDetected,
             Self::Resolve { .. } => ProxyError::DnsError,
             Self::Connect { .. } => ProxyError::DestinationUnavailable,
             Self::Timeout { .. } => ProxyError::ConnectionTimeout,
             Self::Broken { .. } => ProxyError::ConnectionTerminated,
-            Self::OnlyIfCached => ProxyError::ProxyInternalResponse,
+            Self::OnlyIfCached | Self::Overloaded => ProxyError::ProxyInternalResponse,
         }
     }
 
@@ -96,6 +105,16 @@ impl Failure {
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         let status = ProxyStatus { next_hop: self.next_hop(), ..ProxyStatus::failed(self.proxy_error()) };
         fields.insert(HeaderName::from_static("proxy-status"), status.to_value());
+        match self {
+            Self::NoPassword => {
+                let challenge = HeaderValue::from_static("Basic realm=\"proxy\", charset=\"UTF-8\"");
+                fields.insert(header::PROXY_AUTHENTICATE, challenge);
+            }
+            Self::Overloaded => {
+                fields.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
         // What follows a malformed request on the connection cannot be trusted (RFC 9112 9.6).
         if matches!(self, Self::BadRequest(_) | Self::ClientDenied) {
             fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -115,6 +134,8 @@ impl fmt::Display for Failure {
                  configure the site's origin.",
             ),
             Self::ClientDenied => f.write_str("your address is not among the client networks this proxy serves"),
+            Self::NoPassword => f.write_str("this proxy wants a user and a password"),
+            Self::Overloaded => f.write_str("too many requests wait for an answer, retry in 1 s"),
             Self::TargetDenied { host, address, why } => write!(
                 f,
                 "target not allowed: {host} is at {address}, {why}. The operator can allow its network with the \

@@ -5,10 +5,14 @@
 //! ticket, so every exchange is counted and logged once. Cost: a hit from memory is answered within the
 //! call; everything else costs a future on the heap.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
 
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use hyper::body::{Body as _, Incoming};
+use hyper_util::rt::TokioIo;
 use larder_http::{
     CacheStatus, Reuse,
     cache_status::Forward,
@@ -36,6 +40,7 @@ use crate::{
     errors::Failure,
     outcome::Outcome,
     pass, serve, tunnel,
+    upgrade::{self, Reply, Switched},
 };
 
 /// A response and how it came about.
@@ -53,7 +58,7 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
     }
     match answer_from_memory(client, &request) {
         Some(response) => Answer::Ready(Some(response)),
-        None => Answer::Later(Box::pin(run(Begun { client: Arc::clone(client), answered: false }, request))),
+        None => Answer::Later(Box::pin(run(Begun::new(client), request))),
     }
 }
 
@@ -79,6 +84,9 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
         return None;
     }
     http2::check(request, &worker.shared.config.limits).ok()?;
+    if worker.shared.passwords.as_ref().is_some_and(|passwords| !passwords.knows(fields)) {
+        return None;
+    }
     let (scheme, authority) = worker.shared.routes.name(client.scheme(), request)?;
     let key = key::primary_key(scheme, authority, path_of(request.uri())).ok()?;
     let found = lookup::find_hot(worker, &key, fields)?;
@@ -113,6 +121,9 @@ async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<R
     if request.method() == Method::CONNECT {
         return run_tunnel(client, request, line).await;
     }
+    if upgrade::is_asked(&request) {
+        return run_upgrade(client, request, line).await;
+    }
     let served = serve_request(client, request).await.unwrap_or_else(|failure| {
         // What the origin made of a body that broke off is the client's doing.
         Served::failure(&client.body_fault().map_or(failure, Failure::BadRequest))
@@ -127,8 +138,16 @@ struct Begun {
     answered: bool,
 }
 
+impl Begun {
+    fn new(client: &Arc<Client>) -> Self {
+        client.worker.shared.waiting_count.fetch_add(1, Relaxed);
+        Self { client: Arc::clone(client), answered: false }
+    }
+}
+
 impl Drop for Begun {
     fn drop(&mut self) {
+        self.client.worker.shared.waiting_count.fetch_sub(1, Relaxed);
         if !self.answered {
             self.client.end(true);
         }
@@ -137,26 +156,74 @@ impl Drop for Begun {
 
 async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> Result<Served, Failure> {
     let worker = &client.worker;
-    if client.denied {
-        return Err(Failure::ClientDenied);
-    }
-    http2::check(&request, &worker.shared.config.limits).map_err(Failure::BadRequest)?;
-    let ambiguous = Failure::BadRequest("the length of its body can be read in two ways");
-    if let BodyLength::Length(length) = check_request(request.headers(), request.version()).map_err(|_| ambiguous)? {
-        // As a plain number, however it was written: nobody reads leading zeros otherwise.
-        request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    }
-    if client.is_http2() {
-        http2::frame_body(&mut request);
-    }
-    let sink = Interim::open(client, request.version());
-    let asked = Arc::new(Asked::new(client, &mut request)?.with_interim(sink));
+    let asked = admit(client, &mut request).await?;
     let body = request.into_body();
     let cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
     match (cached, &asked.key) {
         (true, Some(key)) => serve::from_cache(worker, &asked, key).await,
         (true, None) => pass::pass(worker, &asked, None, CacheStatus::forwarded(Forward::Bypass)).await,
         (false, _) => change::change(worker, &asked, body).await,
+    }
+}
+
+/// Takes a request's head apart, if it is one that is answered at all.
+async fn admit(client: &Arc<Client>, request: &mut Request<Incoming>) -> Result<Arc<Asked>, Failure> {
+    if client.denied {
+        return Err(Failure::ClientDenied);
+    }
+    let shared = &client.worker.shared;
+    if shared.waiting_count.load(Relaxed) > shared.config.limits.waiting_count_max {
+        return Err(Failure::Overloaded);
+    }
+    http2::check(request, &shared.config.limits).map_err(Failure::BadRequest)?;
+    let ambiguous = Failure::BadRequest("the length of its body can be read in two ways");
+    if let BodyLength::Length(length) = check_request(request.headers(), request.version()).map_err(|_| ambiguous)? {
+        // As a plain number, however it was written: nobody reads leading zeros otherwise.
+        request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    if client.is_http2() {
+        http2::frame_body(request);
+    }
+    let sink = Interim::open(client, request.version());
+    let asked = Asked::new(client, request)?;
+    // Sites are for everybody who may connect.
+    if !asked.origin.trusted && !may_forward(client, &asked.fields).await {
+        return Err(Failure::NoPassword);
+    }
+    Ok(Arc::new(asked.with_interim(sink)))
+}
+
+/// Whether a request names a user with the right password, if that is asked for.
+async fn may_forward(client: &Client, fields: &HeaderMap) -> bool {
+    match &client.worker.shared.passwords {
+        Some(passwords) => passwords.admit(fields).await,
+        None => true,
+    }
+}
+
+async fn run_upgrade(
+    client: &Arc<Client>,
+    mut request: Request<Incoming>,
+    line: Option<LineStart>,
+) -> Response<ResponseBody> {
+    let worker = &client.worker;
+    let answered = async {
+        let asked = admit(client, &mut request).await?;
+        let reply = upgrade::ask(worker, &asked, hyper::upgrade::on(&mut request)).await?;
+        Ok((reply, asked.origin.host.clone()))
+    };
+    match answered.await {
+        Ok((Reply::Switched(switched), origin)) => {
+            client.note_opaque();
+            worker.metrics.count(Outcome::Tunnel);
+            let Switched { response, client_side, origin_side, watched } = *switched;
+            let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin) };
+            let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)));
+            tunnel::carry(worker, client_side, TokioIo::new(origin_side), watched, ticket);
+            served.response
+        }
+        Ok((Reply::Declined(served), _)) => finish(client, line, served),
+        Err(failure) => finish(client, line, Served::failure(&failure)),
     }
 }
 
@@ -170,6 +237,9 @@ async fn run_tunnel(
         if client.denied {
             return Err(Failure::ClientDenied);
         }
+        if !may_forward(client, request.headers()).await {
+            return Err(Failure::NoPassword);
+        }
         let origin = tunnel::target(worker, &request)?;
         Ok((tunnel::open(worker, &origin).await?, origin))
     };
@@ -180,7 +250,8 @@ async fn run_tunnel(
             let response = Response::new(ResponseBody::empty());
             let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin.host.clone()) };
             let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)));
-            tunnel::carry(worker, request, target, ticket);
+            let (target, watched) = tunnel::watched(worker, target);
+            tunnel::carry(worker, hyper::upgrade::on(request), target, watched, ticket);
             served.response
         }
         Err(failure) => finish(client, line, Served::failure(&failure)),

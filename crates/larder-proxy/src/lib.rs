@@ -10,7 +10,7 @@
 //! | from the store | `serve`, `cache::lookup`, `cache::chunks` | one device read |
 //! | by a flight, shared with all who ask | `share`, `flight` | one origin request, one commit |
 //! | passed on as it is | `pass` | one origin request |
-//! | as a tunnel | `tunnel` | two copies |
+//! | as a tunnel | `tunnel`, `upgrade` | two copies |
 //!
 //! The caching rules themselves are in `larder_http`, as pure functions; storing is `larder_store`'s.
 
@@ -24,6 +24,7 @@ mod config;
 mod errors;
 mod exchange;
 mod flight;
+mod forwarded;
 mod metrics;
 mod origin;
 mod outcome;
@@ -33,6 +34,7 @@ mod serve;
 mod server;
 mod share;
 mod tunnel;
+mod upgrade;
 mod watch;
 mod worker;
 

@@ -1,9 +1,11 @@
 //! The way to origins: names, addresses, rules, connections, and the bodies that travel on them.
 
 pub(crate) mod body;
+pub(crate) mod connect;
 pub(crate) mod dns;
 pub(crate) mod pool;
 pub(crate) mod request_body;
+pub(crate) mod shared;
 pub(crate) mod stream;
 pub(crate) mod target;
 pub(crate) mod tls;

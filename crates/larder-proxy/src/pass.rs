@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode, header, response};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use larder_http::{
     CacheStatus,
     cache_status::Handling,
@@ -29,7 +29,7 @@ use crate::{
     exchange::Served,
     origin::{
         body::OriginBody,
-        pool::{self, Outgoing},
+        pool::{self, Outgoing, Repeat},
         request_body::RequestBody,
     },
     outcome::Outcome,
@@ -86,11 +86,15 @@ pub(crate) async fn ask(
     asked: &Arc<Asked>,
     body: Option<Incoming>,
 ) -> Result<(response::Parts, OriginBody), Failure> {
-    let repeatable = body.is_none() && asked.method.is_idempotent();
+    let repeat = match &body {
+        Some(body) if !body.is_end_stream() => Repeat::Never,
+        _ if asked.method.is_idempotent() => Repeat::Safe,
+        _ => Repeat::IfUnprocessed,
+    };
     let mut body = body;
     let outgoing = Outgoing {
         origin: asked.origin.clone(),
-        repeatable,
+        repeat,
         make: || {
             let request = asked.outgoing(&worker.shared, &Edits::default());
             let body = body.take();

@@ -32,6 +32,7 @@ use crate::{
     client::{
         certificates::{Caretaker, Certificates},
         opening,
+        passwords::Passwords,
     },
     config::ProxyConfig,
     flight::table::FlightTable,
@@ -74,7 +75,11 @@ pub(crate) struct Shared {
     pub(crate) pseudonym: Pseudonym,
     /// Our member of Via in responses, if one is added.
     pub(crate) via: Option<HeaderValue>,
+    /// Who may use the forward proxy, if not everybody.
+    pub(crate) passwords: Option<Arc<Passwords>>,
     pub(crate) connection_count: AtomicUsize,
+    /// Requests that wait for an answer.
+    pub(crate) waiting_count: AtomicUsize,
     own_addresses: OnceLock<Vec<SocketAddr>>,
 }
 
@@ -102,6 +107,8 @@ impl Proxy {
             crate::origin::tls::load_ca_file(path, &mut roots)
                 .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         }
+        let passwords = config.passwords.as_deref().map(Passwords::load).transpose();
+        let passwords = passwords.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?.map(Arc::new);
         let (acceptor, caretaker) = open_tls(&config)?.unzip();
         let listeners = bind_all(&config)?;
         let local_addrs = listeners[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?;
@@ -132,7 +139,9 @@ impl Proxy {
             access_log,
             via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
             pseudonym,
+            passwords,
             connection_count: AtomicUsize::new(0),
+            waiting_count: AtomicUsize::new(0),
             own_addresses: OnceLock::from(own),
             config,
         });

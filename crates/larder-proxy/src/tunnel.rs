@@ -6,15 +6,18 @@
 use std::sync::Arc;
 
 use http::Request;
-use hyper::{body::Incoming, upgrade};
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
 
 use crate::{
     client::ticket::Ticket,
     errors::Failure,
-    origin::{pool, stream::OriginStream, target::Origin},
-    watch::{Order, Watching},
+    origin::{connect, stream::OriginStream, target::Origin},
+    watch::{Order, Watched, Watching},
     worker::{Presence, Worker},
 };
 
@@ -44,19 +47,23 @@ pub(crate) fn target(worker: &Worker, request: &Request<Incoming>) -> Result<Ori
 /// # Errors
 /// The rules refuse the target, or it does not take the connection.
 pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
-    pool::open(worker, origin).await
+    connect::open(worker, origin).await
 }
 
-/// Carries bytes both ways once the client has been told that the tunnel is open; settles `ticket` at the end.
-pub(crate) fn carry(worker: &Arc<Worker>, request: Request<Incoming>, target: TcpStream, mut ticket: Ticket) {
+/// Carries bytes both ways once the client has been told that the way is open; settles `ticket` at the end. `watched` is
+/// put off by every byte on `target`.
+pub(crate) fn carry(
+    worker: &Arc<Worker>,
+    client_side: OnUpgrade,
+    mut target: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    watched: Arc<Watched>,
+    mut ticket: Ticket,
+) {
     let presence = Presence::of_tunnel(worker);
-    let watched = Arc::new(worker.watches.register());
-    let patience = worker.shared.config.limits.stall;
-    watched.arm(patience);
+    watched.arm(worker.shared.config.limits.stall);
     tokio::spawn(async move {
         let copying = async {
-            let mut client = TokioIo::new(upgrade::on(request).await.map_err(std::io::Error::other)?);
-            let mut target = OriginStream::of_tunnel(target, Arc::clone(&watched), patience);
+            let mut client = TokioIo::new(client_side.await.map_err(std::io::Error::other)?);
             tokio::io::copy_bidirectional(&mut client, &mut target).await
         };
         match Watching::new(copying, &watched, &[Order::Expire]).await {
@@ -67,4 +74,11 @@ pub(crate) fn carry(worker: &Arc<Worker>, request: Request<Incoming>, target: Tc
         drop(ticket);
         drop(presence);
     });
+}
+
+/// A target's connection, on which every byte puts off `watched`.
+pub(crate) fn watched(worker: &Arc<Worker>, target: TcpStream) -> (OriginStream, Arc<Watched>) {
+    let watched = Arc::new(worker.watches.register());
+    let patience = worker.shared.config.limits.stall;
+    (OriginStream::of_tunnel(target, Arc::clone(&watched), patience), watched)
 }

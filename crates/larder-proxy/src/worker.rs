@@ -28,7 +28,7 @@ use tokio::{
 use crate::{
     access_log::{Line, LineBuffer},
     admin,
-    client::connection,
+    client::{connection, shed::shed},
     metrics::WorkerMetrics,
     origin::{dns::Dns, pool::Pool},
     server::Shared,
@@ -154,6 +154,9 @@ async fn accept(worker: Arc<Worker>, listener: TcpListener, index: usize) {
                 if worker.shared.connection_count.fetch_add(1, AcqRel) >= limit {
                     worker.shared.connection_count.fetch_sub(1, AcqRel);
                     worker.metrics.connections_refused.add(1);
+                    if !worker.shared.config.listeners[index].tls {
+                        shed(socket);
+                    }
                     continue;
                 }
                 // Responses are to leave at once; a socket that refuses the option still works.

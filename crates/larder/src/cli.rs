@@ -158,6 +158,10 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "NETWORK", value_parser = value::network)]
     allow_target: Vec<IpNet>,
 
+    /// Ask forward clients for a user and a password out of this file, as htpasswd -B writes it
+    #[arg(long, value_name = "FILE", value_parser = value::path)]
+    passwords: Option<PathBuf>,
+
     /// How the store reads and writes: auto, uring or threads [default: auto]
     #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
     io: Option<IoChoice>,
@@ -189,6 +193,7 @@ impl RunFlags {
         set(&mut proxy.worker_count, self.workers);
         set(&mut proxy.access_log, self.access_log.map(Some));
         set(&mut proxy.admin, self.admin.map(Some));
+        set(&mut proxy.passwords, self.passwords.map(Some));
         set_list(&mut proxy.clients, self.allow_client);
         set_list(&mut proxy.targets.allow, self.allow_target);
         let store = &mut settings.store;

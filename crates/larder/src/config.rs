@@ -53,6 +53,7 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.set("allow_clients", &mut proxy.clients, |value| each(value, "a network", value::network))?;
     top.set("origin", &mut proxy.default_origin, |value| origin(value).map(Some))?;
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
+    top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
     proxy.sites = top.tables("site", sites)?.into_iter().flatten().collect();
     top.table("memory", |section| section.set("hot", &mut proxy.hot_bytes, bytes))?;
     top.table("log", |section| {
@@ -62,6 +63,10 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.table("admin", |section| {
         let admin = &mut proxy.admin;
         section.set("listen", admin, |value| value.parsed("an address", value::listen_address).map(Some))
+    })?;
+    top.table("request", |section| {
+        section.set("x_forwarded", &mut proxy.add_x_forwarded, Value::boolean)?;
+        section.set("forwarded", &mut proxy.add_forwarded, Value::boolean)
     })?;
     top.table("response", |section| {
         section.set("via", &mut proxy.add_via, Value::boolean)?;
@@ -79,7 +84,8 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         let targets = &mut proxy.targets;
         section.set("allow_targets", &mut targets.allow, |value| each(value, "a network", value::network))?;
         section.set("deny_targets", &mut targets.deny, |value| each(value, "a network", value::network))?;
-        section.set("connect_ports", &mut proxy.connect_ports, |value| each(value, "a port", value::port))
+        section.set("connect_ports", &mut proxy.connect_ports, |value| each(value, "a port", value::port))?;
+        section.set("passwords", &mut proxy.passwords, |value| value.parsed("a path", value::path).map(Some))
     })?;
     top.table("store", |section| read_store(section, &mut settings.store))?;
     top.set("drain", &mut settings.drain, duration)?;
@@ -112,6 +118,7 @@ fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Pro
     section.set("header_size", &mut limits.header_bytes_max, |value| value.parsed("a size", value::header_size))?;
     section.set("header_fields", &mut limits.header_count_max, count)?;
     section.set("connections", &mut limits.connection_count_max, count)?;
+    section.set("waiting", &mut limits.waiting_count_max, count)?;
     section.set("streams", &mut limits.stream_count_max, |value| value.parsed("a count", value::small_count))?;
     section.set("abandoned", &mut limits.abandoned_count_max, |value| value.parsed("a count", value::small_count))?;
     section.set("idle", &mut limits.idle, duration)?;
@@ -192,7 +199,11 @@ mod tests {
         let Settings { proxy, forward, store, drain } = parse(example).unwrap();
         let addresses = ["127.0.0.1:3128", "[::1]:3128", "192.168.0.1:443"].map(|address| address.parse().unwrap());
         let [first, second, third] = addresses;
-        assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third)]);
+        let proxied_by = vec!["10.2.0.0/24".parse().unwrap()];
+        let behind = Listener { proxied_by, ..Listener::tls("10.0.0.1:8443".parse().unwrap()) };
+        assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third), behind]);
+        assert_eq!((proxy.add_x_forwarded, proxy.add_forwarded, proxy.origin_http2), (true, true, false));
+        assert_eq!(proxy.passwords, Some("/etc/larder/passwords".into()));
         let files = proxy.identities.iter().map(|identity| (identity.certificate.clone(), identity.key.clone()));
         assert!(files.eq([("/etc/larder/example.pem".into(), "/etc/larder/example.key".into())]));
         assert_eq!((proxy.worker_count, drain), (2, Duration::from_secs(20)));
@@ -223,7 +234,7 @@ mod tests {
         let limits = proxy.limits;
         assert_eq!((limits.header_bytes_max, limits.header_count_max), (32 << 10, 200));
         assert_eq!((limits.connection_count_max, limits.stream_count_max, limits.abandoned_count_max), (4096, 64, 100));
-        assert_eq!(limits.origin_idle_count_max, 32);
+        assert_eq!((limits.origin_idle_count_max, limits.waiting_count_max), (32, 1000));
         let times = [
             limits.idle,
             limits.header,

@@ -23,7 +23,7 @@ use crate::{
     client::response_body::BodyError,
     origin::{
         body::OriginBody,
-        pool::{self, Outgoing},
+        pool::{self, Outgoing, Repeat},
     },
     worker::Worker,
 };
@@ -122,7 +122,7 @@ impl ChunkedBody {
         let edits = Edits { whole: true, added };
         let outgoing = Outgoing {
             origin: self.asked.origin.clone(),
-            repeatable: true,
+            repeat: Repeat::Safe,
             make: || self.asked.outgoing(&self.worker.shared, &edits),
         };
         self.worker.metrics.origin_requests.add(1);

@@ -86,19 +86,23 @@ struct Abandoned {
 /// Serves an accepted connection until it ends.
 pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketAddr, listener: &Listener) {
     let config = &worker.shared.config;
-    let canonical = peer.ip().to_canonical();
-    let denied = !config.clients.is_empty() && !config.clients.iter().any(|network| network.contains(&canonical));
     let watched = worker.watches.register();
     // A handshake is due at once; the first request has time.
-    watched.arm(if listener.tls { config.limits.header } else { config.limits.idle });
-    let opening = opening::open(worker, listener, socket);
-    let Opened { socket, first, protocol } =
+    watched.arm(if listener.tls || !listener.proxied_by.is_empty() {
+        config.limits.header
+    } else {
+        config.limits.idle
+    });
+    let opening = opening::open(worker, listener, (socket, peer));
+    let Opened { peer, socket, first, protocol } =
         match Watching::new(opening, &watched, &[Order::Drain, Order::Expire]).await {
             Some(Ok(Some(opened))) => opened,
             Some(Err(error)) => return tracing::debug!(%error, %peer, "client connection was not opened"),
             Some(Ok(None)) | None => return,
         };
     watched.arm(config.limits.idle);
+    let canonical = peer.ip().to_canonical();
+    let denied = !config.clients.is_empty() && !config.clients.iter().any(|network| network.contains(&canonical));
     let client = Arc::new(Client {
         worker: Arc::clone(worker),
         peer,

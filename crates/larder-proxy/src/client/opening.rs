@@ -1,15 +1,20 @@
-//! From an accepted socket to a connection whose protocol is known: the TLS handshake, and HTTP/1.1 or HTTP/2.
+//! From an accepted socket to a connection whose protocol is known: the PROXY header, the TLS handshake, and HTTP/1.1 or
+//! HTTP/2.
 //!
 //! Does not: serve. Invariant: nothing a client sent is lost; what was read to tell the protocols apart is read again by
 //! the one that was chosen. Cost: on a plain connection, one short copy of what came first; no buffer while nothing came.
 
-use std::{io, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use crate::{client::certificates::Certificates, config::Listener, worker::Worker};
+use crate::{
+    client::{certificates::Certificates, proxied},
+    config::Listener,
+    worker::Worker,
+};
 
 /// A client's socket, plain or TLS.
 pub(crate) enum Socket {
@@ -19,6 +24,8 @@ pub(crate) enum Socket {
 
 /// A connection whose protocol is known.
 pub(crate) struct Opened {
+    /// Who the client is.
+    pub(crate) peer: SocketAddr,
     pub(crate) socket: Socket,
     /// What was read already.
     pub(crate) first: Bytes,
@@ -36,15 +43,23 @@ pub(crate) enum Protocol {
 ///
 /// # Errors
 /// The connection or its handshake failed.
-pub(crate) async fn open(worker: &Worker, listener: &Listener, socket: TcpStream) -> io::Result<Option<Opened>> {
+pub(crate) async fn open(
+    worker: &Worker,
+    listener: &Listener,
+    (mut socket, mut peer): (TcpStream, SocketAddr),
+) -> io::Result<Option<Opened>> {
+    let from = peer.ip().to_canonical();
+    if listener.proxied_by.iter().any(|network| network.contains(&from)) {
+        peer = proxied::read(&mut socket).await?.unwrap_or(peer);
+    }
     match worker.shared.acceptor.as_ref().filter(|_| listener.tls) {
         Some(acceptor) => {
             let stream = Box::new(acceptor.accept(socket).await?);
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
             let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
-            Ok(Some(Opened { socket: Socket::Tls(stream), first: Bytes::new(), protocol }))
+            Ok(Some(Opened { peer, socket: Socket::Tls(stream), first: Bytes::new(), protocol }))
         }
-        None => listen_first(socket).await,
+        None => listen_first(socket, peer).await,
     }
 }
 
@@ -63,7 +78,7 @@ pub(crate) fn acceptor(certificates: Arc<Certificates>) -> Result<TlsAcceptor, r
 }
 
 /// Reads until it is clear whether the preface of HTTP/2 comes (RFC 9113 3.4).
-async fn listen_first(socket: TcpStream) -> io::Result<Option<Opened>> {
+async fn listen_first(socket: TcpStream, peer: SocketAddr) -> io::Result<Option<Opened>> {
     let mut first = BytesMut::new();
     loop {
         socket.readable().await?;
@@ -74,7 +89,7 @@ async fn listen_first(socket: TcpStream) -> io::Result<Option<Opened>> {
             Err(error) => return Err(error),
         }
         if let Some(protocol) = told(&first) {
-            return Ok(Some(Opened { socket: Socket::Plain(socket), first: first.freeze(), protocol }));
+            return Ok(Some(Opened { peer, socket: Socket::Plain(socket), first: first.freeze(), protocol }));
         }
     }
 }

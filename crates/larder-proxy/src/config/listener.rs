@@ -6,6 +6,8 @@ use std::{
     str::FromStr,
 };
 
+use ipnet::IpNet;
+
 /// An address clients connect to. On any of them HTTP/1.1 and HTTP/2 are told apart by what clients send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
@@ -13,12 +15,15 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Whether clients speak TLS here, which needs a [`TlsIdentity`]. Default no.
     pub tls: bool,
+    /// Networks of load balancers that say with the PROXY protocol (version 1 or 2) who their client is. Connections from
+    /// there must begin with it; all others must not. Default none.
+    pub proxied_by: Vec<IpNet>,
 }
 
 impl Listener {
     /// A listener without TLS.
     pub fn plain(address: SocketAddr) -> Self {
-        Self { address, tls: false }
+        Self { address, tls: false, proxied_by: Vec::new() }
     }
 
     /// A listener with TLS.

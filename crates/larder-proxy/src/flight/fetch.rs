@@ -30,7 +30,7 @@ use crate::{
     },
     origin::{
         body::OriginBody,
-        pool::{self, Outgoing},
+        pool::{self, Outgoing, Repeat},
     },
     worker::Worker,
 };
@@ -107,7 +107,7 @@ impl Fetch {
         let edits = Edits { whole: true, added };
         let outgoing = Outgoing {
             origin: self.asked.origin.clone(),
-            repeatable: true,
+            repeat: Repeat::Safe,
             make: || self.asked.outgoing(&worker.shared, &edits),
         };
         let request_time = worker.now();

@@ -5,6 +5,7 @@
 //! makes a good origin look silent.
 
 use std::{
+    fmt,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -49,10 +50,13 @@ impl OriginBody {
 
     /// The next bytes, or the trailers behind them.
     pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.lease.as_ref().is_some_and(Lease::timed_out) {
+            return Poll::Ready(Some(Err(self.broken("silent for too long"))));
+        }
         match Pin::new(&mut self.incoming).poll_frame(context) {
             Poll::Pending => {
                 if let Some(lease) = &self.lease {
-                    lease.await_origin();
+                    lease.await_origin(context);
                 }
                 Poll::Pending
             }
@@ -60,12 +64,7 @@ impl OriginBody {
                 self.release();
                 Poll::Ready(None)
             }
-            Poll::Ready(Some(Err(error))) => {
-                self.worker.metrics.origin_failures.add(1);
-                let timed_out = self.lease.take().is_some_and(|lease| lease.timed_out());
-                tracing::debug!(%error, timed_out, "origin broke off within a response");
-                Poll::Ready(Some(Err(BodyError::OriginBroke)))
-            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(self.broken(error)))),
             Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(lease) = &self.lease {
                     lease.origin_delivered();
@@ -90,6 +89,13 @@ impl OriginBody {
     /// Bytes still to come, if the origin said.
     pub(crate) fn remaining(&self) -> Option<u64> {
         self.incoming.size_hint().exact()
+    }
+
+    fn broken(&mut self, why: impl fmt::Display) -> BodyError {
+        self.worker.metrics.origin_failures.add(1);
+        self.lease = None;
+        tracing::debug!(%why, "origin broke off within a response");
+        BodyError::OriginBroke
     }
 
     fn release_if_ended(&mut self) {

@@ -1,13 +1,14 @@
-//! A worker's connections to origins: opening, keeping, reusing, giving back.
+//! A worker's connections to origins: keeping, reusing, giving back.
 //!
-//! Owns: the unused connections, last in first out, and the rules of one retry. Does not: know what is
-//! fetched. Invariant: a request reaches the origin once; it is sent again only if it is safe to
-//! repeat, had no body, and went to a kept connection that died before any byte of the answer.
-//! Cost: a kept connection costs one map lookup; there are no timers, see `watch`.
+//! Owns: the unused connections of HTTP/1.1, last in first out; the connections of HTTP/2, which requests share; and the rules
+//! of one retry. Does not: know what is fetched. Invariant: a request reaches the origin once; it is sent again only if the
+//! origin says that it did not process it (RFC 9113 8.7), or if it is safe to repeat and went to a kept connection that
+//! died before any byte of the answer; and never with a body. Cost: a kept connection costs one map lookup; there are
+//! no timers, see `watch`.
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
+    future::Future,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
@@ -19,40 +20,47 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
 };
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use crate::{
-    config::TargetRules,
     errors::Failure,
     origin::{
+        connect::{self, Link},
         request_body::RequestBody,
-        stream::{OriginStream, Transport},
+        shared::{SharedConnection, Stream},
+        stream::OriginStream,
         target::Origin,
     },
     watch::{Order, Watched},
     worker::Worker,
 };
 
-/// A worker's unused connections.
+/// A worker's connections that can take another request.
 #[derive(Default)]
 pub(crate) struct Pool {
     idle: Mutex<Idle>,
 }
 
-/// Unused connections by origin, and how many they are.
+/// Unused connections by origin, how many they are, and those that are shared.
 #[derive(Default)]
 struct Idle {
-    kept: HashMap<Origin, Vec<Connection>>,
+    kept: HashMap<Origin, Vec<Own>>,
     count: usize,
+    shared: HashMap<Origin, Vec<SharedConnection>>,
 }
 
-/// One connection to an origin, in use or kept.
-struct Connection {
+/// One connection of HTTP/1.1 to an origin, in use or kept.
+struct Own {
     sender: SendRequest<RequestBody>,
     watched: Arc<Watched>,
 }
 
-/// A connection whose response is being read. Dropped early, the connection closes.
+/// Where a request can be sent.
+enum Connection {
+    Own(Own),
+    Shared(Stream),
+}
+
+/// A connection whose response is being read. Dropped early, the connection closes, or the stream is reset.
 pub(crate) struct Lease {
     connection: Connection,
     origin: Origin,
@@ -63,10 +71,29 @@ pub(crate) struct Lease {
 pub(crate) struct Outgoing<M> {
     /// Where to.
     pub(crate) origin: Origin,
-    /// Whether the request may be repeated: its method is idempotent (RFC 9110 9.2.2) and it has no body.
-    pub(crate) repeatable: bool,
-    /// Makes it. Called again only if `repeatable`, or if the first was never sent.
+    pub(crate) repeat: Repeat,
+    /// Makes it. Called again only if `repeat` allows it.
     pub(crate) make: M,
+}
+
+/// When a request may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// Its method is idempotent (RFC 9110 9.2.2) and it has no body.
+    Safe,
+    /// It has no body, so it may be if the origin did not process it.
+    IfUnprocessed,
+    /// It has a body, which is gone once it was sent.
+    Never,
+}
+
+/// Why an attempt came to nothing.
+struct Failed {
+    failure: Failure,
+    /// The request, if it never left.
+    unsent: Option<Request<RequestBody>>,
+    /// Whether the origin says that it did not process the request.
+    unprocessed: bool,
 }
 
 /// Sends a request and waits for the head of its response.
@@ -78,57 +105,70 @@ where
     M: FnMut() -> Request<RequestBody> + Send,
 {
     let mut request = (outgoing.make)();
-    while let Some(connection) = worker.pool.take(&outgoing.origin) {
-        let (error, unsent) = match attempt(worker, &outgoing.origin, connection, request).await {
+    let mut is_resent = false;
+    loop {
+        let kept = if is_resent { None } else { worker.pool.take(&outgoing.origin) };
+        let is_kept = kept.is_some();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => connect(worker, &outgoing.origin).await?,
+        };
+        let Failed { failure, unsent, unprocessed } = match attempt(worker, &outgoing.origin, connection, request).await
+        {
             Ok(answered) => return Ok(answered),
             Err(failed) => failed,
         };
-        request = match unsent {
-            Some(request) => request,
-            None if outgoing.repeatable && !matches!(error, Failure::Timeout { .. }) => {
-                let fresh = connect(worker, &outgoing.origin).await?;
-                let last = attempt(worker, &outgoing.origin, fresh, (outgoing.make)()).await;
-                return last.map_err(|(error, _)| error);
+        let died = is_kept && !matches!(failure, Failure::Timeout { .. } | Failure::BadRequest(_));
+        request = match (unsent, outgoing.repeat) {
+            (Some(request), _) if is_kept => request,
+            (_, Repeat::Safe) if !is_resent && (died || unprocessed) => {
+                is_resent = true;
+                (outgoing.make)()
             }
-            None => return Err(error),
+            (_, Repeat::IfUnprocessed) if !is_resent && unprocessed => {
+                is_resent = true;
+                (outgoing.make)()
+            }
+            _ => return Err(failure),
         };
     }
-    let fresh = connect(worker, &outgoing.origin).await?;
-    attempt(worker, &outgoing.origin, fresh, request).await.map_err(|(error, _)| error)
 }
 
-/// Opens a connection to one of the origin's addresses that the rules allow.
-pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
-    let limit = worker.shared.config.limits.origin_connect;
-    let connecting = async {
-        let mut addresses = worker.dns.resolve(origin).await?;
-        if !origin.trusted {
-            keep_allowed(&worker.shared.config.targets, origin, &mut addresses)?;
-        }
-        connect_first(worker, origin, &addresses).await
-    };
-    match tokio::time::timeout(limit, connecting).await {
-        Ok(connected) => connected,
-        Err(_) => Err(Failure::Timeout { host: origin.to_string() }),
-    }
+/// Sends a request that asks to leave HTTP, on a connection of its own (RFC 9110 7.8).
+pub(crate) async fn send_upgrade(
+    worker: &Arc<Worker>,
+    origin: &Origin,
+    request: Request<RequestBody>,
+) -> Result<(Response<Incoming>, Lease), Failure> {
+    let Link { stream, watched, .. } = connect::connect(worker, origin, false).await?;
+    let (sender, connection) = handshake(worker, origin, stream.into_tunnel()).await?;
+    tokio::spawn(Driven { connection: connection.with_upgrades(), watched: Arc::clone(&watched), started: false });
+    let connection = Connection::Own(Own { sender, watched });
+    attempt(worker, origin, connection, request).await.map_err(|failed| failed.failure)
 }
 
 impl Pool {
     fn take(&self, origin: &Origin) -> Option<Connection> {
         let idle = &mut *self.lock();
+        if let Some(shared) = idle.shared.get_mut(origin) {
+            shared.retain(SharedConnection::is_open);
+            if let Some(stream) = shared.iter().find_map(SharedConnection::open_stream) {
+                return Some(Connection::Shared(stream));
+            }
+        }
         let kept = idle.kept.get_mut(origin)?;
         while let Some(connection) = kept.pop() {
             idle.count -= 1;
             if connection.sender.is_ready() && connection.watched.order() == Order::Run {
                 connection.watched.disarm();
-                return Some(connection);
+                return Some(Connection::Own(connection));
             }
         }
         idle.kept.remove(origin);
         None
     }
 
-    fn put(&self, worker: &Worker, origin: Origin, connection: Connection) {
+    fn put(&self, worker: &Worker, origin: Origin, connection: Own) {
         let limits = &worker.shared.config.limits;
         connection.watched.arm(limits.origin_idle);
         let idle = &mut *self.lock();
@@ -142,6 +182,10 @@ impl Pool {
         }
     }
 
+    fn share(&self, origin: &Origin, connection: SharedConnection) {
+        self.lock().shared.entry(origin.clone()).or_default().push(connection);
+    }
+
     /// Drops connections that closed meanwhile, and origins without any.
     pub(crate) fn sweep(&self) {
         let idle = &mut *self.lock();
@@ -150,6 +194,10 @@ impl Pool {
             !kept.is_empty()
         });
         idle.count = idle.kept.values().map(Vec::len).sum();
+        idle.shared.retain(|_, shared| {
+            shared.retain(SharedConnection::is_open);
+            !shared.is_empty()
+        });
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Idle> {
@@ -160,7 +208,9 @@ impl Pool {
 impl Lease {
     /// Says that the response has been read to its end: the connection is kept for the next request.
     pub(crate) fn release(self) {
-        let Self { mut connection, origin, worker } = self;
+        let Self { connection, origin, worker } = self;
+        // A stream ends with its response.
+        let Connection::Own(mut connection) = connection else { return };
         connection.watched.disarm();
         if connection.sender.is_closed() {
         } else if connection.sender.is_ready() {
@@ -176,49 +226,87 @@ impl Lease {
     }
 
     /// Says that bytes are being waited for: from now on the origin's silence counts.
-    pub(crate) fn await_origin(&self) {
-        if !self.connection.watched.is_armed() {
-            self.connection.watched.arm(self.worker.shared.config.limits.origin_response);
+    pub(crate) fn await_origin(&self, context: &Context<'_>) {
+        if let Connection::Shared(stream) = &self.connection {
+            stream.deadline().remember(context);
+        }
+        if !self.watched().is_armed() {
+            self.watched().arm(self.worker.shared.config.limits.origin_response);
         }
     }
 
     /// Says that the origin owes nothing at the moment.
     pub(crate) fn origin_delivered(&self) {
-        self.connection.watched.disarm();
+        self.watched().disarm();
     }
 
-    /// Whether the connection was closed for the origin's silence.
+    /// Whether the origin was silent for too long.
     pub(crate) fn timed_out(&self) -> bool {
-        self.connection.watched.order() == Order::Expire
+        self.watched().order() == Order::Expire
+    }
+
+    /// The deadline of what comes over the connection, when that is no longer HTTP.
+    pub(crate) fn into_watched(self) -> Option<Arc<Watched>> {
+        match self.connection {
+            Connection::Own(own) => Some(own.watched),
+            Connection::Shared(_) => None,
+        }
+    }
+
+    fn watched(&self) -> &Arc<Watched> {
+        match &self.connection {
+            Connection::Own(own) => &own.watched,
+            Connection::Shared(stream) => stream.deadline(),
+        }
     }
 }
-
-type Attempt = Result<(Response<Incoming>, Lease), (Failure, Option<Request<RequestBody>>)>;
 
 async fn attempt(
     worker: &Arc<Worker>,
     origin: &Origin,
-    mut connection: Connection,
+    connection: Connection,
     request: Request<RequestBody>,
-) -> Attempt {
-    connection.watched.arm(worker.shared.config.limits.origin_response);
-    match connection.sender.try_send_request(request).await {
-        Ok(response) => {
-            connection.watched.disarm();
-            Ok((response, Lease { connection, origin: origin.clone(), worker: Arc::clone(worker) }))
+) -> Result<(Response<Incoming>, Lease), Failed> {
+    let leased = |connection| Lease { connection, origin: origin.clone(), worker: Arc::clone(worker) };
+    let patience = worker.shared.config.limits.origin_response;
+    match connection {
+        Connection::Own(mut own) => {
+            own.watched.arm(patience);
+            match own.sender.try_send_request(request).await {
+                Ok(response) => {
+                    own.watched.disarm();
+                    Ok((response, leased(Connection::Own(own))))
+                }
+                Err(mut failed) => {
+                    let unsent = failed.take_message();
+                    let failure = if own.watched.order() == Order::Expire {
+                        Failure::Timeout { host: origin.to_string() }
+                    } else {
+                        failure_of(origin, failed.error())
+                    };
+                    Err(Failed { failure, unsent, unprocessed: false })
+                }
+            }
         }
-        Err(mut failed) => {
-            let unsent = failed.take_message();
-            let failure = if connection.watched.order() == Order::Expire {
-                Failure::Timeout { host: origin.to_string() }
-            } else if is_of_client(failed.error()) {
-                Failure::BadRequest("its body broke off")
-            } else {
-                Failure::Broken { host: origin.to_string(), why: failed.into_error().to_string() }
-            };
-            Err((failure, unsent))
-        }
+        Connection::Shared(mut stream) => match stream.send(request, patience).await {
+            Some(Ok(response)) => Ok((response, leased(Connection::Shared(stream)))),
+            Some(Err(refused)) => {
+                let failure = failure_of(origin, &refused.error);
+                Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed })
+            }
+            None => {
+                let failure = Failure::Timeout { host: origin.to_string() };
+                Err(Failed { failure, unsent: None, unprocessed: false })
+            }
+        },
     }
+}
+
+fn failure_of(origin: &Origin, error: &hyper::Error) -> Failure {
+    if is_of_client(error) {
+        return Failure::BadRequest("its body broke off");
+    }
+    Failure::Broken { host: origin.to_string(), why: error.to_string() }
 }
 
 /// Whether an exchange with an origin failed because the client's own body did.
@@ -227,90 +315,40 @@ fn is_of_client(error: &hyper::Error) -> bool {
 }
 
 async fn connect(worker: &Arc<Worker>, origin: &Origin) -> Result<Connection, Failure> {
-    let broken = |why: String| Failure::Connect { host: origin.to_string(), why };
-    let stream = open(worker, origin).await?;
+    let Link { stream, watched, http2 } = connect::connect(worker, origin, worker.shared.config.origin_http2).await?;
+    if http2 {
+        let connection = SharedConnection::start(worker, stream, watched).await;
+        let connection = connection.map_err(|error| failure_of(origin, &error))?;
+        let stream = connection.open_stream();
+        worker.pool.share(origin, connection);
+        let refused = || Failure::Broken { host: origin.to_string(), why: "it takes no requests".into() };
+        return stream.map(Connection::Shared).ok_or_else(refused);
+    }
+    let (sender, connection) = handshake(worker, origin, stream).await?;
+    tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false });
+    Ok(Connection::Own(Own { sender, watched }))
+}
+
+type Handshaken = (SendRequest<RequestBody>, http1::Connection<TokioIo<OriginStream>, RequestBody>);
+
+async fn handshake(worker: &Worker, origin: &Origin, stream: OriginStream) -> Result<Handshaken, Failure> {
     let limits = &worker.shared.config.limits;
-    let transport = if origin.https {
-        let extra_ca = worker.shared.config.origin_ca_file.as_deref();
-        let handshake = worker.shared.tls.connect(stream, &origin.host, extra_ca);
-        match tokio::time::timeout(limits.origin_connect, handshake).await {
-            Ok(Ok(stream)) => Transport::Tls(Box::new(stream)),
-            Ok(Err(error)) => return Err(broken(format!("TLS: {error}"))),
-            Err(_) => return Err(Failure::Timeout { host: origin.to_string() }),
-        }
-    } else {
-        Transport::Plain(stream)
-    };
-    let watched = Arc::new(worker.watches.register());
-    let stream = OriginStream::new(transport, Arc::clone(&watched), limits.origin_response);
     let handshake = http1::Builder::new()
         .max_headers(limits.header_count_max)
         .max_header_size(limits.header_bytes_max)
         .max_buf_size(ORIGIN_BUFFER_BYTES_MAX.max(limits.header_bytes_max))
         .handshake(TokioIo::new(stream));
-    let (sender, connection) = handshake.await.map_err(|error| broken(error.to_string()))?;
-    worker.metrics.origin_connections.add(1);
-    tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false });
-    Ok(Connection { sender, watched })
+    handshake.await.map_err(|error| Failure::Connect { host: origin.to_string(), why: error.to_string() })
 }
 
-/// Keeps the addresses that the rules allow; none left is a refusal.
-fn keep_allowed(rules: &TargetRules, origin: &Origin, addresses: &mut Vec<SocketAddr>) -> Result<(), Failure> {
-    let mut refused = None;
-    addresses.retain(|address| match rules.check(address.ip()) {
-        Ok(()) => true,
-        Err(why) => {
-            refused.get_or_insert((address.ip(), why));
-            false
-        }
-    });
-    match refused {
-        Some((address, why)) if addresses.is_empty() => {
-            Err(Failure::TargetDenied { host: origin.host.to_string(), address, why })
-        }
-        _ => Ok(()),
-    }
-}
-
-async fn connect_first(worker: &Worker, origin: &Origin, addresses: &[SocketAddr]) -> Result<TcpStream, Failure> {
-    let mut why = String::from("it has no address");
-    for address in addresses {
-        match tokio::time::timeout(ADDRESS_PATIENCE, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                if leads_to_us(worker, &stream) {
-                    return Err(Failure::Loop);
-                }
-                // Small requests are to leave at once; a socket that refuses the option still works.
-                let _ = stream.set_nodelay(true);
-                return Ok(stream);
-            }
-            Ok(Err(error)) => why = format!("{error} ({address})"),
-            Err(_) => why = format!("no answer within {} s ({address})", ADDRESS_PATIENCE.as_secs()),
-        }
-    }
-    Err(Failure::Connect { host: origin.to_string(), why })
-}
-
-/// Whether a connection ends at one of our own listeners: both its ends are on this machine, and the
-/// far one is an address we listen on. Checked on the connection itself, so no name or address
-/// notation slips past.
-fn leads_to_us(worker: &Worker, stream: &TcpStream) -> bool {
-    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return true };
-    worker.shared.own_addresses().iter().any(|own| {
-        own.port() == peer.port()
-            && local.ip().to_canonical() == peer.ip().to_canonical()
-            && (own.ip().is_unspecified() || own.ip().to_canonical() == peer.ip().to_canonical())
-    })
-}
-
-/// The connection's own task: drives it, and closes it when its deadline has passed.
-struct Driven {
-    connection: http1::Connection<TokioIo<OriginStream>, RequestBody>,
+/// A connection's own task: drives it, and closes it when its deadline has passed.
+struct Driven<C> {
+    connection: C,
     watched: Arc<Watched>,
     started: bool,
 }
 
-impl Future for Driven {
+impl<C: Future + Unpin> Future for Driven<C> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -330,5 +368,3 @@ impl Future for Driven {
 const ORIGIN_BUFFER_BYTES_MAX: usize = 256 << 10;
 /// Most unused connections a worker keeps, to all origins together.
 const IDLE_COUNT_MAX: usize = 4096;
-/// How long one of several addresses is waited for.
-const ADDRESS_PATIENCE: std::time::Duration = std::time::Duration::from_secs(4);

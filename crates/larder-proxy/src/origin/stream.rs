@@ -41,7 +41,17 @@ impl OriginStream {
 
     /// A stream on which every byte either way is progress, as in a tunnel.
     pub(crate) fn of_tunnel(socket: TcpStream, watched: Arc<Watched>, patience: Duration) -> Self {
-        Self { both_ways: true, ..Self::new(Transport::Plain(socket), watched, patience) }
+        Self::new(Transport::Plain(socket), watched, patience).into_tunnel()
+    }
+
+    /// This stream, on which every byte either way is progress from now on.
+    pub(crate) fn into_tunnel(self) -> Self {
+        Self { both_ways: true, ..self }
+    }
+
+    /// Whether it is TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self.transport, Transport::Tls(_))
     }
 
     fn note_progress(&self) {

@@ -20,6 +20,8 @@ pub(crate) struct Origin {
     /// Lower case; an IPv6 address without brackets.
     pub(crate) host: Box<str>,
     pub(crate) port: u16,
+    /// Whether it speaks HTTP/2 without being asked.
+    pub(crate) prior_http2: bool,
     /// Whether the operator named it (a site's origin), so that the rules for clients' targets do not apply.
     pub(crate) trusted: bool,
 }
@@ -27,12 +29,24 @@ pub(crate) struct Origin {
 impl Origin {
     /// The origin of a site.
     pub(crate) fn of_site(url: &OriginUrl) -> Self {
-        Self { https: url.https, host: bare_host(&url.host).into(), port: url.port, trusted: true }
+        Self {
+            https: url.https,
+            host: bare_host(&url.host).into(),
+            port: url.port,
+            prior_http2: url.prior_http2,
+            trusted: true,
+        }
     }
 
     /// An origin that a client named, reached over plain HTTP.
     pub(crate) fn of_client(host: &str, port: u16) -> Self {
-        Self { https: false, host: bare_host(host).to_ascii_lowercase().into(), port, trusted: false }
+        Self {
+            https: false,
+            host: bare_host(host).to_ascii_lowercase().into(),
+            port,
+            prior_http2: false,
+            trusted: false,
+        }
     }
 }
 

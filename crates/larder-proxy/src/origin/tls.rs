@@ -18,19 +18,21 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 /// TLS towards origins.
 #[derive(Default)]
 pub(crate) struct Tls {
-    config: OnceLock<Result<Arc<ClientConfig>, String>>,
+    /// Without and with HTTP/2 among what is offered.
+    configs: OnceLock<Result<[Arc<ClientConfig>; 2], String>>,
 }
 
 impl Tls {
-    /// Does the handshake with `host`, whose certificate must be good for it.
+    /// Does the handshake with `host`, whose certificate must be good for it; says whether HTTP/2 is offered.
     pub(crate) async fn connect(
         &self,
         stream: TcpStream,
         host: &str,
-        extra_ca: Option<&Path>,
+        (extra_ca, http2): (Option<&Path>, bool),
     ) -> io::Result<TlsStream<TcpStream>> {
-        let config = self.config.get_or_init(|| build(extra_ca).map(Arc::new));
-        let config = config.as_ref().map_err(|why| io::Error::other(why.clone()))?;
+        let configs = self.configs.get_or_init(|| build(extra_ca));
+        let configs = configs.as_ref().map_err(|why| io::Error::other(why.clone()))?;
+        let config = &configs[usize::from(http2)];
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         TlsConnector::from(Arc::clone(config)).connect(name, stream).await
     }
@@ -47,7 +49,7 @@ pub(crate) fn load_ca_file(path: &Path, roots: &mut RootCertStore) -> Result<(),
     Ok(())
 }
 
-fn build(extra_ca: Option<&Path>) -> Result<ClientConfig, String> {
+fn build(extra_ca: Option<&Path>) -> Result<[Arc<ClientConfig>; 2], String> {
     let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {
@@ -61,7 +63,9 @@ fn build(extra_ca: Option<&Path>) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    let mut without = builder.with_root_certificates(roots).with_no_client_auth();
+    without.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let mut with = without.clone();
+    with.alpn_protocols.insert(0, b"h2".to_vec());
+    Ok([Arc::new(without), Arc::new(with)])
 }

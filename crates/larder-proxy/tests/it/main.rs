@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod ailing;
+mod behind;
 mod caching;
 mod chunks;
 mod clauses;
@@ -10,6 +11,7 @@ mod flights;
 mod forward;
 mod groups;
 mod http2;
+mod http2_origins;
 mod neighbours;
 mod operation;
 mod ranges;
@@ -17,4 +19,5 @@ mod secure;
 mod smuggling;
 mod support;
 mod tls_clients;
+mod upgrades;
 mod validation;

@@ -135,7 +135,9 @@ fn connections_beyond_the_limit_are_closed() {
     let fixture = Fixture::with(|_, _| Reply::ok(&[], "x"), |config| config.limits.connection_count_max = 2);
     let mut kept: Vec<_> = (0..2).map(|_| fixture.connect()).collect();
     eventually("both are accepted", || fixture.proxy.stats().connections_open == 2);
-    assert!(fixture.connect().is_closed());
+    let mut beyond = fixture.connect();
+    assert_eq!(beyond.read_response("GET").status, 503);
+    assert!(beyond.is_closed());
     for connection in &mut kept {
         assert_eq!(connection.request("GET", "/", &[]).status, 200);
     }

@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod fixture;
 pub(crate) mod gate;
 pub(crate) mod http2;
+pub(crate) mod http2_origin;
 pub(crate) mod origin;
 
 pub(crate) use ailing_device::{Ailing, Ailment};

@@ -1,10 +1,10 @@
-//! Where clients connect, as the configuration file says it: `listen`, `listen_tls` and `[[certificate]]`.
+//! Where clients connect, as the configuration file says it: `listen`, `listen_tls`, `[[listener]]` and `[[certificate]]`.
 //!
 //! Owns: how these go together. Invariant: any of the keys that name addresses replaces the default address.
 
 use super::{
     each,
-    section::{Problem, Section},
+    section::{Problem, Section, Value},
 };
 use crate::value;
 use larder_proxy::{Listener, ProxyConfig, TlsIdentity};
@@ -13,12 +13,25 @@ use larder_proxy::{Listener, ProxyConfig, TlsIdentity};
 pub(super) fn read(top: &mut Section<'_>, proxy: &mut ProxyConfig) -> Result<(), Problem> {
     let plain = top.take("listen", |value| each(value, "an address", value::listen_address))?;
     let tls = top.take("listen_tls", |value| each(value, "an address", value::listen_address))?;
-    if plain.is_some() || tls.is_some() {
+    let more = top.tables("listener", listener)?;
+    if plain.is_some() || tls.is_some() || !more.is_empty() {
         let plain = plain.into_iter().flatten().map(Listener::plain);
-        proxy.listeners = plain.chain(tls.into_iter().flatten().map(Listener::tls)).collect();
+        let tls = tls.into_iter().flatten().map(Listener::tls);
+        proxy.listeners = plain.chain(tls).chain(more).collect();
     }
     proxy.identities = top.tables("certificate", identity)?;
     Ok(())
+}
+
+/// One `[[listener]]`: an address and what is special about it.
+fn listener(section: &mut Section<'_>) -> Result<Listener, Problem> {
+    let help = "say where it listens, such as address = \"192.168.0.1:8080\"";
+    let address = section.take("address", |value| value.parsed("an address", value::listen_address))?;
+    let mut listener = Listener::plain(address.ok_or_else(|| section.missing("address", help))?);
+    section.set("tls", &mut listener.tls, Value::boolean)?;
+    let networks = &mut listener.proxied_by;
+    section.set("proxy_protocol_from", networks, |value| each(value, "a network", value::network))?;
+    Ok(listener)
 }
 
 /// One `[[certificate]]`: its file and that of its key.

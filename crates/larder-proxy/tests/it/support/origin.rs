@@ -34,6 +34,7 @@ pub(crate) struct Reply(Vec<Step>);
 enum Step {
     Send(Vec<u8>),
     Wait(Gate),
+    Echo,
     Close,
 }
 
@@ -70,6 +71,12 @@ impl Reply {
 
     pub(crate) fn wait(mut self, gate: &Gate) -> Self {
         self.0.push(Step::Wait(gate.clone()));
+        self
+    }
+
+    /// Sends back what comes from now on, whatever it is.
+    pub(crate) fn echo(mut self) -> Self {
+        self.0.push(Step::Echo);
         self
     }
 
@@ -157,6 +164,7 @@ impl Shared {
                 match step {
                     Step::Send(bytes) => writer.write_all(&bytes)?,
                     Step::Wait(gate) => gate.wait(),
+                    Step::Echo => return std::io::copy(&mut reader, &mut writer).map(drop),
                     Step::Close => return writer.shutdown(std::net::Shutdown::Both),
                 }
             }

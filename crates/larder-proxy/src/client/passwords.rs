@@ -1,0 +1,194 @@
+//! Who may use the forward proxy: users and passwords from a file as `htpasswd` writes it (RFC 7617).
+//!
+//! Owns: the users, and who has shown a right password of late. Does not: decide where passwords are wanted. Invariants:
+//! passwords are kept as the file has them, hashed slowly on purpose; what was right is remembered for [`KNOWN_FOR`] by
+//! a keyed hash; a slow hash is never computed on a worker's thread, and only [`AT_ONCE`] are at a time.
+
+use std::{
+    collections::{HashMap, hash_map::RandomState},
+    fs,
+    hash::BuildHasher as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::{HeaderMap, header::PROXY_AUTHORIZATION};
+use sha_crypt::{PasswordVerifier as _, ShaCrypt};
+use tokio::sync::Semaphore;
+
+/// Users and their passwords.
+pub(crate) struct Passwords {
+    path: PathBuf,
+    file: Mutex<Arc<File>>,
+    known: Mutex<HashMap<String, Known>>,
+    hasher: RandomState,
+    turns: Semaphore,
+}
+
+/// The file as it was read.
+struct File {
+    modified: Option<SystemTime>,
+    hashes: HashMap<String, String>,
+}
+
+/// A user who has shown the right password.
+struct Known {
+    credentials: u64,
+    until: Instant,
+}
+
+impl Passwords {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line is not a user and a hash of a kind that is safe; says which.
+    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+        Ok(Self {
+            path: path.to_owned(),
+            file: Mutex::new(Arc::new(File::read(path)?)),
+            known: Mutex::default(),
+            hasher: RandomState::new(),
+            turns: Semaphore::new(AT_ONCE),
+        })
+    }
+
+    /// Whether a request's credentials were found right a short time ago.
+    pub(crate) fn knows(&self, fields: &HeaderMap) -> bool {
+        let Some((user, _, credentials)) = self.credentials(fields) else { return false };
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&user).is_some_and(|known| known.credentials == credentials && Instant::now() < known.until)
+    }
+
+    /// Whether a request's credentials are right.
+    pub(crate) async fn admit(self: &Arc<Self>, fields: &HeaderMap) -> bool {
+        if self.knows(fields) {
+            return true;
+        }
+        let Some((user, password, credentials)) = self.credentials(fields) else { return false };
+        let Ok(_turn) = self.turns.acquire().await else { return false };
+        let (this, name) = (Arc::clone(self), user.clone());
+        let checking = tokio::task::spawn_blocking(move || this.current().is_right(&name, &password));
+        let right = checking.await.unwrap_or(false);
+        if right {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(user, Known { credentials, until: Instant::now() + KNOWN_FOR });
+        }
+        right
+    }
+
+    /// User, password, and a keyed hash of both.
+    fn credentials(&self, fields: &HeaderMap) -> Option<(String, Vec<u8>, u64)> {
+        let value = fields.get(PROXY_AUTHORIZATION)?.as_bytes();
+        let (scheme, encoded) = value.split_at_checked(b"basic ".len())?;
+        if !scheme.eq_ignore_ascii_case(b"basic ") || encoded.len() > CREDENTIALS_BYTES_MAX {
+            return None;
+        }
+        let decoded = BASE64_STANDARD.decode(encoded.trim_ascii()).ok()?;
+        let colon = decoded.iter().position(|byte| *byte == b':')?;
+        let user = String::from_utf8(decoded[..colon].to_vec()).ok()?;
+        Some((user, decoded[colon + 1..].to_vec(), self.hasher.hash_one(&decoded)))
+    }
+
+    /// The file as it is now, or as it was when it was last right.
+    fn current(&self) -> Arc<File> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if modified(&self.path) != file.modified {
+            match File::read(&self.path) {
+                Ok(newer) => *file = Arc::new(newer),
+                Err(why) => tracing::warn!(why, "passwords changed and cannot be used, keeping those before"),
+            }
+        }
+        Arc::clone(&file)
+    }
+}
+
+impl File {
+    fn read(path: &Path) -> Result<Self, String> {
+        let say = |what: String| format!("cannot read passwords: {what}: {}", path.display());
+        let modified = modified(path);
+        let text = fs::read_to_string(path).map_err(|error| say(error.to_string()))?;
+        let mut hashes = HashMap::new();
+        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+        for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+            let (user, hash) = line.split_once(':').ok_or_else(|| say(format!("no user and hash in line {number}")))?;
+            if !KINDS.iter().any(|kind| hash.starts_with(kind)) {
+                return Err(say(format!("line {number} has neither bcrypt nor SHA-crypt (see htpasswd -B)")));
+            }
+            hashes.insert(user.to_owned(), hash.to_owned());
+        }
+        Ok(Self { modified, hashes })
+    }
+
+    /// Computes slowly. An unknown user takes as long as a known one.
+    fn is_right(&self, user: &str, password: &[u8]) -> bool {
+        let Some(hash) = self.hashes.get(user) else {
+            // Its outcome is of no interest, its time is.
+            let _ = self.hashes.values().next().map(|hash| verify(password, hash));
+            return false;
+        };
+        verify(password, hash)
+    }
+}
+
+fn verify(password: &[u8], hash: &str) -> bool {
+    if hash.starts_with("$2") {
+        return bcrypt::verify(password, hash).unwrap_or(false);
+    }
+    ShaCrypt::default().verify_password(password, hash).is_ok()
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|data| data.modified()).ok()
+}
+
+/// Kinds of hashes that are slow enough.
+const KINDS: [&str; 5] = ["$2a$", "$2b$", "$2y$", "$5$", "$6$"];
+/// How long what was right is taken for right without another look.
+const KNOWN_FOR: Duration = Duration::from_secs(60);
+/// Slow hashes computed at a time.
+const AT_ONCE: usize = 2;
+/// Longest credentials that are looked at.
+const CREDENTIALS_BYTES_MAX: usize = 1 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(credentials: &str) -> HeaderMap {
+        let value = format!("Basic {}", BASE64_STANDARD.encode(credentials)).parse().unwrap();
+        [(PROXY_AUTHORIZATION, value)].into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn both_kinds_of_hashes_are_checked_and_what_is_right_is_remembered() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        // `ann` by bcrypt, `bob` by SHA-512 crypt (the example of its specification).
+        let ann = bcrypt::hash("secret", 4).unwrap();
+        let bob =
+            "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1";
+        fs::write(file.path(), format!("# users\nann:{ann}\nbob:{bob}\n")).unwrap();
+        let passwords = Arc::new(Passwords::load(file.path()).unwrap());
+        assert!(passwords.admit(&fields("ann:secret")).await);
+        assert!(passwords.admit(&fields("bob:Hello world!")).await);
+        assert!(passwords.knows(&fields("ann:secret")) && !passwords.knows(&fields("ann:other")));
+        for wrong in ["ann:Secret", "bob:secret", "eve:secret", "ann", ""] {
+            assert!(!passwords.admit(&fields(wrong)).await, "{wrong}");
+        }
+        assert!(!passwords.admit(&HeaderMap::new()).await);
+    }
+
+    #[test]
+    fn file_with_weak_hashes_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (text, told) in
+            [("ann:$apr1$x$y", "line 1 has neither"), ("\nann", "line 2"), ("ann:{SHA}x", "line 1 has neither")]
+        {
+            fs::write(file.path(), text).unwrap();
+            let why = Passwords::load(file.path()).err().unwrap();
+            assert!(why.contains(told), "{why}");
+        }
+        assert!(Passwords::load(Path::new("/nonexistent")).is_err());
+    }
+}

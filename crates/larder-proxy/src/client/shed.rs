@@ -1,0 +1,58 @@
+//! Connections beyond the limit: told so, and closed.
+//!
+//! Does not: read requests. Invariant: at most [`AT_ONCE`] are being told at a time, over all workers, each for
+//! [`PATIENCE`]; what comes beyond is closed without a word. Cost: a small task for each.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// Tells a client over HTTP/1.1 to come back later, if there is time for it.
+pub(crate) fn shed(mut socket: TcpStream) {
+    if TELLING.fetch_add(1, Relaxed) >= AT_ONCE {
+        TELLING.fetch_sub(1, Relaxed);
+        return;
+    }
+    tokio::spawn(async move {
+        let _telling = Telling;
+        let tell = async {
+            socket.write_all(ANSWER.as_bytes()).await?;
+            socket.shutdown().await?;
+            // Closing with something unread would take the answer back.
+            let mut rest = [0; 1024];
+            for _ in 0..READ_COUNT_MAX {
+                if socket.read(&mut rest).await? == 0 {
+                    break;
+                }
+            }
+            Ok::<_, std::io::Error>(())
+        };
+        // A client that is gone has no use for it.
+        let _ = tokio::time::timeout(PATIENCE, tell).await;
+    });
+}
+
+struct Telling;
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        TELLING.fetch_sub(1, Relaxed);
+    }
+}
+
+static TELLING: AtomicUsize = AtomicUsize::new(0);
+
+const ANSWER: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nCache-Control: no-store\r\n\
+                      Content-Type: text/plain\r\nContent-Length: 35\r\n\r\ntoo many connections, retry in 5 s\n";
+/// Connections that are told at a time.
+const AT_ONCE: usize = 256;
+/// How long one may take to hear it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Reads of what a client sent meanwhile.
+const READ_COUNT_MAX: usize = 8;

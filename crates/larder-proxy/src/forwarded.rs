@@ -1,0 +1,63 @@
+//! What origins are told of a client: X-Forwarded-For and its kin, and Forwarded (RFC 7239).
+//!
+//! Does not: believe what clients say of others; what they sent stays in front of ours, as the fields' users expect.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
+
+/// Who asks, and for what, as the client means it.
+pub(crate) struct Told<'a> {
+    pub(crate) client: IpAddr,
+    pub(crate) scheme: &'a str,
+    pub(crate) host: &'a HeaderValue,
+}
+
+impl Told<'_> {
+    /// Adds the client to X-Forwarded-For, and says in its kin what it asked for.
+    pub(crate) fn append_x_forwarded(&self, fields: &mut HeaderMap) {
+        let client = self.client.to_canonical().to_string();
+        if let Ok(client) = HeaderValue::try_from(client) {
+            fields.append(HeaderName::from_static("x-forwarded-for"), client);
+        }
+        if let Ok(scheme) = HeaderValue::try_from(self.scheme) {
+            fields.insert(HeaderName::from_static("x-forwarded-proto"), scheme);
+        }
+        fields.insert(HeaderName::from_static("x-forwarded-host"), self.host.clone());
+    }
+
+    /// Adds a member to Forwarded.
+    pub(crate) fn append_forwarded(&self, fields: &mut HeaderMap) {
+        let node = match self.client.to_canonical() {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("\"[{address}]\""),
+        };
+        let Ok(host) = self.host.to_str() else { return };
+        // A host with a port is no token, and one that was checked needs no escapes.
+        let member = format!("for={node};host=\"{host}\";proto={}", self.scheme);
+        if let Ok(member) = HeaderValue::try_from(member) {
+            fields.append(FORWARDED, member);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_scheme_and_host_are_told_behind_what_was_there() {
+        let host = HeaderValue::from_static("a.example:81");
+        let told = Told { client: "2001:db8::1".parse().unwrap(), scheme: "https", host: &host };
+        let mut fields = HeaderMap::new();
+        fields.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
+        fields.insert("x-forwarded-proto", HeaderValue::from_static("gopher"));
+        told.append_x_forwarded(&mut fields);
+        told.append_forwarded(&mut fields);
+        let all = |name| fields.get_all(name).iter().collect::<Vec<_>>();
+        assert_eq!(all("x-forwarded-for"), ["192.0.2.1", "2001:db8::1"]);
+        assert_eq!(all("x-forwarded-proto"), ["https"]);
+        assert_eq!(all("x-forwarded-host"), ["a.example:81"]);
+        assert_eq!(all("forwarded"), ["for=\"[2001:db8::1]\";host=\"a.example:81\";proto=https"]);
+    }
+}

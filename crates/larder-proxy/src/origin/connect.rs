@@ -1,0 +1,205 @@
+//! Opening connections to origins: names, rules, addresses one after the other, TLS and what it agreed on.
+//!
+//! Does not: keep connections or send requests, see `pool`. Invariant: the address connected to is one that was checked.
+//! Several addresses are tried as RFC 8305 says: families in turn, the next one [`STAGGER`] after the last or once that
+//! failed, and the first that answers is taken.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{net::TcpStream, task::JoinSet};
+
+use crate::{
+    config::TargetRules,
+    errors::Failure,
+    origin::{
+        stream::{OriginStream, Transport},
+        target::Origin,
+    },
+    watch::Watched,
+    worker::Worker,
+};
+
+/// A connection on which nothing was sent yet.
+pub(crate) struct Link {
+    pub(crate) stream: OriginStream,
+    /// The deadline of what is on it.
+    pub(crate) watched: Arc<Watched>,
+    /// Whether HTTP/2 is to be spoken on it.
+    pub(crate) http2: bool,
+}
+
+/// Opens a connection to an origin, with its handshakes. `http2`: whether HTTP/2 may be agreed on.
+pub(crate) async fn connect(worker: &Arc<Worker>, origin: &Origin, http2: bool) -> Result<Link, Failure> {
+    let stream = open(worker, origin).await?;
+    let limits = &worker.shared.config.limits;
+    let mut agreed = origin.prior_http2 && http2;
+    let transport = if origin.https {
+        let extra_ca = worker.shared.config.origin_ca_file.as_deref();
+        let handshake = worker.shared.tls.connect(stream, &origin.host, (extra_ca, http2));
+        match tokio::time::timeout(limits.origin_connect, handshake).await {
+            Ok(Ok(stream)) => {
+                agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                Transport::Tls(Box::new(stream))
+            }
+            Ok(Err(error)) => {
+                return Err(Failure::Connect { host: origin.to_string(), why: format!("TLS: {error}") });
+            }
+            Err(_) => return Err(Failure::Timeout { host: origin.to_string() }),
+        }
+    } else {
+        Transport::Plain(stream)
+    };
+    let watched = Arc::new(worker.watches.register());
+    let stream = OriginStream::new(transport, Arc::clone(&watched), limits.origin_response);
+    worker.metrics.origin_connections.add(1);
+    Ok(Link { stream, watched, http2: agreed })
+}
+
+/// Opens a connection to one of the origin's addresses that the rules allow.
+pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
+    let limit = worker.shared.config.limits.origin_connect;
+    let connecting = async {
+        let mut addresses = worker.dns.resolve(origin).await?;
+        if !origin.trusted {
+            keep_allowed(&worker.shared.config.targets, origin, &mut addresses)?;
+        }
+        connect_any(worker, origin, in_turn(addresses)).await
+    };
+    match tokio::time::timeout(limit, connecting).await {
+        Ok(connected) => connected,
+        Err(_) => Err(Failure::Timeout { host: origin.to_string() }),
+    }
+}
+
+/// Keeps the addresses that the rules allow; none left is a refusal.
+fn keep_allowed(rules: &TargetRules, origin: &Origin, addresses: &mut Vec<SocketAddr>) -> Result<(), Failure> {
+    let mut refused = None;
+    addresses.retain(|address| match rules.check(address.ip()) {
+        Ok(()) => true,
+        Err(why) => {
+            refused.get_or_insert((address.ip(), why));
+            false
+        }
+    });
+    match refused {
+        Some((address, why)) if addresses.is_empty() => {
+            Err(Failure::TargetDenied { host: origin.host.to_string(), address, why })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Connects to the first of the addresses that answers.
+async fn connect_any(worker: &Worker, origin: &Origin, addresses: Vec<SocketAddr>) -> Result<TcpStream, Failure> {
+    match first_of(addresses).await {
+        Ok(stream) if leads_to_us(worker, &stream) => Err(Failure::Loop),
+        Ok(stream) => {
+            // Small requests are to leave at once; a socket that refuses the option still works.
+            let _ = stream.set_nodelay(true);
+            Ok(stream)
+        }
+        Err(why) => Err(Failure::Connect { host: origin.to_string(), why }),
+    }
+}
+
+async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, String> {
+    if let [only] = addresses[..] {
+        return TcpStream::connect(only).await.map_err(|error| format!("{error} ({only})"));
+    }
+    let mut why = String::from("it has no address");
+    let mut waiting = addresses.into_iter();
+    let mut trying = JoinSet::new();
+    loop {
+        if let Some(address) = waiting.next() {
+            trying.spawn(
+                async move { TcpStream::connect(address).await.map_err(|error| format!("{error} ({address})")) },
+            );
+        }
+        let stagger = if waiting.len() > 0 { STAGGER } else { Duration::MAX };
+        match tokio::time::timeout(stagger, trying.join_next()).await {
+            Ok(None) => return Err(why),
+            Ok(Some(Ok(Ok(stream)))) => return Ok(stream),
+            Ok(Some(Ok(Err(error)))) => why = error,
+            Ok(Some(Err(error))) => why = error.to_string(),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Addresses of both families in turn, beginning with that of the first (RFC 8305 4).
+fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
+    let (mut these, mut those): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == first);
+    these.reverse();
+    those.reverse();
+    let mut ordered = Vec::with_capacity(these.len() + those.len());
+    while !(these.is_empty() && those.is_empty()) {
+        ordered.extend(these.pop());
+        ordered.extend(those.pop());
+    }
+    ordered
+}
+
+/// Whether a connection ends at one of our own listeners: both its ends are on this machine, and the
+/// far one is an address we listen on. Checked on the connection itself, so no name or address
+/// notation slips past.
+fn leads_to_us(worker: &Worker, stream: &TcpStream) -> bool {
+    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return true };
+    worker.shared.own_addresses().iter().any(|own| {
+        own.port() == peer.port()
+            && local.ip().to_canonical() == peer.ip().to_canonical()
+            && (own.ip().is_unspecified() || own.ip().to_canonical() == peer.ip().to_canonical())
+    })
+}
+
+/// Time after which the next address is tried beside those that have not answered (RFC 8305 5).
+const STAGGER: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn families_take_turns() {
+        let given = addresses(&["[::1]:1", "[::2]:1", "[::3]:1", "1.0.0.1:1"]);
+        assert_eq!(in_turn(given), addresses(&["[::1]:1", "1.0.0.1:1", "[::2]:1", "[::3]:1"]));
+        assert_eq!(in_turn(addresses(&["1.0.0.1:1", "[::1]:1"])), addresses(&["1.0.0.1:1", "[::1]:1"]));
+        assert_eq!(in_turn(Vec::new()), Vec::new());
+    }
+
+    #[tokio::test]
+    async fn address_that_does_not_answer_is_not_waited_for() {
+        // A listener whose backlog is full drops what comes besides.
+        let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        full.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+        full.listen(0).unwrap();
+        let silent = full.local_addr().unwrap().as_socket().unwrap();
+        let _filling: Vec<_> = (0..4)
+            .map(|_| {
+                let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                socket.set_nonblocking(true).unwrap();
+                // It stays in progress, on purpose.
+                let _ = socket.connect(&silent.into());
+                socket
+            })
+            .collect();
+        let good = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listener = TcpListener::bind(good).unwrap();
+        let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let started = std::time::Instant::now();
+        let stream = first_of(vec![silent, refusing, good]).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
+        assert!(started.elapsed() < Duration::from_secs(5));
+        let why = first_of(vec![refusing, refusing]).await.unwrap_err();
+        assert!(why.contains(&refusing.to_string()), "{why}");
+    }
+}

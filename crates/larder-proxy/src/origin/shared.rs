@@ -1,0 +1,229 @@
+//! Connections of HTTP/2 to an origin, which a worker's requests share.
+//!
+//! Owns: how many streams a connection has, and each stream's deadline. Does not: decide what is sent again. Invariants: a
+//! stream that is silent for too long ends alone, and its connection takes no new ones, for others may be in the same
+//! plight; a connection without streams ends when it has been idle for long enough.
+
+use std::{
+    error::Error as _,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{
+    HeaderValue, Request, Response, Uri, Version,
+    header::{HOST, TE, TRANSFER_ENCODING},
+    uri::Scheme,
+};
+use hyper::{
+    body::Incoming,
+    client::conn::http2::{Builder, Connection, SendRequest},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::{
+    origin::{request_body::RequestBody, stream::OriginStream},
+    watch::{Order, Watched, Watches, Watching},
+    worker::Worker,
+};
+
+/// A connection that takes several requests at once.
+#[derive(Clone)]
+pub(crate) struct SharedConnection {
+    sender: SendRequest<RequestBody>,
+    state: Arc<State>,
+}
+
+struct State {
+    watched: Arc<Watched>,
+    watches: Arc<Watches>,
+    stream_count: AtomicUsize,
+    /// What the origin allows, as far as is known.
+    stream_count_max: AtomicUsize,
+    /// Whether it takes no new streams.
+    retired: AtomicBool,
+    idle: Duration,
+    secure: bool,
+}
+
+/// A request's place on a connection.
+pub(crate) struct Stream {
+    connection: SharedConnection,
+    deadline: Arc<Watched>,
+}
+
+/// Why a request got no response.
+pub(crate) struct Refused {
+    pub(crate) error: hyper::Error,
+    /// The request, if it never left.
+    pub(crate) unsent: Option<Request<RequestBody>>,
+    /// Whether the origin says that it did not process the request (RFC 9113 8.7).
+    pub(crate) unprocessed: bool,
+}
+
+impl SharedConnection {
+    /// Begins HTTP/2 on a connection.
+    pub(crate) async fn start(
+        worker: &Arc<Worker>,
+        stream: OriginStream,
+        watched: Arc<Watched>,
+    ) -> Result<Self, hyper::Error> {
+        let limits = &worker.shared.config.limits;
+        let secure = stream.is_tls();
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX));
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+        let state = Arc::new(State {
+            watched,
+            watches: Arc::clone(&worker.watches),
+            stream_count: AtomicUsize::new(0),
+            stream_count_max: AtomicUsize::new(STREAM_COUNT_MAX),
+            retired: AtomicBool::new(false),
+            idle: limits.origin_idle,
+            secure,
+        });
+        tokio::spawn(Driven { connection, state: Arc::clone(&state), started: false });
+        Ok(Self { sender, state })
+    }
+
+    /// Whether it can take new streams at all.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.sender.is_closed() && !self.state.retired.load(Relaxed) && self.state.watched.order() == Order::Run
+    }
+
+    /// A place on it, if there is one.
+    pub(crate) fn open_stream(&self) -> Option<Stream> {
+        let max = self.state.stream_count_max.load(Relaxed).clamp(1, STREAM_COUNT_MAX);
+        if !self.is_open() || self.state.stream_count.load(Relaxed) >= max {
+            return None;
+        }
+        self.state.stream_count.fetch_add(1, Relaxed);
+        self.state.watched.disarm();
+        Some(Stream { connection: self.clone(), deadline: Arc::new(self.state.watches.register()) })
+    }
+}
+
+impl Stream {
+    /// Sends a request and waits for the head of its response. `None`: the origin was silent for too long.
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+        patience: Duration,
+    ) -> Option<Result<Response<Incoming>, Refused>> {
+        self.deadline.arm(patience);
+        let request = to_http2(request, self.connection.state.secure);
+        let request = request.map(|body| body.with_progress(Arc::clone(&self.deadline), patience));
+        let sending = self.connection.sender.try_send_request(request);
+        match Watching::new(sending, &self.deadline, &[Order::Expire]).await {
+            Some(Ok(response)) => {
+                self.deadline.disarm();
+                Some(Ok(response))
+            }
+            Some(Err(mut failed)) => {
+                let unsent = failed.take_message().map(to_http1);
+                let error = failed.into_error();
+                Some(Err(Refused { unprocessed: is_unprocessed(&error), error, unsent }))
+            }
+            None => {
+                self.connection.state.retired.store(true, Relaxed);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> &Arc<Watched> {
+        &self.deadline
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let state = &self.connection.state;
+        if self.deadline.order() == Order::Expire {
+            state.retired.store(true, Relaxed);
+        }
+        if state.stream_count.fetch_sub(1, Relaxed) == 1 {
+            // What takes no more requests has no reason to stay.
+            state.watched.arm(if state.retired.load(Relaxed) { Duration::ZERO } else { state.idle });
+        }
+    }
+}
+
+/// A connection's own task: drives it, and closes it when its deadline has passed.
+struct Driven {
+    connection: Connection<TokioIo<OriginStream>, RequestBody, TokioExecutor>,
+    state: Arc<State>,
+    started: bool,
+}
+
+impl Future for Driven {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if !self.started {
+            self.started = true;
+            self.state.watched.remember(context);
+        }
+        if self.state.watched.order() == Order::Expire {
+            return Poll::Ready(());
+        }
+        self.state.stream_count_max.store(self.connection.current_max_send_streams(), Relaxed);
+        // Each request's own future reports what went wrong.
+        Pin::new(&mut self.connection).poll(context).map(|_| ())
+    }
+}
+
+/// Gives a request the form of HTTP/2: the whole target, and nothing of HTTP/1.1's framing (RFC 9113 8.2.2, 8.3.1).
+fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestBody> {
+    let fields = request.headers_mut();
+    fields.remove(TRANSFER_ENCODING);
+    // Trailers are passed on whoever asks.
+    fields.insert(TE, HeaderValue::from_static("trailers"));
+    let host = fields.remove(HOST);
+    let scheme = if secure { Scheme::HTTPS } else { Scheme::HTTP };
+    let mut parts = request.uri().clone().into_parts();
+    parts.scheme = Some(scheme);
+    parts.authority = host.and_then(|host| host.as_bytes().try_into().ok());
+    if let Ok(target) = Uri::from_parts(parts) {
+        *request.uri_mut() = target;
+    }
+    *request.version_mut() = Version::HTTP_2;
+    request
+}
+
+/// Takes that back.
+fn to_http1(mut request: Request<RequestBody>) -> Request<RequestBody> {
+    let mut parts = request.uri().clone().into_parts();
+    parts.scheme = None;
+    if let Some(host) = parts.authority.take().and_then(|host| HeaderValue::try_from(host.as_str()).ok()) {
+        request.headers_mut().insert(HOST, host);
+    }
+    request.headers_mut().remove(TE);
+    if let Ok(target) = Uri::from_parts(parts) {
+        *request.uri_mut() = target;
+    }
+    *request.version_mut() = Version::HTTP_11;
+    request
+}
+
+/// Whether an origin says with this that it did not process the request: REFUSED_STREAM, or a GOAWAY that leaves it out.
+fn is_unprocessed(error: &hyper::Error) -> bool {
+    let Some(cause) = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>()) else { return false };
+    cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+/// Most streams on one connection, whatever the origin allows.
+const STREAM_COUNT_MAX: usize = 128;
+/// What an origin may send ahead on one stream, in bytes.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// What it may send ahead on all streams together, in bytes: the most a connection holds that nobody has read.
+const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;

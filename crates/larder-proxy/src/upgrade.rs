@@ -1,0 +1,87 @@
+//! Upgrade: requests that ask to leave HTTP, as WebSocket does (RFC 9110 7.8), passed through.
+//!
+//! Owns: what is different about such a request and its 101. Does not: look into what follows, see `tunnel`. Invariant: the
+//! switch is told to the client only when the origin has made it. Over HTTP/2 there is no Upgrade; what asks for `h2c`
+//! is answered over HTTP/1.1. Cost: a connection to the origin for each.
+
+use std::sync::Arc;
+
+use http::{
+    HeaderValue, Request, Response, StatusCode, Version,
+    header::{CONNECTION, UPGRADE},
+};
+use hyper::{
+    body::{Body as _, Incoming},
+    upgrade::{OnUpgrade, Upgraded},
+};
+use larder_http::{CacheStatus, cache_status::Forward, fields::settle_response};
+
+use crate::{
+    asked::{Asked, Edits},
+    client::response_body::ResponseBody,
+    errors::Failure,
+    exchange::Served,
+    origin::{body::OriginBody, pool},
+    pass,
+    watch::Watched,
+    worker::Worker,
+};
+
+/// What an origin made of it.
+pub(crate) enum Reply {
+    /// It leaves HTTP.
+    Switched(Box<Switched>),
+    /// It answers over HTTP.
+    Declined(Served),
+}
+
+/// Both sides of a connection that leaves HTTP.
+pub(crate) struct Switched {
+    pub(crate) response: Response<ResponseBody>,
+    pub(crate) client_side: OnUpgrade,
+    pub(crate) origin_side: Upgraded,
+    /// The deadline of the origin's side.
+    pub(crate) watched: Arc<Watched>,
+}
+
+/// Whether a request asks to leave HTTP for something we pass through.
+pub(crate) fn is_asked(request: &Request<Incoming>) -> bool {
+    let fields = request.headers();
+    let Some(protocol) = fields.get(UPGRADE).filter(|_| request.version() == Version::HTTP_11) else { return false };
+    let options = fields.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    let named = options.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("upgrade"));
+    named && request.body().is_end_stream() && !protocol.as_bytes().eq_ignore_ascii_case(b"h2c")
+}
+
+/// Asks the origin.
+///
+/// # Errors
+/// It cannot be reached, or its answer makes no sense.
+pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Asked, client_side: OnUpgrade) -> Result<Reply, Failure> {
+    let mut request = asked.outgoing(&worker.shared, &Edits::default());
+    let fields = request.headers_mut();
+    fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    if let Some(protocol) = asked.fields.get(UPGRADE) {
+        fields.insert(UPGRADE, protocol.clone());
+    }
+    worker.metrics.origin_requests.add(1);
+    let sent = pool::send_upgrade(worker, &asked.origin, request).await;
+    let (response, lease) = sent.inspect_err(|_| worker.metrics.origin_failures.add(1))?;
+    let broken = |why: String| Failure::Broken { host: asked.origin.to_string(), why };
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let (mut head, incoming) = response.into_parts();
+        settle_response(head.status, &mut head.headers, head.version).map_err(|error| broken(error.to_string()))?;
+        let body = OriginBody::new(incoming, lease, Arc::clone(worker));
+        let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
+        return Ok(Reply::Declined(pass::respond(worker, asked, (head.status, head.headers, body), status)));
+    }
+    let fields = response.headers().clone();
+    let protocol = fields.get(UPGRADE).cloned().ok_or_else(|| broken("it switches to no protocol".into()))?;
+    let origin_side = hyper::upgrade::on(response).await.map_err(|error| broken(error.to_string()))?;
+    let watched = lease.into_watched().ok_or_else(|| broken("it switches a stream".into()))?;
+    let mut fields = pass::prepared(&worker.shared, fields, CacheStatus::forwarded(Forward::Bypass));
+    fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    fields.insert(UPGRADE, protocol);
+    let response = crate::cache::hit::respond(StatusCode::SWITCHING_PROTOCOLS, fields, ResponseBody::empty());
+    Ok(Reply::Switched(Box::new(Switched { response, client_side, origin_side, watched })))
+}

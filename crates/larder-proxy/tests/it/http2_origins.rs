@@ -1,0 +1,116 @@
+//! HTTP/2 towards origins: by ALPN and by prior knowledge, shared by requests, and what is sent again.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use larder_proxy::ProxyConfig;
+use rustls::{
+    ServerConfig,
+    pki_types::{PrivateKeyDer, pem::PemObject as _},
+};
+
+use crate::support::{
+    Fixture, Reply,
+    certificates::Made,
+    http2::{Http2, Sent, head},
+    http2_origin::{Deed, Http2Origin},
+};
+
+/// A proxy of one worker in front of an origin by prior knowledge.
+fn fixture(deed: impl Fn(usize) -> Deed + Send + Sync + 'static) -> (Fixture, Http2Origin) {
+    let origin = Http2Origin::start(None, deed);
+    let url = format!("h2c://{}", origin.address).parse().unwrap();
+    let change = |config: &mut ProxyConfig| {
+        config.default_origin = Some(url);
+        config.worker_count = 1;
+        config.limits.origin_response = Duration::from_secs(1);
+    };
+    (Fixture::with(|_, _| Reply::default(), change), origin)
+}
+
+#[test]
+fn requests_share_a_connection_and_say_what_the_client_meant() {
+    let (fixture, origin) = fixture(|_| Deed::Answer);
+    assert_eq!(fixture.get("/a?b", &["X-One: 1"]).text(), "/a");
+    for number in 0..20 {
+        assert_eq!(fixture.get(&format!("/{number}"), &[]).text(), format!("/{number}"));
+    }
+    assert_eq!(origin.connections(), 1);
+    let (first, fields, _) = origin.received().remove(0);
+    assert_eq!(first, "GET http://site.example/a?b");
+    assert_eq!(fields.get("x-one"), Some(&HeaderValue::from_static("1")));
+    assert!(!fields.contains_key("host") && fields.contains_key("via"));
+    assert!(fixture.get_hit("/a?b", &[]).is_hit());
+}
+
+#[test]
+fn body_and_trailers_pass_from_end_to_end() {
+    let (fixture, origin) = fixture(|_| Deed::Answer);
+    let mut client = Http2::plain(fixture.proxy.local_addrs()[0]);
+    let body = vec![b'x'; 3_000_000];
+    let (answer, trailers) =
+        client.request(head("POST", "http://site.example/up", &[]).body(Sent::bytes(body.clone())).unwrap());
+    assert_eq!(answer.text(), "/up");
+    assert_eq!(trailers.get("x-sum"), Some(&HeaderValue::from_static("7")));
+    assert!(origin.received()[0].2 == body);
+    // The same from a client of HTTP/1.1, in chunks.
+    let mut old = fixture.connect();
+    old.send("POST /chunks HTTP/1.1\r\nHost: site.example\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n");
+    assert_eq!(old.read_response("POST").text(), "/chunks");
+    assert_eq!(origin.received()[1].2, "hi");
+}
+
+#[test]
+fn refused_streams_are_sent_again_once_and_not_with_a_body() {
+    let (refusing, origin) = fixture(|number| if number % 2 == 0 { Deed::Refuse } else { Deed::Answer });
+    assert_eq!(refusing.get("/a", &[]).text(), "/a");
+    assert_eq!(origin.received().len(), 2);
+    let mut posting = refusing.connect();
+    posting.send("POST /p HTTP/1.1\r\nHost: site.example\r\nContent-Length: 2\r\n\r\nhi");
+    assert_eq!(posting.read_response("POST").status, 502);
+    assert_eq!(origin.received().len(), 3);
+    let (always, origin) = fixture(|_| Deed::Refuse);
+    assert_eq!(always.get("/a", &[]).status, 502);
+    assert_eq!(origin.received().len(), 2);
+}
+
+#[test]
+fn origin_that_goes_away_is_connected_to_again() {
+    let (fixture, origin) = fixture(|number| if number == 1 { Deed::GoAway } else { Deed::Answer });
+    for target in ["/a", "/b", "/c"] {
+        assert_eq!(fixture.get(target, &[]).text(), target);
+    }
+    assert_eq!((origin.connections(), origin.received().len()), (2, 4));
+}
+
+#[test]
+fn silent_stream_ends_alone() {
+    let (fixture, origin) = fixture(|number| if number == 0 { Deed::Ignore } else { Deed::Answer });
+    let mut silent = fixture.connect();
+    silent.send("GET /silent HTTP/1.1\r\nHost: site.example\r\n\r\n");
+    crate::support::eventually("it is asked for", || !origin.received().is_empty());
+    assert_eq!(fixture.get("/b", &[]).text(), "/b");
+    assert_eq!(silent.read_response("GET").status, 504);
+}
+
+#[test]
+fn origin_over_tls_is_spoken_to_as_it_offers() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Made::new(directory.path(), "origin", &["localhost"]);
+    let key = PrivateKeyDer::from_pem_file(&made.identity.key).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = builder.with_no_client_auth().with_single_cert(vec![made.der.clone()], key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let origin = Http2Origin::start(Some(config), |_| Deed::Answer);
+    let url = format!("https://localhost:{}", origin.address.port()).parse().unwrap();
+    let fixture = Fixture::with(
+        |_, _| Reply::default(),
+        |config| {
+            config.default_origin = Some(url);
+            config.origin_ca_file = Some(made.identity.certificate.clone());
+        },
+    );
+    assert_eq!(fixture.get("/secure", &[]).text(), "/secure");
+    assert_eq!(origin.received()[0].0, "GET https://site.example/secure");
+}

@@ -1,0 +1,133 @@
+//! An origin of HTTP/2, plain or TLS, that refuses and goes away when it is told to.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use bytes::Bytes;
+use h2::Reason;
+use http::{HeaderMap, Request, Response};
+use rustls::ServerConfig;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+};
+use tokio_rustls::TlsAcceptor;
+
+/// What an origin does with a request, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// Answers with the target as the body, and trailers.
+    Answer,
+    /// Says that it did not process it.
+    Refuse,
+    /// Takes no more requests on this connection, this one among them.
+    GoAway,
+    /// Never answers.
+    Ignore,
+}
+
+/// A listening origin.
+pub(crate) struct Http2Origin {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    deed: Box<dyn Fn(usize) -> Deed + Send + Sync>,
+    received: Mutex<Vec<(Request<()>, Bytes)>>,
+    connections: AtomicUsize,
+}
+
+impl Http2Origin {
+    /// Starts an origin on a thread that ends with the process.
+    pub(crate) fn start(tls: Option<ServerConfig>, deed: impl Fn(usize) -> Deed + Send + Sync + 'static) -> Self {
+        let shared =
+            Arc::new(Shared { deed: Box::new(deed), received: Mutex::default(), connections: AtomicUsize::new(0) });
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (address, serving) = (listener.local_addr().unwrap(), Arc::clone(&shared));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let listener = TcpListener::from_std(listener).unwrap();
+                let acceptor = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
+                loop {
+                    let (socket, _) = listener.accept().await.unwrap();
+                    serving.connections.fetch_add(1, SeqCst);
+                    let (serving, acceptor) = (Arc::clone(&serving), acceptor.clone());
+                    tokio::spawn(async move {
+                        match acceptor {
+                            Some(acceptor) => {
+                                if let Ok(stream) = acceptor.accept(socket).await {
+                                    serving.serve(stream).await
+                                }
+                            }
+                            None => serving.serve(socket).await,
+                        }
+                    });
+                }
+            });
+        });
+        Self { address, shared }
+    }
+
+    pub(crate) fn received(&self) -> Vec<(String, HeaderMap, Bytes)> {
+        let received = self.shared.received.lock().unwrap();
+        received
+            .iter()
+            .map(|(head, body)| (format!("{} {}", head.method(), head.uri()), head.headers().clone(), body.clone()))
+            .collect()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(SeqCst)
+    }
+}
+
+impl Shared {
+    async fn serve(self: Arc<Self>, socket: impl AsyncRead + AsyncWrite + Unpin) {
+        let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            let (head, mut incoming) = request.into_parts();
+            let number = {
+                let mut received = self.received.lock().unwrap();
+                received.push((Request::from_parts(head.clone(), ()), Bytes::new()));
+                received.len() - 1
+            };
+            match (self.deed)(number) {
+                Deed::Ignore => {
+                    tokio::spawn(async move {
+                        let _held = (respond, incoming);
+                        std::future::pending::<()>().await;
+                    });
+                }
+                Deed::Refuse => respond.send_reset(Reason::REFUSED_STREAM),
+                Deed::GoAway => {
+                    respond.send_reset(Reason::REFUSED_STREAM);
+                    connection.graceful_shutdown();
+                }
+                Deed::Answer => {
+                    let this = Arc::clone(&self);
+                    tokio::spawn(async move {
+                        let mut body = Vec::new();
+                        while let Some(Ok(bytes)) = incoming.data().await {
+                            let _ = incoming.flow_control().release_capacity(bytes.len());
+                            body.extend_from_slice(&bytes);
+                        }
+                        this.received.lock().unwrap()[number].1 = body.into();
+                        let response = Response::builder().header("cache-control", "max-age=60").body(()).unwrap();
+                        let mut sending = respond.send_response(response, false).unwrap();
+                        let _ = sending.send_data(head.uri.path().to_owned().into(), false);
+                        let trailers = [("x-sum".parse().unwrap(), "7".parse().unwrap())].into_iter().collect();
+                        let _ = sending.send_trailers(trailers);
+                    });
+                }
+            }
+        }
+    }
+}

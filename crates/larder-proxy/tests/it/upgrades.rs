@@ -1,0 +1,48 @@
+//! Upgrade: WebSocket and the like pass through, and nothing of it is cached.
+
+use crate::support::{Fixture, Reply};
+
+const ASK: &[&str] =
+    &["Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw=="];
+
+#[test]
+fn switch_is_passed_on_and_bytes_go_both_ways() {
+    let fixture = Fixture::new(|received, _| {
+        assert_eq!(received.field("connection"), Some("upgrade"));
+        assert_eq!(received.field("upgrade"), Some("websocket"));
+        let fields =
+            ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Accept: HSmrc0sMlYUkAGmm5OPpG2HaGWk="];
+        // The origin speaks first, then says again what it hears, as far as one line.
+        Reply::head("101 Switching Protocols", &fields).send("hello").echo()
+    });
+    let mut client = fixture.connect();
+    client.send(crate::support::request_text("GET", "/chat", ASK));
+    let head = client.read_head();
+    assert_eq!((head.status, head.field("upgrade")), (101, Some("websocket")));
+    assert_eq!(head.field("sec-websocket-accept"), Some("HSmrc0sMlYUkAGmm5OPpG2HaGWk="));
+    assert_eq!(client.read_exact(5), b"hello");
+    let bytes = b"POST / HTTP/1.1\nTransfer-Encoding: x\n\nbytes that are no HTTP\0";
+    client.send(bytes);
+    assert_eq!(client.read_exact(bytes.len()), bytes);
+}
+
+#[test]
+fn origin_that_declines_answers_over_http_and_the_connection_goes_on() {
+    let fixture = Fixture::new(|received, _| Reply::ok(&["Cache-Control: max-age=60"], &received.target));
+    let mut client = fixture.connect();
+    for target in ["/a", "/a", "/b"] {
+        let answer = client.request("GET", target, ASK);
+        assert_eq!((answer.status, answer.text().as_str()), (200, target));
+    }
+    assert_eq!(fixture.origin.count(), 3);
+}
+
+#[test]
+fn upgrade_to_h2c_is_answered_without_it() {
+    let fixture = Fixture::new(|received, _| {
+        assert!(received.field("upgrade").is_none());
+        Reply::ok(&["Cache-Control: max-age=60"], "plain")
+    });
+    let fields = ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"];
+    assert_eq!(fixture.get("/", &fields).text(), "plain");
+}
