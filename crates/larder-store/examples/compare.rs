@@ -1,6 +1,6 @@
 //! Compares policy rows on one reproducible trace: misses, bytes written, reads a hit, memory an entry.
 //!
-//! `cargo run --release -p larder-store --example compare -- [--mib 256] [--requests 2000000] [--seed 1] ROW...`
+//! `cargo run --release -p larder-store --example compare -- [--mib 256] [--requests 2000000] [--seed 1] [--tune NAME=NUMBER].. ROW...`
 //! Keys are drawn from a Zipf distribution; their sizes are lognormal as those of web responses are (sigma 1.05, the
 //! synthetic trace of `larder sim`), once with a mean of 5 KB, once of 10 KB, once of 1 KB. A miss is inserted. The
 //! device is memory, time stands still but for 1 ms a request; the first half of the trace fills the store and
@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use larder_store::{
-    Clock, Hints, Policy, Store, StoreOptions,
+    Clock, Hints, Policy, Store, StoreOptions, Tuning, TuningValue,
     device::{MemoryDevice, MemoryDirectory},
 };
 use std::{env, error::Error, sync::Arc, time::Duration};
@@ -23,6 +23,7 @@ struct Settings {
     seed: u64,
     alpha: f64,
     rows: Vec<&'static Policy>,
+    tuning: Tuning,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -47,7 +48,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn settings() -> Result<Settings, Box<dyn Error>> {
-    let mut settings = Settings { mib: 256, requests: 2_000_000, seed: 1, alpha: 0.9, rows: Vec::new() };
+    let mut settings =
+        Settings { mib: 256, requests: 2_000_000, seed: 1, alpha: 0.9, rows: Vec::new(), tuning: Tuning::default() };
     let mut words = env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
@@ -56,6 +58,11 @@ fn settings() -> Result<Settings, Box<dyn Error>> {
             "--requests" => settings.requests = value()?.parse()?,
             "--seed" => settings.seed = value()?.parse()?,
             "--alpha" => settings.alpha = value()?.parse()?,
+            "--tune" => {
+                let text = value()?;
+                let (name, number) = text.split_once('=').ok_or("--tune takes NAME=NUMBER")?;
+                settings.tuning.set(name, TuningValue::Number(number.parse()?))?;
+            }
             row => settings.rows.push(Policy::named(row).ok_or(format!("no such row: {row}"))?),
         }
     }
@@ -71,6 +78,7 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
     let mut options = StoreOptions::new("", size_bytes);
     options.policy = policy;
     options.mean_entry_size_bytes = mean_bytes + HEAD_BYTES as u64;
+    options.tuning = settings.tuning.clone();
     options.clock = clock.clone();
     options.background = false;
     let device = Arc::new(MemoryDevice::new(size_bytes));

@@ -281,11 +281,11 @@ table! {
     /// memory is needed for the front's index. Only for a new volume.
     tiny_front_percent: u64 = 5, count in 1..=50;
     /// `tiny`: how many entries of one set have to be in the front for it to be written when none of them was hit
-    /// and they are short. Larger: fewer bytes written, more entries dropped unseen.
+    /// and they are short, and the set is not almost empty. Larger: fewer bytes written, more entries dropped unseen.
     tiny_threshold: u64 = 2, count in 1..=16;
     /// `tiny`: the oldest part of the ring of long entries, in percent, in which a hit writes an entry again.
     /// Larger: popular long entries stay, more bytes are written.
-    tiny_rescue_percent: u64 = 25, count in 0..=90;
+    tiny_rescue_percent: u64 = 0, count in 0..=90;
     /// `hashcache-log-n` and later: bits that tell how often the log has gone round. More: fewer needless reads of what it
     /// has overwritten, which are one in 2^bits of those without.
     hashcache_generation_bits: u32 = 4, count in 0..=8;

@@ -58,6 +58,13 @@ impl SetSummaries {
         self.version(set) != VERSION_UNKNOWN && !filter.into_iter().any(|bit| self.bit(set, bit))
     }
 
+    /// Whether the set is known to have much room: it holds at most about a third of what the filter is for.
+    pub(crate) fn is_sparse(&self, set: u32) -> bool {
+        let filter = self.filter_start()..u32::BITS * self.words_per_set as u32;
+        let ones = filter.into_iter().filter(|&bit| self.bit(set, bit)).count() as u32;
+        self.version(set) != VERSION_UNKNOWN && ones * 100 <= self.filter_bits() * SPARSE_PERCENT
+    }
+
     /// The version of the set on disk; what has another holds nothing. 0 is unknown.
     pub(crate) fn version(&self, set: u32) -> u8 {
         (self.words[set as usize * self.words_per_set] & VERSION_MASK) as u8
@@ -141,6 +148,8 @@ fn set_of_prefix(prefix: u32, set_count: u32) -> u32 {
     ((u64::from(prefix) * u64::from(set_count)) >> u32::BITS) as u32
 }
 
+/// Of a sparse set's filter at most this many bits in a hundred are set; of a full one about 65.
+const SPARSE_PERCENT: u32 = 25;
 const ENTRIES_PER_WORD: u64 = 7;
 const WORDS_PER_SET_MAX: u64 = 16;
 const VERSION_BITS: u32 = 4;

@@ -210,7 +210,7 @@ impl TinyEngine {
             (state.index.range(first, last).collect::<Vec<_>>(), state.sets.version(set))
         };
         let (arrivals, broken) = self.arrivals(slots, outgoing).await;
-        let worth = self.is_worth_a_write(&arrivals);
+        let worth = self.is_worth_a_write(set, &arrivals);
         let may_hold = {
             let state = self.lock();
             let held = |placing| state.sets.may_hold(placing) != MayHold::No;
@@ -280,15 +280,16 @@ impl TinyEngine {
         (arrivals, broken)
     }
 
-    /// Whether enough would be lost if the entries that are due were dropped.
-    fn is_worth_a_write(&self, arrivals: &[Arrival]) -> bool {
+    /// Whether enough would be lost if the entries that are due were dropped: never while their set has much room.
+    fn is_worth_a_write(&self, set: u32, arrivals: &[Arrival]) -> bool {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
         let bytes: u64 = due().map(|arrival| arrival.piece.entry_bytes()).sum();
         due().next().is_some()
             && (alive().count() as u64 >= self.volume.options.tuning.tiny_threshold
                 || due().any(|arrival| arrival.slot.state == FrontState::Hit)
-                || bytes >= self.plan.set_bytes)
+                || bytes >= self.plan.set_bytes
+                || self.lock().sets.is_sparse(set))
     }
 
     fn drop_due(&self, arrivals: &[Arrival]) -> Moved {
