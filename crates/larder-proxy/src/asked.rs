@@ -23,7 +23,7 @@ use crate::{
     client::{connection::Client, interim::InterimSink},
     errors::Failure,
     forwarded::Told,
-    origin::{request_body::RequestBody, target::Origin},
+    origin::{group::Choice, request_body::RequestBody, target::Origin},
     routes::Destination,
     server::Shared,
     worker::Worker,
@@ -35,6 +35,8 @@ pub(crate) struct Asked {
     pub(crate) fields: HeaderMap,
     pub(crate) version: Version,
     pub(crate) origin: Origin,
+    /// The way to other origins, if there are others.
+    pub(crate) choice: Option<Choice>,
     pub(crate) client: IpAddr,
     /// Where interim responses go, if they go anywhere.
     interim: Option<Arc<InterimSink>>,
@@ -70,7 +72,7 @@ impl Asked {
         }
         let destination = shared.routes.locate(client.scheme(), (request.uri(), request.version()), &fields)?;
         let key = key::primary_key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
-        let Destination { scheme, authority, origin, prefix } = destination;
+        let Destination { scheme, authority, origin, choice, prefix } = destination;
         let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
         if path_of(request.uri()) == "*" && request.method() != Method::OPTIONS {
             return Err(Failure::BadRequest("the target * is for OPTIONS"));
@@ -84,7 +86,7 @@ impl Asked {
         };
         let (method, version) = (request.method().clone(), request.version());
         let (key, client) = (key.map(Arc::from), client.peer.ip());
-        Ok(Self { method, fields, version, origin, client, interim: None, key, path, target, host, scheme })
+        Ok(Self { method, fields, version, origin, choice, client, interim: None, key, path, target, host, scheme })
     }
 
     /// This request, whose interim responses go to `sink`.

@@ -3,12 +3,14 @@
 //! Owns: the options, their defaults and their limits. Does not: read files or arguments.
 
 mod listener;
+mod origins;
 
-use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 
 pub use listener::{Listener, TlsIdentity};
+pub use origins::{Balance, Origins};
 
 use crate::origin::target::port_of;
 
@@ -119,6 +121,9 @@ impl ProxyConfig {
                 self.limits.header_bytes_max
             ));
         }
+        if let Some(fault) = self.sites.iter().find_map(|site| site.origins.fault()) {
+            return refuse(fault);
+        }
         if self.group_window > GROUP_WINDOW_MAX {
             let max_secs = GROUP_WINDOW_MAX.as_secs();
             return refuse(format!("group window must be at most {max_secs} s: {} s", self.group_window.as_secs_f64()));
@@ -132,8 +137,8 @@ impl ProxyConfig {
 pub struct Site {
     /// The name in the request's Host, without port.
     pub host: String,
-    /// Where its requests go.
-    pub origin: OriginUrl,
+    /// Where its requests go. Sites with one and the same of these share what is known of their health.
+    pub origins: Arc<Origins>,
 }
 
 /// Where requests of a site go: `http://host[:port][/prefix]`, the same with `https`, or with `h2c` for HTTP/2 without TLS.

@@ -39,7 +39,8 @@ mod watch;
 mod worker;
 
 pub use config::{
-    AccessLogTarget, InvalidOriginUrl, Limits, Listener, OriginUrl, ProxyConfig, Site, TargetRules, TlsIdentity,
+    AccessLogTarget, Balance, InvalidOriginUrl, Limits, Listener, OriginUrl, Origins, ProxyConfig, Site, TargetRules,
+    TlsIdentity,
 };
 pub use metrics::ProxyStats;
 pub use outcome::Outcome;

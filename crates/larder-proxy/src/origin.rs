@@ -3,6 +3,7 @@
 pub(crate) mod body;
 pub(crate) mod connect;
 pub(crate) mod dns;
+pub(crate) mod group;
 pub(crate) mod pool;
 pub(crate) mod request_body;
 pub(crate) mod shared;

@@ -94,6 +94,7 @@ pub(crate) async fn ask(
     let mut body = body;
     let outgoing = Outgoing {
         origin: asked.origin.clone(),
+        choice: asked.choice.clone(),
         repeat,
         make: || {
             let request = asked.outgoing(&worker.shared, &Edits::default());

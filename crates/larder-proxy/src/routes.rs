@@ -2,15 +2,19 @@
 //!
 //! Owns: the table of sites. Does not: resolve or check addresses. Cost: one look-up by host.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use http::{HeaderMap, Request, Uri, Version};
 use larder_http::fields::effective_authority;
 
 use crate::{
-    config::{OriginUrl, ProxyConfig},
+    asked::path_of,
+    config::{OriginUrl, Origins, ProxyConfig},
     errors::Failure,
-    origin::target::{Origin, port_of},
+    origin::{
+        group::{Choice, Group},
+        target::{Origin, port_of},
+    },
 };
 
 /// The table of sites, and whether other targets are served.
@@ -27,24 +31,41 @@ pub(crate) struct Destination<'a> {
     /// Host and port, as the client means it.
     pub(crate) authority: Cow<'a, str>,
     pub(crate) origin: Origin,
+    /// The way to other origins, if there are others.
+    pub(crate) choice: Option<Choice>,
     /// Goes before the path at the origin.
     pub(crate) prefix: &'a str,
 }
 
 struct Route {
-    origin: Origin,
+    group: Arc<Group>,
     prefix: String,
     authority: String,
 }
 
 impl Routes {
     pub(crate) fn new(config: &ProxyConfig) -> Self {
-        let sites = config.sites.iter().map(|site| (site.host.to_ascii_lowercase().into(), Route::new(&site.origin)));
+        let mut groups: HashMap<*const Origins, Arc<Group>> = HashMap::new();
+        let sites = config.sites.iter().map(|site| {
+            let group = groups.entry(Arc::as_ptr(&site.origins)).or_insert_with(|| Arc::new(Group::new(&site.origins)));
+            (site.host.to_ascii_lowercase().into(), Route::new(Arc::clone(group), &site.origins.members[0].0))
+        });
         Self {
             sites: sites.collect(),
-            default: config.default_origin.as_ref().map(Route::new),
+            default: config.default_origin.as_ref().map(|url| {
+                let group = Group::new(&Arc::new(Origins::from(url.clone())));
+                Route::new(Arc::new(group), url)
+            }),
             forward: config.forward,
         }
+    }
+
+    /// The groups of origins of all sites, each once.
+    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+        let mut groups: Vec<Arc<Group>> = self.sites.values().map(|route| Arc::clone(&route.group)).collect();
+        groups.sort_by_key(Arc::as_ptr);
+        groups.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        groups
     }
 
     /// Finds where a request goes that came over a connection of this scheme. What we serve as an origin has the
@@ -60,12 +81,12 @@ impl Routes {
     ) -> Result<Destination<'a>, Failure> {
         let authority = self.authority(uri, fields, version)?;
         if let Some(route) = authority.and_then(|authority| self.site(host_of(authority))) {
-            return Ok(route.destination(own_scheme, authority));
+            return Ok(route.destination(own_scheme, authority, uri));
         }
         match (self.asked_scheme(own_scheme, (uri, version)), authority) {
             (Some(scheme @ ("http" | "https")), Some(authority)) if self.forward => forward(scheme, uri, authority),
             (Some("http" | "https") | None, authority) => match &self.default {
-                Some(route) => Ok(route.destination(own_scheme, authority)),
+                Some(route) => Ok(route.destination(own_scheme, authority, uri)),
                 None => Err(Failure::NoSite),
             },
             (Some(_), _) => Err(Failure::BadRequest("only http and https targets are served")),
@@ -120,15 +141,15 @@ impl Routes {
 }
 
 impl Route {
-    fn new(url: &OriginUrl) -> Self {
-        let origin = Origin::of_site(url);
-        Self { authority: origin.to_string(), origin, prefix: url.prefix.clone() }
+    fn new(group: Arc<Group>, url: &OriginUrl) -> Self {
+        Self { authority: Origin::of_site(url).to_string(), group, prefix: url.prefix.clone() }
     }
 
     /// A client of HTTP/1.0 may not say whom it means; then it means this origin.
-    fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>) -> Destination<'a> {
+    fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>, uri: &Uri) -> Destination<'a> {
+        let (origin, choice) = self.group.choose(path_of(uri));
         let authority = Cow::Borrowed(authority.unwrap_or(&self.authority));
-        Destination { scheme, authority, origin: self.origin.clone(), prefix: &self.prefix }
+        Destination { scheme, authority, origin, choice, prefix: &self.prefix }
     }
 }
 
@@ -139,7 +160,7 @@ fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Dest
     let port = uri.authority().and_then(|authority| port_of(authority, https));
     let port = port.ok_or(Failure::BadRequest("the target's port is not a number from 1 to 65535"))?;
     let origin = Origin { https, ..Origin::of_client(host, port) };
-    Ok(Destination { scheme, authority: Cow::Borrowed(authority), origin, prefix: "" })
+    Ok(Destination { scheme, authority: Cow::Borrowed(authority), origin, choice: None, prefix: "" })
 }
 
 /// The host of an authority that is known to be well-formed.

@@ -6,7 +6,10 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
-    sync::{Arc, OnceLock, atomic::AtomicUsize},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicUsize},
+    },
     thread::JoinHandle,
     time::Duration,
 };
@@ -78,6 +81,8 @@ pub(crate) struct Shared {
     /// Who may use the forward proxy, if not everybody.
     pub(crate) passwords: Option<Arc<Passwords>>,
     pub(crate) connection_count: AtomicUsize,
+    /// Whether a worker looks after the origins' health.
+    pub(crate) checks_begun: AtomicBool,
     /// Requests that wait for an answer.
     pub(crate) waiting_count: AtomicUsize,
     own_addresses: OnceLock<Vec<SocketAddr>>,
@@ -141,6 +146,7 @@ impl Proxy {
             pseudonym,
             passwords,
             connection_count: AtomicUsize::new(0),
+            checks_begun: AtomicBool::new(false),
             waiting_count: AtomicUsize::new(0),
             own_addresses: OnceLock::from(own),
             config,

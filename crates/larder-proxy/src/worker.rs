@@ -131,6 +131,11 @@ async fn run_inside(start: Start) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         accepting.push(tokio::spawn(admin::serve(TcpListener::from_std(listener)?, pages)));
     }
+    // One worker looks after the origins of all.
+    let has_begun = worker.shared.checks_begun.swap(true, AcqRel);
+    for group in if has_begun { Vec::new() } else { worker.shared.routes.groups() } {
+        accepting.push(tokio::spawn(group.check_all(Arc::clone(&worker))));
+    }
     let ticking = tokio::spawn(tick(Arc::clone(&worker)));
     // An error means that the proxy was dropped without shutdown: stop without draining.
     let grace = stop.wait_for(Option::is_some).await.map_or(Duration::ZERO, |grace| grace.unwrap_or_default());

@@ -6,6 +6,7 @@
 
 mod listeners;
 mod section;
+mod site;
 
 use crate::{
     failure::Failure,
@@ -13,7 +14,7 @@ use crate::{
     size, tuning,
     value::{self, BadValue},
 };
-use larder_proxy::{Limits, OriginUrl, Site};
+use larder_proxy::{Limits, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{Problem, Section, Value};
 use std::{fs, io::Read, path::Path, time::Duration};
@@ -54,7 +55,7 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.set("origin", &mut proxy.default_origin, |value| origin(value).map(Some))?;
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
     top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
-    proxy.sites = top.tables("site", sites)?.into_iter().flatten().collect();
+    proxy.sites = top.tables("site", site::read)?.into_iter().flatten().collect();
     top.table("memory", |section| section.set("hot", &mut proxy.hot_bytes, bytes))?;
     top.table("log", |section| {
         let log = &mut proxy.access_log;
@@ -142,17 +143,6 @@ fn read_cache(section: &mut Section<'_>, http: &mut larder_http::Settings) -> Re
     section.set("normalise_vary", &mut http.normalise_vary, Value::boolean)
 }
 
-/// One `[[site]]`: each of its hosts with its origin.
-fn sites(section: &mut Section<'_>) -> Result<Vec<Site>, Problem> {
-    let hosts =
-        section.take("hosts", |value| each(value, "a host name", value::host))?.filter(|hosts| !hosts.is_empty());
-    let help = "name the hosts, such as hosts = [\"www.example.com\"]";
-    let hosts = hosts.ok_or_else(|| section.missing("hosts", help))?;
-    let help = "say where they live, such as origin = \"http://10.0.0.5:8080\"";
-    let origin = section.take("origin", origin)?.ok_or_else(|| section.missing("origin", help))?;
-    Ok(hosts.into_iter().map(|host| Site { host, origin: origin.clone() }).collect())
-}
-
 fn origin(value: Value<'_>) -> Result<OriginUrl, Problem> {
     value.parsed("a URL", settings::parse_origin)
 }
@@ -219,8 +209,15 @@ mod tests {
         assert_eq!(proxy.targets.allow, ["10.1.0.0/16".parse().unwrap()]);
         assert_eq!(proxy.targets.deny, ["10.1.9.0/24".parse().unwrap()]);
         assert_eq!(proxy.connect_ports, [443]);
-        let sites: Vec<String> = proxy.sites.iter().map(|site| format!("{} {}", site.host, site.origin)).collect();
-        assert_eq!(sites, ["example.com http://10.0.0.5:8080", "www.example.com http://10.0.0.5:8080"]);
+        let sites: Vec<String> =
+            proxy.sites.iter().map(|site| format!("{} {}", site.host, site.origins.members[0].0)).collect();
+        assert_eq!(sites[..2], ["example.com http://10.0.0.5:8080", "www.example.com http://10.0.0.5:8080"]);
+        let several = &proxy.sites[2].origins;
+        let urls: Vec<String> = several.members.iter().map(|(url, weight)| format!("{url} {weight}")).collect();
+        assert_eq!(urls, ["http://10.0.0.6:8080 1", "http://10.0.0.7:8080 2"]);
+        assert_eq!((several.balance, several.failure_count_max), (larder_proxy::Balance::Hash, 5));
+        assert_eq!(several.out, Duration::from_secs(30));
+        assert_eq!(several.check, Some(("/health".to_owned(), Duration::from_secs(7))));
         assert_eq!(proxy.access_log, Some(larder_proxy::AccessLogTarget::File("/var/log/larder/access.log".into())));
         assert_eq!(proxy.admin, Some("127.0.0.1:3180".parse().unwrap()));
         assert!(!proxy.add_via && !proxy.add_cache_status);

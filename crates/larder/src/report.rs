@@ -67,7 +67,8 @@ impl fmt::Display for Report<'_> {
             )?;
         }
         for site in &self.config.sites {
-            writeln!(f, "  site     {} from {}", site.host, site.origin)?;
+            let origins: Vec<String> = site.origins.members.iter().map(|(url, _)| url.to_string()).collect();
+            writeln!(f, "  site     {} from {}", site.host, origins.join(", "))?;
         }
         if let Some(automatic) = &self.automatic {
             writeln!(f, "  policy   {automatic}")?;
@@ -196,8 +197,9 @@ mod tests {
         check(reverse, &["listen   http://127.0.0.1:3128  reverse proxy", "try      curl http://127.0.0.1:3128/"]);
         let site = |config: &mut ProxyConfig| {
             config.forward = false;
-            let origin = "http://10.0.0.1".parse().unwrap();
-            config.sites = vec![larder_proxy::Site { host: "a.example".to_owned(), origin }];
+            let origin: larder_proxy::OriginUrl = "http://10.0.0.1".parse().unwrap();
+            let origins = std::sync::Arc::new(origin.into());
+            config.sites = vec![larder_proxy::Site { host: "a.example".to_owned(), origins }];
         };
         let tls = |config: &mut ProxyConfig| {
             reverse(config);

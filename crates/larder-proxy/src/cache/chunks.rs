@@ -122,6 +122,7 @@ impl ChunkedBody {
         let edits = Edits { whole: true, added };
         let outgoing = Outgoing {
             origin: self.asked.origin.clone(),
+            choice: self.asked.choice.clone(),
             repeat: Repeat::Safe,
             make: || self.asked.outgoing(&self.worker.shared, &edits),
         };

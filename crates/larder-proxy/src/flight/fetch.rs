@@ -107,6 +107,7 @@ impl Fetch {
         let edits = Edits { whole: true, added };
         let outgoing = Outgoing {
             origin: self.asked.origin.clone(),
+            choice: self.asked.choice.clone(),
             repeat: Repeat::Safe,
             make: || self.asked.outgoing(&worker.shared, &edits),
         };

@@ -25,6 +25,7 @@ use crate::{
     errors::Failure,
     origin::{
         connect::{self, Link},
+        group::Choice,
         request_body::RequestBody,
         shared::{SharedConnection, Stream},
         stream::OriginStream,
@@ -71,6 +72,8 @@ pub(crate) struct Lease {
 pub(crate) struct Outgoing<M> {
     /// Where to.
     pub(crate) origin: Origin,
+    /// The way to other origins, if there are others.
+    pub(crate) choice: Option<Choice>,
     pub(crate) repeat: Repeat,
     /// Makes it. Called again only if `repeat` allows it.
     pub(crate) make: M,
@@ -105,21 +108,62 @@ where
     M: FnMut() -> Request<RequestBody> + Send,
 {
     let mut request = (outgoing.make)();
+    let mut tried = Vec::new();
+    loop {
+        let sent = send_to(worker, &mut outgoing, request).await;
+        let Some(choice) = &outgoing.choice else { return sent.map_err(|failed| failed.failure) };
+        let Failed { failure, unsent, unprocessed } = match sent {
+            Ok(answered) => {
+                choice.note(&outgoing.origin, true);
+                return Ok(answered);
+            }
+            Err(failed) => failed,
+        };
+        if !failure.is_origin_failure() {
+            return Err(failure);
+        }
+        choice.note(&outgoing.origin, false);
+        // Who has waited once until the origin's time was up is not to wait again.
+        let may = match outgoing.repeat {
+            _ if unsent.is_some() => true,
+            Repeat::Safe => unprocessed || !matches!(failure, Failure::Timeout { .. }),
+            Repeat::IfUnprocessed => unprocessed,
+            Repeat::Never => false,
+        };
+        tried.push(outgoing.origin.clone());
+        let other = choice.other(&tried).filter(|_| may && tried.len() < ORIGIN_COUNT_MAX);
+        outgoing.origin = other.ok_or(failure)?;
+        request = unsent.unwrap_or_else(&mut outgoing.make);
+    }
+}
+
+/// Sends a request to the origin that was chosen.
+async fn send_to<M>(
+    worker: &Arc<Worker>,
+    outgoing: &mut Outgoing<M>,
+    mut request: Request<RequestBody>,
+) -> Result<(Response<Incoming>, Lease), Failed>
+where
+    M: FnMut() -> Request<RequestBody> + Send,
+{
     let mut is_resent = false;
     loop {
         let kept = if is_resent { None } else { worker.pool.take(&outgoing.origin) };
         let is_kept = kept.is_some();
         let connection = match kept {
             Some(connection) => connection,
-            None => connect(worker, &outgoing.origin).await?,
+            None => match connect(worker, &outgoing.origin).await {
+                Ok(connection) => connection,
+                Err(failure) => return Err(Failed { failure, unsent: Some(request), unprocessed: true }),
+            },
         };
-        let Failed { failure, unsent, unprocessed } = match attempt(worker, &outgoing.origin, connection, request).await
-        {
+        let failed = match attempt(worker, &outgoing.origin, connection, request).await {
             Ok(answered) => return Ok(answered),
             Err(failed) => failed,
         };
-        let died = is_kept && !matches!(failure, Failure::Timeout { .. } | Failure::BadRequest(_));
-        request = match (unsent, outgoing.repeat) {
+        let died = is_kept && !matches!(failed.failure, Failure::Timeout { .. } | Failure::BadRequest(_));
+        let unprocessed = failed.unprocessed;
+        request = match (failed.unsent, outgoing.repeat) {
             (Some(request), _) if is_kept => request,
             (_, Repeat::Safe) if !is_resent && (died || unprocessed) => {
                 is_resent = true;
@@ -129,7 +173,7 @@ where
                 is_resent = true;
                 (outgoing.make)()
             }
-            _ => return Err(failure),
+            (unsent, _) => return Err(Failed { failure: failed.failure, unsent, unprocessed }),
         };
     }
 }
@@ -364,6 +408,8 @@ impl<C: Future + Unpin> Future for Driven<C> {
     }
 }
 
+/// Most origins of a group that one request is tried with.
+const ORIGIN_COUNT_MAX: usize = 3;
 /// Read buffer per connection; larger pieces make long bodies cheaper, and cost memory per fetch.
 const ORIGIN_BUFFER_BYTES_MAX: usize = 256 << 10;
 /// Most unused connections a worker keeps, to all origins together.

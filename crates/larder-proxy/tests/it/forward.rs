@@ -219,10 +219,10 @@ fn origin_form_without_a_site_says_how_to_use_the_proxy() {
 #[test]
 fn sites_are_told_apart_by_host() {
     let other = Origin::start(|received, _| Reply::ok(&[], format!("other {}", received.target)));
-    let url = format!("http://{}/base", other.address).parse().unwrap();
+    let url: larder_proxy::OriginUrl = format!("http://{}/base", other.address).parse().unwrap();
     let fixture = Fixture::with(
         |received, _| Reply::ok(&[], format!("default {}", received.target)),
-        |config| config.sites.push(Site { host: "Other.example".into(), origin: url }),
+        |config| config.sites.push(Site { host: "Other.example".into(), origins: std::sync::Arc::new(url.into()) }),
     );
     assert_eq!(fixture.get("/x", &[]).text(), "default /x");
     for host in ["other.example", "OTHER.example:80"] {

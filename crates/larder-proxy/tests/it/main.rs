@@ -14,6 +14,7 @@ mod http2;
 mod http2_origins;
 mod neighbours;
 mod operation;
+mod origins;
 mod ranges;
 mod secure;
 mod smuggling;

@@ -1,0 +1,62 @@
+//! Several origins of one site: who gets which request, and when one is left out.
+
+use std::time::Duration;
+
+use super::OriginUrl;
+
+/// The origins of a site. All hold the same; their URLs differ in scheme, host and port only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origins {
+    /// Each with its weight: with 2, it gets twice as many requests as with 1. From 1 to 100.
+    pub members: Vec<(OriginUrl, u32)>,
+    /// Who gets which request. Default [`Balance::Turns`].
+    pub balance: Balance,
+    /// Failures in a row after which an origin is left out. Default 3.
+    pub failure_count_max: u32,
+    /// How long it is left out. Longer: clients meet a dead origin less often. Shorter: one that is well again is used
+    /// sooner. Default 10 s.
+    pub out: Duration,
+    /// A path that is asked for at intervals; an origin that does not answer it with a status below 400 is left out until it
+    /// does. Default none.
+    pub check: Option<(String, Duration)>,
+}
+
+/// Who gets which request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// One after the other, by weight.
+    #[default]
+    Turns,
+    /// By the request's target, so that each origin sees the same targets again (rendezvous hashing, by weight).
+    Hash,
+}
+
+impl Origins {
+    /// What is wrong with them, if anything is.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let Some((first, _)) = self.members.first() else { return Some("a site has no origin".into()) };
+        if let Some((url, _)) = self.members.iter().find(|(url, _)| url.prefix != first.prefix) {
+            return Some(format!("origins of one site must have the same base path: {url}"));
+        }
+        let weighty = self.members.iter().find(|(_, weight)| !(1..=WEIGHT_MAX).contains(weight));
+        if let Some((url, weight)) = weighty {
+            return Some(format!("weight of {url} must be from 1 to {WEIGHT_MAX}: {weight}"));
+        }
+        let path = self.check.as_ref().map(|(path, _)| path).filter(|path| !path.starts_with('/'));
+        path.map(|path| format!("path of a health check must begin with a slash: {path}"))
+    }
+}
+
+impl From<OriginUrl> for Origins {
+    fn from(url: OriginUrl) -> Self {
+        Self {
+            members: vec![(url, 1)],
+            balance: Balance::default(),
+            failure_count_max: 3,
+            out: Duration::from_secs(10),
+            check: None,
+        }
+    }
+}
+
+const WEIGHT_MAX: u32 = 100;

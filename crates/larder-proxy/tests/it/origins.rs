@@ -1,0 +1,101 @@
+//! Several origins of one site: shares, failures, and what goes to another.
+
+use std::{sync::Arc, time::Duration};
+
+use larder_proxy::{OriginUrl, Origins, Site};
+
+use crate::support::{Fixture, Origin, Reply, eventually};
+
+fn url(address: std::net::SocketAddr) -> OriginUrl {
+    format!("http://{address}").parse().unwrap()
+}
+
+/// A proxy for a site that lives at these addresses.
+fn fixture(addresses: &[std::net::SocketAddr], change: impl FnOnce(&mut Origins)) -> Fixture {
+    let members = addresses.iter().map(|address| (url(*address), 1)).collect();
+    let mut origins = Origins { members, ..url(addresses[0]).into() };
+    change(&mut origins);
+    let site = Site { host: "site.example".into(), origins: Arc::new(origins) };
+    Fixture::with(|_, _| Reply::default(), |config| config.sites.push(site))
+}
+
+fn good() -> Origin {
+    Origin::start(|received, _| Reply::ok(&["Cache-Control: no-store"], &received.target))
+}
+
+fn nobody() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn origins_take_turns() {
+    let [a, b] = [good(), good()];
+    let fixture = fixture(&[a.address, b.address], |_| {});
+    for number in 0..10 {
+        assert_eq!(fixture.get(&format!("/{number}"), &[]).status, 200);
+    }
+    assert_eq!((a.count(), b.count()), (5, 5));
+}
+
+#[test]
+fn nothing_fails_that_another_origin_can_answer() {
+    let broken = Origin::start(|_, _| Reply::default().close());
+    let well = good();
+    let fixture = fixture(&[nobody(), broken.address, well.address], |_| {});
+    for number in 0..30 {
+        assert_eq!(fixture.get(&format!("/{number}"), &[]).status, 200, "{number}");
+    }
+    // Three failures in a row, and it is left out.
+    assert_eq!(broken.count(), 3);
+}
+
+#[test]
+fn request_with_a_body_goes_to_another_origin_only_if_it_was_not_sent() {
+    let well = good();
+    let unreachable = fixture(&[nobody(), well.address], |_| {});
+    for _ in 0..2 {
+        let mut client = unreachable.connect();
+        client.send("POST /p HTTP/1.1\r\nHost: site.example\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!(client.read_response("POST").status, 200);
+    }
+    assert!(well.received().iter().all(|received| received.body == b"hi"));
+    let broken = Origin::start(|_, _| Reply::default().close());
+    let fixture = fixture(&[broken.address, well.address], |_| {});
+    let mut statuses = [0, 1].map(|_| {
+        let mut client = fixture.connect();
+        client.send("POST /p HTTP/1.1\r\nHost: site.example\r\nContent-Length: 2\r\n\r\nhi");
+        client.read_response("POST").status
+    });
+    // Whose turn it is first is of no interest.
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 502]);
+}
+
+#[test]
+fn origin_that_fails_its_checks_gets_no_requests() {
+    let unwell = Origin::start(|received, _| match received.target.as_str() {
+        "/health" => Reply::status("503 Service Unavailable", &[], ""),
+        target => Reply::ok(&["Cache-Control: no-store"], target),
+    });
+    let well = good();
+    let fixture = fixture(&[unwell.address, well.address], |origins| {
+        origins.check = Some(("/health".into(), Duration::from_millis(20)));
+    });
+    let asked = |origin: &Origin| origin.received().iter().filter(|received| received.target != "/health").count();
+    eventually("both were checked twice", || unwell.count() >= 2 && well.count() >= 2);
+    for number in 0..6 {
+        assert_eq!(fixture.get(&format!("/{number}"), &[]).status, 200);
+    }
+    assert_eq!((asked(&unwell), asked(&well)), (0, 6));
+}
+
+#[test]
+fn origins_that_make_no_group_are_refused() {
+    let member = |url: &str, weight| (url.parse::<OriginUrl>().unwrap(), weight);
+    for members in [vec![], vec![member("http://a/x", 1), member("http://b/y", 1)], vec![member("http://a", 0)]] {
+        let origins = Arc::new(Origins { members, ..url(nobody()).into() });
+        let site = Site { host: "a".into(), origins };
+        let config = larder_proxy::ProxyConfig { sites: vec![site], ..Default::default() };
+        assert!(larder_proxy::Proxy::start(config, None).is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! One `[[site]]` of the configuration file: hosts, and the origin or origins they live at.
+
+use std::sync::Arc;
+
+use super::{
+    duration, each, origin,
+    section::{Problem, Section},
+};
+use crate::value::{self, BadValue};
+use larder_proxy::{Balance, OriginUrl, Origins, Site};
+use std::time::Duration;
+
+/// Each of its hosts with its origins.
+pub(super) fn read(section: &mut Section<'_>) -> Result<Vec<Site>, Problem> {
+    let hosts =
+        section.take("hosts", |value| each(value, "a host name", value::host))?.filter(|hosts| !hosts.is_empty());
+    let help = "name the hosts, such as hosts = [\"www.example.com\"]";
+    let hosts = hosts.ok_or_else(|| section.missing("hosts", help))?;
+    let one = section.take("origin", origin)?.map(|url| (url, 1));
+    let several = section.tables("origins", member)?;
+    let members: Vec<_> = one.into_iter().chain(several).collect();
+    let help = "say where they live, such as origin = \"http://10.0.0.5:8080\"";
+    let first = members.first().ok_or_else(|| section.missing("origin", help))?.0.clone();
+    let mut origins = Origins { members, ..Origins::from(first) };
+    section.set("balance", &mut origins.balance, |value| value.parsed("turns or hash", balance))?;
+    let failures = &mut origins.failure_count_max;
+    section.set("failures", failures, |value| value.parsed("a count", value::small_count))?;
+    section.set("out", &mut origins.out, duration)?;
+    let pause = section.take("check_interval", duration)?.unwrap_or(CHECK_PAUSE).max(Duration::from_millis(100));
+    let path = section.take("check_path", |value| value.parsed("a path", check_path))?;
+    origins.check = path.map(|path| (path, pause));
+    let origins = Arc::new(origins);
+    Ok(hosts.into_iter().map(|host| Site { host, origins: Arc::clone(&origins) }).collect())
+}
+
+/// One of several origins.
+fn member(section: &mut Section<'_>) -> Result<(OriginUrl, u32), Problem> {
+    let url = section.take("url", origin)?;
+    let url = url.ok_or_else(|| section.missing("url", "say where it is, such as url = \"http://10.0.0.5:8080\""))?;
+    let weight = section.take("weight", |value| value.parsed("a weight", value::small_count))?;
+    Ok((url, weight.unwrap_or(1)))
+}
+
+fn balance(text: &str) -> Result<Balance, BadValue> {
+    match text {
+        "turns" => Ok(Balance::Turns),
+        "hash" => Ok(Balance::Hash),
+        _ => Err(BadValue::new(format!("not a way to balance: `{text}`"), "it can be turns or hash")),
+    }
+}
+
+fn check_path(text: &str) -> Result<String, BadValue> {
+    let bad = || BadValue::new(format!("not a path: `{text}`"), "a path begins with a slash, such as /health");
+    text.starts_with('/').then(|| text.to_owned()).ok_or_else(bad)
+}
+
+/// Time between two checks, unless another is given.
+const CHECK_PAUSE: Duration = Duration::from_secs(10);
