@@ -11,6 +11,7 @@ use larder_store::{Assumptions, Costs, Policy, Tuning, Work};
 use serde::Serialize;
 use std::{fmt, time::Duration};
 
+pub(crate) use sizes::SIGMA;
 pub use sizes::Sizes;
 
 /// What is planned for.

@@ -3,10 +3,13 @@
 //! Owns: the flags and what is printed. Does not: measure (see `larder-bench`). Results go to standard output, progress
 //! to standard error if that is a terminal.
 
+mod load;
+mod store;
+
 use crate::{duration, failure::Failure, report, settings, size};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use larder_bench::{DeviceFigures, DeviceJob, READ_BYTES, READ_DEPTHS, measure_device};
+use larder_bench::{BenchResult, DeviceFigures, DeviceJob, READ_BYTES, READ_DEPTHS, measure_device};
 use larder_store::IoChoice;
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -16,11 +19,46 @@ Examples:
   larder bench device /dev/sdb --time 2m         a whole disk that holds nothing
   larder bench device /var/cache --json disk.json && larder plan --disk 2TB --memory 1GB --device disk.json";
 
-/// What to measure.
+const EXAMPLES: &str = "\
+Examples:
+  larder bench                                            this larder, in a scratch folder, with PolyMix-4
+  larder bench --workload all-hit --users 64 --time 20s   closed loop
+  larder bench --peak --rate 500 --html peak.html         the greatest rate with 99% within 50 ms
+  larder bench --proxy http://127.0.0.1:3128 --pid 4711   any forward proxy
+  larder bench report a.json b.json --html both.html      several on one page";
+
+/// `larder bench`: a load on a proxy, or one of the other measurements.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+pub(crate) struct BenchFlags {
+    #[command(subcommand)]
+    command: Option<BenchCommand>,
+
+    #[command(flatten)]
+    load: load::LoadFlags,
+}
+
+/// What else to measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Measure a disk as `larder plan` needs it: a scratch file in a directory, or a block device that holds nothing.
     Device(DeviceFlags),
+    /// Measure policies on a disk, without a proxy, beside what a plan expects of them.
+    Store(store::StoreFlags),
+    /// Put results that were written with --json on one page.
+    Report(ReportFlags),
+}
+
+/// The flags of `larder bench report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportFlags {
+    /// Results.
+    #[arg(required = true)]
+    results: Vec<PathBuf>,
+
+    /// The page.
+    #[arg(long, value_name = "FILE")]
+    html: PathBuf,
 }
 
 /// The flags of `larder bench device`.
@@ -47,14 +85,38 @@ pub(crate) struct DeviceFlags {
     json: Option<PathBuf>,
 }
 
-/// Runs `command`.
+/// Runs what the flags ask for.
 ///
 /// # Errors
 /// A failure that says what to do.
-pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
-    match command {
-        BenchCommand::Device(flags) => device(flags),
+pub(crate) fn run(flags: BenchFlags) -> Result<(), Failure> {
+    match flags.command {
+        None => load::run(flags.load),
+        Some(BenchCommand::Device(flags)) => device(flags),
+        Some(BenchCommand::Store(flags)) => store::run(flags),
+        Some(BenchCommand::Report(flags)) => results(flags),
     }
+}
+
+fn results(flags: ReportFlags) -> Result<(), Failure> {
+    let help = "give files that `larder bench --json FILE` has written";
+    let mut results = Vec::new();
+    for path in &flags.results {
+        let shown = path.display();
+        let text = fs::read_to_string(path)
+            .map_err(|error| Failure::runtime(format!("cannot read {shown}: {error}"), help))?;
+        let result = BenchResult::from_json(&text)
+            .map_err(|error| Failure::usage(format!("no result in {shown}: {error}"), help))?;
+        results.push(result);
+    }
+    load::write_page(&flags.html, &results)
+}
+
+/// A line of progress on standard error, if that is a terminal.
+fn progress_bar() -> ProgressBar {
+    ProgressBar::new(PROGRESS_STEPS).with_style(
+        ProgressStyle::with_template("{bar:30} {percent}% {msg}, {elapsed}").expect("the template is right"),
+    )
 }
 
 fn device(flags: DeviceFlags) -> Result<(), Failure> {
@@ -82,9 +144,7 @@ fn device(flags: DeviceFlags) -> Result<(), Failure> {
 pub(crate) fn measure(job: DeviceJob) -> Result<DeviceFigures, Failure> {
     let (size, seconds) = (size::show(job.span_bytes), job.time.as_secs_f64());
     eprintln!("measuring {} with {size}, {seconds:.0} s after it is written", job.path.display());
-    let bar = ProgressBar::new(PROGRESS_STEPS).with_style(
-        ProgressStyle::with_template("{bar:30} {percent}% {msg}, {elapsed}").expect("the template is right"),
-    );
+    let bar = progress_bar();
     let measured = measure_device(&job, &mut |what, share| {
         bar.set_message(what.to_owned());
         bar.set_position((share * PROGRESS_STEPS as f64) as u64);

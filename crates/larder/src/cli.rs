@@ -4,7 +4,7 @@
 //! parsed by the parser that the configuration file uses too.
 
 use crate::{
-    bench_command::BenchCommand,
+    bench_command::BenchFlags,
     duration,
     failure::Failure,
     plan_command::PlanFlags,
@@ -65,8 +65,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Store(StoreCommand),
     /// Measure proxies and disks.
-    #[command(subcommand)]
-    Bench(BenchCommand),
+    Bench(Box<BenchFlags>),
     /// Say what every policy would take and do on a disk with a memory, and which one to use.
     Plan(Box<PlanFlags>),
     /// Simulate policies, disks and workloads in virtual time.

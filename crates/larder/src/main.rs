@@ -66,9 +66,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
             start_diagnostics();
             store_command::run(command)
         }
-        Command::Bench(command) => {
+        Command::Bench(flags) => {
             start_diagnostics();
-            bench_command::run(command)
+            bench_command::run(*flags)
         }
         Command::Plan(flags) => plan_command::run(*flags),
         Command::Sim(command) => sim_command::run(command),

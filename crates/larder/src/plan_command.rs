@@ -178,7 +178,11 @@ fn print(plan: &Plan, wishes: &PlanWishes) {
     }
 }
 
-fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
+/// Reads figures of a device.
+///
+/// # Errors
+/// A failure that says what is wrong with the file.
+pub(crate) fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
     let help = "give a file that `larder bench device PATH --json FILE` has written";
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::runtime(format!("cannot read {}: {error}", path.display()), help))?;

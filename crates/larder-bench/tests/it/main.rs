@@ -1,3 +1,7 @@
-//! Everything that is tested with real files, devices and sockets.
+//! Everything that is tested with real files, devices and sockets. Loopback only; no sleeps.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod device;
+mod load;
+mod store_rate;

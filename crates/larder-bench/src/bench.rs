@@ -1,0 +1,163 @@
+//! One measurement of one proxy: a run or a search for its peak, with what the kernel counted meanwhile.
+//!
+//! Owns: the order of things and the result as data. Does not: draw it (see `report`). Invariant: what is compared was measured
+//! by the same code with the same requests at the same moments.
+
+mod peak;
+
+use crate::{
+    kernel::{KernelCounts, Sampler, Watched, machine},
+    load::{Counts, Load, LoadFigures, Loop, PhaseFigures, Requests, SecondFigures},
+    origin::{Origin, OriginCounts},
+    workload::WorkloadOptions,
+};
+pub use peak::{PeakSearch, PeakStep};
+use serde::{Deserialize, Serialize};
+use std::{io, sync::Arc, time::Duration};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct BenchJob {
+    /// Name of the proxy in the report.
+    pub name: String,
+    /// The load.
+    pub load: Load,
+    /// Numbers of the workload.
+    pub options: WorkloadOptions,
+    /// A search for the peak in place of a run.
+    pub peak: Option<PeakSearch>,
+    /// Processes and the disk to be counted.
+    pub watched: Watched,
+}
+
+/// A measurement.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BenchResult {
+    /// Name of the proxy.
+    pub name: String,
+    /// The workload's name.
+    pub workload: String,
+    /// How requests came, in words.
+    pub load: String,
+    /// The machine, in words.
+    pub machine: String,
+    /// By phase.
+    pub phases: Vec<PhaseFigures>,
+    /// By second.
+    pub seconds: Vec<SecondFigures>,
+    /// What the kernel counted, once a second.
+    pub kernel: Vec<KernelCounts>,
+    /// Requests that the origin got.
+    pub origin_requests: u64,
+    /// Bytes of bodies that it sent.
+    pub origin_body_bytes: u64,
+    /// Steps of the search for the peak.
+    pub peak: Vec<PeakStep>,
+    /// The limit on response times of that search, in microseconds.
+    pub peak_limit_us: u64,
+    /// The first things that went wrong.
+    pub complaints: Vec<String>,
+}
+
+/// What is told while it runs.
+pub(crate) type Progress<'a> = &'a mut dyn FnMut(&str, f64, Counts);
+
+impl BenchJob {
+    /// Measures, with `origin` behind the proxy.
+    ///
+    /// # Errors
+    /// When the proxy does not answer, or the system refuses what is needed.
+    pub fn run(&self, origin: &Origin, progress: Progress<'_>) -> io::Result<BenchResult> {
+        let requests = Requests::new(self.load.workload, self.options);
+        let sampler = Sampler::start(Arc::new(self.watched.clone()))?;
+        let before = origin.counts();
+        let (figures, peak) = match &self.peak {
+            None => (self.load.run(&requests, progress)?, Vec::new()),
+            Some(search) => search.run(&self.load, &requests, progress)?,
+        };
+        let LoadFigures { phases, seconds, complaints } = figures;
+        let OriginCounts { requests: origin_requests, body_bytes, .. } = origin.counts();
+        Ok(BenchResult {
+            name: self.name.clone(),
+            workload: self.load.workload.name().to_owned(),
+            load: self.words(),
+            machine: machine(),
+            phases,
+            seconds,
+            kernel: sampler.finish(),
+            origin_requests: origin_requests - before.requests,
+            origin_body_bytes: body_bytes - before.body_bytes,
+            peak,
+            peak_limit_us: self.peak.as_ref().map_or(0, |search| search.limit.as_micros() as u64),
+            complaints,
+        })
+    }
+
+    fn words(&self) -> String {
+        let time: Duration = self.load.phases.iter().map(|phase| phase.time).sum();
+        match (&self.peak, self.load.loop_kind) {
+            (Some(search), _) => {
+                format!(
+                    "search for the peak at {} ms for 99%, steps of {:.0} s",
+                    search.limit.as_millis(),
+                    search.step.as_secs_f64()
+                )
+            }
+            (None, Loop::Open(rate)) => format!("open loop, {rate:.0} requests/s, {:.0} s", time.as_secs_f64()),
+            (None, Loop::Closed(users)) => format!("closed loop, {users} users, {:.0} s", time.as_secs_f64()),
+        }
+    }
+}
+
+impl BenchResult {
+    /// A result from JSON.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// The result as JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("numbers and words can always be written")
+    }
+
+    /// Phases from which results are taken; all, if none is marked.
+    pub fn result_phases(&self) -> Vec<&PhaseFigures> {
+        let marked: Vec<_> = self.phases.iter().filter(|phase| phase.counts_as_result).collect();
+        if marked.is_empty() { self.phases.iter().collect() } else { marked }
+    }
+
+    /// All that was counted, in all phases.
+    pub fn totals(&self) -> Counts {
+        self.phases.iter().fold(Counts::default(), |sum, phase| sum.plus(&phase.counts))
+    }
+
+    /// All that was counted in the phases from which results are taken.
+    pub fn results(&self) -> Counts {
+        self.result_phases().iter().fold(Counts::default(), |sum, phase| sum.plus(&phase.counts))
+    }
+
+    /// What the kernel counted from first to last.
+    pub fn kernel_total(&self) -> Option<KernelCounts> {
+        let (first, last) = (self.kernel.first()?, self.kernel.iter().rfind(|sample| sample.is_known)?);
+        Some(KernelCounts {
+            at_s: last.at_s - first.at_s,
+            cpu_s: last.cpu_s - first.cpu_s,
+            resident_bytes: last.resident_bytes,
+            process_read_bytes: last.process_read_bytes.saturating_sub(first.process_read_bytes),
+            process_written_bytes: last.process_written_bytes.saturating_sub(first.process_written_bytes),
+            disk_reads: last.disk_reads - first.disk_reads,
+            disk_read_bytes: last.disk_read_bytes - first.disk_read_bytes,
+            disk_writes: last.disk_writes - first.disk_writes,
+            disk_written_bytes: last.disk_written_bytes - first.disk_written_bytes,
+            is_known: true,
+        })
+    }
+
+    /// The greatest rate that kept the limit.
+    pub fn peak_rate(&self) -> Option<f64> {
+        self.peak.iter().filter(|step| step.passed).map(|step| step.rate).reduce(f64::max)
+    }
+}

@@ -1,0 +1,158 @@
+//! The search for the greatest rate that a proxy answers within a limit.
+//!
+//! Owns: which rate is tried next, and what counts as kept. Invariant: rates that were kept lie below those that were not,
+//! unless the proxy is not the same at equal rates; the search then tells all it tried. Cost: one step for each doubling,
+//! and one for each bit of the answer.
+
+use super::Progress;
+use crate::{
+    load::{Load, LoadFigures, Loop, Requests},
+    workload::Phase,
+};
+use serde::{Deserialize, Serialize};
+use std::{io, time::Duration};
+
+/// A search.
+#[derive(Clone, Debug)]
+pub struct PeakSearch {
+    /// What 99% of the answers may take.
+    pub limit: Duration,
+    /// Rate of the first step.
+    pub first: f64,
+    /// How long a rate is tried.
+    pub step: Duration,
+    /// Bits of the answer: each halves what is unknown of it.
+    pub bits: u32,
+}
+
+/// A rate that was tried.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PeakStep {
+    /// Requests per second that came.
+    pub rate: f64,
+    /// Answers per second.
+    pub answered: f64,
+    /// Time that 99% of the answers take at most, in microseconds.
+    pub p99_us: u64,
+    /// Hits of all answers.
+    pub hit_ratio: f64,
+    /// Requests that went wrong.
+    pub failed: u64,
+    /// Whether the limit was kept.
+    pub passed: bool,
+}
+
+impl PeakSearch {
+    /// Searches. Figures are those of the last rate that kept the limit.
+    ///
+    /// # Errors
+    /// As [`Load::run`].
+    pub(super) fn run(
+        &self,
+        load: &Load,
+        requests: &Requests,
+        progress: Progress<'_>,
+    ) -> io::Result<(LoadFigures, Vec<PeakStep>)> {
+        if load.fill_bytes.is_some() {
+            let fill = Phase { fills: true, counts: false, name: "fill", ..self.phase() };
+            let filling = Load { phases: vec![fill], loop_kind: Loop::Open(self.first), ..load.clone() };
+            filling.run(requests, progress)?;
+        }
+        let mut search = Bisection { low: 0.0, high: None, next: self.first, bits: self.bits };
+        let (mut best, mut steps) = (LoadFigures::default(), Vec::new());
+        while let Some(rate) = search.rate() {
+            let at_rate =
+                Load { phases: vec![self.phase()], loop_kind: Loop::Open(rate), fill_bytes: None, ..load.clone() };
+            let figures = at_rate.run(requests, progress)?;
+            let step = self.judge(rate, &figures);
+            search.learn(step.passed);
+            if step.passed || best.phases.is_empty() {
+                best = figures;
+            }
+            steps.push(step);
+        }
+        Ok((best, steps))
+    }
+
+    fn phase(&self) -> Phase {
+        let full = (1.0, 1.0);
+        Phase {
+            name: "step",
+            time: self.step,
+            load: full,
+            recurrence: full,
+            specials: full,
+            counts: true,
+            fills: false,
+        }
+    }
+
+    fn judge(&self, rate: f64, figures: &LoadFigures) -> PeakStep {
+        let Some(phase) = figures.phases.first() else { return PeakStep::default() };
+        let counts = &phase.counts;
+        let failed = counts.failed + counts.wrong;
+        let p99_us = phase.times.quantile_us(0.99);
+        let is_fast = u128::from(p99_us) <= self.limit.as_micros();
+        let is_whole = failed as f64 <= counts.requests as f64 * FAILED_SHARE_MAX;
+        PeakStep {
+            rate,
+            answered: phase.per_second,
+            p99_us,
+            hit_ratio: counts.hit_ratio(),
+            failed,
+            passed: is_fast && is_whole && phase.times.count > 0,
+        }
+    }
+}
+
+/// Doubles until a rate is too much, then halves what is between.
+struct Bisection {
+    low: f64,
+    high: Option<f64>,
+    next: f64,
+    bits: u32,
+}
+
+impl Bisection {
+    /// What to try next; `None` when enough is known.
+    fn rate(&self) -> Option<f64> {
+        (self.bits > 0 && self.next < RATE_MAX).then_some(self.next)
+    }
+
+    fn learn(&mut self, passed: bool) {
+        if passed {
+            self.low = self.next;
+        } else {
+            self.high = Some(self.next);
+        }
+        match self.high {
+            None => self.next *= 2.0,
+            Some(high) => {
+                self.bits -= 1;
+                self.next = (self.low + high) / 2.0;
+            }
+        }
+    }
+}
+
+const FAILED_SHARE_MAX: f64 = 0.001;
+const RATE_MAX: f64 = 4e6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_closes_in_on_what_a_proxy_can_do() {
+        for can in [30.0, 100.0, 777.0, 50_000.0] {
+            let mut search = Bisection { low: 0.0, high: None, next: 100.0, bits: 7 };
+            let mut tried = 0;
+            while let Some(rate) = search.rate() {
+                search.learn(rate <= can);
+                tried += 1;
+            }
+            assert!((search.low / can - 1.0).abs() < 0.05, "{can}: {}", search.low);
+            assert!(tried <= 17, "{can}: {tried}");
+        }
+    }
+}

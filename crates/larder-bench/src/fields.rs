@@ -1,0 +1,24 @@
+//! The fields by which client and origin know of one another through a proxy.
+//!
+//! Owns: their names. A request has a number of its own; an answer says for which request the origin made it. If that is
+//! another request's, the answer came from a cache.
+
+use crate::random::{Random, mix};
+use hyper::{HeaderMap, header::HeaderName};
+
+/// Of a request: its number.
+pub(crate) const REQUEST: HeaderName = HeaderName::from_static("x-bench-request");
+/// Of an answer: the number of the request the origin made it for.
+pub(crate) const ANSWERED: HeaderName = HeaderName::from_static("x-bench-answered");
+/// Of an answer: the object's version.
+pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-bench-version");
+
+/// The number in a field.
+pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
+}
+
+/// Whether the origin breaks its answer to this request off: both sides know without a word.
+pub(crate) fn breaks_off(request_number: u64, abort_share: f64) -> bool {
+    abort_share > 0.0 && Random::new(mix(request_number ^ 0xA807)).happens(abort_share)
+}

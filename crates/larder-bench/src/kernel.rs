@@ -1,0 +1,173 @@
+//! What the kernel counts of processes and disks.
+//!
+//! Owns: reading `/proc` and `/sys`, and a thread that does so once a second. Does not: believe a process about itself. Invariant: what a
+//! process counts includes its children that live; counters only grow while they live. What cannot be read counts
+//! nothing, and `is_known` says so.
+
+use rustix::param::clock_ticks_per_second;
+use serde::{Deserialize, Serialize};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Counters of processes and of a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KernelCounts {
+    /// Seconds since counting began.
+    pub at_s: f64,
+    /// Processor time of the processes, in seconds.
+    pub cpu_s: f64,
+    /// Memory of the processes.
+    pub resident_bytes: u64,
+    /// Bytes that the processes had read from disks.
+    pub process_read_bytes: u64,
+    /// Bytes that they had written to disks.
+    pub process_written_bytes: u64,
+    /// Reads of the disk, by whomever.
+    pub disk_reads: u64,
+    /// Bytes of those.
+    pub disk_read_bytes: u64,
+    /// Writes of the disk, by whomever.
+    pub disk_writes: u64,
+    /// Bytes of those.
+    pub disk_written_bytes: u64,
+    /// Whether there are processes to count.
+    pub is_known: bool,
+}
+
+/// What is watched.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    /// Processes; their children count too.
+    pub pids: Vec<u32>,
+    /// Name of a disk or partition, such as `vda`.
+    pub disk: Option<String>,
+}
+
+impl Watched {
+    /// The disk under `path`, by the kernel's name.
+    pub fn disk_of(path: &Path) -> Option<String> {
+        let number = fs::metadata(path).ok()?.dev();
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let place = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+        Some(place.file_name()?.to_str()?.to_owned())
+    }
+
+    /// Counts now.
+    pub fn count(&self, begun: Instant) -> KernelCounts {
+        let mut counts = KernelCounts { at_s: begun.elapsed().as_secs_f64(), ..KernelCounts::default() };
+        let mut left: Vec<u32> = self.pids.clone();
+        while let Some(pid) = left.pop() {
+            counts.is_known |= count_process(pid, &mut counts).is_some();
+            left.extend(children(pid));
+        }
+        if let Some(disk) = &self.disk {
+            count_disk(disk, &mut counts);
+        }
+        counts
+    }
+}
+
+fn count_process(pid: u32, counts: &mut KernelCounts) -> Option<()> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, a parenthesis too; the numbers follow the last one.
+    let numbers: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |at: usize| numbers.get(at).and_then(|text| text.parse::<u64>().ok());
+    counts.cpu_s += (number(11)? + number(12)?) as f64 / clock_ticks_per_second() as f64;
+    counts.resident_bytes += number(21)? * rustix::param::page_size() as u64;
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    for line in io.lines() {
+        match line.split_once(": ") {
+            Some(("read_bytes", bytes)) => counts.process_read_bytes += bytes.parse::<u64>().unwrap_or_default(),
+            Some(("write_bytes", bytes)) => counts.process_written_bytes += bytes.parse::<u64>().unwrap_or_default(),
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|text| text.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// The kernel counts sectors of 512 bytes whatever the disk has.
+fn count_disk(disk: &str, counts: &mut KernelCounts) {
+    let table = fs::read_to_string("/proc/diskstats").unwrap_or_default();
+    let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let Some(line) = lines.into_iter().find(|words| words.get(2) == Some(&disk)) else { return };
+    let number = |at: usize| line.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
+    counts.disk_reads = number(3);
+    counts.disk_read_bytes = number(5) * 512;
+    counts.disk_writes = number(7);
+    counts.disk_written_bytes = number(9) * 512;
+}
+
+/// Counts once a second, until it is stopped.
+pub(crate) struct Sampler {
+    stop: mpsc::Sender<()>,
+    thread: thread::JoinHandle<Vec<KernelCounts>>,
+}
+
+impl Sampler {
+    pub(crate) fn start(watched: Arc<Watched>) -> std::io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::Builder::new().name("bench-kernel".to_owned()).spawn(move || {
+            let begun = Instant::now();
+            let mut samples = vec![watched.count(begun)];
+            while stopped.recv_timeout(SAMPLE_EVERY) == Err(RecvTimeoutError::Timeout) {
+                samples.push(watched.count(begun));
+            }
+            samples.push(watched.count(begun));
+            samples
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    pub(crate) fn finish(self) -> Vec<KernelCounts> {
+        drop(self.stop);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// What the machine is, in a few words.
+pub(crate) fn machine() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
+    let cores = info.lines().filter(|line| line.starts_with("processor")).count();
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{cores} cores of {}, Linux {}", model.trim_start_matches(['\t', ' ', ':']), kernel.trim())
+}
+
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_and_its_disk_are_counted() {
+        let watched = Watched { pids: vec![std::process::id()], disk: Watched::disk_of(Path::new("/")) };
+        let counts = watched.count(Instant::now());
+        assert!(counts.is_known && counts.resident_bytes > 1 << 20, "{counts:?}");
+        let nobody = Watched { pids: vec![u32::MAX], disk: Some("nothing".to_owned()) };
+        assert!(!nobody.count(Instant::now()).is_known);
+    }
+
+    #[test]
+    fn a_sampler_counts_at_its_begin_and_its_end() {
+        let watched = Watched { pids: vec![std::process::id()], disk: None };
+        let samples = Sampler::start(Arc::new(watched)).unwrap().finish();
+        assert_eq!(samples.len(), 2);
+        assert!(samples[1].cpu_s >= samples[0].cpu_s);
+    }
+}

@@ -1,0 +1,302 @@
+//! The load: a run of a workload against a proxy, in an open or a closed loop.
+//!
+//! Owns: when requests are due. In an open loop that is decided before the run and by nothing that happens in it: a response
+//! time counts from the moment at which the request was due, so that a proxy that stands still is charged for all who
+//! would have come meanwhile (no coordinated omission). In a closed loop a number of users ask one thing after the
+//! other. Invariant: requests under way are bounded; those beyond count as failed. Cost: one thread.
+
+mod client;
+mod record;
+mod timer;
+
+use crate::{
+    random::Random,
+    workload::{Arrival, Asked, Phase, Source, Workload, WorkloadOptions},
+};
+pub use client::Target;
+use client::{Clients, Fetched, Outcome};
+pub use record::{Counts, PhaseFigures, SecondFigures, Times};
+use record::{Due, Recorder};
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use timer::Timer;
+use tokio::{runtime, task::JoinSet};
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Loop {
+    /// So many a second, whatever becomes of them.
+    Open(f64),
+    /// From so many users, each of which waits for an answer before it asks again.
+    Closed(usize),
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Where to.
+    pub target: Target,
+    /// What.
+    pub workload: Workload,
+    /// How requests come.
+    pub loop_kind: Loop,
+    /// The course of it; a closed loop goes through all phases as if they were one.
+    pub phases: Vec<Phase>,
+    /// Bytes to be stored in the phase that fills; none is the phase's own time.
+    pub fill_bytes: Option<u64>,
+    /// Whether connections are used as PolyMix' robots do, for a few requests each.
+    pub closes_connections: bool,
+    /// Share of answers the origin breaks off.
+    pub origin_abort_share: f64,
+}
+
+/// What a run has shown.
+#[derive(Clone, Debug, Default)]
+pub struct LoadFigures {
+    /// By phase.
+    pub phases: Vec<PhaseFigures>,
+    /// By second.
+    pub seconds: Vec<SecondFigures>,
+    /// The first things that went wrong.
+    pub complaints: Vec<String>,
+}
+
+impl Load {
+    /// Runs. `progress` is told the phase, how much of the run is done and what was counted in the phase so far, about
+    /// four times a second.
+    ///
+    /// # Errors
+    /// When the system refuses a runtime or a timer, or the proxy does not answer when it is first asked.
+    pub fn run(&self, requests: &Requests, progress: &mut dyn FnMut(&str, f64, Counts)) -> io::Result<LoadFigures> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.run_all(requests, progress))
+    }
+
+    fn time(&self) -> Duration {
+        self.phases.iter().map(|phase| phase.time).sum()
+    }
+
+    async fn run_all(
+        &self,
+        requests: &Requests,
+        progress: &mut dyn FnMut(&str, f64, Counts),
+    ) -> io::Result<LoadFigures> {
+        let clients = Arc::new(Clients::new(self.target.clone(), self.closes_connections, self.origin_abort_share));
+        let asked = requests.lock().warm_up();
+        warm_up(&clients, asked).await?;
+        let shared = Arc::new(Shared {
+            clients,
+            recorder: Mutex::new(Recorder::new()),
+            under_way: AtomicUsize::new(0),
+            begun: Instant::now(),
+            is_over: AtomicBool::new(false),
+        });
+        match self.loop_kind {
+            Loop::Open(rate) => self.open(&shared, requests, rate, progress).await?,
+            Loop::Closed(users) => self.closed(&shared, requests, users, progress).await?,
+        }
+        let mut recorder = shared.lock();
+        let recorder = std::mem::replace(&mut *recorder, Recorder::new());
+        let (phases, seconds, complaints) = recorder.finish();
+        Ok(LoadFigures { phases, seconds, complaints })
+    }
+
+    async fn open(
+        &self,
+        shared: &Arc<Shared>,
+        requests: &Requests,
+        rate: f64,
+        progress: &mut dyn FnMut(&str, f64, Counts),
+    ) -> io::Result<()> {
+        let timer = Timer::new()?;
+        let mut random = Random::new(ARRIVALS_SEED);
+        let time = self.time();
+        let per_arrival = self.workload.requests_per_arrival();
+        let mut due = Duration::ZERO;
+        let mut told = Duration::ZERO;
+        for phase in &self.phases {
+            let begun = due;
+            shared.lock().begin_phase(phase.name, phase.counts, begun);
+            let number = shared.lock().phase();
+            let mut filled = 0;
+            loop {
+                let wanted_fill = self.fill_bytes.filter(|_| phase.fills);
+                let is_filled = wanted_fill.is_none_or(|wanted| filled >= wanted);
+                let time_max = if wanted_fill.is_some() { phase.time * FILL_TIMES_MAX } else { phase.time };
+                let share = (due - begun).as_secs_f64() / phase.time.as_secs_f64();
+                if due - begun >= time_max || (share >= 1.0 && is_filled) {
+                    break;
+                }
+                let wanted = rate * Phase::at(phase.load, share);
+                due += Duration::from_secs_f64(random.exponential(per_arrival / wanted.max(RATE_MIN)).min(GAP_MAX_S));
+                let (recurrence, specials) = (Phase::at(phase.recurrence, share), Phase::at(phase.specials, share));
+                let arrival = requests.lock().arrival(recurrence, specials);
+                filled += fills(&arrival);
+                timer.wait_until(shared.begun + due).await?;
+                if due - told > PROGRESS_EVERY {
+                    told = due;
+                    let mut recorder = shared.lock();
+                    recorder.want(due, wanted);
+                    progress(phase.name, due.as_secs_f64() / time.as_secs_f64(), recorder.so_far());
+                }
+                shared.start(arrival, Due { phase: number, at: due });
+            }
+        }
+        shared.drain().await;
+        shared.lock().end_phase(due);
+        Ok(())
+    }
+
+    async fn closed(
+        &self,
+        shared: &Arc<Shared>,
+        requests: &Requests,
+        users: usize,
+        progress: &mut dyn FnMut(&str, f64, Counts),
+    ) -> io::Result<()> {
+        shared.lock().begin_phase("run", true, Duration::ZERO);
+        let time = self.time();
+        let mut tasks = JoinSet::new();
+        for _ in 0..users.clamp(1, UNDER_WAY_MAX) {
+            let (shared, requests) = (Arc::clone(shared), requests.clone());
+            tasks.spawn(async move {
+                while !shared.is_over.load(Ordering::Relaxed) {
+                    let arrival = requests.lock().arrival(1.0, 1.0);
+                    for asked in arrival.first.into_iter().chain(arrival.embedded) {
+                        shared.fetch(&asked, Due { phase: 0, at: shared.begun.elapsed() }).await;
+                    }
+                }
+            });
+        }
+        let timer = Timer::new()?;
+        while shared.begun.elapsed() < time {
+            let next = (shared.begun.elapsed() + PROGRESS_EVERY).min(time);
+            timer.wait_until(shared.begun + next).await?;
+            progress("run", next.as_secs_f64() / time.as_secs_f64(), shared.lock().so_far());
+        }
+        shared.is_over.store(true, Ordering::Relaxed);
+        shared.lock().end_phase(time);
+        while tasks.join_next().await.is_some() {}
+        Ok(())
+    }
+}
+
+/// The requests of a workload, which go on from one run to the next: what was asked for in the first may be hit in the second.
+#[derive(Clone)]
+pub struct Requests(Arc<Mutex<Source>>);
+
+impl Requests {
+    /// Requests of `workload` from their begin.
+    pub fn new(workload: Workload, options: WorkloadOptions) -> Self {
+        Self(Arc::new(Mutex::new(Source::new(workload, options))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Source> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What all requests of a run share.
+struct Shared {
+    clients: Arc<Clients>,
+    recorder: Mutex<Recorder>,
+    under_way: AtomicUsize,
+    begun: Instant,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Recorder> {
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts what is due now.
+    fn start(self: &Arc<Self>, arrival: Arrival, due: Due) {
+        let count = 1 + arrival.embedded.len();
+        if self.under_way.load(Ordering::Relaxed) + count > UNDER_WAY_MAX {
+            let what = format!("more than {UNDER_WAY_MAX} requests under way");
+            let fetched = Fetched { outcome: Outcome::Failed(what), body_bytes: 0 };
+            for asked in arrival.first.iter().chain(&arrival.embedded) {
+                self.lock().add(due, Duration::ZERO, &fetched, asked.is_offered);
+            }
+            return;
+        }
+        self.under_way.fetch_add(count, Ordering::Relaxed);
+        let shared = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Some(first) = &arrival.first {
+                shared.fetch(first, due).await;
+            }
+            // A browser knows of the images when it has the page, and asks for several at a time.
+            let due = Due { at: shared.begun.elapsed(), ..due };
+            let mut rest = arrival.embedded.into_iter();
+            let mut asking = JoinSet::new();
+            loop {
+                while asking.len() < CONNECTIONS_PER_ROBOT
+                    && let Some(asked) = rest.next()
+                {
+                    let shared = Arc::clone(&shared);
+                    asking.spawn(async move { shared.fetch(&asked, due).await });
+                }
+                if asking.join_next().await.is_none() {
+                    break;
+                }
+            }
+            shared.under_way.fetch_sub(count, Ordering::Relaxed);
+        });
+    }
+
+    async fn fetch(&self, asked: &Asked, due: Due) {
+        let fetched = self.clients.fetch(asked).await;
+        let took = self.begun.elapsed().saturating_sub(due.at);
+        self.lock().add(due, took, &fetched, asked.is_offered);
+    }
+
+    /// Waits until nothing is under way; each request has an end of its own.
+    async fn drain(&self) {
+        while self.under_way.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(DRAIN_PAUSE).await;
+        }
+    }
+}
+
+/// Asks for everything once, several at a time.
+async fn warm_up(clients: &Arc<Clients>, asked: Vec<Asked>) -> io::Result<()> {
+    for some in asked.chunks(WARM_UP_COUNT) {
+        let mut tasks = JoinSet::new();
+        for asked in some {
+            let (clients, asked) = (Arc::clone(clients), asked.clone());
+            tasks.spawn(async move { clients.fetch(&asked).await });
+        }
+        while let Some(fetched) = tasks.join_next().await {
+            if let Ok(Fetched { outcome: Outcome::Failed(what) | Outcome::Wrong(what), .. }) = fetched {
+                return Err(io::Error::other(what));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that an arrival brings into a cache that does not have them.
+fn fills(arrival: &Arrival) -> u64 {
+    let new = arrival.first.iter().chain(&arrival.embedded).filter(|asked| !asked.is_offered);
+    new.map(|asked| asked.object.nature()).filter(|nature| nature.is_storable).map(|nature| nature.len_bytes).sum()
+}
+
+const UNDER_WAY_MAX: usize = 8192;
+const CONNECTIONS_PER_ROBOT: usize = 4;
+const WARM_UP_COUNT: usize = 8;
+/// The phase that fills lasts so many times its own time at most.
+const FILL_TIMES_MAX: u32 = 20;
+/// Moments of arrival are the same in every run.
+const ARRIVALS_SEED: u64 = 0x0A71;
+const RATE_MIN: f64 = 0.1;
+const GAP_MAX_S: f64 = 5.0;
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+const DRAIN_PAUSE: Duration = Duration::from_millis(5);

@@ -1,0 +1,308 @@
+//! One request through a proxy: sent, read to its end, every byte checked.
+//!
+//! Owns: connections to the proxy and what became of a request. Does not: decide what is asked for or when. Invariant: an
+//! answer counts as good only if status, length, version and every byte are what the origin would have sent. Cost: one
+//! connection for each request under way; unused ones are kept.
+
+use crate::{
+    content::{Object, Version},
+    fields,
+    random::{Random, Zipf},
+    workload::{Asked, Kind},
+};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+    header,
+};
+use hyper_util::rt::TokioIo;
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::net::TcpStream;
+
+/// How the proxy is reached.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Host and port of the origin, as requests name it.
+    pub origin: String,
+    /// Whether requests name the whole URL, as a forward proxy wants it.
+    pub is_forward: bool,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The origin made the answer for this request.
+    Miss,
+    /// It made it for another.
+    Hit,
+    /// The client or the origin broke off, as the workload wants it.
+    BrokenOff,
+    /// No answer, or one that was not asked for.
+    Failed(String),
+    /// Bytes that are not the origin's.
+    Wrong(String),
+    /// What the origin had before, after it was to be used no more.
+    Outdated,
+}
+
+/// A request that is over.
+pub(super) struct Fetched {
+    pub(super) outcome: Outcome,
+    pub(super) body_bytes: u64,
+}
+
+/// A connection, and how many requests it may still have.
+struct Connection {
+    sender: SendRequest<Sent>,
+    left: u64,
+}
+
+/// The clients, all together.
+pub(super) struct Clients {
+    target: Target,
+    idle: Mutex<Vec<Connection>>,
+    /// Requests a connection is used for; `None` is any number.
+    uses: Option<Zipf>,
+    random: Mutex<Random>,
+    next_number: AtomicU64,
+    origin_abort_share: f64,
+}
+
+impl Clients {
+    pub(super) fn new(target: Target, closes_connections: bool, origin_abort_share: f64) -> Self {
+        // Numbers of one run are not those of an earlier one, whose answers may still be in the cache.
+        let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
+        Self {
+            target,
+            idle: Mutex::new(Vec::new()),
+            uses: closes_connections.then(|| Zipf::new(64, 1.0)),
+            random: Mutex::new(Random::new(begin)),
+            next_number: AtomicU64::new(begin << 8),
+            origin_abort_share,
+        }
+    }
+
+    /// Sends what is asked for, and reads and checks the answer.
+    pub(super) async fn fetch(&self, asked: &Asked) -> Fetched {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let fetched = tokio::time::timeout(TIME_MAX, self.exchange(asked, number)).await;
+        fetched.unwrap_or_else(|_| failed(format!("no whole answer within {} s", TIME_MAX.as_secs())))
+    }
+
+    async fn exchange(&self, asked: &Asked, number: u64) -> Fetched {
+        let now_s = unix_time();
+        let mut may_repeat = true;
+        loop {
+            let (mut connection, is_kept) = match self.connection().await {
+                Ok(connection) => connection,
+                Err(error) => return failed(format!("cannot connect to {}: {error}", self.target.address)),
+            };
+            connection.left -= 1;
+            let is_last = connection.left == 0;
+            match connection.sender.send_request(self.request(asked, number, now_s, is_last)).await {
+                Ok(response) => return self.read(asked, number, response, connection).await,
+                // A connection may be closed while it waits to be used; that is nobody's fault, once.
+                Err(_) if is_kept && may_repeat => may_repeat = false,
+                Err(error) => return failed(format!("no answer: {error}")),
+            }
+        }
+    }
+
+    async fn connection(&self) -> std::io::Result<(Connection, bool)> {
+        loop {
+            let kept = self.lock_idle().pop();
+            let Some(mut connection) = kept else { break };
+            if connection.sender.ready().await.is_ok() {
+                return Ok((connection, true));
+            }
+        }
+        let stream = TcpStream::connect(self.target.address).await?;
+        stream.set_nodelay(true)?;
+        let handshake = http1::Builder::new().handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = handshake.map_err(std::io::Error::other)?;
+        tokio::spawn(connection);
+        let left = self
+            .uses
+            .as_ref()
+            .map_or(u64::MAX, |uses| uses.draw(&mut self.random.lock().unwrap_or_else(PoisonError::into_inner)) + 1);
+        Ok((Connection { sender, left }, false))
+    }
+
+    fn request(&self, asked: &Asked, number: u64, now_s: u64, is_last: bool) -> Request<Sent> {
+        let Target { origin, is_forward, .. } = &self.target;
+        let path = asked.object.path();
+        let uri = if *is_forward { format!("http://{origin}{path}") } else { path };
+        let mut request = Request::builder().uri(uri).header(header::HOST, origin).header(fields::REQUEST, number);
+        if is_last {
+            request = request.header(header::CONNECTION, "close");
+        }
+        let mut body_bytes = 0;
+        request = match asked.kind {
+            Kind::Basic => request,
+            Kind::Head => request.method(Method::HEAD),
+            Kind::Reload => request.header(header::CACHE_CONTROL, "no-cache"),
+            Kind::ImsOld => request.header(header::IF_MODIFIED_SINCE, http_date(0)),
+            Kind::ImsNew => {
+                let since_s = asked.object.nature().version_at(now_s).since_s;
+                request.header(header::IF_MODIFIED_SINCE, http_date(since_s))
+            }
+            Kind::Post(len_bytes) => {
+                body_bytes = len_bytes;
+                request.method(Method::POST)
+            }
+        };
+        if let Some((first, len)) = asked.range {
+            request = request.header(header::RANGE, format!("bytes={first}-{}", first + len - 1));
+        }
+        request.body(Sent(body_bytes)).expect("paths, dates and numbers make a request")
+    }
+
+    /// Reads the answer, and gives the connection back if it is still good.
+    async fn read(&self, asked: &Asked, number: u64, response: Response<Incoming>, connection: Connection) -> Fetched {
+        let expected = match Expected::of(asked, &response) {
+            Ok(expected) => expected,
+            Err(what) => return failed(what),
+        };
+        let is_hit = fields::number(response.headers(), &fields::ANSWERED) != Some(number);
+        let mut body = response.into_body();
+        let mut at = 0;
+        while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+            let data = match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => data,
+                Ok(Err(_)) => continue,
+                Err(_) if !is_hit && fields::breaks_off(number, self.origin_abort_share) => {
+                    return Fetched { outcome: Outcome::BrokenOff, body_bytes: at };
+                }
+                Err(error) => return failed(format!("broke off after {at} bytes: {error}")),
+            };
+            if !expected.holds(at, &data) {
+                let path = asked.object.path();
+                return Fetched { outcome: Outcome::Wrong(format!("{path} behind byte {at}")), body_bytes: at };
+            }
+            at += data.len() as u64;
+            if asked.goes_away && at < expected.len_bytes {
+                return Fetched { outcome: Outcome::BrokenOff, body_bytes: at };
+            }
+        }
+        if at != expected.len_bytes {
+            let what = format!("{} has {at} bytes and not {}", asked.object.path(), expected.len_bytes);
+            return Fetched { outcome: Outcome::Wrong(what), body_bytes: at };
+        }
+        if connection.left > 0 {
+            self.lock_idle().push(connection);
+        }
+        let outcome = match is_hit {
+            _ if expected.is_outdated => Outcome::Outdated,
+            true => Outcome::Hit,
+            false => Outcome::Miss,
+        };
+        Fetched { outcome, body_bytes: at }
+    }
+
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the body of an answer must be.
+struct Expected {
+    object: Object,
+    version: u64,
+    first: u64,
+    len_bytes: u64,
+    is_outdated: bool,
+}
+
+impl Expected {
+    /// By the head of the answer; refused if that is not one to what was asked.
+    fn of(asked: &Asked, response: &Response<Incoming>) -> Result<Self, String> {
+        let (status, headers) = (response.status(), response.headers());
+        let nature = asked.object.nature();
+        let bodiless = Self { object: asked.object, version: 0, first: 0, len_bytes: 0, is_outdated: false };
+        match (status, asked.kind) {
+            (StatusCode::NOT_MODIFIED, Kind::ImsNew) | (StatusCode::OK, Kind::Head | Kind::Post(_)) => {
+                return Ok(bodiless);
+            }
+            (StatusCode::OK, _) | (StatusCode::PARTIAL_CONTENT, Kind::Basic) => {}
+            _ => return Err(format!("status {status} for {}", asked.object.path())),
+        }
+        let Some(version) = fields::number(headers, &fields::VERSION) else {
+            return Err(format!("an answer that is not the origin's for {}", asked.object.path()));
+        };
+        let (first, len_bytes) = match (status, asked.range) {
+            (StatusCode::PARTIAL_CONTENT, Some((first, len))) => {
+                let shown = format!("bytes {first}-{}/{}", first + len - 1, nature.len_bytes);
+                if headers.get(header::CONTENT_RANGE).is_none_or(|value| value != shown.as_str()) {
+                    return Err(format!("another range than {shown}"));
+                }
+                (first, len)
+            }
+            (StatusCode::PARTIAL_CONTENT, None) => return Err("a part of what was asked for as a whole".to_owned()),
+            _ => (0, nature.len_bytes),
+        };
+        let Version { number, since_s, .. } = nature.version_at(unix_time());
+        let is_outdated = version < number && nature.is_storable && unix_time() > since_s + OUTDATED_AFTER_S;
+        Ok(Self { object: asked.object, version, first, len_bytes, is_outdated })
+    }
+
+    fn holds(&self, at: u64, data: &[u8]) -> bool {
+        at + data.len() as u64 <= self.len_bytes && self.object.nature().holds(self.version, self.first + at, data)
+    }
+}
+
+fn failed(what: String) -> Fetched {
+    Fetched { outcome: Outcome::Failed(what), body_bytes: 0 }
+}
+
+fn http_date(unix_s: u64) -> String {
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_s))
+}
+
+fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The body of a request: so many bytes that mean nothing.
+struct Sent(u64);
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let len = std::mem::take(&mut self.0);
+        Poll::Ready((len > 0).then(|| Ok(Frame::data(vec![b'x'; len as usize].into()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0 == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0)
+    }
+}
+
+/// A request that takes longer has failed.
+const TIME_MAX: Duration = Duration::from_secs(60);
+/// Clocks count whole seconds, and what was on its way when an object changed may arrive later.
+const OUTDATED_AFTER_S: u64 = 3;

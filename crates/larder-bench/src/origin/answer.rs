@@ -1,0 +1,180 @@
+//! One answer of the origin: status, fields, and a body that is computed as it is sent.
+//!
+//! Owns: conditional and range requests as far as the workloads make them. Does not: count or wait. Invariant: what a body
+//! says at a place is what [`Nature::fill`] says for the object and the version in the answer's field.
+
+use crate::{
+    content::{Nature, Object},
+    fields,
+};
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{self, HeaderName, HeaderValue},
+};
+use std::{
+    future::poll_fn,
+    ops::Range,
+    pin::Pin,
+    task::{Context, Poll},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// An answer, and the number of the request it is for.
+pub(super) struct Made {
+    pub(super) response: Response<Body>,
+    pub(super) request_number: u64,
+}
+
+/// A piece of an object, computed as it is sent.
+pub(super) struct Body {
+    nature: Nature,
+    version: u64,
+    rest: Range<u64>,
+    /// Where it breaks off, if it does.
+    end: Option<u64>,
+}
+
+/// Why a body breaks off.
+#[derive(Debug)]
+pub(super) struct BrokenOff;
+
+impl std::fmt::Display for BrokenOff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the origin breaks off, as the workload wants it")
+    }
+}
+
+impl std::error::Error for BrokenOff {}
+
+/// Makes the answer to `request`. Of those with a body, `abort_share` break off.
+pub(super) fn answer(request: &Request<Incoming>, abort_share: f64) -> Made {
+    let request_number = fields::number(request.headers(), &fields::REQUEST).unwrap_or_default();
+    let mut response = match Object::at(request.uri().path()) {
+        Some(object) => answer_object(request, object),
+        None => empty(StatusCode::NOT_FOUND),
+    };
+    response.headers_mut().insert(fields::ANSWERED, HeaderValue::from(request_number));
+    if fields::breaks_off(request_number, abort_share) && response.body().len_bytes() > 1 {
+        let body = response.body_mut();
+        body.end = Some(body.rest.start + body.len_bytes() / 2);
+    }
+    Made { response, request_number }
+}
+
+/// Reads a request's body to its end, so that the connection can be used again.
+pub(super) async fn discard(mut body: Incoming) {
+    while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
+}
+
+fn answer_object(request: &Request<Incoming>, object: Object) -> Response<Body> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let nature = object.nature();
+    let version = nature.version_at(now);
+    let modified = UNIX_EPOCH + Duration::from_secs(version.since_s);
+    let is_get = request.method() == Method::GET;
+    let since = request.headers().get(header::IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok());
+    let since = since.and_then(|value| httpdate::parse_http_date(value).ok());
+    let whole = 0..nature.len_bytes;
+    let range = requested(request.headers(), nature.len_bytes).filter(|_| is_get);
+    let mut response = match (request.method(), since, &range) {
+        (&Method::POST, ..) => empty(StatusCode::OK),
+        (_, Some(since), _) if since >= modified => empty(StatusCode::NOT_MODIFIED),
+        (_, _, Some(range)) => {
+            let mut response = with_body(nature, version.number, range.clone());
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+            let shown = format!("bytes {}-{}/{}", range.start, range.end - 1, nature.len_bytes);
+            insert(&mut response, header::CONTENT_RANGE, &shown);
+            response
+        }
+        (&Method::HEAD, ..) => {
+            let mut response = empty(StatusCode::OK);
+            insert(&mut response, header::CONTENT_LENGTH, &nature.len_bytes.to_string());
+            response
+        }
+        _ => with_body(nature, version.number, whole),
+    };
+    if request.method() == Method::POST {
+        insert(&mut response, header::CACHE_CONTROL, "no-store");
+        return response;
+    }
+    insert(&mut response, header::CONTENT_TYPE, object.content_type());
+    insert(&mut response, header::LAST_MODIFIED, &httpdate::fmt_http_date(modified));
+    insert(&mut response, fields::VERSION, &version.number.to_string());
+    if nature.is_storable {
+        let until = UNIX_EPOCH + Duration::from_secs(version.until_s);
+        insert(&mut response, header::EXPIRES, &httpdate::fmt_http_date(until));
+    } else {
+        insert(&mut response, header::CACHE_CONTROL, "no-store");
+    }
+    response
+}
+
+/// The one range that is asked for, if it is one and within the object.
+fn requested(headers: &HeaderMap, len_bytes: u64) -> Option<Range<u64>> {
+    let value = headers.get(header::RANGE)?.to_str().ok()?;
+    let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
+    let first: u64 = first.parse().ok()?;
+    let last = if last.is_empty() { len_bytes.checked_sub(1)? } else { last.parse().ok()? };
+    (first <= last && first < len_bytes).then(|| first..last.saturating_add(1).min(len_bytes))
+}
+
+fn insert(response: &mut Response<Body>, name: HeaderName, value: &str) {
+    let value = HeaderValue::from_str(value).expect("digits, dates and tokens are field values");
+    response.headers_mut().insert(name, value);
+}
+
+fn with_body(nature: Nature, version: u64, rest: Range<u64>) -> Response<Body> {
+    Response::new(Body { nature, version, rest, end: None })
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let nature = Object { class: crate::content::Class::Fixed(0), number: 0 }.nature();
+    let mut response = with_body(nature, 0, 0..0);
+    *response.status_mut() = status;
+    response
+}
+
+impl Body {
+    pub(super) fn len_bytes(&self) -> u64 {
+        self.rest.end - self.rest.start
+    }
+
+    pub(super) fn breaks_off(&self) -> bool {
+        self.end.is_some()
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if self.rest.is_empty() {
+            return Poll::Ready(None);
+        }
+        if self.end.is_some_and(|end| self.rest.start >= end) {
+            return Poll::Ready(Some(Err(BrokenOff)));
+        }
+        let end = self.end.unwrap_or(self.rest.end).min(self.rest.start + PIECE_BYTES);
+        let mut bytes = vec![0; (end - self.rest.start) as usize];
+        self.nature.fill(self.version, self.rest.start, &mut bytes);
+        self.rest.start = end;
+        Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.len_bytes())
+    }
+}
+
+const PIECE_BYTES: u64 = 64 << 10;

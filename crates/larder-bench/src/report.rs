@@ -1,0 +1,225 @@
+//! The report: one page that needs nothing else, with a table and plots, of one measurement or of several side by side.
+//!
+//! Owns: what is told and in which order. Does not: compute what was not measured. Invariant: the page loads nothing from
+//! anywhere; names from outside are escaped.
+
+mod plot;
+mod table;
+
+use crate::bench::BenchResult;
+use plot::{Line, Plot, Scale};
+use std::fmt::Write;
+
+/// The page for these results.
+///
+/// # Errors
+/// When a plot cannot be drawn, in words.
+pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
+    let mut page = String::new();
+    let title = escaped(title);
+    let _ = write!(
+        page,
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>{STYLE}</head><body>"
+    );
+    let _ = write!(page, "<h1>{title}</h1>");
+    if let Some(first) = results.first() {
+        let _ = write!(
+            page,
+            "<p class=\"lead\">Workload {}, {}. {}. Every byte of every answer was compared with what the origin has; a hit is an answer that \
+             the origin had made for another request. Response times count from the moment at which a request was due, not from \
+             when it could be sent.</p>",
+            escaped(&first.workload),
+            escaped(&first.load),
+            escaped(&first.machine)
+        );
+    }
+    page += &table::summary(results);
+    for (heading, text, plot) in plots(results) {
+        if plot.lines.iter().all(|line| line.points.len() < 2) {
+            continue;
+        }
+        let svg = plot.svg()?;
+        let _ = write!(page, "<h2>{heading}</h2><p>{text}</p><figure>{svg}</figure>");
+    }
+    page += &table::phases(results);
+    page += &table::complaints(results);
+    page += "</body></html>\n";
+    Ok(page)
+}
+
+fn plots(results: &[BenchResult]) -> Vec<(&'static str, &'static str, Plot)> {
+    let mut plots = Vec::new();
+    let over_time = |unit: &str, scale, lines| Plot {
+        x_title: "seconds".to_owned(),
+        y_title: unit.to_owned(),
+        x_scale: Scale::Linear,
+        y_scale: scale,
+        lines,
+    };
+    if results.iter().any(|result| !result.peak.is_empty()) {
+        plots.push((
+            "The search for the peak",
+            "Rates that were tried, and the time that 99% of the answers took at most. The dashed line is the limit.",
+            peak_plot(results),
+        ));
+    }
+    plots.push((
+        "How long answers take",
+        "Share of the answers (of the phases from which results are taken) that take longer than so many milliseconds; hits are drawn through, misses \
+         dashed. Lower and further to the left is better.",
+        Plot {
+                x_title: "milliseconds".to_owned(),
+            y_title: "share".to_owned(),
+            x_scale: Scale::Logarithmic,
+            y_scale: Scale::Logarithmic,
+            lines: tails(results),
+        },
+    ));
+    plots.push((
+        "Requests answered",
+        "By second; dashed is what was wanted of the proxy.",
+        over_time("requests/s", Scale::Linear, rates(results)),
+    ));
+    plots.push((
+        "Hits",
+        "By second, share of the answers; dashed is what a cache without bounds would hit.",
+        over_time("hits", Scale::Linear, hits(results)),
+    ));
+    plots.push((
+        "Response times in the course of the run",
+        "By second, of hits and misses together: what 99% take at most, and dashed what half of them do.",
+        over_time("milliseconds", Scale::Logarithmic, response_times(results)),
+    ));
+    plots.push((
+        "Processor time",
+        "Of the proxy, in processors, by second.",
+        over_time("processors", Scale::Linear, per_second(results, |count| count.cpu_s)),
+    ));
+    plots.push((
+        "What reaches the disk",
+        "Bytes that all of the machine wrote to the disk (drawn through) and read from it (dashed), by second.",
+        over_time("MB/s", Scale::Linear, disk(results)),
+    ));
+    plots
+}
+
+fn lines(results: &[BenchResult], dashed: bool, points: impl Fn(&BenchResult) -> Vec<(f64, f64)>) -> Vec<Line> {
+    let named = results.iter().enumerate();
+    let lines = named.map(|(color, result)| Line {
+        name: if dashed { None } else { Some(result.name.clone()) },
+        color,
+        dashed,
+        points: points(result),
+    });
+    lines.collect()
+}
+
+fn both(mut through: Vec<Line>, dashed: Vec<Line>) -> Vec<Line> {
+    through.extend(dashed);
+    through
+}
+
+fn rates(results: &[BenchResult]) -> Vec<Line> {
+    let answered = lines(results, false, |result| {
+        result.seconds.iter().map(|second| (second.at_s as f64, second.counts.requests as f64)).collect()
+    });
+    let wanted = lines(results.get(..1).unwrap_or_default(), true, |result| {
+        result.seconds.iter().map(|second| (second.at_s as f64, second.wanted)).collect()
+    });
+    both(answered, wanted)
+}
+
+fn hits(results: &[BenchResult]) -> Vec<Line> {
+    // A second has too few requests for a ratio that does not jump.
+    let smooth = |result: &BenchResult, share: &dyn Fn(crate::load::Counts) -> f64| {
+        let sum = |some: &[crate::load::SecondFigures]| {
+            some.iter().fold(crate::load::Counts::default(), |sum, second| sum.plus(&second.counts))
+        };
+        let windows = result.seconds.windows(SMOOTH_SECONDS.min(result.seconds.len().max(1)));
+        windows.map(|some| (some[some.len() / 2].at_s as f64, share(sum(some)))).collect()
+    };
+    let hits = lines(results, false, |result| smooth(result, &|counts| counts.hit_ratio()));
+    let offered =
+        lines(results.get(..1).unwrap_or_default(), true, |result| smooth(result, &|counts| counts.offered_ratio()));
+    both(hits, offered)
+}
+
+fn response_times(results: &[BenchResult]) -> Vec<Line> {
+    let at = |result: &BenchResult, time: &dyn Fn(&crate::load::SecondFigures) -> u64| {
+        let some = result.seconds.iter().filter(|second| time(second) > 0);
+        some.map(|second| (second.at_s as f64, time(second) as f64 / 1000.0)).collect()
+    };
+    both(
+        lines(results, false, |result| at(result, &|second| second.p99_us)),
+        lines(results, true, |result| at(result, &|second| second.median_us)),
+    )
+}
+
+fn tails(results: &[BenchResult]) -> Vec<Line> {
+    let tail = |result: &BenchResult, times: &dyn Fn(&crate::load::PhaseFigures) -> crate::load::Times| {
+        let phases = result.result_phases();
+        // The phase with most answers stands for all: quantiles of several cannot be added.
+        let largest = phases.into_iter().max_by_key(|phase| times(phase).count);
+        let quantiles = largest.map(times).unwrap_or_default().quantiles_us;
+        let some = quantiles.into_iter().filter(|(share, _)| *share < 0.99999);
+        some.map(|(share, time)| (time as f64 / 1000.0, 1.0 - share)).collect()
+    };
+    both(
+        lines(results, false, |result| tail(result, &|phase| phase.hit_times.clone())),
+        lines(results, true, |result| tail(result, &|phase| phase.miss_times.clone())),
+    )
+}
+
+fn per_second(results: &[BenchResult], count: impl Fn(&crate::kernel::KernelCounts) -> f64) -> Vec<Line> {
+    lines(results, false, |result| {
+        let pairs = result.kernel.windows(2).filter(|pair| pair[1].is_known && pair[1].at_s > pair[0].at_s + 0.5);
+        let rate =
+            |pair: &[crate::kernel::KernelCounts]| (count(&pair[1]) - count(&pair[0])) / (pair[1].at_s - pair[0].at_s);
+        pairs.map(|pair| (pair[1].at_s, rate(pair).max(0.0))).collect()
+    })
+}
+
+fn disk(results: &[BenchResult]) -> Vec<Line> {
+    let written = per_second(results, |count| count.disk_written_bytes as f64 / 1e6);
+    let mut read = per_second(results, |count| count.disk_read_bytes as f64 / 1e6);
+    read.iter_mut().for_each(|line| (line.name, line.dashed) = (None, true));
+    both(written, read)
+}
+
+fn peak_plot(results: &[BenchResult]) -> Plot {
+    let mut lines = lines(results, false, |result| {
+        let mut points: Vec<_> = result.peak.iter().map(|step| (step.rate, step.p99_us as f64 / 1000.0)).collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        points
+    });
+    let rates = || results.iter().flat_map(|result| &result.peak).map(|step| step.rate);
+    let limit = results.iter().map(|result| result.peak_limit_us).max().unwrap_or_default() as f64 / 1000.0;
+    let (low, high) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
+    lines.push(Line { name: None, color: usize::MAX, dashed: true, points: vec![(low, limit), (high, limit)] });
+    Plot {
+        x_title: "requests per second".to_owned(),
+        y_title: "99% take at most, milliseconds".to_owned(),
+        x_scale: Scale::Logarithmic,
+        y_scale: Scale::Logarithmic,
+        lines,
+    }
+}
+
+/// Text that is safe in a page.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+const SMOOTH_SECONDS: usize = 5;
+const STYLE: &str = "<style>\
+body{font:16px/1.5 system-ui,sans-serif;color:#1b1f24;max-width:62rem;margin:2rem auto;padding:0 1.5rem}\
+h1{font-size:1.9rem;margin:0 0 .4rem}h2{font-size:1.25rem;margin:2.2rem 0 .2rem}p{margin:.2rem 0 .6rem;color:#454c54}\
+.lead{font-size:1.02rem}figure{margin:0}figure svg{width:100%;height:auto}\
+.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:tabular-nums}\
+th,td{padding:.32rem .6rem;text-align:right;border-bottom:1px solid #e3e6ea;white-space:nowrap}\
+th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #8a939c;vertical-align:bottom}\
+.dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.45em}.bad{color:#b3261e;font-weight:600}\
+</style>";
+
+#[cfg(test)]
+mod tests;

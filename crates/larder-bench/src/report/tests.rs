@@ -1,0 +1,64 @@
+//! At stake: a page that shows what was not measured, or nothing.
+
+use super::*;
+use crate::{
+    bench::PeakStep,
+    kernel::KernelCounts,
+    load::{Counts, PhaseFigures, SecondFigures, Times},
+};
+
+fn result(name: &str) -> BenchResult {
+    let counts =
+        Counts { requests: 1000, hits: 500, misses: 498, offered: 550, body_bytes: 1 << 20, ..Counts::default() };
+    let times = Times { count: 998, mean_us: 900.0, quantiles_us: vec![(0.5, 800), (0.99, 5000), (0.999, 9000)] };
+    let phase = PhaseFigures {
+        name: "top1".to_owned(),
+        counts_as_result: true,
+        lasted_s: 10.0,
+        counts,
+        per_second: 99.8,
+        times: times.clone(),
+        hit_times: times.clone(),
+        miss_times: times,
+        ..PhaseFigures::default()
+    };
+    let seconds = (0..10).map(|at_s| SecondFigures { at_s, wanted: 100.0, counts, median_us: 800, p99_us: 5000 });
+    let kernel = (0..10).map(|at| KernelCounts {
+        at_s: f64::from(at),
+        cpu_s: f64::from(at) * 0.3,
+        is_known: true,
+        ..KernelCounts::default()
+    });
+    let step = |rate, p99_us, passed| PeakStep { rate, p99_us, passed, ..PeakStep::default() };
+    BenchResult {
+        name: name.to_owned(),
+        phases: vec![phase],
+        seconds: seconds.collect(),
+        kernel: kernel.collect(),
+        peak: vec![step(100.0, 900, true), step(200.0, 60_000, false)],
+        peak_limit_us: 50_000,
+        ..BenchResult::default()
+    }
+}
+
+#[test]
+fn a_page_has_every_proxy_every_plot_and_nothing_from_elsewhere() {
+    let page = page("one <two>", &[result("larder"), result("<nginx>")]).unwrap();
+    assert_eq!(page.matches("<svg").count(), 7);
+    for text in ["one &lt;two&gt;", "larder", "&lt;nginx&gt;", "50.1%", "55.0%", "<b>100</b>", "0.80 / 5.00", "top1 *"]
+    {
+        assert!(page.contains(text), "{text} is not in the page");
+    }
+    assert!(!page.contains("<nginx>") && !page.contains("<script") && !page.contains("src="), "{page}");
+    let links = page.matches("http://").count() - page.matches("http://www.w3.org/").count();
+    assert_eq!(links, 0, "only the name of SVG itself");
+}
+
+#[test]
+fn results_survive_their_file() {
+    let one = result("larder");
+    let two = BenchResult::from_json(&one.to_json()).unwrap();
+    assert_eq!(two.peak_rate(), Some(100.0));
+    assert_eq!((two.phases, two.seconds), (one.phases, one.seconds));
+    assert!(BenchResult::from_json("{}").is_err());
+}

@@ -1,0 +1,279 @@
+//! How many requests a second a row of the engine really answers on a disk: what a plan is held against.
+//!
+//! Owns: a store of its own in a directory, which goes away. Does not: proxy anything; requests are look-ups, and insertions of what
+//! was missed, as a plan counts them. Invariant: the store is full, and what is in it is not in memory, before the clock starts. Cost:
+//! the store's size written once, and the time it is given.
+
+use crate::{
+    cpu,
+    plan::{SIGMA, Sizes},
+    random::{Random, mix},
+};
+use bytes::Bytes;
+use larder_store::{
+    Error, ErrorKind, Hints, IoChoice, Policy, Stats, Store, StoreOptions, Tuning, device::FilesDirectory,
+};
+use rustix::fs::{Advice, fadvise};
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{runtime, task::JoinSet};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct StoreJob {
+    /// A directory on the disk.
+    pub directory: PathBuf,
+    /// The row.
+    pub policy: &'static Policy,
+    /// Constants of rows.
+    pub tuning: Tuning,
+    /// Size of the store.
+    pub size_bytes: u64,
+    /// Mean length of an entry; lengths are lognormal, as [`Sizes::Mean`] says.
+    pub mean_bytes: u64,
+    /// Share of the requests that ask for what was stored lately.
+    pub hit_ratio: f64,
+    /// Share of the misses that are stored.
+    pub storable_share: f64,
+    /// Requests under way at a time.
+    pub depth: u32,
+    /// How long requests are counted.
+    pub time: Duration,
+    /// How transfers are made.
+    pub io: IoChoice,
+}
+
+impl StoreJob {
+    /// Lengths as they are drawn, for a plan.
+    pub fn sizes(&self) -> Sizes {
+        Sizes::Mean(self.mean_bytes as f64)
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreRate {
+    /// Requests per second.
+    pub per_second: f64,
+    /// Share of them that were hits.
+    pub hit_ratio: f64,
+    /// Reads of the device for each request.
+    pub reads_per_request: f64,
+    /// Bytes written to the device for each byte stored.
+    pub write_factor: f64,
+    /// Processor time of a request, in microseconds.
+    pub cpu_us: f64,
+}
+
+/// Measures. `progress` is told what goes on and how much of it is done.
+///
+/// # Errors
+/// When the directory cannot be used, or the store fails.
+pub fn measure_store(job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Result<StoreRate, Error> {
+    let place = job.directory.join(format!("larder-bench.{}", std::process::id()));
+    if place.exists() {
+        return Err(Error::new(ErrorKind::Invalid, format!("left from another measurement: {}", place.display())));
+    }
+    let _removed = Removed(place.clone());
+    let options = StoreOptions {
+        policy: job.policy,
+        tuning: job.tuning.clone(),
+        mean_entry_size_bytes: job.mean_bytes,
+        io: job.io,
+        ..StoreOptions::new(&place, job.size_bytes)
+    };
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(|error| Error::io(ErrorKind::Unavailable, "cannot start a runtime", error))?;
+    runtime.block_on(async {
+        let store = Store::open(options)?;
+        let run = Arc::new(Run {
+            store,
+            median_bytes: job.mean_bytes as f64 / libm::exp(SIGMA * SIGMA / 2.0),
+            noise: noise(),
+            next: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+        });
+        fill(&run, job, progress).await?;
+        run.store.sync().await?;
+        forget_files(&place);
+        let rate = measure(&run, job, progress).await?;
+        run.store.close().await?;
+        Ok(rate)
+    })
+}
+
+/// A store that is removed, file or directory.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let removed = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
+        if let Err(error) = removed
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            eprintln!("cannot remove {}: {error}", self.0.display());
+        }
+    }
+}
+
+struct Run {
+    store: Store,
+    median_bytes: f64,
+    noise: Bytes,
+    next: AtomicU64,
+    requests: AtomicU64,
+    hits: AtomicU64,
+}
+
+impl Run {
+    fn len_bytes(&self, number: u64) -> usize {
+        let deviations = Random::new(mix(number)).normal(0.0, SIGMA);
+        (self.median_bytes * libm::exp(deviations)).clamp(64.0, NOISE_BYTES as f64) as usize
+    }
+
+    async fn insert(&self, number: u64) -> Result<(), Error> {
+        let stored = async {
+            let mut writer = self.store.insert(&key(number), "HTTP/1.1 200 OK".into(), Hints::default())?;
+            writer.write(self.noise.slice(..self.len_bytes(number)))?;
+            writer.commit().await
+        };
+        match stored.await {
+            // No room is an answer that rows may give.
+            Err(error) if error.kind() == ErrorKind::Full => Ok(()),
+            stored => stored,
+        }
+    }
+
+    /// One request; whether it was a hit.
+    async fn request(&self, random: &mut Random, job: &StoreJob, kept: u64) -> Result<bool, Error> {
+        let end = self.next.load(Ordering::Relaxed);
+        let number = if random.happens(job.hit_ratio) {
+            end.saturating_sub(1 + random.below(kept.min(end).max(1)))
+        } else {
+            self.next.fetch_add(1, Ordering::Relaxed)
+        };
+        if let Some(reader) = self.store.get(&key(number)).await? {
+            let len = reader.len();
+            if reader.read(0..len).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        if random.happens(job.storable_share) {
+            self.insert(number).await?;
+        }
+        Ok(false)
+    }
+}
+
+fn key(number: u64) -> [u8; 16] {
+    let mut key = *b"bench-..........";
+    key[6..14].copy_from_slice(&number.to_le_bytes());
+    key
+}
+
+async fn fill(run: &Arc<Run>, job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Result<(), Error> {
+    let count = (job.size_bytes as f64 * FILL_TURNS / job.mean_bytes as f64) as u64;
+    let mut tasks = JoinSet::new();
+    loop {
+        let number = run.next.fetch_add(1, Ordering::Relaxed);
+        if number >= count {
+            break;
+        }
+        if tasks.len() >= FILL_DEPTH {
+            ended(tasks.join_next().await)?;
+        }
+        if number.is_multiple_of(PROGRESS_EVERY) {
+            progress("filling", number as f64 / count as f64);
+        }
+        let run = Arc::clone(run);
+        tasks.spawn(async move { run.insert(number).await });
+    }
+    while let Some(task) = tasks.join_next().await {
+        ended(Some(task))?;
+    }
+    Ok(())
+}
+
+async fn measure(run: &Arc<Run>, job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Result<StoreRate, Error> {
+    let kept = (job.size_bytes as f64 * KEPT_SHARE / job.mean_bytes as f64) as u64;
+    let mut tasks = JoinSet::new();
+    let (begun, cpu_begun, before) = (Instant::now(), cpu::own(), run.store.stats());
+    for user in 0..job.depth.max(1) {
+        let (run, job) = (Arc::clone(run), job.clone());
+        tasks.spawn(async move {
+            let mut random = Random::new(mix(u64::from(user) + 1));
+            while begun.elapsed() < job.time {
+                let is_hit = run.request(&mut random, &job, kept).await?;
+                run.requests.fetch_add(1, Ordering::Relaxed);
+                run.hits.fetch_add(u64::from(is_hit), Ordering::Relaxed);
+            }
+            Ok(())
+        });
+    }
+    progress("asking", 0.0);
+    while let Some(task) = tasks.join_next().await {
+        ended(Some(task))?;
+    }
+    progress("asking", 1.0);
+    // What is still waiting to be written was asked for too.
+    run.store.sync().await?;
+    let (seconds, cpu, after) = (begun.elapsed().as_secs_f64(), cpu::own() - cpu_begun, run.store.stats());
+    let requests = run.requests.load(Ordering::Relaxed).max(1) as f64;
+    let more = |count: fn(&Stats) -> u64| (count(&after) - count(&before)) as f64;
+    Ok(StoreRate {
+        per_second: requests / seconds,
+        hit_ratio: run.hits.load(Ordering::Relaxed) as f64 / requests,
+        reads_per_request: more(|stats| stats.reads) / requests,
+        write_factor: more(|stats| stats.written_bytes) / more(|stats| stats.admitted_bytes).max(1.0),
+        cpu_us: cpu.as_secs_f64() * 1e6 / requests,
+    })
+}
+
+fn ended(task: Option<Result<Result<(), Error>, tokio::task::JoinError>>) -> Result<(), Error> {
+    match task {
+        Some(Ok(outcome)) => outcome,
+        Some(Err(error)) => Err(Error::new(ErrorKind::Unavailable, format!("a task ended badly: {error}"))),
+        None => Ok(()),
+    }
+}
+
+/// Drops the store's files from the page cache, where a row keeps files: a disk is to be measured and not the memory.
+fn forget_files(place: &Path) {
+    let mut folders = vec![place.join(FilesDirectory::FOLDER_NAME)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            } else if let Ok(file) = File::open(entry.path()) {
+                // What stays in memory makes the measurement milder, no more.
+                let _ = fadvise(&file, 0, None, Advice::DontNeed);
+            }
+        }
+    }
+}
+
+fn noise() -> Bytes {
+    let mut random = Random::new(1);
+    let words = (0..NOISE_BYTES / 8).flat_map(|_| random.bits().to_le_bytes());
+    words.collect::<Vec<u8>>().into()
+}
+
+/// Longest entry.
+const NOISE_BYTES: usize = 512 << 10;
+/// The store is written over that often before anything is counted.
+const FILL_TURNS: f64 = 1.1;
+const FILL_DEPTH: usize = 64;
+/// Share of the store's bytes in which hits are asked for: what every row has kept.
+const KEPT_SHARE: f64 = 0.4;
+const PROGRESS_EVERY: u64 = 1000;

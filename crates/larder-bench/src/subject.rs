@@ -1,0 +1,110 @@
+//! Larder as a process, started for a run and stopped after it.
+//!
+//! Owns: the process and the folder its store is in. Does not: run any of Larder's code in this process, so that what is
+//! measured is what users run. Invariant: whatever happens, the process and the folder go away.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, BufRead, BufReader},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+};
+
+/// A running Larder.
+pub struct LarderProcess {
+    child: Child,
+    folder: PathBuf,
+    address: SocketAddr,
+}
+
+/// What Larder is started with.
+#[derive(Clone, Debug)]
+pub struct LarderOptions {
+    /// The program.
+    pub program: PathBuf,
+    /// Where a folder for its store is made.
+    pub scratch: PathBuf,
+    /// Size of its store.
+    pub size_bytes: u64,
+    /// Memory of its hot tier.
+    pub memory_bytes: u64,
+    /// More flags of `larder run`.
+    pub flags: Vec<OsString>,
+}
+
+impl LarderProcess {
+    /// Starts it in front of `origin`, and waits until it listens.
+    ///
+    /// # Errors
+    /// When the folder cannot be made, or the program does not start; with what it said.
+    pub fn start(options: &LarderOptions, origin: SocketAddr) -> io::Result<Self> {
+        let folder = options.scratch.join(format!("larder-bench.{}", std::process::id()));
+        fs::create_dir(&folder)?;
+        let started = Self::spawn(options, origin, &folder);
+        if started.is_err() {
+            remove(&folder);
+        }
+        started
+    }
+
+    fn spawn(options: &LarderOptions, origin: SocketAddr, folder: &Path) -> io::Result<Self> {
+        let mut child = Command::new(&options.program)
+            .args(["run", "--listen", "127.0.0.1:0", "--origin"])
+            .arg(format!("http://{origin}"))
+            .arg("--disk")
+            .arg(folder.join("store"))
+            .args(["--size", &options.size_bytes.to_string(), "--memory", &options.memory_bytes.to_string()])
+            .args(&options.flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut said = String::new();
+        let mut errors = BufReader::new(child.stderr.take().expect("it was asked for"));
+        let address = loop {
+            let begin = said.len();
+            if errors.read_line(&mut said)? == 0 {
+                let _ = child.wait();
+                return Err(io::Error::other(format!("larder did not start: {}", said.trim())));
+            }
+            let line = &said[begin..];
+            if let Some((_, rest)) = line.split_once("listen   http://") {
+                let address = rest.split_whitespace().next().unwrap_or(rest);
+                break address.parse().map_err(io::Error::other)?;
+            }
+        };
+        // What it says later is not lost in a pipe that is full, nor is it in the way.
+        thread::spawn(move || io::copy(&mut errors, &mut io::sink()));
+        Ok(Self { child, folder: folder.to_owned(), address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for LarderProcess {
+    fn drop(&mut self) {
+        // Its store goes away, so there is nothing for it to finish.
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let _ = self.child.wait();
+        remove(&self.folder);
+    }
+}
+
+fn remove(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder) {
+        eprintln!("cannot remove {}: {error}", folder.display());
+    }
+}

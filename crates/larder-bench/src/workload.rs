@@ -1,0 +1,217 @@
+//! What is asked for: objects by popularity, kinds of requests, phases of load.
+//!
+//! Owns: the workloads and the schedule of their phases. Does not: send anything, or know the time. Invariant: one seed
+//! gives the same requests; what an ideal cache without bounds would have is known for each. Cost: the numbers of all
+//! storable objects asked for so far, about 40 bytes each.
+
+mod phases;
+mod polymix;
+
+use crate::{
+    content::{Class, Object},
+    random::{Random, Zipf},
+};
+pub use phases::Phase;
+use polymix::PolyMix;
+use std::collections::HashSet;
+
+/// The workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Web Polygraph's PolyMix-4, scaled down in time.
+    PolyMix4,
+    /// A fixed set of objects of PolyMix' lengths, asked for by Zipf's law.
+    Zipf,
+    /// A few objects that are all in the cache.
+    AllHit,
+    /// Objects that nobody asked for before.
+    AllMiss,
+    /// A few long objects.
+    Big,
+    /// Pieces of long objects.
+    Ranges,
+}
+
+impl Workload {
+    /// Every workload with its name on the command line.
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("polymix-4", Self::PolyMix4),
+        ("zipf", Self::Zipf),
+        ("all-hit", Self::AllHit),
+        ("all-miss", Self::AllMiss),
+        ("big", Self::Big),
+        ("ranges", Self::Ranges),
+    ];
+
+    /// The workload of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|&(_, workload)| workload)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, workload)| *workload == self).map_or("", |(name, _)| name)
+    }
+
+    /// Requests that follow from one arrival on average: a page brings its images along.
+    pub(crate) fn requests_per_arrival(self) -> f64 {
+        if self == Self::PolyMix4 { PolyMix::requests_per_arrival() } else { 1.0 }
+    }
+}
+
+/// Numbers of a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkloadOptions {
+    /// Objects of the fixed sets; the working set's bound in PolyMix.
+    pub object_count: u64,
+    /// Length of an object, where the workload has but one.
+    pub object_bytes: u64,
+    /// Exponent of Zipf's law.
+    pub alpha: f64,
+    /// Where random numbers begin.
+    pub seed: u64,
+}
+
+impl WorkloadOptions {
+    /// What is usual for `workload`.
+    pub fn new(workload: Workload) -> Self {
+        let (object_count, object_bytes) = match workload {
+            Workload::PolyMix4 => (1_000_000, 0),
+            Workload::Zipf => (50_000, 0),
+            Workload::AllHit => (1000, 10 << 10),
+            Workload::AllMiss => (u64::MAX, 10 << 10),
+            Workload::Big => (4, 64 << 20),
+            Workload::Ranges => (16, 32 << 20),
+        };
+        Self { object_count, object_bytes, alpha: 0.8, seed: 1 }
+    }
+}
+
+/// What kind of request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Basic,
+    /// If-Modified-Since with a time before the last modification.
+    ImsOld,
+    /// If-Modified-Since with the time of the last modification.
+    ImsNew,
+    /// With no-cache, which asks for the origin's answer.
+    Reload,
+    Head,
+    /// With a body of so many bytes.
+    Post(u64),
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) object: Object,
+    pub(crate) kind: Kind,
+    /// First byte and length of the piece asked for.
+    pub(crate) range: Option<(u64, u64)>,
+    /// Whether the client goes away in the middle.
+    pub(crate) goes_away: bool,
+    /// Whether a cache without bounds would have it.
+    pub(crate) is_offered: bool,
+}
+
+/// One arrival: a request, and those that follow when its answer is there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Arrival {
+    pub(crate) first: Option<Asked>,
+    pub(crate) embedded: Vec<Asked>,
+}
+
+/// Draws arrivals of a workload.
+pub(crate) struct Source {
+    workload: Workload,
+    options: WorkloadOptions,
+    random: Random,
+    zipf: Zipf,
+    polymix: PolyMix,
+    next: u64,
+    seen: HashSet<Object>,
+}
+
+impl Source {
+    pub(crate) fn new(workload: Workload, options: WorkloadOptions) -> Self {
+        let zipf_count = if workload == Workload::Zipf { options.object_count } else { 1 };
+        Self {
+            workload,
+            options,
+            random: Random::new(options.seed),
+            zipf: Zipf::new(zipf_count, options.alpha),
+            polymix: PolyMix::new(options.object_count),
+            next: options.seed << 40,
+            seen: HashSet::new(),
+        }
+    }
+
+    /// The next arrival. `recurrence` and `specials` are how much of the workload's full share of revisits and of
+    /// special requests there is at the moment, from 0 to 1.
+    pub(crate) fn arrival(&mut self, recurrence: f64, specials: f64) -> Arrival {
+        let mut arrival = match self.workload {
+            Workload::PolyMix4 => self.polymix.arrival(&mut self.random, recurrence, specials),
+            _ => Arrival { first: Some(self.one()), embedded: Vec::new() },
+        };
+        for asked in arrival.first.iter_mut().chain(&mut arrival.embedded) {
+            asked.is_offered = offered(asked, &mut self.seen);
+        }
+        arrival
+    }
+
+    /// Requests that bring into the cache what the workload takes for granted.
+    pub(crate) fn warm_up(&mut self) -> Vec<Asked> {
+        let numbers = match self.workload {
+            Workload::AllHit | Workload::Big | Workload::Ranges => 0..self.options.object_count,
+            Workload::PolyMix4 | Workload::Zipf | Workload::AllMiss => 0..0,
+        };
+        let objects = numbers.map(|number| Object { class: Class::Fixed(self.options.object_bytes), number });
+        let mut asked: Vec<_> = objects.map(basic).collect();
+        asked.iter_mut().for_each(|asked| asked.is_offered = offered(asked, &mut self.seen));
+        asked
+    }
+
+    fn one(&mut self) -> Asked {
+        let class = Class::Fixed(self.options.object_bytes);
+        let number = match self.workload {
+            Workload::Zipf => {
+                let number = self.zipf.draw(&mut self.random);
+                return basic(Object { class: polymix::class_of(number), number });
+            }
+            Workload::AllMiss => {
+                self.next += 1;
+                self.next
+            }
+            _ => self.random.below(self.options.object_count),
+        };
+        let mut asked = basic(Object { class, number });
+        if self.workload == Workload::Ranges {
+            let len = 1 + self.random.below(RANGE_BYTES_MAX.min(self.options.object_bytes));
+            asked.range = Some((self.random.below(self.options.object_bytes - len + 1), len));
+        }
+        asked
+    }
+}
+
+/// A plain GET.
+pub(crate) fn basic(object: Object) -> Asked {
+    Asked { object, kind: Kind::Basic, range: None, goes_away: false, is_offered: false }
+}
+
+/// Whether a cache without bounds has what is asked for; it then has what can be stored.
+fn offered(asked: &Asked, seen: &mut HashSet<Object>) -> bool {
+    match asked.kind {
+        Kind::Post(_) => false,
+        Kind::Head => seen.contains(&asked.object),
+        Kind::Basic | Kind::ImsOld | Kind::ImsNew | Kind::Reload => {
+            let is_new = asked.object.nature().is_storable && !asked.goes_away && seen.insert(asked.object);
+            !is_new && asked.kind != Kind::Reload && seen.contains(&asked.object)
+        }
+    }
+}
+
+const RANGE_BYTES_MAX: u64 = 256 << 10;
+
+#[cfg(test)]
+mod tests;

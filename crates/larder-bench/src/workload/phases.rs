@@ -1,0 +1,78 @@
+//! The course of a run: how load, revisits and special requests rise and fall.
+//!
+//! Owns: PolyMix-4's phases, scaled to the time there is, and the single phase of the other workloads. Invariant: pure; the
+//! lengths add up to the time of the run, but for the fill, which may last longer if there is so much to fill.
+
+use super::Workload;
+use std::time::Duration;
+
+/// A stretch of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Phase {
+    /// Its name.
+    pub name: &'static str,
+    /// How long it lasts.
+    pub time: Duration,
+    /// Load at its begin and its end, as a share of the greatest.
+    pub load: (f64, f64),
+    /// Share of the full revisits and special requests, at its begin and its end.
+    pub recurrence: (f64, f64),
+    /// Share of the full special requests, at its begin and its end.
+    pub specials: (f64, f64),
+    /// Whether results are taken from it.
+    pub counts: bool,
+    /// Whether it lasts until the cache was filled twice, if a size was given.
+    pub fills: bool,
+}
+
+impl Phase {
+    /// The phases of a run of `workload` that takes `time`.
+    pub fn of(workload: Workload, time: Duration) -> Vec<Self> {
+        if workload != Workload::PolyMix4 {
+            let (load, recurrence) = ((1.0, 1.0), (1.0, 1.0));
+            let specials = recurrence;
+            return vec![Self { name: "run", time, load, recurrence, specials, counts: true, fills: false }];
+        }
+        let total: f64 = POLYMIX_4.iter().map(|phase| phase.1).sum();
+        let phases = POLYMIX_4.iter().map(|&(name, minutes, load)| Self {
+            name,
+            time: time.mul_f64(minutes / total),
+            load,
+            recurrence: match name {
+                "framp" | "fill" => (RECURRENCE_AT_FIRST, RECURRENCE_AT_FIRST),
+                "fexit" => (RECURRENCE_AT_FIRST, 1.0),
+                _ => (1.0, 1.0),
+            },
+            specials: match name {
+                "framp" | "fill" => (SPECIALS_AT_FIRST, SPECIALS_AT_FIRST),
+                "fexit" => (SPECIALS_AT_FIRST, 1.0),
+                _ => (1.0, 1.0),
+            },
+            counts: name.starts_with("top"),
+            fills: name == "fill",
+        });
+        phases.collect()
+    }
+
+    /// The value of a pair of begin and end at a share of the phase's time.
+    pub(crate) fn at(pair: (f64, f64), share: f64) -> f64 {
+        pair.0 + (pair.1 - pair.0) * share.clamp(0.0, 1.0)
+    }
+}
+
+/// Name, minutes in the original, load at begin and end. The fill has no length of its own there: it lasts until the
+/// cache was filled twice.
+const POLYMIX_4: [(&str, f64, (f64, f64)); 10] = [
+    ("framp", 20.0, (0.05, 1.0)),
+    ("fill", 120.0, (1.0, 1.0)),
+    ("fexit", 20.0, (1.0, 0.05)),
+    ("inc1", 20.0, (0.05, 1.0)),
+    ("top1", 240.0, (1.0, 1.0)),
+    ("dec1", 20.0, (1.0, 0.1)),
+    ("idle", 20.0, (0.1, 0.1)),
+    ("inc2", 20.0, (0.1, 1.0)),
+    ("top2", 240.0, (1.0, 1.0)),
+    ("dec2", 20.0, (1.0, 0.05)),
+];
+const RECURRENCE_AT_FIRST: f64 = 0.05 / 0.55;
+const SPECIALS_AT_FIRST: f64 = 0.1;

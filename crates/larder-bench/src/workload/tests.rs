@@ -1,0 +1,67 @@
+//! At stake: figures of a workload that is not the one it is called.
+
+use super::*;
+use std::time::Duration;
+
+fn arrivals(workload: Workload, count: u64) -> Vec<Asked> {
+    let mut source = Source::new(workload, WorkloadOptions::new(workload));
+    source.warm_up();
+    let arrivals = (0..count).map(|_| source.arrival(1.0, 1.0));
+    arrivals.flat_map(|arrival| arrival.first.into_iter().chain(arrival.embedded)).collect()
+}
+
+#[test]
+fn polymix_has_its_mix_its_recurrence_and_its_kinds() {
+    let asked = arrivals(Workload::PolyMix4, 60_000);
+    let share = |wanted: &dyn Fn(&Asked) -> bool| {
+        asked.iter().filter(|asked| wanted(asked)).count() as f64 / asked.len() as f64
+    };
+    assert!((asked.len() as f64 / 60_000.0 / PolyMix::requests_per_arrival() - 1.0).abs() < 0.08, "{}", asked.len());
+    for (class, expected) in [(Class::Image, 0.65), (Class::Html, 0.15), (Class::Other, 0.195)] {
+        let found = share(&|asked| asked.object.class == class);
+        assert!((found / expected - 1.0).abs() < 0.1, "{class:?}: {found}");
+    }
+    let offered = share(&|asked| asked.is_offered);
+    assert!((0.50..0.58).contains(&offered), "{offered}: 55% basic hits, less what is reloaded");
+    let bytes = |wanted: &dyn Fn(&Asked) -> bool| {
+        asked.iter().filter(|asked| wanted(asked)).map(|asked| asked.object.nature().len_bytes).sum::<u64>() as f64
+    };
+    let byte_ratio = bytes(&|asked| asked.is_offered) / bytes(&|_| true);
+    assert!(byte_ratio < offered - 0.05, "{byte_ratio}: short objects are revisited more");
+    for (kind, expected) in [(Kind::ImsOld, 0.034), (Kind::ImsNew, 0.069), (Kind::Reload, 0.034)] {
+        let found = share(&|asked| asked.kind == kind);
+        assert!((found / expected - 1.0).abs() < 0.1, "{kind:?}: {found}");
+    }
+    let posts = share(&|asked| matches!(asked.kind, Kind::Post(_)) && asked.object.class != Class::Image);
+    assert!((posts / (0.015 * 0.35) - 1.0).abs() < 0.25, "{posts}");
+    assert!((share(&|asked| asked.goes_away) / 0.001 - 1.0).abs() < 0.5);
+}
+
+#[test]
+fn every_workload_asks_for_what_it_says() {
+    assert!(arrivals(Workload::AllHit, 1000).iter().all(|asked| asked.is_offered));
+    assert!(arrivals(Workload::AllMiss, 1000).iter().all(|asked| !asked.is_offered));
+    let ranges = arrivals(Workload::Ranges, 1000);
+    let within = |asked: &Asked| asked.range.is_some_and(|(first, len)| len > 0 && first + len <= 32 << 20);
+    assert!(ranges.iter().all(within));
+    let zipf = arrivals(Workload::Zipf, 20_000);
+    let first = zipf.iter().filter(|asked| asked.object.number == 0).count();
+    assert!((100..2000).contains(&first), "{first}");
+    for (name, workload) in Workload::ALL {
+        assert_eq!((Workload::named(name), workload.name()), (Some(workload), name));
+        assert_eq!(arrivals(workload, 50), arrivals(workload, 50), "{name}: one seed, the same requests");
+    }
+}
+
+#[test]
+fn phases_take_the_time_they_are_given() {
+    let phases = Phase::of(Workload::PolyMix4, Duration::from_secs(740));
+    let sum: Duration = phases.iter().map(|phase| phase.time).sum();
+    assert!((sum.as_secs_f64() - 740.0).abs() < 0.001);
+    assert_eq!(
+        phases.iter().filter(|phase| phase.counts).map(|phase| phase.name).collect::<Vec<_>>(),
+        ["top1", "top2"]
+    );
+    assert!(phases.windows(2).all(|pair| (pair[0].load.1 - pair[1].load.0).abs() < 0.06), "load never jumps");
+    assert_eq!(Phase::of(Workload::Zipf, Duration::from_secs(3)).len(), 1);
+}

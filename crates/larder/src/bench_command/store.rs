@@ -1,0 +1,128 @@
+//! `larder bench store`: rows of the engine on a disk, beside what a plan expects of them.
+
+use super::{TIME_DEFAULT, progress_bar};
+use crate::{
+    duration,
+    failure::Failure,
+    plan_command::read_figures,
+    report, settings, size,
+    tuning::{self, Tuned},
+    value,
+};
+use clap::Args;
+use larder_bench::{DeviceFigures, Plan, PlanWishes, StoreJob, StoreRate, measure_store};
+use larder_store::{IoChoice, Policy, Tuning};
+use std::{path::PathBuf, time::Duration};
+
+/// The flags of `larder bench store`.
+#[derive(Debug, Args)]
+pub(crate) struct StoreFlags {
+    /// A directory on the disk.
+    path: PathBuf,
+
+    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_policy, required = true, value_delimiter = ',',
+        help = "Policies, separated by commas", long_help = tuning::policy_help())]
+    policy: Vec<&'static Policy>,
+
+    /// Figures of the disk that `larder bench device --json` has written: what the plan is made with.
+    #[arg(long, value_name = "FILE")]
+    device: Option<PathBuf>,
+
+    /// Size of the store, which is filled first [default: 2GiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+
+    /// Mean size of an entry [default: 16KiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    mean_size: Option<u64>,
+
+    /// Share of the requests that ask for what is there [default: 0.6]
+    #[arg(long, value_name = "SHARE", value_parser = value::fraction)]
+    hit_ratio: Option<f64>,
+
+    /// Requests under way at a time [default: 64]
+    #[arg(long, value_name = "COUNT", value_parser = value::workers)]
+    depth: Option<usize>,
+
+    /// How long requests are counted [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    time: Option<Duration>,
+
+    /// How to read and write: auto, uring or threads [default: auto]
+    #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
+    io: Option<IoChoice>,
+
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
+        long_help = tuning::tune_help())]
+    tune: Vec<Tuned>,
+}
+
+/// Measures each row, and prints it beside its plan.
+///
+/// # Errors
+/// A failure that says what to do.
+pub(super) fn run(flags: StoreFlags) -> Result<(), Failure> {
+    let figures = flags.device.as_deref().map(read_figures).transpose()?;
+    let mut constants = Tuning::default();
+    for Tuned { name, value } in &flags.tune {
+        constants.set(name, *value).expect("it was checked when it was read");
+    }
+    println!(
+        "  {:22}{:>10}{:>10}{:>8}{:>8}{:>10}{:>10}{:>10}",
+        "policy", "planned", "measured", "ratio", "hits", "reads", "written", "CPU"
+    );
+    println!(
+        "  {:22}{:>10}{:>10}{:>8}{:>8}{:>10}{:>10}{:>10}",
+        "", "req/s", "req/s", "", "", "a request", "a byte", "a request"
+    );
+    for policy in &flags.policy {
+        let job = StoreJob {
+            directory: flags.path.clone(),
+            policy,
+            tuning: constants.clone(),
+            size_bytes: flags.size.unwrap_or(SIZE_BYTES_DEFAULT),
+            mean_bytes: flags.mean_size.unwrap_or(MEAN_BYTES_DEFAULT),
+            hit_ratio: flags.hit_ratio.unwrap_or(0.6),
+            storable_share: 0.8,
+            depth: flags.depth.unwrap_or(64) as u32,
+            time: flags.time.unwrap_or(TIME_DEFAULT),
+            io: flags.io.unwrap_or_default(),
+        };
+        let bar = progress_bar();
+        let measured = measure_store(&job, &mut |what, share| {
+            bar.set_message(format!("{policy}: {what}"));
+            bar.set_position((share * 1000.0) as u64);
+        });
+        bar.finish_and_clear();
+        let rate = measured.map_err(|error| {
+            let help = "give a directory on a file system with room for the store (--size)";
+            Failure::runtime(format!("cannot measure {policy}: {error}"), help)
+        })?;
+        print(&job, rate, figures.as_ref());
+    }
+    Ok(())
+}
+
+fn print(job: &StoreJob, rate: StoreRate, figures: Option<&DeviceFigures>) {
+    let planned = figures.and_then(|figures| {
+        let mut wishes = PlanWishes::new(job.size_bytes, u64::MAX);
+        (wishes.sizes, wishes.hit_ratio, wishes.storable_share) = (job.sizes(), rate.hit_ratio, job.storable_share);
+        (wishes.depth, wishes.request_cpu, wishes.tuning) = (job.depth, Duration::ZERO, job.tuning.clone());
+        let plan = Plan::new(&wishes, figures);
+        plan.rows.iter().find(|row| row.policy == job.policy.name).map(|row| row.requests_per_second)
+    });
+    let ratio = planned.map_or_else(|| "-".to_owned(), |planned| format!("{:.2}", planned / rate.per_second));
+    println!(
+        "  {:22}{:>10}{:>10}{ratio:>8}{:>7.0}%{:>10.2}{:>10.2}{:>10}",
+        job.policy.name,
+        planned.map_or_else(|| "-".to_owned(), report::rate),
+        report::rate(rate.per_second),
+        rate.hit_ratio * 100.0,
+        rate.reads_per_request,
+        rate.write_factor,
+        format!("{:.0} us", rate.cpu_us),
+    );
+}
+
+const SIZE_BYTES_DEFAULT: u64 = 2 << 30;
+const MEAN_BYTES_DEFAULT: u64 = 16 << 10;

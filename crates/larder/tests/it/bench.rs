@@ -1,0 +1,85 @@
+//! At stake: a benchmark that measures something else than the proxy, or leaves one running.
+
+use crate::process::{Larder, run};
+use larder_bench::BenchResult;
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    process::Output,
+};
+use tempfile::TempDir;
+
+/// Runs `larder bench` with these flags and a file for its result.
+#[track_caller]
+fn bench(home: &TempDir, flags: &[&str]) -> (BenchResult, String) {
+    let (json, scratch) = (home.path().join("result.json"), home.path().join("scratch"));
+    fs::create_dir_all(&scratch).unwrap();
+    let (json, shown) = (json.to_str().unwrap(), scratch.to_str().unwrap());
+    let Output { status, stdout, stderr } =
+        run(home, &[&["bench", "--json", json, "--scratch", shown], flags].concat());
+    let said = String::from_utf8([stdout, stderr].concat()).unwrap();
+    assert_eq!(status.code(), Some(0), "{flags:?}: {said}");
+    assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0, "{flags:?} leaves something behind");
+    (BenchResult::from_json(&fs::read_to_string(json).unwrap()).unwrap(), said)
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn larder_itself_is_measured_in_a_scratch_folder() {
+    let home = TempDir::new().unwrap();
+    let small = ["--size", "64MiB", "--memory", "8MB"];
+    let flags = ["--workload", "all-hit", "--rate", "300", "--time", "1s"];
+    let (result, said) = bench(&home, &[&small[..], &flags].concat());
+    let counts = result.totals();
+    assert!(counts.hit_ratio() > 0.9 && counts.failed + counts.wrong == 0, "{said}");
+    assert!(result.kernel_total().is_some_and(|kernel| kernel.resident_bytes > 1 << 20), "{said}");
+    let (result, said) = bench(&home, &[&small[..], &["--rate", "300", "--time", "2s"]].concat());
+    let counts = result.totals();
+    assert_eq!((counts.failed, counts.wrong, counts.outdated), (0, 0, 0), "{said}");
+    assert!(counts.hits > 0 && counts.hit_ratio() <= counts.offered_ratio() * 1.3, "{said}");
+    assert_eq!(result.phases.len(), 10, "{said}");
+}
+
+#[test]
+fn a_running_proxy_is_measured_forward_and_reverse_and_put_on_one_page() {
+    let home = TempDir::new().unwrap();
+    let listen = free_address();
+    let (shown, origin) = (listen.to_string(), format!("http://{listen}"));
+    let reverse = Larder::start(&home, &["--disk", "none", "--origin", &origin]);
+    let forward = Larder::start(&home, &["--disk", "none", "--allow-target", "127.0.0.0/8"]);
+    let page = home.path().join("page.html");
+    let mut results = Vec::new();
+    for (flag, proxy, name) in [("--reverse", reverse.address, "reverse"), ("--proxy", forward.address, "forward")] {
+        let url = format!("http://{proxy}");
+        let flags = [flag, &url, "--name", name, "--origin-listen", &shown, "--workload", "ranges", "--objects", "2"];
+        let more = ["--object-size", "300KB", "--users", "2", "--time", "500ms"];
+        let (result, said) = bench(&home, &[&flags[..], &more].concat());
+        assert!(result.totals().hits > 0 && result.totals().wrong == 0, "{said}");
+        let copy = home.path().join(name);
+        fs::rename(home.path().join("result.json"), &copy).unwrap();
+        results.push(copy.to_str().unwrap().to_owned());
+    }
+    let done = run(&home, &["bench", "report", &results[0], &results[1], "--html", page.to_str().unwrap()]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("reverse") && page.contains("forward") && page.contains("<svg"), "{page}");
+}
+
+#[test]
+fn flags_of_the_benchmark_that_make_no_sense_are_refused() {
+    let home = TempDir::new().unwrap();
+    for flags in [
+        &["--workload", "polymix-5"][..],
+        &["--rate", "0"],
+        &["--proxy", "nowhere"],
+        &["--users", "1", "--peak"],
+        &["store", "/tmp"],
+        &["report", "--html", "x"],
+    ] {
+        let Output { status, stderr, .. } = run(&home, &[&["bench"], flags].concat());
+        assert_eq!(status.code(), Some(2), "{flags:?}: {}", String::from_utf8_lossy(&stderr));
+    }
+}
