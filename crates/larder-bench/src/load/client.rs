@@ -102,7 +102,11 @@ impl Clients {
     pub(super) async fn fetch(&self, asked: &Asked) -> Fetched {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let fetched = tokio::time::timeout(TIME_MAX, self.exchange(asked, number)).await;
-        fetched.unwrap_or_else(|_| failed(format!("no whole answer within {} s", TIME_MAX.as_secs())))
+        let fetched = fetched.unwrap_or_else(|_| failed(format!("no whole answer within {} s", TIME_MAX.as_secs())));
+        // What a proxy makes of an answer that breaks off is its own: nothing at all, a part, or an error.
+        let Fetched { outcome, body_bytes } = fetched;
+        let is_wanted = matches!(outcome, Outcome::Failed(_)) && self.breaks_off(number);
+        Fetched { outcome: if is_wanted { Outcome::BrokenOff } else { outcome }, body_bytes }
     }
 
     async fn exchange(&self, asked: &Asked, number: u64) -> Fetched {
@@ -118,7 +122,7 @@ impl Clients {
             match connection.sender.send_request(self.request(asked, number, now_s, is_last)).await {
                 Ok(response) => return self.read(asked, number, response, connection).await,
                 // A connection may be closed while it waits to be used; that is nobody's fault, once.
-                Err(_) if is_kept && may_repeat => may_repeat = false,
+                Err(_) if is_kept && may_repeat && !self.breaks_off(number) => may_repeat = false,
                 Err(error) => return failed(format!("no answer: {error}")),
             }
         }
@@ -186,9 +190,6 @@ impl Clients {
             let data = match frame.map(Frame::into_data) {
                 Ok(Ok(data)) => data,
                 Ok(Err(_)) => continue,
-                Err(_) if !is_hit && fields::breaks_off(number, self.origin_abort_share) => {
-                    return Fetched { outcome: Outcome::BrokenOff, body_bytes: at };
-                }
                 Err(error) => return failed(format!("broke off after {at} bytes: {error}")),
             };
             if !expected.holds(at, &data) {
@@ -213,6 +214,10 @@ impl Clients {
             false => Outcome::Miss,
         };
         Fetched { outcome, body_bytes: at }
+    }
+
+    fn breaks_off(&self, number: u64) -> bool {
+        fields::breaks_off(number, self.origin_abort_share)
     }
 
     fn lock_idle(&self) -> MutexGuard<'_, Vec<Connection>> {

@@ -35,6 +35,8 @@ pub(super) struct Body {
     rest: Range<u64>,
     /// Where it breaks off, if it does.
     end: Option<u64>,
+    /// Whether what stands before that was given time to be sent.
+    is_sent: bool,
 }
 
 /// Why a body breaks off.
@@ -127,7 +129,7 @@ fn insert(response: &mut Response<Body>, name: HeaderName, value: &str) {
 }
 
 fn with_body(nature: Nature, version: u64, rest: Range<u64>) -> Response<Body> {
-    Response::new(Body { nature, version, rest, end: None })
+    Response::new(Body { nature, version, rest, end: None, is_sent: false })
 }
 
 fn empty(status: StatusCode) -> Response<Body> {
@@ -153,12 +155,16 @@ impl HttpBody for Body {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _context: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         if self.rest.is_empty() {
             return Poll::Ready(None);
         }
         if self.end.is_some_and(|end| self.rest.start >= end) {
+            if !std::mem::replace(&mut self.is_sent, true) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             return Poll::Ready(Some(Err(BrokenOff)));
         }
         let end = self.end.unwrap_or(self.rest.end).min(self.rest.start + PIECE_BYTES);

@@ -20,7 +20,7 @@ fn job(address: SocketAddr, origin: &Origin, workload: Workload, loop_kind: Loop
             target: Target { address, origin: origin.address().to_string(), is_forward: false },
             workload,
             loop_kind,
-            phases: Phase::of(workload, Duration::from_millis(600)),
+            phases: Phase::of(workload, Duration::from_millis(400)),
             fill_bytes: None,
             closes_connections: workload == Workload::PolyMix4,
             origin_abort_share: 0.0,
@@ -41,7 +41,7 @@ fn without_a_cache_every_workload_is_answered_and_nothing_is_hit() {
             let counts = result.totals();
             assert_eq!(counts.hits, 0, "{name}: {counts:?}");
             assert_eq!((counts.failed, counts.wrong, counts.outdated), (0, 0, 0), "{name}: {:?}", result.complaints);
-            assert!(counts.misses > 10 && counts.body_bytes > 1000, "{name}: {counts:?}");
+            assert!(counts.misses > 3 && counts.body_bytes > 1000, "{name}: {counts:?}");
             assert!(result.origin_requests >= counts.misses, "{name}");
             assert!(result.kernel_total().is_some_and(|kernel| kernel.is_known));
         }
@@ -95,7 +95,7 @@ fn an_open_loop_charges_a_slow_proxy_for_all_who_came() {
     let job = job(origin.address(), &origin, Workload::AllMiss, Loop::Open(300.0));
     let result = job.run(&origin, &mut |_, _, _| {}).unwrap();
     let phase = &result.phases[0];
-    assert!((120..=240).contains(&phase.counts.requests), "as many came as were due: {:?}", phase.counts);
+    assert!((70..=170).contains(&phase.counts.requests), "as many came as were due: {:?}", phase.counts);
     assert!(phase.times.quantile_us(0.01) >= 199_000, "{:?}", phase.times);
 }
 

@@ -13,7 +13,7 @@ fn rows_of_every_kind_are_measured_and_leave_nothing() {
             directory: scratch.path().to_owned(),
             policy: Policy::named(name).expect("it is a row"),
             tuning: Tuning::default(),
-            size_bytes: 64 << 20,
+            size_bytes: 48 << 20,
             mean_bytes: 32 << 10,
             hit_ratio: 0.6,
             storable_share: 0.8,
