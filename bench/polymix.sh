@@ -139,6 +139,8 @@ for name in ${PROXIES:-larder nginx squid}; do
     rm -rf "$work"/*
     "start_$name"
     wait_ready "$name"
+    # Squid listens before it is done with its store, and answers 502 for a second.
+    sleep 3
     if [ $kind = run ]; then
       measure "$name" "$out/$name.json" --time "$time" --fill "$fill"
       results+=("$out/$name.json")
