@@ -8,7 +8,7 @@
 use crate::model::{Model, ModelDevice, ModelDirectory, Served};
 use bytes::Bytes;
 use larder_store::{
-    Clock, Hints, Policy, Reader, Result, Stats, Store, StoreOptions, Tuning, Writer,
+    Clock, Hints, NeighbourSink, Policy, Reader, Result, Stats, Store, StoreOptions, Tuning, Writer,
     device::{Device, MemoryDevice},
 };
 use std::{
@@ -16,7 +16,7 @@ use std::{
     future::Future,
     pin::{Pin, pin},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
@@ -85,6 +85,7 @@ pub struct Bed {
     waiting: Vec<Waiting>,
     zeros: Bytes,
     happened: Happened,
+    neighbours: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
 /// Where entries are.
@@ -135,6 +136,9 @@ impl Bed {
             let device = Arc::new(make(model, options.size_bytes));
             (Store::open_on(Arc::clone(&device) as _, &store_options)?, Place::Device(device))
         };
+        let neighbours = Arc::<Mutex<Vec<(u64, u64)>>>::default();
+        let kept = Arc::clone(&neighbours);
+        store.set_neighbours(Arc::new(move || sink(&kept)));
         let request_ns = (model.system.request_us * 1e3) as u64;
         let zeros = Bytes::from(vec![0; Writer::BODY_MAX_BYTES as usize]);
         let (cpu_ns, told_ms, maintained_ns, waiting, happened) = (0, 0, 0, Vec::new(), Happened::default());
@@ -150,6 +154,7 @@ impl Bed {
             waiting,
             zeros,
             happened,
+            neighbours,
         };
         bed.begun_ns = bed.disk_ns();
         Ok(bed)
@@ -161,8 +166,8 @@ impl Bed {
         self.note_time();
     }
 
-    /// Looks an entry up and reads it. The answer may come later, with those of other lookups.
-    pub fn look_up(&mut self, key: u64) {
+    /// Looks an entry up and reads it; whether it was found. `None`: the answer comes later, with those of others.
+    pub fn look_up(&mut self, key: u64) -> Option<bool> {
         let store = self.store.clone();
         let woken = Arc::new(Woken::default());
         let mut lookup: Waiting =
@@ -176,14 +181,16 @@ impl Bed {
         }
         self.take_answers();
         self.note_time();
+        answer
     }
 
     /// Stores an entry of `len_bytes`.
-    pub fn store(&mut self, key: u64, len_bytes: u64, site: u64) {
+    pub fn store(&mut self, key: u64, len_bytes: u64, (site, group): (u64, u64)) {
         let body = self.zeros.slice(..len_bytes.min(Writer::BODY_MAX_BYTES) as usize);
         let store = self.store.clone();
         let stored = finished(async move {
-            let mut writer = store.insert(&key.to_le_bytes(), Bytes::new(), Hints { site, ..Hints::default() })?;
+            let mut writer =
+                store.insert(&key.to_le_bytes(), Bytes::new(), Hints { site, group, ..Hints::default() })?;
             writer.write(body)?;
             writer.commit().await
         });
@@ -193,6 +200,11 @@ impl Bed {
         }
         self.take_answers();
         self.note_time();
+    }
+
+    /// Entries that were read along with others since this was asked last: key and length.
+    pub fn neighbours(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Removes an entry, if it is there.
@@ -206,6 +218,11 @@ impl Bed {
     /// Time that has passed since the store was opened.
     pub fn passed(&self) -> Duration {
         Duration::from_nanos(self.now_ns())
+    }
+
+    /// Of that, the processor's.
+    pub fn cpu(&self) -> Duration {
+        Duration::from_nanos(self.cpu_ns)
     }
 
     /// What happened.
@@ -291,6 +308,17 @@ impl fmt::Debug for Bed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bed").field("passed", &self.passed()).field("happened", &self.happened).finish_non_exhaustive()
     }
+}
+
+/// Takes the entries that are read along with one.
+fn sink(kept: &Arc<Mutex<Vec<(u64, u64)>>>) -> NeighbourSink {
+    let kept = Arc::clone(kept);
+    Box::new(move |neighbour| {
+        if let Ok(key) = neighbour.key.as_ref().try_into() {
+            let neighbour = (u64::from_le_bytes(key), neighbour.reader.len());
+            kept.lock().unwrap_or_else(PoisonError::into_inner).push(neighbour);
+        }
+    })
 }
 
 /// What comes of something that does not wait; `None` if it waits after all.

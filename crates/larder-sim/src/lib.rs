@@ -4,6 +4,7 @@
 //! so that memory does not depend on their length. Start at [`Trace`] and [`Reference`].
 
 mod bed;
+mod experiment;
 mod figure;
 mod lists;
 mod model;
@@ -14,10 +15,12 @@ mod random;
 mod reference;
 mod report;
 mod request;
+mod sweep;
 mod trace;
 mod workload;
 
 pub use bed::{Bed, BedOptions, Happened};
+pub use experiment::{Experiment, Outcome};
 pub use figure::{Content, DrawError, Figure, Line, Scale};
 pub use model::{
     Arm, Disk, DiskParameters, FileParameters, Flash, MODELS, Model, ModelDevice, ModelDirectory, ModelError, Note,
@@ -30,5 +33,6 @@ pub use random::{Random, Zipf};
 pub use reference::{NextUses, Reference};
 pub use report::{Comparison, Report, Table};
 pub use request::Request;
+pub use sweep::{RequestSource, Sweep, SweepError};
 pub use trace::{Format, Progress, Trace, TraceError, write_compact};
-pub use workload::{Document, Markatos};
+pub use workload::{Asked, Document, Markatos, PolyMix, PolyMixVersion, Workload, ZipfRequests};

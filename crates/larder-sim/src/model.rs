@@ -21,10 +21,17 @@ pub use disk::{Disk, Served};
 pub use parameters::{Arm, DiskParameters, FileParameters, Flash, Model, ModelError, Note, SystemParameters};
 
 /// The machines that come with Larder: name and file.
-pub const MODELS: [(&str, &str); 5] = [
+pub const MODELS: [(&str, &str); 12] = [
     ("st15150wc-ufs", include_str!("../models/st15150wc-ufs.toml")),
     ("st15150wc-ext2", include_str!("../models/st15150wc-ext2.toml")),
     ("hdd-7200", include_str!("../models/hdd-7200.toml")),
     ("ssd-sata", include_str!("../models/ssd-sata.toml")),
     ("nvme", include_str!("../models/nvme.toml")),
+    ("hashcache-sata", include_str!("../models/hashcache-sata.toml")),
+    ("hashcache-scsi", include_str!("../models/hashcache-scsi.toml")),
+    ("hashcache-usb", include_str!("../models/hashcache-usb.toml")),
+    ("esp-ide", include_str!("../models/esp-ide.toml")),
+    ("squid-scsi", include_str!("../models/squid-scsi.toml")),
+    ("atlas-10k-ufs", include_str!("../models/atlas-10k-ufs.toml")),
+    ("atlas-10k-async", include_str!("../models/atlas-10k-async.toml")),
 ];

@@ -3,7 +3,10 @@
 //! Owns: the list of them. Does not: know how each is made. Invariant: what is compared was computed in the same run; a
 //! value of a paper is a constant with its place in the paper, and what does not fit is named in the report's remarks.
 
+mod esp;
+mod hashcache;
 mod markatos;
+mod squid;
 
 use crate::{Model, Report, parallel};
 use larder_store::{Error, Policy};
@@ -74,6 +77,39 @@ pub static PAPERS: &[Paper] = &[
         name: "markatos-figure8",
         about: "completion time of LAZY-READS with 0 to 128 locality buffers against utilization (USITS 1999)",
         run: markatos::figure_8,
+    },
+    Paper {
+        name: "hashcache-memory",
+        about: "bits of memory an object of each policy (NSDI 2009)",
+        run: hashcache::memory,
+    },
+    Paper {
+        name: "hashcache-formulas",
+        about: "throughput formulas against the measurements of all test beds (NSDI 2009)",
+        run: hashcache::formulas,
+    },
+    Paper {
+        name: "hashcache-low-end",
+        about: "requests per second on one SATA disk (NSDI 2009)",
+        run: hashcache::low_end,
+    },
+    Paper {
+        name: "hashcache-high-end",
+        about: "requests per second on SCSI disks (NSDI 2009)",
+        run: hashcache::high_end,
+    },
+    Paper { name: "hashcache-large", about: "requests per second on disks of 1 TB (NSDI 2009)", run: hashcache::large },
+    Paper { name: "esp-squid", about: "ESP against Squid (ICS 2002)", run: esp::esp_squid },
+    Paper { name: "esp-threshold", about: "ESP's hit ratio against its threshold (ICS 2002)", run: esp::esp_threshold },
+    Paper {
+        name: "squid-peak",
+        about: "peak rates and time of hits of four versions of Squid (2002)",
+        run: squid::squid,
+    },
+    Paper {
+        name: "ucfs-squid",
+        about: "UCFS against Squid on FFS and asynchronous FFS (IEEE TC 2002)",
+        run: esp::ucfs,
     },
 ];
 

@@ -6,7 +6,7 @@
 mod lru;
 
 use crate::{Document, Markatos, Random};
-use lru::Lru;
+pub(crate) use lru::Lru;
 
 /// One request in so many, to a document on disk, finds a new version.
 const CHANGED_SHARE: f64 = 0.03;
@@ -52,6 +52,9 @@ pub struct Pipeline {
     random: Random,
     counts: Counts,
     pending: std::collections::VecDeque<Operation>,
+    disk_bytes: u64,
+    /// Documents that were written, in no order, if victims are to be drawn from them.
+    drawn_from: Option<Vec<u64>>,
 }
 
 impl Pipeline {
@@ -69,7 +72,17 @@ impl Pipeline {
             random: Random::new(seed ^ 0x00C0_FFEE),
             counts: Counts::default(),
             pending: std::collections::VecDeque::new(),
+            disk_bytes,
+            drawn_from: None,
         }
+    }
+
+    /// The same, but what goes from the disk is any document instead of the one used least recently: free space is then
+    /// as scattered as it can be.
+    #[must_use]
+    pub fn with_scattered_deletes(mut self) -> Self {
+        self.drawn_from = Some(Vec::new());
+        self
     }
 
     /// What happened so far.
@@ -92,6 +105,15 @@ impl Pipeline {
             }
             self.disk.remove(number);
             self.pending.push_back(Operation::Delete(number));
+        }
+        if let Some(written) = &mut self.drawn_from {
+            while self.disk.bytes() + size_bytes > self.disk_bytes && !written.is_empty() {
+                let victim = written.swap_remove(self.random.below(written.len() as u64) as usize);
+                if self.disk.remove(victim) {
+                    self.pending.push_back(Operation::Delete(victim));
+                }
+            }
+            written.push(number);
         }
         let pending = &mut self.pending;
         self.disk.insert(number, size_bytes, |evicted| pending.push_back(Operation::Delete(evicted)));

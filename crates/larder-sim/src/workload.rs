@@ -1,5 +1,110 @@
 //! Workloads made from a seed: the same requests on every machine.
+//!
+//! Owns: [`Workload`], which of them there are. Does not: simulate.
 
 mod markatos;
+mod polymix;
 
+use crate::{Random, Request, random::Zipf};
 pub use markatos::{Document, Markatos};
+pub use polymix::{PolyMix, PolyMixVersion};
+
+/// Bytes of the synthetic objects of [`Workload::Zipf`], median; their spread is that of Markatos' documents.
+const SIZE_MEDIAN_BYTES: f64 = 6000.0;
+const SIZE_SIGMA: f64 = 1.05;
+const SIZE_BYTES_MAX: f64 = 8_388_608.0;
+
+/// A request, and whether a cache may keep the response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The request.
+    pub request: Request,
+    /// Whether the response is storable.
+    pub is_storable: bool,
+    /// What it is asked for together with; 0 is nothing.
+    pub group: u64,
+}
+
+impl From<Request> for Asked {
+    fn from(request: Request) -> Self {
+        Self { request, is_storable: true, group: 0 }
+    }
+}
+
+/// An endless workload.
+pub enum Workload {
+    /// Objects by Zipf's law.
+    Zipf(ZipfRequests),
+    /// Like the trace of Markatos et al.
+    Markatos(Box<Markatos>),
+    /// Like Web Polygraph's PolyMix-3 or PolyMix-4.
+    PolyMix(Box<PolyMix>),
+}
+
+impl Workload {
+    /// The names [`Self::named`] knows.
+    pub const NAMES: [&'static str; 4] = ["zipf", "markatos", "polymix-3", "polymix-4"];
+
+    /// The workload of this name, for a cache of these sizes, on which its working set depends.
+    pub fn named(name: &str, seed: u64, memory_bytes: u64, disk_bytes: u64) -> Option<Self> {
+        let polymix = |version| Self::PolyMix(Box::new(PolyMix::new(version, seed, disk_bytes)));
+        Some(match name {
+            "zipf" => Self::Zipf(ZipfRequests::new(seed, disk_bytes)),
+            "markatos" => Self::Markatos(Box::new(Markatos::new(seed, memory_bytes, disk_bytes))),
+            "polymix-3" => polymix(PolyMixVersion::Three),
+            "polymix-4" => polymix(PolyMixVersion::Four),
+            _ => return None,
+        })
+    }
+}
+
+impl Iterator for Workload {
+    type Item = Asked;
+
+    fn next(&mut self) -> Option<Asked> {
+        match self {
+            Self::Zipf(requests) => Some(requests.draw().into()),
+            Self::Markatos(documents) => documents.next().map(|document| {
+                let Document { number, size_bytes, server, client, view } = document;
+                let request = Request { time_ms: 0, key: number, size_bytes, site: server, client };
+                Asked { request, is_storable: true, group: view }
+            }),
+            Self::PolyMix(requests) => Some(requests.draw()),
+        }
+    }
+}
+
+/// Requests for objects by Zipf's law with exponent 0.9, of four times the bytes that the disk takes.
+pub struct ZipfRequests {
+    random: Random,
+    ranks: Zipf,
+}
+
+impl ZipfRequests {
+    fn new(seed: u64, disk_bytes: u64) -> Self {
+        let mean_bytes = SIZE_MEDIAN_BYTES * libm::exp(SIZE_SIGMA * SIZE_SIGMA / 2.0);
+        let count = (4.0 * disk_bytes as f64 / mean_bytes).max(1000.0);
+        Self { random: Random::new(seed), ranks: Zipf::new(count as u64, 0.9) }
+    }
+
+    fn draw(&mut self) -> Request {
+        let rank = self.ranks.draw(&mut self.random);
+        let size = Random::new(rank ^ 0x5EED).lognormal(SIZE_MEDIAN_BYTES, SIZE_SIGMA).clamp(80.0, SIZE_BYTES_MAX);
+        Request { time_ms: 0, key: rank, size_bytes: size as u64, site: rank % 1000, client: self.random.below(1000) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_requests() {
+        for name in Workload::NAMES {
+            let drawn = |seed| Workload::named(name, seed, 16 << 20, 256 << 20).unwrap().take(2000).collect::<Vec<_>>();
+            assert_eq!(drawn(5), drawn(5), "{name}");
+            assert_ne!(drawn(5), drawn(6), "{name}");
+        }
+        assert!(Workload::named("no-such", 1, 1, 1).is_none());
+    }
+}

@@ -3,15 +3,29 @@
 //! Owns: the flags of these commands and what they print. Does not: simulate (see the crate `larder-sim`). Results go to
 //! standard output, progress to standard error and only if that is a terminal.
 
-use crate::{failure::Failure, value::BadValue};
+use crate::{
+    failure::Failure,
+    size,
+    tuning::{self, Tuned},
+    value::BadValue,
+};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use larder_sim::{MODELS, Model, PAPERS, Paper, PaperOptions, Report, jobs_default};
+use larder_sim::{MODELS, Model, PAPERS, Paper, PaperOptions, Report, RequestSource, Sweep, SweepError, jobs_default};
+use larder_store::{Policy, Tuning};
 use std::path::{Path, PathBuf};
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  larder sim run --policy all --disk hdd-7200 --size 8GB
+  larder sim run --trace access.log --policy log --policy tiny --size 100GB --references
+  larder sim run --workload polymix-4 --policy log --sweep disk=100GB..4TB --plots plots";
 
 /// What to simulate.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
+    /// Run a trace or a workload against policies on a modelled machine.
+    Run(Box<RunFlags>),
     /// Reproduce a table or figure of a paper, the printed values beside the simulated ones.
     Paper(PaperFlags),
     /// List the tables and figures that can be reproduced.
@@ -22,6 +36,70 @@ pub(crate) enum SimCommand {
         name: Option<String>,
     },
 }
+
+/// The flags of `larder sim run`.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunFlags {
+    /// A trace: Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own; gzip and zstd too
+    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
+    trace: Option<PathBuf>,
+
+    /// A workload: zipf, markatos, polymix-3 or polymix-4
+    #[arg(long, default_value = "zipf")]
+    workload: String,
+
+    /// Policy, `all` or `none` (repeatable) [default: log]
+    #[arg(long, value_name = "POLICY", value_parser = parse_policies)]
+    policy: Vec<Policies>,
+
+    /// The machine: a name from `larder sim models`, or a file
+    #[arg(long, value_name = "MODEL", default_value = "ssd-sata")]
+    disk: String,
+
+    /// Size of the store
+    #[arg(long, default_value = "1GB", value_parser = size::parse)]
+    size: u64,
+
+    /// Sizes instead of one, doubling from the first to the second: disk=100GB..4TB
+    #[arg(long, value_name = "disk=FROM..TO", value_parser = parse_sweep)]
+    sweep: Option<SizeSweep>,
+
+    /// Memory in front of the store
+    #[arg(long, default_value = "64MB", value_parser = size::parse)]
+    memory: u64,
+
+    /// Bytes that a workload keeps coming back to [default: the largest size]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    working_set: Option<u64>,
+
+    /// Requests [default: a whole trace, or as many of a workload as fill the store several times]
+    #[arg(long, value_name = "COUNT")]
+    requests: Option<u64>,
+
+    /// Seed of the workload
+    #[arg(long, default_value_t = 11)]
+    seed: u64,
+
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
+        long_help = tuning::tune_help())]
+    tune: Vec<Tuned>,
+
+    /// Add the evictions of the literature: LRU, FIFO, SIEVE, S3-FIFO, GDSF, Belady; with `--policy none` nothing else
+    #[arg(long)]
+    references: bool,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// Rows that were asked for.
+#[derive(Clone, Debug)]
+struct Policies(Vec<&'static Policy>);
+
+/// Sizes that were asked for.
+#[derive(Clone, Debug)]
+struct SizeSweep(Vec<u64>);
 
 /// The flags of `larder sim paper`.
 #[derive(Debug, Args)]
@@ -76,6 +154,7 @@ enum Shown {
 /// A failure that says what to do.
 pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
     match command {
+        SimCommand::Run(flags) => run_sweep(*flags),
         SimCommand::Paper(flags) => papers(&flags),
         SimCommand::Papers => {
             PAPERS.iter().for_each(|paper| println!("{:24} {}", paper.name, paper.about));
@@ -96,6 +175,44 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
+    let mut tuned = Tuning::default();
+    for Tuned { name, value } in flags.tune {
+        tuned.set(name, value).expect("it was checked when it was read");
+    }
+    let mut policies: Vec<_> = flags.policy.iter().flat_map(|Policies(policies)| policies).copied().collect();
+    if flags.policy.is_empty() {
+        policies.push(Policy::default_row());
+    }
+    let sweep = Sweep {
+        policies,
+        model: model(&flags.disk)?,
+        sizes: flags.sweep.map_or_else(|| vec![flags.size], |SizeSweep(sizes)| sizes),
+        memory_bytes: flags.memory,
+        source: flags.trace.map_or_else(|| RequestSource::Workload(flags.workload, flags.seed), RequestSource::Trace),
+        working_set_bytes: flags.working_set,
+        requests: flags.requests,
+        tuning: tuned,
+        has_references: flags.references,
+        jobs: flags.output.jobs.unwrap_or_else(jobs_default),
+    };
+    let bar = progress_bar("simulating");
+    let ran = sweep.run(&|count| {
+        bar.set_length(count);
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    let failed = |error: SweepError| {
+        let help = match &error {
+            SweepError::Trace(_) => "check the path; formats are told by the first bytes",
+            SweepError::Workload(_) => "see larder sim run --help",
+            SweepError::Store(..) => "give another --size or leave the policy out",
+        };
+        Failure::runtime(format!("cannot simulate: {error}"), help)
+    };
+    show(&ran.map_err(failed)?, &flags.output)
 }
 
 fn papers(flags: &PaperFlags) -> Result<(), Failure> {
@@ -160,7 +277,60 @@ fn parse_paper(text: &str) -> Result<String, BadValue> {
     Err(BadValue::new(format!("no such table or figure: `{text}`"), format!("{near}see larder sim papers")))
 }
 
+fn parse_policies(text: &str) -> Result<Policies, BadValue> {
+    if text == "all" {
+        return Ok(Policies(Policy::all().iter().collect()));
+    }
+    if text == "none" {
+        return Ok(Policies(Vec::new()));
+    }
+    let policy = Policy::named(text).ok_or_else(|| {
+        let names: Vec<_> = Policy::all().iter().map(|policy| policy.name).collect();
+        BadValue::new(format!("not a policy: `{text}`"), format!("policies are all, none, {}", names.join(", ")))
+    })?;
+    Ok(Policies(vec![policy]))
+}
+
+/// `disk=100GB..4TB`: sizes that double, up to and with the last.
+fn parse_sweep(text: &str) -> Result<SizeSweep, BadValue> {
+    let bad = || {
+        BadValue::new(
+            format!("not a sweep: `{text}`"),
+            "a sweep is disk=FROM..TO with two sizes, such as disk=100GB..4TB",
+        )
+    };
+    let range = text.strip_prefix("disk=").and_then(|range| range.split_once("..")).ok_or_else(bad)?;
+    let (from, to) = (size::parse(range.0)?, size::parse(range.1)?);
+    if from == 0 || from > to {
+        return Err(bad());
+    }
+    let doubled = std::iter::successors(Some(from), |size| size.checked_mul(2)).take_while(|size| *size < to);
+    Ok(SizeSweep(doubled.chain([to]).collect()))
+}
+
 fn parse_share(text: &str) -> Result<f64, BadValue> {
     let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
     share.ok_or_else(|| BadValue::new(format!("no share: `{text}`"), "a share is over 0 and up to 1, such as 0.1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_doubles_and_ends_where_it_is_told() {
+        let SizeSweep(sizes) = parse_sweep("disk=100GB..1TB").unwrap();
+        assert_eq!(sizes, [100, 200, 400, 800, 1000].map(|gigabytes| gigabytes * 1_000_000_000));
+        for bad in ["100GB..1TB", "disk=1TB", "disk=2TB..1TB", "disk=0..1TB", "disk=1XB..2TB"] {
+            assert!(parse_sweep(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_told_with_what_there_is() {
+        assert!(parse_paper("markatos-tabel2").unwrap_err().help.contains("`markatos-table2`"));
+        assert!(parse_policies("lru").unwrap_err().help.contains("hashcache-log"));
+        assert_eq!(parse_policies("all").unwrap().0.len(), Policy::all().len());
+        assert!(parse_share("1.5").is_err() && parse_share("0.5").is_ok());
+    }
 }

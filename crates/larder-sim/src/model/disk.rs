@@ -21,6 +21,20 @@ pub struct Served {
     pub busy_ns: u64,
 }
 
+impl Served {
+    /// What was done since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            reads: self.reads - before.reads,
+            read_bytes: self.read_bytes - before.read_bytes,
+            writes: self.writes - before.writes,
+            written_bytes: self.written_bytes - before.written_bytes,
+            media_bytes: self.media_bytes - before.media_bytes,
+            busy_ns: self.busy_ns - before.busy_ns,
+        }
+    }
+}
+
 /// A disk.
 #[derive(Clone, Debug)]
 pub struct Disk {

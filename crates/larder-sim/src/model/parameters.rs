@@ -212,6 +212,22 @@ impl Model {
         Self::parse(name, &text)
     }
 
+    /// The same machine with a disk and caches so many times smaller, for experiments on a share of the keys.
+    #[must_use]
+    pub fn smaller(mut self, times: f64) -> Self {
+        match &mut self.disk {
+            DiskParameters::Spinning(arm) => arm.capacity_bytes /= times,
+            DiskParameters::Flash(flash) => flash.capacity_bytes /= times,
+        }
+        let smaller = |count: &mut f64| *count = (*count / times).max(4.0);
+        smaller(&mut self.system.page_cache_pages);
+        smaller(&mut self.files.inode_cache_blocks);
+        smaller(&mut self.files.directory_cache_blocks);
+        smaller(&mut self.files.one_directory_cache_blocks);
+        smaller(&mut self.files.dirty_pages);
+        self
+    }
+
     /// Reads a model file.
     ///
     /// # Errors

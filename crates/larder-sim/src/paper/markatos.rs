@@ -38,6 +38,8 @@ pub struct MarkatosRun {
     pub disk_bytes: u64,
     /// How much of the one file the documents take, in percent, for rows with one file.
     pub utilization_percent: f64,
+    /// Whether documents go from the disk at random instead of by their last use.
+    pub has_scattered_deletes: bool,
     /// Constants of the row that are not the defaults.
     pub tuned: Vec<(&'static str, TuningValue)>,
 }
@@ -67,7 +69,15 @@ impl MarkatosRun {
     pub fn table_2(policy: &'static Policy, seed: u64) -> Self {
         let (operations, disk_bytes) =
             if policy.layout.keeps_files() { (300_000, 1 << 30) } else { (1_000_000, 2 << 30) };
-        Self { policy, seed, operations, disk_bytes, utilization_percent: 71.0, tuned: Vec::new() }
+        Self {
+            policy,
+            seed,
+            operations,
+            disk_bytes,
+            utilization_percent: 71.0,
+            has_scattered_deletes: false,
+            tuned: Vec::new(),
+        }
     }
 
     /// Runs it on `model`.
@@ -77,14 +87,19 @@ impl MarkatosRun {
     pub fn run(&self, model: &Model) -> Result<MarkatosOutcome, Error> {
         let mut bed = Bed::new(model, &self.bed_options()?)?;
         let mut pipeline = Pipeline::new(self.seed, MEMORY_BYTES, self.disk_bytes);
+        if self.has_scattered_deletes {
+            pipeline = pipeline.with_scattered_deletes();
+        }
         let mut gets = 0;
         while pipeline.counts().operations() < self.operations {
             let Some(operation) = pipeline.next() else { break };
             bed.handle_requests(pipeline.counts().gets - gets);
             gets = pipeline.counts().gets;
             match operation {
-                Operation::Read(document) => bed.look_up(document.number),
-                Operation::Write(document) => bed.store(document.number, document.size_bytes, document.server),
+                Operation::Read(document) => {
+                    bed.look_up(document.number);
+                }
+                Operation::Write(document) => bed.store(document.number, document.size_bytes, (document.server, 0)),
                 Operation::Delete(number) => bed.remove(number),
             }
         }

@@ -2,25 +2,25 @@
 
 use crate::lists::Lists;
 
-pub(super) struct Lru {
+pub(crate) struct Lru {
     queue: Lists<1>,
     size_bytes: u64,
 }
 
 impl Lru {
-    pub(super) fn new(size_bytes: u64) -> Self {
+    pub(crate) fn new(size_bytes: u64) -> Self {
         Self { queue: Lists::new(), size_bytes }
     }
 
     /// Whether a document is there; then it was used now.
-    pub(super) fn touch(&mut self, number: u64) -> bool {
+    pub(crate) fn touch(&mut self, number: u64) -> bool {
         let found = self.queue.find(number);
         found.into_iter().for_each(|id| self.queue.move_to_head(0, id));
         found.is_some()
     }
 
     /// Takes in a document that is not there; `evicted` is told which others go.
-    pub(super) fn insert(&mut self, number: u64, size_bytes: u64, mut evicted: impl FnMut(u64)) {
+    pub(crate) fn insert(&mut self, number: u64, size_bytes: u64, mut evicted: impl FnMut(u64)) {
         while self.queue.bytes(0) + size_bytes > self.size_bytes {
             let Some(tail) = self.queue.tail(0) else { return };
             evicted(self.queue.remove(tail).key);
@@ -28,9 +28,16 @@ impl Lru {
         self.queue.insert(0, number, size_bytes);
     }
 
-    pub(super) fn remove(&mut self, number: u64) {
-        if let Some(id) = self.queue.find(number) {
+    /// Whether there was anything to remove.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
+        let found = self.queue.find(number);
+        if let Some(id) = found {
             self.queue.remove(id);
         }
+        found.is_some()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.queue.bytes(0)
     }
 }

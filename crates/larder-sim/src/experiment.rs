@@ -1,0 +1,236 @@
+//! An experiment: requests against a memory tier and, behind it, a row on a modelled machine.
+//!
+//! Owns: what a proxy does with a request as far as memory and disk go (look in memory, then in the store; store what was
+//! missed; long bodies in entries of 1 MiB), and what is counted of it. Does not: choose requests. Invariant: the store
+//! is the shipping engine; nothing here decides what it keeps.
+
+use crate::{Asked, Bed, BedOptions, Model, Served, pipeline::Lru};
+use larder_store::{Error, Policy, Tuning, Writer};
+
+/// What a response has besides its body.
+const HEAD_BYTES: u64 = 256;
+
+/// What to try.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The row.
+    pub policy: &'static Policy,
+    /// The machine.
+    pub model: Model,
+    /// Size of the store.
+    pub disk_bytes: u64,
+    /// Size of the memory tier.
+    pub memory_bytes: u64,
+    /// Mean size of an entry, by which the index is sized.
+    pub mean_entry_bytes: u64,
+    /// Requests before those that count.
+    pub warm_up: u64,
+    /// Requests that count.
+    pub requests: u64,
+    /// The row's constants.
+    pub tuning: Tuning,
+    /// Whether rows with one file go through a file system's page cache.
+    pub is_on_file_system: bool,
+    /// How many times smaller everything is than what is meant, see [`Experiment::sampled`].
+    pub sample: u64,
+}
+
+/// What came of it. Counts and times are of the requests that count.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Requests.
+    pub requests: u64,
+    /// Answered from memory.
+    pub memory_hits: u64,
+    /// Answered from the store.
+    pub disk_hits: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Bytes answered from memory or store.
+    pub hit_bytes: u64,
+    /// Entries that had no room.
+    pub refused: u64,
+    /// Processor time.
+    pub cpu_s: f64,
+    /// Time the disk was busy.
+    pub disk_s: f64,
+    /// Transfers the disk serves at a time.
+    pub channel_count: f64,
+    /// What the disk did.
+    pub served: Served,
+    /// Bytes the store was given.
+    pub admitted_bytes: u64,
+    /// Memory of the index, at the size that is meant.
+    pub index_bytes: f64,
+    /// Entries in the store at the end, at the size that is meant.
+    pub entries: f64,
+}
+
+impl Experiment {
+    /// An experiment with a row's defaults.
+    pub fn new(policy: &'static Policy, model: Model, disk_bytes: u64, memory_bytes: u64) -> Self {
+        Self {
+            policy,
+            model,
+            disk_bytes,
+            memory_bytes,
+            mean_entry_bytes: 11 << 10,
+            warm_up: 0,
+            requests: u64::MAX,
+            tuning: Tuning::default(),
+            is_on_file_system: false,
+            sample: 1,
+        }
+    }
+
+    /// The same with disk and memory `sample` times smaller, to be asked one of `sample` keys only: hit ratios stay what
+    /// they are (Waldspurger et al., SHARDS, FAST 2015), and so do seeks, as the disk is smaller too.
+    #[must_use]
+    pub fn sampled(mut self, sample: u64) -> Self {
+        self.disk_bytes = (self.disk_bytes / sample).next_multiple_of(1 << 20);
+        self.memory_bytes /= sample;
+        self.model = self.model.smaller(sample as f64);
+        self.sample *= sample;
+        self
+    }
+
+    /// Asks for `requests`, as many as are wanted or there are.
+    ///
+    /// # Errors
+    /// When the store refuses its options.
+    pub fn run(&self, requests: impl Iterator<Item = Asked>) -> Result<Outcome, Error> {
+        let mut options = BedOptions::new(self.policy, self.disk_bytes);
+        options.mean_entry_bytes = self.mean_entry_bytes;
+        options.tuning = self.tuning.clone();
+        options.is_raw = !self.is_on_file_system;
+        let mut bed = Bed::new(&self.model, &options)?;
+        let mut memory = Lru::new(self.memory_bytes);
+        let mut counted = Outcome::default();
+        let mut before = Before::of(&bed);
+        let most = self.warm_up.saturating_add(self.requests);
+        for (number, asked) in (0..most).zip(requests) {
+            if number == self.warm_up {
+                (counted, before) = (Outcome::default(), Before::of(&bed));
+            }
+            self.ask(&mut bed, &mut memory, asked, &mut counted);
+        }
+        let (stats, served) = (bed.stats(), bed.served());
+        let sample = self.sample as f64;
+        Ok(Outcome {
+            refused: bed.happened().refused - before.refused,
+            cpu_s: bed.cpu().as_secs_f64() - before.cpu_s,
+            disk_s: (served.busy_ns - before.served.busy_ns) as f64 / 1e9,
+            channel_count: self.model.disk.channel_count(),
+            served: served.since(before.served),
+            admitted_bytes: stats.admitted_bytes - before.admitted_bytes,
+            index_bytes: stats.index_bytes as f64 * sample,
+            entries: stats.entries as f64 * sample,
+            ..counted
+        })
+    }
+
+    fn ask(&self, bed: &mut Bed, memory: &mut Lru, asked: Asked, counted: &mut Outcome) {
+        let Asked { request, is_storable, group } = asked;
+        bed.handle_requests(1);
+        counted.requests += 1;
+        counted.bytes += request.size_bytes;
+        if !is_storable {
+            return;
+        }
+        if memory.touch(request.key) {
+            counted.memory_hits += 1;
+            counted.hit_bytes += request.size_bytes;
+            return;
+        }
+        let chunk_bytes = Writer::BODY_MAX_BYTES - HEAD_BYTES;
+        let chunk_count = request.size_bytes.div_ceil(chunk_bytes).max(1);
+        let chunks = (0..chunk_count).map(|chunk| {
+            let len_bytes = (request.size_bytes - chunk * chunk_bytes).min(chunk_bytes);
+            (request.key.wrapping_add(chunk.wrapping_mul(0x9E37_79B9_7F4A_7C15)), len_bytes + HEAD_BYTES)
+        });
+        // What waits for others to be read with is there.
+        if chunks.clone().all(|(key, _)| bed.look_up(key).unwrap_or(true)) {
+            counted.disk_hits += 1;
+            counted.hit_bytes += request.size_bytes;
+        } else {
+            chunks.for_each(|(key, len_bytes)| bed.store(key, len_bytes, (request.site, group)));
+        }
+        for (key, len_bytes) in bed.neighbours() {
+            if !memory.touch(key) && len_bytes < self.memory_bytes / 16 {
+                memory.insert(key, len_bytes, |_| {});
+            }
+        }
+        if request.size_bytes < self.memory_bytes / 16 {
+            memory.insert(request.key, request.size_bytes, |_| {});
+        }
+    }
+}
+
+/// What had happened before what counts.
+struct Before {
+    cpu_s: f64,
+    served: Served,
+    admitted_bytes: u64,
+    refused: u64,
+}
+
+impl Before {
+    fn of(bed: &Bed) -> Self {
+        let (cpu_s, served) = (bed.cpu().as_secs_f64(), bed.served());
+        Self { cpu_s, served, admitted_bytes: bed.stats().admitted_bytes, refused: bed.happened().refused }
+    }
+}
+
+impl Outcome {
+    /// Requests a second when each waits for the one before.
+    pub fn per_s_alone(&self) -> f64 {
+        self.requests as f64 / (self.cpu_s + self.disk_s)
+    }
+
+    /// Requests a second that disk and one processor can do at most, with many in flight.
+    pub fn per_s_most(&self) -> f64 {
+        self.requests as f64 / self.cpu_s.max(self.disk_s / self.channel_count)
+    }
+
+    /// Requests a second that the disk can do.
+    pub fn per_s_disk(&self) -> f64 {
+        self.requests as f64 * self.channel_count / self.disk_s
+    }
+
+    /// Share of requests answered from memory or store.
+    pub fn hit_ratio(&self) -> f64 {
+        (self.memory_hits + self.disk_hits) as f64 / self.requests.max(1) as f64
+    }
+
+    /// The same by bytes.
+    pub fn byte_hit_ratio(&self) -> f64 {
+        self.hit_bytes as f64 / self.bytes.max(1) as f64
+    }
+
+    /// Bytes written to the medium for each that the store was given.
+    pub fn write_factor(&self) -> f64 {
+        self.served.media_bytes as f64 / self.admitted_bytes.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Workload;
+
+    /// At stake: rows that cannot be simulated. Every row of the table, on a disk and on flash.
+    #[test]
+    fn every_row_runs_and_hits() {
+        for policy in Policy::all() {
+            let name = if policy.layout.keeps_files() { "hdd-7200" } else { "nvme" };
+            let experiment = Experiment::new(policy, Model::open(name).unwrap(), 96 << 20, 1 << 20);
+            let experiment = Experiment { warm_up: 5_000, requests: 5_000, ..experiment };
+            let run = || experiment.run(Workload::named("zipf", 1, 1 << 20, 48 << 20).unwrap()).unwrap();
+            let outcome = run();
+            assert_eq!(outcome.requests, 5_000, "{policy}");
+            assert!(outcome.disk_hits > 400 && outcome.hit_ratio() < 0.9, "{policy}: {outcome:?}");
+            assert!(outcome.disk_s > 0.0 && outcome.per_s_most() >= outcome.per_s_alone(), "{policy}: {outcome:?}");
+            assert_eq!(outcome, run(), "{policy}: one seed, one outcome");
+        }
+    }
+}
