@@ -193,3 +193,30 @@ impl Schedule {
         self.trial.check_all()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{faults, trial};
+    use larder_store::Policy;
+
+    /// At stake: removed entries that were found again. Each of these schedules once ended so.
+    #[test]
+    fn schedules_that_broke_the_law_once_keep_it() {
+        for (row, faults, seed) in [
+            ("hashcache-basic", "misdirected", 894),
+            ("hashcache-set", "misdirected", 724),
+            ("hashcache-setmem-lru", "all", 249),
+            ("stream-pack", "errors", 1536),
+            ("lazy-reads-loc", "errors", 1066),
+            ("hashcache-log-n", "misdirected", 744),
+            ("tiny", "errors", 100_326),
+        ] {
+            let policy = Policy::named(row).expect("it is in the table");
+            let faults = faults::named(faults).expect("they are in the list");
+            let options = trial::options(policy, seed);
+            let plan = Plan { seed, options, faults, operations: 300, tell: None };
+            assert_eq!(run(&plan).err(), None, "{row} at {seed}");
+        }
+    }
+}

@@ -111,6 +111,8 @@ struct State {
     moving: bool,
     /// Packs that could not be written.
     failed_packs: u64,
+    /// How many of them have been told to those who flushed.
+    told_failures: u64,
     waiting: Vec<Waker>,
 }
 
@@ -132,6 +134,7 @@ impl TinyEngine {
             ready: false,
             moving: false,
             failed_packs: 0,
+            told_failures: 0,
             waiting: Vec::new(),
         };
         Ok(Self { volume, plan, state: Mutex::new(state) })

@@ -87,7 +87,10 @@ impl Trial {
             let before = self.device.stats();
             drop(self.open_store());
             self.stage(before);
+            let bad_reads = self.device.stats().bad_reads() - before.bad_reads();
             self.end_at_once(how);
+            // What could not be read then may have been taken for free, and written over.
+            self.forgive_misread(bad_reads);
         }
         self.open()
     }
@@ -144,11 +147,7 @@ impl Trial {
         self.device.set_plan(self.plan.clone());
         self.is_misled = bad_reads > 0 && !self.is_dead();
         if self.is_misled {
-            // What could not be read hides what it replaced.
-            let now = self.tick();
-            // There are two superblocks; one that is lost and one that is misread are both.
-            let keeps_invalidations = bad_reads + self.device.stats().lies() < 2;
-            self.histories.values_mut().for_each(|history| history.forgive(keeps_invalidations, now));
+            self.forgive_misread(bad_reads);
         }
         match outcome {
             Ok(store) => self.store = Some(store),
@@ -156,6 +155,17 @@ impl Trial {
             Err(_) => self.tally.given_up += 1,
         }
         Ok(())
+    }
+
+    /// What could not be read while the store was opened hides what it replaced.
+    fn forgive_misread(&mut self, bad_reads: u64) {
+        if bad_reads == 0 {
+            return;
+        }
+        let now = self.tick();
+        // There are two superblocks; one that is lost and one that is misread are both.
+        let keeps_invalidations = bad_reads + self.device.stats().lies() < 2;
+        self.histories.values_mut().for_each(|history| history.forgive(keeps_invalidations, now));
     }
 
     fn open_store(&self) -> larder_store::Result<Store> {

@@ -81,8 +81,9 @@ impl TinyEngine {
     pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let hash = self.volume.hash(key).1;
+        let failed_before = self.lock().failed_packs;
         match self.append(Load::Tombstone(hash), None).await {
-            Ok(Some(place)) => self.flush_through(place.sequence, 0).await,
+            Ok(Some(place)) => self.flush_through(place.sequence, 0, failed_before).await,
             Ok(None) => Ok(()),
             Err(error) => {
                 self.lock().forget_key(hash.placing());
@@ -281,17 +282,21 @@ impl TinyEngine {
 
     /// Sends off everything and waits until the device has it.
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
-        let (front, long) = {
-            let state = self.lock();
-            (state.front.last_sequence(), state.long.last_sequence())
+        let (front, long, told) = {
+            let mut state = self.lock();
+            // A pack that failed since the last flush failed for this one: whoever asked for it was not told yet.
+            let failed = state.failed_packs;
+            let told = std::mem::replace(&mut state.told_failures, failed);
+            (state.front.last_sequence(), state.long.last_sequence(), told)
         };
-        self.flush_through(front, long).await
+        self.flush_through(front, long, told).await
     }
 
-    /// Waits until these packs and all before them are with the device, sending off what is open.
-    async fn flush_through(self: &Arc<Self>, front: u32, long: u32) -> Result<()> {
+    /// Waits until these packs and all before them are with the device, sending off what is open. An error if more packs
+    /// than `failed_before` have failed by then.
+    async fn flush_through(self: &Arc<Self>, front: u32, long: u32, failed_before: u64) -> Result<()> {
         let mut sealed = Sealed::at(self.volume.clock.now());
-        let failed_before = {
+        {
             let mut state = self.lock();
             if state.long.is_pending(long) {
                 sealed.long.extend(state.long.seal());
@@ -299,8 +304,7 @@ impl TinyEngine {
             if state.front.is_pending(front) {
                 sealed.front.extend(state.front.seal());
             }
-            state.failed_packs
-        };
+        }
         self.perform(sealed);
         poll_fn(|context: &mut Context<'_>| {
             let mut state = self.lock();
