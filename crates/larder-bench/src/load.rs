@@ -117,7 +117,6 @@ impl Load {
         let timer = Timer::new()?;
         let mut random = Random::new(ARRIVALS_SEED);
         let time = self.time();
-        let per_arrival = self.workload.requests_per_arrival();
         let mut due = Duration::ZERO;
         let mut told = Duration::ZERO;
         for phase in &self.phases {
@@ -134,10 +133,12 @@ impl Load {
                     break;
                 }
                 let wanted = rate * Phase::at(phase.load, share);
-                due += Duration::from_secs_f64(random.exponential(per_arrival / wanted.max(RATE_MIN)).min(GAP_MAX_S));
                 let (recurrence, specials) = (Phase::at(phase.recurrence, share), Phase::at(phase.specials, share));
                 let arrival = requests.lock().arrival(recurrence, specials);
                 filled += fills(&arrival);
+                // The more an arrival brings along, the later the next one is due: so the rate is what was asked for.
+                let gap_s = random.exponential((1 + arrival.embedded.len()) as f64 / wanted.max(RATE_MIN));
+                due += Duration::from_secs_f64(gap_s.min(GAP_MAX_S));
                 timer.wait_until(shared.begun + due).await?;
                 if due - told > PROGRESS_EVERY {
                     told = due;

@@ -121,12 +121,16 @@ fn both(mut through: Vec<Line>, dashed: Vec<Line>) -> Vec<Line> {
 
 fn rates(results: &[BenchResult]) -> Vec<Line> {
     let answered = lines(results, false, |result| {
-        result.seconds.iter().map(|second| (second.at_s as f64, second.counts.requests as f64)).collect()
+        result.seconds.iter().map(|second| (second.at_s as f64, answered(&second.counts))).collect()
     });
     let wanted = lines(results.get(..1).unwrap_or_default(), true, |result| {
         result.seconds.iter().map(|second| (second.at_s as f64, second.wanted)).collect()
     });
     both(answered, wanted)
+}
+
+fn answered(counts: &crate::load::Counts) -> f64 {
+    (counts.hits + counts.misses + counts.outdated) as f64
 }
 
 fn hits(results: &[BenchResult]) -> Vec<Line> {

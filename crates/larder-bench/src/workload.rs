@@ -52,11 +52,6 @@ impl Workload {
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, workload)| *workload == self).map_or("", |(name, _)| name)
     }
-
-    /// Requests that follow from one arrival on average: a page brings its images along.
-    pub(crate) fn requests_per_arrival(self) -> f64 {
-        if self == Self::PolyMix4 { PolyMix::requests_per_arrival() } else { 1.0 }
-    }
 }
 
 /// Numbers of a workload.

@@ -272,7 +272,7 @@ fn histogram() -> Histogram<u64> {
 }
 
 fn short_histogram() -> Histogram<u64> {
-    Histogram::new(2).expect("two digits are allowed")
+    Histogram::new_with_bounds(1, TIME_MAX_US, 2).expect("the bounds and digits are allowed")
 }
 
 const TIME_MAX_US: u64 = 100_000_000;

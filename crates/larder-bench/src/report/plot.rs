@@ -151,8 +151,8 @@ impl Plot {
             .fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| (low.min(value), high.max(value)));
         match scale {
             _ if high <= 0.0 => 0.1..1.0,
-            Scale::Linear => 0.0..high * 1.08,
-            Scale::Logarithmic => low / 1.3..(high * 1.3).max(low * 10.0),
+            Scale::Linear => 0.0..high * 1.25,
+            Scale::Logarithmic => low / 1.3..(high * 2.5).max(low * 10.0),
         }
     }
 }
