@@ -25,8 +25,8 @@ pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10
 /// Numbers in flight that are measured.
 pub const READ_DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
-const WRITE_BYTES: [u64; 2] = [4 << 10, 8 << 10];
-const WRITE_DEPTHS: [u32; 2] = [1, 16];
+const WRITE_BYTES: [u64; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
+const WRITE_DEPTHS: [u32; 3] = [1, 16, 64];
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
 const SEQUENTIAL_DEPTH: u32 = 8;
 /// Shares of the time that sequential transfers and files take, each in parts of a random measurement's.

@@ -98,7 +98,8 @@ impl Pump {
 
     /// Transfers for `time`.
     pub(super) fn run(&mut self, time: Duration) -> io::Result<Outcome> {
-        let mut times = Histogram::<u64>::new(3).expect("three digits are allowed");
+        let mut times =
+            Histogram::<u64>::new_with_bounds(1, TIME_MAX_NS, 3).expect("the bounds and digits are allowed");
         let (begun, cpu_begun) = (Instant::now(), cpu::own());
         let mut spare: Vec<AlignedBuffer> = Vec::new();
         let (mut in_flight, mut count) = (0, 0_u64);
@@ -161,6 +162,8 @@ impl Pump {
         ((u128::from(self.random) * u128::from(places)) >> 64) as u64
     }
 }
+
+const TIME_MAX_NS: u64 = 100_000_000_000;
 
 #[cfg(test)]
 mod tests {
