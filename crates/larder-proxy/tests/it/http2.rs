@@ -178,3 +178,31 @@ fn preface_that_comes_in_pieces_is_understood_and_another_is_not() {
     other.send("PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n");
     assert!(other.try_read_head().is_none_or(|head| head.status >= 400));
 }
+
+#[test]
+fn idle_connection_is_told_and_closed_though_it_pings() {
+    let fixture = Fixture::with(storable, |config| config.limits.idle = std::time::Duration::from_secs(1));
+    let mut raw = fixture.connect();
+    raw.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    raw.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    let mut kinds = Vec::new();
+    // Every frame is answered with a PING, so that something always comes.
+    while let Some(kind) = next_frame(&mut raw) {
+        kinds.push(kind);
+        let _ = std::io::Write::write_all(raw.reader.get_mut(), &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+    assert!(kinds.contains(&GOAWAY), "{kinds:?}");
+    eventually("it is counted as gone", || fixture.proxy.stats().connections_open == 0);
+}
+
+/// The kind of the next frame; none when the connection has ended.
+fn next_frame(connection: &mut Connection) -> Option<u8> {
+    use std::io::Read as _;
+    let mut head = [0; 9];
+    connection.reader.read_exact(&mut head).ok()?;
+    let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+    connection.reader.read_exact(&mut vec![0; length]).ok()?;
+    Some(head[3])
+}
+
+const GOAWAY: u8 = 7;

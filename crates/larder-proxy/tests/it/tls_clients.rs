@@ -141,3 +141,26 @@ fn client_that_does_not_speak_tls_is_cut_off() {
     plain.read_exact(1);
     assert_eq!(fixture.origin.count(), 0);
 }
+
+#[test]
+fn handshake_and_proxy_header_that_never_end_are_cut_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Made::new(directory.path(), "a", &["site.example"]);
+    let fixture = Fixture::with(storable, |config| {
+        let proxied_by = vec!["127.0.0.0/8".parse().unwrap()];
+        config.listeners = vec![
+            Listener::tls("127.0.0.1:0".parse().unwrap()),
+            Listener { proxied_by, ..Listener::plain("127.0.0.1:0".parse().unwrap()) },
+        ];
+        config.identities = vec![made.identity.clone()];
+        config.limits.header = std::time::Duration::ZERO;
+    });
+    // The begin of a handshake, and of a header of version 2.
+    for (address, begin) in
+        fixture.proxy.local_addrs().iter().zip([&b"\x16\x03\x01\x02\x00\x01"[..], b"\r\n\r\n\0\r\nQ"])
+    {
+        let mut slow = crate::support::Connection::open(*address);
+        slow.send(begin);
+        assert!(slow.is_closed());
+    }
+}
