@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds `larder sim run --references` against libCacheSim: the same trace, the same misses, to the last request.
+"""Holds the laboratory's reference evictions against libCacheSim: the same trace, the same misses, to the last request.
 
-Needs the Python package (pip install libcachesim) and a built larder. Traces: columns time, key, size, in xz, or ids of
-32 bits, big-endian, in xz (cache2k). Usage: bench/libcachesim_check.py LARDER TRACE.xz...
+Needs the Python package (pip install libcachesim) and the example `replay` of larder-sim. Traces: columns time, key, size, in xz, or ids of
+32 bits, big-endian, in xz (cache2k). Usage: bench/libcachesim_check.py REPLAY TRACE.xz...
 """
-import json, lzma, os, struct, subprocess, sys, tempfile
+import lzma, os, struct, subprocess, sys, tempfile
 import libcachesim as lcs
 
 EVICTIONS = [("lru", lcs.LRU), ("fifo", lcs.FIFO), ("sieve", lcs.Sieve), ("s3-fifo", lcs.S3FIFO)]
@@ -21,7 +21,7 @@ def requests_of(path):
 
 
 def main():
-    larder, paths = sys.argv[1], sys.argv[2:]
+    replay, paths = sys.argv[1], sys.argv[2:]
     wrong = 0
     for path in paths:
         requests = requests_of(path)
@@ -31,10 +31,8 @@ def main():
             file.writelines(f"{at},{key},{size}\n" for at, key, size in requests)
         for share in SHARES:
             size = int(unique * share)
-            command = [larder, "sim", "run", "--trace", file.name, "--size", str(size), "--policy", "none", "--references"]
-            command += ["--output", "json"]
-            report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            ours = {row["eviction"]: row["misses"] for row in report["tables"][0]["rows"]}
+            lines = subprocess.run([replay, file.name, str(size)], check=True, capture_output=True, text=True).stdout
+            ours = {line.split()[0]: int(line.split()[2]) for line in lines.splitlines() if " misses " in line}
             for name, eviction in EVICTIONS:
                 cache, misses, request = eviction(size), 0, lcs.Request()
                 for at, key, length in requests:
@@ -43,7 +41,7 @@ def main():
                 same = misses == ours[name]
                 wrong += not same
                 verdict = "the same" if same else "DIFFERENT"
-                print(f"{os.path.basename(path)} {share:4} {name:8} libCacheSim {misses:7} larder {ours[name]:7.0f} {verdict}")
+                print(f"{os.path.basename(path)} {share:4} {name:8} libCacheSim {misses:7} larder {ours[name]:7} {verdict}")
         os.unlink(file.name)
     sys.exit(1 if wrong else 0)
 

@@ -1,17 +1,18 @@
 //! Writes docs/laboratory.md: every table and figure of the papers, as `larder sim paper all` prints them.
 //!
-//! `cargo run --release -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE]`
+//! `cargo run --release -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
 
 use larder_sim::{MODELS, Model, PAPERS, PaperOptions, jobs_default};
 use std::{error::Error, fmt::Write as _, fs, path::Path};
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [document, folder, share @ ..] = &arguments[..] else {
-        println!("usage: laboratory DOCUMENT FIGURES [SHARE]");
+    let [document, folder, rest @ ..] = &arguments[..] else {
+        println!("usage: laboratory DOCUMENT FIGURES [SHARE [NAME...]]");
         return Ok(());
     };
-    let share: f64 = share.first().map_or(Ok(1.0), |text| text.parse())?;
+    let names = rest.get(1..).unwrap_or_default();
+    let share: f64 = rest.first().map_or(Ok(1.0), |text| text.parse())?;
     let mut text = String::from(
         "# The laboratory\n\nWritten by `cargo run --release -p larder-sim --example laboratory -- docs/laboratory.md \
          docs/figures`. Each table is also printed by\n`larder sim paper NAME`; every value comes from the policies that the \
@@ -30,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
             "This copy was made with {share} of the papers' operations (seconds of the papers are scaled).\n"
         )?;
     }
-    for paper in PAPERS {
+    for paper in PAPERS.iter().filter(|paper| names.is_empty() || names.iter().any(|name| name == paper.name)) {
         let options = PaperOptions { seed: 11, jobs: jobs_default(), share, model: None, progress: &|_| {} };
         let report = paper.simulate(&options)?;
         eprintln!("{}", report.to_text());

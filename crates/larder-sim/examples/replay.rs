@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, _, (count, bytes)) in &caches {
         let share = |missed: u64, asked: u64| missed as f64 / asked.max(1) as f64 * 100.0;
         println!(
-            "{name:8} misses {:6.2}% of requests, {:6.2}% of bytes",
+            "{name:8} misses {count} requests, {:6.2}% of requests, {:6.2}% of bytes",
             share(*count, asked.0),
             share(*bytes, asked.1)
         );

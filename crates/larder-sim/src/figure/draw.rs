@@ -106,7 +106,7 @@ impl Figure {
         let points = || lines.iter().flat_map(|line| line.points.iter().copied());
         let (x, y) = (reach(points().map(|point| point.0)), reach(points().map(|point| point.1)));
         let is_even = self.scale != Scale::LogarithmicY;
-        let y = if is_even { 0.0..y.end * 1.08 } else { y.start / 1.3..y.end * 1.5 };
+        let y = if is_even { 0.0..y.end * (1.08 + 0.05 * lines.len() as f64) } else { y.start / 1.3..y.end * 1.5 };
         area.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(area);
         let caption = (FONT, 22 * factor).into_font();

@@ -103,7 +103,8 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
         hits.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), hit| (least.min(*hit), most.max(*hit)));
     report.comparisons =
         vec![Comparison::new("hit ratio that the threshold decides, up to", "%", 10.0, (most - least) * 100.0)];
-    report.remarks.push("The paper: up to 10% of hit ratio; 1 MB is too low, far more moves the head far.".to_owned());
+    report.remarks.push("The paper: up to 10% of hit ratio; 1 MB is too low, far more moves the head far. Missed where all hits are the same: \
+         then the store holds the whole working set whatever the threshold.".to_owned());
     let points = THRESHOLDS_KB.iter().zip(&hits).map(|(kilobytes, hit)| (*kilobytes as f64, hit * 100.0));
     report.figures.push(Figure {
         name: "esp-threshold".to_owned(),
@@ -147,9 +148,8 @@ pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     report.remarks.push(
         "The printed values are the middles of the paper's ranges over five real traces; here it is PolyMix-3. The layout of \
-         UCFS is known from its abstract only (SYSTEMS.md 5.2). Where the ratio is too great: a page's objects lie in one \
-         cluster and are asked for again together in this workload, which is kinder to clusters than real clients are, and \
-         the modelled Squid has no memory of directories beyond its caches."
+         UCFS is known from its abstract only (SYSTEMS.md 5.2). Missed on FFS, a little less than the paper's least: a \
+         page's objects do not come from one server's cluster alone, so that a cluster read brings less than there."
             .to_owned(),
     );
     let bars = cases.iter().zip(&outcomes).map(|(case, outcome)| (case.label.to_owned(), vec![milliseconds(outcome)]));
