@@ -158,7 +158,9 @@ fn memory(policy: &Policy, assumed: &Assumptions<'_>) -> (f64, f64) {
         }
         IndexAxis::RecentSetPlaces => {
             let places = LOG_POSITION_BITS * places_share(tuning);
-            (entries, set_bits + f64::from(tuning.hashcache_generation_bits) + places)
+            let waiting_bits = 8.0 * PLACE_WAITING_BYTES * 2.0 * tuning.hashcache_positions_waiting as f64;
+            let fixed_bits = set_bits + f64::from(tuning.hashcache_generation_bits);
+            (entries, fixed_bits + places + waiting_bits / entries)
         }
         IndexAxis::Objects => {
             let clusters = CLUSTER_BITS * mean / tuning.ucfs_cluster_bytes as f64;
@@ -386,6 +388,8 @@ const MAP_BITS: f64 = 272.0;
 /// Numbers of sets that a resident set is found by and ordered with, hash heads included.
 const RESIDENT_LINKS: f64 = 3.5;
 const LOG_POSITION_BITS: f64 = 32.0;
+/// A place that waits for the file; there are twice as many at most as are written at a time.
+const PLACE_WAITING_BYTES: f64 = 40.0;
 const PLACES_BLOCK_BYTES: f64 = 4096.0;
 const GROUP_LENGTH_BITS: f64 = 8.0;
 /// 20 bytes in the table, and 4 in the heads of lists, of which there are half as many again.
