@@ -8,5 +8,5 @@ pub mod via;
 mod hop_by_hop;
 
 pub use framing::{BodyLength, FramingError, check_request, check_response, settle_response};
-pub use hop_by_hop::strip_hop_by_hop;
+pub use hop_by_hop::{strip_hop_by_hop, strip_named};
 pub use host::{HostError, effective_authority};

@@ -4,7 +4,7 @@
 //! every part is delimited or has its length before it. Equivalences are only those of RFC 9110 4.2.3
 //! that are always safe: the host's case, the default port, the empty path. Cost: one allocation.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use http::HeaderMap;
 
@@ -21,6 +21,8 @@ pub const KIND_PRIMARY: u8 = b'P';
 pub const KIND_VARIANT: u8 = b'V';
 /// First byte of a key of one chunk of a body.
 pub const KIND_CHUNK: u8 = b'C';
+/// First byte of a key of a fragment of one chunk.
+pub const KIND_FRAGMENT: u8 = b'F';
 
 /// Why there is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +105,27 @@ pub fn chunk_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
     key.extend_from_slice(&representation.to_le_bytes());
     key.extend_from_slice(&chunk.to_le_bytes());
     key
+}
+
+/// The key of the fragment of a chunk that is stored while the chunk is not.
+pub fn fragment_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
+    let mut key = chunk_key(entry, representation, chunk);
+    key[0] = KIND_FRAGMENT;
+    key
+}
+
+/// An authority in the form in which the key has it: the host in lower case, no default port. None when it is none.
+/// An origin that is told this cannot answer by what the key does not tell apart.
+pub fn normal_authority<'a>(scheme: &str, authority: &'a str) -> Option<Cow<'a, str>> {
+    let (host, port) = split_authority(authority)?;
+    let port = port.filter(|port| Some(*port) != default_port(scheme));
+    let is_normal = !host.bytes().any(|byte| byte.is_ascii_uppercase())
+        && port.map_or(authority.len() == host.len(), |port| authority[host.len() + 1..] == port.to_string());
+    if is_normal {
+        return Some(Cow::Borrowed(authority));
+    }
+    let host = host.to_ascii_lowercase();
+    Some(Cow::Owned(port.map_or(host.clone(), |port| format!("{host}:{port}"))))
 }
 
 /// The port a scheme stands for.

@@ -41,6 +41,7 @@ pub mod freshness;
 pub mod interim;
 pub mod invalidate;
 pub mod key;
+pub mod language;
 pub mod multipart;
 pub mod partial;
 pub mod proxy_status;

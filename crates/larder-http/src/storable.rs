@@ -102,7 +102,7 @@ fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
     if let Some(reason) = refusal(exchange, &directives) {
         return Storability::Refuse { reason };
     }
-    let rule = VaryRule::from_fields(exchange.response_fields);
+    let rule = VaryRule::for_exchange(exchange.request_fields, exchange.response_fields);
     if rule == VaryRule::Star {
         return Storability::Refuse { reason: Reason::VaryStar };
     }

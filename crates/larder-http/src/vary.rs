@@ -19,6 +19,27 @@ pub const SELECTING_COUNT_MAX: usize = 16;
 /// Most rules a marker lists; an older one is forgotten, and its variants with it.
 pub const RULE_COUNT_MAX: usize = 4;
 
+/// Request fields by which many origins build their answers though no Vary says so: whom, how and by which method
+/// the request "really" is for. Whoever can have such an answer stored for others poisons the cache.
+pub static TELLING_FIELDS: [HeaderName; 16] = [
+    HeaderName::from_static("front-end-https"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-path"),
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-scheme"),
+    HeaderName::from_static("x-forwarded-server"),
+    HeaderName::from_static("x-host"),
+    HeaderName::from_static("x-http-host-override"),
+    HeaderName::from_static("x-http-method"),
+    HeaderName::from_static("x-http-method-override"),
+    HeaderName::from_static("x-method-override"),
+    HeaderName::from_static("x-original-host"),
+    HeaderName::from_static("x-original-url"),
+    HeaderName::from_static("x-rewrite-url"),
+];
+
 /// What a response says it varies on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VaryRule {
@@ -42,6 +63,15 @@ impl VaryRule {
     pub fn from_fields(response_fields: &HeaderMap) -> Self {
         let names: Result<Vec<_>, _> = list::tokens(response_fields, &VARY).map(parse_name).collect();
         names.map_or(Self::Star, Self::from_names)
+    }
+
+    /// The rule for storing the answer to a request: the response's own, and with it those of [`TELLING_FIELDS`] that the
+    /// request has, so that they change what is stored for nobody but those who send them too.
+    pub fn for_exchange(request_fields: &HeaderMap, response_fields: &HeaderMap) -> Self {
+        let rule = Self::from_fields(response_fields);
+        let Self::Fields(names) = &rule else { return rule };
+        let told: Vec<_> = TELLING_FIELDS.iter().filter(|name| request_fields.contains_key(*name)).cloned().collect();
+        if told.is_empty() { rule } else { Self::from_names([names.to_vec(), told].concat()) }
     }
 
     /// Whether every request matches: the response does not vary.

@@ -14,7 +14,7 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 use larder_http::{
-    fields::{strip_hop_by_hop, via},
+    fields::{strip_hop_by_hop, strip_named, via},
     key,
 };
 
@@ -66,7 +66,8 @@ impl Asked {
     /// The request cannot be passed on: it is malformed, or it has come round.
     pub(crate) fn new(client: &Client, request: &mut Request<impl Sized>) -> Result<Self, Failure> {
         let shared = &client.worker.shared;
-        let fields = std::mem::take(request.headers_mut());
+        let mut fields = std::mem::take(request.headers_mut());
+        strip_named(&mut fields);
         if via::loops(&fields, &shared.pseudonym) {
             return Err(Failure::Loop);
         }
@@ -79,6 +80,8 @@ impl Asked {
         }
         let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let target = target(prefix, &path).ok_or(Failure::BadRequest("the target is not a URI"))?;
+        let normal = key::normal_authority(scheme.as_str(), &authority);
+        let authority = normal.ok_or(Failure::BadRequest("the host is not a name"))?;
         let same = fields.get(HOST).filter(|host| host.as_bytes() == authority.as_bytes());
         let host = match same {
             Some(host) => host.clone(),

@@ -10,6 +10,7 @@ pub(crate) mod hot;
 pub(crate) mod lonely;
 pub(crate) mod lookup;
 pub(crate) mod neighbours;
+pub(crate) mod once;
 pub(crate) mod parts;
 pub(crate) mod patience;
 pub(crate) mod storing;

@@ -65,8 +65,11 @@ pub(crate) async fn pass_head(
     let (epoch, request_time) = (worker.shared.epochs.of(primary), worker.now());
     let (head, body) = ask(worker, asked, None).await?;
     let answer = (head.status, &head.headers);
+    let mut updated = None;
     match validate::judge_head(&found.entry.head, answer, request_time, worker.now()) {
         HeadVerdict::Holds(fresh) => {
+            // With the fields that the answer lacks, as the GET would have them.
+            updated = Some(fresh.fields().clone());
             let place = Place { primary: Arc::clone(primary), key: Arc::clone(&found.key), marker: None, group: 0 };
             storing::confirm(worker, asked, &place, (&found.entry, *fresh), epoch).await;
         }
@@ -74,7 +77,7 @@ pub(crate) async fn pass_head(
         HeadVerdict::Silent => {}
     }
     let status = with_origin_status(status, head.status);
-    Ok(respond(worker, asked, (head.status, head.headers, body), status))
+    Ok(respond(worker, asked, (head.status, updated.unwrap_or(head.headers), body), status))
 }
 
 /// Asks the origin, and checks the framing of what comes back.

@@ -61,7 +61,14 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
                 }
             }
         }
-        Lookup::OtherVariants(marker) => (None, Some(marker), CacheStatus::forwarded(Forward::VaryMiss)),
+        Lookup::OtherVariants(marker) => {
+            if let Some(found) = lookup::find_by_language(worker, key, &marker, &asked.fields).await
+                && let Some(served) = if_fresh(worker, asked, &found).await
+            {
+                return served;
+            }
+            (None, Some(marker), CacheStatus::forwarded(Forward::VaryMiss))
+        }
         Lookup::Nothing => (None, None, CacheStatus::forwarded(Forward::UriMiss)),
     };
     if reuse::is_only_if_cached(&asked.fields, settings) {
@@ -189,7 +196,7 @@ fn wants_origin_itself(worker: &Worker, asked: &Asked, key: &[u8], found: bool) 
     if (partial || conditional) && !found && worker.shared.lonely.contains(key) {
         return true;
     }
-    partial && !found && is_far(asked)
+    partial && !found && worker.shared.store.is_none() && is_far(asked)
 }
 
 /// Whether a range begins so far into a body of which nothing is known that the client would wait long for

@@ -30,6 +30,7 @@ use crate::{
         hot::{HotTier, Newcomers},
         lonely::Lonely,
         neighbours,
+        once::OnceTable,
         patience::Patience,
     },
     client::{
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) store: Option<Store>,
     pub(crate) hot: Arc<HotTier>,
     pub(crate) flights: FlightTable,
+    /// Fetches of missing chunks in progress.
+    pub(crate) chunk_fetches: OnceTable,
     /// Invalidations, by the resource's key.
     pub(crate) epochs: Epochs,
     pub(crate) lonely: Lonely,
@@ -120,11 +123,9 @@ impl Proxy {
         let admin_listener = config.admin.map(|address| bind(address, false)).transpose()?;
         let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?;
-        let neighbours = store.as_ref().is_some_and(Store::brings_neighbours);
-        let hot = Arc::new(HotTier::new(
-            config.hot_bytes,
-            if neighbours { Newcomers::ManyUnasked } else { Newcomers::AskedFor },
-        ));
+        let brings_unasked = store.as_ref().is_some_and(Store::brings_neighbours);
+        let newcomers = if brings_unasked { Newcomers::ManyUnasked } else { Newcomers::AskedFor };
+        let hot = Arc::new(HotTier::new(config.hot_bytes, newcomers));
         if let Some(store) = &store {
             neighbours::connect(store, &hot);
         }
@@ -135,6 +136,7 @@ impl Proxy {
             store: store.clone(),
             hot: Arc::clone(&hot),
             flights: FlightTable::default(),
+            chunk_fetches: OnceTable::default(),
             epochs: Epochs::default(),
             lonely: Lonely::default(),
             groups: Groups::new(config.group_window),

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode, header};
 use larder_http::{
-    BodyPlace, CacheStatus, Precondition, Received, Reuse, Selecting, StoredHead, cache_status::Handling, conditional,
-    reuse,
+    BodyPlace, CacheStatus, Precondition, Received, Reuse, Selecting, StoredHead,
+    cache_status::Handling,
+    conditional,
+    reuse::{self, Age},
 };
 
 use crate::{
@@ -24,6 +26,7 @@ use crate::{
     exchange::Served,
     flight::{
         fetch::Fetch,
+        part::KeptPart,
         reader::FlightReader,
         shared::{Flight, OpenHead, PrivateResponse, Stage},
     },
@@ -161,6 +164,7 @@ async fn take(
             }
             Taken::Served(confirmed(worker, asked, sharing, &entry).await)
         }
+        Stage::Part(kept) => take_part(worker, asked, sharing, (&kept, reader.is_first())).await,
         Stage::OriginFailing => match stale.and_then(|found| stale_answer(worker, asked, found)) {
             Some(served) => Taken::Served(Ok(served)),
             None => Taken::NotForUs,
@@ -207,6 +211,41 @@ async fn take_open(
     let outcome = if conditional { Outcome::ConditionalHit } else { outcome };
     let origin = (!ended_before).then(|| asked.origin.host.clone());
     Taken::Served(Ok(Served { response, outcome, origin }))
+}
+
+/// From a part that is stored: what is missing of it is fetched as it is read.
+async fn take_part(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    sharing: &Sharing,
+    (kept, is_first): (&KeptPart, bool),
+) -> Taken {
+    let (entry, settings) = (&kept.entry, &worker.shared.config.http);
+    if !entry.head.matches(&asked.fields, settings) {
+        return kept.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
+    }
+    let decision = reuse::decide(&asked.method, &asked.fields, &entry.head, worker.now(), settings);
+    if !is_first && !matches!(decision, Reuse::Fresh { .. }) {
+        return Taken::NotForUs;
+    }
+    let Age { age_secs, ttl_secs } = age_of(worker, &entry.head);
+    let (status, outcome) = if kept.from_origin {
+        (stored(status_of(sharing, StatusCode::PARTIAL_CONTENT, !is_first)), Outcome::Miss)
+    } else {
+        (CacheStatus::hit(ttl_secs), Outcome::MemoryHit)
+    };
+    let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs, status };
+    match hit::answer(&wanted, entry, Some((asked, &kept.key))) {
+        Some(answered) => {
+            let origin = kept.from_origin.then(|| asked.origin.host.clone());
+            let mut response = answered.response;
+            if kept.from_origin && age_secs == 0 {
+                response.headers_mut().remove(header::AGE);
+            }
+            Taken::Served(Ok(Served { response, outcome, origin }))
+        }
+        None => Taken::Served(pass::pass(worker, asked, None, sharing.forward).await),
+    }
 }
 
 /// The response to a reader of an open flight. `None`: it is better asked of the origin directly.
@@ -258,11 +297,11 @@ async fn confirmed(
 
 /// From a response that is for this asker alone.
 async fn private(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, response: PrivateResponse) -> Taken {
-    let PrivateResponse { status, fields, body, reason } = response;
+    let PrivateResponse { status, fields, body, reason, is_exact } = response;
     let cache_status = status_of(sharing, status, false).because(reason);
-    let partial = asked.fields.contains_key(header::RANGE) && status == StatusCode::OK;
-    if partial {
-        // The whole was asked for in the hope of storing it; now only the client's part is of use.
+    let partial = asked.fields.contains_key(header::RANGE);
+    if partial && !is_exact && matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+        // More was asked for in the hope of storing it; now only the client's part is of use.
         drop(body);
         return Taken::Served(pass::pass(worker, asked, None, cache_status).await);
     }

@@ -14,14 +14,22 @@ use crate::list;
 /// Framing, routing and loop detection rest on Host, Content-Length, Via and CDN-Loop: these stay though
 /// Connection name them. Cost: nothing is allocated unless Connection names a field.
 pub fn strip_hop_by_hop(fields: &mut HeaderMap) {
-    if fields.contains_key(CONNECTION) {
-        let named = list::tokens(fields, &CONNECTION).filter_map(|token| HeaderName::from_bytes(token).ok());
-        let named: Vec<HeaderName> = named.filter(|name| !KEPT.contains(name) && fields.contains_key(name)).collect();
-        for name in named {
-            fields.remove(name);
-        }
-    }
+    strip_named(fields);
     for name in &HOP_BY_HOP {
+        fields.remove(name);
+    }
+}
+
+/// Removes the fields that Connection names, but for those that are about the connection anyway. What is decided of a
+/// request after this is decided of what the origin gets to see.
+pub fn strip_named(fields: &mut HeaderMap) {
+    if !fields.contains_key(CONNECTION) {
+        return;
+    }
+    let named = list::tokens(fields, &CONNECTION).filter_map(|token| HeaderName::from_bytes(token).ok());
+    let is_meant = |name: &HeaderName| !KEPT.contains(name) && !HOP_BY_HOP.contains(name) && fields.contains_key(name);
+    let named: Vec<HeaderName> = named.filter(is_meant).collect();
+    for name in named {
         fields.remove(name);
     }
 }

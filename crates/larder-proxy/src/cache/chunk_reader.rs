@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    cache::chunks::{CHUNK_BYTES, ChunkedBody},
+    cache::chunks::{CHUNK_BYTES, ChunkedBody, Placed},
     client::response_body::BodyError,
 };
 
@@ -31,8 +31,8 @@ pub(crate) struct ChunkReader {
 
 /// One chunk: being read, or there.
 enum Read {
-    Pending(Pin<Box<dyn Future<Output = Result<Bytes, BodyError>> + Send>>),
-    Done(Result<Bytes, BodyError>),
+    Pending(Pin<Box<dyn Future<Output = Result<Placed, BodyError>> + Send>>),
+    Done(Result<Placed, BodyError>),
 }
 
 impl ChunkReader {
@@ -72,7 +72,8 @@ impl ChunkReader {
     /// Begins reads up to the bound, and drives those that are begun.
     fn read_ahead(&mut self, context: &mut Context<'_>) {
         while self.ahead.len() < AHEAD_COUNT && self.next * CHUNK_BYTES < self.span.end {
-            self.ahead.push_back(Read::Pending(Box::pin(Arc::clone(&self.body).read(self.next))));
+            let reading = Arc::clone(&self.body).read_within(self.next, self.span.clone());
+            self.ahead.push_back(Read::Pending(Box::pin(reading)));
             self.next += 1;
         }
         for read in &mut self.ahead {
@@ -84,17 +85,13 @@ impl ChunkReader {
         }
     }
 
-    /// The part of a chunk that lies in the span.
-    fn take_from(&mut self, chunk: &Bytes) -> Result<Bytes, BodyError> {
-        let number = self.span.start / CHUNK_BYTES;
-        let from = usize::try_from(self.span.start - number * CHUNK_BYTES).map_err(|_| BodyError::PartMissing)?;
-        let wanted = usize::try_from(self.remaining()).unwrap_or(usize::MAX);
-        let to = chunk.len().min(from.saturating_add(wanted));
-        if to <= from {
-            return Err(BodyError::PartMissing);
-        }
-        self.span.start += (to - from) as u64;
-        Ok(chunk.slice(from..to))
+    /// The bytes that lie in the span.
+    fn take_from(&mut self, placed: &Placed) -> Result<Bytes, BodyError> {
+        let end = placed.span().end.min(self.span.end);
+        let bytes = placed.slice(self.span.start..end).filter(|bytes| !bytes.is_empty());
+        let bytes = bytes.ok_or(BodyError::PartMissing)?;
+        self.span.start = end;
+        Ok(bytes)
     }
 }
 

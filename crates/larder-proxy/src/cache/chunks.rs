@@ -3,8 +3,9 @@
 //! Owns: the chunks' keys and the repair. Does not: stream, see `chunk_reader`. Invariant: a chunk handed out
 //! is exactly the bytes of that place in that representation: either the store verified it under the
 //! representation's own key, or the origin sent it for the very same strong entity tag and length
-//! (RFC 9110 14.4, 15.3.7.3). Where neither is possible it is an error, never other bytes.
-//! Cost: one device read per chunk.
+//! (RFC 9110 14.4, 15.3.7.3). Where neither is possible it is an error, never other bytes. Of a chunk that is not there
+//! one fragment may be (RFC 9111 3.4); what is missing is fetched once, however many wait for it.
+//! Cost: one device read per chunk; for one that is missing a lookup more, for its fragment.
 
 use std::{ops::Range, sync::Arc};
 
@@ -68,28 +69,36 @@ pub(crate) fn is_servable(worker: &Worker, key: &[u8], entry: &Entry) -> bool {
     (0..len.div_ceil(CHUNK_BYTES)).all(|number| store.may_contain(&key::chunk_key(key, representation, number)))
 }
 
+/// Bytes and their place in the whole.
+#[derive(Clone)]
+pub(crate) struct Placed {
+    pub(crate) start: u64,
+    pub(crate) bytes: Bytes,
+}
+
 impl ChunkedBody {
     /// The bytes of chunk `number`.
     pub(crate) async fn read(self: Arc<Self>, number: u64) -> Result<Bytes, BodyError> {
+        let span = self.span(number);
+        self.read_within(number, span).await.map(|placed| placed.bytes)
+    }
+
+    /// Bytes of chunk `number` among which are those of `wanted` that are in it.
+    pub(crate) async fn read_within(self: Arc<Self>, number: u64, wanted: Range<u64>) -> Result<Placed, BodyError> {
         let key = key::chunk_key(&self.key, self.representation, number);
         let span = self.span(number);
-        let expected = span.end - span.start;
-        if let Some(Hot::Chunk(bytes)) = self.worker.shared.hot.find(&key)
-            && bytes.len() as u64 == expected
-        {
-            return Ok(bytes);
+        if let Some(bytes) = self.read_chunk(&key, &span).await {
+            return Ok(Placed { start: span.start, bytes });
         }
-        if let Some(bytes) = self.read_stored(&key).await
-            && bytes.len() as u64 == expected
-        {
-            return Ok(bytes);
+        let fragment = self.read_fragment(number, &span).await;
+        let wanted = wanted.start.max(span.start)..wanted.end.min(span.end);
+        if let Some(fragment) = fragment.as_ref().filter(|fragment| covers(&fragment.span(), &wanted)) {
+            return Ok(fragment.clone());
         }
-        match self.fetch(span).await {
-            Some(bytes) => {
-                // If it cannot be stored again, that is counted, and the next reader fetches it again.
-                storing::commit_chunk(&self.worker, &self.primary, &key, vec![bytes.clone()]).await;
-                Ok(bytes)
-            }
+        let fetches = &self.worker.shared.chunk_fetches;
+        let bytes = fetches.once(&key, self.complete(&key, &span, fragment)).await;
+        match bytes {
+            Some(bytes) => Ok(Placed { start: span.start, bytes }),
             None => {
                 self.forget().await;
                 Err(BodyError::PartMissing)
@@ -102,6 +111,68 @@ impl ChunkedBody {
         let start = number * CHUNK_BYTES;
         let end = start + CHUNK_BYTES;
         start..self.len.map_or(end, |len| end.min(len).max(start))
+    }
+
+    /// A chunk from memory or store.
+    async fn read_chunk(&self, key: &[u8], span: &Range<u64>) -> Option<Bytes> {
+        let expected = span.end - span.start;
+        if let Some(Hot::Chunk(bytes)) = self.worker.shared.hot.find(key)
+            && bytes.len() as u64 == expected
+        {
+            return Some(bytes);
+        }
+        self.read_stored(key).await.filter(|bytes| bytes.len() as u64 == expected)
+    }
+
+    /// The fragment of a chunk, if one is stored.
+    async fn read_fragment(&self, number: u64, span: &Range<u64>) -> Option<Placed> {
+        let key = key::fragment_key(&self.key, self.representation, number);
+        let store = self.worker.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
+        let (reader, bytes) = lookup::read(&self.worker, store, &key).await?;
+        let start = u64::from_le_bytes(reader.head().as_ref().try_into().ok()?);
+        let fragment = Placed { start, bytes };
+        covers(span, &fragment.span()).then_some(fragment)
+    }
+
+    /// Fetches what a fragment lacks of its chunk, or all of it, and stores the chunk.
+    async fn complete(&self, key: &[u8], span: &Range<u64>, fragment: Option<Placed>) -> Option<Bytes> {
+        // Somebody may have done it since this was looked for.
+        if let Some(bytes) = self.read_chunk(key, span).await {
+            return Some(bytes);
+        }
+        let bytes = match fragment {
+            Some(fragment) if fragment.start == span.start => {
+                let rest = self.fetch(fragment.span().end..span.end).await?;
+                [fragment.bytes, rest].concat().into()
+            }
+            Some(fragment) if fragment.span().end == span.end => {
+                let rest = self.fetch(span.start..fragment.start).await?;
+                [rest, fragment.bytes].concat().into()
+            }
+            _ => self.fetch(span.clone()).await?,
+        };
+        // If it cannot be stored again, that is counted, and the next reader fetches it again.
+        storing::commit_chunk(&self.worker, &self.primary, key, vec![bytes.clone()]).await;
+        Some(bytes)
+    }
+
+    /// Stores what arrived of the body, chunk by chunk; of a chunk that is not all there, as its fragment.
+    pub(crate) async fn keep(&self, arrived: &Placed) {
+        let mut start = arrived.start;
+        while start < arrived.span().end {
+            let number = start / CHUNK_BYTES;
+            let span = self.span(number);
+            let end = arrived.span().end.min(span.end);
+            let Some(bytes) = arrived.slice(start..end) else { return };
+            if start == span.start && end == span.end {
+                let key = key::chunk_key(&self.key, self.representation, number);
+                storing::commit_chunk(&self.worker, &self.primary, &key, vec![bytes]).await;
+            } else {
+                let key = key::fragment_key(&self.key, self.representation, number);
+                storing::commit_fragment(&self.worker, &self.primary, &key, (start, bytes)).await;
+            }
+            start = end;
+        }
     }
 
     async fn read_stored(&self, key: &[u8]) -> Option<Bytes> {
@@ -117,7 +188,8 @@ impl ChunkedBody {
     async fn fetch(&self, span: Range<u64>) -> Option<Bytes> {
         let (len, entity_tag) = (self.len?, self.entity_tag.as_ref()?);
         let (first, last) = (span.start, span.end.checked_sub(1)?);
-        let range = HeaderValue::try_from(format!("bytes={first}-{last}")).ok()?;
+        let to = if span.end == len { String::new() } else { last.to_string() };
+        let range = HeaderValue::try_from(format!("bytes={first}-{to}")).ok()?;
         let added = vec![(header::RANGE, range), (header::IF_RANGE, entity_tag.clone())];
         let edits = Edits { whole: true, added };
         let outgoing = Outgoing {
@@ -147,6 +219,23 @@ impl ChunkedBody {
         }
         storing::remove(&self.worker, &self.key).await;
     }
+}
+
+impl Placed {
+    pub(crate) fn span(&self) -> Range<u64> {
+        self.start..self.start + self.bytes.len() as u64
+    }
+
+    /// The bytes at these places of the whole, if they are all here.
+    pub(crate) fn slice(&self, span: Range<u64>) -> Option<Bytes> {
+        let first = usize::try_from(span.start.checked_sub(self.start)?).ok()?;
+        let end = usize::try_from(span.end.checked_sub(self.start)?).ok()?;
+        (first <= end && end <= self.bytes.len()).then(|| self.bytes.slice(first..end))
+    }
+}
+
+fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
 }
 
 /// All of a body that must have exactly `len` bytes.

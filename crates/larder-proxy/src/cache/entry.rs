@@ -37,6 +37,8 @@ pub(crate) struct Marker {
     /// Part of the variants' keys, new for each new marker: when a resource is invalidated its marker is
     /// dropped, and no later marker leads to the variants of before.
     pub(crate) generation: u64,
+    /// Languages of stored variants, newest first, each with the Accept-Language that leads to one.
+    pub(crate) languages: Vec<(Vec<u8>, HeaderValue)>,
 }
 
 impl Entry {
@@ -111,9 +113,50 @@ impl Marker {
     /// The marker for a response that varies by `rule`, given the one there was.
     pub(crate) fn including(rule: larder_http::VaryRule, before: Option<&Arc<Self>>) -> Self {
         match before {
-            Some(before) => Self { rules: before.rules.with(rule), generation: before.generation },
-            None => Self { rules: VaryMarker::new(rule), generation: random() },
+            Some(before) => {
+                let languages = before.languages.clone();
+                Self { rules: before.rules.with(rule), generation: before.generation, languages }
+            }
+            None => Self { rules: VaryMarker::new(rule), generation: random(), languages: Vec::new() },
         }
+    }
+
+    /// This marker, which leads from a language to the variant that `accepted` selects; `None` if it does already.
+    pub(crate) fn with_language(&self, language: &[u8], accepted: &HeaderValue) -> Option<Self> {
+        let known = self.languages.iter().any(|(known, leading)| known == language && leading == accepted);
+        if known || accepted.len() > ACCEPTED_SIZE_MAX {
+            return None;
+        }
+        let mut languages = vec![(language.to_vec(), accepted.clone())];
+        let others = self.languages.iter().filter(|(other, _)| other != language);
+        languages.extend(others.take(LANGUAGE_COUNT_MAX - 1).cloned());
+        Some(Self { rules: self.rules.clone(), generation: self.generation, languages })
+    }
+
+    /// What is stored of it besides its rules.
+    pub(crate) fn encode_rest(&self) -> Bytes {
+        let mut rest = self.generation.to_le_bytes().to_vec();
+        for (language, accepted) in &self.languages {
+            for part in [language, accepted.as_bytes()] {
+                let len = u16::try_from(part.len()).expect("both have bounds");
+                rest.extend_from_slice(&len.to_le_bytes());
+                rest.extend_from_slice(part);
+            }
+        }
+        rest.into()
+    }
+
+    /// The marker of these rules and what [`Marker::encode_rest`] made; `None` if it is not that.
+    pub(crate) fn decode(rules: VaryMarker, rest: &[u8]) -> Option<Self> {
+        let (generation, mut rest) = rest.split_first_chunk()?;
+        let mut languages = Vec::new();
+        while !rest.is_empty() {
+            let language = take_sized(&mut rest)?;
+            let accepted = HeaderValue::from_bytes(take_sized(&mut rest)?).ok()?;
+            languages.push((language.to_vec(), accepted));
+        }
+        let generation = u64::from_le_bytes(*generation);
+        (languages.len() <= LANGUAGE_COUNT_MAX).then_some(Self { rules, generation, languages })
     }
 
     /// The key of the variant that answers a request with these fields; `None` when none can.
@@ -130,6 +173,13 @@ impl Marker {
     }
 }
 
+fn take_sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, after) = rest.split_first_chunk()?;
+    let (part, after) = after.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+    *rest = after;
+    Some(part)
+}
+
 /// A number nobody has had before, for generations and representations.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
@@ -138,6 +188,10 @@ pub(crate) fn random() -> u64 {
 
 /// The Cache-Status field (RFC 9211).
 pub(crate) static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+/// Most languages a marker leads to.
+const LANGUAGE_COUNT_MAX: usize = 16;
+/// Longest Accept-Language that a marker keeps, in bytes.
+const ACCEPTED_SIZE_MAX: usize = 512;
 /// A hit from memory in so many is told to the store, so that it keeps the entry at reclaim.
 const HITS_PER_TOUCH: u32 = 32;
 /// What an entry takes besides its bytes and maps: the decoded facts, and what the allocator rounds up.

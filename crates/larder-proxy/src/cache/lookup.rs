@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use larder_http::{BodyPlace, Head};
+use http::{HeaderMap, header};
+use larder_http::{BodyPlace, Head, language};
 use larder_store::{Reader, Store};
 
 use crate::{
@@ -97,6 +97,24 @@ pub(crate) async fn find_variant(
     None
 }
 
+/// Finds a variant in the language that a request prefers, though it was stored for other preferences (RFC 9111 4.1).
+pub(crate) async fn find_by_language(
+    worker: &Worker,
+    primary: &[u8],
+    marker: &Arc<Marker>,
+    request_fields: &HeaderMap,
+) -> Option<Found> {
+    if marker.languages.is_empty() || !worker.shared.config.http.normalise_vary {
+        return None;
+    }
+    let preferred = language::preferred(request_fields)?;
+    let (_, accepted) = marker.languages.iter().find(|(known, _)| *known == preferred)?;
+    let mut fields = request_fields.clone();
+    fields.insert(header::ACCEPT_LANGUAGE, accepted.clone());
+    let found = find_variant(worker, primary, marker, &fields).await?;
+    (language::of_response(found.entry.head.fields()) == Some(preferred)).then_some(found)
+}
+
 enum One {
     Response(Arc<Entry>),
     Marker(Arc<Marker>),
@@ -163,9 +181,6 @@ pub(crate) fn decode(head: Bytes, body: Bytes) -> Option<Hot> {
             };
             Some(Hot::Response(Arc::new(entry)))
         }
-        Head::VaryMarker(rules) => {
-            let generation = u64::from_le_bytes(body.as_ref().try_into().ok()?);
-            Some(Hot::Marker(Arc::new(Marker { rules, generation })))
-        }
+        Head::VaryMarker(rules) => Marker::decode(rules, &body).map(|marker| Hot::Marker(Arc::new(marker))),
     }
 }

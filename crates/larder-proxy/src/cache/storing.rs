@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::Uri;
-use larder_http::{Reason, Settings, Storability, StoredHead, VaryRule, key, storable};
+use http::{HeaderMap, Uri, header};
+use larder_http::{Reason, Settings, Storability, StoredHead, VaryRule, key, language, storable};
 use larder_store::{Hints, Store, Writer};
 
 use crate::{
@@ -55,6 +55,17 @@ impl Place {
         let key = marker.0.variant_key(primary, rule, &asked.fields, settings)?;
         Some(Self { primary: Arc::clone(primary), key: key.into(), marker: Some(marker), group: 0 })
     }
+
+    /// This place of a response in one language, to which those who prefer that language are led too.
+    pub(crate) fn in_language_of(self, response_fields: &HeaderMap, request_fields: &HeaderMap) -> Self {
+        let mut lines = request_fields.get_all(header::ACCEPT_LANGUAGE).iter();
+        let (Some((marker, _)), Some(accepted), None) = (&self.marker, lines.next(), lines.next()) else { return self };
+        let led = language::of_response(response_fields).and_then(|tag| marker.with_language(&tag, accepted));
+        match led {
+            Some(led) => Self { marker: Some((Arc::new(led), true)), ..self },
+            None => self,
+        }
+    }
 }
 
 /// Stores a response whose body is in one piece: in the store, or in memory where there is no store.
@@ -78,9 +89,8 @@ pub(crate) async fn commit(
         return undo_if_invalidated(worker, place, epoch).await;
     }
     if let Some((marker, true)) = &place.marker {
-        let generation = Bytes::copy_from_slice(&marker.generation.to_le_bytes());
         let hints = Hints { useless_after: 0, ..hints(worker, place, head) };
-        if !write(worker, store, &place.primary, marker.rules.encode(), (vec![generation], hints)).await {
+        if !write(worker, store, &place.primary, marker.rules.encode(), (vec![marker.encode_rest()], hints)).await {
             return false;
         }
         worker.shared.hot.remove(&place.primary);
@@ -94,6 +104,20 @@ pub(crate) async fn commit_chunk(worker: &Arc<Worker>, primary: &[u8], key: &[u8
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &worker.shared.store {
         Some(store) => write(worker, store, key, Vec::new(), (body, hints)).await,
+        None => false,
+    }
+}
+
+/// Stores a fragment of a chunk, with its place in the whole.
+pub(crate) async fn commit_fragment(
+    worker: &Arc<Worker>,
+    primary: &[u8],
+    key: &[u8],
+    (start, bytes): (u64, Bytes),
+) -> bool {
+    let hints = Hints { site: site_of(primary), ..Hints::default() };
+    match &worker.shared.store {
+        Some(store) => write(worker, store, key, start.to_le_bytes().to_vec(), (vec![bytes], hints)).await,
         None => false,
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode, response};
+use http::{HeaderMap, StatusCode, header, response};
 use larder_http::{
     BodyPlace, Reason, Received, Reuse, Storability, StoredHead, Timestamp,
     fields::settle_response,
@@ -18,14 +18,15 @@ use larder_http::{
 use crate::{
     asked::{Asked, Edits},
     cache::{
-        entry::Marker,
+        entry::{EntryBody, Marker},
         groups,
-        lookup::Found,
+        lookup::{self, Found, Lookup},
         storing::{self, Place},
     },
     errors::Failure,
     flight::{
         carry::Carrying,
+        part::KeptPart,
         shared::{Flight, OpenHead, PrivateResponse, Stage},
     },
     origin::{
@@ -70,10 +71,46 @@ impl Fetch {
                 return;
             }
         }
-        match self.ask(Vec::new()).await {
-            Ok(answer) => self.accept(answer).await,
-            Err(failure) => self.flight.set_stage(Stage::Failed(failure)),
+        if let Some(kept) = self.stored_meanwhile().await {
+            return self.flight.set_stage(Stage::Part(Arc::new(kept)));
         }
+        let range = self.part_to_ask();
+        let added = match &range {
+            Some(range) => vec![(header::RANGE, range.clone())],
+            None => self.conditions(),
+        };
+        match (self.ask(added).await, range) {
+            (Ok(answer), Some(range)) if answer.head.status == StatusCode::PARTIAL_CONTENT => {
+                self.accept_part(answer, &range).await;
+            }
+            (Ok(answer), _) => self.accept(answer).await,
+            (Err(failure), _) => self.flight.set_stage(Stage::Failed(failure)),
+        }
+    }
+
+    /// A response that another flight has stored between our looking for it and our taking its place in the table.
+    async fn stored_meanwhile(&self) -> Option<KeptPart> {
+        let (worker, store) = (&self.worker, self.worker.shared.store.as_ref()?);
+        if self.before.is_some() || self.table_key.is_none() || !store.may_contain(&self.primary) {
+            return None;
+        }
+        let Lookup::Found(found) = lookup::find(worker, &self.primary, &self.asked.fields).await else { return None };
+        let (settings, now) = (&worker.shared.config.http, worker.now());
+        let decision = reuse::decide(&self.asked.method, &self.asked.fields, &found.entry.head, now, settings);
+        // A body in chunks is read later, when an ailing store can no longer be made up for.
+        let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
+        let Found { entry, key, marker, .. } = found;
+        usable.then_some(KeptPart { entry, key, marker, from_origin: false })
+    }
+
+    /// The client's own conditions, where nothing is stored: the origin can answer that it has nothing new.
+    fn conditions(&self) -> Vec<(http::HeaderName, http::HeaderValue)> {
+        let fields = &self.asked.fields;
+        let names = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
+        if self.before.is_some() || names.iter().any(|name| fields.get_all(name).iter().count() > 1) {
+            return Vec::new();
+        }
+        names.into_iter().filter_map(|name| fields.get(&name).cloned().map(|value| (name, value))).collect()
     }
 
     /// Asks whether a stored response still holds. `false`: the answer was about something else, ask for all.
@@ -136,12 +173,18 @@ impl Fetch {
             return;
         }
         let lonely = &self.worker.shared.lonely;
+        if status == StatusCode::NOT_MODIFIED {
+            // It answers the first asker's condition, and says nothing to others.
+            let OriginAnswer { head: response::Parts { headers: fields, .. }, body, .. } = answer;
+            let private = PrivateResponse { status, fields, body, reason: Reason::Status, is_exact: true };
+            return self.flight.set_private(private);
+        }
         match self.place(&answer) {
             Err(reason) => {
                 lonely.insert(&self.primary);
                 self.forget_replaced(status).await;
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
-                self.flight.set_private(PrivateResponse { status, fields, body, reason });
+                self.flight.set_private(PrivateResponse { status, fields, body, reason, is_exact: false });
             }
             Ok((mut place, selecting)) => {
                 place.group = self.group_of(&answer.head.headers);
@@ -185,17 +228,27 @@ impl Fetch {
         }
     }
 
+    /// What the rules decide on.
+    pub(super) fn exchange<'a>(
+        &'a self,
+        (status, response_fields): (StatusCode, &'a HeaderMap),
+        (request_time, response_time): (Timestamp, Timestamp),
+    ) -> Exchange<'a> {
+        Exchange {
+            method: &self.asked.method,
+            request_fields: &self.asked.fields,
+            status,
+            response_fields,
+            request_time,
+            response_time,
+        }
+    }
+
     /// Where a response is to be stored, or why it is not.
     fn place(&self, answer: &OriginAnswer) -> Result<(Place, larder_http::Selecting), Reason> {
         let config = &self.worker.shared.config;
-        let exchange = Exchange {
-            method: &self.asked.method,
-            request_fields: &self.asked.fields,
-            status: answer.head.status,
-            response_fields: &answer.head.headers,
-            request_time: answer.request_time,
-            response_time: answer.response_time,
-        };
+        let answered = (answer.head.status, &answer.head.headers);
+        let exchange = self.exchange(answered, (answer.request_time, answer.response_time));
         let rule = match storable::decide(&exchange, &config.http) {
             Storability::Store { rule, .. } => rule,
             Storability::Refuse { reason } => return Err(reason),
@@ -205,16 +258,17 @@ impl Fetch {
         }
         let place = Place::new(&self.primary, &rule, &self.asked, self.marker.as_ref(), &config.http);
         let selecting = rule.select(&self.asked.fields, &config.http);
+        let place = place.map(|place| place.in_language_of(&answer.head.headers, &self.asked.fields));
         place.zip(selecting).ok_or(Reason::VaryStar)
     }
 }
 
 /// An origin's response as it came.
-struct OriginAnswer {
-    head: response::Parts,
-    body: OriginBody,
-    request_time: Timestamp,
-    response_time: Timestamp,
+pub(super) struct OriginAnswer {
+    pub(super) head: response::Parts,
+    pub(super) body: OriginBody,
+    pub(super) request_time: Timestamp,
+    pub(super) response_time: Timestamp,
 }
 
 /// Sees to it that a fetch that ends in any way leaves the table and leaves nobody waiting.

@@ -24,7 +24,7 @@ use crate::{
     },
     client::response_body::BodyError,
     errors::Failure,
-    flight::window::Window,
+    flight::{part::KeptPart, window::Window},
     origin::{body::OriginBody, target::Origin},
 };
 
@@ -44,6 +44,8 @@ pub(crate) enum Stage {
     Open(Arc<OpenHead>),
     /// The origin confirmed what was stored; here it is with its new head.
     Confirmed(Arc<Entry>),
+    /// It is stored, or a part of it whose rest can be fetched.
+    Part(Arc<KeptPart>),
     /// The origin answered with an error that stale responses may stand in for.
     OriginFailing,
     /// The response is for the first asker alone, see [`Flight::take_private`].
@@ -70,6 +72,8 @@ pub(crate) struct PrivateResponse {
     pub(crate) fields: HeaderMap,
     pub(crate) body: OriginBody,
     pub(crate) reason: larder_http::Reason,
+    /// Whether it answers the very range or condition that the first asker sent.
+    pub(crate) is_exact: bool,
 }
 
 struct State {
@@ -198,7 +202,8 @@ impl Flight {
     /// Ends in an error what has not ended: the fetch was broken off from outside.
     pub(crate) fn abandon_if_unfinished(&self, origin: &Origin) {
         let mut state = self.lock();
-        state.closed |= !matches!(state.ended, Some(Ok(()))) && !matches!(state.stage, Stage::Confirmed(_));
+        state.closed |=
+            !matches!(state.ended, Some(Ok(()))) && !matches!(state.stage, Stage::Confirmed(_) | Stage::Part(_));
         if matches!(state.stage, Stage::Waiting) {
             let why = "the fetch was broken off".into();
             state.stage = Stage::Failed(Failure::Broken { host: origin.to_string(), why });

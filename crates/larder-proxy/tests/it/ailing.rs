@@ -160,7 +160,8 @@ fn answer(received: &Received, _: usize) -> Reply {
     }
     let whole = body(&received.target);
     let range = received.field("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
-    let range = range.and_then(|(first, last)| Some((first.parse().ok()?, last.parse::<usize>().ok()?)));
+    let end = whole.len() - 1;
+    let range = range.and_then(|(first, last)| Some((first.parse().ok()?, last.parse().unwrap_or(end).min(end))));
     match range {
         Some((first, last)) => {
             let place = format!("Content-Range: bytes {first}-{last}/{}", whole.len());

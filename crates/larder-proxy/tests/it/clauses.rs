@@ -264,3 +264,26 @@ fn client_of_http_1_0_gets_no_interim_response() {
     let response = connection.read_response("GET");
     assert_eq!((response.status, response.text().as_str()), (200, "hello"));
 }
+
+#[test]
+fn variant_is_chosen_by_the_language_that_is_preferred() {
+    let fixture = Fixture::new(|received, _| {
+        let languages = received.field("accept-language").unwrap_or_default();
+        let tag = if languages.contains("de") { "de" } else { "en" };
+        let fields = ["Cache-Control: max-age=60", "Vary: Accept-Language", &format!("Content-Language: {tag}")];
+        Reply::ok(&fields, tag)
+    });
+    fixture.get("/", &["Accept-Language: en"]);
+    fixture.get("/", &["Accept-Language: en, de"]);
+    fixture.get_hit("/", &["Accept-Language: en, de"]);
+    for accepted in ["fr;q=0.5, de;q=1.0", "DE", "de, it;q=0.9"] {
+        let chosen = fixture.get("/", &[&format!("Accept-Language: {accepted}")]);
+        assert_eq!((chosen.is_hit(), chosen.text().as_str()), (true, "de"), "{accepted}");
+    }
+    assert_eq!(fixture.origin.count(), 2);
+    let fixture = fixture.restart();
+    assert!(fixture.get("/", &["Accept-Language: fr;q=0.1, en"]).is_hit(), "the store keeps what leads there");
+    for accepted in ["it, de", "it;q=0.9, fr", "de;q=0, it"] {
+        assert!(!fixture.get("/", &[&format!("Accept-Language: {accepted}")]).is_hit(), "{accepted}");
+    }
+}

@@ -15,6 +15,8 @@ mod http2_origins;
 mod neighbours;
 mod operation;
 mod origins;
+mod partial;
+mod poisoning;
 mod ranges;
 mod secure;
 mod smuggling;

@@ -85,7 +85,12 @@ impl Connection {
 
     /// A request for the fixture's site, and the response, if one comes.
     pub(crate) fn try_request(&mut self, method: &str, target: &str) -> Option<Response> {
-        self.send_if_open(request_text(method, target, &[]).as_bytes());
+        self.try_request_with(method, target, &[])
+    }
+
+    /// As [`Connection::try_request`], with more fields.
+    pub(crate) fn try_request_with(&mut self, method: &str, target: &str, fields: &[&str]) -> Option<Response> {
+        self.send_if_open(request_text(method, target, fields).as_bytes());
         let mut response = self.try_read_head_or_end()?;
         while (100..200).contains(&response.status) && response.status != 101 {
             response = self.try_read_head_or_end()?;

@@ -1,0 +1,134 @@
+//! A fetch for a range of what is not stored: a part is asked for, and kept as a part (RFC 9111 3.3, 3.4).
+//!
+//! Owns: which part is asked for, and what of it is stored. Does not: fetch what is missing later, see `cache::chunks`.
+//! Invariants: only a part whose Content-Range agrees with its length, of a representation with a strong entity tag, is
+//! kept; its head is stored after it. Memory: one part, of [`CHUNK_BYTES`] at most.
+
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, header};
+use larder_http::{
+    BodyPlace, Received, Storability, StoredHead, partial,
+    range::{self, ByteRange, RangeRequest},
+    storable,
+};
+
+use crate::{
+    cache::{
+        chunks::{self, CHUNK_BYTES, ChunkedBody, Placed, strong_tag},
+        entry::{Entry, EntryBody, Marker, random},
+        storing::{self, Place},
+    },
+    errors::Failure,
+    flight::{
+        fetch::{Fetch, OriginAnswer},
+        shared::{PrivateResponse, Stage},
+    },
+};
+
+/// What is stored of a response, and where.
+pub(crate) struct KeptPart {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) key: Arc<[u8]>,
+    /// The marker of its variants, if it varies.
+    pub(crate) marker: Option<Arc<Marker>>,
+    /// Whether it has just come, or was there.
+    pub(crate) from_origin: bool,
+}
+
+impl Fetch {
+    /// The range to ask for, if a part is to be asked for: the chunk that the client's first range begins in, or the end
+    /// of the whole. What it wants besides is fetched when it is read.
+    pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
+        if self.before.is_some() || self.asked.method != Method::GET || self.worker.shared.store.is_none() {
+            return None;
+        }
+        let range = match range::parse(&self.asked.fields) {
+            RangeRequest::Absent => return None,
+            RangeRequest::Single(range) => range,
+            RangeRequest::Many(ranges) => *ranges.first()?,
+        };
+        let text = match range {
+            // Who wants all from near the start on is best served by a fetch of the whole.
+            ByteRange::From { first, last: None } if first <= CHUNK_BYTES => return None,
+            ByteRange::From { first, .. } => {
+                let start = first - first % CHUNK_BYTES;
+                format!("bytes={start}-{}", start.checked_add(CHUNK_BYTES - 1)?)
+            }
+            ByteRange::Suffix { len } => format!("bytes=-{}", len.min(CHUNK_BYTES)),
+        };
+        HeaderValue::try_from(text).ok()
+    }
+
+    /// Takes in the 206 that answers `range`: keeps its part and shares it, or gives it to the first asker alone.
+    pub(super) async fn accept_part(&self, answer: OriginAnswer, range: &HeaderValue) {
+        let worker = &self.worker;
+        let OriginAnswer { head, body, request_time, response_time } = answer;
+        let kept = partial::part(head.status, &head.headers, response_time).and_then(|part| {
+            let tag = strong_tag(&head.headers).ok_or(larder_http::Reason::Partial)?;
+            let exchange = self.exchange((head.status, &head.headers), (request_time, response_time));
+            match storable::decide_part(&exchange, &part, &worker.shared.config.http) {
+                Storability::Store { rule, .. } => Ok((part, tag, rule)),
+                Storability::Refuse { reason } => Err(reason),
+            }
+        });
+        let kept = kept.and_then(|(part, tag, rule)| {
+            let settings = &worker.shared.config.http;
+            let place = Place::new(&self.primary, &rule, &self.asked, self.marker.as_ref(), settings);
+            let place = place.zip(rule.select(&self.asked.fields, settings)).ok_or(larder_http::Reason::VaryStar)?;
+            let fits = part.span.len() <= CHUNK_BYTES && part.total_len <= worker.shared.config.entry_bytes_max;
+            if fits { Ok((part, tag, place)) } else { Err(larder_http::Reason::Partial) }
+        });
+        let (part, tag, (place, selecting)) = match kept {
+            Ok(kept) => kept,
+            Err(reason) => {
+                worker.shared.lonely.insert(&self.primary);
+                let is_exact = self.asked.fields.get(header::RANGE) == Some(range);
+                let private = PrivateResponse { status: head.status, fields: head.headers, body, reason, is_exact };
+                return self.flight.set_private(private);
+            }
+        };
+        let len = usize::try_from(part.span.len()).unwrap_or(usize::MAX);
+        let Some(bytes) = chunks::collect(body, len).await else {
+            let why = "its response ended early".to_owned();
+            return self.flight.set_stage(Stage::Failed(Failure::Broken { host: self.asked.origin.to_string(), why }));
+        };
+        let arrived = Placed { start: part.span.first, bytes };
+        let received = Received { status: head.status, fields: head.headers, request_time, response_time };
+        let head = head_of(received, (&part, selecting));
+        let entry = self.keep_part(&place, head, (arrived, tag)).await;
+        let marker = place.marker.map(|(marker, _)| marker);
+        self.flight.set_stage(Stage::Part(Arc::new(KeptPart { entry, key: place.key, marker, from_origin: true })));
+    }
+
+    async fn keep_part(&self, place: &Place, head: StoredHead, (arrived, tag): (Placed, HeaderValue)) -> Arc<Entry> {
+        let worker = &self.worker;
+        let (len, representation) = match head.body() {
+            BodyPlace::Whole { .. } => {
+                storing::commit(worker, place, &head, vec![arrived.bytes.clone()], self.flight.epoch).await;
+                return Arc::new(Entry::new(head, EntryBody::Whole(arrived.bytes)));
+            }
+            BodyPlace::Chunks { len, representation } => (len, representation),
+        };
+        let body = ChunkedBody {
+            worker: Arc::clone(worker),
+            asked: Arc::clone(&self.asked),
+            primary: Arc::clone(&place.primary),
+            key: Arc::clone(&place.key),
+            representation,
+            len: Some(len),
+            entity_tag: Some(tag),
+        };
+        body.keep(&arrived).await;
+        storing::commit(worker, place, &head, Vec::new(), self.flight.epoch).await;
+        Arc::new(Entry::new(head, EntryBody::Chunks { len, representation }))
+    }
+}
+
+/// The head of the whole that a part is of; a part that is all of it makes it whole.
+fn head_of(mut received: Received, (part, selecting): (&partial::Part, larder_http::Selecting)) -> StoredHead {
+    // A part has come, so parts can be asked for: what is missing will be.
+    received.fields.entry(header::ACCEPT_RANGES).or_insert(HeaderValue::from_static("bytes"));
+    let head = partial::whole_head(received, part, random(), selecting);
+    if part.span.len() == part.total_len { head.with_body(BodyPlace::Whole { len: part.total_len }) } else { head }
+}

@@ -1,0 +1,170 @@
+//! What one client sends never changes what another gets from the cache.
+
+use crate::support::{Fixture, Reply, request_text};
+
+/// An origin that answers by whatever it is told.
+fn echoing() -> Fixture {
+    Fixture::new(|received, _| {
+        let told: Vec<String> = received
+            .fields
+            .iter()
+            .filter(|(name, _)| !["via", "cdn-loop"].contains(&name.as_str()))
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let body = format!("{} {} {} {}", received.method, received.target, told.join(" "), received.body.len());
+        Reply::ok(&["Cache-Control: max-age=60"], body)
+    })
+}
+
+#[test]
+fn fields_that_origins_trust_change_nothing_for_others() {
+    let fixture = echoing();
+    for (number, field) in [
+        "X-Forwarded-Host: evil.example",
+        "X-Forwarded-Proto: nothttps",
+        "X-Forwarded-Scheme: http",
+        "X-Forwarded-Prefix: /evil",
+        "X-Forwarded-Port: 1337",
+        "X-Host: evil.example",
+        "X-Original-URL: /evil",
+        "X-Rewrite-URL: /evil",
+        "X-HTTP-Method-Override: DELETE",
+        "X-Method-Override: POST",
+        "X-Original-Host: evil.example",
+        "X-Forwarded-Server: evil.example",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let target = format!("/{number}");
+        assert!(fixture.get(&target, &[field]).text().contains("x-"), "the origin is told");
+        let plain = format!("GET {target} host=site.example 0");
+        assert_eq!(fixture.get(&target, &[]).text(), plain, "{field}");
+        assert_eq!(fixture.get_hit(&target, &[]).text(), plain, "{field}");
+        // Nor does it lead away from what is stored.
+        assert!(fixture.get(&target, &[field]).is_hit(), "{field}");
+    }
+}
+
+#[test]
+fn fields_named_by_connection_select_no_variant_of_others() {
+    let fixture = Fixture::new(|received, _| {
+        let language = received.field("accept-language").unwrap_or("none").to_owned();
+        Reply::ok(&["Cache-Control: max-age=60", "Vary: Accept-Language"], language)
+    });
+    for name in ["Accept-Language", "accept-language, Cookie, Authorization, Host"] {
+        let target = format!("/{}", name.len());
+        let abused = fixture.get(&target, &["Accept-Language: de", &format!("Connection: {name}")]);
+        assert_eq!(abused.text(), "none");
+        assert_eq!(fixture.get(&target, &["Accept-Language: de"]).text(), "de");
+        assert_eq!(fixture.get_hit(&target, &["Accept-Language: de"]).text(), "de");
+    }
+}
+
+#[test]
+fn credentials_hidden_by_connection_are_not_sent_and_the_answer_is_nobodys_own() {
+    let fixture = Fixture::new(|received, _| {
+        let who = received.field("authorization").unwrap_or("nobody").to_owned();
+        Reply::ok(&["Cache-Control: max-age=60"], who)
+    });
+    let hidden = fixture.get("/", &["Authorization: Basic YTpi", "Connection: Authorization"]);
+    assert_eq!(hidden.text(), "nobody");
+    assert_eq!(fixture.get_hit("/", &[]).text(), "nobody");
+    assert_eq!(fixture.get("/own", &["Authorization: Basic YTpi"]).text(), "Basic YTpi");
+    assert_eq!(fixture.get("/own", &[]).text(), "nobody");
+}
+
+#[test]
+fn body_of_a_get_changes_nothing_that_is_stored() {
+    let fixture = echoing();
+    let mut connection = fixture.connect();
+    connection.send(request_text("GET", "/fat", &["Content-Length: 4"]) + "evil");
+    assert!(connection.read_response("GET").text().ends_with(" 4"));
+    let plain = "GET /fat host=site.example 0";
+    assert_eq!(fixture.get("/fat", &[]).text(), plain);
+    assert_eq!(fixture.get_hit("/fat", &[]).text(), plain);
+    connection.send(request_text("GET", "/fat", &["Content-Length: 4"]) + "evil");
+    assert!(!connection.read_response("GET").is_hit(), "a body is for the origin to see");
+    assert_eq!(fixture.get_hit("/fat", &[]).text(), plain);
+}
+
+#[test]
+fn origin_is_told_the_host_as_the_key_has_it() {
+    let fixture = echoing();
+    let mut connection = fixture.connect();
+    for (number, host) in ["SITE.example", "site.example:80", "Site.Example:080", "site.example:"].iter().enumerate() {
+        connection.send(format!("GET /{number} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        let told = connection.read_response("GET").text();
+        assert_eq!(told, format!("GET /{number} host=site.example 0"), "{host}");
+        assert!(fixture.get_hit(&format!("/{number}"), &[]).is_hit());
+    }
+    connection.send("GET /0 HTTP/1.1\r\nHost: site.example:81\r\n\r\n");
+    assert_eq!(connection.read_response("GET").text(), "GET /0 host=site.example:81 0", "another port is another site");
+}
+
+#[test]
+fn targets_that_an_origin_may_tell_apart_have_entries_of_their_own() {
+    let fixture = echoing();
+    let targets = [
+        "/a/b",
+        "/a%2fb",
+        "/a%2Fb",
+        "/a//b",
+        "/a/./b",
+        "/a/c/../b",
+        "/A/b",
+        "/a/b/",
+        "/a/b?",
+        "/a/b?x",
+        "/a/b?X",
+        "/a/b?x=1&y=2",
+        "/a/b?y=2&x=1",
+        "/a/b?x=1;y=2",
+        "/a/b;x=1",
+        "/a/%62",
+        "/a/b%00",
+        "/a/b%20",
+        "/a/b+",
+        "/a\\b",
+        "/a/b?x=1&x=2",
+        "/a/b?x=2",
+        "/a/b%23x",
+        "/a/b%3fx",
+    ];
+    for target in targets {
+        let own = format!("GET {target} host=site.example 0");
+        assert_eq!(fixture.get(target, &[]).text(), own, "{target}");
+    }
+    for target in targets {
+        let own = format!("GET {target} host=site.example 0");
+        assert_eq!(fixture.get_hit(target, &[]).text(), own, "{target}");
+    }
+}
+
+#[test]
+fn errors_that_one_request_provokes_are_not_stored_for_others() {
+    let fixture = Fixture::new(|received, _| match received.field("x-evil") {
+        Some("431") => Reply::status("431 Request Header Fields Too Large", &["Cache-Control: max-age=60"], "no"),
+        Some("400") => Reply::status("400 Bad Request", &["Last-Modified: Tue, 15 Nov 1994 12:45:26 GMT"], "no"),
+        Some("413") => Reply::status("413 Content Too Large", &["ETag: \"a\""], "no"),
+        Some("416") => Reply::status("416 Range Not Satisfiable", &["Cache-Control: max-age=60"], "no"),
+        Some("500") => Reply::status("500 Internal Server Error", &["ETag: \"a\""], "no"),
+        _ => Reply::ok(&["Cache-Control: max-age=60"], "good"),
+    });
+    for status in [400, 413, 416, 431, 500] {
+        let target = format!("/{status}");
+        let evil = fixture.get(&target, &[&format!("X-Evil: {status}"), "Range: bytes=9999-"]);
+        assert_eq!(evil.status, status);
+        assert_eq!(fixture.get(&target, &[]).text(), "good");
+        assert_eq!(fixture.get_hit(&target, &[]).text(), "good");
+    }
+}
+
+#[test]
+fn oversize_heads_reach_neither_origin_nor_cache() {
+    let fixture = echoing();
+    let long = format!("X-Long: {}", "x".repeat(70_000));
+    assert_eq!(fixture.get("/", &[&long]).status, 431);
+    assert_eq!(fixture.origin.count(), 0);
+    assert_eq!(fixture.get("/", &[]).text(), "GET / host=site.example 0");
+}
