@@ -38,9 +38,13 @@ pub mod date;
 pub mod entity_tag;
 pub mod fields;
 pub mod freshness;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod interim;
 pub mod invalidate;
 pub mod key;
+pub mod key_rules;
 pub mod language;
 pub mod multipart;
 pub mod partial;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use crate::key_rules::KeyRules;
+
 /// Settings of a shared cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -30,6 +32,8 @@ pub struct Settings {
     /// lines, the case and order of Accept-Language) choose the same variant (RFC 9111 4.1).
     /// Default on.
     pub normalise_vary: bool,
+    /// Query arguments that make no difference, and names of one place. Default none.
+    pub key_rules: KeyRules,
 }
 
 impl Settings {
@@ -50,6 +54,7 @@ impl Default for Settings {
             negative_lifetimes: Vec::new(),
             honour_request_directives: true,
             normalise_vary: true,
+            key_rules: KeyRules::default(),
         }
     }
 }

@@ -1,18 +1,20 @@
-//! The admin listener: `/metrics` and `/healthz`.
+//! The admin listener: `/metrics`, `/healthz`, and PURGE.
 //!
-//! Owns: the two pages. Does not: change anything. It has its own address, so that what is open to
-//! clients and what is open to operators can differ.
+//! Owns: the two pages, and what PURGE asks for: `PURGE http://host/path HTTP/1.1` makes what is stored of that URL invalid,
+//! with `Purge-Scope: site` all of its host, with `Purge-Scope: all` everything. Does not: remove, see `cache::storing`. It has its
+//! own address, so that what is open to clients and what is open to operators can differ; no page in a browser
+//! can send it a PURGE, which is neither a method nor a target of theirs.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::{encoding::text, registry::Registry};
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::{client::response_body::ResponseBody, metrics::Exposition};
+use crate::{cache::storing, client::response_body::ResponseBody, metrics::Exposition, worker::Worker};
 
 /// What the pages show.
 #[derive(Clone)]
@@ -23,11 +25,14 @@ impl Pages {
         Self(Arc::new(exposition.registry()))
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<ResponseBody> {
-        if request.method() != Method::GET && request.method() != Method::HEAD {
-            return page(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".into());
+    async fn answer(&self, worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
+        if request.method.as_str() == "PURGE" {
+            return purge(worker, request).await;
         }
-        match request.uri().path() {
+        if request.method != Method::GET && request.method != Method::HEAD {
+            return page(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD and PURGE\n".into());
+        }
+        match request.uri.path() {
             "/healthz" => page(StatusCode::OK, "ok\n".into()),
             "/metrics" => {
                 let mut text = String::new();
@@ -47,8 +52,25 @@ impl Pages {
     }
 }
 
+/// Does what a PURGE asks for.
+async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
+    let done = match request.headers.get(PURGE_SCOPE).map(|scope| scope.as_bytes()) {
+        None | Some(b"url") => match storing::invalidate(worker, &request.uri).await {
+            true => Ok(()),
+            false => Err("PURGE takes a whole URL, as in PURGE http://example.com/path HTTP/1.1".to_owned()),
+        },
+        Some(b"site") => storing::invalidate_many(worker, Some(&request.uri)).await,
+        Some(b"all") => storing::invalidate_many(worker, None).await,
+        Some(_) => Err("Purge-Scope is url, site or all".to_owned()),
+    };
+    match done {
+        Ok(()) => page(StatusCode::OK, "purged\n".into()),
+        Err(why) => page(StatusCode::BAD_REQUEST, format!("{why}\n").into()),
+    }
+}
+
 /// Serves the pages until aborted.
-pub(crate) async fn serve(listener: TcpListener, pages: Pages) {
+pub(crate) async fn serve(worker: Arc<Worker>, listener: TcpListener, pages: Pages) {
     let room = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
@@ -56,11 +78,12 @@ pub(crate) async fn serve(listener: TcpListener, pages: Pages) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let pages = pages.clone();
+        let (pages, worker) = (pages.clone(), Arc::clone(&worker));
         tokio::spawn(async move {
-            let service = service_fn(|request| {
-                let response = pages.answer(&request);
-                async move { Ok::<_, Infallible>(response) }
+            let service = service_fn(|request: Request<Incoming>| {
+                let (pages, worker) = (&pages, &worker);
+                let (head, _) = request.into_parts();
+                async move { Ok::<_, Infallible>(pages.answer(worker, &head).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -81,6 +104,8 @@ fn page(status: StatusCode, text: Bytes) -> Response<ResponseBody> {
     response
 }
 
+/// What a PURGE is about.
+const PURGE_SCOPE: &str = "purge-scope";
 const CONNECTION_COUNT_MAX: usize = 64;
 const HEADER_PATIENCE: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

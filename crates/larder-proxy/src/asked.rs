@@ -72,7 +72,8 @@ impl Asked {
             return Err(Failure::Loop);
         }
         let destination = shared.routes.locate(client.scheme(), (request.uri(), request.version()), &fields)?;
-        let key = key::primary_key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
+        let rules = &shared.config.http.key_rules;
+        let key = rules.key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
         let Destination { scheme, authority, origin, choice, prefix } = destination;
         let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
         if path_of(request.uri()) == "*" && request.method() != Method::OPTIONS {

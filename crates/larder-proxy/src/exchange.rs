@@ -17,7 +17,7 @@ use larder_http::{
     CacheStatus, Reuse,
     cache_status::Forward,
     fields::{BodyLength, check_request},
-    key, reuse,
+    reuse,
 };
 
 use crate::{
@@ -88,7 +88,7 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
         return None;
     }
     let (scheme, authority) = worker.shared.routes.name(client.scheme(), request)?;
-    let key = key::primary_key(scheme, authority, path_of(request.uri())).ok()?;
+    let key = worker.shared.config.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?;
     let found = lookup::find_hot(worker, &key, fields)?;
     if matches!(found.entry.body, EntryBody::Chunks { .. }) {
         return None;

@@ -72,6 +72,7 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
                 sharing.marker = Some(marker);
             }
             Taken::NotForUs => alone = true,
+            Taken::Again => {}
         }
     }
     pass::pass(worker, asked, None, sharing.forward).await
@@ -100,6 +101,8 @@ enum Taken {
     OtherVariant(Arc<Marker>),
     /// The response is not for this reader.
     NotForUs,
+    /// The response answered another's condition; it says nothing about whether one could be shared.
+    Again,
 }
 
 /// Joins a flight or begins one.
@@ -173,6 +176,7 @@ async fn take(
             Some(response) => private(worker, asked, sharing, *response).await,
             None => Taken::NotForUs,
         },
+        Stage::Private if reader.flight().answered_a_condition() => Taken::Again,
         Stage::Private | Stage::Waiting => Taken::NotForUs,
         Stage::Failed(failure) => Taken::Served(or_stale(worker, asked, Err(failure), stale)),
     }

@@ -129,7 +129,7 @@ async fn run_inside(start: Start) -> io::Result<()> {
     }
     if let Some((listener, pages)) = admin {
         listener.set_nonblocking(true)?;
-        accepting.push(tokio::spawn(admin::serve(TcpListener::from_std(listener)?, pages)));
+        accepting.push(tokio::spawn(admin::serve(Arc::clone(&worker), TcpListener::from_std(listener)?, pages)));
     }
     // One worker looks after the origins of all.
     let has_begun = worker.shared.checks_begun.swap(true, AcqRel);

@@ -8,6 +8,7 @@ use crate::{
     duration,
     failure::Failure,
     plan_command::PlanFlags,
+    purge_command::PurgeFlags,
     settings::{self, Disk, Settings},
     sim_command::SimCommand,
     size,
@@ -61,6 +62,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the proxy.
     Run(Box<RunFlags>),
+    /// Have a running proxy forget what it stored.
+    Purge(PurgeFlags),
     /// Work with stores that are not in use.
     #[command(subcommand)]
     Store(StoreCommand),

@@ -4,6 +4,7 @@
 //! defaults or rules between settings (those are in `settings`). Invariant: a file with an unknown key, a
 //! value of the wrong type or a value out of range is refused with a caret under the place.
 
+mod key;
 mod listeners;
 mod section;
 mod site;
@@ -14,6 +15,7 @@ use crate::{
     size, tuning,
     value::{self, BadValue},
 };
+use larder_http::key_rules::KeyRules;
 use larder_proxy::{Limits, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{Problem, Section, Value};
@@ -57,6 +59,7 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
     proxy.sites = top.tables("site", site::read)?.into_iter().flatten().collect();
     top.table("memory", |section| section.set("hot", &mut proxy.hot_bytes, bytes))?;
+    proxy.http.key_rules = KeyRules::new(top.tables("key", key::read)?);
     top.table("log", |section| {
         let log = &mut proxy.access_log;
         section.set("access", log, |value| value.parsed("a path", settings::parse_access_log).map(Some))
@@ -228,6 +231,8 @@ mod tests {
         let negative = [(404, Duration::from_secs(10)), (410, Duration::from_mins(5))];
         assert_eq!(http.negative_lifetimes, negative);
         assert!(!http.honour_request_directives && !http.normalise_vary);
+        let key = |url: &str| http.key_rules.key("http", "mirror.example", url).unwrap();
+        assert_eq!(key("/debian/a?utm_id=1"), b"Phttp://deb.example/debian/a");
         let limits = proxy.limits;
         assert_eq!((limits.header_bytes_max, limits.header_count_max), (32 << 10, 200));
         assert_eq!((limits.connection_count_max, limits.stream_count_max, limits.abandoned_count_max), (4096, 64, 100));

@@ -11,6 +11,7 @@ mod duration;
 mod failure;
 mod open_files;
 mod plan_command;
+mod purge_command;
 mod report;
 mod settings;
 mod sim_command;
@@ -70,6 +71,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             start_diagnostics();
             bench_command::run(*flags)
         }
+        Command::Purge(flags) => purge_command::run(&flags),
         Command::Plan(flags) => plan_command::run(*flags),
         Command::Sim(command) => sim_command::run(command),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),

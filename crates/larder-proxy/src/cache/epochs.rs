@@ -53,6 +53,14 @@ impl Epochs {
         self.last_of(key).fetch_max(number, AcqRel);
     }
 
+    /// Begins a new epoch for every key.
+    pub(crate) fn advance_all(&self) {
+        let number = self.change_count.fetch_add(1, AcqRel) + 1;
+        for last in &self.last {
+            last.fetch_max(number, AcqRel);
+        }
+    }
+
     fn last_of(&self, key: &[u8]) -> &AtomicU64 {
         &self.last[self.hasher.hash_one(key) as usize % self.last.len()]
     }

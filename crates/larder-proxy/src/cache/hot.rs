@@ -126,6 +126,14 @@ impl HotTier {
         }
     }
 
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.changes.advance_all();
+        if let Some(cache) = &self.cache {
+            cache.clear();
+        }
+    }
+
     /// Number of entries.
     pub(crate) fn len(&self) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.len() as u64)

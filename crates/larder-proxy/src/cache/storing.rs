@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Uri, header};
-use larder_http::{Reason, Settings, Storability, StoredHead, VaryRule, key, language, storable};
-use larder_store::{Hints, Store, Writer};
+use larder_http::{Reason, Settings, Storability, StoredHead, VaryRule, language, storable};
+use larder_store::{Hints, Invalidation, Store, Writer};
 
 use crate::{
     asked::{Asked, path_of},
@@ -161,12 +161,40 @@ async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, epoch: Epoc
     }
 }
 
-/// Makes every stored response of a URI invalid, variants and fetches in progress included (RFC 9111 4.4).
-pub(crate) async fn invalidate(worker: &Arc<Worker>, uri: &Uri) {
-    let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return };
-    let Ok(primary) = key::primary_key(scheme, authority.as_str(), path_of(uri)) else { return };
+/// Makes every stored response of a URI invalid, variants and fetches in progress included (RFC 9111 4.4). Whether it is
+/// one that can have any.
+pub(crate) async fn invalidate(worker: &Arc<Worker>, uri: &Uri) -> bool {
+    let Some(primary) = primary_of(worker, uri) else { return false };
     worker.shared.epochs.advance(&primary);
     remove(worker, &primary).await;
+    true
+}
+
+/// Makes all that is stored of a URI's host invalid, or all that is stored, fetches in progress included.
+///
+/// # Errors
+/// The store could not note it, in words for the operator; what is in memory is gone.
+pub(crate) async fn invalidate_many(worker: &Arc<Worker>, host_of: Option<&Uri>) -> Result<(), String> {
+    let which = match host_of {
+        None => Invalidation::All,
+        Some(uri) => {
+            let primary = primary_of(worker, uri).ok_or("this URL has no host whose responses could be stored")?;
+            Invalidation::Site(site_of(&primary))
+        }
+    };
+    worker.shared.epochs.advance_all();
+    worker.shared.hot.clear();
+    if let Some(store) = worker.shared.store.clone() {
+        let noted = patience::write(worker, async move { store.invalidate(which).await }).await;
+        noted.ok_or("the store does not answer")?.map_err(|error| error.to_string())?;
+    }
+    worker.shared.hot.clear();
+    Ok(())
+}
+
+fn primary_of(worker: &Worker, uri: &Uri) -> Option<Vec<u8>> {
+    let rules = &worker.shared.config.http.key_rules;
+    rules.key(uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri)).ok()
 }
 
 /// Removes an entry from memory and store, even while the store is left alone.
@@ -281,6 +309,8 @@ fn site_of(primary: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use larder_http::key;
+
     use super::*;
 
     #[test]

@@ -79,6 +79,8 @@ pub(crate) struct PrivateResponse {
 struct State {
     stage: Stage,
     private: Option<Box<PrivateResponse>>,
+    /// Whether that is, or was, a 304 to the first asker's condition.
+    answered_condition: bool,
     window: Window,
     /// Place up to which readers may have the window's bytes.
     visible: u64,
@@ -127,6 +129,7 @@ impl Flight {
         let state = State {
             stage: Stage::Waiting,
             private: None,
+            answered_condition: false,
             window: Window::default(),
             visible: 0,
             committed: 0,
@@ -149,6 +152,7 @@ impl Flight {
     /// Announces a response for the first asker alone.
     pub(crate) fn set_private(&self, response: PrivateResponse) {
         let mut state = self.lock();
+        state.answered_condition = response.status == StatusCode::NOT_MODIFIED;
         state.private = Some(Box::new(response));
         state.stage = Stage::Private;
         state.closed = true;
@@ -158,6 +162,11 @@ impl Flight {
     /// The response for the first asker alone; only its first call has it.
     pub(crate) fn take_private(&self) -> Option<Box<PrivateResponse>> {
         self.lock().private.take()
+    }
+
+    /// Whether the response was a 304 to the first asker's condition.
+    pub(crate) fn answered_a_condition(&self) -> bool {
+        self.lock().answered_condition
     }
 
     /// Whether the whole body is there.

@@ -114,17 +114,32 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
         0xfe80..=0xfebf => Some("a link-local address"),
         0xfec0..=0xfeff => Some("a site-local address"),
         0xff00..=0xffff => Some("a multicast address"),
+        0x5f00 => Some("an address of the network's own routing"),
+        _ => special_v6_by_two(address.segments()),
+    }
+}
+
+fn special_v6_by_two(segments: [u16; 8]) -> Option<&'static str> {
+    match segments {
+        // The network's own translator delivers where it pleases (RFC 8215).
+        [0x64, 0xff9b, 1, ..] => Some("an address of the network's own translator"),
+        // A relay delivers to the IPv4 address within (RFC 4380), which is any host's.
+        [0x2001, 0, ..] => Some("an address of a Teredo tunnel"),
+        [0x100, 0, 0, 0, ..] => Some("a discarded address"),
         _ => None,
     }
 }
 
-/// The IPv4 address that translators (64:ff9b::/96, RFC 6052) and 6to4 (2002::/16) would deliver to.
+/// The IPv4 address that translators (64:ff9b::/96, RFC 6052; ::ffff:0:0:0/96, RFC 7915), 6to4 (2002::/16) and ISATAP
+/// (RFC 5214) would deliver to.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match segments {
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(join(high, low)),
         [0x2002, high, low, ..] => Some(join(high, low)),
+        [0, 0, 0, 0, 0xffff, 0, high, low] => Some(join(high, low)),
+        [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => Some(join(high, low)),
         // IPv4-compatible, long deprecated, but some stacks still route it; ::1 and :: are not of it.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some(join(high, low)),
         _ => None,
@@ -184,6 +199,15 @@ mod tests {
             "::ffff:10.0.0.1",
             "64:ff9b::7f00:1",
             "2002:7f00:1::",
+            "2002:a9fe:a9fe::1",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::7f00:1",
+            "::ffff:0:127.0.0.1",
+            "2001:db8::5efe:10.0.0.1",
+            "2001:db8::200:5efe:169.254.169.254",
+            "2001:0:4136:e378:8000:63bf:f5ff:fffe",
+            "100::1",
+            "fec0::1",
             "::127.0.0.1",
         ] {
             assert!(rules.check(address.parse().unwrap()).is_err(), "{address}");
@@ -193,7 +217,9 @@ mod tests {
     #[test]
     fn public_addresses_are_allowed() {
         let rules = TargetRules::default();
-        for address in ["93.184.216.34", "172.32.0.1", "100.128.0.1", "168.63.129.17", "2606:2800::1"] {
+        for address in
+            ["93.184.216.34", "172.32.0.1", "100.128.0.1", "168.63.129.17", "2606:2800::1", "64:ff9b::5db8:d822"]
+        {
             assert!(rules.check(address.parse().unwrap()).is_ok(), "{address}");
         }
     }

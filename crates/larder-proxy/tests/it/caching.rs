@@ -1,5 +1,7 @@
 //! What is stored and what is not (RFC 9111 3, 4.1, 4.4).
 
+use larder_http::key_rules::{KeyRule, KeyRules};
+
 use crate::support::{Fixture, Gate, Reply, eventually};
 
 /// Asks twice and tells how often the origin was asked.
@@ -239,4 +241,30 @@ fn full_store_and_closed_store_never_fail_a_request() {
         assert_eq!((response.status, response.text().as_str()), (200, "x"));
     }
     eventually("the store's errors are counted", || fixture.proxy.stats().store_errors > 0);
+}
+
+#[test]
+fn key_rules_join_what_they_name_and_the_origin_gets_what_was_asked() {
+    let fixture = Fixture::with(
+        |received, _| Reply::ok(&["Cache-Control: max-age=60"], &received.target),
+        |config| {
+            let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+            let rule = |urls: &[&str], stripped: &[&str], stands| {
+                KeyRule::new(&strings(urls), &strings(stripped), stands).unwrap()
+            };
+            let mirror = rule(&["http://mirror.example/pub/"], &[], Some("http://site.example/debian"));
+            config.http.key_rules = KeyRules::new(vec![mirror, rule(&["http://site.example/"], &["utm_*"], None)]);
+        },
+    );
+    assert_eq!(fixture.get("/p?utm_source=a&x=1", &[]).text(), "/p?utm_source=a&x=1");
+    assert_eq!(fixture.get_hit("/p?x=1&utm_id=b", &[]).text(), "/p?utm_source=a&x=1");
+    assert!(!fixture.get("/p?x=2", &[]).is_hit());
+    fixture.get("/debian/a.deb", &[]);
+    fixture.get_hit("/debian/a.deb", &[]);
+    let mut connection = fixture.connect();
+    connection.send("GET /pub/a.deb HTTP/1.1\r\nHost: mirror.example\r\n\r\n");
+    let mirrored = connection.read_response("GET");
+    assert_eq!((mirrored.is_hit(), mirrored.text().as_str()), (true, "/debian/a.deb"));
+    connection.send("GET /pub2/a.deb HTTP/1.1\r\nHost: mirror.example\r\n\r\n");
+    assert!(!connection.read_response("GET").is_hit());
 }

@@ -218,3 +218,30 @@ fn connections_to_the_origin_are_kept() {
     }
     assert_eq!((fixture.origin.count(), fixture.origin.connections()), (20, 1));
 }
+
+#[test]
+fn askers_who_wait_for_anothers_condition_share_the_next_fetch() {
+    let (first, second) = (Gate::default(), Gate::default());
+    let held = [first.clone(), second.clone()];
+    let fixture = Fixture::new(move |received, number| match received.field("if-none-match") {
+        Some(_) => Reply::default().wait(&held[0]).send("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n"),
+        None => {
+            let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\n";
+            Reply::default().wait(&held[1]).send(format!("{head}hell{number}"))
+        }
+    });
+    std::thread::scope(|scope| {
+        let conditional = scope.spawn(|| fixture.get("/", &["If-None-Match: \"a\""]));
+        eventually("the condition is with the origin", || fixture.origin.count() == 1);
+        let askers: Vec<_> = (0..20).map(|_| scope.spawn(|| fixture.get("/", &[]))).collect();
+        eventually("all wait", || fixture.proxy.stats().collapsed == 20);
+        first.open();
+        assert_eq!(conditional.join().unwrap().status, 304);
+        eventually("all wait again but one", || fixture.proxy.stats().collapsed == 39);
+        second.open();
+        for asker in askers {
+            assert_eq!(asker.join().unwrap().text(), "hell1");
+        }
+    });
+    assert_eq!(fixture.origin.count(), 2);
+}

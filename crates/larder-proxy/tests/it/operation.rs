@@ -211,3 +211,36 @@ fn outcomes_are_counted() {
     assert_eq!(fixture.proxy.stats().outcome(Outcome::Miss), 1);
     assert_eq!(fixture.proxy.stats().hot_entries, 1);
 }
+
+#[test]
+fn operator_purges_a_url_a_site_or_everything() {
+    let fixture = Fixture::with(
+        |received, number| {
+            Reply::ok(&["Cache-Control: max-age=60", "Vary: X-Kind"], format!("{} {number}", received.target))
+        },
+        |config| config.admin = Some("127.0.0.1:0".parse().unwrap()),
+    );
+    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    let mut purge = |url: &str, fields: &[&str]| admin.request("PURGE", url, fields).status;
+    let mut other = fixture.connect();
+    let mut stored = || {
+        let mut hits = [("/a", "X-Kind: 1"), ("/a", "X-Kind: 2"), ("/b", "X-Kind: 1")]
+            .map(|(target, kind)| fixture.get(target, &[kind]).is_hit())
+            .to_vec();
+        other.send("GET /a HTTP/1.1\r\nHost: other.example\r\n\r\n");
+        hits.push(other.read_response("GET").is_hit());
+        hits
+    };
+    eventually("all is stored", || stored() == [true; 4]);
+    assert_eq!(purge("http://site.example/a", &[]), 200);
+    assert_eq!(stored(), [false, false, true, true]);
+    eventually("all is stored", || stored() == [true; 4]);
+    assert_eq!(purge("http://site.example/", &["Purge-Scope: site"]), 200);
+    assert_eq!(stored(), [false, false, false, true]);
+    eventually("all is stored", || stored() == [true; 4]);
+    assert_eq!(purge("http://x/", &["Purge-Scope: all"]), 200);
+    assert_eq!(stored(), [false; 4]);
+    for (url, scope) in [("/a", "url"), ("/a", "site"), ("ftp://a/", "url"), ("http://site.example/", "prefix")] {
+        assert_eq!(purge(url, &[&format!("Purge-Scope: {scope}")]), 400, "{url} {scope}");
+    }
+}

@@ -1,0 +1,209 @@
+//! Everything here that reads what strangers send, as functions that take anything.
+//!
+//! Owns: one [`Target`] per reader: what it reads, what must hold of whatever it accepts, and samples. For the fuzz targets in
+//! `fuzz/`, and for the test that runs the same functions on mutated samples with the stable toolchain. Compiled for
+//! tests and for fuzzing only.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
+
+use crate::{
+    Settings, Timestamp, VaryRule,
+    cache_control::{RequestDirectives, ResponseDirectives, directives},
+    date::{format_http_date, parse_http_date},
+    entity_tag::EntityTag,
+    fields::check_request,
+    freshness::received_age,
+    key_rules::{KeyRule, KeyRules},
+    language,
+    partial::{ContentRange, parse_content_range},
+    range::{self, RangeOutcome, RangeRequest},
+};
+
+/// One reader.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Also the name of the fuzz target.
+    pub name: &'static str,
+    /// Reads anything. Panics where what was made of it is not as it must be.
+    pub run: fn(&[u8]),
+    /// What it is meant for, to begin from.
+    pub samples: &'static [&'static str],
+}
+
+/// Every reader.
+pub const TARGETS: [Target; 8] = [
+    Target {
+        name: "cache_control",
+        run: cache_control,
+        samples: &[
+            "max-age=60, s-maxage=\"10\", private=\"a, b\"",
+            "no-cache,,max-stale",
+            "ext=\"\\\"max-age=1\", public",
+        ],
+    },
+    Target { name: "vary", run: vary, samples: &["Accept, *", "Foo\n1, \"2,3\" ,4", "Accept-Language\nde;q=0.5, en"] },
+    Target {
+        name: "dates",
+        run: dates,
+        samples: &["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"],
+    },
+    Target { name: "ranges", run: ranges, samples: &["bytes=0-9", "bytes=-5, 7-, 3-4", "bytes=18446744073709551615-"] },
+    Target { name: "content_range", run: content_range, samples: &["bytes 0-9/10", "bytes */10", "bytes 5-9/*"] },
+    Target { name: "targeted", run: targeted, samples: &["max-age=60, foo;x=1, no-cache=?0", "private=(\"a\" b)"] },
+    Target { name: "framing", run: framing, samples: &["5\nchunked", "5, 5\n", "\ngzip, chunked"] },
+    Target {
+        name: "key_rules",
+        run: key_rules,
+        samples: &["utm_*\n/a?utm_x=1&b", "http://a/b/\n/b/c?d", "sid\n/?sid&&x"],
+    },
+];
+
+/// Runs the target of this name.
+///
+/// # Panics
+/// There is none, or a reader made something of the bytes that it must not.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name).expect("the fuzz targets are named as these are");
+    (target.run)(bytes);
+}
+
+const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+/// A field with these bytes for its value, or none if they are no value.
+fn fields(lines: &[(HeaderName, &[u8])]) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    for (name, bytes) in lines {
+        if let Ok(value) = HeaderValue::from_bytes(bytes) {
+            fields.append(name.clone(), value);
+        }
+    }
+    fields
+}
+
+/// The bytes before and behind the first line feed.
+fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let at = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+    (&bytes[..at], bytes.get(at + 1..).unwrap_or_default())
+}
+
+fn cache_control(bytes: &[u8]) {
+    assert!(directives(bytes).count() <= bytes.len(), "a directive has an octet at least");
+    let both = fields(&[(header::CACHE_CONTROL, bytes), (header::AGE, bytes)]);
+    let (response, request) = (ResponseDirectives::from_fields(&both), RequestDirectives::from_fields(&both));
+    assert!(!response.targeted && !request.pragma_no_cache, "nothing came from another field");
+    let _ = received_age(&both);
+}
+
+fn vary(bytes: &[u8]) {
+    let (names, value) = halves(bytes);
+    let (response, settings) = (fields(&[(header::VARY, names)]), Settings::default());
+    let request = fields(&[
+        (HeaderName::from_static("foo"), value),
+        (HeaderName::from_static("foo"), names),
+        (header::ACCEPT_LANGUAGE, value),
+    ]);
+    let _ = language::preferred(&request);
+    if let Some(selecting) = VaryRule::from_fields(&response).select(&request, &settings) {
+        assert!(selecting.matches(&request, &settings), "a request matches what was stored for it");
+    }
+}
+
+fn dates(bytes: &[u8]) {
+    if let Some(date) = parse_http_date(bytes, NOW).filter(|date| date.as_secs() >= 0) {
+        let written = format_http_date(date);
+        assert_eq!(parse_http_date(written.as_bytes(), NOW), Some(date), "what is written is read again");
+    }
+}
+
+fn ranges(bytes: &[u8]) {
+    let requested = range::parse(&fields(&[(header::RANGE, bytes)]));
+    for total_len in [0, 1, 10, 1 << 40, u64::MAX] {
+        let outcome = match &requested {
+            RangeRequest::Absent => continue,
+            RangeRequest::Single(range) => range::resolve(*range, total_len),
+            RangeRequest::Many(ranges) => range::resolve_many(ranges, total_len),
+        };
+        match outcome {
+            RangeOutcome::Single { first, last } => assert!(first <= last && last < total_len),
+            RangeOutcome::Many(spans) => {
+                assert!(spans.len() > 1 && spans.iter().all(|span| span.first <= span.last && span.last < total_len));
+            }
+            RangeOutcome::Whole | RangeOutcome::NotSatisfiable => {}
+        }
+    }
+}
+
+fn content_range(bytes: &[u8]) {
+    if let Some(ContentRange::Part { span, total_len }) = parse_content_range(bytes) {
+        assert!(span.first <= span.last && total_len.is_none_or(|total_len| span.last < total_len));
+    }
+    let _ = EntityTag::list(bytes).count();
+}
+
+fn targeted(bytes: &[u8]) {
+    let name = HeaderName::from_static("cdn-cache-control");
+    let read = ResponseDirectives::from_fields(&fields(&[(name, bytes), (header::CACHE_CONTROL, &b"no-store"[..])]));
+    assert!(read.targeted || read.no_store, "one of the two fields counts");
+}
+
+fn framing(bytes: &[u8]) {
+    let (length, encoding) = halves(bytes);
+    let both = fields(&[(header::CONTENT_LENGTH, length), (header::TRANSFER_ENCODING, encoding)]);
+    if check_request(&both, Version::HTTP_11).is_ok() {
+        assert!(both.len() <= 1, "one framing at most is accepted");
+    }
+}
+
+fn key_rules(bytes: &[u8]) {
+    let (rule, target) = halves(bytes);
+    let (Ok(rule), Ok(target)) = (std::str::from_utf8(rule), std::str::from_utf8(target)) else { return };
+    let urls = ["http://a/b".to_owned(), "http://c".to_owned()];
+    let stripping = KeyRule::new(&urls, &[rule.to_owned()], None);
+    let standing = KeyRule::new(&[rule.to_owned()], &[], Some("http://mirror/x/"));
+    for rule in [stripping, standing].into_iter().flatten() {
+        let rules = KeyRules::new(vec![rule]);
+        for authority in ["a", "c", "d"] {
+            if let Ok(key) = rules.key("http", authority, target) {
+                assert!(key.starts_with(b"Phttp://"), "a key stays one of its kind");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MUTATIONS: u64 = 20_000;
+
+    /// Numbers by seed (xorshift), the same on every machine.
+    fn next(state: &mut u64) -> usize {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        (*state >> 16) as usize
+    }
+
+    /// At stake: a panic or an endless loop on what strangers send.
+    #[test]
+    fn no_reader_panics_on_its_samples_or_on_mutations_of_them() {
+        for (target, seed) in TARGETS.iter().zip(1..) {
+            let mut state: u64 = 0x9E37_79B9_7F4A_7C15 ^ seed;
+            target.samples.iter().for_each(|sample| (target.run)(sample.as_bytes()));
+            for round in 0..MUTATIONS {
+                let mut bytes = target.samples[round as usize % target.samples.len()].as_bytes().to_vec();
+                for _ in 0..=next(&mut state) % 4 {
+                    let at = next(&mut state) % (bytes.len() + 1);
+                    match next(&mut state) % 4 {
+                        0 => bytes.insert(at, next(&mut state) as u8),
+                        1 => bytes.truncate(at),
+                        2 => bytes.extend_from_within(at..),
+                        _ if at < bytes.len() => bytes[at] = b",;=\"\\ \t0-/*q9"[next(&mut state) % 13],
+                        _ => {}
+                    }
+                }
+                (target.run)(&bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The operator's rules for keys: query arguments that make no difference, and names of one and the same place.
+//!
+//! Owns: what the rules do to a primary key. Does not: change the request, which goes to its origin as it came. Invariants:
+//! without a rule that names a URL its key stays as it is; a rule takes whole arguments by name, and puts one prefix in another's
+//! place at the end of a path segment only, so nothing it does not name is merged. Cost: a comparison of octets per rule.
+
+use http::Uri;
+
+use crate::key::{KeyError, normal_authority, primary_key};
+
+/// Rules in the order in which they are looked at; the first that names a URL counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyRules(Vec<KeyRule>);
+
+/// What is different about the keys of some URLs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRule {
+    /// URLs that begin so are meant: primary keys of the prefixes.
+    prefixes: Vec<Vec<u8>>,
+    stripped: Vec<Stripped>,
+    /// The prefix that stands for all of them in keys.
+    stands: Option<Vec<u8>>,
+}
+
+/// A query argument that makes no difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stripped {
+    Named(Box<[u8]>),
+    /// Every one whose name begins so.
+    Beginning(Box<[u8]>),
+}
+
+/// Why a text is no part of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyRuleError {
+    /// Not a URL of `http` or `https` without a query.
+    Url,
+    /// Not the name of a query argument, or the beginning of one followed by `*`.
+    Argument,
+    /// There is no URL it is about, or nothing it does.
+    Empty,
+}
+
+impl KeyRules {
+    /// These rules, the first first.
+    pub fn new(rules: Vec<KeyRule>) -> Self {
+        Self(rules)
+    }
+
+    /// The key of a resource under these rules; see [`primary_key`].
+    ///
+    /// # Errors
+    /// As for [`primary_key`].
+    pub fn key(&self, scheme: &str, authority: &str, path_and_query: &str) -> Result<Vec<u8>, KeyError> {
+        let key = primary_key(scheme, authority, path_and_query)?;
+        let matched =
+            self.0.iter().find_map(|rule| rule.prefixes.iter().find(|prefix| begins(&key, prefix)).zip(Some(rule)));
+        Ok(matched.map(|(prefix, rule)| rule.apply(&key, prefix)).unwrap_or(key))
+    }
+}
+
+impl KeyRule {
+    /// A rule for the URLs that begin as one of `urls` does: the arguments `stripped` names (`utm_*` is every one that begins so)
+    /// are left out of their keys, and `stands`, if there is one, takes the place of the beginning.
+    ///
+    /// # Errors
+    /// A text is not what it should be, or the rule is about nothing or does nothing.
+    pub fn new(urls: &[String], stripped: &[String], stands: Option<&str>) -> Result<Self, KeyRuleError> {
+        if urls.is_empty() || (stripped.is_empty() && stands.is_none()) {
+            return Err(KeyRuleError::Empty);
+        }
+        Ok(Self {
+            prefixes: urls.iter().map(|url| url_prefix(url)).collect::<Result<_, _>>()?,
+            stripped: stripped.iter().map(|name| argument(name)).collect::<Result<_, _>>()?,
+            stands: stands.map(url_prefix).transpose()?,
+        })
+    }
+
+    fn apply(&self, key: &[u8], prefix: &[u8]) -> Vec<u8> {
+        let mut new = match &self.stands {
+            // Both without their last slash, so that what follows begins with one, or with a query, or is nothing.
+            Some(stands) => [without_slash(stands), &key[without_slash(prefix).len()..]].concat(),
+            None => key.to_vec(),
+        };
+        let Some(query) = new.iter().position(|octet| *octet == b'?') else { return new };
+        let kept = |argument: &&[u8]| {
+            let name = argument.split(|octet| *octet == b'=').next().unwrap_or_default();
+            !self.stripped.iter().any(|stripped| stripped.is(name))
+        };
+        let arguments = &new[query + 1..];
+        if arguments.split(|octet| *octet == b'&').all(|argument| kept(&argument)) {
+            return new;
+        }
+        let rest: Vec<&[u8]> = arguments.split(|octet| *octet == b'&').filter(kept).collect();
+        let rest = rest.join(&b'&');
+        new.truncate(query);
+        if !rest.is_empty() {
+            new.push(b'?');
+            new.extend(rest);
+        }
+        new
+    }
+}
+
+impl Stripped {
+    fn is(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Named(named) => **named == *name,
+            Self::Beginning(beginning) => name.starts_with(beginning),
+        }
+    }
+}
+
+/// Whether a key is that of the prefix, or of something below it.
+fn begins(key: &[u8], prefix: &[u8]) -> bool {
+    let prefix = without_slash(prefix);
+    key.strip_prefix(prefix).is_some_and(|rest| matches!(rest, [] | [b'/' | b'?', ..]))
+}
+
+fn without_slash(prefix: &[u8]) -> &[u8] {
+    prefix.strip_suffix(b"/").unwrap_or(prefix)
+}
+
+fn url_prefix(url: &str) -> Result<Vec<u8>, KeyRuleError> {
+    let uri: Uri = url.parse().map_err(|_| KeyRuleError::Url)?;
+    let (Some(scheme), Some(authority), None) = (uri.scheme_str(), uri.authority(), uri.query()) else {
+        return Err(KeyRuleError::Url);
+    };
+    let authority = normal_authority(scheme, authority.as_str()).ok_or(KeyRuleError::Url)?;
+    primary_key(scheme, &authority, uri.path()).map_err(|_| KeyRuleError::Url)
+}
+
+fn argument(name: &str) -> Result<Stripped, KeyRuleError> {
+    let is_name = |name: &str| name.bytes().all(|octet| octet.is_ascii_graphic() && !b"&=?#*".contains(&octet));
+    match name.strip_suffix('*') {
+        Some(beginning) if is_name(beginning) => Ok(Stripped::Beginning(beginning.as_bytes().into())),
+        None if is_name(name) && !name.is_empty() => Ok(Stripped::Named(name.as_bytes().into())),
+        _ => Err(KeyRuleError::Argument),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(urls: &[&str], stripped: &[&str], stands: Option<&str>) -> Result<KeyRule, KeyRuleError> {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        KeyRule::new(&owned(urls), &owned(stripped), stands)
+    }
+
+    fn key(rules: &KeyRules, url: &str) -> String {
+        let (scheme, rest) = url.split_once("://").unwrap();
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        String::from_utf8(rules.key(scheme, authority, path).unwrap()).unwrap()[1..].to_owned()
+    }
+
+    #[test]
+    fn named_arguments_are_left_out_and_nothing_else() {
+        let rules = KeyRules::new(vec![rule(&["http://a"], &["utm_*", "sid"], None).unwrap()]);
+        for (url, expected) in [
+            ("http://a/?utm_source=x", "http://a/"),
+            ("http://a/p?x=1&sid=2&y=3&utm_a", "http://a/p?x=1&y=3"),
+            ("http://A:80?sid=&q", "http://a/?q"),
+            ("http://a/p?sidx=1&xutm_=2", "http://a/p?sidx=1&xutm_=2"),
+            ("http://a/p?x=sid&y=utm_z", "http://a/p?x=sid&y=utm_z"),
+            ("http://a/p?x=1;sid=2", "http://a/p?x=1;sid=2"),
+            ("http://a/p?", "http://a/p?"),
+            ("http://a/p?&&", "http://a/p?&&"),
+            ("http://a/sid=1", "http://a/sid=1"),
+            ("http://ab/?sid=1", "http://ab/?sid=1"),
+            ("http://a:81/?sid=1", "http://a:81/?sid=1"),
+            ("https://a/?sid=1", "https://a/?sid=1"),
+        ] {
+            assert_eq!(key(&rules, url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn mirrors_share_keys_below_their_prefixes_only() {
+        let urls = ["http://ftp.de.example/debian/", "http://mirror.example:8080/pub/debian"];
+        let rules = KeyRules::new(vec![rule(&urls, &[], Some("http://deb.example/debian")).unwrap()]);
+        for (url, expected) in [
+            ("http://ftp.de.example/debian/pool/a.deb", "http://deb.example/debian/pool/a.deb"),
+            ("http://mirror.example:8080/pub/debian/pool/a.deb?x", "http://deb.example/debian/pool/a.deb?x"),
+            ("http://mirror.example:8080/pub/debian", "http://deb.example/debian"),
+            ("http://mirror.example:8080/pub/debian-security/a", "http://mirror.example:8080/pub/debian-security/a"),
+            ("http://mirror.example/pub/debian/a", "http://mirror.example/pub/debian/a"),
+            ("http://ftp.de.example/debiam/a", "http://ftp.de.example/debiam/a"),
+            ("http://deb.example/debian/pool/a.deb", "http://deb.example/debian/pool/a.deb"),
+        ] {
+            assert_eq!(key(&rules, url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn first_rule_that_names_a_url_counts() {
+        let rules = vec![rule(&["http://a/x"], &["p"], None).unwrap(), rule(&["http://a"], &["q"], None).unwrap()];
+        let rules = KeyRules::new(rules);
+        assert_eq!(key(&rules, "http://a/x?p&q"), "http://a/x?q");
+        assert_eq!(key(&rules, "http://a/y?p&q"), "http://a/y?p");
+    }
+
+    #[test]
+    fn what_is_no_rule_is_refused() {
+        assert_eq!(rule(&[], &["a"], None), Err(KeyRuleError::Empty));
+        assert_eq!(rule(&["http://a"], &[], None), Err(KeyRuleError::Empty));
+        for url in ["a", "/a", "ftp://a/", "http://a/?q", "http://u@a/", "http://"] {
+            assert_eq!(rule(&[url], &["a"], None), Err(KeyRuleError::Url), "{url}");
+            assert_eq!(rule(&["http://a"], &[], Some(url)), Err(KeyRuleError::Url), "{url}");
+        }
+        for name in ["", "a=b", "a&b", "*a", "a*b", "a b"] {
+            assert_eq!(rule(&["http://a"], &[name], None), Err(KeyRuleError::Argument), "{name}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn keys_without_the_named_argument_stay_apart(left in "[a-c&=?;]{0,12}", right in "[a-c&=?;]{0,12}") {
+            let rules = KeyRules::new(vec![rule(&["http://a"], &["x"], None).unwrap()]);
+            let of = |query: &str| rules.key("http", "a", &format!("/?{query}")).unwrap();
+            proptest::prop_assert_eq!(of(&left) == of(&right), left == right);
+        }
+    }
+}

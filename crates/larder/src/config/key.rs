@@ -1,0 +1,35 @@
+//! `[[key]]` in the configuration file: what is different about the keys of some URLs.
+//!
+//! Owns: its keys. Does not: know what a rule does (see `larder_http::key_rules`). Invariant: each wrong text is pointed at
+//! where it stands.
+
+use super::{
+    each,
+    section::{Problem, Section},
+};
+use crate::value::BadValue;
+use larder_http::key_rules::KeyRule;
+
+/// Reads one.
+pub(super) fn read(section: &mut Section<'_>) -> Result<KeyRule, Problem> {
+    let url = |text: &str| {
+        let alone = KeyRule::new(&[text.to_owned()], &[], Some(text));
+        alone.map(|_| text.to_owned()).map_err(|_| {
+            BadValue::new(format!("not a URL without a query: `{text}`"), "a URL is such as http://example.com/")
+        })
+    };
+    let urls = section.take("urls", |value| each(value, "a URL", url))?.filter(|urls| !urls.is_empty());
+    let help = "name the URLs it is about by how they begin, such as urls = [\"http://example.com/\"]";
+    let urls = urls.ok_or_else(|| section.missing("urls", help))?;
+    let name = |name: &str| {
+        let alone = KeyRule::new(&urls, &[name.to_owned()], None);
+        let help = "an argument is named whole, or by its beginning and `*`, such as utm_*";
+        alone
+            .map(|_| name.to_owned())
+            .map_err(|_| BadValue::new(format!("not the name of an argument: `{name}`"), help))
+    };
+    let stripped = section.take("strip", |value| each(value, "a name", name))?.unwrap_or_default();
+    let stands = section.take("as", |value| value.parsed("a URL", url))?;
+    let help = "say which arguments to strip, such as strip = [\"utm_*\"], or which URL they count as";
+    KeyRule::new(&urls, &stripped, stands.as_deref()).map_err(|_| section.missing("strip", help))
+}

@@ -1,0 +1,4 @@
+//! Anything as what `larder_http::fuzzing` calls `framing`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| larder_http::fuzzing::run("framing", bytes));
