@@ -74,7 +74,8 @@ impl Asked {
         let destination = shared.routes.locate(client.scheme(), (request.uri(), request.version()), &fields)?;
         let rules = &shared.config.http.key_rules;
         let key = rules.key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
-        let Destination { scheme, authority, origin, choice, prefix } = destination;
+        let key = key.map(|key| destination.mark.on(key));
+        let Destination { scheme, authority, origin, choice, prefix, .. } = destination;
         let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
         if path_of(request.uri()) == "*" && request.method() != Method::OPTIONS {
             return Err(Failure::BadRequest("the target * is for OPTIONS"));

@@ -87,8 +87,8 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
     if worker.shared.passwords.as_ref().is_some_and(|passwords| !passwords.knows(fields)) {
         return None;
     }
-    let (scheme, authority) = worker.shared.routes.name(client.scheme(), request)?;
-    let key = worker.shared.config.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?;
+    let (scheme, authority, mark) = worker.shared.routes.name(client.scheme(), request)?;
+    let key = mark.on(worker.shared.config.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?);
     let found = lookup::find_hot(worker, &key, fields)?;
     if matches!(found.entry.body, EntryBody::Chunks { .. }) {
         return None;

@@ -35,6 +35,25 @@ pub(crate) struct Destination<'a> {
     pub(crate) choice: Option<Choice>,
     /// Goes before the path at the origin.
     pub(crate) prefix: &'a str,
+    pub(crate) mark: Mark,
+}
+
+/// What tells keys of one name apart where both the default origin and forward mode may answer for it: a client says
+/// which name it means, so what the default origin says under it must not answer those who mean the name's own origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    None,
+    DefaultOrigin,
+}
+
+impl Mark {
+    /// The key of a resource with this mark. No URI has a space in it.
+    pub(crate) fn on(self, mut key: Vec<u8>) -> Vec<u8> {
+        if self == Self::DefaultOrigin {
+            key.extend_from_slice(b" default");
+        }
+        key
+    }
 }
 
 struct Route {
@@ -86,28 +105,42 @@ impl Routes {
         match (self.asked_scheme(own_scheme, (uri, version)), authority) {
             (Some(scheme @ ("http" | "https")), Some(authority)) if self.forward => forward(scheme, uri, authority),
             (Some("http" | "https") | None, authority) => match &self.default {
-                Some(route) => Ok(route.destination(own_scheme, authority, uri)),
+                Some(route) => {
+                    Ok(Destination { mark: self.default_mark(), ..route.destination(own_scheme, authority, uri) })
+                }
                 None => Err(Failure::NoSite),
             },
             (Some(_), _) => Err(Failure::BadRequest("only http and https targets are served")),
         }
     }
 
-    /// Scheme and authority alone, for the key: the cheap half of [`Routes::locate`], to be trusted only
+    /// Every mark that a key can have.
+    pub(crate) fn marks(&self) -> &'static [Mark] {
+        if self.forward && self.default.is_some() { &[Mark::None, Mark::DefaultOrigin] } else { &[Mark::None] }
+    }
+
+    /// The mark of what the default origin says.
+    fn default_mark(&self) -> Mark {
+        if self.forward { Mark::DefaultOrigin } else { Mark::None }
+    }
+
+    /// Scheme, authority and mark alone, for the key: the cheap half of [`Routes::locate`], to be trusted only
     /// where a response is stored already. `None` for whatever is not plain.
     pub(crate) fn name<'a>(
         &'a self,
         own_scheme: &'a str,
         request: &'a Request<impl Sized>,
-    ) -> Option<(&'a str, &'a str)> {
+    ) -> Option<(&'a str, &'a str, Mark)> {
         let (uri, version) = (request.uri(), request.version());
         let authority = effective_authority(uri, request.headers(), version).ok()??;
         if self.site(host_of(authority)).is_some() {
-            return Some((own_scheme, authority));
+            return Some((own_scheme, authority, Mark::None));
         }
         match self.asked_scheme(own_scheme, (uri, version)) {
-            Some(scheme @ ("http" | "https")) if self.forward => Some((scheme, authority)),
-            Some("http" | "https") | None if self.default.is_some() => Some((own_scheme, authority)),
+            Some(scheme @ ("http" | "https")) if self.forward => Some((scheme, authority, Mark::None)),
+            Some("http" | "https") | None if self.default.is_some() => {
+                Some((own_scheme, authority, self.default_mark()))
+            }
             _ => None,
         }
     }
@@ -149,7 +182,7 @@ impl Route {
     fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>, uri: &Uri) -> Destination<'a> {
         let (origin, choice) = self.group.choose(path_of(uri));
         let authority = Cow::Borrowed(authority.unwrap_or(&self.authority));
-        Destination { scheme, authority, origin, choice, prefix: &self.prefix }
+        Destination { scheme, authority, origin, choice, prefix: &self.prefix, mark: Mark::None }
     }
 }
 
@@ -160,7 +193,7 @@ fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Dest
     let port = uri.authority().and_then(|authority| port_of(authority, https));
     let port = port.ok_or(Failure::BadRequest("the target's port is not a number from 1 to 65535"))?;
     let origin = Origin { https, ..Origin::of_client(host, port) };
-    Ok(Destination { scheme, authority: Cow::Borrowed(authority), origin, choice: None, prefix: "" })
+    Ok(Destination { scheme, authority: Cow::Borrowed(authority), origin, choice: None, prefix: "", mark: Mark::None })
 }
 
 /// The host of an authority that is known to be well-formed.

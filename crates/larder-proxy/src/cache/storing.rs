@@ -165,8 +165,11 @@ async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, epoch: Epoc
 /// one that can have any.
 pub(crate) async fn invalidate(worker: &Arc<Worker>, uri: &Uri) -> bool {
     let Some(primary) = primary_of(worker, uri) else { return false };
-    worker.shared.epochs.advance(&primary);
-    remove(worker, &primary).await;
+    for mark in worker.shared.routes.marks() {
+        let primary = mark.on(primary.clone());
+        worker.shared.epochs.advance(&primary);
+        remove(worker, &primary).await;
+    }
     true
 }
 

@@ -90,7 +90,7 @@ fn forward_requests_and_tunnels_need_a_password_and_sites_do_not() {
             assert!(received.field("proxy-authorization").is_none());
             Reply::ok(&["Cache-Control: max-age=60"], "open")
         },
-        |config| config.passwords = Some(file.path().to_owned()),
+        |config| (config.passwords, config.forward) = (Some(file.path().to_owned()), true),
     );
     let url = format!("http://{}/x", fixture.origin.address);
     // `ann:secret`, and `ann:wrong`.

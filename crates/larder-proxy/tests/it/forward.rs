@@ -8,7 +8,7 @@ use crate::support::{Connection, Fixture, Origin, Reply, eventually};
 
 /// A forward proxy without sites of its own, which may go to loopback.
 fn forward(handle: impl Fn(&crate::support::Received, usize) -> Reply + Send + Sync + 'static) -> Fixture {
-    Fixture::with(handle, |config| config.default_origin = None)
+    Fixture::with(handle, |config| (config.default_origin, config.forward) = (None, true))
 }
 
 #[test]
@@ -28,6 +28,28 @@ fn absolute_form_is_forwarded_and_cached() {
     assert_eq!(fixture.origin.count(), 1);
 }
 
+/// At stake: one client's Host putting the default origin's words into another origin's mouth.
+#[test]
+fn what_the_default_origin_says_never_answers_for_the_origin_of_that_name() {
+    let other = Origin::start(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "of the name itself"));
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&["Cache-Control: max-age=60"], "of the default origin"),
+        |config| config.forward = true,
+    );
+    let name = other.address;
+    let ask = |target: String| {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET {target} HTTP/1.1\r\nHost: {name}\r\n\r\n"));
+        connection.read_response("GET")
+    };
+    for _ in 0..2 {
+        assert_eq!(ask("/".to_owned()).text(), "of the default origin");
+        assert_eq!(ask(format!("http://{name}/")).text(), "of the name itself");
+    }
+    eventually("both are hits", || ask("/".to_owned()).is_hit() && ask(format!("http://{name}/")).is_hit());
+    assert_eq!((fixture.origin.count(), other.count()), (1, 1));
+}
+
 #[test]
 fn names_are_resolved_and_checked() {
     let fixture = forward(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "by name"));
@@ -42,7 +64,7 @@ fn targets_inside_are_refused_unless_allowed() {
     let fixture = Fixture::with(
         |_, _| panic!("must not be reached"),
         |config| {
-            config.default_origin = None;
+            (config.default_origin, config.forward) = (None, true);
             config.targets.allow.clear();
         },
     );
@@ -79,6 +101,7 @@ fn tunnel_carries_bytes_both_ways() {
     let fixture = Fixture::with(
         |_, _| Reply::default(),
         |config| {
+            config.forward = true;
             config.connect_ports.push(port);
         },
     );

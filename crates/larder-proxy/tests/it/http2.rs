@@ -121,7 +121,8 @@ fn host_that_is_not_the_authority_is_refused() {
 
 #[test]
 fn forward_requests_and_tunnels_are_served() {
-    let fixture = Fixture::with(storable, |config: &mut ProxyConfig| config.default_origin = None);
+    let fixture =
+        Fixture::with(storable, |config: &mut ProxyConfig| (config.default_origin, config.forward) = (None, true));
     let other = Origin::start(storable);
     let mut client = connect(&fixture);
     assert_eq!(client.get(&format!("http://{}/there", other.address), &[]).text(), "/there");
@@ -132,7 +133,9 @@ fn forward_requests_and_tunnels_are_served() {
         let (mut socket, _) = echo.accept().unwrap();
         std::io::copy(&mut socket.try_clone().unwrap(), &mut socket)
     });
-    let fixture = Fixture::with(storable, |config: &mut ProxyConfig| config.connect_ports = vec![address.port()]);
+    let fixture = Fixture::with(storable, |config: &mut ProxyConfig| {
+        (config.forward, config.connect_ports) = (true, vec![address.port()]);
+    });
     let mut client = connect(&fixture);
     assert_eq!(client.tunnel(&address.to_string(), b"through"), b"through");
     // Other streams of the connection go on.
