@@ -33,7 +33,7 @@ pub(crate) struct PurgeFlags {
     #[arg(long, conflicts_with = "urls")]
     all: bool,
 
-    /// What to forget, with all its variants, such as http://example.com/style.css.
+    /// The URL to forget, with all its variants
     #[arg(value_name = "URL", required_unless_present = "all")]
     urls: Vec<String>,
 }
