@@ -17,6 +17,8 @@ fn options(directory: &TempDir) -> StoreOptions {
     StoreOptions {
         mean_entry_size_bytes: 4096,
         flush_interval: Duration::from_millis(20),
+        // No two of the tests' keys have one address.
+        identity_seed: Some(1),
         ..StoreOptions::new(path(directory), SIZE_BYTES)
     }
 }
