@@ -1,33 +1,34 @@
 //! The gate: the steps of `cargo xtask ci`, in the order that fails soonest.
 
-use crate::tidy;
-use std::{env, path::Path, process::Command, time::Instant};
+use crate::{cargo, shuttle, tidy};
+use std::{path::Path, time::Instant};
 
 /// A step runs cargo with these arguments and this extra environment.
 struct Step {
     name: &'static str,
     arguments: &'static [&'static str],
-    environment: Option<(&'static str, &'static str)>,
+    environment: &'static [(&'static str, &'static str)],
 }
 
-const STEPS: [Step; 5] = [
-    Step { name: "fmt", arguments: &["fmt", "--all", "--check"], environment: None },
+const STEPS: [Step; 6] = [
+    Step { name: "fmt", arguments: &["fmt", "--all", "--check"], environment: &[] },
     Step {
         name: "clippy",
         arguments: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
-        environment: None,
+        environment: &[],
     },
     Step {
         name: "rustdoc",
         arguments: &["doc", "--workspace", "--no-deps", "--locked"],
-        environment: Some(("RUSTDOCFLAGS", "-D warnings")),
+        environment: &[("RUSTDOCFLAGS", "-D warnings")],
     },
-    Step { name: "test", arguments: &["test", "--workspace", "--locked"], environment: None },
+    Step { name: "test", arguments: &["test", "--workspace", "--locked"], environment: &[] },
     Step {
         name: "seeds",
         arguments: &["run", "--quiet", "--locked", "--package", "larder-torture", "--", "--seeds", "512"],
-        environment: None,
+        environment: &[],
     },
+    Step { name: "shuttle", arguments: &shuttle::ARGUMENTS, environment: &shuttle::ENVIRONMENT },
 ];
 
 /// Runs every step and says how it went. Stops at the first failure.
@@ -41,7 +42,7 @@ pub(crate) fn run(root: &Path) -> bool {
             break;
         }
         println!("ci [{}/{count}] {}: cargo {}", position + 2, step.name, step.arguments.join(" "));
-        failed = (!succeeds(root, step)).then_some(step.name);
+        failed = (!cargo::succeeds(root, step.arguments, step.environment)).then_some(step.name);
     }
     let seconds = start.elapsed().as_secs();
     match failed {
@@ -49,17 +50,4 @@ pub(crate) fn run(root: &Path) -> bool {
         Some(name) => eprintln!("ci: step {name} failed after {seconds} s"),
     }
     failed.is_none()
-}
-
-fn succeeds(root: &Path, step: &Step) -> bool {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.current_dir(root).args(step.arguments).envs(step.environment);
-    match command.status() {
-        Ok(status) => status.success(),
-        Err(error) => {
-            eprintln!("ci: cannot run cargo: {error}");
-            false
-        }
-    }
 }

@@ -1,13 +1,15 @@
 //! Project chores: `cargo xtask ci` is the gate every change passes, `cargo xtask tidy` its house rules alone,
-//! `cargo xtask sim` the engine under faults.
+//! `cargo xtask sim` the engine under faults, `cargo xtask shuttle` its threads in many interleavings.
 //!
 //! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). Does not: install
 //! anything, touch the network, or change a file (but docs/conformance.md, when asked to). No dependencies,
 //! so that it builds in a second.
 
+mod cargo;
 mod ci;
 mod conformance;
 mod scan;
+mod shuttle;
 mod sim;
 mod tidy;
 
@@ -17,9 +19,10 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
 chores:
-  ci           fmt, tidy, clippy, rustdoc and tests, each with warnings denied; stops at the first failure
+  ci           fmt, tidy, clippy, rustdoc, tests, seeds and interleavings, with warnings denied; stops at the first failure
   conformance  writes docs/conformance.md from the lists beside the tests of larder-http
   tidy         the house rules a compiler does not check (see CONTRIBUTING.md)
+  shuttle [N]  tries N (2,000) interleavings of threads for each scene, row and scheduler of the engine's tests
   sim          schedules of operations, faults and crashes by seed; `cargo xtask sim --help` says what can be chosen";
 
 fn main() -> ExitCode {
@@ -29,6 +32,8 @@ fn main() -> ExitCode {
         ["ci"] => exit(ci::run(root)),
         ["conformance"] => exit(conformance::run(root)),
         ["tidy"] => exit(tidy::run(root)),
+        ["shuttle"] => exit(shuttle::run(root, "2000")),
+        ["shuttle", iterations] if iterations.parse::<u32>().is_ok() => exit(shuttle::run(root, iterations)),
         ["sim", chosen @ ..] => exit(sim::run(root, chosen)),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

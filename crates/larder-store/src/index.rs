@@ -21,11 +21,13 @@ mod slot;
 pub(crate) mod tiny_front;
 pub(crate) mod tiny_sets;
 
-use crate::units::Sector;
+use crate::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    units::Sector,
+};
 pub(crate) use choice::LogIndex;
 use partition::{Partition, Place};
 pub(crate) use slot::{SizeClass, Slot, SlotWidths};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A partition's bytes are at most this (128 KiB with an image's header): small enough to copy while others
 /// wait, large enough that keys spread evenly over partitions.

@@ -22,6 +22,7 @@ mod policy;
 mod reader;
 mod schedule;
 mod store;
+mod sync;
 mod tuning;
 mod units;
 mod writer;

@@ -2,8 +2,10 @@
 //!
 //! Cost: 16 bytes of memory per segment, 1 MiB per terabyte at 16 MiB a segment.
 
-use crate::units::SegmentId;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    units::SegmentId,
+};
 
 /// Entries that are of no use after this long are called short-lived.
 const SHORT_LIFE_S: u32 = 3600;

@@ -30,14 +30,11 @@ use crate::{
     },
     index::objects::{ObjectId, ObjectPlace, ObjectTable},
     layout::clusters::{ClusterArea, Clusters},
+    sync::{Mutex, MutexGuard, PoisonError},
     units::{DATA_START_BYTES, last_superblock_bytes},
 };
 use bytes::Bytes;
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Waker,
-    time::Duration,
-};
+use std::{sync::Arc, task::Waker, time::Duration};
 
 pub(super) use walk::walk;
 

@@ -32,19 +32,16 @@ use crate::{
         sets::{self, located::LocatedSets},
     },
     layout::{checkpoint::CheckpointArea, log::Log, segments::SegmentTable},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     units::{Geometry, SECTOR_BYTES},
 };
 use bytes::Bytes;
 use checkpoint::Checkpoints;
 use positions::PositionFile;
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    task::Waker,
-    time::Duration,
-};
+use std::{sync::Arc, task::Waker, time::Duration};
 pub(super) use walk::walk;
 
 /// Free segments below which reclaim begins, whatever the volume's size.

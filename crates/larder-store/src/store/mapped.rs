@@ -34,15 +34,12 @@ use crate::{
         superblock::{PARAMETER_COUNT, Shape},
     },
     index::map::ENTRY_COUNT_MAX,
+    sync::{Mutex, MutexGuard, PoisonError},
     units::{BLOCK_BYTES, DATA_START_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES},
 };
 use bytes::Bytes;
 use state::State;
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Waker,
-    time::Duration,
-};
+use std::{sync::Arc, task::Waker, time::Duration};
 pub(super) use walk::{listed_count, walk};
 
 /// Longest records a volume must have room for, so that one more does not mean to drop everything.

@@ -32,13 +32,14 @@ use crate::{
         self, PackedSets, Place, WAYS_MAX, memory::SetMemory, resident::ResidentSets, set_of, summary::RecentSummaries,
     },
     layout::{ring::Ring, table::TableLayout},
+    sync::{Mutex, MutexGuard, PoisonError},
     units::BLOCK_BYTES,
 };
 use bytes::Bytes;
 use std::{
     collections::HashMap,
     future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     task::{Poll, Waker},
     time::Duration,
 };

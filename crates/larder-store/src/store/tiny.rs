@@ -41,15 +41,11 @@ use crate::{
         tiny::{TinyPlan, TinyWishes},
         tiny_ring::Ring,
     },
+    sync::{Mutex, MutexGuard, PoisonError},
     units::{DATA_START_BYTES, last_superblock_bytes},
 };
 use bytes::Bytes;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Waker,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, task::Waker, time::Duration};
 pub(super) use walk::{walk, walk_pack};
 
 /// Free segments of the front below which its oldest is moved.

@@ -4,14 +4,14 @@
 //! leaves only when it is written, given anew, or its entry is gone; so an entry whose place is neither in its set nor
 //! here has it in the file. Bound: twice [`Demoted::new`]'s room, but for what is loaded at start.
 
-use crate::format::positions::Pair;
-use std::{
-    collections::BTreeMap,
+use crate::{
+    format::positions::Pair,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+use std::collections::BTreeMap;
 
 /// Bytes that a waiting place takes, with the tree's own.
 const WAITING_BYTES: u64 = 40;

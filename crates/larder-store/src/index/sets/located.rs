@@ -14,15 +14,13 @@ use super::{PackedSets, Place, Set, Shape, Way, demoted::Demoted, set_of};
 use crate::{
     format::record::RECORD_SECTORS_MAX,
     index::{Inserted, Loaded, SizeClass, Slot, SlotWidths},
-    units::Sector,
-};
-use std::{
-    collections::HashSet,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    units::Sector,
 };
+use std::collections::HashSet;
 
 /// Sets under one lock.
 const PARTITION_SETS: u64 = 1024;

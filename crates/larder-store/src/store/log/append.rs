@@ -18,13 +18,14 @@ use crate::{
         engine::{Engine, Extent},
         room::Renewal,
     },
+    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
     units::{Sector, SegmentId},
 };
 use bytes::Bytes;
 use std::{
     future::poll_fn,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::Arc,
     task::{Poll, Waker},
 };
 

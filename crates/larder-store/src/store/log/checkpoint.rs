@@ -25,15 +25,16 @@ use crate::{
     index::{LogIndex, Slot},
     layout::checkpoint::{CheckpointArea, Places},
     store::volume::Volume,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     units::Geometry,
 };
 use futures_util::future::join_all;
 use std::{
     future::poll_fn,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Poll, Waker},
     time::Duration,
 };

@@ -13,17 +13,12 @@ use crate::{
     index::{LogIndex, Slot},
     layout::log::Appender,
     store::{counters::add, engine::Extent},
+    sync::atomic::{AtomicBool, Ordering},
     units::{SECTOR_BYTES, Sector, SegmentId, sectors},
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::Waker,
-};
+use std::{sync::Arc, task::Waker};
 
 /// Entries read at once.
 const READ_BATCH: usize = 32;

@@ -1,0 +1,17 @@
+//! Runs the cargo that runs us.
+
+use std::{env, path::Path, process::Command};
+
+/// Whether cargo, in the workspace at `root`, exits with 0.
+pub(crate) fn succeeds(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> bool {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(root).args(arguments).envs(environment.iter().copied());
+    match command.status() {
+        Ok(status) => status.success(),
+        Err(error) => {
+            eprintln!("xtask: cannot run cargo: {error}");
+            false
+        }
+    }
+}
