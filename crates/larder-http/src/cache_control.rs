@@ -14,6 +14,7 @@ use http::{
 
 use crate::{
     decimal::parse_seconds,
+    fields::strip_hop_by_hop,
     list::{self, is_token, trim},
     targeted,
 };
@@ -195,6 +196,19 @@ impl Argument<'_> {
         let Self::Quoted(names) = self else { return false };
         withhold(names, withheld)
     }
+}
+
+/// The fields of a response that `private` and `no-cache` name, hop-by-hop ones excepted: a stored head lacks them, and
+/// they are for the client whose request brought them (RFC 9111 5.2.2.4, 5.2.2.7).
+pub fn first_askers_own(fields: &HeaderMap) -> HeaderMap {
+    let names = ResponseDirectives::from_fields(fields).withheld;
+    if names.is_empty() {
+        return HeaderMap::new();
+    }
+    let mut passed = fields.clone();
+    strip_hop_by_hop(&mut passed);
+    let own = passed.iter().filter(|(name, _)| names.contains(name));
+    own.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Adds the field names of a list; false, and nothing added, as for [`Argument::withholds`].

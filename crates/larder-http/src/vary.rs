@@ -9,10 +9,10 @@
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName,
-    header::{ACCEPT_LANGUAGE, VARY},
+    header::{ACCEPT_LANGUAGE, FORWARDED, VARY},
 };
 
-use crate::{Settings, list};
+use crate::{Settings, cache_control::quoted_string_length, list};
 
 /// Most selecting fields of one rule; a response that names more is taken as `*`.
 pub const SELECTING_COUNT_MAX: usize = 16;
@@ -21,24 +21,35 @@ pub const RULE_COUNT_MAX: usize = 4;
 
 /// Request fields by which many origins build their answers though no Vary says so: whom, how and by which method
 /// the request "really" is for. Whoever can have such an answer stored for others poisons the cache.
-pub static TELLING_FIELDS: [HeaderName; 16] = [
+pub static TELLING_FIELDS: [HeaderName; 23] = [
     HeaderName::from_static("front-end-https"),
     HeaderName::from_static("x-forwarded-host"),
     HeaderName::from_static("x-forwarded-path"),
     HeaderName::from_static("x-forwarded-port"),
     HeaderName::from_static("x-forwarded-prefix"),
     HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-protocol"),
     HeaderName::from_static("x-forwarded-scheme"),
     HeaderName::from_static("x-forwarded-server"),
+    HeaderName::from_static("x-forwarded-ssl"),
+    HeaderName::from_static("x-forwarded-uri"),
     HeaderName::from_static("x-host"),
     HeaderName::from_static("x-http-host-override"),
     HeaderName::from_static("x-http-method"),
     HeaderName::from_static("x-http-method-override"),
     HeaderName::from_static("x-method-override"),
     HeaderName::from_static("x-original-host"),
+    HeaderName::from_static("x-original-uri"),
     HeaderName::from_static("x-original-url"),
     HeaderName::from_static("x-rewrite-url"),
+    HeaderName::from_static("x-scheme"),
+    HeaderName::from_static("x-url-scheme"),
+    FORWARDED_TARGET,
 ];
+
+/// Stands for what Forwarded (RFC 7239 5.3, 5.4) tells of host and scheme. Its `for` is another for each client and says
+/// nothing of the target, so the field as a whole would give each client a variant of its own.
+const FORWARDED_TARGET: HeaderName = HeaderName::from_static("!forwarded-target");
 
 /// What a response says it varies on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +81,7 @@ impl VaryRule {
     pub fn for_exchange(request_fields: &HeaderMap, response_fields: &HeaderMap) -> Self {
         let rule = Self::from_fields(response_fields);
         let Self::Fields(names) = &rule else { return rule };
-        let told: Vec<_> = TELLING_FIELDS.iter().filter(|name| request_fields.contains_key(*name)).cloned().collect();
+        let told: Vec<_> = TELLING_FIELDS.iter().filter(|name| is_in(request_fields, name)).cloned().collect();
         if told.is_empty() { rule } else { Self::from_names([names.to_vec(), told].concat()) }
     }
 
@@ -100,11 +111,18 @@ impl Selecting {
     /// Whether a request's selecting fields are these (RFC 9111 4.1).
     pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
         self.0.iter().all(|(name, stored)| {
-            let Some(stored) = stored else { return !request_fields.contains_key(name) };
+            let Some(stored) = stored else { return !is_in(request_fields, name) };
             // The usual request repeats the stored octets, and a normal form is its own normal form.
             list::single(request_fields, name).is_some_and(|value| value.as_bytes() == stored)
                 || normal_form(name, request_fields, settings.normalise_vary).is_some_and(|value| value == *stored)
         })
+    }
+
+    /// Whether a request tells its origin nothing of [`TELLING_FIELDS`] that these do not say. What one that tells more is
+    /// answered may be made for it, and changes nothing for others.
+    pub fn cover_what_is_told(&self, request_fields: &HeaderMap) -> bool {
+        let is_selecting = |name: &HeaderName| self.0.iter().any(|(selecting, _)| selecting == name);
+        TELLING_FIELDS.iter().all(|name| !is_in(request_fields, name) || is_selecting(name))
     }
 
     /// Names and values; no value for a field the request did not have.
@@ -148,11 +166,21 @@ impl VaryMarker {
 }
 
 fn parse_name(element: &[u8]) -> Result<HeaderName, ()> {
-    if element == b"*" { Err(()) } else { HeaderName::from_bytes(element).map_err(|_| ()) }
+    match HeaderName::from_bytes(element) {
+        Ok(name) if element != b"*" && name != FORWARDED_TARGET => Ok(name),
+        _ => Err(()),
+    }
+}
+
+fn is_in(fields: &HeaderMap, name: &HeaderName) -> bool {
+    if *name == FORWARDED_TARGET { forwarded_target(fields).is_some() } else { fields.contains_key(name) }
 }
 
 /// The value of a request field as it is compared; none when the request does not have it.
 fn normal_form(name: &HeaderName, fields: &HeaderMap, normalise: bool) -> Option<Vec<u8>> {
+    if *name == FORWARDED_TARGET {
+        return forwarded_target(fields);
+    }
     fields.contains_key(name).then(|| {
         if normalise && *name == ACCEPT_LANGUAGE {
             return languages(fields);
@@ -166,6 +194,44 @@ fn normal_form(name: &HeaderName, fields: &HeaderMap, normalise: bool) -> Option
         }
         joined
     })
+}
+
+/// The hosts and schemes that Forwarded names, in their order; none when it names none. A field that is not of the form
+/// of RFC 7239 4 counts with all it has, whatever an origin may see in it.
+fn forwarded_target(fields: &HeaderMap) -> Option<Vec<u8>> {
+    let mut told = Vec::new();
+    for line in fields.get_all(FORWARDED) {
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            let Some(len) = forwarded_pair_length(rest) else {
+                told.extend_from_slice(rest);
+                break;
+            };
+            let (pair, after) = rest.split_at(len);
+            rest = after.get(1..).unwrap_or_default();
+            let (name, value) = pair.split_at(pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len()));
+            let name = list::trim(name).to_ascii_lowercase();
+            if matches!(name.as_slice(), b"host" | b"proto") {
+                told.extend_from_slice(&name);
+                told.extend_from_slice(value);
+                told.push(b';');
+            }
+        }
+    }
+    (!told.is_empty()).then_some(told)
+}
+
+/// Length of what comes before the next `;` or `,` that is not in quotes; none when quotes do not close.
+fn forwarded_pair_length(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b';' | b',' => break,
+            b'"' => at += quoted_string_length(&text[at..])?,
+            _ => at += 1,
+        }
+    }
+    Some(at)
 }
 
 /// Language ranges in lower case, without white space, sorted: their weights decide, not their order.

@@ -14,7 +14,7 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 use larder_http::{
-    fields::{strip_hop_by_hop, strip_named, via},
+    fields::{count_down, strip_hop_by_hop, strip_named, via},
     key,
 };
 
@@ -38,6 +38,8 @@ pub(crate) struct Asked {
     /// The way to other origins, if there are others.
     pub(crate) choice: Option<Choice>,
     pub(crate) client: IpAddr,
+    /// Whether it may be passed on; if not, this proxy is its last recipient (RFC 9110 7.6.2).
+    pub(crate) goes_on: bool,
     /// Where interim responses go, if they go anywhere.
     interim: Option<Arc<InterimSink>>,
     /// The key of the resource; `None` if it can have none.
@@ -90,8 +92,10 @@ impl Asked {
             None => HeaderValue::try_from(&*authority).map_err(|_| Failure::BadRequest("the host is not a name"))?,
         };
         let (method, version) = (request.method().clone(), request.version());
+        let goes_on = count_down(&method, &mut fields);
         let (key, client) = (key.map(Arc::from), client.peer.ip());
-        Ok(Self { method, fields, version, origin, choice, client, interim: None, key, path, target, host, scheme })
+        let interim = None;
+        Ok(Self { method, fields, version, origin, choice, client, goes_on, interim, key, path, target, host, scheme })
     }
 
     /// This request, whose interim responses go to `sink`.
@@ -144,6 +148,11 @@ impl Asked {
             hyper::ext::on_informational(&mut request, move |interim| sink.push(interim.status(), interim.headers()));
         }
         request
+    }
+
+    /// Path and query as the client means them.
+    pub(crate) fn path(&self) -> &str {
+        self.path.as_str()
     }
 
     /// Who asks, and that it is now.

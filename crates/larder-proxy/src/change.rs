@@ -25,6 +25,7 @@ use crate::{
     client::response_body::ResponseBody,
     errors::Failure,
     exchange::Served,
+    final_recipient,
     outcome::Outcome,
     pass,
     worker::Worker,
@@ -35,6 +36,9 @@ use crate::{
 /// # Errors
 /// The origin cannot be reached, or breaks off a response that was to be kept.
 pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incoming) -> Result<Served, Failure> {
+    if !asked.goes_on {
+        return Ok(final_recipient::answer(asked));
+    }
     let request_time = worker.now();
     let (head, body) = pass::ask(worker, asked, Some(body)).await?;
     let (status, fields) = (head.status, head.headers);

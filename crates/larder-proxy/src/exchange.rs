@@ -15,7 +15,6 @@ use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
 use larder_http::{
     CacheStatus, Reuse,
-    cache_status::Forward,
     fields::{BodyLength, check_request},
     reuse,
 };
@@ -39,7 +38,7 @@ use crate::{
     },
     errors::Failure,
     outcome::Outcome,
-    pass, serve, tunnel,
+    serve, tunnel,
     upgrade::{self, Reply, Switched},
 };
 
@@ -161,7 +160,7 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     let cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
     match (cached, &asked.key) {
         (true, Some(key)) => serve::from_cache(worker, &asked, key).await,
-        (true, None) => pass::pass(worker, &asked, None, CacheStatus::forwarded(Forward::Bypass)).await,
+        (true, None) => serve::from_origin(worker, &asked).await,
         (false, _) => change::change(worker, &asked, body).await,
     }
 }

@@ -23,7 +23,7 @@ pub enum Outcome {
     Tunnel,
     /// With a refusal.
     Denied,
-    /// With an error of ours.
+    /// By the proxy itself: with an error, or as the last recipient.
     Failed,
 }
 

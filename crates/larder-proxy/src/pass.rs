@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, StatusCode, header, response};
 use hyper::body::{Body as _, Incoming};
 use larder_http::{
-    CacheStatus,
+    CacheStatus, cache_control,
     cache_status::Handling,
     fields::{settle_response, strip_hop_by_hop},
     validate::{self, HeadVerdict},
@@ -69,7 +69,9 @@ pub(crate) async fn pass_head(
     match validate::judge_head(&found.entry.head, answer, request_time, worker.now()) {
         HeadVerdict::Holds(fresh) => {
             // With the fields that the answer lacks, as the GET would have them.
-            updated = Some(fresh.fields().clone());
+            let mut fields = fresh.fields().clone();
+            hit::add(&mut fields, &cache_control::first_askers_own(&head.headers));
+            updated = Some(fields);
             let place = Place { primary: Arc::clone(primary), key: Arc::clone(&found.key), marker: None, group: 0 };
             storing::confirm(worker, asked, &place, (&found.entry, *fresh), epoch).await;
         }

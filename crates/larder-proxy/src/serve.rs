@@ -44,10 +44,13 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
             match decision {
                 Reuse::Fresh { age, reason } => return fresh(worker, asked, &found, (age, reason)).await,
                 Reuse::NotUsable { reason } => {
+                    check_may_ask(worker, asked)?;
                     let status = CacheStatus::forwarded(Forward::Request).because(reason);
                     return pass::pass(worker, asked, None, status).await;
                 }
-                Reuse::Stale { may_serve_meanwhile: true, age, .. } if !asks_for_itself(asked) => {
+                Reuse::Stale { may_serve_meanwhile: true, age, .. }
+                    if !asks_for_itself(asked) && found.entry.head.selecting().cover_what_is_told(&asked.fields) =>
+                {
                     return meanwhile(worker, asked, key, (found, age)).await;
                 }
                 Reuse::Stale { may_serve_on_error, reason, .. } => {
@@ -71,9 +74,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
         }
         Lookup::Nothing => (None, None, CacheStatus::forwarded(Forward::UriMiss)),
     };
-    if reuse::is_only_if_cached(&asked.fields, settings) {
-        return Err(Failure::OnlyIfCached);
-    }
+    check_may_ask(worker, asked)?;
     let (before, may_serve_on_error) = match found {
         Some((found, may)) => (Some(found), may),
         None => (None, false),
@@ -87,6 +88,21 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
     }
     let sharing = Sharing { primary: Arc::clone(key), before, may_serve_on_error, marker, forward };
     share::fly(worker, asked, sharing).await
+}
+
+/// Passes a request on for what can have no key.
+///
+/// # Errors
+/// As [`from_cache`].
+pub(crate) async fn from_origin(worker: &Arc<Worker>, asked: &Arc<Asked>) -> Result<Served, Failure> {
+    check_may_ask(worker, asked)?;
+    pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Bypass)).await
+}
+
+/// Whether the origin may be asked at all (RFC 9111 5.2.1.7).
+fn check_may_ask(worker: &Worker, asked: &Asked) -> Result<(), Failure> {
+    let is_forbidden = reuse::is_only_if_cached(&asked.fields, &worker.shared.config.http);
+    if is_forbidden { Err(Failure::OnlyIfCached) } else { Ok(()) }
 }
 
 /// The stale response instead of an error, where it may be served (RFC 9111 4.2.4).
@@ -162,6 +178,7 @@ async fn fresh(
     let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs: age.age_secs, status };
     let Some(answered) = hit::answer(&wanted, &found.entry, Some((asked, &found.key))) else {
         // Its preconditions are for the origin to judge (RFC 9111 4.3.2).
+        check_may_ask(worker, asked)?;
         return pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Request)).await;
     };
     let outcome = match (answered.conditional, stale, found.from_memory) {

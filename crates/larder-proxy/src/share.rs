@@ -17,7 +17,7 @@ use crate::{
     asked::Asked,
     cache::{
         chunks::CHUNK_BYTES,
-        entry::{Entry, Marker, outgoing_fields},
+        entry::{Marker, outgoing_fields},
         hit::{self, Portion, Wanted},
         lookup::{self, Found},
     },
@@ -28,7 +28,7 @@ use crate::{
         fetch::Fetch,
         part::KeptPart,
         reader::FlightReader,
-        shared::{Flight, OpenHead, PrivateResponse, Stage},
+        shared::{Confirmed, Flight, OpenHead, PrivateResponse, Stage},
     },
     outcome::Outcome,
     pass,
@@ -55,7 +55,10 @@ pub(crate) struct Sharing {
 /// # Errors
 /// The origin cannot be reached, and nothing stale may stand in.
 pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: Sharing) -> Result<Served, Failure> {
-    let mut alone = worker.shared.lonely.contains(&sharing.primary);
+    let told =
+        sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(&asked.fields));
+    // What confirms a stored response to one who tells more may be made for it: nobody else is to read it.
+    let mut alone = !told || worker.shared.lonely.contains(&sharing.primary);
     for _ in 0..ATTEMPT_COUNT_MAX {
         let mut reader = board(worker, asked, &sharing, alone);
         let ended_before = !reader.is_first() && reader.flight().is_complete();
@@ -161,11 +164,11 @@ async fn take(
     let stale = sharing.before.as_ref().filter(|_| sharing.may_serve_on_error);
     match stage {
         Stage::Open(open) => take_open(worker, asked, sharing, (reader, &open, ended_before)).await,
-        Stage::Confirmed(entry) => {
-            if !entry.head.matches(&asked.fields, &worker.shared.config.http) {
+        Stage::Confirmed(found) => {
+            if !found.entry.head.matches(&asked.fields, &worker.shared.config.http) {
                 return Taken::NotForUs;
             }
-            Taken::Served(confirmed(worker, asked, sharing, &entry).await)
+            Taken::Served(confirmed(worker, asked, sharing, (&found, reader.is_first())).await)
         }
         Stage::Part(kept) => take_part(worker, asked, sharing, (&kept, reader.is_first())).await,
         Stage::OriginFailing => match stale.and_then(|found| stale_answer(worker, asked, found)) {
@@ -246,6 +249,9 @@ async fn take_part(
             if kept.from_origin && age_secs == 0 {
                 response.headers_mut().remove(header::AGE);
             }
+            if is_first {
+                hit::add(response.headers_mut(), &kept.own);
+            }
             Taken::Served(Ok(Served { response, outcome, origin }))
         }
         None => Taken::Served(pass::pass(worker, asked, None, sharing.forward).await),
@@ -266,6 +272,9 @@ fn open_response(
     }
     let mut fields = outgoing_fields(open.head.fields(), &worker.shared);
     hit::set_times(worker, &mut fields, age_secs, cache_status);
+    if reader.is_first() {
+        hit::add(&mut fields, &open.own);
+    }
     let Some(total_len) = open.total_len else {
         return Some(hit::respond(open.head.status(), fields, ResponseBody::flight(reader)));
     };
@@ -284,14 +293,18 @@ async fn confirmed(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
     sharing: &Sharing,
-    entry: &Arc<Entry>,
+    (found, is_first): (&Confirmed, bool),
 ) -> Result<Served, Failure> {
+    let entry = &found.entry;
     let key = sharing.before.as_ref().map_or(&sharing.primary, |found| &found.key);
     let status = status_of(sharing, StatusCode::NOT_MODIFIED, false);
     let age_secs = age_of(worker, &entry.head).age_secs;
     let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs, status };
     match hit::answer(&wanted, entry, Some((asked, key))) {
-        Some(answered) => {
+        Some(mut answered) => {
+            if is_first {
+                hit::add(answered.response.headers_mut(), &found.own);
+            }
             let origin = Some(asked.origin.host.clone());
             Ok(Served { response: answered.response, outcome: Outcome::RefreshUnmodified, origin })
         }

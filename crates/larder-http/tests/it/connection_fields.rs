@@ -1,6 +1,7 @@
 //! Fields of one connection, and fields that come back from the cache (RFC 9111 3.1, RFC 9110 7.6.1).
 
-use larder_http::fields::strip_hop_by_hop;
+use http::Method;
+use larder_http::fields::{count_down, strip_hop_by_hop};
 
 use crate::support::{Response, fields};
 
@@ -17,6 +18,25 @@ fn fields_of_the_connection_are_neither_passed_on_nor_stored() {
         let mut names: Vec<_> = kept.keys().map(http::HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["cache-control", "date", "x-end"]);
+    }
+}
+
+#[test]
+fn max_forwards_of_trace_and_options_is_counted_down() {
+    for (method, lines, goes_on, left) in [
+        (Method::TRACE, "Max-Forwards: 5", true, Some("4")),
+        (Method::OPTIONS, "Max-Forwards: 1", true, Some("0")),
+        (Method::OPTIONS, "Max-Forwards: 0", false, Some("0")),
+        (Method::TRACE, "Max-Forwards: 000", false, Some("000")),
+        (Method::TRACE, "", true, None),
+        (Method::TRACE, "Max-Forwards: -1", true, Some("-1")),
+        (Method::TRACE, "Max-Forwards: 99999999999999999999999", true, Some("18446744073709551614")),
+        (Method::OPTIONS, "Max-Forwards: 0\nMax-Forwards: 0", true, Some("0")),
+        (Method::GET, "Max-Forwards: 0", true, Some("0")),
+    ] {
+        let mut fields = fields(lines);
+        assert_eq!(count_down(&method, &mut fields), goes_on, "{method} {lines}");
+        assert_eq!(fields.get("max-forwards").map(|value| value.to_str().unwrap()), left, "{method} {lines}");
     }
 }
 

@@ -56,6 +56,38 @@ fn all_of_several_named_fields_must_match() {
 }
 
 #[test]
+fn what_a_request_tells_of_its_target_is_selecting_and_its_client_is_not() {
+    let selecting = |request: &str| {
+        let rule = VaryRule::for_exchange(&fields(request), &HeaderMap::new());
+        rule.select(&fields(request), &Settings::default()).expect("the rule is not *")
+    };
+    let settings = Settings::default();
+    for (stored, asking, expected) in [
+        ("", "Forwarded: for=a;host=b", true),
+        ("Forwarded: for=a", "", true),
+        ("Forwarded: for=a;host=b", "", false),
+        ("Forwarded: for=a;host=b", "Forwarded: for=c; HOST=b", true),
+        ("Forwarded: for=a;host=b", "Forwarded: for=a;host=c", false),
+        ("Forwarded: for=a;host=b", "Forwarded: for=a;proto=b", false),
+        ("Forwarded: for=a;host=b, for=c", "Forwarded: for=a\nForwarded: host=b", true),
+        ("Forwarded: host=b;proto=c", "Forwarded: host=c;proto=b", false),
+        ("Forwarded: for=\";host=b\"", "", true),
+        ("Forwarded: for=\"a", "", false),
+        ("Forwarded: for=\"a", "Forwarded: for=\"b", false),
+        ("X-Forwarded-Host: b", "", false),
+        ("X-Forwarded-For: b", "", true),
+    ] {
+        assert_eq!(selecting(stored).matches(&fields(asking), &settings), expected, "{stored} | {asking}");
+        assert!(selecting(stored).cover_what_is_told(&fields(stored)), "{stored}");
+    }
+    assert!(!selecting("").cover_what_is_told(&fields("Forwarded: host=b")));
+    assert!(selecting("").cover_what_is_told(&fields("Forwarded: for=b\nX-Forwarded-For: b")));
+    assert!(!selecting("X-Forwarded-Host: a").cover_what_is_told(&fields("X-Forwarded-Proto: b")));
+    let stands_for_no_field = VaryRule::from_fields(&fields("Vary: !forwarded-target"));
+    assert_eq!(stands_for_no_field, VaryRule::Star);
+}
+
+#[test]
 fn values_do_not_run_into_each_other() {
     assert!(!is_same_variant("Vary: Foo, Bar", "Foo: ab\nBar: c", "Foo: a\nBar: bc"));
     assert!(!is_same_variant("Vary: Foo, Bar", "Foo: x", "Bar: x"));

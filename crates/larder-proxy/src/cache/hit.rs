@@ -127,6 +127,13 @@ pub(crate) fn set_times(worker: &Worker, fields: &mut HeaderMap, age_secs: Optio
     }
 }
 
+/// Adds fields to fields.
+pub(crate) fn add(fields: &mut HeaderMap, added: &HeaderMap) {
+    for (name, value) in added {
+        fields.append(name.clone(), value.clone());
+    }
+}
+
 /// A response of these parts.
 pub(crate) fn respond(status: StatusCode, fields: HeaderMap, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);

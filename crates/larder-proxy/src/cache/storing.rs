@@ -123,7 +123,8 @@ pub(crate) async fn commit_fragment(
 }
 
 /// Keeps a stored response that the origin confirmed, with its new head; or drops it, if its new fields say that it
-/// is not to be stored (RFC 9111 3.2). What credentials have confirmed changes nothing for others (RFC 9111 3.5).
+/// is not to be stored (RFC 9111 3.2). What credentials have confirmed changes nothing for others (RFC 9111 3.5), nor
+/// does what answers a request that tells the origin more than those the response is stored for.
 pub(crate) async fn confirm(
     worker: &Arc<Worker>,
     asked: &Asked,
@@ -131,6 +132,9 @@ pub(crate) async fn confirm(
     (before, head): (&Entry, StoredHead),
     epoch: Epoch,
 ) {
+    if !before.head.selecting().cover_what_is_told(&asked.fields) {
+        return;
+    }
     match storable::decide_updated(&asked.fields, &head, &worker.shared.config.http) {
         Storability::Store { .. } => {
             let entry = Arc::new(before.with_head(head));

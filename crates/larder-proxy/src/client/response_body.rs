@@ -85,7 +85,7 @@ impl ResponseBody {
                 _ => None,
             },
             Source::Origin(body) => return body.poll_frame(context),
-            Source::Flight(reader) => ready!(reader.poll_data(context)),
+            Source::Flight(reader) => return reader.poll_frame(context),
             Source::Chunks(reader) => ready!(reader.poll_data(context)),
             Source::Parts(reader) => ready!(reader.poll_data(context)),
         };

@@ -7,6 +7,7 @@
 use std::{sync::Arc, task::Poll, time::Duration};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use larder_http::{BodyPlace, key};
 
 use crate::{
@@ -46,6 +47,7 @@ enum Storage {
 /// What came next.
 enum Next {
     Data(Bytes),
+    Trailers(HeaderMap),
     End,
     Broken(BodyError),
     /// The readers are to come further first.
@@ -76,6 +78,7 @@ impl<'a> Carrying<'a> {
                     self.choose_storage(self.produced);
                     self.commit_full_chunks().await;
                 }
+                Next::Trailers(trailers) => flight.set_trailers(trailers),
                 Next::End => break,
                 Next::Broken(error) => return flight.end(Err(error)),
                 Next::Abandoned => return flight.end(Err(BodyError::OriginBroke)),
@@ -103,8 +106,11 @@ impl<'a> Carrying<'a> {
                 }
                 Pace::Go | Pace::Unread => {}
             }
-            body.poll_data(context).map(|piece| match piece {
-                Some(Ok(bytes)) => Next::Data(bytes),
+            body.poll_frame(context).map(|piece| match piece {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => Next::Data(bytes),
+                    Err(frame) => Next::Trailers(frame.into_trailers().unwrap_or_default()),
+                },
                 Some(Err(error)) => Next::Broken(error),
                 None => Next::End,
             })

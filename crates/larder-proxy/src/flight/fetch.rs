@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode, header, response};
 use larder_http::{
-    BodyPlace, Reason, Received, Reuse, Storability, StoredHead, Timestamp,
+    BodyPlace, Reason, Received, Reuse, Storability, StoredHead, Timestamp, cache_control,
     fields::settle_response,
     reuse,
     storable::{self, Exchange},
@@ -27,7 +27,7 @@ use crate::{
     flight::{
         carry::Carrying,
         part::KeptPart,
-        shared::{Flight, OpenHead, PrivateResponse, Stage},
+        shared::{Confirmed, Flight, OpenHead, PrivateResponse, Stage},
     },
     origin::{
         body::OriginBody,
@@ -100,7 +100,7 @@ impl Fetch {
         // A body in chunks is read later, when an ailing store can no longer be made up for.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
         let Found { entry, key, marker, .. } = found;
-        usable.then_some(KeptPart { entry, key, marker, from_origin: false })
+        usable.then(|| KeptPart { entry, key, marker, own: HeaderMap::new(), from_origin: false })
     }
 
     /// The client's own conditions, where nothing is stored: the origin can answer that it has nothing new.
@@ -131,7 +131,9 @@ impl Fetch {
         }
         let head =
             validate::freshen(&found.entry.head, &answer.head.headers, answer.request_time, answer.response_time);
-        self.flight.set_stage(Stage::Confirmed(Arc::new(found.entry.with_head(head.clone()))));
+        let entry = Arc::new(found.entry.with_head(head.clone()));
+        let own = cache_control::first_askers_own(&answer.head.headers);
+        self.flight.set_stage(Stage::Confirmed(Arc::new(Confirmed { entry, own })));
         let group = self.group_of(head.fields());
         let place = Place { primary: Arc::clone(&self.primary), key: Arc::clone(&found.key), marker: None, group };
         storing::confirm(&self.worker, &self.asked, &place, (&found.entry, head), self.flight.epoch).await;
@@ -189,7 +191,7 @@ impl Fetch {
             Ok((mut place, selecting)) => {
                 place.group = self.group_of(&answer.head.headers);
                 let OriginAnswer { head, body, request_time, response_time } = answer;
-                let total_len = body.remaining();
+                let (total_len, own) = (body.remaining(), cache_control::first_askers_own(&head.headers));
                 let received = Received { status, fields: head.headers, request_time, response_time };
                 let head = StoredHead::new(received, BodyPlace::Whole { len: total_len.unwrap_or(0) }, selecting);
                 let settings = &self.worker.shared.config.http;
@@ -201,7 +203,7 @@ impl Fetch {
                     lonely.insert(&self.primary);
                 }
                 let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
-                let open = Arc::new(OpenHead { head, total_len, shareable, marker });
+                let open = Arc::new(OpenHead { head, own, total_len, shareable, marker });
                 self.flight.set_stage(Stage::Open(Arc::clone(&open)));
                 Carrying::new(self, &open, place).run(body).await;
             }

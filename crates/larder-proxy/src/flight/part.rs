@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use larder_http::{
-    BodyPlace, Received, Storability, StoredHead, partial,
+    BodyPlace, Received, Storability, StoredHead, cache_control, partial,
     range::{self, ByteRange, RangeRequest},
     storable,
 };
@@ -32,6 +32,8 @@ pub(crate) struct KeptPart {
     pub(crate) key: Arc<[u8]>,
     /// The marker of its variants, if it varies.
     pub(crate) marker: Option<Arc<Marker>>,
+    /// Fields that came with it and are for the first asker alone.
+    pub(crate) own: HeaderMap,
     /// Whether it has just come, or was there.
     pub(crate) from_origin: bool,
 }
@@ -93,12 +95,14 @@ impl Fetch {
             let why = "its response ended early".to_owned();
             return self.flight.set_stage(Stage::Failed(Failure::Broken { host: self.asked.origin.to_string(), why }));
         };
+        let own = cache_control::first_askers_own(&head.headers);
         let arrived = Placed { start: part.span.first, bytes };
         let received = Received { status: head.status, fields: head.headers, request_time, response_time };
         let head = head_of(received, (&part, selecting));
         let entry = self.keep_part(&place, head, (arrived, tag)).await;
         let marker = place.marker.map(|(marker, _)| marker);
-        self.flight.set_stage(Stage::Part(Arc::new(KeptPart { entry, key: place.key, marker, from_origin: true })));
+        let kept = KeptPart { entry, key: place.key, marker, own, from_origin: true };
+        self.flight.set_stage(Stage::Part(Arc::new(kept)));
     }
 
     async fn keep_part(&self, place: &Place, head: StoredHead, (arrived, tag): (Placed, HeaderValue)) -> Arc<Entry> {

@@ -13,6 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use http_body::Frame;
 
 use crate::{
     cache::chunks::CHUNK_BYTES,
@@ -28,8 +29,10 @@ pub(crate) struct FlightReader {
     position: u64,
     /// Where to stop, if not at the end.
     end: Option<u64>,
-    /// Whether everything, or an error, has been handed out.
+    /// Whether everything, or an error, has been handed out; but for the trailers.
     finished: bool,
+    /// Whether the trailers are still to be handed out, if there are any.
+    awaits_trailers: bool,
     /// A chunk that is being read from the store because this reader is behind.
     behind: Option<Behind>,
 }
@@ -75,6 +78,18 @@ impl FlightReader {
         if self.finished { Some(0) } else { self.end.map(|end| end - self.position) }
     }
 
+    /// The next bytes, or the trailers behind the whole body.
+    pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let piece = ready!(self.poll_data(context));
+        Poll::Ready(match piece {
+            Some(piece) => Some(piece.map(Frame::data)),
+            None if std::mem::take(&mut self.awaits_trailers) => {
+                self.flight.trailers().map(|trailers| Ok(Frame::trailers(trailers)))
+            }
+            None => None,
+        })
+    }
+
     /// The next bytes.
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         if self.finished {
@@ -93,6 +108,7 @@ impl FlightReader {
                 self.finished = true;
                 // Ended in good order before the announced end: then not in good order.
                 let short = self.end.is_some_and(|end| self.position < end);
+                self.awaits_trailers = result.is_ok() && self.end.is_none();
                 Poll::Ready(match result {
                     Ok(()) if short => Some(Err(BodyError::OriginBroke)),
                     Ok(()) => None,
@@ -134,7 +150,7 @@ impl FlightReader {
     }
 
     fn at(flight: Arc<Flight>, index: usize, first: bool) -> Self {
-        Self { flight, index, first, position: 0, end: None, finished: false, behind: None }
+        Self { flight, index, first, position: 0, end: None, finished: false, awaits_trailers: false, behind: None }
     }
 }
 

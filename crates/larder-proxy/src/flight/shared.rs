@@ -43,7 +43,7 @@ pub(crate) enum Stage {
     /// The head is there, and its body may be read by everybody it matches.
     Open(Arc<OpenHead>),
     /// The origin confirmed what was stored; here it is with its new head.
-    Confirmed(Arc<Entry>),
+    Confirmed(Arc<Confirmed>),
     /// It is stored, or a part of it whose rest can be fetched.
     Part(Arc<KeptPart>),
     /// The origin answered with an error that stale responses may stand in for.
@@ -54,10 +54,20 @@ pub(crate) enum Stage {
     Failed(Failure),
 }
 
+/// What was stored and has been confirmed.
+pub(crate) struct Confirmed {
+    /// It, with its new head.
+    pub(crate) entry: Arc<Entry>,
+    /// Fields of the confirmation that are for the first asker alone.
+    pub(crate) own: HeaderMap,
+}
+
 /// The head of a response that is being read.
 pub(crate) struct OpenHead {
     /// The head as it will be stored, but for the body's place.
     pub(crate) head: StoredHead,
+    /// Fields besides that are for the first asker alone.
+    pub(crate) own: HeaderMap,
     /// Length of the whole body, if the origin said.
     pub(crate) total_len: Option<u64>,
     /// Whether others than the first asker may have it.
@@ -88,6 +98,8 @@ struct State {
     committed: u64,
     /// Where those chunks are.
     chunks: Option<Arc<ChunkedBody>>,
+    /// What came behind the body.
+    trailers: Option<HeaderMap>,
     /// How the body ended.
     ended: Option<Result<(), BodyError>>,
     /// Whether nobody may join any more.
@@ -134,6 +146,7 @@ impl Flight {
             visible: 0,
             committed: 0,
             chunks: None,
+            trailers: None,
             ended: None,
             closed: false,
             readers: Slab::new(),
@@ -190,6 +203,16 @@ impl Flight {
     /// Appends the last bytes, without handing them out before the end is announced.
     pub(crate) fn withhold(&self, bytes: Bytes) {
         self.lock().window.push(bytes);
+    }
+
+    /// Notes the trailers, before the end is announced.
+    pub(crate) fn set_trailers(&self, trailers: HeaderMap) {
+        self.lock().trailers = Some(trailers);
+    }
+
+    /// The trailers, once the end has been announced.
+    pub(super) fn trailers(&self) -> Option<HeaderMap> {
+        self.lock().trailers.clone()
     }
 
     /// Announces the end.

@@ -228,6 +228,17 @@ fn only_if_cached_never_reaches_the_origin() {
     fixture.get("/", &[]);
     fixture.get_hit("/", &[]);
     assert_eq!(fixture.get("/", &["Cache-Control: only-if-cached"]).status, 200);
+    let count = fixture.origin.count();
+    let long = format!("/{}", "a".repeat(larder_http::key::PRIMARY_KEY_SIZE_MAX));
+    for (target, fields) in [
+        ("/", &["Cache-Control: only-if-cached, no-store"][..]),
+        ("/", &["Cache-Control: only-if-cached", "If-Match: \"other\""]),
+        ("/", &["Cache-Control: only-if-cached, max-age=0"]),
+        (&long, &["Cache-Control: only-if-cached"]),
+    ] {
+        assert_eq!(fixture.get(target, fields).status, 504, "{fields:?}");
+    }
+    assert_eq!(fixture.origin.count(), count);
 }
 
 #[test]

@@ -59,6 +59,67 @@ fn interim_response_is_not_stored_and_the_final_one_is() {
     assert_eq!(fixture.origin.count(), 1);
 }
 
+/// Fields that `no-cache` and `private` name.
+const OWN: [&str; 3] =
+    ["Cache-Control: max-age=10, no-cache=\"set-cookie\", private=\"x-user\"", "Set-Cookie: a=b", "X-User: 7"];
+
+fn own_fields(response: &Response) -> (Option<&str>, Option<&str>) {
+    (response.field("set-cookie"), response.field("x-user"))
+}
+
+#[test]
+fn fields_that_are_one_clients_own_go_to_the_one_who_asked() {
+    let fixture = Fixture::new(|received, _| {
+        let fields = [&OWN[..], &["Age: 5", "ETag: \"v1\"", "X-All: yes"]].concat();
+        match received.field("range") {
+            Some(_) => {
+                Reply::status("206 Partial Content", &[&fields[..], &["Content-Range: bytes 0-4/5"]].concat(), "hello")
+            }
+            None => Reply::ok(&fields, "hello"),
+        }
+    });
+    for (target, fields) in [("/whole", &[][..]), ("/part", &["Range: bytes=2-3"])] {
+        let first = fixture.get(target, fields);
+        assert_eq!(own_fields(&first), (Some("a=b"), Some("7")), "{first:?}");
+        let hit = fixture.get_hit(target, fields);
+        assert_eq!((own_fields(&hit), hit.field("x-all")), ((None, None), Some("yes")));
+    }
+    let head = fixture.connect().request("HEAD", "/whole", &["Cache-Control: no-cache"]);
+    assert_eq!(own_fields(&head), (Some("a=b"), Some("7")), "{head:?}");
+    assert_eq!(own_fields(&fixture.get_hit("/whole", &[])), (None, None));
+}
+
+#[test]
+fn fields_of_a_confirmation_that_are_one_clients_own_go_to_the_one_who_asked() {
+    let fixture = Fixture::new(|received, _| match received.field("if-none-match") {
+        Some(_) => Reply::status("304 Not Modified", &[&OWN[..], &["ETag: \"v1\""]].concat(), ""),
+        None => Reply::ok(&["Cache-Control: max-age=10", STALE, "ETag: \"v1\""], "hello"),
+    });
+    fixture.get("/", &[]);
+    let confirmed = fixture.get("/", &[]);
+    assert_eq!((confirmed.text().as_str(), own_fields(&confirmed)), ("hello", (Some("a=b"), Some("7"))));
+    assert_eq!(own_fields(&fixture.get_hit("/", &[])), (None, None));
+}
+
+#[test]
+fn those_who_wait_for_a_fetch_do_not_get_what_is_the_first_askers_own() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::new(move |_, _| {
+        let reply = Reply::default().wait(&held);
+        reply.send(format!("HTTP/1.1 200 OK\r\n{}\r\nContent-Length: 2\r\n\r\nok", OWN.join("\r\n")))
+    });
+    std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..5).map(|_| scope.spawn(|| fixture.get("/", &[]))).collect();
+        eventually("all but one wait", || fixture.proxy.stats().collapsed == 4);
+        gate.open();
+        let answers: Vec<_> = askers.into_iter().map(|asker| asker.join().unwrap()).collect();
+        assert!(answers.iter().all(|answer| answer.text() == "ok"));
+        assert_eq!(answers.iter().filter(|answer| own_fields(answer) == (Some("a=b"), Some("7"))).count(), 1);
+        assert_eq!(answers.iter().filter(|answer| own_fields(answer) == (None, None)).count(), 4);
+    });
+}
+
 #[test]
 fn targeted_field_rules_what_is_stored_and_is_passed_on() {
     let fixture = Fixture::new(|received, _| match received.target.as_str() {

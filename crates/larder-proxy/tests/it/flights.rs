@@ -72,10 +72,11 @@ fn waiters_of_a_truncated_fetch_are_broken_off_too() {
     for connection in &mut connections {
         connection.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
         assert_eq!(connection.read_head().status, 200);
+        // What is still on its way when the fetch breaks off may be lost.
+        assert_eq!(connection.read_exact(5), b"01234");
     }
     gate.open();
     for connection in &mut connections {
-        assert_eq!(connection.read_exact(5), b"01234");
         assert!(connection.is_closed());
     }
 }

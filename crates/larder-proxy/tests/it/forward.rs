@@ -12,6 +12,24 @@ fn forward(handle: impl Fn(&crate::support::Received, usize) -> Reply + Send + S
 }
 
 #[test]
+fn trace_and_options_that_go_no_further_are_answered_here() {
+    let fixture = Fixture::new(|received, _| Reply::ok(&[], received.field("max-forwards").unwrap_or("none")));
+    let mut connection = fixture.connect();
+    for method in ["TRACE", "OPTIONS"] {
+        assert_eq!(connection.request(method, "/a", &["Max-Forwards: 2"]).text(), "1");
+    }
+    let (secret, other) = ("Authorization: Basic eDp5", "X-Other: 1");
+    let traced = connection.request("TRACE", "/a?b", &["Max-Forwards: 0", secret, "Cookie: a=b", other]);
+    assert_eq!((traced.status, traced.field("content-type")), (200, Some("message/http")));
+    assert!(traced.text().starts_with("TRACE /a?b HTTP/1.1\r\nhost: site.example\r\n"), "{}", traced.text());
+    assert!(traced.text().contains("x-other: 1\r\n") && !traced.text().contains("eDp5"), "{}", traced.text());
+    let options = connection.request("OPTIONS", "*", &["Max-Forwards: 0"]);
+    assert_eq!((options.status, options.field("content-length")), (200, Some("0")));
+    assert!(options.field("allow").is_some_and(|allowed| allowed.contains("GET")));
+    assert_eq!(fixture.origin.count(), 2);
+}
+
+#[test]
 fn absolute_form_is_forwarded_and_cached() {
     let fixture = forward(|received, _| {
         Reply::ok(&["Cache-Control: max-age=60"], format!("{} {}", received.field("host").unwrap(), received.target))

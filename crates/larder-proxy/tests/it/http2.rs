@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue};
 use larder_proxy::{Outcome, ProxyConfig};
 
 use crate::support::{
-    Connection, Fixture, Origin, Received, Reply, eventually,
+    Connection, Fixture, Gate, Origin, Received, Reply, eventually,
     http2::{Http2, Sent, head},
 };
 
@@ -65,6 +65,36 @@ fn body_of_many_chunks_arrives_whole_and_again_from_the_store() {
     fixture.get_hit("/big", &[]);
     let second = client.get("http://site.example/big", &[]);
     assert!(second.is_hit() && second.complete && second.body == body);
+}
+
+#[test]
+fn trailers_of_a_shared_response_reach_all_who_wait_for_it_and_are_not_stored() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::new(move |_, _| {
+        let head =
+            Reply::head("200 OK", &["Cache-Control: max-age=60", "Transfer-Encoding: chunked", "Trailer: X-Sum"]);
+        head.wait(&held).send("2\r\nok\r\n0\r\nX-Sum: 7\r\nConnection: x\r\n\r\n")
+    });
+    let ask = || {
+        let request = head("GET", "http://site.example/", &[]).body(Sent::default()).unwrap();
+        connect(&fixture).request(request)
+    };
+    std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        eventually("all but one wait", || fixture.proxy.stats().collapsed == 3);
+        gate.open();
+        for asker in askers {
+            let (answer, trailers) = asker.join().unwrap();
+            assert_eq!((answer.text().as_str(), answer.complete), ("ok", true));
+            assert_eq!(trailers.get("x-sum").map(HeaderValue::as_bytes), Some(&b"7"[..]));
+            assert_eq!(trailers.len(), 1, "{trailers:?}");
+        }
+    });
+    assert_eq!(fixture.origin.count(), 1);
+    fixture.get_hit("/", &[]);
+    let (hit, trailers) = ask();
+    assert!(hit.is_hit() && trailers.is_empty(), "{hit:?} {trailers:?}");
 }
 
 #[test]

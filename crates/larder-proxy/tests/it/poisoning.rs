@@ -32,6 +32,9 @@ fn fields_that_origins_trust_change_nothing_for_others() {
         "X-Method-Override: POST",
         "X-Original-Host: evil.example",
         "X-Forwarded-Server: evil.example",
+        "X-Forwarded-SSL: off",
+        "X-Original-URI: /evil",
+        "X-Url-Scheme: nothttps",
     ]
     .iter()
     .enumerate()
@@ -43,6 +46,60 @@ fn fields_that_origins_trust_change_nothing_for_others() {
         assert_eq!(fixture.get_hit(&target, &[]).text(), plain, "{field}");
         // Nor does it lead away from what is stored.
         assert!(fixture.get(&target, &[field]).is_hit(), "{field}");
+    }
+}
+
+#[test]
+fn host_and_scheme_in_forwarded_change_nothing_for_others() {
+    let fixture = echoing();
+    let told =
+        ["for=192.0.2.1;host=evil.example", "for=a, for=b;PROTO=nothttps", "host=\"evil.example", "for=x;Host = y"];
+    for (number, told) in told.iter().enumerate() {
+        let (target, field) = (format!("/{number}"), format!("Forwarded: {told}"));
+        assert!(fixture.get(&target, &[&field]).text().contains("forwarded="), "the origin is told");
+        let plain = format!("GET {target} host=site.example 0");
+        assert_eq!(fixture.get(&target, &[]).text(), plain, "{field}");
+        assert_eq!(fixture.get_hit(&target, &[]).text(), plain, "{field}");
+        assert!(fixture.get(&target, &[&field]).is_hit(), "{field}");
+    }
+}
+
+#[test]
+fn clients_that_forwarded_names_share_what_is_stored() {
+    let fixture = Fixture::new(|_, number| Reply::ok(&["Cache-Control: max-age=60"], number.to_string()));
+    for target in ["/plain", "/told"] {
+        let told = if target == "/told" { ";host=site.example;proto=https" } else { "" };
+        let first = fixture.get(target, &[&format!("Forwarded: for=192.0.2.1{told}")]);
+        let hit = fixture.get_hit(target, &[&format!("Forwarded: for=\"[2001:db8::1]:4711\"{told}")]);
+        assert_eq!(hit.body, first.body, "{target}");
+    }
+}
+
+#[test]
+fn confirmation_for_one_who_tells_more_changes_nothing_for_others() {
+    let fixture = Fixture::new(|received, number| {
+        let host = received.field("x-forwarded-host").unwrap_or("site.example");
+        let link = format!("Link: <//{host}/a.css>");
+        match number {
+            0 => Reply::ok(&["Cache-Control: max-age=10", "Age: 100", "ETag: \"v1\"", &link], "x"),
+            _ if received.field("if-none-match").is_some() => {
+                Reply::status("304 Not Modified", &["Cache-Control: max-age=60", "ETag: \"v1\"", &link], "")
+            }
+            _ => Reply::ok(&["Cache-Control: max-age=60", "ETag: \"v1\"", &link], ""),
+        }
+    });
+    fixture.get("/", &[]);
+    let mut connection = fixture.connect();
+    for method in ["GET", "HEAD"] {
+        let told = connection.request(method, "/", &["X-Forwarded-Host: evil.example"]);
+        assert_eq!(told.field("link"), Some("<//evil.example/a.css>"), "{method}");
+        let forwarded = connection.request(method, "/", &["Forwarded: host=evil.example"]);
+        assert_eq!(forwarded.field("link"), Some("<//site.example/a.css>"), "{method}");
+    }
+    let plain = fixture.get("/", &[]);
+    assert!(!plain.is_hit(), "what others were told has renewed nothing: {plain:?}");
+    for response in [plain, fixture.get_hit("/", &[])] {
+        assert_eq!(response.field("link"), Some("<//site.example/a.css>"), "{response:?}");
     }
 }
 
