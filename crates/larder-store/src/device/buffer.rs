@@ -1,8 +1,10 @@
 //! Memory a device can transfer to and from directly: aligned to 4 KiB, reused.
 //!
 //! Owns: a length in bytes over whole 4 KiB blocks, and a small free list per thread. Invariant:
-//! `len <= capacity`. Cost: usually none; a new buffer is zeroed once.
+//! `len <= capacity`. Cost: usually none; a new buffer is zeroed once. One that is apart costs two system calls and a page
+//! fault for every 4 KiB, and goes back to the system whole when it is dropped.
 
+use memmap2::MmapMut;
 use std::cell::RefCell;
 
 /// Alignment of every buffer in memory, in bytes.
@@ -25,19 +27,32 @@ thread_local! {
 
 /// An aligned, fixed-length buffer. A fresh one may hold bytes of earlier transfers.
 pub struct AlignedBuffer {
-    blocks: Vec<Block>,
+    memory: Memory,
     len_bytes: usize,
+}
+
+enum Memory {
+    Blocks(Vec<Block>),
+    Mapped(MmapMut),
 }
 
 impl AlignedBuffer {
     /// A buffer of exactly `len_bytes`.
     pub fn with_len(len_bytes: usize) -> Self {
         let blocks = reused(len_bytes).unwrap_or_else(|| {
-            let capacity =
-                size_class(len_bytes).map_or(len_bytes.next_multiple_of(BUFFER_ALIGNMENT_BYTES), class_bytes);
+            let capacity = size_class(len_bytes).map_or(whole_blocks(len_bytes), class_bytes);
             bytemuck::allocation::zeroed_vec(capacity / BUFFER_ALIGNMENT_BYTES)
         });
-        Self { blocks, len_bytes }
+        Self { memory: Memory::Blocks(blocks), len_bytes }
+    }
+
+    /// A buffer of exactly `len_bytes` apart from the allocator's memory: a long one that came and went there would leave
+    /// a hole among what stays.
+    pub(crate) fn apart(len_bytes: usize) -> Self {
+        match MmapMut::map_anon(whole_blocks(len_bytes)) {
+            Ok(mapped) => Self { memory: Memory::Mapped(mapped), len_bytes },
+            Err(_) => Self::with_len(len_bytes),
+        }
     }
 
     /// Length in bytes.
@@ -57,17 +72,26 @@ impl AlignedBuffer {
 
     /// Lengthens to the whole of the memory it has.
     pub fn extend_to_capacity(&mut self) {
-        self.len_bytes = self.blocks.len() * BUFFER_ALIGNMENT_BYTES;
+        self.len_bytes = match &self.memory {
+            Memory::Blocks(blocks) => blocks.len() * BUFFER_ALIGNMENT_BYTES,
+            Memory::Mapped(mapped) => mapped.len(),
+        };
     }
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.blocks)[..self.len_bytes]
+        match &self.memory {
+            Memory::Blocks(blocks) => &bytemuck::cast_slice(blocks)[..self.len_bytes],
+            Memory::Mapped(mapped) => &mapped[..self.len_bytes],
+        }
     }
 
     /// The bytes, to be written.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.blocks)[..self.len_bytes]
+        match &mut self.memory {
+            Memory::Blocks(blocks) => &mut bytemuck::cast_slice_mut(blocks)[..self.len_bytes],
+            Memory::Mapped(mapped) => &mut mapped[..self.len_bytes],
+        }
     }
 }
 
@@ -79,7 +103,8 @@ impl AsRef<[u8]> for AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        let blocks = std::mem::take(&mut self.blocks);
+        let Memory::Blocks(blocks) = &mut self.memory else { return };
+        let blocks = std::mem::take(blocks);
         let capacity = blocks.len() * BUFFER_ALIGNMENT_BYTES;
         if let Some(class) = size_class(capacity)
             && class_bytes(class) == capacity
@@ -101,6 +126,10 @@ fn reused(len_bytes: usize) -> Option<Vec<Block>> {
     FREE.try_with(|free| free.try_borrow_mut().ok()?[class].pop()).ok()?
 }
 
+fn whole_blocks(len_bytes: usize) -> usize {
+    len_bytes.next_multiple_of(BUFFER_ALIGNMENT_BYTES)
+}
+
 fn size_class(len_bytes: usize) -> Option<usize> {
     if len_bytes == 0 || len_bytes > REUSE_BYTES_MAX {
         return None;
@@ -120,10 +149,14 @@ mod tests {
     #[test]
     fn buffers_are_aligned_and_have_the_asked_length() {
         for len in [0, 1, 512, 4096, 5000, 131_072, 1 << 20] {
-            let mut buffer = AlignedBuffer::with_len(len);
-            assert_eq!(buffer.len(), len);
-            assert_eq!(buffer.as_slice().as_ptr() as usize % BUFFER_ALIGNMENT_BYTES, 0);
-            buffer.as_mut_slice().fill(7);
+            for mut buffer in [AlignedBuffer::with_len(len), AlignedBuffer::apart(len)] {
+                assert_eq!(buffer.len(), len);
+                assert_eq!(buffer.as_slice().as_ptr() as usize % BUFFER_ALIGNMENT_BYTES, 0);
+                buffer.as_mut_slice().fill(7);
+                buffer.truncate(len / 2);
+                buffer.extend_to_capacity();
+                assert!(buffer.len() >= len && buffer.len() - len < BUFFER_ALIGNMENT_BYTES.max(len + 1));
+            }
         }
     }
 

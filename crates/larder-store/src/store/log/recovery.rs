@@ -28,6 +28,7 @@ use crate::{
 };
 use futures_util::{StreamExt, future::join, stream};
 use std::{
+    pin::pin,
     sync::{Arc, atomic::Ordering},
     task::Waker,
 };
@@ -116,8 +117,11 @@ fn reserve_sequences(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
 
 /// Gives the index the records of `segments` (oldest first) whose placing is wanted, newest first.
 async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64) -> bool) {
-    let listed = stream::iter(segments.iter().rev()).map(async |&segment| (segment, listings(engine, segment).await));
-    let mut listed = listed.buffered(DEPTH);
+    let mut newest_first = segments.iter().rev();
+    let list = async |&segment: &SegmentId| (segment, listings(engine, segment).await);
+    // The newest has the device to itself: it has no trailer, so all of it is read, and it is asked for first.
+    let newest = stream::iter(newest_first.next()).then(list);
+    let mut listed = pin!(newest.chain(stream::iter(newest_first).map(list).buffered(DEPTH)));
     let (mut news, mut limit) = (Vec::new(), NEWS_FIRST);
     while let Some((segment, listings)) = listed.next().await {
         let records = listings.iter().rev().filter(|listing| wanted(listing.placing));
