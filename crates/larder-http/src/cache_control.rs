@@ -4,7 +4,7 @@
 //! directive. Where a value is malformed the stricter reading is taken: a lifetime counts as zero, an
 //! argument of `private` or `no-cache` that is not a quoted list of field names counts as absent.
 //! Of repeated directives with different values the first counts (4.2.1). A response's directives come
-//! from CDN-Cache-Control alone where that field is there and well-formed ([`crate::targeted`]).
+//! from a field aimed at this cache alone where one is there and well-formed ([`crate::targeted`]).
 //! Cost: one pass over the field, no allocation unless field names are listed.
 
 use http::{
@@ -16,7 +16,7 @@ use crate::{
     decimal::parse_seconds,
     fields::strip_hop_by_hop,
     list::{self, is_token, trim},
-    targeted,
+    targeted::{self, TargetList},
 };
 
 /// One directive with its argument, as it stands in a line.
@@ -94,10 +94,10 @@ pub struct RequestDirectives {
 }
 
 impl ResponseDirectives {
-    /// The directives that are for this cache: those of a valid CDN-Cache-Control field (RFC 9213 2.1),
-    /// else those of Cache-Control.
-    pub fn from_fields(fields: &HeaderMap) -> Self {
-        if let Some(targeted) = targeted::directives(fields) {
+    /// The directives that are for this cache: those of a valid field aimed at it (RFC 9213 2.1), else those of
+    /// Cache-Control.
+    pub fn from_fields(fields: &HeaderMap, targets: &TargetList) -> Self {
+        if let Some(targeted) = targeted::directives(fields, targets) {
             return targeted;
         }
         let mut found = Self::default();
@@ -200,8 +200,8 @@ impl Argument<'_> {
 
 /// The fields of a response that `private` and `no-cache` name, hop-by-hop ones excepted: a stored head lacks them, and
 /// they are for the client whose request brought them (RFC 9111 5.2.2.4, 5.2.2.7).
-pub fn first_askers_own(fields: &HeaderMap) -> HeaderMap {
-    let names = ResponseDirectives::from_fields(fields).withheld;
+pub fn first_askers_own(fields: &HeaderMap, targets: &TargetList) -> HeaderMap {
+    let names = ResponseDirectives::from_fields(fields, targets).withheld;
     if names.is_empty() {
         return HeaderMap::new();
     }

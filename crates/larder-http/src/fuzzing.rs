@@ -7,7 +7,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
 
 use crate::{
-    Settings, Timestamp, VaryRule,
+    Settings, TargetList, Timestamp, VaryRule,
     cache_control::{RequestDirectives, ResponseDirectives, directives},
     date::{format_http_date, parse_http_date},
     entity_tag::EntityTag,
@@ -41,7 +41,11 @@ pub const TARGETS: [Target; 8] = [
             "ext=\"\\\"max-age=1\", public",
         ],
     },
-    Target { name: "vary", run: vary, samples: &["Accept, *", "Foo\n1, \"2,3\" ,4", "Accept-Language\nde;q=0.5, en"] },
+    Target {
+        name: "vary",
+        run: vary,
+        samples: &["Accept, *", "Foo\n1, \"2,3\" ,4", "Accept-Language\nde;q=0.5, en", "\nfor=a;host=\"b;c\", proto=d"],
+    },
     Target {
         name: "dates",
         run: dates,
@@ -89,7 +93,8 @@ fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
 fn cache_control(bytes: &[u8]) {
     assert!(directives(bytes).count() <= bytes.len(), "a directive has an octet at least");
     let both = fields(&[(header::CACHE_CONTROL, bytes), (header::AGE, bytes)]);
-    let (response, request) = (ResponseDirectives::from_fields(&both), RequestDirectives::from_fields(&both));
+    let (response, request) =
+        (ResponseDirectives::from_fields(&both, &TargetList::default()), RequestDirectives::from_fields(&both));
     assert!(!response.targeted && !request.pragma_no_cache, "nothing came from another field");
     let _ = received_age(&both);
 }
@@ -101,10 +106,12 @@ fn vary(bytes: &[u8]) {
         (HeaderName::from_static("foo"), value),
         (HeaderName::from_static("foo"), names),
         (header::ACCEPT_LANGUAGE, value),
+        (header::FORWARDED, value),
     ]);
     let _ = language::preferred(&request);
-    if let Some(selecting) = VaryRule::from_fields(&response).select(&request, &settings) {
+    if let Some(selecting) = VaryRule::for_exchange(&request, &response).select(&request, &settings) {
         assert!(selecting.matches(&request, &settings), "a request matches what was stored for it");
+        assert!(selecting.cover_what_is_told(&request), "what it tells is selecting");
     }
 }
 
@@ -142,7 +149,8 @@ fn content_range(bytes: &[u8]) {
 
 fn targeted(bytes: &[u8]) {
     let name = HeaderName::from_static("cdn-cache-control");
-    let read = ResponseDirectives::from_fields(&fields(&[(name, bytes), (header::CACHE_CONTROL, &b"no-store"[..])]));
+    let both = fields(&[(name, bytes), (header::CACHE_CONTROL, &b"no-store"[..])]);
+    let read = ResponseDirectives::from_fields(&both, &TargetList::default());
     assert!(read.targeted || read.no_store, "one of the two fields counts");
 }
 

@@ -27,7 +27,7 @@
 //! | [`storable`] | may this response be stored (RFC 9111 3) |
 //! | [`span`] | spans of bytes and sets of them |
 //! | [`stored`] | a stored response's head and its bytes |
-//! | [`targeted`] | CDN-Cache-Control (RFC 9213) |
+//! | [`targeted`] | CDN-Cache-Control and its kin (RFC 9213) |
 //! | [`validate`] | validation towards the origin (RFC 9111 4.3.1, 4.3.4, 4.3.5, 3.2) |
 //! | [`vary`] | selecting among variants (RFC 9111 4.1) |
 
@@ -75,5 +75,6 @@ pub use reuse::Reuse;
 pub use settings::Settings;
 pub use storable::Storability;
 pub use stored::{BodyPlace, DecodeError, Head, Received, StoredHead};
+pub use targeted::TargetList;
 pub use time::Timestamp;
 pub use vary::{Selecting, VaryMarker, VaryRule};

@@ -1,8 +1,8 @@
 //! Partial content: what a 206 brings, and how parts of one representation become a whole (RFC 9111 3.3, 3.4,
 //! RFC 9110 14.4, 15.3.7).
 //!
-//! Only parts with the same strong validator are put together, and only a part whose Content-Range agrees
-//! with its length is believed. Numbers too large for `u64` make a Content-Range invalid; they do not
+//! Only parts with the same strong validator are put together; one without is kept for itself alone. Only a part whose
+//! Content-Range agrees with its length is believed. Numbers too large for `u64` make a Content-Range invalid; they do not
 //! saturate, for a part in the wrong place would be a wrong byte. Where the bytes lie is the caller's.
 
 use http::{
@@ -17,6 +17,7 @@ use crate::{
     entity_tag::EntityTag,
     list::{single, trim},
     span::Span,
+    targeted::TargetList,
     validate::freshen,
 };
 
@@ -74,12 +75,12 @@ pub fn parse_content_range(value: &[u8]) -> Option<ContentRange> {
     total_len.is_none_or(|total_len| span.last < total_len).then_some(ContentRange::Part { span, total_len })
 }
 
-/// What a response brings, if it is a 206 that can be put together with others.
+/// What a response brings, if it is a 206 that can be kept.
 ///
 /// # Errors
 /// It is of several parts, its Content-Range is absent, repeated, invalid or disagrees with Content-Length,
-/// the whole's length is unknown, or there is no strong validator: pass it on, and store nothing.
-pub fn part(status: StatusCode, fields: &HeaderMap, response_time: Timestamp) -> Result<Part, Reason> {
+/// or the whole's length is unknown: pass it on, and store nothing.
+pub fn part(status: StatusCode, fields: &HeaderMap) -> Result<Part, Reason> {
     if status != StatusCode::PARTIAL_CONTENT || is_multipart(fields) {
         return Err(Reason::Partial);
     }
@@ -89,16 +90,22 @@ pub fn part(status: StatusCode, fields: &HeaderMap, response_time: Timestamp) ->
     if length.is_some_and(|length| length != Some(span.len())) {
         return Err(Reason::Partial);
     }
-    strong_validator(fields, response_time).map(|_| Part { span, total_len }).ok_or(Reason::Partial)
+    Ok(Part { span, total_len })
 }
 
 /// The head under which parts of a whole are kept: that of the 206, as if it were a 200 of the whole.
-pub fn whole_head(received: Received, part: &Part, representation: u64, selecting: Selecting) -> StoredHead {
+pub fn whole_head(
+    received: Received,
+    part: &Part,
+    representation: u64,
+    selecting: Selecting,
+    targets: &TargetList,
+) -> StoredHead {
     let mut fields = received.fields;
     fields.remove(CONTENT_RANGE);
     fields.insert(CONTENT_LENGTH, HeaderValue::from(part.total_len));
     let received = Received { status: StatusCode::OK, fields, ..received };
-    StoredHead::new(received, BodyPlace::Chunks { len: part.total_len, representation }, selecting)
+    StoredHead::new(received, BodyPlace::Chunks { len: part.total_len, representation }, selecting, targets)
 }
 
 /// The fields that ask for a part of the very representation that is stored, or for the whole if it has
@@ -123,7 +130,8 @@ pub fn continuation(
     response_time: Timestamp,
 ) -> Continuation {
     match status {
-        StatusCode::PARTIAL_CONTENT => match part(status, fields, response_time) {
+        StatusCode::PARTIAL_CONTENT if strong_validator(fields, response_time).is_none() => Continuation::Unknown,
+        StatusCode::PARTIAL_CONTENT => match part(status, fields) {
             Ok(part)
                 if !is_same_representation(stored, fields, response_time) || part.total_len != stored.body().len() =>
             {

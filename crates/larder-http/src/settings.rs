@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::key_rules::KeyRules;
+use crate::{key_rules::KeyRules, targeted::TargetList};
 
 /// Settings of a shared cache.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,9 @@ pub struct Settings {
     /// lines, the case and order of Accept-Language) choose the same variant (RFC 9111 4.1).
     /// Default on.
     pub normalise_vary: bool,
+    /// The fields that rule in place of Cache-Control and Expires, the first the strongest (RFC 9213 2.1). A
+    /// response that was stored under another list is judged by this one. Default CDN-Cache-Control.
+    pub targets: TargetList,
     /// Query arguments that make no difference, and names of one place. Default none.
     pub key_rules: KeyRules,
 }
@@ -54,6 +57,7 @@ impl Default for Settings {
             negative_lifetimes: Vec::new(),
             honour_request_directives: true,
             normalise_vary: true,
+            targets: TargetList::default(),
             key_rules: KeyRules::default(),
         }
     }

@@ -98,7 +98,7 @@ pub fn decide_post(exchange: &Exchange<'_>, target: &Uri, settings: &Settings) -
 }
 
 fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
-    let directives = ResponseDirectives::from_fields(exchange.response_fields);
+    let directives = ResponseDirectives::from_fields(exchange.response_fields, &settings.targets);
     if let Some(reason) = refusal(exchange, &directives) {
         return Storability::Refuse { reason };
     }

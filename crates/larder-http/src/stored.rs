@@ -18,6 +18,7 @@ use crate::{
     fields::strip_hop_by_hop,
     freshness::{Freshness, Receipt, received_age},
     list::single,
+    targeted::TargetList,
 };
 
 mod encoding;
@@ -83,12 +84,14 @@ pub struct StoredHead {
     selecting: Selecting,
     freshness: Freshness,
     has_entity_tag: bool,
+    /// What its fields were, and those of its updates will be, read by.
+    targets: TargetList,
 }
 
 impl StoredHead {
     /// The head to store for a received response (RFC 9111 3.1): without hop-by-hop fields, without the
     /// fields that `private` and `no-cache` name, with a valid Date (RFC 9110 6.6.1).
-    pub fn new(received: Received, body: BodyPlace, selecting: Selecting) -> Self {
+    pub fn new(received: Received, body: BodyPlace, selecting: Selecting, targets: &TargetList) -> Self {
         let Received { status, mut fields, request_time, response_time } = received;
         strip_hop_by_hop(&mut fields);
         let age_secs = received_age(&fields);
@@ -97,12 +100,12 @@ impl StoredHead {
         if date.is_none() {
             fields.insert(DATE, format_http_date(response_time));
         }
-        let directives = ResponseDirectives::from_fields(&fields);
+        let directives = ResponseDirectives::from_fields(&fields, targets);
         for name in &directives.withheld {
             fields.remove(name);
         }
         let receipt = Receipt { status, age_secs, request_time, response_time };
-        Self::from_parts(&receipt, fields, (body, selecting), &directives)
+        Self::from_parts(&receipt, fields, (body, selecting), (&directives, targets))
     }
 
     /// This head with the body elsewhere.
@@ -171,6 +174,10 @@ impl StoredHead {
         self.response_time().plus_millis(left)
     }
 
+    pub(crate) fn targets(&self) -> &TargetList {
+        &self.targets
+    }
+
     pub(crate) fn entity_tag_value(&self) -> Option<&HeaderValue> {
         if self.has_entity_tag { self.fields.get(ETAG) } else { None }
     }
@@ -179,7 +186,7 @@ impl StoredHead {
         receipt: &Receipt,
         fields: HeaderMap,
         (body, selecting): (BodyPlace, Selecting),
-        directives: &ResponseDirectives,
+        (directives, targets): (&ResponseDirectives, &TargetList),
     ) -> Self {
         let has_entity_tag = single(&fields, &ETAG).is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some());
         Self {
@@ -190,6 +197,7 @@ impl StoredHead {
             selecting,
             freshness: Freshness::new(receipt, &fields, directives),
             has_entity_tag,
+            targets: targets.clone(),
             fields,
         }
     }

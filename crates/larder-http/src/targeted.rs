@@ -1,21 +1,45 @@
-//! CDN-Cache-Control: directives aimed at caches such as this one (RFC 9213), a structured dictionary (RFC 9651).
+//! Directives aimed at caches such as this one, above all CDN-Cache-Control (RFC 9213), each field a structured
+//! dictionary (RFC 9651).
 //!
 //! A field that is there, not empty and well-formed stands in for Cache-Control and Expires altogether; any
 //! other is as if it were absent. A lifetime that is no integer makes the field malformed; a negative one
 //! counts as zero. Of a repeated key the last counts, as dictionaries have it. Parameters and directives not
 //! known here are passed over. Cost: one look-up when there is no such field; else the dictionary is parsed.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use crate::cache_control::{ResponseDirectives, withhold};
 
-/// The field's name.
+/// The field for every cache that works for an origin (RFC 9213 3).
 pub const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
 
-/// The directives of a valid CDN-Cache-Control field; none when it is absent, empty or malformed.
-pub fn directives(fields: &HeaderMap) -> Option<ResponseDirectives> {
-    let name = &CDN_CACHE_CONTROL;
+/// The fields that are aimed at this cache, the first the strongest: the target list of RFC 9213 2.1. By default
+/// [`CDN_CACHE_CONTROL`] alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetList(Arc<[HeaderName]>);
+
+impl TargetList {
+    /// A list of these fields; an empty one leaves everything to Cache-Control and Expires.
+    pub fn new(names: impl Into<Arc<[HeaderName]>>) -> Self {
+        Self(names.into())
+    }
+}
+
+impl Default for TargetList {
+    fn default() -> Self {
+        Self::new([CDN_CACHE_CONTROL])
+    }
+}
+
+/// The directives of the first field of the list that is valid and not empty; none when there is no such field.
+pub fn directives(fields: &HeaderMap, targets: &TargetList) -> Option<ResponseDirectives> {
+    targets.0.iter().find_map(|name| directives_of(fields, name))
+}
+
+fn directives_of(fields: &HeaderMap, name: &HeaderName) -> Option<ResponseDirectives> {
     if !fields.contains_key(name) {
         return None;
     }

@@ -112,7 +112,7 @@ pub fn freshen(
         fields.append(name.clone(), value.clone());
     }
     let received = Received { status: stored.status(), fields, request_time, response_time };
-    StoredHead::new(received, stored.body(), stored.selecting().clone())
+    StoredHead::new(received, stored.body(), stored.selecting().clone(), stored.targets())
 }
 
 fn drop_spent_warnings(fields: &mut HeaderMap) {

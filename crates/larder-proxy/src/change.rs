@@ -93,7 +93,7 @@ async fn keep(
     let epoch = worker.shared.epochs.of(primary);
     let place = Place::new(primary, rule, asked, None, settings);
     let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
-    let head = StoredHead::new(received, BodyPlace::Whole { len: bytes.len() as u64 }, selecting);
+    let head = StoredHead::new(received, BodyPlace::Whole { len: bytes.len() as u64 }, selecting, &settings.targets);
     storing::commit(worker, &place, &head, vec![bytes.clone()], epoch).await
 }
 

@@ -26,6 +26,9 @@ mod exchange;
 mod final_recipient;
 mod flight;
 mod forwarded;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod metrics;
 mod origin;
 mod outcome;

@@ -70,7 +70,7 @@ pub(crate) async fn pass_head(
         HeadVerdict::Holds(fresh) => {
             // With the fields that the answer lacks, as the GET would have them.
             let mut fields = fresh.fields().clone();
-            hit::add(&mut fields, &cache_control::first_askers_own(&head.headers));
+            hit::add(&mut fields, &cache_control::first_askers_own(&head.headers, &worker.shared.config.http.targets));
             updated = Some(fields);
             let place = Place { primary: Arc::clone(primary), key: Arc::clone(&found.key), marker: None, group: 0 };
             storing::confirm(worker, asked, &place, (&found.entry, *fresh), epoch).await;

@@ -35,10 +35,13 @@ use crate::{
 /// Nothing stored may be used and the origin cannot be reached.
 pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Result<Served, Failure> {
     let settings = &worker.shared.config.http;
-    let (found, marker, forward) = match lookup::find(worker, key, &asked.fields).await {
-        Lookup::Found(found) if !chunks::is_servable(worker, &found.key, &found.entry) => {
-            (None, found.marker, CacheStatus::forwarded(Forward::Miss))
-        }
+    let lookup = lookup::find(worker, key, &asked.fields).await;
+    let serves = match &lookup {
+        Lookup::Found(found) => chunks::serves(worker, asked, found).await,
+        Lookup::OtherVariants(_) | Lookup::Nothing => false,
+    };
+    let (found, marker, forward) = match lookup {
+        Lookup::Found(found) if !serves => (None, found.marker, CacheStatus::forwarded(Forward::Miss)),
         Lookup::Found(found) => {
             let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, worker.now(), settings);
             match decision {

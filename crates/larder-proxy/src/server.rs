@@ -127,7 +127,7 @@ impl Proxy {
         let newcomers = if brings_unasked { Newcomers::ManyUnasked } else { Newcomers::AskedFor };
         let hot = Arc::new(HotTier::new(config.hot_bytes, newcomers));
         if let Some(store) = &store {
-            neighbours::connect(store, &hot);
+            neighbours::connect(store, &hot, &config.http.targets);
         }
         let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
         let own: Vec<SocketAddr> = local_addrs.iter().copied().chain(admin_addr).collect();

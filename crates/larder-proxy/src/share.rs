@@ -26,7 +26,7 @@ use crate::{
     exchange::Served,
     flight::{
         fetch::Fetch,
-        part::KeptPart,
+        part::{KeptPart, is_all_wanted},
         reader::FlightReader,
         shared::{Confirmed, Flight, OpenHead, PrivateResponse, Stage},
     },
@@ -232,7 +232,9 @@ async fn take_part(
         return kept.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
     }
     let decision = reuse::decide(&asked.method, &asked.fields, &entry.head, worker.now(), settings);
-    if !is_first && !matches!(decision, Reuse::Fresh { .. }) {
+    let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
+    let may_share = is_there && matches!(decision, Reuse::Fresh { .. });
+    if !is_first && !may_share {
         return Taken::NotForUs;
     }
     let Age { age_secs, ttl_secs } = age_of(worker, &entry.head);
@@ -327,7 +329,8 @@ async fn private(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, re
     if conditional {
         let now = worker.now();
         let received = Received { status, fields: fields.clone(), request_time: now, response_time: now };
-        let head = StoredHead::new(received, BodyPlace::Whole { len: 0 }, Selecting::default());
+        let (body, targets) = (BodyPlace::Whole { len: 0 }, &worker.shared.config.http.targets);
+        let head = StoredHead::new(received, body, Selecting::default(), targets);
         if conditional::evaluate(&asked.fields, &head) == Precondition::NotModified {
             let response = hit::not_modified(worker, &head, None, cache_status);
             let origin = Some(asked.origin.host.clone());

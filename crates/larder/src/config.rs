@@ -15,7 +15,7 @@ use crate::{
     size, tuning,
     value::{self, BadValue},
 };
-use larder_http::key_rules::KeyRules;
+use larder_http::{TargetList, key_rules::KeyRules};
 use larder_proxy::{Limits, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{Problem, Section, Value};
@@ -143,7 +143,10 @@ fn read_cache(section: &mut Section<'_>, http: &mut larder_http::Settings) -> Re
     let negative = &mut http.negative_lifetimes;
     section.set("negative", negative, |value| each(value, "a status and a duration", value::negative_lifetime))?;
     section.set("honour_request_directives", &mut http.honour_request_directives, Value::boolean)?;
-    section.set("normalise_vary", &mut http.normalise_vary, Value::boolean)
+    section.set("normalise_vary", &mut http.normalise_vary, Value::boolean)?;
+    section.set("targeted_fields", &mut http.targets, |value| {
+        each(value, "the name of a field", value::field_name).map(TargetList::new)
+    })
 }
 
 fn origin(value: Value<'_>) -> Result<OriginUrl, Problem> {
@@ -231,6 +234,8 @@ mod tests {
         let negative = [(404, Duration::from_secs(10)), (410, Duration::from_mins(5))];
         assert_eq!(http.negative_lifetimes, negative);
         assert!(!http.honour_request_directives && !http.normalise_vary);
+        let targets = ["example-cache-control", "cdn-cache-control"].map(http::HeaderName::from_static);
+        assert_eq!(http.targets, TargetList::new(targets));
         let key = |url: &str| http.key_rules.key("http", "mirror.example", url).unwrap();
         assert_eq!(key("/debian/a?utm_id=1"), b"Phttp://deb.example/debian/a");
         let limits = proxy.limits;
@@ -247,6 +252,40 @@ mod tests {
             limits.origin_idle,
         ];
         assert_eq!(times.map(|time| time.as_secs()), [120, 10, 90, 2, 5, 30, 45]);
+    }
+
+    /// At stake: a panic, or a place outside the file, on what is no configuration.
+    #[test]
+    fn no_mutation_of_the_documentation_panics() {
+        let document = include_str!("../../../docs/configuration.md");
+        let example =
+            document.split("```").nth(1).expect("the documentation has an example").trim_start_matches("toml");
+        let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 16) as usize
+        };
+        for _ in 0..4000 {
+            let mut bytes = example.as_bytes().to_vec();
+            for _ in 0..=next() % 3 {
+                let at = next() % (bytes.len() + 1);
+                match next() % 5 {
+                    0 => bytes.insert(at, b"[]{}=\"'\\\n#.,-09aT\x00\xff"[next() % 19]),
+                    1 => bytes.truncate(at),
+                    2 => drop(bytes.drain(at..(at + next() % 40).min(bytes.len()))),
+                    3 => bytes.extend_from_within(at..(at + next() % 80).min(bytes.len())),
+                    _ if at < bytes.len() => bytes[at] = next() as u8,
+                    _ => {}
+                }
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            if let Err(wrong) = parse(&text) {
+                assert!(text.get(wrong.span.clone()).is_some(), "{:?} is no place in\n{text}", wrong.span);
+                assert!(!wrong.problem.is_empty() && !wrong.help.is_empty(), "{text}");
+            }
+        }
     }
 
     #[test]

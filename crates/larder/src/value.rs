@@ -4,6 +4,7 @@
 //! where a value stood (the caller adds the flag's name or the line). Invariant: what parses is usable as it is.
 
 use crate::{duration, size};
+use http::HeaderName;
 use ipnet::IpNet;
 use larder_proxy::TlsIdentity;
 use std::{
@@ -80,6 +81,12 @@ pub(crate) fn network(text: &str) -> Result<IpNet, BadValue> {
             "a network is an address with a prefix length such as 192.168.0.0/16 or fd00::/8, or one address",
         )
     })
+}
+
+/// The name of a field.
+pub(crate) fn field_name(text: &str) -> Result<HeaderName, BadValue> {
+    let help = "a field has a name such as CDN-Cache-Control";
+    text.parse().map_err(|_| BadValue::new(format!("not the name of a field: `{text}`"), help))
 }
 
 /// A count of threads that serve.

@@ -13,6 +13,7 @@ use crate::{
     cache_control::ResponseDirectives,
     codec::{Reader, push_bytes, push_name, push_number, push_signed},
     freshness::Receipt,
+    targeted::TargetList,
     vary::{RULE_COUNT_MAX, SELECTING_COUNT_MAX},
 };
 
@@ -25,14 +26,15 @@ impl Head {
         }
     }
 
-    /// Reads what [`Head::encode`] wrote. Field values share `bytes` and keep them alive.
+    /// Reads what [`Head::encode`] wrote. Field values share `bytes` and keep them alive; what they say of
+    /// freshness is read by `targets`.
     ///
     /// # Errors
     /// The bytes are damaged or of another version: the caller treats the entry as absent.
-    pub fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
+    pub fn decode(bytes: Bytes, targets: &TargetList) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let head = match reader.byte()? {
-            KIND_RESPONSE_1 => Self::Response(StoredHead::decode_from(&mut reader)?),
+            KIND_RESPONSE_1 => Self::Response(StoredHead::decode_from(&mut reader, targets)?),
             KIND_VARY_MARKER_1 => Self::VaryMarker(decode_marker(&mut reader)?),
             _ => return Err(DecodeError::Version),
         };
@@ -54,8 +56,8 @@ impl StoredHead {
     ///
     /// # Errors
     /// As [`Head::decode`], and when it is the head of something else.
-    pub fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
-        match Head::decode(bytes)? {
+    pub fn decode(bytes: Bytes, targets: &TargetList) -> Result<Self, DecodeError> {
+        match Head::decode(bytes, targets)? {
             Head::Response(head) => Ok(head),
             Head::VaryMarker(_) => Err(DecodeError::Version),
         }
@@ -90,7 +92,7 @@ impl StoredHead {
         }
     }
 
-    fn decode_from(reader: &mut Reader) -> Result<Self, DecodeError> {
+    fn decode_from(reader: &mut Reader, targets: &TargetList) -> Result<Self, DecodeError> {
         let status = reader.number()?;
         let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
         let status = status.ok_or(DecodeError::Invalid)?;
@@ -110,8 +112,8 @@ impl StoredHead {
             fields.try_append(name, value).map_err(|_| DecodeError::Bound)?;
         }
         let receipt = Receipt { status, age_secs, request_time, response_time };
-        let directives = ResponseDirectives::from_fields(&fields);
-        Ok(Self::from_parts(&receipt, fields, (body, selecting), &directives))
+        let directives = ResponseDirectives::from_fields(&fields, targets);
+        Ok(Self::from_parts(&receipt, fields, (body, selecting), (&directives, targets)))
     }
 }
 

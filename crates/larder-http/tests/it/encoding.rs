@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use larder_http::{BodyPlace, DecodeError, Head, Received, Settings, StoredHead, Timestamp, VaryMarker, VaryRule};
+use larder_http::{
+    BodyPlace, DecodeError, Head, Received, Settings, StoredHead, TargetList, Timestamp, VaryMarker, VaryRule,
+};
 use proptest::prelude::*;
 
 use crate::support::{RECEIVED, Response, date, fields};
@@ -12,7 +14,7 @@ const USUAL: &str = "Cache-Control: public, max-age=3600\nContent-Type: text/htm
                      Server: nginx\nVary: Accept-Encoding\nContent-Encoding: gzip\nAccept-Ranges: bytes\nX-Own: a\nX-Own: b";
 
 fn round_trip(head: &StoredHead) -> StoredHead {
-    StoredHead::decode(Bytes::from(head.encode())).expect("what is written is read")
+    StoredHead::decode(Bytes::from(head.encode()), &TargetList::default()).expect("what is written is read")
 }
 
 #[test]
@@ -38,7 +40,7 @@ fn usual_head_is_small() {
 fn values_share_the_buffer_they_were_read_from() {
     let buffer = Bytes::from(Response::new(USUAL).head().encode());
     let range = buffer.as_ptr_range();
-    let head = StoredHead::decode(buffer.clone()).unwrap();
+    let head = StoredHead::decode(buffer.clone(), &TargetList::default()).unwrap();
     assert!(head.fields().values().all(|value| range.contains(&value.as_bytes().as_ptr())));
 }
 
@@ -64,15 +66,15 @@ fn marker_is_read_back_as_written() {
     let rule = |vary: &str| VaryRule::from_fields(&fields(vary));
     let marker = VaryMarker::new(rule("Vary: Accept-Encoding")).with(rule("Vary: *")).with(rule("Vary: X-Own, Cookie"));
     let head = Head::VaryMarker(marker.clone());
-    assert_eq!(Head::decode(Bytes::from(head.encode())), Ok(head));
-    assert_eq!(StoredHead::decode(Bytes::from(marker.encode())), Err(DecodeError::Version));
+    assert_eq!(Head::decode(Bytes::from(head.encode()), &TargetList::default()), Ok(head));
+    assert_eq!(StoredHead::decode(Bytes::from(marker.encode()), &TargetList::default()), Err(DecodeError::Version));
 }
 
 #[test]
 fn every_shortened_head_is_refused() {
     let bytes = Bytes::from(Response::new(USUAL).answering("Accept-Encoding: gzip").head().encode());
     for length in 0..bytes.len() {
-        assert!(Head::decode(bytes.slice(..length)).is_err(), "{length}");
+        assert!(Head::decode(bytes.slice(..length), &TargetList::default()).is_err(), "{length}");
     }
 }
 
@@ -80,28 +82,37 @@ fn every_shortened_head_is_refused() {
 fn bytes_after_the_end_and_unknown_versions_are_refused() {
     let mut bytes = Response::new(USUAL).head().encode();
     bytes.push(0);
-    assert_eq!(Head::decode(Bytes::from(bytes.clone())), Err(DecodeError::Trailing));
+    assert_eq!(Head::decode(Bytes::from(bytes.clone()), &TargetList::default()), Err(DecodeError::Trailing));
     bytes[0] = 0x7f;
-    assert_eq!(Head::decode(Bytes::from(bytes)), Err(DecodeError::Version));
-    assert_eq!(Head::decode(Bytes::new()), Err(DecodeError::Truncated));
+    assert_eq!(Head::decode(Bytes::from(bytes), &TargetList::default()), Err(DecodeError::Version));
+    assert_eq!(Head::decode(Bytes::new(), &TargetList::default()), Err(DecodeError::Truncated));
 }
 
 #[test]
 fn counts_beyond_their_bounds_are_refused() {
     // A marker that claims 2^63 rules, and one rule of 2^63 names.
     let huge = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
-    assert_eq!(Head::decode(Bytes::from([&[0x21][..], &huge].concat())), Err(DecodeError::Bound));
-    assert_eq!(Head::decode(Bytes::from([&[0x21, 1, 1][..], &huge].concat())), Err(DecodeError::Bound));
+    assert_eq!(
+        Head::decode(Bytes::from([&[0x21][..], &huge].concat()), &TargetList::default()),
+        Err(DecodeError::Bound)
+    );
+    assert_eq!(
+        Head::decode(Bytes::from([&[0x21, 1, 1][..], &huge].concat()), &TargetList::default()),
+        Err(DecodeError::Bound)
+    );
     // A number of more than 64 bits.
     let long = [0xff; 11];
-    assert_eq!(Head::decode(Bytes::from([&[0x21][..], &long].concat())), Err(DecodeError::Invalid));
+    assert_eq!(
+        Head::decode(Bytes::from([&[0x21][..], &long].concat()), &TargetList::default()),
+        Err(DecodeError::Invalid)
+    );
 }
 
 #[test]
 fn released_format_is_still_read() {
     // A 200 of version 1: received at 1000 ms, asked for 7 ms before, Age 5, body of 3 bytes, Foo absent.
     let bytes = b"\x11\xc8\x01\xd0\x0f\x0e\x05\x00\x03\x01\x00\x03foo\x00\x00\x02\x01\x0amax-age=60\x09\x03foo";
-    let head = StoredHead::decode(Bytes::from_static(bytes)).unwrap();
+    let head = StoredHead::decode(Bytes::from_static(bytes), &TargetList::default()).unwrap();
     assert_eq!(head.status(), StatusCode::OK);
     assert_eq!(
         (head.request_time(), head.response_time()),
@@ -148,7 +159,7 @@ proptest! {
             request_time: response_time.plus_millis(-delay),
             response_time,
         };
-        let head = StoredHead::new(received, body, selecting);
+        let head = StoredHead::new(received, body, selecting, &TargetList::default());
         prop_assert_eq!(round_trip(&head), head);
     }
 
@@ -157,7 +168,7 @@ proptest! {
         if let Some(first) = bytes.first_mut() {
             *first = [0x11, 0x21, *first][kind];
         }
-        let _ = Head::decode(Bytes::from(bytes));
+        let _ = Head::decode(Bytes::from(bytes), &TargetList::default());
     }
 
     #[test]
@@ -165,7 +176,7 @@ proptest! {
         let mut bytes = Response::new(USUAL).answering("Accept-Encoding: gzip").head().encode();
         let at = at.index(bytes.len());
         bytes[at] = value;
-        if let Ok(Head::Response(head)) = Head::decode(Bytes::from(bytes)) {
+        if let Ok(Head::Response(head)) = Head::decode(Bytes::from(bytes), &TargetList::default()) {
             head.freshness().age_millis(RECEIVED);
             head.encode();
         }

@@ -1,6 +1,9 @@
 //! Reading Cache-Control and Age (RFC 9111 1.2.2, 4.2.1, 5.1, 5.2, RFC 9110 5.6).
 
-use larder_http::cache_control::{Argument, RequestDirectives, ResponseDirectives, directives};
+use larder_http::{
+    TargetList,
+    cache_control::{Argument, RequestDirectives, ResponseDirectives, directives},
+};
 use proptest::prelude::*;
 
 use crate::support::{fields, is_reused};
@@ -109,14 +112,15 @@ fn directives_are_read_with_their_arguments_as_they_stand() {
 fn many_quotes_that_do_not_close_are_read_in_linear_time() {
     // Quadratic reading of this line would take minutes.
     let line = format!("Cache-Control: {}", "a=\"\\".repeat(500_000));
-    assert_eq!(ResponseDirectives::from_fields(&fields(&line)), ResponseDirectives::default());
+    assert_eq!(ResponseDirectives::from_fields(&fields(&line), &TargetList::default()), ResponseDirectives::default());
 }
 
 #[test]
 fn extensions_of_rfc_5861_are_read() {
-    let read = ResponseDirectives::from_fields(&fields(
-        "Cache-Control: stale-while-revalidate=30, stale-if-error=\"60\", max-age=1",
-    ));
+    let read = ResponseDirectives::from_fields(
+        &fields("Cache-Control: stale-while-revalidate=30, stale-if-error=\"60\", max-age=1"),
+        &TargetList::default(),
+    );
     assert_eq!((read.stale_while_revalidate, read.stale_if_error), (Some(30), Some(60)));
 }
 
@@ -129,14 +133,14 @@ proptest! {
     #[test]
     fn no_line_of_directives_like_text_panics(line in "([a-z-]{1,8}(= ?\"?[a-z0-9,\\\\\"-]{0,6}\"?)?[, ]{1,2}){0,6}") {
         let fields = fields(&format!("Cache-Control: {line}"));
-        ResponseDirectives::from_fields(&fields);
+        ResponseDirectives::from_fields(&fields, &TargetList::default());
         RequestDirectives::from_fields(&fields);
     }
 
     #[test]
     fn directives_between_well_formed_ones_are_all_seen(secs in any::<u32>(), text in "[a-z ,=]{0,20}") {
         let lines = format!("Cache-Control: a=\"{text}\", max-age={secs}, b=\"{text}\", no-store");
-        let read = ResponseDirectives::from_fields(&fields(&lines));
+        let read = ResponseDirectives::from_fields(&fields(&lines), &TargetList::default());
         prop_assert_eq!(read.max_age, Some(secs));
         prop_assert!(read.no_store);
     }

@@ -83,7 +83,7 @@ impl Response {
             response_time: RECEIVED,
         };
         let selecting = rule.select(&self.request, &self.settings).unwrap_or_default();
-        StoredHead::new(received, BodyPlace::Whole { len: 100 }, selecting)
+        StoredHead::new(received, BodyPlace::Whole { len: 100 }, selecting, &self.settings.targets)
     }
 
     /// How the stored head may be used for a request with these fields, so many seconds later.

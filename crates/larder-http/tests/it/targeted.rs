@@ -1,13 +1,13 @@
 //! CDN-Cache-Control (RFC 9213 2.1 to 2.3, 3; RFC 9651 dictionaries).
 
 use http::HeaderValue;
-use larder_http::{Reason, Reuse, cache_control::ResponseDirectives, targeted::directives};
+use larder_http::{Reason, Reuse, Settings, TargetList, cache_control::ResponseDirectives, targeted::directives};
 use proptest::prelude::*;
 
 use crate::support::{Response, date, fields, is_reused};
 
 fn read(value: &str) -> Option<ResponseDirectives> {
-    directives(&fields(&format!("CDN-Cache-Control: {value}")))
+    directives(&fields(&format!("CDN-Cache-Control: {value}")), &TargetList::default())
 }
 
 #[test]
@@ -29,6 +29,29 @@ fn targeted_lifetime_of_zero_wins_over_expires_and_max_age() {
     assert!(!is_reused("CDN-Cache-Control: max-age=-1\nCache-Control: max-age=3600"));
     assert!(!is_reused("CDN-Cache-Control: max-age=1\nCache-Control: max-age=3600"));
     assert!(!is_reused("CDN-Cache-Control: max-age=1\nCache-Control: s-maxage=3600"));
+}
+
+#[test]
+fn first_valid_field_of_the_target_list_rules() {
+    let is_reused_with = |list: &[&str], lines: &str| {
+        let names: Vec<_> = list.iter().map(|name| name.parse().unwrap()).collect();
+        let settings = Settings { targets: TargetList::new(names), ..Settings::default() };
+        Response { settings, ..Response::new(lines) }.is_reused(3)
+    };
+    let (own, cdn) = (&["Own-Cache-Control", "CDN-Cache-Control"][..], &["CDN-Cache-Control"][..]);
+    for (list, lines, expected) in [
+        (own, "Own-Cache-Control: max-age=60\nCDN-Cache-Control: no-store\nCache-Control: no-store", true),
+        (own, "CDN-Cache-Control: max-age=60\nOwn-Cache-Control: no-store", false),
+        (own, "CDN-Cache-Control: max-age=60\nOwn-Cache-Control: =", true),
+        (own, "CDN-Cache-Control: max-age=60\nOwn-Cache-Control:", true),
+        (own, "CDN-Cache-Control: max-age=60\nCache-Control: no-store", true),
+        (own, "Cache-Control: max-age=60", true),
+        (cdn, "Own-Cache-Control: max-age=60", false),
+        (&[], "CDN-Cache-Control: max-age=60", false),
+        (&[], "CDN-Cache-Control: no-store\nCache-Control: max-age=60", true),
+    ] {
+        assert_eq!(is_reused_with(list, lines), expected, "{list:?} {lines}");
+    }
 }
 
 #[test]
@@ -149,7 +172,7 @@ proptest! {
             let Ok(line) = HeaderValue::from_bytes(&line) else { continue };
             response.append("cdn-cache-control", line);
         }
-        ResponseDirectives::from_fields(&response);
+        ResponseDirectives::from_fields(&response, &TargetList::default());
     }
 
     #[test]

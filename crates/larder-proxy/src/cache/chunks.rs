@@ -11,7 +11,7 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
-use larder_http::{entity_tag::EntityTag, key};
+use larder_http::{RangeOutcome, Reuse, entity_tag::EntityTag, key, range, reuse};
 use larder_store::Writer;
 
 use crate::{
@@ -19,7 +19,8 @@ use crate::{
     cache::{
         entry::{Entry, EntryBody},
         hot::Hot,
-        lookup, storing,
+        lookup::{self, Found},
+        storing,
     },
     client::response_body::BodyError,
     origin::{
@@ -57,7 +58,7 @@ pub(crate) fn strong_tag(fields: &http::HeaderMap) -> Option<HeaderValue> {
 /// Whether a stored response's body can be served to its end, as far as memory tells: its chunks are there,
 /// or the origin announced that it can be asked for those that are not. Cost: one lookup in the store's
 /// index per chunk, no transfer.
-pub(crate) fn is_servable(worker: &Worker, key: &[u8], entry: &Entry) -> bool {
+fn is_servable(worker: &Worker, key: &[u8], entry: &Entry) -> bool {
     let EntryBody::Chunks { len, representation } = entry.body else { return true };
     let fields = entry.head.fields();
     let announced =
@@ -69,6 +70,23 @@ pub(crate) fn is_servable(worker: &Worker, key: &[u8], entry: &Entry) -> bool {
     (0..len.div_ceil(CHUNK_BYTES)).all(|number| store.may_contain(&key::chunk_key(key, representation, number)))
 }
 
+/// Whether a stored response can answer a request: its body can be served to its end, or it is fresh and what is wanted of
+/// it is there, though the origin cannot be asked for the rest. Cost: none where memory tells; else a transfer for each
+/// chunk of which only a fragment is there.
+pub(crate) async fn serves(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Found) -> bool {
+    let EntryBody::Chunks { len, .. } = found.entry.body else { return true };
+    if is_servable(worker, &found.key, &found.entry) {
+        return true;
+    }
+    let (head, settings) = (&found.entry.head, &worker.shared.config.http);
+    let decision = reuse::decide(&asked.method, &asked.fields, head, worker.now(), settings);
+    let RangeOutcome::Single { first, last } = range::select(&asked.method, &asked.fields, head, len) else {
+        return false;
+    };
+    let Some(body) = ChunkedBody::of(worker, asked, &found.key, &found.entry) else { return false };
+    matches!(decision, Reuse::Fresh { .. }) && body.has(first..last + 1).await
+}
+
 /// Bytes and their place in the whole.
 #[derive(Clone)]
 pub(crate) struct Placed {
@@ -77,6 +95,20 @@ pub(crate) struct Placed {
 }
 
 impl ChunkedBody {
+    /// The body of a stored response, for a request; `None` if it is in one piece.
+    pub(crate) fn of(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>, entry: &Entry) -> Option<Self> {
+        let EntryBody::Chunks { len, representation } = entry.body else { return None };
+        Some(Self {
+            worker: Arc::clone(worker),
+            asked: Arc::clone(asked),
+            primary: Arc::clone(asked.key.as_ref()?),
+            key: Arc::clone(key),
+            representation,
+            len: Some(len),
+            entity_tag: strong_tag(entry.head.fields()),
+        })
+    }
+
     /// The bytes of chunk `number`.
     pub(crate) async fn read(self: Arc<Self>, number: u64) -> Result<Bytes, BodyError> {
         let span = self.span(number);
@@ -104,6 +136,21 @@ impl ChunkedBody {
                 Err(BodyError::PartMissing)
             }
         }
+    }
+
+    /// Whether these bytes of the whole are there, as far as memory and fragments tell.
+    async fn has(&self, wanted: Range<u64>) -> bool {
+        let Some(store) = &self.worker.shared.store else { return false };
+        for number in wanted.start / CHUNK_BYTES..wanted.end.div_ceil(CHUNK_BYTES) {
+            let span = self.span(number);
+            let within = wanted.start.max(span.start)..wanted.end.min(span.end);
+            if !store.may_contain(&key::chunk_key(&self.key, self.representation, number))
+                && !self.read_fragment(number, &span).await.is_some_and(|fragment| covers(&fragment.span(), &within))
+            {
+                return false;
+            }
+        }
+        true
     }
 
     /// The bytes of the whole that are chunk `number`.

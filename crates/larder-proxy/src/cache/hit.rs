@@ -16,7 +16,7 @@ use crate::{
     asked::Asked,
     cache::{
         chunk_reader::ChunkReader,
-        chunks::{ChunkedBody, strong_tag},
+        chunks::ChunkedBody,
         entry::{CACHE_STATUS, Entry, EntryBody, random},
         parts::{PartsReader, PartsSource},
     },
@@ -171,17 +171,9 @@ fn body_of(worker: &Arc<Worker>, entry: &Arc<Entry>, portion: Portion, chunked: 
                 ResponseBody::parts(PartsReader::new(&multipart, PartsSource::Whole(bytes.clone())))
             }
         }),
-        EntryBody::Chunks { len, representation } => {
+        EntryBody::Chunks { .. } => {
             let (asked, key) = chunked?;
-            let body = Arc::new(ChunkedBody {
-                worker: Arc::clone(worker),
-                asked: Arc::clone(asked),
-                primary: Arc::clone(asked.key.as_ref()?),
-                key: Arc::clone(key),
-                representation: *representation,
-                len: Some(*len),
-                entity_tag: strong_tag(entry.head.fields()),
-            });
+            let body = Arc::new(ChunkedBody::of(worker, asked, key, entry)?);
             Some(match portion {
                 Portion::Span(span) => ResponseBody::chunks(ChunkReader::new(body, span)),
                 Portion::Parts(multipart) => {

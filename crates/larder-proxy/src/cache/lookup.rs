@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use larder_http::{BodyPlace, Head, language};
+use larder_http::{BodyPlace, Head, TargetList, language};
 use larder_store::{Reader, Store};
 
 use crate::{
@@ -145,7 +145,7 @@ async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
         head = Bytes::copy_from_slice(&head);
         body = Bytes::copy_from_slice(&body);
     }
-    let hot = decode(head, body)?;
+    let hot = decode(head, body, &worker.shared.config.http.targets)?;
     if admitted {
         worker.shared.hot.insert(key, hot.clone(), epoch);
     }
@@ -170,8 +170,8 @@ pub(crate) async fn read(worker: &Worker, store: &Store, key: &[u8]) -> Option<(
 }
 
 /// What an entry of the store is in memory, unless it is a chunk; `None` if head and body do not belong together.
-pub(crate) fn decode(head: Bytes, body: Bytes) -> Option<Hot> {
-    match Head::decode(head).ok()? {
+pub(crate) fn decode(head: Bytes, body: Bytes, targets: &TargetList) -> Option<Hot> {
+    match Head::decode(head, targets).ok()? {
         Head::Response(head) => {
             let entry = match head.body() {
                 BodyPlace::Whole { .. } => Entry::whole(head, body)?,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use larder_http::key::KIND_CHUNK;
+use larder_http::{TargetList, key::KIND_CHUNK};
 use larder_store::{Neighbour, NeighbourSink, Reader, Store};
 
 use crate::cache::{
@@ -21,19 +21,19 @@ use crate::cache::{
     lookup,
 };
 
-/// Has the store's neighbours put into `hot` for as long as that lives.
-pub(crate) fn connect(store: &Store, hot: &Arc<HotTier>) {
-    let hot = Arc::downgrade(hot);
-    store.set_neighbours(Arc::new(move || begin(&hot)));
+/// Has the store's neighbours put into `hot` for as long as that lives; their heads are read by `targets`.
+pub(crate) fn connect(store: &Store, hot: &Arc<HotTier>, targets: &TargetList) {
+    let (hot, targets) = (Arc::downgrade(hot), targets.clone());
+    store.set_neighbours(Arc::new(move || begin(&hot, &targets)));
 }
 
 /// A sink for what one read brings.
-fn begin(hot: &Weak<HotTier>) -> NeighbourSink {
-    let (moment, hot) = (hot.upgrade().map(|hot| hot.moment()), Weak::clone(hot));
+fn begin(hot: &Weak<HotTier>, targets: &TargetList) -> NeighbourSink {
+    let (moment, hot, targets) = (hot.upgrade().map(|hot| hot.moment()), Weak::clone(hot), targets.clone());
     Box::new(move |neighbour| {
         if let (Some(hot), Some(moment)) = (hot.upgrade(), moment)
             && hot.wants(&neighbour.key, neighbour.reader.head().len() as u64 + neighbour.reader.len())
-            && let Some(content) = content_of(&neighbour)
+            && let Some(content) = content_of(&neighbour, &targets)
         {
             hot.offer(&neighbour.key, content, moment);
         }
@@ -41,12 +41,12 @@ fn begin(hot: &Weak<HotTier>) -> NeighbourSink {
 }
 
 /// What a hit under the neighbour's key would find, in memory of its own.
-fn content_of(neighbour: &Neighbour) -> Option<Hot> {
+fn content_of(neighbour: &Neighbour, targets: &TargetList) -> Option<Hot> {
     let body = Bytes::copy_from_slice(&body_at_hand(&neighbour.reader)?);
     if neighbour.key.first() == Some(&KIND_CHUNK) {
         return Some(Hot::Chunk(body));
     }
-    lookup::decode(Bytes::copy_from_slice(&neighbour.reader.head()), body)
+    lookup::decode(Bytes::copy_from_slice(&neighbour.reader.head()), body, targets)
 }
 
 /// The whole body, if it needs no waiting.
@@ -141,7 +141,7 @@ mod tests {
         }
 
         fn sink(&self) -> NeighbourSink {
-            begin(&Arc::downgrade(&self.hot))
+            begin(&Arc::downgrade(&self.hot), &TargetList::default())
         }
     }
 
@@ -153,6 +153,6 @@ mod tests {
         let now = Timestamp::from_secs(0);
         let (status, fields) = (http::StatusCode::OK, http::HeaderMap::new());
         let received = Received { status, fields, request_time: now, response_time: now };
-        StoredHead::new(received, BodyPlace::Whole { len }, Selecting::default()).encode()
+        StoredHead::new(received, BodyPlace::Whole { len }, Selecting::default(), &TargetList::default()).encode()
     }
 }

@@ -100,7 +100,7 @@ impl Fetch {
         // A body in chunks is read later, when an ailing store can no longer be made up for.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
         let Found { entry, key, marker, .. } = found;
-        usable.then(|| KeptPart { entry, key, marker, own: HeaderMap::new(), from_origin: false })
+        usable.then(|| KeptPart { entry, key, marker, own: HeaderMap::new(), alone: None, from_origin: false })
     }
 
     /// The client's own conditions, where nothing is stored: the origin can answer that it has nothing new.
@@ -132,7 +132,7 @@ impl Fetch {
         let head =
             validate::freshen(&found.entry.head, &answer.head.headers, answer.request_time, answer.response_time);
         let entry = Arc::new(found.entry.with_head(head.clone()));
-        let own = cache_control::first_askers_own(&answer.head.headers);
+        let own = cache_control::first_askers_own(&answer.head.headers, &self.worker.shared.config.http.targets);
         self.flight.set_stage(Stage::Confirmed(Arc::new(Confirmed { entry, own })));
         let group = self.group_of(head.fields());
         let place = Place { primary: Arc::clone(&self.primary), key: Arc::clone(&found.key), marker: None, group };
@@ -191,10 +191,12 @@ impl Fetch {
             Ok((mut place, selecting)) => {
                 place.group = self.group_of(&answer.head.headers);
                 let OriginAnswer { head, body, request_time, response_time } = answer;
-                let (total_len, own) = (body.remaining(), cache_control::first_askers_own(&head.headers));
-                let received = Received { status, fields: head.headers, request_time, response_time };
-                let head = StoredHead::new(received, BodyPlace::Whole { len: total_len.unwrap_or(0) }, selecting);
                 let settings = &self.worker.shared.config.http;
+                let own = cache_control::first_askers_own(&head.headers, &settings.targets);
+                let total_len = body.remaining();
+                let received = Received { status, fields: head.headers, request_time, response_time };
+                let place_of_body = BodyPlace::Whole { len: total_len.unwrap_or(0) };
+                let head = StoredHead::new(received, place_of_body, selecting, &settings.targets);
                 let fresh = reuse::decide(&http::Method::GET, &HeaderMap::new(), &head, response_time, settings);
                 let shareable = matches!(fresh, Reuse::Fresh { .. });
                 if shareable {

@@ -1,19 +1,21 @@
 //! A fetch for a range of what is not stored: a part is asked for, and kept as a part (RFC 9111 3.3, 3.4).
 //!
 //! Owns: which part is asked for, and what of it is stored. Does not: fetch what is missing later, see `cache::chunks`.
-//! Invariants: only a part whose Content-Range agrees with its length, of a representation with a strong entity tag, is
-//! kept; its head is stored after it. Memory: one part, of [`CHUNK_BYTES`] at most.
+//! Invariants: only a part whose Content-Range agrees with its length is kept, and where there is no strong entity tag, so
+//! that the rest cannot be asked for, only if it is all that was wanted; its head is stored after it. Memory: one part, of [`CHUNK_BYTES`] at most.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use larder_http::{
-    BodyPlace, Received, Storability, StoredHead, cache_control, partial,
+    BodyPlace, RangeOutcome, Received, Storability, StoredHead, TargetList, cache_control, partial,
     range::{self, ByteRange, RangeRequest},
+    span::Span,
     storable,
 };
 
 use crate::{
+    asked::Asked,
     cache::{
         chunks::{self, CHUNK_BYTES, ChunkedBody, Placed, strong_tag},
         entry::{Entry, EntryBody, Marker, random},
@@ -34,6 +36,8 @@ pub(crate) struct KeptPart {
     pub(crate) marker: Option<Arc<Marker>>,
     /// Fields that came with it and are for the first asker alone.
     pub(crate) own: HeaderMap,
+    /// The bytes that are all there will be of it, if the rest cannot be asked for.
+    pub(crate) alone: Option<Span>,
     /// Whether it has just come, or was there.
     pub(crate) from_origin: bool,
 }
@@ -66,22 +70,25 @@ impl Fetch {
     pub(super) async fn accept_part(&self, answer: OriginAnswer, range: &HeaderValue) {
         let worker = &self.worker;
         let OriginAnswer { head, body, request_time, response_time } = answer;
-        let kept = partial::part(head.status, &head.headers, response_time).and_then(|part| {
-            let tag = strong_tag(&head.headers).ok_or(larder_http::Reason::Partial)?;
+        let tag = strong_tag(&head.headers);
+        let kept = partial::part(head.status, &head.headers).and_then(|part| {
+            if tag.is_none() && !is_all_wanted(&self.asked, &part.span, part.total_len) {
+                return Err(larder_http::Reason::Partial);
+            }
             let exchange = self.exchange((head.status, &head.headers), (request_time, response_time));
             match storable::decide_part(&exchange, &part, &worker.shared.config.http) {
-                Storability::Store { rule, .. } => Ok((part, tag, rule)),
+                Storability::Store { rule, .. } => Ok((part, rule)),
                 Storability::Refuse { reason } => Err(reason),
             }
         });
-        let kept = kept.and_then(|(part, tag, rule)| {
+        let kept = kept.and_then(|(part, rule)| {
             let settings = &worker.shared.config.http;
             let place = Place::new(&self.primary, &rule, &self.asked, self.marker.as_ref(), settings);
             let place = place.zip(rule.select(&self.asked.fields, settings)).ok_or(larder_http::Reason::VaryStar)?;
             let fits = part.span.len() <= CHUNK_BYTES && part.total_len <= worker.shared.config.entry_bytes_max;
-            if fits { Ok((part, tag, place)) } else { Err(larder_http::Reason::Partial) }
+            if fits { Ok((part, place)) } else { Err(larder_http::Reason::Partial) }
         });
-        let (part, tag, (place, selecting)) = match kept {
+        let (part, (place, selecting)) = match kept {
             Ok(kept) => kept,
             Err(reason) => {
                 worker.shared.lonely.insert(&self.primary);
@@ -95,17 +102,24 @@ impl Fetch {
             let why = "its response ended early".to_owned();
             return self.flight.set_stage(Stage::Failed(Failure::Broken { host: self.asked.origin.to_string(), why }));
         };
-        let own = cache_control::first_askers_own(&head.headers);
+        let targets = &worker.shared.config.http.targets;
+        let own = cache_control::first_askers_own(&head.headers, targets);
         let arrived = Placed { start: part.span.first, bytes };
         let received = Received { status: head.status, fields: head.headers, request_time, response_time };
-        let head = head_of(received, (&part, selecting));
+        let alone = (tag.is_none() && part.span.len() < part.total_len).then_some(part.span);
+        let head = head_of(received, (&part, selecting), targets);
         let entry = self.keep_part(&place, head, (arrived, tag)).await;
         let marker = place.marker.map(|(marker, _)| marker);
-        let kept = KeptPart { entry, key: place.key, marker, own, from_origin: true };
+        let kept = KeptPart { entry, key: place.key, marker, own, alone, from_origin: true };
         self.flight.set_stage(Stage::Part(Arc::new(kept)));
     }
 
-    async fn keep_part(&self, place: &Place, head: StoredHead, (arrived, tag): (Placed, HeaderValue)) -> Arc<Entry> {
+    async fn keep_part(
+        &self,
+        place: &Place,
+        head: StoredHead,
+        (arrived, entity_tag): (Placed, Option<HeaderValue>),
+    ) -> Arc<Entry> {
         let worker = &self.worker;
         let (len, representation) = match head.body() {
             BodyPlace::Whole { .. } => {
@@ -121,7 +135,7 @@ impl Fetch {
             key: Arc::clone(&place.key),
             representation,
             len: Some(len),
-            entity_tag: Some(tag),
+            entity_tag,
         };
         body.keep(&arrived).await;
         storing::commit(worker, place, &head, Vec::new(), self.flight.epoch).await;
@@ -129,10 +143,23 @@ impl Fetch {
     }
 }
 
+/// Whether these bytes of a whole are all that a request wants.
+pub(crate) fn is_all_wanted(asked: &Asked, there: &Span, total_len: u64) -> bool {
+    let RangeRequest::Single(wanted) = range::parse(&asked.fields) else { return false };
+    match range::resolve(wanted, total_len) {
+        RangeOutcome::Single { first, last } => there.first <= first && last <= there.last,
+        RangeOutcome::Whole | RangeOutcome::Many(_) | RangeOutcome::NotSatisfiable => false,
+    }
+}
+
 /// The head of the whole that a part is of; a part that is all of it makes it whole.
-fn head_of(mut received: Received, (part, selecting): (&partial::Part, larder_http::Selecting)) -> StoredHead {
+fn head_of(
+    mut received: Received,
+    (part, selecting): (&partial::Part, larder_http::Selecting),
+    targets: &TargetList,
+) -> StoredHead {
     // A part has come, so parts can be asked for: what is missing will be.
     received.fields.entry(header::ACCEPT_RANGES).or_insert(HeaderValue::from_static("bytes"));
-    let head = partial::whole_head(received, part, random(), selecting);
+    let head = partial::whole_head(received, part, random(), selecting, targets);
     if part.span.len() == part.total_len { head.with_body(BodyPlace::Whole { len: part.total_len }) } else { head }
 }

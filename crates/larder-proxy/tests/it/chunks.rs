@@ -1,6 +1,6 @@
 //! Bodies longer than one entry: fetched once, read at different speeds, served again, repaired.
 
-use larder_http::{BodyPlace, Head, key};
+use larder_http::{BodyPlace, Head, TargetList, key};
 
 use crate::support::{Fixture, Gate, Received, Reply, eventually};
 
@@ -105,7 +105,9 @@ fn lose_chunk(fixture: &Fixture, number: u64) {
     runtime.block_on(async {
         let primary = key::primary_key("http", "site.example", "/long").unwrap();
         let entry = store.get(&primary).await.unwrap().expect("the entry is stored");
-        let Head::Response(head) = Head::decode(entry.head()).unwrap() else { panic!("no response") };
+        let Head::Response(head) = Head::decode(entry.head(), &TargetList::default()).unwrap() else {
+            panic!("no response")
+        };
         let BodyPlace::Chunks { representation, .. } = head.body() else { panic!("not in chunks") };
         store.remove(&key::chunk_key(&primary, representation, number)).await.unwrap();
     });

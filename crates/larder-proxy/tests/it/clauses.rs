@@ -134,6 +134,22 @@ fn targeted_field_rules_what_is_stored_and_is_passed_on() {
     assert_eq!(fixture.origin.count(), 3);
 }
 
+#[test]
+fn targeted_fields_are_those_of_the_settings() {
+    let names = [http::HeaderName::from_static("site-cache-control")];
+    let fixture = Fixture::with(
+        |_, number| {
+            let ruling = if number == 0 { "Site-Cache-Control: max-age=60" } else { "CDN-Cache-Control: max-age=60" };
+            Reply::ok(&[ruling, "Cache-Control: no-store"], number.to_string())
+        },
+        |config| config.http.targets = larder_http::TargetList::new(names),
+    );
+    fixture.get("/", &[]);
+    fixture.get_hit("/", &[]);
+    fixture.get("/other", &[]);
+    assert!(!fixture.get("/other", &[]).is_hit());
+}
+
 /// Stale on arrival, and to be served so for a while.
 const STALE_MEANWHILE: &str = "Cache-Control: max-age=10, stale-while-revalidate=1000";
 

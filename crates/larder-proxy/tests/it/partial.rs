@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::support::{Connection, Fixture, Received, Reply, eventually};
+use crate::support::{Connection, Fixture, Gate, Received, Reply, eventually};
 
 const CHUNK: usize = 1 << 20;
 
@@ -141,19 +141,59 @@ fn changed_body_is_never_mixed_with_its_older_parts() {
 }
 
 #[test]
-fn part_without_a_strong_validator_is_passed_on_and_not_kept() {
-    let fixture = Fixture::new(|_, _| {
-        Reply::status(
-            "206 Partial Content",
-            &["Cache-Control: max-age=60", "Content-Range: bytes 5-9/10", "ETag: W/\"a\""],
-            "56789",
-        )
-    });
-    for count in 1..=2 {
+fn part_without_a_strong_validator_answers_what_is_in_it_and_is_never_put_together() {
+    let weak = ["ETag: W/\"a\"", "Last-Modified: Sat, 01 Jan 2022 00:00:00 GMT", "X-None: 1"];
+    for (number, validator) in weak.into_iter().enumerate() {
+        let fixture = Fixture::new(move |received, _| {
+            let fields = ["Cache-Control: max-age=60", validator];
+            match received.field("range") {
+                Some("bytes=-5") => Reply::status(
+                    "206 Partial Content",
+                    &[&fields[..], &["Content-Range: bytes 5-9/10"]].concat(),
+                    "56789",
+                ),
+                Some(_) => Reply::ok(&fields, "whatever else"),
+                None => Reply::ok(&fields, "9876543210"),
+            }
+        });
         let part = fixture.get("/", &["Range: bytes=-5"]);
         assert_eq!((part.status, part.text().as_str(), part.is_hit()), (206, "56789", false));
-        assert_eq!(fixture.origin.count(), count);
+        for (range, expected) in [("bytes=-5", "56789"), ("bytes=6-8", "678"), ("bytes=6-", "6789"), ("bytes=-1", "9")]
+        {
+            let within = fixture.get_hit("/", &[&format!("Range: {range}")]);
+            assert_eq!((within.status, within.text().as_str()), (206, expected), "{range}");
+        }
+        assert_eq!(fixture.get("/", &["Range: bytes=-5", "Cache-Control: only-if-cached"]).status, 206);
+        assert_eq!(fixture.get("/", &["Cache-Control: only-if-cached"]).status, 504);
+        let other = fixture.get("/", &["Range: bytes=4-9"]);
+        assert!(!other.is_hit() && other.text() == "ever e", "{validator}: {other:?}");
+        let whole = fixture.get(&format!("/{number}"), &[]);
+        assert_eq!((whole.status, whole.text().as_str()), (200, "9876543210"));
     }
+}
+
+#[test]
+fn those_who_wait_for_a_part_that_cannot_be_completed_ask_for_what_they_want() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::new(move |received, _| match received.field("range") {
+        Some("bytes=-5") => {
+            let head = "HTTP/1.1 206 Partial Content\r\nCache-Control: max-age=60\r\nContent-Range: bytes 5-9/10\r\n";
+            Reply::default().wait(&held).send(format!("{head}Content-Length: 5\r\n\r\n56789"))
+        }
+        _ => Reply::ok(&["Cache-Control: no-store"], "0123456789"),
+    });
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| fixture.get("/", &["Range: bytes=-5"]));
+        eventually("the part is asked for", || fixture.origin.count() == 1);
+        let whole = scope.spawn(|| fixture.get("/", &[]));
+        let within = scope.spawn(|| fixture.get("/", &["Range: bytes=7-8"]));
+        eventually("the others wait", || fixture.proxy.stats().collapsed == 2);
+        gate.open();
+        assert_eq!(first.join().unwrap().text(), "56789");
+        assert_eq!(whole.join().unwrap().text(), "0123456789");
+        assert_eq!(within.join().unwrap().text(), "78");
+    });
 }
 
 #[test]

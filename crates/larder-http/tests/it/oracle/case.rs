@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_cache_semantics::{BeforeRequest, CacheOptions, CachePolicy};
 use larder_http::{
-    BodyPlace, Received, Reuse, Settings, Storability, StoredHead, Timestamp, VaryRule, date::format_http_date, reuse,
-    storable,
+    BodyPlace, Received, Reuse, Settings, Storability, StoredHead, TargetList, Timestamp, VaryRule,
+    date::format_http_date, reuse, storable,
 };
 use proptest::prelude::*;
 
@@ -156,7 +156,7 @@ impl Case {
             request_time: RECEIVED,
             response_time: RECEIVED,
         };
-        StoredHead::new(received, BodyPlace::Whole { len: 100 }, selecting)
+        StoredHead::new(received, BodyPlace::Whole { len: 100 }, selecting, &TargetList::default())
     }
 
     fn method(&self) -> Method {

@@ -1,0 +1,291 @@
+//! Whole exchanges, in which a client adds anything to its request and an origin answers anything.
+//!
+//! Owns: a proxy on loopback, an origin that sends the bytes it is given, and a strict reading of its own of those bytes, to
+//! which what clients get is held. For the fuzz target in `fuzz/`, and for the test that runs it on mutated samples with the
+//! stable toolchain. Compiled for tests and for fuzzing only. Law: no panic; no client waits for ever; a body that a client
+//! takes for complete, from the origin or from the cache, is the one that the origin framed, or a range of it.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, LazyLock, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::{Proxy, ProxyConfig, RunningProxy};
+
+/// What `run` is meant for, to begin from: field lines of a request, a NUL, and an origin's answer.
+pub const SAMPLES: [&[u8]; 9] = [
+    b"\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello",
+    b"\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n2\r\n, \r\n0\r\nX: 1\r\n\r\n",
+    b"\0HTTP/1.1 200 OK\r\nLast-Modified: Sat, 01 Jan 2022 00:00:00 GMT\r\n\r\nuntil the end",
+    b"\0HTTP/1.0 404 No\r\nExpires: Sat, 01 Jan 2099 00:00:00 GMT\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nno",
+    b"Range: bytes=1-3\r\n\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 10\r\n\r\n0123456789",
+    b"Range: bytes=2-4\r\n\0HTTP/1.1 206 P\r\nETag: \"a\"\r\nCache-Control: max-age=60\r\nContent-Range: bytes 0-9/10\r\nContent-Length: 10\r\n\r\n0123456789",
+    b"If-None-Match: \"a\"\r\n\0HTTP/1.1 103 Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200 OK\r\nETag: \"a\"\r\nVary: Foo\r\nContent-Length: 1\r\n\r\nx",
+    b"Content-Length: 2\r\n\r\nab\0HTTP/1.1 200 OK\r\nCache-Control: s-maxage=9, private=\"x\"\r\nX: 1\r\nContent-Length: 0\r\n\r\n",
+    b"Connection: x-hop\r\nX-Hop: 1\r\n\0HTTP/1.1 304 Same\r\nContent-Length: 7\r\n\r\n",
+];
+
+/// Has one exchange of these bytes, and asks for the same once more from the cache alone.
+///
+/// # Panics
+/// The law does not hold.
+pub fn run(bytes: &[u8]) {
+    let at = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let (asked, answer) = (&bytes[..at], bytes.get(at + 1..).unwrap_or_default());
+    let bench = &*BENCH;
+    *bench.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer.to_vec();
+    let target = format!("/{}", bench.count.fetch_add(1, Relaxed));
+    let framed = framed_by(answer);
+    for extra in [asked, b"Cache-Control: only-if-cached\r\n"] {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n");
+        let got = bench.ask(&[head.as_bytes(), extra, b"\r\n"].concat()).expect("the proxy answers or closes in time");
+        let read = read_final(&got);
+        let Some(Response { status, fields, body: Some(body), .. }) = read else { continue };
+        let has = |name: &str, end: &str| fields.iter().any(|(field, value)| field == name && value.ends_with(end));
+        let is_the_origins = has("via", " larder") && !has("proxy-status", "");
+        if !is_the_origins || matches!(status, 101 | 204 | 304 | 416) {
+            continue;
+        }
+        let parts = fields.iter().any(|(name, value)| name == "content-type" && value.starts_with("multipart/"));
+        let holds = match &framed {
+            Framed::Unclear => true,
+            // The part may have come before it broke off.
+            Framed::Broken => status == 206 && is_within(answer, &body),
+            Framed::Body(framed) if status == 206 => parts || is_within(framed, &body),
+            Framed::Body(framed) => *framed == body,
+        };
+        let [got, bytes] = [&got, bytes].map(|bytes| bytes.escape_ascii());
+        assert!(holds, "a client got {got}\nof {bytes}");
+    }
+}
+
+static BENCH: LazyLock<Bench> = LazyLock::new(|| Bench::start().expect("loopback can be used"));
+
+/// A proxy and the origin behind it.
+struct Bench {
+    proxy: RunningProxy,
+    /// What the origin answers.
+    answer: Arc<Mutex<Vec<u8>>>,
+    count: AtomicU64,
+}
+
+impl Bench {
+    fn start() -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let origin = format!("http://{}", listener.local_addr()?).parse().expect("an address makes a URL");
+        let answer = Arc::new(Mutex::new(Vec::new()));
+        let answered = Arc::clone(&answer);
+        thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let answer = answered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                // What the proxy makes of a connection that breaks is what this is about.
+                thread::spawn(move || drop(serve(socket, &answer)));
+            }
+        });
+        let mut config = ProxyConfig {
+            listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+            worker_count: 1,
+            default_origin: Some(origin),
+            forward: false,
+            ..ProxyConfig::default()
+        };
+        for limit in [&mut config.limits.header, &mut config.limits.stall, &mut config.limits.origin_response] {
+            *limit = SHORT;
+        }
+        Ok(Self { proxy: Proxy::start(config, None)?, answer, count: AtomicU64::new(0) })
+    }
+
+    /// All that comes back on a connection of its own.
+    fn ask(&self, request: &[u8]) -> io::Result<Vec<u8>> {
+        let mut socket = TcpStream::connect(self.proxy.local_addrs()[0])?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let mut got = Vec::new();
+        // The proxy may close before it has read everything.
+        if socket.write_all(request).is_ok() && !may_be_unfinished(request) || socket.shutdown(Shutdown::Write).is_ok()
+        {
+            match socket.read_to_end(&mut got) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+                read => drop(read?),
+            }
+        }
+        Ok(got)
+    }
+}
+
+/// Reads a request's head and sends the answer.
+fn serve(mut socket: TcpStream, answer: &[u8]) -> io::Result<()> {
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let (mut head, mut piece) = (Vec::new(), [0; 4096]);
+    while !head.windows(4).any(|window| window == b"\r\n\r\n") {
+        match socket.read(&mut piece)? {
+            0 => return Ok(()),
+            count => head.extend_from_slice(&piece[..count]),
+        }
+    }
+    socket.write_all(answer)?;
+    socket.shutdown(Shutdown::Write)?;
+    while socket.read(&mut piece)? > 0 {}
+    Ok(())
+}
+
+/// Whether a request's head may announce more than there is.
+fn may_be_unfinished(request: &[u8]) -> bool {
+    let text = request.to_ascii_lowercase();
+    [&b"content-length"[..], b"transfer-encoding", b"upgrade", b"expect"]
+        .iter()
+        .any(|name| text.windows(name.len()).any(|window| window == *name))
+}
+
+/// What an origin's answer frames, by the letter of RFC 9112 6.
+enum Framed {
+    Body(Vec<u8>),
+    /// Less than it announces, or nothing that can be read in one way.
+    Broken,
+    /// Not of the plainest form: a reader may refuse it, or take it as others do.
+    Unclear,
+}
+
+fn framed_by(answer: &[u8]) -> Framed {
+    let Some(Response { version, fields, body, .. }) = read_final(answer) else { return Framed::Unclear };
+    let count = |wanted: &str| fields.iter().filter(|(name, _)| name == wanted).count();
+    let (lengths, encodings) = (count("content-length"), count("transfer-encoding"));
+    match body {
+        _ if encodings > 0 && (lengths > 0 || encodings > 1 || version == b'0') => Framed::Broken,
+        _ if lengths > 1 => Framed::Unclear,
+        Some(body) => Framed::Body(body),
+        None => Framed::Broken,
+    }
+}
+
+/// A message as it was read, whose body is there if it ends as it announces.
+struct Response<'a> {
+    status: u16,
+    /// The last digit of the version.
+    version: u8,
+    fields: Vec<(String, String)>,
+    body: Option<Vec<u8>>,
+    after: &'a [u8],
+}
+
+/// Reads the response that comes behind interim ones.
+fn read_final(bytes: &[u8]) -> Option<Response<'_>> {
+    let mut response = read_response(bytes)?;
+    while (100..200).contains(&response.status) && response.status != 101 {
+        response = read_response(response.after)?;
+    }
+    Some(response)
+}
+
+/// Reads a response of the plainest form; none where its head is of another.
+fn read_response(bytes: &[u8]) -> Option<Response<'_>> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let (head, after) = (std::str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 4..]);
+    if head.replace("\r\n", "").contains(['\r', '\n']) {
+        return None;
+    }
+    let mut lines = head.split("\r\n");
+    let line = lines.next()?.strip_prefix("HTTP/1.")?;
+    let (version, rest) = (line.as_bytes().first().filter(|digit| b"01".contains(digit))?, line.get(1..)?);
+    let code = rest.strip_prefix(' ')?.get(..3)?;
+    let status = code.bytes().all(|digit| digit.is_ascii_digit()).then(|| code.parse().ok())??;
+    let mut fields = Vec::new();
+    for line in lines {
+        let (name, value) = line.split_once(':')?;
+        let plain =
+            |text: &str, more: &[u8]| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte));
+        if name.is_empty()
+            || !plain(name, b"-_")
+            || value.bytes().any(|byte| byte != b'\t' && !(b' '..=b'~').contains(&byte))
+        {
+            return None;
+        }
+        fields.push((name.to_ascii_lowercase(), value.trim_matches([' ', '\t']).to_owned()));
+    }
+    let field = |wanted: &str| fields.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let bodiless = matches!(status, 100..=199 | 204 | 304);
+    let body = match (field("transfer-encoding"), field("content-length")) {
+        _ if bodiless => Some(Vec::new()),
+        (Some(encoding), _) if encoding.eq_ignore_ascii_case("chunked") => dechunk(after),
+        (Some(_), _) => None,
+        (None, Some(length)) => {
+            let digits = !length.is_empty() && length.bytes().all(|digit| digit.is_ascii_digit());
+            let length: usize = digits.then(|| length.parse().ok())??;
+            after.get(..length).map(<[u8]>::to_vec)
+        }
+        (None, None) => Some(after.to_vec()),
+    };
+    Some(Response { status, version: *version, fields, body, after })
+}
+
+/// The octets of a chunked body that ends.
+fn dechunk(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|window| window == b"\r\n")?;
+        let size = std::str::from_utf8(&rest[..end])
+            .ok()
+            .filter(|size| size.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        let size = usize::from_str_radix(size, 16).ok()?;
+        rest = &rest[end + 2..];
+        if size == 0 {
+            return rest.windows(2).any(|window| window == b"\r\n").then_some(body);
+        }
+        body.extend_from_slice(rest.get(..size)?);
+        rest = rest.get(size..)?.strip_prefix(b"\r\n")?;
+    }
+}
+
+fn is_within(whole: &[u8], part: &[u8]) -> bool {
+    part.is_empty() || whole.windows(part.len()).any(|window| window == part)
+}
+
+/// How long a message may make no progress here.
+const SHORT: Duration = Duration::from_millis(200);
+/// How long a client waits at most: what takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUNDS: usize = 400;
+    const OCTETS: &[u8] = b"\r\n\0 :,;0129afAF\t-";
+
+    /// At stake: a panic, a hang, or a body that no origin sent, on what strangers send.
+    #[test]
+    fn no_exchange_of_mutated_samples_breaks_the_law() {
+        SAMPLES.into_iter().for_each(run);
+        let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 16) as usize
+        };
+        for round in 0..ROUNDS {
+            let (mut bytes, other) = (SAMPLES[round % SAMPLES.len()].to_vec(), SAMPLES[next() % SAMPLES.len()]);
+            for _ in 0..=next() % 3 {
+                let at = next() % (bytes.len() + 1);
+                match next() % 6 {
+                    0 => bytes.insert(at, next() as u8),
+                    1 => bytes.truncate(at),
+                    2 => bytes.extend_from_within(at..),
+                    3 => bytes.extend_from_slice(&other[next() % other.len()..]),
+                    4 => drop(bytes.drain(at..(at + next() % 8).min(bytes.len()))),
+                    _ if at < bytes.len() => bytes[at] = OCTETS[next() % OCTETS.len()],
+                    _ => {}
+                }
+            }
+            run(&bytes);
+        }
+        let sound = b"\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello";
+        run(sound);
+        assert!(BENCH.proxy.stats().requests() > ROUNDS as u64, "the proxy has taken part");
+    }
+}
