@@ -94,7 +94,8 @@ fn check_finds_damage_and_its_exit_code_says_so() {
     let path = home.path().join("store.larder");
     let bytes = fs::read(&path).unwrap();
     let record = (0..bytes.len()).step_by(512).find(|at| bytes[*at..].starts_with(b"LDRr")).unwrap() as u64;
-    OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[0xFF], record + 9).unwrap();
+    let flipped = bytes[record as usize + 9] ^ 0xFF;
+    OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[flipped], record + 9).unwrap();
     let place = format!("a record's head at byte {record}");
     check(&home, &["check", path.to_str().unwrap()], 1, &[&place, "1 damaged places"]);
 }
