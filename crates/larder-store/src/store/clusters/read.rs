@@ -7,10 +7,7 @@
 use super::ClustersEngine;
 use crate::{
     Reader, Result,
-    format::{
-        pack::{self, Packed, PackedKind},
-        record::Decoded,
-    },
+    format::{pack, record::Decoded},
     index::objects::ObjectPlace,
     layout::clusters::ClusterPlace,
     store::{Neighbour, counters::add, volume::Verdict},
@@ -42,8 +39,7 @@ impl ClustersEngine {
                 Some(copy) => (Some(Bytes::from(copy)), None),
                 None => {
                     let bytes = self.read_cluster(place).await?;
-                    let listings = self.listings(&bytes, found);
-                    (listings.as_ref().and_then(|_| record_at(&bytes, place)), Some((bytes, listings)))
+                    (self.is_of(&bytes, found).then(|| record_at(&bytes, place)).flatten(), Some(bytes))
                 }
             };
             let verdict = record.as_ref().map_or(Verdict::Damaged, |record| self.volume.judge(record, hash, key));
@@ -56,8 +52,8 @@ impl ClustersEngine {
                 (Verdict::Sound(decoded), Some(record)) if is_sound => {
                     add(&self.volume.counters.hits, 1);
                     self.lock().clusters.touch(place.cluster);
-                    if let Some((bytes, Some(listings))) = cluster {
-                        self.offer_neighbours(&bytes, &listings, found);
+                    if let Some(bytes) = cluster {
+                        self.offer_neighbours(&bytes, found);
                     }
                     return Ok(Some((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
                 }
@@ -97,28 +93,31 @@ impl ClustersEngine {
         self.volume.read(offset, (end * SECTOR_BYTES).max(cluster_bytes)).await
     }
 
-    /// What a cluster's directory lists, if it is of the use that is expected.
-    fn listings(&self, bytes: &Bytes, (place, sequence): Found) -> Option<Vec<Packed>> {
+    /// Whether a cluster's directory is whole and of the use that is expected.
+    fn is_of(&self, bytes: &Bytes, (place, sequence): Found) -> bool {
         let offset = self.lock().clusters.area().offset_bytes(place.cluster);
-        let (header, listings) = pack::decode(self.volume.id, offset, bytes).ok()?;
-        (header.sequence == sequence).then_some(listings)
+        pack::decode(self.volume.id, offset, bytes).is_ok_and(|(header, _)| header.sequence == sequence)
     }
 
-    /// Gives the cluster's other entries to whoever wants them.
-    fn offer_neighbours(&self, bytes: &Bytes, listings: &[Packed], (asked, sequence): Found) {
+    /// Gives the cluster's other entries to whoever wants them. Which there are, the cluster's chain of objects says: a
+    /// walk through memory that lies together, where a search for each listed entry would go all over the table.
+    fn offer_neighbours(&self, bytes: &Bytes, (asked, sequence): Found) {
         let Some(sink) = self.volume.neighbours() else { return };
-        for listing in listings.iter().filter(|listing| listing.kind == PackedKind::Entry) {
-            let offset_sectors = (u64::from(listing.at) / SECTOR_BYTES) as u16;
-            if offset_sectors == asked.offset_sectors {
+        let present: Vec<(u64, ObjectPlace)> = {
+            let state = self.lock();
+            if state.clusters.sequence(asked.cluster) != sequence {
+                return;
+            }
+            let chain = state.objects.chain(state.clusters.first(asked.cluster));
+            chain.filter(|(_, place)| place.offset_sectors != asked.offset_sectors).collect()
+        };
+        // The chain begins with what was stored last.
+        for (placing, place) in present.into_iter().rev() {
+            let Some(record) = record_at(bytes, place) else { continue };
+            let Ok(front) = Decoded::decode(self.volume.id, &record) else { continue };
+            if front.meta.hash.placing() != placing {
                 continue;
             }
-            let present = {
-                let state = self.lock();
-                let place = state.objects.find(listing.placing);
-                place.filter(|place| place.cluster == asked.cluster && place.offset_sectors == offset_sectors)
-            };
-            let Some(record) = present.and_then(|place| record_at(bytes, place)) else { continue };
-            let Ok(front) = Decoded::decode(self.volume.id, &record) else { continue };
             let key = record.slice(front.key.clone());
             match self.volume.judge(&record, front.meta.hash, &key) {
                 Verdict::Sound(decoded) if decoded.meta.sequence == sequence => {
