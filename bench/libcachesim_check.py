@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Holds the laboratory's reference evictions against libCacheSim: the same trace, the same misses, to the last request.
+"""Holds the laboratory's reference evictions against libCacheSim: the same misses, to the last request, and the speed.
 
-Needs the Python package (pip install libcachesim) and the example `replay` of larder-sim. Traces: columns time, key, size, in xz, or ids of
-32 bits, big-endian, in xz (cache2k). Usage: bench/libcachesim_check.py REPLAY TRACE.xz...
+Needs the Python package (pip install libcachesim).
+
+    bench/libcachesim_check.py REPLAY TRACE.xz...    misses; REPLAY is larder-sim's example `replay`. Traces: columns time,
+                                                     key, size, in xz, or ids of 32 bits, big-endian, in xz (cache2k)
+    bench/libcachesim_check.py --speed LARDER        requests per second, both on the same trace of 10 million Zipf
+                                                     requests in oracleGeneral's format; LARDER is the program
 """
-import lzma, os, struct, subprocess, sys, tempfile
+import json, lzma, os, random, struct, subprocess, sys, tempfile, time
 import libcachesim as lcs
 
-EVICTIONS = [("lru", lcs.LRU), ("fifo", lcs.FIFO), ("sieve", lcs.Sieve), ("s3-fifo", lcs.S3FIFO)]
+EVICTIONS = [("lru", lcs.LRU), ("fifo", lcs.FIFO), ("sieve", lcs.Sieve), ("s3-fifo", lcs.S3FIFO), ("gdsf", lcs.GDSF)]
 SHARES = [0.01, 0.1, 0.3]
+SPEED_REQUESTS, SPEED_OBJECTS, SPEED_BYTES = 10_000_000, 1_000_000, 1_000_000_000
 
 
 def requests_of(path):
@@ -20,8 +25,7 @@ def requests_of(path):
     return [(int(float(row[0])), int(row[1]), int(row[2])) for row in rows if len(row) >= 3]
 
 
-def main():
-    replay, paths = sys.argv[1], sys.argv[2:]
+def check(replay, paths):
     wrong = 0
     for path in paths:
         requests = requests_of(path)
@@ -33,7 +37,8 @@ def main():
             size = int(unique * share)
             lines = subprocess.run([replay, file.name, str(size)], check=True, capture_output=True, text=True).stdout
             ours = {line.split()[0]: int(line.split()[2]) for line in lines.splitlines() if " misses " in line}
-            for name, eviction in EVICTIONS:
+            # Its GDSF breaks ties in another way.
+            for name, eviction in EVICTIONS[:4]:
                 cache, misses, request = eviction(size), 0, lcs.Request()
                 for at, key, length in requests:
                     request.clock_time, request.obj_id, request.obj_size = at, key, length
@@ -46,4 +51,33 @@ def main():
     sys.exit(1 if wrong else 0)
 
 
-main()
+def speed(larder):
+    draw = random.Random(1)
+    sizes = [max(80, min(8_000_000, int(draw.lognormvariate(8.7, 1.05)))) for _ in range(SPEED_OBJECTS)]
+    weights, total = [], 0.0
+    for rank in range(SPEED_OBJECTS):
+        total += (rank + 1) ** -0.9
+        weights.append(total)
+    with tempfile.NamedTemporaryFile("wb", suffix=".oracleGeneral", delete=False) as file:
+        for at in range(SPEED_REQUESTS // 100_000):
+            ranks = draw.choices(range(SPEED_OBJECTS), cum_weights=weights, k=100_000)
+            file.write(b"".join(struct.pack("<IQIq", at, rank + 1, sizes[rank], -1) for rank in ranks))
+    flags = ["sim", "speed", "--policy", "none", "--trace", file.name, "--size", str(SPEED_BYTES), "--output", "json"]
+    report = json.loads(subprocess.run([larder, *flags], check=True, capture_output=True, text=True).stdout)
+    streamed, kept = report["tables"][0]["rows"], report["tables"][1]["rows"]
+    print(f"{'':10}{'libCacheSim':>14}{'larder, read':>14}{'in memory':>14}   requests/s; misses of each")
+    for name, eviction in EVICTIONS:
+        reader, cache = lcs.TraceReader(file.name, lcs.TraceType.ORACLE_GENERAL_TRACE), eviction(SPEED_BYTES)
+        begun = time.process_time()
+        misses, _ = cache.process_trace(reader)
+        theirs = SPEED_REQUESTS / (time.process_time() - begun)
+        row = next(row for row in kept if row["eviction, in memory"] == name)
+        read = f"{streamed[0]['requests/s']:14,.0f}" if name == "lru" else " " * 14
+        print(f"{name:10}{theirs:14,.0f}{read}{row['requests/s']:14,.0f}   {misses:.4%} {1 - row['hits, %'] / 100:.4%}")
+    os.unlink(file.name)
+
+
+if sys.argv[1] == "--speed":
+    speed(sys.argv[2])
+else:
+    check(sys.argv[1], sys.argv[2:])

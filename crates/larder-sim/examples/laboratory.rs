@@ -1,8 +1,10 @@
-//! Writes docs/laboratory.md: every table and figure of the papers, as `larder sim paper all` prints them.
+//! Writes docs/laboratory.md: every table and figure of the papers, as `larder sim paper all` prints them, and how fast all of
+//! that is, as `larder sim speed` does.
 //!
-//! `cargo run --release -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
+//! `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
 
-use larder_sim::{MODELS, Model, PAPERS, PaperOptions, jobs_default};
+use larder_sim::{MODELS, Model, PAPERS, PaperOptions, RequestSource, Speed, jobs_default};
+use larder_store::Policy;
 use std::{error::Error, fmt::Write as _, fs, path::Path};
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -14,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let names = rest.get(1..).unwrap_or_default();
     let share: f64 = rest.first().map_or(Ok(1.0), |text| text.parse())?;
     let mut text = String::from(
-        "# The laboratory\n\nWritten by `cargo run --release -p larder-sim --example laboratory -- docs/laboratory.md \
+        "# The laboratory\n\nWritten by `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md \
          docs/figures`. Each table is also printed by\n`larder sim paper NAME`; every value comes from the policies that the \
          proxy runs, in virtual time, on the machines below.\n\n## How\n\n`ModelDevice` and `ModelDirectory` are the engine's \
          seams to disk and file system. They complete every transfer at once and add up\nwhat it would have taken; what is \
@@ -39,8 +41,31 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         for figure in &report.figures {
             figure.draw(Path::new(folder))?;
         }
-        writeln!(text, "`larder sim paper {}`\n", paper.name)?;
+        writeln!(text, "\n`larder sim paper {}`\n", paper.name)?;
+    }
+    if names.is_empty() {
+        text.push_str(&speed()?);
     }
     fs::write(document, text.trim_end().to_owned() + "\n")?;
     Ok(())
+}
+
+/// The laboratory's own speed, on the machine this runs on.
+fn speed() -> Result<String, Box<dyn Error + Send + Sync>> {
+    let speed = Speed {
+        source: RequestSource::Workload("zipf".to_owned(), 11),
+        kept: 10_000_000,
+        streamed: 100_000_000,
+        row_requests: 400_000,
+        cache_bytes: 1_000_000_000,
+        policies: Policy::all().iter().collect(),
+    };
+    let mut report = speed.run(&|_| {})?;
+    report.title = "The laboratory's own speed: requests per second of one core".to_owned();
+    let machine = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let machine = machine.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    report
+        .remarks
+        .push(format!("Measured on one core of: {}.", machine.map_or("a machine without a name", |(_, name)| name)));
+    Ok(format!("{}\n`larder sim speed --streamed 100000000`\n", report.to_text()))
 }

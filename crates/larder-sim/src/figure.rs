@@ -4,7 +4,7 @@
 
 mod draw;
 
-pub use draw::DrawError;
+pub use draw::{DrawError, colour_of};
 
 /// A figure.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,6 +33,8 @@ pub enum Scale {
     LogarithmicX,
     /// The vertical one by ratios.
     LogarithmicY,
+    /// Both by ratios.
+    Logarithmic,
 }
 
 /// What is drawn.
@@ -53,10 +55,24 @@ impl Default for Content {
 /// A line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
-    /// What it is of.
+    /// What it is of; nothing for one that goes with another of its hue.
     pub label: String,
-    /// Its points, from left to right.
+    /// Its points, from left to right. Those that an axis by ratios cannot show are left out.
     pub points: Vec<(f64, f64)>,
-    /// Whether it is the paper's, drawn apart from what was simulated.
-    pub is_printed: bool,
+    /// Its colour.
+    pub hue: Hue,
+    /// Whether it is dashed and without dots.
+    pub is_dashed: bool,
+}
+
+/// The colour of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hue {
+    /// That of its place among the lines.
+    #[default]
+    Next,
+    /// That of this place.
+    Of(usize),
+    /// Grey: what was printed, or a limit.
+    Grey,
 }

@@ -15,13 +15,14 @@ mod random;
 mod reference;
 mod report;
 mod request;
+mod speed;
 mod sweep;
 mod trace;
 mod workload;
 
 pub use bed::{Bed, BedOptions, Happened};
 pub use experiment::{Experiment, Outcome};
-pub use figure::{Content, DrawError, Figure, Line, Scale};
+pub use figure::{Content, DrawError, Figure, Hue, Line, Scale, colour_of};
 pub use model::{
     Arm, Disk, DiskParameters, FileParameters, Flash, MODELS, Model, ModelDevice, ModelDirectory, ModelError, Note,
     Served, SystemParameters,
@@ -29,10 +30,14 @@ pub use model::{
 pub use paper::{MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions};
 pub use parallel::jobs_default;
 pub use pipeline::{Counts, Operation, Pipeline};
-pub use random::{Random, Zipf};
+pub use random::{Random, Zipf, mix};
 pub use reference::{NextUses, Reference};
 pub use report::{Comparison, Report, Table};
 pub use request::Request;
+pub use speed::Speed;
 pub use sweep::{RequestSource, Sweep, SweepError};
 pub use trace::{Format, Progress, Trace, TraceError, write_compact};
-pub use workload::{Asked, Document, Markatos, PolyMix, PolyMixVersion, Workload, ZipfRequests};
+pub use workload::{
+    Asked, Document, Markatos, PolyMix, PolyMixClass, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests,
+    PolyMixVersion, RequestKind, Workload, ZipfRequests,
+};

@@ -21,7 +21,7 @@ pub use disk::{Disk, Served};
 pub use parameters::{Arm, DiskParameters, FileParameters, Flash, Model, ModelError, Note, SystemParameters};
 
 /// The machines that come with Larder: name and file.
-pub const MODELS: [(&str, &str); 12] = [
+pub const MODELS: [(&str, &str); 14] = [
     ("st15150wc-ufs", include_str!("../models/st15150wc-ufs.toml")),
     ("st15150wc-ext2", include_str!("../models/st15150wc-ext2.toml")),
     ("hdd-7200", include_str!("../models/hdd-7200.toml")),
@@ -32,6 +32,8 @@ pub const MODELS: [(&str, &str); 12] = [
     ("hashcache-usb", include_str!("../models/hashcache-usb.toml")),
     ("esp-ide", include_str!("../models/esp-ide.toml")),
     ("squid-scsi", include_str!("../models/squid-scsi.toml")),
+    ("guide-ffs", include_str!("../models/guide-ffs.toml")),
+    ("guide-ext2", include_str!("../models/guide-ext2.toml")),
     ("atlas-10k-ufs", include_str!("../models/atlas-10k-ufs.toml")),
     ("atlas-10k-async", include_str!("../models/atlas-10k-async.toml")),
 ];

@@ -6,6 +6,7 @@
 mod esp;
 mod hashcache;
 mod markatos;
+mod queue;
 mod squid;
 
 use crate::{Model, Report, parallel};
@@ -105,6 +106,11 @@ pub static PAPERS: &[Paper] = &[
         name: "squid-peak",
         about: "peak rates and time of hits of four versions of Squid (2002)",
         run: squid::squid,
+    },
+    Paper {
+        name: "squid-guide",
+        about: "storage schemes of Squid by file system and mount options (Squid: The Definitive Guide, 2004)",
+        run: squid::guide,
     },
     Paper {
         name: "ucfs-squid",

@@ -3,13 +3,14 @@
 //! Owns: [`Reference`], one enum over all of them. Does not: place anything on a disk. LRU, FIFO,
 //! SIEVE and S3-FIFO agree with libCacheSim 0.3.5 to the last request, with its constants; its GDSF breaks ties in
 //! another way, and misses 0.6% less of web objects.
-//! Cost: one hash table lookup and a few links per request, 40 bytes of memory per object and list.
+//! Cost: one hash table lookup and a few links per request, about 50 bytes of memory per object and list.
 
 mod belady;
 mod gdsf;
 mod queues;
 mod s3_fifo;
 
+use crate::lists::APPROACHED_MAX;
 use belady::Belady;
 pub use belady::NextUses;
 use gdsf::Gdsf;
@@ -53,6 +54,17 @@ impl Reference {
         Self::Belady(Belady::new(size_bytes, next_uses))
     }
 
+    /// Asks for several objects, one after the other; how many were hit. Twice as fast as one by one where the cache is
+    /// larger than the processor's.
+    pub fn request_all(&mut self, requests: &[(u64, u64)]) -> u64 {
+        let mut hits = 0;
+        for batch in requests.chunks(APPROACHED_MAX) {
+            self.approach(batch.iter().map(|&(key, _)| key));
+            hits += batch.iter().filter(|&&(key, size_bytes)| self.request(key, size_bytes)).count() as u64;
+        }
+        hits
+    }
+
     /// Asks for an object, which is stored if it was missed; whether it was hit.
     pub fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         match self {
@@ -62,6 +74,17 @@ impl Reference {
             Self::S3Fifo(cache) => cache.request(key, size_bytes),
             Self::Gdsf(cache) => cache.request(key, size_bytes),
             Self::Belady(cache) => cache.request(key, size_bytes),
+        }
+    }
+
+    fn approach(&self, keys: impl Iterator<Item = u64>) {
+        match self {
+            Self::Lru(cache) => cache.queue.approach(keys),
+            Self::Fifo(cache) => cache.queue.approach(keys),
+            Self::Sieve(cache) => cache.queue.approach(keys),
+            Self::S3Fifo(cache) => cache.queues.approach(keys),
+            Self::Gdsf(cache) => cache.objects.approach(keys),
+            Self::Belady(cache) => cache.objects.approach(keys),
         }
     }
 }

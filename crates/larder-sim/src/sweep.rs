@@ -162,15 +162,17 @@ impl Sweep {
     }
 
     fn remarks(&self, survey: Survey, sample: u64) -> Vec<String> {
-        let source = match &self.source {
-            RequestSource::Trace(path) => format!("trace {}", path.display()),
-            RequestSource::Workload(name, seed) => format!("workload {name}, seed {seed}, the second half counted"),
-        };
         let mut remarks = vec![
-            format!("{} requests of {source}, {} bytes on average; machine {}.", survey.requests, survey.mean_bytes, self.model.name),
+            format!(
+                "{} requests of {}, {} bytes on average; machine {}.",
+                survey.requests, self.source, survey.mean_bytes, self.model.name
+            ),
             "alone: each request waits for the one before; most: what disk and one processor can do with many in flight."
                 .to_owned(),
         ];
+        if matches!(self.source, RequestSource::Workload(..)) {
+            remarks.push("The second half of the requests is counted.".to_owned());
+        }
         if sample > 1 {
             remarks.push(format!(
                 "Disk, memory, caches and working set were {sample} times smaller; memory and entries are scaled up."
@@ -235,7 +237,7 @@ impl Sweep {
             let line = |policy: &&'static Policy| Line {
                 label: policy.name.to_owned(),
                 points: of(policy).collect(),
-                is_printed: false,
+                ..Line::default()
             };
             Content::Lines(self.policies.iter().map(line).collect())
         } else {
@@ -296,6 +298,15 @@ const MEASURES: [Measure; 4] = [
     ("memory", "index, MB", |outcome| outcome.index_bytes / 1e6),
     ("writes", "bytes written per byte", Outcome::write_factor),
 ];
+
+impl fmt::Display for RequestSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Trace(path) => write!(f, "trace {}", path.display()),
+            Self::Workload(name, seed) => write!(f, "workload {name}, seed {seed}"),
+        }
+    }
+}
 
 impl fmt::Display for SweepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

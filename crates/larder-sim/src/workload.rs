@@ -7,12 +7,16 @@ mod polymix;
 
 use crate::{Random, Request, random::Zipf};
 pub use markatos::{Document, Markatos};
-pub use polymix::{PolyMix, PolyMixVersion};
+pub use polymix::{
+    PolyMix, PolyMixClass, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests, PolyMixVersion, RequestKind,
+};
 
 /// Bytes of the synthetic objects of [`Workload::Zipf`], median; their spread is that of Markatos' documents.
 const SIZE_MEDIAN_BYTES: f64 = 6000.0;
 const SIZE_SIGMA: f64 = 1.05;
 const SIZE_BYTES_MAX: f64 = 8_388_608.0;
+/// So many sizes are drawn, of which each object has one.
+const SIZE_COUNT: usize = 1 << 16;
 
 /// A request, and whether a cache may keep the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +42,7 @@ pub enum Workload {
     /// Like the trace of Markatos et al.
     Markatos(Box<Markatos>),
     /// Like Web Polygraph's PolyMix-3 or PolyMix-4.
-    PolyMix(Box<PolyMix>),
+    PolyMix(Box<PolyMixRequests>),
 }
 
 impl Workload {
@@ -47,7 +51,7 @@ impl Workload {
 
     /// The workload of this name, for a cache of these sizes, on which its working set depends.
     pub fn named(name: &str, seed: u64, memory_bytes: u64, disk_bytes: u64) -> Option<Self> {
-        let polymix = |version| Self::PolyMix(Box::new(PolyMix::new(version, seed, disk_bytes)));
+        let polymix = |version| Self::PolyMix(Box::new(PolyMixRequests::new(version, seed, disk_bytes)));
         Some(match name {
             "zipf" => Self::Zipf(ZipfRequests::new(seed, disk_bytes)),
             "markatos" => Self::Markatos(Box::new(Markatos::new(seed, memory_bytes, disk_bytes))),
@@ -78,19 +82,23 @@ impl Iterator for Workload {
 pub struct ZipfRequests {
     random: Random,
     ranks: Zipf,
+    sizes: Vec<u32>,
 }
 
 impl ZipfRequests {
     fn new(seed: u64, disk_bytes: u64) -> Self {
         let mean_bytes = SIZE_MEDIAN_BYTES * libm::exp(SIZE_SIGMA * SIZE_SIGMA / 2.0);
         let count = (4.0 * disk_bytes as f64 / mean_bytes).max(1000.0);
-        Self { random: Random::new(seed), ranks: Zipf::new(count as u64, 0.9) }
+        let mut random = Random::new(0x5EED);
+        let size = || random.lognormal(SIZE_MEDIAN_BYTES, SIZE_SIGMA).clamp(80.0, SIZE_BYTES_MAX) as u32;
+        let sizes = std::iter::repeat_with(size).take(SIZE_COUNT).collect();
+        Self { random: Random::new(seed), ranks: Zipf::new(count as u64, 0.9), sizes }
     }
 
     fn draw(&mut self) -> Request {
         let rank = self.ranks.draw(&mut self.random);
-        let size = Random::new(rank ^ 0x5EED).lognormal(SIZE_MEDIAN_BYTES, SIZE_SIGMA).clamp(80.0, SIZE_BYTES_MAX);
-        Request { time_ms: 0, key: rank, size_bytes: size as u64, site: rank % 1000, client: self.random.below(1000) }
+        let size_bytes = u64::from(self.sizes[Random::new(rank).below(SIZE_COUNT as u64) as usize]);
+        Request { time_ms: 0, key: rank, size_bytes, site: rank % 1000, client: self.random.below(1000) }
     }
 }
 

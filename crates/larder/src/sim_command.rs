@@ -3,6 +3,8 @@
 //! Owns: the flags of these commands and what they print. Does not: simulate (see the crate `larder-sim`). Results go to
 //! standard output, progress to standard error and only if that is a terminal.
 
+mod speed;
+
 use crate::{
     failure::Failure,
     size,
@@ -18,8 +20,9 @@ use std::path::{Path, PathBuf};
 const RUN_EXAMPLES: &str = "\
 Examples:
   larder sim run --policy all --disk hdd-7200 --size 8GB
-  larder sim run --trace access.log --policy log --policy tiny --size 100GB --references
-  larder sim run --workload polymix-4 --policy log --sweep disk=100GB..4TB --plots plots";
+  larder sim run --trace access.log --policy log,tiny,squid --size 100GB --references
+  larder sim run --workload polymix-4 --policy all --sweep disk=100GB..4TB --plots plots
+  larder sim run --workload zipf --policy none --references --sweep disk=1GB,5GB,20GB --output csv";
 
 /// What to simulate.
 #[derive(Debug, Subcommand)]
@@ -28,6 +31,8 @@ pub(crate) enum SimCommand {
     Run(Box<RunFlags>),
     /// Reproduce a table or figure of a paper, the printed values beside the simulated ones.
     Paper(PaperFlags),
+    /// Time the laboratory itself: requests per second of evictions, traces and policies.
+    Speed(speed::SpeedFlags),
     /// List the tables and figures that can be reproduced.
     Papers,
     /// List the machines, or the parameters of one with their sources.
@@ -41,16 +46,11 @@ pub(crate) enum SimCommand {
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunFlags {
-    /// A trace: Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own; gzip and zstd too
-    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
-    trace: Option<PathBuf>,
+    #[command(flatten)]
+    source: SourceFlags,
 
-    /// A workload: zipf, markatos, polymix-3 or polymix-4
-    #[arg(long, default_value = "zipf")]
-    workload: String,
-
-    /// Policy, `all` or `none` (repeatable) [default: log]
-    #[arg(long, value_name = "POLICY", value_parser = parse_policies)]
+    /// Policies: names with commas between them, `all` or `none` (repeatable) [default: log]
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', value_parser = parse_policies)]
     policy: Vec<Policies>,
 
     /// The machine: a name from `larder sim models`, or a file
@@ -61,8 +61,8 @@ pub(crate) struct RunFlags {
     #[arg(long, default_value = "1GB", value_parser = size::parse)]
     size: u64,
 
-    /// Sizes instead of one, doubling from the first to the second: disk=100GB..4TB
-    #[arg(long, value_name = "disk=FROM..TO", value_parser = parse_sweep)]
+    /// Sizes instead of one: doubling from the first to the second (disk=100GB..4TB), or a list (disk=100GB,1TB)
+    #[arg(long, value_name = "disk=FROM..TO", conflicts_with = "size", value_parser = parse_sweep)]
     sweep: Option<SizeSweep>,
 
     /// Memory in front of the store
@@ -77,10 +77,6 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "COUNT")]
     requests: Option<u64>,
 
-    /// Seed of the workload
-    #[arg(long, default_value_t = 11)]
-    seed: u64,
-
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
         long_help = tuning::tune_help())]
     tune: Vec<Tuned>,
@@ -91,6 +87,28 @@ pub(crate) struct RunFlags {
 
     #[command(flatten)]
     output: OutputFlags,
+}
+
+/// Where requests come from, for what is not a paper's.
+#[derive(Debug, Args)]
+struct SourceFlags {
+    /// A trace: Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own; gzip and zstd too
+    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
+    trace: Option<PathBuf>,
+
+    /// A workload: zipf, markatos, polymix-3 or polymix-4
+    #[arg(long, default_value = "zipf")]
+    workload: String,
+
+    /// Seed of the workload
+    #[arg(long, default_value_t = 11)]
+    seed: u64,
+}
+
+impl SourceFlags {
+    fn source(self) -> RequestSource {
+        self.trace.map_or_else(|| RequestSource::Workload(self.workload, self.seed), RequestSource::Trace)
+    }
 }
 
 /// Rows that were asked for.
@@ -156,6 +174,7 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
     match command {
         SimCommand::Run(flags) => run_sweep(*flags),
         SimCommand::Paper(flags) => papers(&flags),
+        SimCommand::Speed(flags) => speed::run(flags),
         SimCommand::Papers => {
             PAPERS.iter().for_each(|paper| println!("{:24} {}", paper.name, paper.about));
             Ok(())
@@ -182,7 +201,7 @@ fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
     for Tuned { name, value } in flags.tune {
         tuned.set(name, value).expect("it was checked when it was read");
     }
-    let mut policies: Vec<_> = flags.policy.iter().flat_map(|Policies(policies)| policies).copied().collect();
+    let mut policies = listed(&flags.policy);
     if flags.policy.is_empty() {
         policies.push(Policy::default_row());
     }
@@ -191,7 +210,7 @@ fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
         model: model(&flags.disk)?,
         sizes: flags.sweep.map_or_else(|| vec![flags.size], |SizeSweep(sizes)| sizes),
         memory_bytes: flags.memory,
-        source: flags.trace.map_or_else(|| RequestSource::Workload(flags.workload, flags.seed), RequestSource::Trace),
+        source: flags.source.source(),
         working_set_bytes: flags.working_set,
         requests: flags.requests,
         tuning: tuned,
@@ -204,15 +223,27 @@ fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
         bar.inc(1);
     });
     bar.finish_and_clear();
-    let failed = |error: SweepError| {
-        let help = match &error {
-            SweepError::Trace(_) => "check the path; formats are told by the first bytes",
-            SweepError::Workload(_) => "see larder sim run --help",
-            SweepError::Store(..) => "give another --size or leave the policy out",
-        };
-        Failure::runtime(format!("cannot simulate: {error}"), help)
-    };
     show(&ran.map_err(failed)?, &flags.output)
+}
+
+fn failed(error: SweepError) -> Failure {
+    let help = match &error {
+        SweepError::Trace(_) => "check the path; formats are told by the first bytes",
+        SweepError::Workload(_) => "see larder sim run --help",
+        SweepError::Store(..) => "give another --size or leave the policy out",
+    };
+    Failure::runtime(format!("cannot simulate: {error}"), help)
+}
+
+/// All rows of several lists, each once.
+fn listed(lists: &[Policies]) -> Vec<&'static Policy> {
+    let mut listed = Vec::new();
+    for policy in lists.iter().flat_map(|Policies(policies)| policies) {
+        if !listed.contains(policy) {
+            listed.push(*policy);
+        }
+    }
+    listed
 }
 
 fn papers(flags: &PaperFlags) -> Result<(), Failure> {
@@ -291,16 +322,19 @@ fn parse_policies(text: &str) -> Result<Policies, BadValue> {
     Ok(Policies(vec![policy]))
 }
 
-/// `disk=100GB..4TB`: sizes that double, up to and with the last.
+/// `disk=100GB..4TB`: sizes that double, up to and with the last; `disk=100GB,1TB`: those.
 fn parse_sweep(text: &str) -> Result<SizeSweep, BadValue> {
     let bad = || {
         BadValue::new(
             format!("not a sweep: `{text}`"),
-            "a sweep is disk=FROM..TO with two sizes, such as disk=100GB..4TB",
+            "a sweep is disk=FROM..TO with two sizes, such as disk=100GB..4TB, or a list, such as disk=100GB,1TB",
         )
     };
-    let range = text.strip_prefix("disk=").and_then(|range| range.split_once("..")).ok_or_else(bad)?;
-    let (from, to) = (size::parse(range.0)?, size::parse(range.1)?);
+    let sizes = text.strip_prefix("disk=").ok_or_else(bad)?;
+    let Some((from, to)) = sizes.split_once("..") else {
+        return sizes.split(',').map(size::parse).collect::<Result<_, _>>().map(SizeSweep);
+    };
+    let (from, to) = (size::parse(from)?, size::parse(to)?);
     if from == 0 || from > to {
         return Err(bad());
     }
@@ -321,7 +355,8 @@ mod tests {
     fn a_sweep_doubles_and_ends_where_it_is_told() {
         let SizeSweep(sizes) = parse_sweep("disk=100GB..1TB").unwrap();
         assert_eq!(sizes, [100, 200, 400, 800, 1000].map(|gigabytes| gigabytes * 1_000_000_000));
-        for bad in ["100GB..1TB", "disk=1TB", "disk=2TB..1TB", "disk=0..1TB", "disk=1XB..2TB"] {
+        assert_eq!(parse_sweep("disk=1GB,5GB").unwrap().0, [1_000_000_000, 5_000_000_000]);
+        for bad in ["100GB..1TB", "disk=", "disk=2TB..1TB", "disk=0..1TB", "disk=1XB..2TB"] {
             assert!(parse_sweep(bad).is_err(), "{bad}");
         }
     }

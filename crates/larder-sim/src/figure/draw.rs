@@ -2,7 +2,7 @@
 //!
 //! Owns: colours, sizes and axes. Does not: decide what is shown. Invariant: one picture for one figure.
 
-use super::{Content, Figure, Line, Scale};
+use super::{Content, Figure, Hue, Line, Scale};
 use plotters::{
     coord::{
         Shift,
@@ -33,6 +33,8 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
 ];
+/// A line with more points than this has no dots.
+const DOTS_MAX: usize = 40;
 const PRINTED: RGBColor = RGBColor(150, 150, 150);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
@@ -103,31 +105,40 @@ impl Figure {
     }
 
     fn lines<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, lines: &[Line], factor: u32) -> Drawn<B> {
-        let points = || lines.iter().flat_map(|line| line.points.iter().copied());
+        let points = || lines.iter().flat_map(|line| line.points.iter().copied()).filter(|point| self.can_show(*point));
         let (x, y) = (reach(points().map(|point| point.0)), reach(points().map(|point| point.1)));
-        let is_even = self.scale != Scale::LogarithmicY;
-        let y = if is_even { 0.0..y.end * (1.08 + 0.05 * lines.len() as f64) } else { y.start / 1.3..y.end * 1.5 };
+        let labels = lines.iter().filter(|line| !line.label.is_empty()).count();
+        let is_even = matches!(self.scale, Scale::Even | Scale::LogarithmicX);
+        let y = if is_even { 0.0..y.end * (1.08 + 0.05 * labels as f64) } else { y.start / 1.3..y.end * 1.5 };
         area.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(area);
-        let caption = (FONT, 22 * factor).into_font();
-        chart
-            .caption(&self.title, caption)
-            .margin(14 * factor)
-            .x_label_area_size(46 * factor)
-            .y_label_area_size(86 * factor);
+        if !self.title.is_empty() {
+            chart.caption(&self.title, (FONT, 22 * factor).into_font());
+        }
+        chart.margin(14 * factor).x_label_area_size(46 * factor).y_label_area_size(86 * factor);
         macro_rules! draw {
             ($chart:expr) => {{
                 let mut chart = $chart;
                 axes!(chart.configure_mesh(), self, factor).draw()?;
-                for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-                    let colour = if line.is_printed { PRINTED } else { *colour };
+                for (place, line) in lines.iter().enumerate() {
+                    let colour = line.hue.colour(place);
                     let style = colour.stroke_width(2 * factor);
-                    chart
-                        .draw_series(LineSeries::new(line.points.iter().copied(), style))?
-                        .label(&line.label)
-                        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18 * factor as i32, y)], style));
-                    let dots = line.points.iter().map(|point| Circle::new(*point, 3 * factor, colour.filled()));
-                    chart.draw_series(dots)?;
+                    let points = line.points.iter().copied().filter(|point| self.can_show(*point));
+                    if line.is_dashed {
+                        chart.draw_series(DashedLineSeries::new(points, 6 * factor, 5 * factor, style))?;
+                    } else {
+                        chart.draw_series(LineSeries::new(points.clone(), style))?;
+                        if line.points.len() <= DOTS_MAX {
+                            chart.draw_series(points.map(|point| Circle::new(point, 3 * factor, colour.filled())))?;
+                        }
+                    }
+                    if !line.label.is_empty() {
+                        // A series of nothing, so that the legend has the line's colour and name.
+                        chart
+                            .draw_series(LineSeries::new(std::iter::empty::<(f64, f64)>(), style))?
+                            .label(&line.label)
+                            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18 * factor as i32, y)], style));
+                    }
                 }
                 let labels = &mut chart.configure_series_labels();
                 labels
@@ -144,8 +155,20 @@ impl Figure {
             Scale::Even => draw!(chart.build_cartesian_2d(x, y)?),
             Scale::LogarithmicX => draw!(chart.build_cartesian_2d(x.log_scale(), y)?),
             Scale::LogarithmicY => draw!(chart.build_cartesian_2d(x, y.log_scale())?),
+            Scale::Logarithmic => draw!(chart.build_cartesian_2d(x.log_scale(), y.log_scale())?),
         }
         Ok(())
+    }
+
+    fn can_show(&self, (x, y): (f64, f64)) -> bool {
+        let (is_x_by_ratios, is_y_by_ratios) = match self.scale {
+            Scale::Even => (false, false),
+            Scale::LogarithmicX => (true, false),
+            Scale::LogarithmicY => (false, true),
+            Scale::Logarithmic => (true, true),
+        };
+        let fits = |is_by_ratios: bool, value: f64| value.is_finite() && (!is_by_ratios || value > 0.0);
+        fits(is_x_by_ratios, x) && fits(is_y_by_ratios, y)
     }
 
     fn bars<B: DrawingBackend>(
@@ -194,6 +217,22 @@ impl Figure {
     }
 }
 
+impl Hue {
+    fn colour(self, place: usize) -> RGBColor {
+        match self {
+            Self::Next => COLOURS[place % COLOURS.len()],
+            Self::Of(place) => COLOURS[place % COLOURS.len()],
+            Self::Grey => PRINTED,
+        }
+    }
+}
+
+/// The colour of the line at a place, as HTML writes it.
+pub fn colour_of(place: usize) -> String {
+    let RGBColor(red, green, blue) = Hue::Of(place).colour(place);
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
 /// Names of bars with their colours, at the top left.
 fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String], factor: u32) -> Drawn<B> {
     let step = 22 * factor as i32;
@@ -239,8 +278,21 @@ mod tests {
     fn figures_are_drawn_as_svg_and_png() {
         let folder = tempfile::tempdir().unwrap();
         let points = vec![(1.0, 2.0), (10.0, 30.0), (100.0, 25.0)];
-        let lines = vec![Line { label: "a line".to_owned(), points, is_printed: false }];
-        for (name, scale) in [("even", Scale::Even), ("x", Scale::LogarithmicX), ("y", Scale::LogarithmicY)] {
+        let lines = vec![
+            Line { label: "a line".to_owned(), points, ..Line::default() },
+            Line {
+                points: vec![(0.0, 1.0), (2.0, 2.0), (50.0, 3.0)],
+                is_dashed: true,
+                hue: Hue::Grey,
+                ..Line::default()
+            },
+        ];
+        for (name, scale) in [
+            ("even", Scale::Even),
+            ("x", Scale::LogarithmicX),
+            ("y", Scale::LogarithmicY),
+            ("both", Scale::Logarithmic),
+        ] {
             let content = Content::Lines(lines.clone());
             let figure =
                 Figure { name: name.to_owned(), title: "A figure".to_owned(), scale, content, ..Figure::default() };

@@ -19,6 +19,8 @@ pub struct Served {
     pub media_bytes: u64,
     /// Time spent.
     pub busy_ns: u64,
+    /// Of that, time for what nobody waits for: data in a page cache, and inodes and directories that are gathered.
+    pub late_ns: u64,
 }
 
 impl Served {
@@ -31,6 +33,7 @@ impl Served {
             written_bytes: self.written_bytes - before.written_bytes,
             media_bytes: self.media_bytes - before.media_bytes,
             busy_ns: self.busy_ns - before.busy_ns,
+            late_ns: self.late_ns - before.late_ns,
         }
     }
 }
@@ -96,6 +99,13 @@ impl Disk {
         self.served.written_bytes += len_bytes;
         self.served.media_bytes += media_bytes;
         self.spend(ns)
+    }
+
+    /// Writes what nobody waits for; how long that takes.
+    pub fn write_late(&mut self, at: u64, len_bytes: u64) -> u64 {
+        let ns = self.write(at, len_bytes);
+        self.served.late_ns += ns;
+        ns
     }
 
     /// Moves the arm, for somebody who has nothing to transfer there yet; how long that takes.

@@ -88,7 +88,7 @@ impl OneFile {
             Some((from, to)) if (from..to).contains(&page) => (from, to),
             Some((from, to)) if page == to && to - from < self.cluster_pages => (from, page + 1),
             Some((from, to)) => {
-                ns = disk.write(from * self.page_bytes, (to - from) * self.page_bytes);
+                ns = disk.write_late(from * self.page_bytes, (to - from) * self.page_bytes);
                 (page, page + 1)
             }
             None => (page, page + 1),

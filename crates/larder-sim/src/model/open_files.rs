@@ -83,7 +83,7 @@ impl OpenFiles {
         let Some((file, page)) = self.oldest_first.pop_front() else { return 0 };
         self.dirty.remove(&(file, page));
         let at = self.place(file, page);
-        disk.write(at, self.page_bytes)
+        disk.write_late(at, self.page_bytes)
     }
 
     fn place(&mut self, file: u32, page: u64) -> u64 {

@@ -184,6 +184,8 @@ section! {
         remove_writes,
         /// Writes that making or removing a directory waits for.
         directory_writes,
+        /// 1 where reading a file is noted in its inode, 0 where not (noatime).
+        access_times,
         /// Files longer than this have one more block to be written.
         indirect_from_bytes,
         /// How often the blocks are written that nobody waits for.

@@ -88,11 +88,11 @@ impl Tree {
         let block = self.parameters.block_bytes as u64;
         let mut at = 0;
         while at < len_bytes {
-            ns += disk.write(inode.data + at, (len_bytes - at).min(block));
+            ns += disk.write_late(inode.data + at, (len_bytes - at).min(block));
             at += block;
         }
         if len_bytes as f64 > self.parameters.indirect_from_bytes {
-            ns += disk.write(inode.data + at, block);
+            ns += disk.write_late(inode.data + at, block);
         }
         ns += self.settle(disk, &places[..1], self.parameters.create_writes_after);
         self.delay(&[places[0], self.group_start(inode.group)]);
@@ -125,7 +125,9 @@ impl Tree {
     pub(super) fn read(&mut self, disk: &mut Disk, inode: Inode, offset_bytes: u64, len_bytes: u64) -> u64 {
         let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
         ns += disk.read(inode.data + offset_bytes, len_bytes);
-        self.delay(&[self.inode_block(inode.group, inode.index)]);
+        if self.parameters.access_times > 0.0 {
+            self.delay(&[self.inode_block(inode.group, inode.index)]);
+        }
         ns
     }
 
@@ -136,7 +138,7 @@ impl Tree {
         }
         self.delayed_since_ns = now_ns;
         let block_bytes = self.parameters.block_bytes as u64;
-        std::mem::take(&mut self.delayed).into_iter().map(|at| disk.write(at, block_bytes)).sum()
+        std::mem::take(&mut self.delayed).into_iter().map(|at| disk.write_late(at, block_bytes)).sum()
     }
 
     /// The directory of a file, made if need be.

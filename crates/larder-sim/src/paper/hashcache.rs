@@ -177,8 +177,8 @@ impl TestBed {
         experiment.tuning = tuning(name)?;
         let mut experiment = experiment.sampled(sample);
         let objects = experiment.disk_bytes / OBJECT_BYTES;
-        (experiment.warm_up, experiment.requests) =
-            ((4.0 * objects as f64 * options.share) as u64, (objects as f64 * options.share) as u64);
+        // A share of a run begins with a full store too.
+        (experiment.warm_up, experiment.requests) = (4 * objects, (objects as f64 * options.share) as u64);
         let requests = Workload::named("polymix-4", options.seed, experiment.memory_bytes, experiment.disk_bytes);
         experiment.run(requests.expect("there is PolyMix-4"))
     }

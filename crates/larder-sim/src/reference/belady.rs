@@ -26,7 +26,7 @@ impl NextUses {
 
 /// Belady's MIN.
 pub struct Belady {
-    objects: Lists<1>,
+    pub(super) objects: Lists<1>,
     order: BTreeSet<(u64, NodeId)>,
     uses: Vec<u64>,
     next_uses: NextUses,

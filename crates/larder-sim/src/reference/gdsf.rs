@@ -9,7 +9,7 @@ const SCALE: f64 = 1.0e6;
 
 /// GDSF.
 pub struct Gdsf {
-    objects: Lists<1>,
+    pub(super) objects: Lists<1>,
     /// By price, then by when it got it.
     order: BTreeSet<(Price, u64, NodeId)>,
     priced: Vec<(Price, u64)>,

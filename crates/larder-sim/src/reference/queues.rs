@@ -4,7 +4,7 @@ use crate::lists::{Lists, NodeId};
 
 /// Least recently used: a hit goes back to the head.
 pub struct Lru {
-    queue: Lists<1>,
+    pub(super) queue: Lists<1>,
     size_bytes: u64,
 }
 
@@ -25,7 +25,7 @@ impl Lru {
 
 /// First in, first out: a hit changes nothing.
 pub struct Fifo {
-    queue: Lists<1>,
+    pub(super) queue: Lists<1>,
     size_bytes: u64,
 }
 
@@ -45,7 +45,7 @@ impl Fifo {
 
 /// SIEVE: a queue with a hand that passes over what was hit since it last came by.
 pub struct Sieve {
-    queue: Lists<1>,
+    pub(super) queue: Lists<1>,
     hand: Option<NodeId>,
     size_bytes: u64,
 }

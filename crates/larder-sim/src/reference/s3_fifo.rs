@@ -15,7 +15,7 @@ const COUNT_MAX: u32 = 3;
 
 /// S3-FIFO.
 pub struct S3Fifo {
-    queues: Lists<2>,
+    pub(super) queues: Lists<2>,
     ghosts: Lists<1>,
     size_bytes: u64,
     small_bytes: u64,

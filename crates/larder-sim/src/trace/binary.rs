@@ -6,7 +6,7 @@
 
 use super::Step;
 use crate::Request;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 
 /// How a file of Larder's own format begins.
 pub(super) const MAGIC: [u8; 8] = *b"LDRtrc1\n";
@@ -15,6 +15,8 @@ const HAS_SITE: u8 = 1;
 const HAS_CLIENT: u8 = 2;
 /// Most bytes of a number of 64 bits in LEB128.
 const LEB_BYTES_MAX: u32 = 10;
+/// Most bytes of a compact record: flags, two numbers, key, site and client.
+const COMPACT_RECORD_BYTES_MAX: usize = 1 + 2 * LEB_BYTES_MAX as usize + 3 * 8;
 
 /// Records of 24 bytes: time in seconds (4), key (8), size (4), next use (8).
 pub(super) struct Oracle {
@@ -27,19 +29,27 @@ impl Oracle {
     }
 
     pub(super) fn step(&mut self) -> io::Result<Option<Step>> {
+        // Most records lie whole in what was read; only those across its end are put together.
+        if let Some(record) = self.input.fill_buf()?.first_chunk() {
+            let request = oracle_request(record);
+            self.input.consume(ORACLE_RECORD_BYTES);
+            return Ok(Some(Step::Request(request)));
+        }
         let mut record = [0; ORACLE_RECORD_BYTES];
         match fill(&mut self.input, &mut record)? {
             0 => Ok(None),
-            ORACLE_RECORD_BYTES => {
-                let [t0, t1, t2, t3, k0, k1, k2, k3, k4, k5, k6, k7, s0, s1, s2, s3, ..] = record;
-                let time_ms = u64::from(u32::from_le_bytes([t0, t1, t2, t3])) * 1000;
-                let key = u64::from_le_bytes([k0, k1, k2, k3, k4, k5, k6, k7]);
-                let size_bytes = u64::from(u32::from_le_bytes([s0, s1, s2, s3]));
-                Ok(Some(Step::Request(Request { time_ms, key, size_bytes, site: 0, client: 0 })))
-            }
+            ORACLE_RECORD_BYTES => Ok(Some(Step::Request(oracle_request(&record)))),
             _ => Ok(Some(Step::Damaged("the last record is cut short"))),
         }
     }
+}
+
+fn oracle_request(record: &[u8; ORACLE_RECORD_BYTES]) -> Request {
+    let [t0, t1, t2, t3, k0, k1, k2, k3, k4, k5, k6, k7, s0, s1, s2, s3, ..] = *record;
+    let time_ms = u64::from(u32::from_le_bytes([t0, t1, t2, t3])) * 1000;
+    let key = u64::from_le_bytes([k0, k1, k2, k3, k4, k5, k6, k7]);
+    let size_bytes = u64::from(u32::from_le_bytes([s0, s1, s2, s3]));
+    Request { time_ms, key, size_bytes, site: 0, client: 0 }
 }
 
 /// Larder's own format.
@@ -59,10 +69,24 @@ impl Compact {
     }
 
     pub(super) fn step(&mut self) -> io::Result<Option<Step>> {
-        if self.is_over || self.input.fill_buf()?.is_empty() {
+        if self.is_over {
             return Ok(None);
         }
-        match self.request() {
+        let ready = self.input.fill_buf()?;
+        if ready.is_empty() {
+            return Ok(None);
+        }
+        // As above; behind the end of what was read there may be more.
+        let read = if ready.len() >= COMPACT_RECORD_BYTES_MAX {
+            let mut rest = ready;
+            let read = compact_request(&mut rest, &mut self.time_ms);
+            let read_bytes = ready.len() - rest.len();
+            self.input.consume(read_bytes);
+            read
+        } else {
+            compact_request(&mut self.input, &mut self.time_ms)
+        };
+        match read {
             Ok(request) => Ok(Some(Step::Request(request))),
             // Records have no marks: behind a damaged one nothing can be found.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => self.end("a record is damaged"),
@@ -75,42 +99,43 @@ impl Compact {
         self.is_over = true;
         Ok(Some(Step::Damaged(why)))
     }
+}
 
-    fn request(&mut self) -> io::Result<Request> {
-        let [flags] = self.array()?;
-        if flags & !(HAS_SITE | HAS_CLIENT) != 0 {
-            return Err(io::ErrorKind::InvalidData.into());
+/// Reads a record; `time_ms` is that of the one before, then of this one.
+fn compact_request(input: &mut impl Read, time_ms: &mut u64) -> io::Result<Request> {
+    let [flags] = array(input)?;
+    if flags & !(HAS_SITE | HAS_CLIENT) != 0 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let passed_ms = read_leb128(input)?;
+    *time_ms = time_ms.checked_add(passed_ms).ok_or(io::ErrorKind::InvalidData)?;
+    let key = u64::from_le_bytes(array(input)?);
+    let size_bytes = read_leb128(input)?;
+    let site = if flags & HAS_SITE != 0 { u64::from_le_bytes(array(input)?) } else { 0 };
+    let client = if flags & HAS_CLIENT != 0 { u64::from_le_bytes(array(input)?) } else { 0 };
+    Ok(Request { time_ms: *time_ms, key, size_bytes, site, client })
+}
+
+fn array<const N: usize>(input: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_leb128(input: &mut impl Read) -> io::Result<u64> {
+    let mut value = 0;
+    for position in 0..LEB_BYTES_MAX {
+        let [byte] = array(input)?;
+        let part = u64::from(byte & 0x7f);
+        if position == LEB_BYTES_MAX - 1 && part > 1 {
+            break;
         }
-        let passed_ms = self.leb128()?;
-        self.time_ms = self.time_ms.checked_add(passed_ms).ok_or(io::ErrorKind::InvalidData)?;
-        let key = u64::from_le_bytes(self.array()?);
-        let size_bytes = self.leb128()?;
-        let site = if flags & HAS_SITE != 0 { u64::from_le_bytes(self.array()?) } else { 0 };
-        let client = if flags & HAS_CLIENT != 0 { u64::from_le_bytes(self.array()?) } else { 0 };
-        Ok(Request { time_ms: self.time_ms, key, size_bytes, site, client })
-    }
-
-    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.input.read_exact(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn leb128(&mut self) -> io::Result<u64> {
-        let mut value = 0;
-        for position in 0..LEB_BYTES_MAX {
-            let [byte] = self.array()?;
-            let part = u64::from(byte & 0x7f);
-            if position == LEB_BYTES_MAX - 1 && part > 1 {
-                break;
-            }
-            value |= part << (7 * position);
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
+        value |= part << (7 * position);
+        if byte & 0x80 == 0 {
+            return Ok(value);
         }
-        Err(io::ErrorKind::InvalidData.into())
     }
+    Err(io::ErrorKind::InvalidData.into())
 }
 
 /// Writes `requests` in Larder's own format. Times must not go back; one that does counts as no time passed.
@@ -125,10 +150,10 @@ pub fn write_compact(requests: impl Iterator<Item = Request>, to: &mut impl Writ
         let site = if request.site == 0 { 0 } else { HAS_SITE };
         let client = if request.client == 0 { 0 } else { HAS_CLIENT };
         record.push(site | client);
-        leb128(&mut record, request.time_ms.saturating_sub(time_ms));
+        write_leb128(&mut record, request.time_ms.saturating_sub(time_ms));
         time_ms = time_ms.max(request.time_ms);
         record.extend(request.key.to_le_bytes());
-        leb128(&mut record, request.size_bytes);
+        write_leb128(&mut record, request.size_bytes);
         for hash in [request.site, request.client].into_iter().filter(|&hash| hash != 0) {
             record.extend(hash.to_le_bytes());
         }
@@ -137,7 +162,7 @@ pub fn write_compact(requests: impl Iterator<Item = Request>, to: &mut impl Writ
     Ok(())
 }
 
-fn leb128(record: &mut Vec<u8>, mut value: u64) {
+fn write_leb128(record: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         record.push(value as u8 | 0x80);
         value >>= 7;
@@ -146,7 +171,7 @@ fn leb128(record: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Reads until `to` is full or the input ends; how much was read.
-fn fill(input: &mut impl io::Read, to: &mut [u8]) -> io::Result<usize> {
+fn fill(input: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < to.len() {
         match input.read(&mut to[done..]) {

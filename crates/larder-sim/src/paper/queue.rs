@@ -1,0 +1,159 @@
+//! A proxy as queues: one process and some disks, to which requests come at random.
+//!
+//! Owns: what each request asks of the machine ([`Demand`], from a shipping row on the paper's disk), the queues, and the
+//! search for a peak. Does not: model the network, but for the servers' think time at a miss. Invariant: arrivals and
+//! demands follow from the seed; the process and the disks serve in order of arrival.
+
+use crate::{Asked, Bed, BedOptions, Model, Random, Workload, paper::row, pipeline::Lru};
+use larder_store::Error;
+
+const SAMPLE: u64 = 32;
+const REQUESTS: usize = 60_000;
+/// Requests before those, for each entry the store has room for: until it is full.
+const FILLS: f64 = 6.0;
+/// Mean bytes of an entry.
+const ENTRY_BYTES: u64 = 11 << 10;
+/// What a miss waits for the origin, and how far that varies (PolyMix).
+const THINK_S: (f64, f64) = (2.5, 1.0);
+
+/// What one request asks of the machine.
+#[derive(Clone, Copy)]
+pub(super) struct Demand {
+    is_hit: bool,
+    /// Time of the disk that the answer waits for.
+    read_s: f64,
+    /// Time of the disk, reads of directories and inodes included, that storing waits for.
+    store_s: f64,
+    /// Time of the disk for what nobody waits for.
+    late_s: f64,
+}
+
+/// A proxy on a machine.
+#[derive(Clone, Copy)]
+pub(super) struct Proxy {
+    /// Whether its one process stands still while a disk works for it.
+    pub(super) waits: bool,
+    /// Processor time of a request.
+    pub(super) cpu_s: f64,
+    /// Its disks.
+    pub(super) disk_count: usize,
+}
+
+/// Where demands come from.
+pub(super) struct Origin<'a> {
+    pub(super) row: &'static str,
+    pub(super) model: &'a Model,
+    /// Whether rows with one file have a raw device, or else a file.
+    pub(super) is_raw: bool,
+    pub(super) workload: &'static str,
+    pub(super) disk_bytes: u64,
+    /// Memory for hits, of each disk's share of the requests.
+    pub(super) memory_bytes: u64,
+    pub(super) seed: u64,
+}
+
+/// Mean times.
+pub(super) struct Times {
+    pub(super) hit_s: f64,
+    pub(super) response_s: f64,
+}
+
+impl Origin<'_> {
+    /// What each request asks of one disk, once the store is full.
+    pub(super) fn demands(&self) -> Result<Vec<Demand>, Error> {
+        let model = self.model.clone().smaller(SAMPLE as f64);
+        let disk_bytes = (self.disk_bytes / SAMPLE).next_multiple_of(1 << 20);
+        let mut options = BedOptions::new(row(self.row), disk_bytes);
+        options.mean_entry_bytes = 8 << 10;
+        options.is_raw = self.is_raw;
+        let mut bed = Bed::new(&model, &options)?;
+        let mut memory = Lru::new(self.memory_bytes / SAMPLE);
+        let requests =
+            Workload::named(self.workload, self.seed, 1 << 20, disk_bytes).expect("papers name workloads there are");
+        let warm_up = (FILLS * (disk_bytes / ENTRY_BYTES) as f64) as usize;
+        let mut demands = Vec::with_capacity(REQUESTS);
+        for (number, Asked { request, is_storable, group }) in requests.take(warm_up + REQUESTS).enumerate() {
+            bed.handle_requests(1);
+            let mut demand = Demand { is_hit: false, read_s: 0.0, store_s: 0.0, late_s: 0.0 };
+            if is_storable {
+                let len_bytes = request.size_bytes.min(1_000_000);
+                let before = bed.served();
+                let in_memory = memory.touch(request.key);
+                demand.is_hit = in_memory || bed.look_up(request.key).unwrap_or(true);
+                let looked_up = bed.served();
+                if !demand.is_hit {
+                    bed.store(request.key, len_bytes, (request.site, group));
+                }
+                if !in_memory {
+                    memory.insert(request.key, len_bytes, |_| {});
+                }
+                let (read, stored) = (looked_up.since(before), bed.served().since(looked_up));
+                let seconds = |ns: u64| ns as f64 / 1e9;
+                demand.read_s = seconds(read.busy_ns - read.late_ns);
+                demand.store_s = seconds(stored.busy_ns - stored.late_ns);
+                demand.late_s = seconds(read.late_ns + stored.late_ns);
+            }
+            if number >= warm_up {
+                demands.push(demand);
+            }
+        }
+        Ok(demands)
+    }
+}
+
+/// Share of requests that are hits, in percent.
+pub(super) fn hits_percent(demands: &[Demand]) -> f64 {
+    demands.iter().filter(|demand| demand.is_hit).count() as f64 / demands.len().max(1) as f64 * 100.0
+}
+
+/// Time a disk works for a request, in ms.
+pub(super) fn disk_ms(demands: &[Demand]) -> f64 {
+    let sum: f64 = demands.iter().map(|demand| demand.read_s + demand.store_s + demand.late_s).sum();
+    sum / demands.len().max(1) as f64 * 1e3
+}
+
+/// Requests arrive at random, `rate` a second.
+pub(super) fn serve(demands: &[Demand], proxy: &Proxy, (rate, seed): (f64, u64)) -> Times {
+    let mut random = Random::new(seed ^ 0x0071_7565);
+    let (mut now, mut process_free) = (0.0_f64, 0.0_f64);
+    let mut disks_free = vec![0.0_f64; proxy.disk_count];
+    let (mut hit_s, mut hits, mut response_s) = (0.0, 0_u32, 0.0);
+    for demand in demands {
+        now += random.exponential(1.0 / rate);
+        let disk = &mut disks_free[random.below(proxy.disk_count as u64) as usize];
+        let mut done = now.max(process_free) + proxy.cpu_s * random.exponential(1.0);
+        if proxy.waits && demand.read_s + demand.store_s > 0.0 {
+            // The process does nothing else while this disk works, and waits for what the disk does late before that.
+            *disk = disk.max(done) + demand.read_s + demand.store_s;
+            done = *disk;
+            *disk += demand.late_s;
+            process_free = done;
+        } else {
+            process_free = done;
+            if demand.read_s + demand.store_s + demand.late_s > 0.0 {
+                *disk = disk.max(done) + demand.read_s;
+                done = if demand.is_hit { *disk } else { done };
+                *disk += demand.store_s + demand.late_s;
+            }
+        }
+        if demand.is_hit {
+            hit_s += done - now;
+            hits += 1;
+        } else {
+            done += (THINK_S.0 + THINK_S.1 * random.normal()).max(0.0);
+        }
+        response_s += done - now;
+    }
+    Times { hit_s: hit_s / f64::from(hits.max(1)), response_s: response_s / demands.len().max(1) as f64 }
+}
+
+/// The greatest rate with a mean response time up to `accepted_s`.
+pub(super) fn peak(demands: &[Demand], proxy: &Proxy, accepted_s: f64, seed: u64) -> f64 {
+    let (mut low, mut high) = (1.0, 4000.0);
+    while high - low > 0.25 {
+        let rate = (low + high) / 2.0;
+        let times = serve(demands, proxy, (rate, seed));
+        if times.response_s < accepted_s { low = rate } else { high = rate }
+    }
+    low
+}

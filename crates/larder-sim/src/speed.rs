@@ -1,0 +1,184 @@
+//! How fast the laboratory itself is: requests per second of one core, for evictions, traces and rows.
+//!
+//! Owns: [`Speed`] and its report. Does not: say what is hit where (see [`Sweep`](crate::Sweep)). Invariant: what is
+//! timed is the processor time of this thread, so that others on the machine do not count. Cost: 16 bytes for each
+//! request that is kept; those that are streamed are not kept.
+
+use crate::{
+    Asked, Experiment, Model, NextUses, Reference, Report, Request, RequestSource, SweepError, Table, Trace, Workload,
+};
+use larder_store::Policy;
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+
+/// Memory in front of a row, small enough that most requests reach the row.
+const ROW_MEMORY_BYTES: u64 = 16 << 20;
+/// Requests that are read or drawn at a time.
+const BATCH: usize = 1024;
+
+/// What to time.
+#[derive(Clone, Debug)]
+pub struct Speed {
+    /// Where requests come from.
+    pub source: RequestSource,
+    /// Requests that are kept in memory for the evictions, at most.
+    pub kept: u64,
+    /// Requests that are streamed through an LRU, at most; none are if it is 0.
+    pub streamed: u64,
+    /// Requests for each row, at most.
+    pub row_requests: u64,
+    /// Size of caches and stores.
+    pub cache_bytes: u64,
+    /// Rows.
+    pub policies: Vec<&'static Policy>,
+}
+
+impl Speed {
+    /// Times all of it, one after the other; `progress` hears of each that is done, and how many there are.
+    ///
+    /// # Errors
+    /// When the source cannot be read or a store refuses its options.
+    pub fn run(&self, progress: &dyn Fn(u64)) -> Result<Report, SweepError> {
+        let count = (Reference::NAMES.len() + 1 + self.policies.len()) as u64 + u64::from(self.streamed > 0);
+        let mut report = Report::new("Requests per second of one core");
+        // First, as the most memory the process ever had is what is told.
+        if self.streamed > 0 {
+            report.tables.push(self.stream()?);
+            progress(count);
+        }
+        if self.kept > 0 {
+            report.tables.push(self.evictions(&|| progress(count))?);
+        }
+        if !self.policies.is_empty() {
+            report.tables.push(self.rows(&|| progress(count))?);
+        }
+        report.remarks.push(format!("{}; caches and stores of {} MB.", self.source, self.cache_bytes / 1_000_000));
+        Ok(report)
+    }
+
+    /// Requests through an LRU as they are read or drawn.
+    fn stream(&self) -> Result<Table, SweepError> {
+        let (mut cache, begun_s) = (reference("lru", self.cache_bytes), cpu_s());
+        let (mut asked, mut hits, mut batch) = (0_u64, 0_u64, Vec::with_capacity(BATCH));
+        let mut requests = self.requests()?.take(self.streamed as usize);
+        loop {
+            batch.clear();
+            for request in requests.by_ref().take(BATCH) {
+                let Request { key, size_bytes, .. } = request?.request;
+                batch.push((key, size_bytes));
+            }
+            if batch.is_empty() {
+                break;
+            }
+            asked += batch.len() as u64;
+            hits += cache.request_all(&batch);
+        }
+        let per_s = asked as f64 / (cpu_s() - begun_s);
+        let columns = ["as they come", "requests", "requests/s", "ns a request", "hits, %", "peak memory, MB"];
+        let mut table = Table::new("", &columns);
+        table.push("lru", vec![asked as f64, per_s.round(), 1e9 / per_s, share(hits, asked), peak_memory_mb()]);
+        Ok(table)
+    }
+
+    /// Requests in memory through the evictions of the literature.
+    fn evictions(&self, progress: &dyn Fn()) -> Result<Table, SweepError> {
+        let kept: Vec<(u64, u64)> = self
+            .requests()?
+            .take(self.kept as usize)
+            .map(|asked| asked.map(|Asked { request, .. }| (request.key, request.size_bytes)))
+            .collect::<Result<_, _>>()?;
+        let mut table = Table::new("", &["eviction, in memory", "requests", "requests/s", "ns a request", "hits, %"]);
+        let mut time = |name: &str, mut cache: Reference| {
+            let begun_s = cpu_s();
+            let hits = cache.request_all(&kept);
+            let (count, per_s) = (kept.len() as u64, kept.len() as f64 / (cpu_s() - begun_s));
+            table.push(name, vec![count as f64, per_s.round(), 1e9 / per_s, share(hits, count)]);
+            progress();
+        };
+        Reference::NAMES.iter().for_each(|name| time(name, reference(name, self.cache_bytes)));
+        let keys: Vec<u64> = kept.iter().map(|(key, _)| *key).collect();
+        time("belady", Reference::belady(self.cache_bytes, NextUses::of(&keys)));
+        Ok(table)
+    }
+
+    /// Requests in memory through rows, on a disk for those that keep files and on flash for others.
+    fn rows(&self, progress: &dyn Fn()) -> Result<Table, SweepError> {
+        let kept: Vec<Asked> = self.requests()?.take(self.row_requests as usize).collect::<Result<_, _>>()?;
+        let mut table = Table::new("", &["policy, in memory", "requests", "requests/s", "ns a request", "hits, %"]);
+        for policy in &self.policies {
+            let name = if policy.layout.keeps_files() { "hdd-7200" } else { "nvme" };
+            let model = Model::open(name).expect("the machines that come along are right");
+            let experiment = Experiment::new(policy, model, self.cache_bytes, ROW_MEMORY_BYTES);
+            let begun_s = cpu_s();
+            let outcome = experiment.run(kept.iter().copied());
+            let outcome = outcome.map_err(|error| SweepError::Store(policy.name.to_owned(), error))?;
+            let per_s = outcome.requests as f64 / (cpu_s() - begun_s);
+            let values = vec![outcome.requests as f64, per_s.round(), 1e9 / per_s, outcome.hit_ratio() * 100.0];
+            table.push(policy.name, values);
+            progress();
+        }
+        Ok(table)
+    }
+
+    /// The source's requests, from the first.
+    fn requests(&self) -> Result<impl Iterator<Item = Result<Asked, SweepError>>, SweepError> {
+        let (read, drawn) = match &self.source {
+            RequestSource::Trace(path) => (Some(Trace::open(path, None).map_err(SweepError::Trace)?), None),
+            RequestSource::Workload(name, seed) => {
+                let drawn = Workload::named(name, *seed, ROW_MEMORY_BYTES, self.cache_bytes);
+                (None, Some(drawn.ok_or_else(|| SweepError::Workload(name.clone()))?))
+            }
+        };
+        let read = read.into_iter().flatten().map(|read| read.map(Asked::from).map_err(SweepError::Trace));
+        Ok(read.chain(drawn.into_iter().flatten().map(Ok)))
+    }
+}
+
+fn reference(name: &str, cache_bytes: u64) -> Reference {
+    Reference::named(name, cache_bytes).expect("the names are those it knows")
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole.max(1) as f64
+}
+
+/// Processor time of this thread so far.
+fn cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The most memory this process ever had, as the kernel tells; NaN where it does not.
+fn peak_memory_mb() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    kilobytes.map_or(f64::NAN, |kilobytes| kilobytes * 1024.0 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// At stake: speeds of runs that did nothing.
+    #[test]
+    fn everything_is_timed_and_hits() {
+        let speed = Speed {
+            source: RequestSource::Workload("zipf".to_owned(), 1),
+            kept: 20_000,
+            streamed: 30_000,
+            row_requests: 5_000,
+            cache_bytes: 64 << 20,
+            policies: vec![Policy::default_row()],
+        };
+        let done = Cell::new(0);
+        let report = speed.run(&|count| done.set(done.get() + 100 / count)).unwrap();
+        assert_eq!(done.get(), 8 * (100 / 8));
+        let rows: Vec<_> = report.tables.iter().flat_map(|table| &table.rows).collect();
+        assert_eq!(rows.len(), 8);
+        for (name, values) in rows {
+            assert!(values[0] >= 5_000.0 && values[1] > 0.0 && values[3] > 10.0, "{name}: {values:?}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `larder sim speed`: how many requests per second the laboratory itself replays.
+
+use super::{OutputFlags, Policies, SourceFlags, failed, listed, progress_bar, show};
+use crate::{failure::Failure, size};
+use clap::Args;
+use larder_sim::Speed;
+
+const EXAMPLES: &str = "\
+Examples:
+  larder sim speed                                    every eviction and every policy
+  larder sim speed --policy none --streamed 100000000
+  larder sim speed --trace cluster52.oracleGeneral.zst --policy none --size 1GB";
+
+/// The flags of `larder sim speed`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SpeedFlags {
+    #[command(flatten)]
+    source: SourceFlags,
+
+    /// Policies: names with commas between them, `all` or `none` (repeatable)
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "all", value_parser = super::parse_policies)]
+    policy: Vec<Policies>,
+
+    /// Size of caches and stores
+    #[arg(long, default_value = "1GB", value_parser = size::parse)]
+    size: u64,
+
+    /// Requests kept in memory for each eviction of the literature; 0 leaves them out
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000_000)]
+    requests: u64,
+
+    /// Requests through an LRU as they are read or drawn, in bounded memory; 0 leaves that out
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000_000)]
+    streamed: u64,
+
+    /// Requests for each policy
+    #[arg(long, value_name = "COUNT", default_value_t = 400_000)]
+    policy_requests: u64,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+pub(super) fn run(flags: SpeedFlags) -> Result<(), Failure> {
+    let speed = Speed {
+        source: flags.source.source(),
+        kept: flags.requests,
+        streamed: flags.streamed,
+        row_requests: flags.policy_requests,
+        cache_bytes: flags.size,
+        policies: listed(&flags.policy),
+    };
+    let bar = progress_bar("timing");
+    let ran = speed.run(&|count| {
+        bar.set_length(count);
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    show(&ran.map_err(failed)?, &flags.output)
+}
