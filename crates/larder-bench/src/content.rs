@@ -2,17 +2,15 @@
 //!
 //! Owns: the map from a URL's path to length, type, life cycle and every byte. Does not: keep anything. Invariant: origin and
 //! client compute the same from the path and the version alone, so every byte of every answer can be checked, of a
-//! range too. Cost: one multiplication for eight bytes. Distributions: PolyMix-4 (SYSTEMS 6).
+//! range too. Cost: one multiplication for eight bytes. Natures of PolyMix' objects are `larder-sim`'s.
 
-use crate::random::{Random, mix};
+use larder_sim::{PolyMixClass, PolyMixNature, PolyMixObject, Random, mix};
 
 /// Kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
-    Image,
-    Html,
-    Download,
-    Other,
+    /// Of PolyMix.
+    Mix(PolyMixClass),
     /// Of a length that the path says, and always storable.
     Fixed(u64),
 }
@@ -50,10 +48,10 @@ impl Object {
     pub(crate) fn at(path: &str) -> Option<Self> {
         let (kind, rest) = path.strip_prefix('/')?.split_once('/')?;
         let (class, number) = match kind {
-            "i" => (Class::Image, rest),
-            "h" => (Class::Html, rest),
-            "d" => (Class::Download, rest),
-            "o" => (Class::Other, rest),
+            "i" => (Class::Mix(PolyMixClass::Image), rest),
+            "h" => (Class::Mix(PolyMixClass::Html), rest),
+            "d" => (Class::Mix(PolyMixClass::Download), rest),
+            "o" => (Class::Mix(PolyMixClass::Other), rest),
             "f" => {
                 let (len, number) = rest.split_once('/')?;
                 (Class::Fixed(len.parse().ok().filter(|len| *len <= LEN_BYTES_MAX)?), number)
@@ -67,50 +65,35 @@ impl Object {
     pub(crate) fn path(self) -> String {
         let number = self.number;
         match self.class {
-            Class::Image => format!("/i/{number}"),
-            Class::Html => format!("/h/{number}"),
-            Class::Download => format!("/d/{number}"),
-            Class::Other => format!("/o/{number}"),
+            Class::Mix(PolyMixClass::Image) => format!("/i/{number}"),
+            Class::Mix(PolyMixClass::Html) => format!("/h/{number}"),
+            Class::Mix(PolyMixClass::Download) => format!("/d/{number}"),
+            Class::Mix(PolyMixClass::Other) => format!("/o/{number}"),
             Class::Fixed(len_bytes) => format!("/f/{len_bytes}/{number}"),
         }
     }
 
     pub(crate) fn content_type(self) -> &'static str {
         match self.class {
-            Class::Image => "image/jpeg",
-            Class::Html => "text/html",
-            Class::Download | Class::Fixed(_) => "application/octet-stream",
-            Class::Other => "application/x-other",
+            Class::Mix(PolyMixClass::Image) => "image/jpeg",
+            Class::Mix(PolyMixClass::Html) => "text/html",
+            Class::Mix(PolyMixClass::Download) | Class::Fixed(_) => "application/octet-stream",
+            Class::Mix(PolyMixClass::Other) => "application/x-other",
         }
     }
 
     /// What its number decides.
     pub(crate) fn nature(self) -> Nature {
-        let (kind, fixed) = match self.class {
-            Class::Image => (1, 0),
-            Class::Html => (2, 0),
-            Class::Download => (3, 0),
-            Class::Other => (4, 0),
-            Class::Fixed(len_bytes) => (5, len_bytes),
+        let number = self.number;
+        let (kind, nature) = match self.class {
+            Class::Mix(class) => (class as u64, PolyMixObject { class, number }.nature()),
+            Class::Fixed(len_bytes) => {
+                (len_bytes << 3 | FIXED_KIND, PolyMixNature { len_bytes, is_storable: true, cycle_s: FIXED_CYCLE_S })
+            }
         };
-        let seed = mix(mix(self.number.wrapping_add(0x9E37_79B9)) ^ (kind << 56) ^ fixed);
-        let mut random = Random::new(seed);
-        let (kilobytes, storable, days) = match self.class {
-            Class::Image => (random.exponential(4.5), 0.80, random.lognormal(30.0, 7.0)),
-            Class::Html => (random.exponential(8.5), 0.90, random.lognormal(7.0, 1.0)),
-            Class::Download => (random.lognormal(300.0, 300.0), 0.95, random.lognormal(182.5, 30.0)),
-            Class::Other => (random.lognormal(25.0, 10.0), 0.72, 1.0 + 364.0 * random.share()),
-            Class::Fixed(_) => (0.0, 1.0, 365.0),
-        };
-        let polymix = ((kilobytes * 1024.0) as u64).clamp(LEN_BYTES_MIN, LEN_BYTES_MAX);
-        let cycle_s = ((days * 86_400.0) as u64).max(3600);
-        Nature {
-            len_bytes: if let Class::Fixed(len_bytes) = self.class { len_bytes } else { polymix },
-            is_storable: random.happens(storable),
-            cycle_s,
-            phase_s: random.below(cycle_s),
-            seed,
-        }
+        let seed = mix(mix(number.wrapping_add(0x9E37_79B9)) ^ kind.rotate_right(8));
+        let PolyMixNature { len_bytes, is_storable, cycle_s } = nature;
+        Nature { len_bytes, is_storable, cycle_s, phase_s: Random::new(seed).below(cycle_s), seed }
     }
 }
 
@@ -154,7 +137,9 @@ fn content_word(key: u64, word: u64) -> [u8; 8] {
     (mixed ^ (mixed >> 29)).to_le_bytes()
 }
 
-const LEN_BYTES_MIN: u64 = 128;
+/// Tells objects of a fixed length from those of PolyMix' classes.
+const FIXED_KIND: u64 = 7;
+const FIXED_CYCLE_S: u64 = 365 * 86_400;
 /// Longest object.
 pub(crate) const LEN_BYTES_MAX: u64 = 4 << 30;
 const CHECK_BYTES: usize = 4096;
@@ -165,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_path_leads_to_its_object_and_nonsense_to_none() {
-        for class in [Class::Image, Class::Html, Class::Download, Class::Other, Class::Fixed(1000)] {
+        for class in [Class::Mix(PolyMixClass::Image), Class::Mix(PolyMixClass::Html), Class::Fixed(1000)] {
             let object = Object { class, number: 42 };
             assert_eq!(Object::at(&object.path()), Some(object));
         }
@@ -189,26 +174,9 @@ mod tests {
         }
     }
 
-    /// At stake: a workload that is called PolyMix and is none.
-    #[test]
-    fn lengths_and_storable_shares_are_polymix() {
-        for (class, kilobytes, storable) in [
-            (Class::Image, 4.5, 0.8),
-            (Class::Html, 8.5, 0.9),
-            (Class::Download, 300.0, 0.95),
-            (Class::Other, 25.0, 0.72),
-        ] {
-            let natures: Vec<_> = (0..50_000).map(|number| Object { class, number }.nature()).collect();
-            let mean = natures.iter().map(|nature| nature.len_bytes as f64).sum::<f64>() / 50_000.0 / 1024.0;
-            assert!((mean / kilobytes - 1.0).abs() < 0.05, "{class:?}: {mean}");
-            let share = natures.iter().filter(|nature| nature.is_storable).count() as f64 / 50_000.0;
-            assert!((share - storable).abs() < 0.01, "{class:?}: {share}");
-        }
-    }
-
     #[test]
     fn a_version_ends_when_the_next_begins() {
-        let nature = Object { class: Class::Html, number: 1 }.nature();
+        let nature = Object { class: Class::Mix(PolyMixClass::Html), number: 1 }.nature();
         let version = nature.version_at(1_800_000_000);
         assert!((version.since_s..version.until_s).contains(&1_800_000_000));
         assert_eq!(nature.version_at(version.until_s).number, version.number + 1);

@@ -3,8 +3,8 @@
 //! Owns: their names. A request has a number of its own; an answer says for which request the origin made it. If that is
 //! another request's, the answer came from a cache.
 
-use crate::random::{Random, mix};
 use hyper::{HeaderMap, header::HeaderName};
+use larder_sim::{Random, mix};
 
 /// Of a request: its number.
 pub(crate) const REQUEST: HeaderName = HeaderName::from_static("x-bench-request");

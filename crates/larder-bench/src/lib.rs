@@ -13,10 +13,10 @@ mod kernel;
 mod load;
 mod origin;
 mod plan;
-mod random;
 mod report;
 mod store_rate;
 mod subject;
+mod undo;
 mod workload;
 
 pub use bench::{BenchJob, BenchResult, PeakSearch, PeakStep};

@@ -9,12 +9,10 @@ mod client;
 mod record;
 mod timer;
 
-use crate::{
-    random::Random,
-    workload::{Arrival, Asked, Phase, Source, Workload, WorkloadOptions},
-};
+use crate::workload::{Arrival, Asked, Phase, Source, Workload, WorkloadOptions};
 pub use client::Target;
 use client::{Clients, Fetched, Outcome};
+use larder_sim::Random;
 pub use record::{Counts, PhaseFigures, SecondFigures, Times};
 use record::{Due, Recorder};
 use std::{

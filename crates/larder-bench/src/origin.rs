@@ -6,10 +6,10 @@
 
 mod answer;
 
-use crate::random::{Random, Zipf, mix};
 use answer::{Made, answer};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use larder_sim::{Random, Zipf, mix};
 use serde::Serialize;
 use std::{
     convert::Infallible,
@@ -174,7 +174,7 @@ async fn respond(request: Request<Incoming>, shared: &Shared, is_last: bool) -> 
     answer::discard(request.into_body()).await;
     let (mean, deviation) = shared.options.think;
     if !mean.is_zero() {
-        let think = Random::new(mix(request_number)).normal(mean.as_secs_f64(), deviation.as_secs_f64());
+        let think = mean.as_secs_f64() + deviation.as_secs_f64() * Random::new(mix(request_number)).normal();
         tokio::time::sleep(Duration::from_secs_f64(think.max(0.0))).await;
     }
     let body = response.body();

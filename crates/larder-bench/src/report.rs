@@ -3,11 +3,10 @@
 //! Owns: what is told and in which order. Does not: compute what was not measured. Invariant: the page loads nothing from
 //! anywhere; names from outside are escaped.
 
-mod plot;
 mod table;
 
 use crate::bench::BenchResult;
-use plot::{Line, Plot, Scale};
+use larder_sim::{Content, Figure, Hue, Line, Scale};
 use std::fmt::Write;
 
 /// The page for these results.
@@ -35,10 +34,12 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     }
     page += &table::summary(results);
     for (heading, text, plot) in plots(results) {
-        if plot.lines.iter().all(|line| line.points.len() < 2) {
+        if matches!(&plot.content, Content::Lines(lines) if lines.iter().all(|line| line.points.len() < 2)) {
             continue;
         }
-        let svg = plot.svg()?;
+        let svg = plot.to_svg().map_err(|error| error.to_string())?;
+        // Without the head that a file would have.
+        let svg = svg.find("<svg").map_or(svg.as_str(), |begin| &svg[begin..]);
         let _ = write!(page, "<h2>{heading}</h2><p>{text}</p><figure>{svg}</figure>");
     }
     page += &table::phases(results);
@@ -47,15 +48,9 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     Ok(page)
 }
 
-fn plots(results: &[BenchResult]) -> Vec<(&'static str, &'static str, Plot)> {
+fn plots(results: &[BenchResult]) -> Vec<(&'static str, &'static str, Figure)> {
     let mut plots = Vec::new();
-    let over_time = |unit: &str, scale, lines| Plot {
-        x_title: "seconds".to_owned(),
-        y_title: unit.to_owned(),
-        x_scale: Scale::Linear,
-        y_scale: scale,
-        lines,
-    };
+    let over_time = |unit: &str, scale, lines| figure("seconds", unit, scale, lines);
     if results.iter().any(|result| !result.peak.is_empty()) {
         plots.push((
             "The search for the peak",
@@ -67,49 +62,43 @@ fn plots(results: &[BenchResult]) -> Vec<(&'static str, &'static str, Plot)> {
         "How long answers take",
         "Share of the answers (of the phases from which results are taken) that take longer than so many milliseconds; hits are drawn through, misses \
          dashed. Lower and further to the left is better.",
-        Plot {
-                x_title: "milliseconds".to_owned(),
-            y_title: "share".to_owned(),
-            x_scale: Scale::Logarithmic,
-            y_scale: Scale::Logarithmic,
-            lines: tails(results),
-        },
+        figure("milliseconds", "share", Scale::Logarithmic, tails(results)),
     ));
     plots.push((
         "Requests answered",
         "By second; dashed is what was wanted of the proxy.",
-        over_time("requests/s", Scale::Linear, rates(results)),
+        over_time("requests/s", Scale::Even, rates(results)),
     ));
     plots.push((
         "Hits",
         "By second, share of the answers; dashed is what a cache without bounds would hit.",
-        over_time("hits", Scale::Linear, hits(results)),
+        over_time("hits", Scale::Even, hits(results)),
     ));
     plots.push((
         "Response times in the course of the run",
         "By second, of hits and misses together: what 99% take at most, and dashed what half of them do.",
-        over_time("milliseconds", Scale::Logarithmic, response_times(results)),
+        over_time("milliseconds", Scale::LogarithmicY, response_times(results)),
     ));
     plots.push((
         "Processor time",
         "Of the proxy, in processors, by second.",
-        over_time("processors", Scale::Linear, per_second(results, |count| count.cpu_s)),
+        over_time("processors", Scale::Even, per_second(results, |count| count.cpu_s)),
     ));
     plots.push((
         "What reaches the disk",
         "Bytes that all of the machine wrote to the disk (drawn through) and read from it (dashed), by second.",
-        over_time("MB/s", Scale::Linear, disk(results)),
+        over_time("MB/s", Scale::Even, disk(results)),
     ));
     plots
 }
 
-fn lines(results: &[BenchResult], dashed: bool, points: impl Fn(&BenchResult) -> Vec<(f64, f64)>) -> Vec<Line> {
+fn lines(results: &[BenchResult], is_dashed: bool, points: impl Fn(&BenchResult) -> Vec<(f64, f64)>) -> Vec<Line> {
     let named = results.iter().enumerate();
-    let lines = named.map(|(color, result)| Line {
-        name: if dashed { None } else { Some(result.name.clone()) },
-        color,
-        dashed,
+    let lines = named.map(|(place, result)| Line {
+        label: if is_dashed { String::new() } else { result.name.clone() },
         points: points(result),
+        hue: Hue::Of(place),
+        is_dashed,
     });
     lines.collect()
 }
@@ -186,11 +175,11 @@ fn per_second(results: &[BenchResult], count: impl Fn(&crate::kernel::KernelCoun
 fn disk(results: &[BenchResult]) -> Vec<Line> {
     let written = per_second(results, |count| count.disk_written_bytes as f64 / 1e6);
     let mut read = per_second(results, |count| count.disk_read_bytes as f64 / 1e6);
-    read.iter_mut().for_each(|line| (line.name, line.dashed) = (None, true));
+    read.iter_mut().for_each(|line| (line.label, line.is_dashed) = (String::new(), true));
     both(written, read)
 }
 
-fn peak_plot(results: &[BenchResult]) -> Plot {
+fn peak_plot(results: &[BenchResult]) -> Figure {
     let mut lines = lines(results, false, |result| {
         let mut points: Vec<_> = result.peak.iter().map(|step| (step.rate, step.p99_us as f64 / 1000.0)).collect();
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -199,14 +188,14 @@ fn peak_plot(results: &[BenchResult]) -> Plot {
     let rates = || results.iter().flat_map(|result| &result.peak).map(|step| step.rate);
     let limit = results.iter().map(|result| result.peak_limit_us).max().unwrap_or_default() as f64 / 1000.0;
     let (low, high) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
-    lines.push(Line { name: None, color: usize::MAX, dashed: true, points: vec![(low, limit), (high, limit)] });
-    Plot {
-        x_title: "requests per second".to_owned(),
-        y_title: "99% take at most, milliseconds".to_owned(),
-        x_scale: Scale::Logarithmic,
-        y_scale: Scale::Logarithmic,
-        lines,
-    }
+    let points = vec![(low, limit), (high, limit)];
+    lines.push(Line { points, hue: Hue::Grey, is_dashed: true, ..Line::default() });
+    figure("requests per second", "99% take at most, milliseconds", Scale::Logarithmic, lines)
+}
+
+fn figure(x_label: &str, y_label: &str, scale: Scale, lines: Vec<Line>) -> Figure {
+    let (x_label, y_label) = (x_label.to_owned(), y_label.to_owned());
+    Figure { x_label, y_label, scale, content: Content::Lines(lines), ..Figure::default() }
 }
 
 /// Text that is safe in a page.

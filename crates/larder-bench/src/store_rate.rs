@@ -7,16 +7,16 @@
 use crate::{
     cpu,
     plan::{SIGMA, Sizes},
-    random::{Random, mix},
+    undo::Undo,
 };
 use bytes::Bytes;
+use larder_sim::{Random, mix};
 use larder_store::{
     Error, ErrorKind, Hints, IoChoice, Policy, Stats, Store, StoreOptions, Tuning, device::FilesDirectory,
 };
 use rustix::fs::{Advice, fadvise};
 use std::{
     fs::{self, File},
-    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -82,7 +82,7 @@ pub fn measure_store(job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Res
     if place.exists() {
         return Err(Error::new(ErrorKind::Invalid, format!("left from another measurement: {}", place.display())));
     }
-    let _removed = Removed(place.clone());
+    let _undo = Undo::removes(place.clone());
     let options = StoreOptions {
         policy: job.policy,
         tuning: job.tuning.clone(),
@@ -113,20 +113,6 @@ pub fn measure_store(job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Res
     })
 }
 
-/// A store that is removed, file or directory.
-struct Removed(PathBuf);
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        let removed = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
-        if let Err(error) = removed
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            eprintln!("cannot remove {}: {error}", self.0.display());
-        }
-    }
-}
-
 struct Run {
     store: Store,
     median_bytes: f64,
@@ -138,7 +124,7 @@ struct Run {
 
 impl Run {
     fn len_bytes(&self, number: u64) -> usize {
-        let deviations = Random::new(mix(number)).normal(0.0, SIGMA);
+        let deviations = Random::new(mix(number)).normal() * SIGMA;
         (self.median_bytes * libm::exp(deviations)).clamp(64.0, NOISE_BYTES as f64) as usize
     }
 

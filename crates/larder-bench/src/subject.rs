@@ -3,12 +3,13 @@
 //! Owns: the process and the folder its store is in. Does not: run any of Larder's code in this process, so that what is
 //! measured is what users run. Invariant: whatever happens, the process and the folder go away.
 
+use crate::undo::Undo;
 use std::{
     ffi::OsString,
     fs,
     io::{self, BufRead, BufReader},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
 };
@@ -16,7 +17,9 @@ use std::{
 /// A running Larder.
 pub struct LarderProcess {
     child: Child,
-    folder: PathBuf,
+    /// Taken when it is killed; it is killed before its folder goes.
+    running: Option<Undo>,
+    _folder: Undo,
     address: SocketAddr,
 }
 
@@ -42,15 +45,8 @@ impl LarderProcess {
     /// When the folder cannot be made, or the program does not start; with what it said.
     pub fn start(options: &LarderOptions, origin: SocketAddr) -> io::Result<Self> {
         let folder = options.scratch.join(format!("larder-bench.{}", std::process::id()));
+        let made = Undo::removes(folder.clone());
         fs::create_dir(&folder)?;
-        let started = Self::spawn(options, origin, &folder);
-        if started.is_err() {
-            remove(&folder);
-        }
-        started
-    }
-
-    fn spawn(options: &LarderOptions, origin: SocketAddr, folder: &Path) -> io::Result<Self> {
         let mut child = Command::new(&options.program)
             .args(["run", "--listen", "127.0.0.1:0", "--origin"])
             .arg(format!("http://{origin}"))
@@ -62,11 +58,13 @@ impl LarderProcess {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
+        let running = Undo::kills(child.id());
         let mut said = String::new();
         let mut errors = BufReader::new(child.stderr.take().expect("it was asked for"));
         let address = loop {
             let begin = said.len();
             if errors.read_line(&mut said)? == 0 {
+                drop(running);
                 let _ = child.wait();
                 return Err(io::Error::other(format!("larder did not start: {}", said.trim())));
             }
@@ -78,7 +76,7 @@ impl LarderProcess {
         };
         // What it says later is not lost in a pipe that is full, nor is it in the way.
         thread::spawn(move || io::copy(&mut errors, &mut io::sink()));
-        Ok(Self { child, folder: folder.to_owned(), address })
+        Ok(Self { child, running: Some(running), _folder: made, address })
     }
 
     /// Where it listens.
@@ -95,16 +93,7 @@ impl LarderProcess {
 impl Drop for LarderProcess {
     fn drop(&mut self) {
         // Its store goes away, so there is nothing for it to finish.
-        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
+        self.running = None;
         let _ = self.child.wait();
-        remove(&self.folder);
-    }
-}
-
-fn remove(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder) {
-        eprintln!("cannot remove {}: {error}", folder.display());
     }
 }

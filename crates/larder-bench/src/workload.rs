@@ -5,14 +5,11 @@
 //! storable objects asked for so far, about 40 bytes each.
 
 mod phases;
-mod polymix;
 
-use crate::{
-    content::{Class, Object},
-    random::{Random, Zipf},
-};
+use crate::content::{Class, Object};
+pub(crate) use larder_sim::RequestKind as Kind;
+use larder_sim::{PolyMix, PolyMixClass, PolyMixObject, PolyMixRequest, PolyMixVersion, Random, Zipf};
 pub use phases::Phase;
-use polymix::PolyMix;
 use std::collections::HashSet;
 
 /// The workloads.
@@ -82,21 +79,6 @@ impl WorkloadOptions {
     }
 }
 
-/// What kind of request it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Basic,
-    /// If-Modified-Since with a time before the last modification.
-    ImsOld,
-    /// If-Modified-Since with the time of the last modification.
-    ImsNew,
-    /// With no-cache, which asks for the origin's answer.
-    Reload,
-    Head,
-    /// With a body of so many bytes.
-    Post(u64),
-}
-
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -136,7 +118,7 @@ impl Source {
             options,
             random: Random::new(options.seed),
             zipf: Zipf::new(zipf_count, options.alpha),
-            polymix: PolyMix::new(options.object_count),
+            polymix: PolyMix::new(PolyMixVersion::Four, options.object_count),
             next: options.seed << 40,
             seen: HashSet::new(),
         }
@@ -146,7 +128,10 @@ impl Source {
     /// special requests there is at the moment, from 0 to 1.
     pub(crate) fn arrival(&mut self, recurrence: f64, specials: f64) -> Arrival {
         let mut arrival = match self.workload {
-            Workload::PolyMix4 => self.polymix.arrival(&mut self.random, recurrence, specials),
+            Workload::PolyMix4 => {
+                let (first, embedded) = self.polymix.arrival(&mut self.random, recurrence, specials);
+                Arrival { first: Some(first.into()), embedded: embedded.into_iter().map(Asked::from).collect() }
+            }
             _ => Arrival { first: Some(self.one()), embedded: Vec::new() },
         };
         for asked in arrival.first.iter_mut().chain(&mut arrival.embedded) {
@@ -172,7 +157,7 @@ impl Source {
         let number = match self.workload {
             Workload::Zipf => {
                 let number = self.zipf.draw(&mut self.random);
-                return basic(Object { class: polymix::class_of(number), number });
+                return basic(Object { class: Class::Mix(PolyMixClass::of(number)), number });
             }
             Workload::AllMiss => {
                 self.next += 1;
@@ -186,6 +171,12 @@ impl Source {
             asked.range = Some((self.random.below(self.options.object_bytes - len + 1), len));
         }
         asked
+    }
+}
+
+impl From<PolyMixRequest> for Asked {
+    fn from(PolyMixRequest { object: PolyMixObject { class, number }, kind, goes_away }: PolyMixRequest) -> Self {
+        Self { kind, goes_away, ..basic(Object { class: Class::Mix(class), number }) }
     }
 }
 

@@ -14,7 +14,7 @@ const MAY_DEPEND: [(&str, &[&str]); 9] = [
     ("larder-fuzz", &["larder-http", "larder-proxy", "larder-store", "larder-torture"]),
     ("larder-proxy", &["larder-http", "larder-store"]),
     ("larder-sim", &["larder-http", "larder-store"]),
-    ("larder-bench", &["larder-http", "larder-store"]),
+    ("larder-bench", &["larder-http", "larder-store", "larder-sim"]),
     ("larder", &["larder-http", "larder-store", "larder-proxy", "larder-sim", "larder-bench"]),
     ("xtask", &[]),
 ];

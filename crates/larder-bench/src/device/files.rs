@@ -5,13 +5,13 @@
 //! directory, with names as its row `squid` has them. Cost: at most [`FILE_COUNT_MAX`] files at a time.
 
 use super::{DeviceError, FileFigures, scratch::noise};
-use crate::cpu;
+use crate::{cpu, undo::Undo};
 use larder_store::device::{AlignedBuffer, Completion, Directory, FileName, FileWork, FilesDirectory};
 use rustix::fs::{Advice, fadvise};
 use std::{
-    fs::{self, File},
+    fs::File,
     io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
@@ -27,7 +27,7 @@ pub(super) fn measure(directory: &Path, time: Duration) -> Result<FileFigures, D
     if place.exists() {
         return Err(DeviceError::new("a folder is left from another measurement; remove it", &place));
     }
-    let scratch = Folder(place.clone());
+    let scratch = Undo::removes(place.clone());
     let files = FilesDirectory::open(&place, FilesDirectory::THREAD_COUNT_DEFAULT)
         .map_err(|error| DeviceError::of("cannot make files", &place, error))?;
     let failed = |error| DeviceError::of("cannot work with files", &place, error);
@@ -35,19 +35,6 @@ pub(super) fn measure(directory: &Path, time: Duration) -> Result<FileFigures, D
     drop(files);
     drop(scratch);
     Ok(figures)
-}
-
-/// A folder that is removed with all that is in it.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            eprintln!("cannot remove {}: {error}", self.0.display());
-        }
-    }
 }
 
 fn run(files: &dyn Directory, place: &Path, time: Duration) -> io::Result<FileFigures> {

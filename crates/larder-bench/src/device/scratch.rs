@@ -5,13 +5,13 @@
 //! compress and are nowhere zero, because thin and compressing storage answers for zeros without reading.
 
 use super::DeviceError;
+use crate::undo::Undo;
 use larder_store::{
     Content, IoChoice,
-    device::{AlignedBuffer, Device, VolumeFile, open_device},
+    device::{AlignedBuffer, Completion, Device, Transfer, VolumeFile, open_device},
     inspect,
 };
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
 };
@@ -26,23 +26,17 @@ pub(super) struct Scratch {
     pub(super) is_direct: bool,
     /// Where files can be made, if it is on a file system.
     pub(super) directory: Option<PathBuf>,
-    _removed: Removed,
-}
-
-/// Undoes what was made, when the device is no longer used.
-enum Removed {
-    File(PathBuf),
-    Device(PathBuf),
+    _undo: Undo,
 }
 
 impl Scratch {
     /// Makes and fills it.
     pub(super) fn open(path: &Path, span_bytes: u64, io: IoChoice) -> Result<Self, DeviceError> {
-        let (file, removed, directory) = match inspect(path) {
+        let (file, made, directory) = match inspect(path) {
             Ok(Content::Blank(_)) => {
                 let mut file = VolumeFile::open(path).map_err(|error| DeviceError::of("cannot open", path, error))?;
                 file.shorten_to(span_bytes / FILL_BYTES * FILL_BYTES);
-                (file, Removed::Device(path.to_owned()), None)
+                (file, None, None)
             }
             Ok(Content::OtherDevice { what, .. }) => {
                 return Err(DeviceError::new(format!("it holds {what}, and nothing is written to it"), path));
@@ -53,27 +47,43 @@ impl Scratch {
             _ => {
                 let place = place(path)?;
                 let size_bytes = span_bytes / FILL_BYTES * FILL_BYTES;
+                let made = Undo::removes(place.clone());
                 let file = VolumeFile::create(&place, size_bytes)
                     .map_err(|error| DeviceError::of("cannot make a scratch file", &place, error))?;
                 let directory = place.parent().map(Path::to_owned);
-                (file, Removed::File(place), directory)
+                (file, Some(made), directory)
             }
         };
         let is_direct = file.is_direct();
         let device = open_device(file, io).map_err(|error| DeviceError::of("cannot use", path, error))?;
+        let undo = made.unwrap_or_else(|| {
+            let (device, path) = (Arc::clone(&device), path.to_owned());
+            Undo::by(move || blank(device, &path))
+        });
         fill(&*device).map_err(|error| DeviceError::of("cannot fill", path, error))?;
-        Ok(Self { device, is_direct, directory, _removed: removed })
+        Ok(Self { device, is_direct, directory, _undo: undo })
     }
 }
 
-impl Drop for Removed {
-    fn drop(&mut self) {
-        match self {
-            Self::File(path) => drop(fs::remove_file(path)),
-            // Only a moment after the device was let go of; if it fails the device holds noise, which nobody recognises.
-            Self::Device(path) => drop(VolumeFile::open(path).and_then(|file| file.wipe_ends())),
-        }
+/// Makes a device blank again: through itself, as nobody else may open it while a signal ends the process, then wholly.
+/// If that fails the device holds noise, which nobody recognises.
+fn blank(device: Arc<dyn Device>, path: &Path) {
+    let mut buffer = AlignedBuffer::with_len(FILL_BYTES as usize);
+    buffer.as_mut_slice().fill(0);
+    let buffer = Arc::new(buffer);
+    let (sender, wiped) = mpsc::channel();
+    for offset_bytes in [0, device.len_bytes().saturating_sub(FILL_BYTES)] {
+        let sender = sender.clone();
+        let completion = Completion::callback(move |_| {
+            let _ = sender.send(());
+        });
+        device.submit(Transfer::Write { offset_bytes, buffer: Arc::clone(&buffer), completion });
     }
+    drop(sender);
+    // Until nobody can send any more.
+    while wiped.recv().is_ok() {}
+    drop(device);
+    let _ = VolumeFile::open(path).and_then(|file| file.wipe_ends());
 }
 
 /// A name for the scratch file that nothing has yet.
@@ -101,9 +111,9 @@ fn fill(device: &dyn Device) -> std::io::Result<()> {
         let (sender, written) = mpsc::channel();
         for &offset_bytes in batch {
             let sender = sender.clone();
-            let completion = larder_store::device::Completion::callback(move |outcome| drop(sender.send(outcome)));
+            let completion = Completion::callback(move |outcome| drop(sender.send(outcome)));
             let buffer = Arc::clone(&buffer);
-            device.submit(larder_store::device::Transfer::Write { offset_bytes, buffer, completion });
+            device.submit(Transfer::Write { offset_bytes, buffer, completion });
         }
         drop(sender);
         written.iter().collect::<Result<(), _>>()?;

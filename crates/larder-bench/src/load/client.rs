@@ -7,7 +7,6 @@
 use crate::{
     content::{Object, Version},
     fields,
-    random::{Random, Zipf},
     workload::{Asked, Kind},
 };
 use bytes::Bytes;
@@ -19,6 +18,7 @@ use hyper::{
     header,
 };
 use hyper_util::rt::TokioIo;
+use larder_sim::{Random, Zipf};
 use std::{
     convert::Infallible,
     future::poll_fn,

@@ -1,8 +1,8 @@
 //! The tables of a report.
 
-use super::{escaped, plot::color};
+use super::escaped;
 use crate::{bench::BenchResult, load::Times};
-use plotters::style::RGBColor;
+use larder_sim::colour_of;
 use std::fmt::Write;
 
 /// One line for each proxy.
@@ -15,7 +15,6 @@ pub(super) fn summary(results: &[BenchResult]) -> String {
     heads.extend(["hits, ms<br>50% / 99%", "misses, ms<br>50% / 99%", "CPU a<br>request", "memory"]);
     heads.extend(["written a<br>byte missed", "failed", "wrong"]);
     let rows = results.iter().enumerate().map(|(number, result)| {
-        let RGBColor(red, green, blue) = color(number);
         let (counts, totals) = (result.results(), result.totals());
         let kernel = result.kernel_total().unwrap_or_default();
         let phases = result.result_phases();
@@ -26,7 +25,7 @@ pub(super) fn summary(results: &[BenchResult]) -> String {
         };
         let all = totals.requests.max(1) as f64;
         let missed_bytes = (totals.body_bytes - totals.hit_bytes).max(1) as f64;
-        let dot = format!("<span class=\"dot\" style=\"background:rgb({red},{green},{blue})\"></span>");
+        let dot = format!("<span class=\"dot\" style=\"background:{}\"></span>", colour_of(number));
         let mut cells = vec![
             format!("{dot}{}", escaped(&result.name)),
             format!("{:.0}", (counts.hits + counts.misses) as f64 / seconds.max(f64::MIN_POSITIVE)),

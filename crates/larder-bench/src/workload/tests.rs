@@ -17,8 +17,8 @@ fn polymix_has_its_mix_its_recurrence_and_its_kinds() {
         asked.iter().filter(|asked| wanted(asked)).count() as f64 / asked.len() as f64
     };
     assert!((asked.len() as f64 / 60_000.0 / PolyMix::requests_per_arrival() - 1.0).abs() < 0.08, "{}", asked.len());
-    for (class, expected) in [(Class::Image, 0.65), (Class::Html, 0.15), (Class::Other, 0.195)] {
-        let found = share(&|asked| asked.object.class == class);
+    for (class, expected) in [(PolyMixClass::Image, 0.65), (PolyMixClass::Html, 0.15), (PolyMixClass::Other, 0.195)] {
+        let found = share(&|asked| asked.object.class == Class::Mix(class));
         assert!((found / expected - 1.0).abs() < 0.1, "{class:?}: {found}");
     }
     let offered = share(&|asked| asked.is_offered);
@@ -32,7 +32,8 @@ fn polymix_has_its_mix_its_recurrence_and_its_kinds() {
         let found = share(&|asked| asked.kind == kind);
         assert!((found / expected - 1.0).abs() < 0.1, "{kind:?}: {found}");
     }
-    let posts = share(&|asked| matches!(asked.kind, Kind::Post(_)) && asked.object.class != Class::Image);
+    let posts =
+        share(&|asked| matches!(asked.kind, Kind::Post(_)) && asked.object.class != Class::Mix(PolyMixClass::Image));
     assert!((posts / (0.015 * 0.35) - 1.0).abs() < 0.25, "{posts}");
     assert!((share(&|asked| asked.goes_away) / 0.001 - 1.0).abs() < 0.5);
 }

@@ -1,11 +1,13 @@
 //! At stake: a benchmark that measures something else than the proxy, or leaves one running.
 
-use crate::process::{Larder, run};
+use crate::process::{Larder, command, run};
 use larder_bench::BenchResult;
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
-    process::Output,
+    process::{Output, Stdio},
+    thread,
 };
 use tempfile::TempDir;
 
@@ -41,6 +43,30 @@ fn larder_itself_is_measured_in_a_scratch_folder() {
     assert_eq!((counts.failed, counts.wrong, counts.outdated), (0, 0, 0), "{said}");
     assert!(counts.hits > 0 && counts.hit_ratio() <= counts.offered_ratio() * 1.3, "{said}");
     assert_eq!(result.phases.len(), 10, "{said}");
+}
+
+#[test]
+fn a_signal_leaves_neither_a_process_nor_a_folder() {
+    let home = TempDir::new().unwrap();
+    let scratch = home.path().join("scratch");
+    fs::create_dir(&scratch).unwrap();
+    let shown = scratch.to_str().unwrap();
+    let load = ["bench", "--scratch", shown, "--size", "64MiB", "--memory", "8MB", "--time", "10m"];
+    let device = ["bench", "device", shown, "--size", "64MiB", "--time", "10m"];
+    for (flags, signal) in [(&load[..], Signal::TERM), (&device[..], Signal::INT)] {
+        let mut running = command(home.path()).args(flags).stderr(Stdio::piped()).spawn().unwrap();
+        while fs::read_dir(&scratch).unwrap().count() == 0 {
+            assert_eq!(running.try_wait().unwrap(), None, "it ended by itself");
+            thread::yield_now();
+        }
+        kill_process(Pid::from_child(&running), signal).unwrap();
+        assert_eq!(running.wait().unwrap().code(), Some(128 + signal.as_raw()), "{flags:?}");
+        assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0, "{flags:?} leaves something behind");
+    }
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let is_left = |line: &Vec<u8>| line.windows(shown.len()).any(|part| part == shown.as_bytes());
+    assert_eq!(lines.filter(is_left).count(), 0, "a larder still runs");
 }
 
 #[test]

@@ -128,7 +128,7 @@ impl Response {
     }
 }
 
-fn command(home: &Path) -> Command {
+pub(crate) fn command(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
     command.env_clear().env("HOME", home).env("XDG_CACHE_HOME", home.join("cache")).stdin(Stdio::null());
     command

@@ -1,0 +1,128 @@
+//! What is undone when a measurement ends, also when a signal ends it: scratch files, folders, devices, processes.
+//!
+//! Owns: the list of what is there to undo, and the thread that waits for SIGINT, SIGTERM and SIGHUP while there is
+//! any. Invariant: each is undone once, the latest first, by whoever drops its [`Undo`] or by the signal, after which the
+//! process ends as one that the signal ended. Does not: outlive SIGKILL.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process,
+    sync::{Mutex, MutexGuard, Once, PoisonError, mpsc},
+    thread,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+type Work = Box<dyn FnOnce() + Send>;
+
+static PENDING: Mutex<Vec<(u64, Work)>> = Mutex::new(Vec::new());
+/// Who removes a folder may be in the middle of somebody's making files in it.
+const REMOVALS_MAX: u32 = 1000;
+/// Exit codes of shells for processes that a signal ended begin here.
+const EXIT_BASE: i32 = 128;
+
+/// Something that is undone when this is dropped.
+pub(crate) struct Undo(u64);
+
+impl Undo {
+    /// Undoes by `work`. To be had before what is to be undone is begun.
+    pub(crate) fn by(work: impl FnOnce() + Send + 'static) -> Self {
+        static WATCHED: Once = Once::new();
+        WATCHED.call_once(|| {
+            let (sender, watching) = mpsc::channel();
+            thread::spawn(move || wait_for_signals(&sender));
+            // An error is a thread that cannot watch: signals then end the process as they do by themselves.
+            let _ = watching.recv();
+        });
+        let mut pending = lock();
+        let number = pending.last().map_or(0, |(number, _)| number + 1);
+        pending.push((number, Box::new(work)));
+        Self(number)
+    }
+
+    /// Removes `path`, a file or a folder with all that is in it, if it is there.
+    pub(crate) fn removes(path: PathBuf) -> Self {
+        Self::by(move || remove(&path))
+    }
+
+    /// Kills a process that nobody has waited for yet.
+    pub(crate) fn kills(process: u32) -> Self {
+        Self::by(move || {
+            if let Some(pid) = Pid::from_raw(process.cast_signed()) {
+                // Fails only if it has ended already.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        })
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        let mut pending = lock();
+        if let Some(at) = pending.iter().position(|(number, _)| *number == self.0) {
+            let (_, work) = pending.remove(at);
+            drop(pending);
+            work();
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, Vec<(u64, Work)>> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_for_signals(watching: &mpsc::Sender<()>) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
+    runtime.block_on(async {
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else { return };
+        let _ = watching.send(());
+        let kind = tokio::select! {
+            _ = interrupt.recv() => kinds[0],
+            _ = terminate.recv() => kinds[1],
+            _ = hangup.recv() => kinds[2],
+        };
+        // The list stays locked: nothing is begun any more that would have to be undone.
+        let mut pending = lock();
+        while let Some((_, work)) = pending.pop() {
+            work();
+        }
+        process::exit(EXIT_BASE + kind.as_raw_value());
+    });
+}
+
+fn remove(path: &Path) {
+    let once = || if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    let mut removed = once();
+    for _ in 1..REMOVALS_MAX {
+        match &removed {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => removed = once(),
+            _ => break,
+        }
+    }
+    if let Err(error) = removed
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        eprintln!("cannot remove {}: {error}", path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_is_gone_when_its_undo_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, inner) = (folder.path().join("file"), folder.path().join("folder"));
+        fs::write(&file, "x").unwrap();
+        fs::create_dir(&inner).unwrap();
+        fs::write(inner.join("file"), "x").unwrap();
+        let undone =
+            [Undo::removes(file.clone()), Undo::removes(inner.clone()), Undo::removes(folder.path().join("none"))];
+        assert!(file.exists() && inner.exists());
+        drop(undone);
+        assert!(!file.exists() && !inner.exists());
+    }
+}
