@@ -6,6 +6,7 @@
 mod automatic;
 mod bench_command;
 mod cli;
+mod columns;
 mod config;
 mod duration;
 mod failure;

@@ -5,6 +5,7 @@
 
 use crate::{
     bench_command::measure,
+    columns::Columns,
     failure::Failure,
     report, size,
     tuning::{self, Tuned},
@@ -145,32 +146,25 @@ fn print(plan: &Plan, wishes: &PlanWishes) {
         wishes.storable_share * 100.0,
         plan.device
     );
-    println!(
-        "  {:22}{:>12}{:>9}{:>8}{:>8}{:>9}{:>9}{:>12}  limited by",
-        "policy", "memory", "bits per", "reads", "reads", "written", "hits of", "requests"
-    );
-    println!(
-        "  {:22}{:>12}{:>9}{:>8}{:>8}{:>9}{:>9}{:>12}",
-        "", "", "entry", "a hit", "a miss", "a byte", "an LRU's", "per second"
-    );
+    println!("{}", COLUMNS.header());
     for row in &plan.rows {
-        let mark = if Some(row.policy) == plan.recommended { "*" } else { " " };
+        let mark = if Some(row.policy) == plan.recommended { '*' } else { ' ' };
         let (rate, bound) = if row.known {
             (report::rate(row.requests_per_second), row.bound.to_string())
         } else {
             ("-".to_owned(), "needs a file system".to_owned())
         };
-        println!(
-            "{mark} {:22}{:>12}{:>9.1}{:>8.2}{:>8.3}{:>9.2}{:>8.0}%{rate:>12}  {bound}{}",
-            row.policy,
+        let cells = [
             size::show(row.index_bytes as u64),
-            row.index_bits,
-            row.reads_per_hit,
-            row.reads_per_miss,
-            row.write_factor,
-            row.hits_of_lru * 100.0,
-            if row.fits { "" } else { "; memory is too small" },
-        );
+            format!("{:.1}", row.index_bits),
+            format!("{:.2}", row.reads_per_hit),
+            format!("{:.3}", row.reads_per_miss),
+            format!("{:.2}", row.write_factor),
+            format!("{:.0}%", row.hits_of_lru * 100.0),
+            rate,
+        ];
+        let lack = if row.fits { "" } else { "; memory is too small" };
+        println!("{}  {bound}{lack}", COLUMNS.row(mark, row.policy, cells));
     }
     match plan.recommended {
         Some(policy) => println!("\nuse {policy}: {}", plan.reason),
@@ -220,6 +214,19 @@ fn group_size(text: &str) -> Result<f64, value::BadValue> {
     text.parse().ok().filter(|size| (1.0..=64.0).contains(size)).ok_or_else(bad)
 }
 
+const COLUMNS: Columns = Columns {
+    name: "policy",
+    values: &[
+        ("memory", "", 12),
+        ("bits per", "entry", 9),
+        ("reads", "a hit", 8),
+        ("reads", "a miss", 8),
+        ("written", "a byte", 9),
+        ("hits of", "an LRU's", 9),
+        ("requests", "per second", 12),
+    ],
+    rest: "  limited by",
+};
 const SIZE_RANGE_BYTES: std::ops::RangeInclusive<u64> = (64 << 20)..=(16 << 40);
 const MEASURED_BYTES: u64 = 2 << 30;
 const MEASURING_TIME: Duration = Duration::from_secs(30);

@@ -2,6 +2,7 @@
 
 use super::{TIME_DEFAULT, progress_bar};
 use crate::{
+    columns::Columns,
     duration,
     failure::Failure,
     plan_command::read_figures,
@@ -67,14 +68,7 @@ pub(super) fn run(flags: StoreFlags) -> Result<(), Failure> {
     for Tuned { name, value } in &flags.tune {
         constants.set(name, *value).expect("it was checked when it was read");
     }
-    println!(
-        "  {:22}{:>10}{:>10}{:>8}{:>8}{:>10}{:>10}{:>10}",
-        "policy", "planned", "measured", "ratio", "hits", "reads", "written", "CPU"
-    );
-    println!(
-        "  {:22}{:>10}{:>10}{:>8}{:>8}{:>10}{:>10}{:>10}",
-        "", "req/s", "req/s", "", "", "a request", "a byte", "a request"
-    );
+    println!("{}", COLUMNS.header());
     for policy in &flags.policy {
         let job = StoreJob {
             directory: flags.path.clone(),
@@ -112,17 +106,31 @@ fn print(job: &StoreJob, rate: StoreRate, figures: Option<&DeviceFigures>) {
         plan.rows.iter().find(|row| row.policy == job.policy.name).map(|row| row.requests_per_second)
     });
     let ratio = planned.map_or_else(|| "-".to_owned(), |planned| format!("{:.2}", planned / rate.per_second));
-    println!(
-        "  {:22}{:>10}{:>10}{ratio:>8}{:>7.0}%{:>10.2}{:>10.2}{:>10}",
-        job.policy.name,
+    let cells = [
         planned.map_or_else(|| "-".to_owned(), report::rate),
         report::rate(rate.per_second),
-        rate.hit_ratio * 100.0,
-        rate.reads_per_request,
-        rate.write_factor,
+        ratio,
+        format!("{:.0}%", rate.hit_ratio * 100.0),
+        format!("{:.2}", rate.reads_per_request),
+        format!("{:.2}", rate.write_factor),
         format!("{:.0} us", rate.cpu_us),
-    );
+    ];
+    println!("{}", COLUMNS.row(' ', job.policy.name, cells));
 }
+
+const COLUMNS: Columns = Columns {
+    name: "policy",
+    values: &[
+        ("planned", "req/s", 10),
+        ("measured", "req/s", 10),
+        ("ratio", "", 8),
+        ("hits", "", 8),
+        ("reads", "a request", 10),
+        ("written", "a byte", 10),
+        ("CPU", "a request", 10),
+    ],
+    rest: "",
+};
 
 const SIZE_BYTES_DEFAULT: u64 = 2 << 30;
 const MEAN_BYTES_DEFAULT: u64 = 16 << 10;
