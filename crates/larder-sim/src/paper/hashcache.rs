@@ -151,7 +151,9 @@ impl TestBed {
         report.tables.push(table);
         report.remarks = vec![
             format!(
-                "PolyMix-4; everything {SAMPLE} times smaller; the rate is that of one disk with the processor left out, as all results of the paper are bound by the disk."
+                "PolyMix-4; everything {} times smaller; the rate is that of one disk with the processor left out, as all \
+                 results of the paper are bound by the disk.",
+                self.sample()
             ),
             self.remark.to_owned(),
             "Where rates are greater than the paper's: no processor, no network and nobody who waits stand between requests \
@@ -168,14 +170,17 @@ impl TestBed {
         Ok(report)
     }
 
+    /// The least a bin row takes is a few thousand bins, so larger disks are made smaller by more.
+    fn sample(&self) -> u64 {
+        SAMPLE * (self.disk_bytes / LOW_END.disk_bytes).max(1)
+    }
+
     fn run(&self, name: &str, model: &Model, options: &PaperOptions<'_>) -> Result<Outcome, Error> {
-        // The least a bin row takes is a few thousand bins, so larger disks are made smaller by more.
-        let sample = SAMPLE * (self.disk_bytes / LOW_END.disk_bytes).max(1);
         let mut experiment = Experiment::new(row(name), model.clone(), self.disk_bytes, self.memory_bytes);
         experiment.mean_entry_bytes = OBJECT_BYTES;
         experiment.is_on_file_system = false;
         experiment.tuning = tuning(name)?;
-        let mut experiment = experiment.sampled(sample);
+        let mut experiment = experiment.sampled(self.sample());
         let objects = experiment.disk_bytes / OBJECT_BYTES;
         // A share of a run begins with a full store too.
         (experiment.warm_up, experiment.requests) = (4 * objects, (objects as f64 * options.share) as u64);
