@@ -1,9 +1,10 @@
-//! The admin listener: `/metrics`, `/healthz`, and PURGE.
+//! The admin listener: `/metrics`, `/healthz`, PURGE and EXPLAIN.
 //!
 //! Owns: the two pages, and what PURGE asks for: `PURGE http://host/path HTTP/1.1` makes what is stored of that URL invalid,
-//! with `Purge-Scope: site` all of its host, with `Purge-Scope: all` everything. Does not: remove, see `cache::storing`. It has its
+//! with `Purge-Scope: site` all of its host, with `Purge-Scope: all` everything; and `EXPLAIN http://host/path HTTP/1.1` tells what a GET with the same fields would
+//! come to, and why. Does not: remove, see `cache::storing`. It has its
 //! own address, so that what is open to clients and what is open to operators can differ; no page in a browser
-//! can send it a PURGE, which is neither a method nor a target of theirs.
+//! can send it either, for they are neither methods nor targets of theirs.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -11,10 +12,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use larder_http::fields::strip_hop_by_hop;
 use prometheus_client::{encoding::text, registry::Registry};
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::{cache::storing, client::response_body::ResponseBody, metrics::Exposition, worker::Worker};
+use crate::{cache::storing, client::response_body::ResponseBody, explain, metrics::Exposition, worker::Worker};
 
 /// What the pages show.
 #[derive(Clone)]
@@ -29,8 +31,11 @@ impl Pages {
         if request.method.as_str() == "PURGE" {
             return purge(worker, request).await;
         }
+        if request.method.as_str() == "EXPLAIN" {
+            return explain(worker, request).await;
+        }
         if request.method != Method::GET && request.method != Method::HEAD {
-            return page(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD and PURGE\n".into());
+            return page(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD, PURGE and EXPLAIN\n".into());
         }
         match request.uri.path() {
             "/healthz" => page(StatusCode::OK, "ok\n".into()),
@@ -66,6 +71,20 @@ async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<Respo
     match done {
         Ok(()) => page(StatusCode::OK, "purged\n".into()),
         Err(why) => page(StatusCode::BAD_REQUEST, format!("{why}\n").into()),
+    }
+}
+
+/// Tells what an EXPLAIN asks for. Its own Host and Connection are about the connection here.
+async fn explain(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
+    let mut fields = request.headers.clone();
+    fields.remove(header::HOST);
+    strip_hop_by_hop(&mut fields);
+    match explain::explain(worker, &request.uri, &fields).await {
+        Some(text) => page(StatusCode::OK, text.into()),
+        None => page(
+            StatusCode::BAD_REQUEST,
+            "EXPLAIN takes a whole URL, as in EXPLAIN http://example.com/path HTTP/1.1\n".into(),
+        ),
     }
 }
 

@@ -23,6 +23,7 @@ mod client;
 mod config;
 mod errors;
 mod exchange;
+mod explain;
 mod final_recipient;
 mod flight;
 mod forwarded;

@@ -6,6 +6,7 @@
 use crate::{
     bench_command::BenchFlags,
     duration,
+    explain_command::ExplainFlags,
     failure::Failure,
     plan_command::PlanFlags,
     purge_command::PurgeFlags,
@@ -64,6 +65,8 @@ pub(crate) enum Command {
     Run(Box<RunFlags>),
     /// Have a running proxy forget what it stored.
     Purge(PurgeFlags),
+    /// Say what a running proxy's cache would do with a request, and why.
+    Explain(ExplainFlags),
     /// Work with stores that are not in use.
     #[command(subcommand)]
     Store(StoreCommand),

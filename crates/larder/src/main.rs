@@ -3,12 +3,14 @@
 //! Owns: what happens from the command line to the exit code. Does not: any proxying or storing (see the crates
 //! `larder-proxy` and `larder-store`). Exit codes: 0 done, 1 something failed, 2 wrong flag or configuration.
 
+mod admin_client;
 mod automatic;
 mod bench_command;
 mod cli;
 mod columns;
 mod config;
 mod duration;
+mod explain_command;
 mod failure;
 mod open_files;
 mod plan_command;
@@ -73,6 +75,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             bench_command::run(*flags)
         }
         Command::Purge(flags) => purge_command::run(&flags),
+        Command::Explain(flags) => explain_command::run(&flags),
         Command::Plan(flags) => plan_command::run(*flags),
         Command::Sim(command) => sim_command::run(command),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),

@@ -89,6 +89,18 @@ pub(crate) fn field_name(text: &str) -> Result<HeaderName, BadValue> {
     text.parse().map_err(|_| BadValue::new(format!("not the name of a field: `{text}`"), help))
 }
 
+/// A field as a line of a message.
+pub(crate) fn field_line(text: &str) -> Result<String, BadValue> {
+    let is_line = |(name, value): (&str, &str)| {
+        name.parse::<HeaderName>().is_ok() && http::HeaderValue::from_str(value.trim()).is_ok()
+    };
+    if text.split_once(':').is_some_and(is_line) {
+        return Ok(text.to_owned());
+    }
+    let help = "a field is a name, a colon and a value, such as \"Accept-Language: de\"";
+    Err(BadValue::new(format!("not a field: `{text}`"), help))
+}
+
 /// A count of threads that serve.
 pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=WORKERS_MAX).contains(count));

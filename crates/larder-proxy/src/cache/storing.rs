@@ -168,9 +168,8 @@ async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, epoch: Epoc
 /// Makes every stored response of a URI invalid, variants and fetches in progress included (RFC 9111 4.4). Whether it is
 /// one that can have any.
 pub(crate) async fn invalidate(worker: &Arc<Worker>, uri: &Uri) -> bool {
-    let Some(primary) = primary_of(worker, uri) else { return false };
-    for mark in worker.shared.routes.marks() {
-        let primary = mark.on(primary.clone());
+    let Some(primaries) = primaries_of(worker, uri) else { return false };
+    for primary in primaries {
         worker.shared.epochs.advance(&primary);
         remove(worker, &primary).await;
     }
@@ -197,6 +196,12 @@ pub(crate) async fn invalidate_many(worker: &Arc<Worker>, host_of: Option<&Uri>)
     }
     worker.shared.hot.clear();
     Ok(())
+}
+
+/// The keys under which responses of a URI can be stored; `None` for what has none.
+pub(crate) fn primaries_of(worker: &Worker, uri: &Uri) -> Option<Vec<Vec<u8>>> {
+    let primary = primary_of(worker, uri)?;
+    Some(worker.shared.routes.marks().iter().map(|mark| mark.on(primary.clone())).collect())
 }
 
 fn primary_of(worker: &Worker, uri: &Uri) -> Option<Vec<u8>> {

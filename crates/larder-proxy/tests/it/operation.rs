@@ -213,6 +213,62 @@ fn outcomes_are_counted() {
 }
 
 #[test]
+fn operator_is_told_what_a_request_would_come_to_and_why() {
+    let fixture = Fixture::with(
+        |received, _| match received.target.as_str() {
+            "/fresh" => Reply::ok(&["Cache-Control: max-age=60", "Vary: X-Kind"], "hello"),
+            _ => Reply::ok(&["Cache-Control: max-age=10", "Age: 20", "ETag: \"v1\""], "stale"),
+        },
+        |config| config.admin = Some("127.0.0.1:0".parse().unwrap()),
+    );
+    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    let mut explain = |url: &str, fields: &[&str]| {
+        let told = admin.request("EXPLAIN", url, fields);
+        (told.status, told.text())
+    };
+    let (status, nothing) = explain("http://site.example/fresh", &[]);
+    assert!(status == 200 && nothing.contains("stored   nothing"), "{nothing}");
+    fixture.get_hit("/fresh", &["X-Kind: 1"]);
+    fixture.get("/stale", &[]);
+    let count = fixture.origin.count();
+    for (target, fields, lines) in [
+        (
+            "/fresh",
+            &["X-Kind: 1"][..],
+            &[
+                "key      Phttp://site.example/fresh",
+                "in memory: status 200 OK, 5 bytes",
+                "varies   x-kind",
+                "variant  x-kind: 1",
+                "of 60 s (lifetime)",
+                "answer   from the cache (lifetime)",
+            ][..],
+        ),
+        ("/fresh", &["X-Kind: 2"], &["other variants only", "varies   x-kind"]),
+        ("/fresh", &["X-Kind: 1", "Cache-Control: no-cache"], &["answer   fetched anew (request-no-cache)"]),
+        (
+            "/stale",
+            &[],
+            &[
+                "answer   validated first (expired)",
+                "on error the stored response",
+                "asks     if-none-match: \"v1\"",
+                "age      20 s of 10 s",
+            ],
+        ),
+    ] {
+        eventually("it is told", || {
+            let (_, told) = explain(&format!("http://site.example{target}"), fields);
+            lines.iter().all(|line| told.contains(line))
+        });
+    }
+    assert_eq!(fixture.origin.count(), count, "no origin is asked");
+    for url in ["/a", "ftp://a/", "*"] {
+        assert_eq!(explain(url, &[]).0, 400, "{url}");
+    }
+}
+
+#[test]
 fn operator_purges_a_url_a_site_or_everything() {
     let fixture = Fixture::with(
         |received, number| {

@@ -2,7 +2,7 @@
 
 use crate::{
     origin::Origin,
-    process::{Larder, Response},
+    process::{self, Larder, Response},
 };
 use std::{fs, os::unix::fs::PermissionsExt};
 use tempfile::TempDir;
@@ -108,9 +108,7 @@ fn admin_listener_counts_requests() {
     let (home, origin) = (TempDir::new().unwrap(), Origin::start());
     let flags = ["--disk", "none", "--admin", "127.0.0.1:0", "--origin", &format!("http://{}", origin.address)];
     let larder = Larder::start(&home, &flags);
-    let line = larder.start_lines.lines().find(|line| line.starts_with("  admin ")).expect("it says where admin is");
-    let (_, rest) = line.split_once("http://").unwrap();
-    let admin = rest.strip_suffix("/metrics").unwrap().parse().unwrap();
+    let admin = admin_of(&larder);
     larder.get("/a");
     larder.get("/a");
     let get = |path: &str| Response::get(admin, path);
@@ -120,6 +118,37 @@ fn admin_listener_counts_requests() {
     for line in ["larder_hits_total 1", "larder_origin_requests_total 1"] {
         assert!(metrics.body.lines().any(|found| found == line), "{line:?} is not in {}", metrics.body);
     }
+}
+
+#[test]
+fn explain_and_purge_ask_the_running_proxy() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let flags = ["--disk", "none", "--admin", "127.0.0.1:0", "--origin", &format!("http://{}", origin.address)];
+    let larder = Larder::start(&home, &flags);
+    let admin = admin_of(&larder).to_string();
+    let tell = |command: &str, more: &[&str]| {
+        let told = process::run(&home, &[&[command, "--admin", &admin], more].concat());
+        let text = [told.stdout, told.stderr].concat();
+        (told.status.code(), String::from_utf8(text).unwrap())
+    };
+    larder.get("/a");
+    larder.get("/a");
+    let url = "http://www.example.test/a";
+    let (code, told) = tell("explain", &[url]);
+    assert!(code == Some(0) && told.contains("answer   from the cache (lifetime)"), "{told}");
+    let (code, told) = tell("explain", &["--field", "Cache-Control: no-cache", url]);
+    assert!(code == Some(0) && told.contains("(request-no-cache)"), "{told}");
+    assert_eq!(tell("purge", &[url]), (Some(0), String::new()));
+    assert!(tell("explain", &[url]).1.contains("stored   nothing"));
+    for (arguments, code) in [(&["/a"][..], 2), (&["--field", "a b: c", url], 2), (&["http://"], 1)] {
+        assert_eq!(tell("explain", arguments).0, Some(code), "{arguments:?}");
+    }
+}
+
+fn admin_of(larder: &Larder) -> std::net::SocketAddr {
+    let line = larder.start_lines.lines().find(|line| line.starts_with("  admin ")).expect("it says where admin is");
+    let (_, rest) = line.split_once("http://").unwrap();
+    rest.strip_suffix("/metrics").unwrap().parse().unwrap()
 }
 
 /// Asks for `path` from the cache alone (RFC 9111 5.2.1.7) until it is loaded.
