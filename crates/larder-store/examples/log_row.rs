@@ -224,6 +224,8 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
     fn run<F: Future>(event_loop: &mut EventLoop, future: F) -> Outcome<F::Output> {
         let mut future = pin!(future);
         let waker = event_loop.waker.clone();
+        // A future that nobody polled yet wakes nobody.
+        waker.wake_by_ref();
         loop {
             if event_loop.take_woken()
                 && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))

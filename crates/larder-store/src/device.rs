@@ -94,7 +94,7 @@ impl dyn Device {
     /// Reads `len_bytes` at `offset_bytes`.
     pub fn read(&self, offset_bytes: u64, len_bytes: usize) -> Pending<AlignedBuffer> {
         let (completion, pending) = Completion::pair();
-        let buffer = AlignedBuffer::with_len(len_bytes);
+        let buffer = AlignedBuffer::for_reading(len_bytes);
         self.submit(Transfer::Read { offset_bytes, buffer, completion });
         pending
     }

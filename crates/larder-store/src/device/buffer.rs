@@ -4,8 +4,12 @@
 //! `len <= capacity`. Cost: usually none; a new buffer is zeroed once. One that is apart costs two system calls and a page
 //! fault for every 4 KiB, and goes back to the system whole when it is dropped.
 
+mod pool;
+
 use memmap2::MmapMut;
-use std::cell::RefCell;
+use pool::Pooled;
+pub(crate) use pool::{Pool, Region};
+use std::{cell::RefCell, mem, sync::Arc};
 
 /// Alignment of every buffer in memory, in bytes.
 pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
@@ -34,15 +38,15 @@ pub struct AlignedBuffer {
 enum Memory {
     Blocks(Vec<Block>),
     Mapped(MmapMut),
+    /// A ring of the thread that made it has told the kernel of it.
+    Registered(Pooled, Arc<Pool>),
 }
 
 impl AlignedBuffer {
     /// A buffer of exactly `len_bytes`.
     pub fn with_len(len_bytes: usize) -> Self {
-        let blocks = reused(len_bytes).unwrap_or_else(|| {
-            let capacity = size_class(len_bytes).map_or(whole_blocks(len_bytes), class_bytes);
-            bytemuck::allocation::zeroed_vec(capacity / BUFFER_ALIGNMENT_BYTES)
-        });
+        let blocks = reused(len_bytes)
+            .unwrap_or_else(|| blocks(size_class(len_bytes).map_or(whole_blocks(len_bytes), class_bytes)));
         Self { memory: Memory::Blocks(blocks), len_bytes }
     }
 
@@ -52,6 +56,22 @@ impl AlignedBuffer {
         match MmapMut::map_anon(whole_blocks(len_bytes)) {
             Ok(mapped) => Self { memory: Memory::Mapped(mapped), len_bytes },
             Err(_) => Self::with_len(len_bytes),
+        }
+    }
+
+    /// A buffer of exactly `len_bytes`, to be read into soon: if possible one that the calling thread's rings know.
+    pub(crate) fn for_reading(len_bytes: usize) -> Self {
+        match Pool::take(len_bytes) {
+            Some((pooled, pool)) => Self { memory: Memory::Registered(pooled, pool), len_bytes },
+            None => Self::with_len(len_bytes),
+        }
+    }
+
+    /// Its place among the buffers of `pool`, if it is one of them.
+    pub(crate) fn index_in(&self, pool: &Arc<Pool>) -> Option<u16> {
+        match &self.memory {
+            Memory::Registered(pooled, own) if Arc::ptr_eq(own, pool) => Some(pooled.index),
+            _ => None,
         }
     }
 
@@ -73,7 +93,9 @@ impl AlignedBuffer {
     /// Lengthens to the whole of the memory it has.
     pub fn extend_to_capacity(&mut self) {
         self.len_bytes = match &self.memory {
-            Memory::Blocks(blocks) => blocks.len() * BUFFER_ALIGNMENT_BYTES,
+            Memory::Blocks(blocks) | Memory::Registered(Pooled { blocks, .. }, _) => {
+                blocks.len() * BUFFER_ALIGNMENT_BYTES
+            }
             Memory::Mapped(mapped) => mapped.len(),
         };
     }
@@ -81,7 +103,9 @@ impl AlignedBuffer {
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         match &self.memory {
-            Memory::Blocks(blocks) => &bytemuck::cast_slice(blocks)[..self.len_bytes],
+            Memory::Blocks(blocks) | Memory::Registered(Pooled { blocks, .. }, _) => {
+                &bytemuck::cast_slice(blocks)[..self.len_bytes]
+            }
             Memory::Mapped(mapped) => &mapped[..self.len_bytes],
         }
     }
@@ -89,7 +113,9 @@ impl AlignedBuffer {
     /// The bytes, to be written.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match &mut self.memory {
-            Memory::Blocks(blocks) => &mut bytemuck::cast_slice_mut(blocks)[..self.len_bytes],
+            Memory::Blocks(blocks) | Memory::Registered(Pooled { blocks, .. }, _) => {
+                &mut bytemuck::cast_slice_mut(blocks)[..self.len_bytes]
+            }
             Memory::Mapped(mapped) => &mut mapped[..self.len_bytes],
         }
     }
@@ -103,8 +129,13 @@ impl AsRef<[u8]> for AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        let Memory::Blocks(blocks) = &mut self.memory else { return };
-        let blocks = std::mem::take(blocks);
+        let blocks = match &mut self.memory {
+            Memory::Blocks(blocks) => mem::take(blocks),
+            Memory::Mapped(_) => return,
+            Memory::Registered(Pooled { index, blocks }, pool) => {
+                return pool.give_back(Pooled { index: *index, blocks: mem::take(blocks) });
+            }
+        };
         let capacity = blocks.len() * BUFFER_ALIGNMENT_BYTES;
         if let Some(class) = size_class(capacity)
             && class_bytes(class) == capacity
@@ -119,6 +150,11 @@ impl Drop for AlignedBuffer {
             });
         }
     }
+}
+
+/// Zeroed memory of this capacity.
+fn blocks(capacity_bytes: usize) -> Vec<Block> {
+    bytemuck::allocation::zeroed_vec(capacity_bytes / BUFFER_ALIGNMENT_BYTES)
 }
 
 fn reused(len_bytes: usize) -> Option<Vec<Block>> {

@@ -6,7 +6,7 @@
 
 use std::{io, ops::ControlFlow, sync::Arc};
 
-use super::{AlignedBuffer, Completion, Transfer};
+use super::{AlignedBuffer, Completion, Transfer, buffer::Pool};
 
 /// What a device's transfers must keep to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +124,18 @@ impl InFlight {
             Work::Read { buffer, .. } => Arc::new(std::mem::replace(buffer, AlignedBuffer::with_len(0))),
             Work::Write { buffer, .. } => Arc::clone(buffer),
             Work::Sync { .. } => Arc::new(AlignedBuffer::with_len(0)),
+        }
+    }
+
+    /// The place of what is read into among the buffers of `pool`, if it is one of them.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "only io_uring knows buffers before they are used")
+    )]
+    pub(super) fn index_in(&self, pool: &Arc<Pool>) -> Option<u16> {
+        match &self.work {
+            Work::Read { buffer, .. } => buffer.index_in(pool),
+            Work::Write { .. } | Work::Sync { .. } => None,
         }
     }
 

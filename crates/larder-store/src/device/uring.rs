@@ -14,6 +14,7 @@ use std::{
     io,
     ops::ControlFlow,
     os::fd::{AsRawFd, RawFd},
+    ptr,
     sync::Arc,
     time::Duration,
 };
@@ -24,6 +25,7 @@ use slab::Slab;
 use self::background::Background;
 use super::{
     Device, ThreadDriver, Transfer, VolumeFile,
+    buffer::{Pool, Region},
     in_flight::{Call, InFlight},
 };
 
@@ -96,7 +98,8 @@ struct Ring {
     is_file_registered: bool,
     is_watching: bool,
     is_broken: bool,
-    /// Last, so that the file is open for as long as the ring is.
+    /// Buffers the kernel knows; like the file behind the ring, so that they are there for as long as that is.
+    registered: Option<Arc<Pool>>,
     file: Arc<VolumeFile>,
 }
 
@@ -108,7 +111,13 @@ impl Ring {
     fn on(ring: IoUring, file: Arc<VolumeFile>) -> io::Result<Self> {
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::PollAdd::CODE];
+        let needed = [
+            opcode::Read::CODE,
+            opcode::ReadFixed::CODE,
+            opcode::Write::CODE,
+            opcode::Fsync::CODE,
+            opcode::PollAdd::CODE,
+        ];
         if !needed.into_iter().all(|code| probe.is_supported(code)) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring cannot read and write"));
         }
@@ -124,8 +133,25 @@ impl Ring {
             is_file_registered,
             is_watching: false,
             is_broken: false,
+            registered: None,
             file,
         })
+    }
+
+    /// Tells the kernel of the calling thread's buffers. Refused (they count as locked memory), reads cost a little more.
+    fn register_buffers(&mut self) {
+        let pool = Pool::of_thread();
+        let region = |region: &Region| libc::iovec {
+            iov_base: ptr::with_exposed_provenance_mut(region.start),
+            iov_len: region.len_bytes,
+        };
+        let regions: Vec<_> = pool.regions().iter().map(region).collect();
+        // SAFETY: the memory is the pool's, which neither moves nor frees it while there is a reference to the pool; this
+        // ring keeps one until the kernel has let go of the ring.
+        match unsafe { self.ring.submitter().register_buffers(&regions) } {
+            Ok(()) => self.registered = Some(pool),
+            Err(error) => tracing::debug!(%error, "the kernel does not keep buffers registered for reads"),
+        }
     }
 
     /// Accepts a transfer; the kernel gets it in the next turn.
@@ -211,7 +237,8 @@ impl Ring {
             let slot = self.in_flight.vacant_entry();
             let key = slot.key() as u64;
             let in_flight = slot.insert(in_flight);
-            let entry = entry(file, in_flight.call()).flags(flags).user_data(key);
+            let registered = self.registered.as_ref().and_then(|pool| in_flight.index_in(pool));
+            let entry = entry(file, in_flight.call(), registered).flags(flags).user_data(key);
             // SAFETY: the memory the entry points to is the transfer's buffer, on the heap at an address that
             // stays the same when the slab grows. The slab keeps it until `collect` has seen the completion with
             // this key, or for ever if the ring breaks; until then nothing else reads or writes it (a write's
@@ -336,8 +363,12 @@ fn is_unknown_flag(built: &io::Result<IoUring>) -> bool {
     built.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput)
 }
 
-fn entry(file: types::Fd, call: Call<'_>) -> squeue::Entry {
+/// The kernel's form of a call; `registered` is the place of the call's buffer among those it knows.
+fn entry(file: types::Fd, call: Call<'_>, registered: Option<u16>) -> squeue::Entry {
     match call {
+        Call::Read(to, offset_bytes) if let Some(index) = registered => {
+            opcode::ReadFixed::new(file, to.as_mut_ptr(), to.len() as u32, index).offset(offset_bytes).build()
+        }
         Call::Read(to, offset_bytes) => {
             opcode::Read::new(file, to.as_mut_ptr(), to.len() as u32).offset(offset_bytes).build()
         }

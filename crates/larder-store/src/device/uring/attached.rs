@@ -55,7 +55,8 @@ pub(super) fn attach(file: &Arc<VolumeFile>) -> io::Result<Option<ThreadDriver>>
         Some(None) => {}
     }
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let ring = Ring::new(Arc::clone(file))?;
+    let mut ring = Ring::new(Arc::clone(file))?;
+    ring.register_buffers();
     ring.signal(event.as_raw_fd())?;
     let link = Arc::new(Link { event, is_orphan: AtomicBool::new(false) });
     let attached = Attached { ring, link: Arc::clone(&link), waker: None, finished: Vec::new() };

@@ -1,0 +1,130 @@
+//! Buffers whose memory a thread's rings tell the kernel once, which then need not look it up for every read.
+//!
+//! Owns: the memory, for as long as a ring or a buffer has it. Does not: tell the kernel, see `uring`. Invariant: a
+//! buffer's memory stays where it is, and comes back here when the buffer is dropped, on whatever thread. Cost:
+//! 1 MiB that stays in memory for each thread with rings; a read takes and gives back under a lock nobody else wants.
+//! Saves 0.5 to 0.9 us of processor time a read (fio, 8 KiB, `fixedbufs` against not).
+
+use super::Block;
+use std::{
+    cell::RefCell,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+/// How long buffers are, and how many there are of each length.
+const CLASSES: [(usize, usize); 2] = [(16 << 10, 32), (64 << 10, 8)];
+
+thread_local! {
+    /// Of this thread, while it has rings.
+    static POOL: RefCell<Weak<Pool>> = const { RefCell::new(Weak::new()) };
+}
+
+/// The buffers of one thread.
+pub(crate) struct Pool {
+    free: [Mutex<Vec<Pooled>>; CLASSES.len()],
+    regions: Box<[Region]>,
+}
+
+/// Where a buffer lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    /// The address, with its provenance exposed.
+    pub(crate) start: usize,
+    pub(crate) len_bytes: usize,
+}
+
+/// One of them.
+pub(super) struct Pooled {
+    /// Its place in what [`Pool::regions`] tells.
+    pub(super) index: u16,
+    pub(super) blocks: Vec<Block>,
+}
+
+impl Pool {
+    /// The calling thread's, made if it has none. It is the thread's only as long as somebody keeps it.
+    pub(crate) fn of_thread() -> Arc<Self> {
+        POOL.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            pool.upgrade().unwrap_or_else(|| {
+                let made = Arc::new(Self::new());
+                *pool = Arc::downgrade(&made);
+                made
+            })
+        })
+        .unwrap_or_else(|_| Arc::new(Self::new()))
+    }
+
+    fn new() -> Self {
+        let mut regions = Vec::new();
+        let free = CLASSES.map(|(len_bytes, count)| {
+            let made = (0..count).map(|_| {
+                let blocks = super::blocks(len_bytes);
+                let index = regions.len() as u16;
+                regions.push(Region { start: blocks.as_ptr().expose_provenance(), len_bytes });
+                Pooled { index, blocks }
+            });
+            Mutex::new(made.collect())
+        });
+        Self { free, regions: regions.into() }
+    }
+
+    /// The memory of all buffers, each at the place of its index.
+    pub(crate) fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// A free buffer of the calling thread that holds `len_bytes`.
+    pub(super) fn take(len_bytes: usize) -> Option<(Pooled, Arc<Self>)> {
+        let class = CLASSES.iter().position(|&(class_bytes, _)| len_bytes <= class_bytes)?;
+        let pool = POOL.try_with(|pool| pool.borrow().upgrade()).ok()??;
+        let pooled = lock(&pool.free[class]).pop()?;
+        Some((pooled, pool))
+    }
+
+    pub(super) fn give_back(&self, pooled: Pooled) {
+        let len_bytes = pooled.blocks.len() * size_of::<Block>();
+        if let Some(class) = CLASSES.iter().position(|&(class_bytes, _)| len_bytes == class_bytes) {
+            lock(&self.free[class]).push(pooled);
+        }
+    }
+}
+
+fn lock(free: &Mutex<Vec<Pooled>>) -> std::sync::MutexGuard<'_, Vec<Pooled>> {
+    free.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::AlignedBuffer, *};
+    use std::thread;
+
+    /// At stake: a buffer the kernel writes to while it is somebody else's memory.
+    #[test]
+    fn buffers_come_back_to_their_place_from_any_thread() {
+        let pool = Pool::of_thread();
+        let regions = pool.regions();
+        assert_eq!(regions.iter().map(|region| region.len_bytes).sum::<usize>(), 1 << 20);
+        for len in [100, 16 << 10, 40_000] {
+            let taken: Vec<_> = (0..100).map(|_| AlignedBuffer::for_reading(len)).collect();
+            let registered: Vec<_> = taken.iter().filter_map(|buffer| buffer.index_in(&pool)).collect();
+            assert!(!registered.is_empty() && registered.len() < 100, "{len}: {}", registered.len());
+            for (buffer, index) in taken.iter().filter_map(|buffer| Some((buffer, buffer.index_in(&pool)?))) {
+                assert_eq!(buffer.as_slice().as_ptr().addr(), regions[usize::from(index)].start);
+                assert!(buffer.len() == len && len <= regions[usize::from(index)].len_bytes);
+            }
+            thread::spawn(move || drop(taken)).join().unwrap();
+        }
+        let free: usize = pool.free.iter().map(|free| lock(free).len()).sum();
+        assert_eq!(free, regions.len());
+    }
+
+    #[test]
+    fn thread_without_rings_has_no_pool() {
+        let pool = Pool::of_thread();
+        drop(pool);
+        assert!(Pool::take(100).is_none());
+        let other = Pool::of_thread();
+        assert!(thread::spawn(|| Pool::take(100).is_none()).join().unwrap());
+        assert!(AlignedBuffer::for_reading(100 << 10).index_in(&other).is_none());
+    }
+}
