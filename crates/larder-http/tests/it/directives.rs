@@ -124,3 +124,17 @@ fn request_no_store_keeps_the_response_out() {
     let response = Response::new("Cache-Control: max-age=60").answering("Cache-Control: no-store");
     assert_eq!(response.refusal(), Some(Reason::RequestNoStore));
 }
+
+#[test]
+fn immutable_is_not_validated_while_fresh_unless_the_request_asks_for_it() {
+    let response = Response::new("Cache-Control: max-age=60, immutable\nETag: \"a\"");
+    assert!(response.is_reused(3));
+    assert!(matches!(response.reuse(61, ""), Reuse::Stale { has_validator: true, may_serve_meanwhile: false, .. }));
+    for (request, reason) in
+        [("Cache-Control: no-cache", Reason::RequestNoCache), ("Cache-Control: max-age=0", Reason::RequestMaxAge)]
+    {
+        let asked = response.reuse(3, request);
+        assert!(matches!(asked, Reuse::MustValidate { reason: found, .. } if found == reason), "{request}: {asked:?}");
+    }
+    assert!(!Response::new("Cache-Control: immutable").is_reused(3), "it is no lifetime");
+}
