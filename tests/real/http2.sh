@@ -14,7 +14,7 @@ start_origin
 mkdir -p "$stage/www/page"
 head -c 300000 /dev/urandom > "$stage/www/page/body"
 tls_port=$(free_port)
-launch reverse --disk none --listen-tls "127.0.0.1:$tls_port" --certificate "$origin_ca,$stage/origin.key" \
+launch reverse --disk none --listen-tls "127.0.0.1:$tls_port" --certificate "$origin_certificate,$stage/origin.key" \
   --origin "http://127.0.0.1:$origin_port"
 plain=http://localhost:$larder_port tls=https://localhost:$tls_port
 

@@ -1,15 +1,19 @@
 # The origin of the tests with real clients: Debian's nginx with a configuration, a prefix and a certificate of its own.
-# Sets origin_port, origin_tls_port, origin_ca. Documents lie in $stage/www; every request is a line of $stage/origin.access.
+# Sets origin_port, origin_tls_port, origin_ca, origin_certificate. Documents lie in $stage/www; every request is a line of $stage/origin.access.
 
 start_origin() {
   local www=$stage/www
   mkdir -p "$www" "$stage/nginx"
   origin_port=$(free_port)
   origin_tls_port=$(free_port)
-  origin_ca=$stage/origin.pem
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
+  origin_ca=$stage/authority.pem
+  origin_certificate=$stage/origin.pem
+  local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes)
+  openssl req -x509 "${key[@]}" -days 2 -subj '/CN=an authority of the tests' -addext 'basicConstraints=critical,CA:TRUE' \
+    -addext 'keyUsage=critical,keyCertSign' -keyout "$stage/authority.key" -out "$origin_ca" 2>"$stage/openssl.log"
+  openssl req -x509 "${key[@]}" -days 2 -subj /CN=localhost -CA "$origin_ca" -CAkey "$stage/authority.key" \
     -addext 'subjectAltName=DNS:localhost,IP:127.0.0.1' -addext 'basicConstraints=critical,CA:FALSE' \
-    -keyout "$stage/origin.key" -out "$origin_ca" 2>"$stage/openssl.log"
+    -keyout "$stage/origin.key" -out "$origin_certificate" 2>>"$stage/openssl.log"
   # Started by root, nginx would drop to a user who may not look into the scratch folder.
   local user=
   [ "$(id -u)" -eq 0 ] && user='user root;'
@@ -30,7 +34,7 @@ http {
   server {
     listen 127.0.0.1:$origin_port;
     listen 127.0.0.1:$origin_tls_port ssl;
-    ssl_certificate $origin_ca;
+    ssl_certificate $origin_certificate;
     ssl_certificate_key $stage/origin.key;
     root $www;
     location /page/ { expires 1h; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Real clients through the real program: curl, wget, a browser, apt, HTTPS through CONNECT, and reverse mode.
+# Real clients through the real program: curl, wget, a browser, apt, pip, npm, HTTPS through CONNECT, and reverse mode.
 # Each case proves with the origin's own log that the second time came from the cache.
 #
 #   tests/real/run.sh                 all cases
@@ -11,7 +11,7 @@
 . "$here/origin.sh"
 
 need curl:curl nginx:nginx-light openssl:openssl python3:python3 wget:wget chromium:chromium apt-get:apt \
-  dpkg-deb:dpkg apt-ftparchive:apt-utils
+  dpkg-deb:dpkg apt-ftparchive:apt-utils pip:python3-pip npm:npm node:nodejs
 
 start_origin
 cat > "$stage/larder.toml" <<C
@@ -30,7 +30,7 @@ proxy=http://127.0.0.1:$larder_port
 echo "origin on $origin_port (TLS $origin_tls_port), larder on $larder_port, scratch $stage"
 
 cases=("$@")
-[ ${#cases[@]} -gt 0 ] || cases=(curl wget browser apt connect reverse)
+[ ${#cases[@]} -gt 0 ] || cases=(curl wget browser apt connect reverse packages)
 for case in "${cases[@]}"; do
   [ -f "$here/cases/$case.sh" ] || { echo "no case called $case" >&2; exit 2; }
   echo

@@ -3,6 +3,7 @@
 
 set -uo pipefail
 unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY no_proxy NO_PROXY ALL_PROXY all_proxy
+unset REQUESTS_CA_BUNDLE CURL_CA_BUNDLE SSL_CERT_FILE
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 LARDER_BIN=${LARDER_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/larder}
