@@ -42,6 +42,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         text.push_str(&report.to_text());
         for figure in &report.figures {
             figure.draw(Path::new(folder))?;
+            let folder = Path::new(folder).file_name().unwrap_or_default().display();
+            write!(text, "\n![{}]({folder}/{}.svg)\n", figure.title, figure.name)?;
         }
         writeln!(text, "\n`larder sim paper {}`\n", paper.name)?;
     }

@@ -14,7 +14,9 @@ use std::{fmt, path::PathBuf};
 
 /// A simulated volume is at most this long; longer ones are made smaller.
 const SIMULATED_BYTES_MAX: u64 = 8 << 30;
-/// Requests that are kept for Belady's eviction, which must know the future.
+/// The eviction that must be told what comes.
+const BELADY: &str = "belady";
+/// Requests that are kept for it.
 const BELADY_REQUESTS_MAX: u64 = 20_000_000;
 const REQUESTS: std::ops::RangeInclusive<u64> = 200_000..=4_000_000;
 
@@ -261,29 +263,29 @@ impl Sweep {
             "Evictions of the literature, with the bytes of the store",
             &["eviction", "size, GB", "hits, %", "misses"],
         );
-        for &size_bytes in &self.sizes {
-            let cache_bytes = size_bytes / sample;
-            let most = survey.requests as usize;
-            let requests = || Ok::<_, SweepError>(self.open(sample)?.take(most).filter(|asked| asked.is_storable));
-            let mut push = |name: &str, mut cache: Reference, requests: &mut dyn Iterator<Item = Asked>| {
-                let (mut asked, mut hits) = (0_u64, 0_u64);
-                for Asked { request, .. } in requests {
-                    asked += 1;
-                    hits += u64::from(cache.request(request.key, request.size_bytes));
+        let names = Reference::NAMES.into_iter().chain((survey.requests <= BELADY_REQUESTS_MAX).then_some(BELADY));
+        let names: Vec<_> = names.collect();
+        let pairs: Vec<_> = self.sizes.iter().flat_map(|size| names.iter().map(move |name| (*name, *size))).collect();
+        let hits = parallel::map(&pairs, self.jobs, |(name, size_bytes)| {
+            let requests = || Ok(self.open(sample)?.take(survey.requests as usize).filter(|asked| asked.is_storable));
+            let mut cache = match Reference::named(name, size_bytes / sample) {
+                Some(cache) => cache,
+                None => {
+                    let keys: Vec<_> = requests()?.map(|asked| asked.request.key).collect();
+                    Reference::belady(size_bytes / sample, NextUses::of(&keys))
                 }
-                table.push(
-                    name,
-                    vec![size_bytes as f64 / 1e9, hits as f64 / asked.max(1) as f64 * 100.0, (asked - hits) as f64],
-                );
             };
-            for name in Reference::NAMES {
-                let cache = Reference::named(name, cache_bytes).expect("the names are those it knows");
-                push(name, cache, &mut requests()?);
+            let (mut asked, mut hits) = (0_u64, 0_u64);
+            for Asked { request, .. } in requests()? {
+                asked += 1;
+                hits += u64::from(cache.request(request.key, request.size_bytes));
             }
-            if survey.requests <= BELADY_REQUESTS_MAX {
-                let keys: Vec<_> = requests()?.map(|asked| asked.request.key).collect();
-                push("belady", Reference::belady(cache_bytes, NextUses::of(&keys)), &mut requests()?);
-            }
+            Ok::<_, SweepError>((asked, hits))
+        });
+        for ((name, size_bytes), counted) in pairs.into_iter().zip(hits) {
+            let (asked, hits) = counted?;
+            let share = hits as f64 / asked.max(1) as f64;
+            table.push(name, vec![size_bytes as f64 / 1e9, share * 100.0, (asked - hits) as f64]);
         }
         Ok(table)
     }

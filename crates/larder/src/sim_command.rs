@@ -49,8 +49,9 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     source: SourceFlags,
 
-    /// Policies: names with commas between them, `all` or `none` (repeatable) [default: log]
-    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', value_parser = parse_policies)]
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', value_parser = parse_policies,
+        help = "Policies, separated by commas, `all` or `none` (repeatable) [default: log]",
+        long_help = format!("Policies, separated by commas, `all` or `none` (repeatable) [default: log]\n{}", tuning::policy_list()))]
     policy: Vec<Policies>,
 
     /// The machine: a name from `larder sim models`, or a file

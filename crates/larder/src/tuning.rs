@@ -72,13 +72,20 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
 /// What `--help` says about `--policy`: every row of the table.
 pub(crate) fn policy_help() -> String {
     let mut help = "Storage policy of the store [default: that of the store, or log for a new one]\n".to_owned();
-    let width = Policy::all().iter().map(|policy| policy.name.len()).max().unwrap_or_default();
+    let width = policy_width();
     write!(help, "\n  {:width$}  the one that `larder plan` recommends (run only)", "auto")
         .expect("a string takes all");
-    for policy in Policy::all() {
-        write!(help, "\n  {:width$}  {}", policy.name, policy.about).expect("a string takes all");
-    }
-    help
+    help + &policy_list()
+}
+
+/// A line for every policy, with what it is.
+pub(crate) fn policy_list() -> String {
+    let width = policy_width();
+    Policy::all().iter().map(|policy| format!("\n  {:width$}  {}", policy.name, policy.about)).collect()
+}
+
+fn policy_width() -> usize {
+    Policy::all().iter().map(|policy| policy.name.len()).max().unwrap_or_default()
 }
 
 /// What `--help` says about `--tune`: every constant with its range and default.

@@ -33,6 +33,10 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
 ];
+/// More names than this stand beside the figure, which has so many pixels for them.
+const LABELS_INSIDE_MAX: usize = 7;
+const BESIDE_WIDE: u32 = 190;
+const X_LABELS_MAX: usize = 8;
 /// A line with more points than this has no dots.
 const DOTS_MAX: usize = 40;
 const PRINTED: RGBColor = RGBColor(150, 150, 150);
@@ -108,10 +112,11 @@ impl Figure {
         let points = || lines.iter().flat_map(|line| line.points.iter().copied()).filter(|point| self.can_show(*point));
         let (x, y) = (reach(points().map(|point| point.0)), reach(points().map(|point| point.1)));
         let labels = lines.iter().filter(|line| !line.label.is_empty()).count();
-        let is_even = matches!(self.scale, Scale::Even | Scale::LogarithmicX);
-        let y = if is_even { 0.0..y.end * (1.08 + 0.05 * labels as f64) } else { y.start / 1.3..y.end * 1.5 };
+        let y = self.with_room(y, labels);
         area.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(area);
+        let beside_wide = if labels > LABELS_INSIDE_MAX { BESIDE_WIDE * factor } else { 0 };
+        let (area, beside) = area.split_horizontally(area.dim_in_pixel().0 - beside_wide);
+        let mut chart = ChartBuilder::on(&area);
         if !self.title.is_empty() {
             chart.caption(&self.title, (FONT, 22 * factor).into_font());
         }
@@ -119,7 +124,10 @@ impl Figure {
         macro_rules! draw {
             ($chart:expr) => {{
                 let mut chart = $chart;
-                axes!(chart.configure_mesh(), self, factor).draw()?;
+                axes!(chart.configure_mesh(), self, factor)
+                    .x_labels(X_LABELS_MAX)
+                    .x_label_formatter(&|x| short(*x))
+                    .draw()?;
                 for (place, line) in lines.iter().enumerate() {
                     let colour = line.hue.colour(place);
                     let style = colour.stroke_width(2 * factor);
@@ -128,8 +136,20 @@ impl Figure {
                         chart.draw_series(DashedLineSeries::new(points, 6 * factor, 5 * factor, style))?;
                     } else {
                         chart.draw_series(LineSeries::new(points.clone(), style))?;
-                        if line.points.len() <= DOTS_MAX {
-                            chart.draw_series(points.map(|point| Circle::new(point, 3 * factor, colour.filled())))?;
+                        // Where colours come again, dots have another form.
+                        let size = 3 * factor;
+                        match place / COLOURS.len() {
+                            _ if line.points.len() > DOTS_MAX => {}
+                            0 => {
+                                chart.draw_series(points.map(|point| Circle::new(point, size, colour.filled())))?;
+                            }
+                            1 => {
+                                let of = |point| TriangleMarker::new(point, 2 * size, colour.filled());
+                                chart.draw_series(points.map(of))?;
+                            }
+                            _ => {
+                                chart.draw_series(points.map(|point| Cross::new(point, 2 * size, style)))?;
+                            }
                         }
                     }
                     if !line.label.is_empty() {
@@ -139,6 +159,9 @@ impl Figure {
                             .label(&line.label)
                             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18 * factor as i32, y)], style));
                     }
+                }
+                if labels > LABELS_INSIDE_MAX {
+                    return names_of_lines(&beside, lines, factor);
                 }
                 let labels = &mut chart.configure_series_labels();
                 labels
@@ -158,6 +181,15 @@ impl Figure {
             Scale::Logarithmic => draw!(chart.build_cartesian_2d(x.log_scale(), y.log_scale())?),
         }
         Ok(())
+    }
+
+    /// The vertical reach with room for the names of lines, if they stand inside.
+    fn with_room(&self, y: Range<f64>, labels: usize) -> Range<f64> {
+        let inside = if labels > LABELS_INSIDE_MAX { 0 } else { labels };
+        match self.scale {
+            Scale::Even | Scale::LogarithmicX => 0.0..y.end * (1.08 + 0.05 * inside as f64),
+            Scale::LogarithmicY | Scale::Logarithmic => y.start / 1.3..y.end * 1.5,
+        }
     }
 
     fn can_show(&self, (x, y): (f64, f64)) -> bool {
@@ -233,6 +265,25 @@ pub fn colour_of(place: usize) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
+/// Names of lines with their colours and dots, one below the other.
+fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Line], factor: u32) -> Drawn<B> {
+    let one = factor as i32;
+    for (row, (place, line)) in lines.iter().enumerate().filter(|(_, line)| !line.label.is_empty()).enumerate() {
+        let (middle, colour) = ((54 + 21 * row as i32) * one, line.hue.colour(place));
+        let style = colour.stroke_width(2 * factor);
+        area.draw(&PathElement::new([(4 * one, middle), (26 * one, middle)], style))?;
+        let at = (15 * one, middle);
+        match place / COLOURS.len() {
+            0 => area.draw(&Circle::new(at, 3 * factor, colour.filled()))?,
+            1 => area.draw(&TriangleMarker::new(at, 6 * factor, colour.filled()))?,
+            _ => area.draw(&Cross::new(at, 6 * factor, style))?,
+        }
+        let text = (FONT, 15 * factor).into_font().color(&BLACK);
+        area.draw(&Text::new(line.label.clone(), (33 * one, middle - 8 * one), text))?;
+    }
+    Ok(())
+}
+
 /// Names of bars with their colours, at the top left.
 fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String], factor: u32) -> Drawn<B> {
     let step = 22 * factor as i32;
@@ -254,6 +305,11 @@ fn bar_colour(bar: usize, count: usize) -> RGBColor {
         (bar, 2..) => COLOURS[(bar - 1) % COLOURS.len()],
         (bar, _) => COLOURS[bar % COLOURS.len()],
     }
+}
+
+/// A number below the horizontal axis.
+fn short(value: f64) -> String {
+    if value.fract() == 0.0 { crate::report::number(value) } else { value.to_string() }
 }
 
 /// From the least to the greatest of `values`.
@@ -301,6 +357,13 @@ mod tests {
             assert!(svg.contains("A figure") && svg.contains("a line") && svg.contains("DejaVu"), "{svg}");
             assert!(fs::read(&drawn[1]).unwrap().starts_with(b"\x89PNG"));
         }
+        let many = (0..20).map(|at| Line {
+            label: format!("line {at}"),
+            points: vec![(1.0, f64::from(at))],
+            ..Line::default()
+        });
+        let figure = Figure { content: Content::Lines(many.collect()), ..Figure::default() };
+        assert!((0..20).all(|at| figure.to_svg().unwrap().contains(&format!("line {at}"))));
         let names = vec!["paper".to_owned(), "simulated".to_owned()];
         let content = Content::Bars(names, vec![("squid".to_owned(), vec![20.0, 23.0])]);
         let figure = Figure { name: "bars".to_owned(), content, ..Figure::default() };
