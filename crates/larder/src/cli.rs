@@ -120,7 +120,7 @@ pub(crate) struct RunFlags {
     size: Vec<u64>,
 
     #[arg(long, value_name = "POLICY", value_parser = tuning::parse_choice,
-        help = "Storage policy, or auto; --help lists them [default: that of the store, or log]", long_help = tuning::policy_help())]
+        help = "Storage policy, or auto; --help lists them [default: that of the store, or log]", long_help = tuning::choice_help())]
     policy: Option<PolicyChoice>,
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,

@@ -71,11 +71,13 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
 
 /// What `--help` says about `--policy`: every row of the table.
 pub(crate) fn policy_help() -> String {
-    let mut help = "Storage policy of the store [default: that of the store, or log for a new one]\n".to_owned();
+    POLICY_HELP.to_owned() + &policy_list()
+}
+
+/// What `run --help` says about `--policy`: `auto` besides.
+pub(crate) fn choice_help() -> String {
     let width = policy_width();
-    write!(help, "\n  {:width$}  the one that `larder plan` recommends (run only)", "auto")
-        .expect("a string takes all");
-    help + &policy_list()
+    format!("{POLICY_HELP}\n  {:width$}  the one that `larder plan` recommends{}", "auto", policy_list())
 }
 
 /// A line for every policy, with what it is.
@@ -87,6 +89,8 @@ pub(crate) fn policy_list() -> String {
 fn policy_width() -> usize {
     Policy::all().iter().map(|policy| policy.name.len()).max().unwrap_or_default()
 }
+
+const POLICY_HELP: &str = "Storage policy of the store [default: that of the store, or log for a new one]\n";
 
 /// What `--help` says about `--tune`: every constant with its range and default.
 pub(crate) fn tune_help() -> String {
