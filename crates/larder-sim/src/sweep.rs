@@ -93,8 +93,8 @@ impl Sweep {
             let mut experiment = Experiment::new(policy, self.model.clone(), *size_bytes, self.memory_bytes);
             experiment.mean_entry_bytes = survey.mean_bytes.clamp(512, 1 << 20);
             experiment.tuning = self.tuning.clone();
-            let experiment = Experiment { requests: survey.requests, ..experiment.sampled(sample) };
-            let experiment = self.with_warm_up(experiment);
+            let warm_up = self.warm_up(survey.requests);
+            let experiment = Experiment { warm_up, requests: survey.requests - warm_up, ..experiment.sampled(sample) };
             let outcome = experiment.run(self.open(sample)?);
             progress(pairs.len() as u64);
             outcome.map_err(|error| SweepError::Store(policy.name.to_owned(), error))
@@ -111,13 +111,11 @@ impl Sweep {
         Ok(report)
     }
 
-    fn with_warm_up(&self, experiment: Experiment) -> Experiment {
+    /// Of so many requests those that do not count.
+    fn warm_up(&self, requests: u64) -> u64 {
         match self.source {
-            RequestSource::Trace(_) => experiment,
-            RequestSource::Workload(..) => {
-                let warm_up = experiment.requests / 2;
-                Experiment { warm_up, requests: experiment.requests - warm_up, ..experiment }
-            }
+            RequestSource::Trace(_) => 0,
+            RequestSource::Workload(..) => requests / 2,
         }
     }
 
@@ -260,25 +258,29 @@ impl Sweep {
     /// Misses of the evictions of the literature, with the same bytes as memory and disk together have.
     fn references(&self, sample: u64, survey: Survey) -> Result<Table, SweepError> {
         let mut table = Table::new(
-            "Evictions of the literature, with the bytes of the store",
+            "Evictions of the literature, with the bytes of memory and store",
             &["eviction", "size, GB", "hits, %", "misses"],
         );
         let names = Reference::NAMES.into_iter().chain((survey.requests <= BELADY_REQUESTS_MAX).then_some(BELADY));
         let names: Vec<_> = names.collect();
         let pairs: Vec<_> = self.sizes.iter().flat_map(|size| names.iter().map(move |name| (*name, *size))).collect();
         let hits = parallel::map(&pairs, self.jobs, |(name, size_bytes)| {
-            let requests = || Ok(self.open(sample)?.take(survey.requests as usize).filter(|asked| asked.is_storable));
-            let mut cache = match Reference::named(name, size_bytes / sample) {
+            let requests = || Ok(self.open(sample)?.take(survey.requests as usize));
+            let cache_bytes = (size_bytes + self.memory_bytes) / sample;
+            let mut cache = match Reference::named(name, cache_bytes) {
                 Some(cache) => cache,
                 None => {
-                    let keys: Vec<_> = requests()?.map(|asked| asked.request.key).collect();
-                    Reference::belady(size_bytes / sample, NextUses::of(&keys))
+                    let keys: Vec<_> =
+                        requests()?.filter(|asked| asked.is_storable).map(|asked| asked.request.key).collect();
+                    Reference::belady(cache_bytes, NextUses::of(&keys))
                 }
             };
+            let warm_up = self.warm_up(survey.requests);
             let (mut asked, mut hits) = (0_u64, 0_u64);
-            for Asked { request, .. } in requests()? {
-                asked += 1;
-                hits += u64::from(cache.request(request.key, request.size_bytes));
+            for (number, Asked { request, is_storable, .. }) in (0..).zip(requests()?) {
+                let is_hit = is_storable && cache.request(request.key, request.size_bytes);
+                asked += u64::from(number >= warm_up);
+                hits += u64::from(is_hit && number >= warm_up);
             }
             Ok::<_, SweepError>((asked, hits))
         });
@@ -350,6 +352,15 @@ mod tests {
         let hits: Vec<f64> = report.tables[0].rows.iter().map(|(_, values)| values[1]).collect();
         assert!(hits[2] > hits[0] && hits[3] > hits[1], "{hits:?}");
         assert_eq!(report.tables[1].rows.len(), 12);
+        let of = |name: &str| {
+            report.tables[1].rows.iter().filter(|row| row.0 == name).map(|row| row.1[1]).collect::<Vec<_>>()
+        };
+        for (at, belady) in of("belady").into_iter().enumerate() {
+            assert!(
+                belady > of("lru")[at] && hits[2 * at] < belady && hits[2 * at + 1] < belady,
+                "{at}: {belady} {hits:?}"
+            );
+        }
         assert_eq!(report.figures.len(), 4);
         let error = sweep(RequestSource::Workload("zip".to_owned(), 1)).run(&|_| {}).unwrap_err();
         assert!(error.to_string().contains("polymix-4"), "{error}");
