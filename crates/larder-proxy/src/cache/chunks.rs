@@ -10,7 +10,7 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use larder_http::{RangeOutcome, Reuse, entity_tag::EntityTag, key, range, reuse};
 use larder_store::Writer;
 
@@ -71,20 +71,23 @@ fn is_servable(worker: &Worker, key: &[u8], entry: &Entry) -> bool {
 }
 
 /// Whether a stored response can answer a request: its body can be served to its end, or it is fresh and what is wanted of
-/// it is there, though the origin cannot be asked for the rest. Cost: none where memory tells; else a transfer for each
-/// chunk of which only a fragment is there.
+/// it is there, though the origin cannot be asked for the rest, or must not be (RFC 9111 5.2.1.7). Cost: none where memory
+/// tells; else a transfer for each chunk of which only a fragment is there.
 pub(crate) async fn serves(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Found) -> bool {
     let EntryBody::Chunks { len, .. } = found.entry.body else { return true };
-    if is_servable(worker, &found.key, &found.entry) {
+    let (head, settings) = (&found.entry.head, &worker.shared.config.http);
+    let alone = asked.method == Method::GET && reuse::is_only_if_cached(&asked.fields, settings);
+    if !alone && is_servable(worker, &found.key, &found.entry) {
         return true;
     }
-    let (head, settings) = (&found.entry.head, &worker.shared.config.http);
-    let decision = reuse::decide(&asked.method, &asked.fields, head, worker.now(), settings);
-    let RangeOutcome::Single { first, last } = range::select(&asked.method, &asked.fields, head, len) else {
-        return false;
+    let wanted = match range::select(&asked.method, &asked.fields, head, len) {
+        RangeOutcome::Single { first, last } => first..last + 1,
+        RangeOutcome::Whole if alone => 0..len,
+        RangeOutcome::Whole | RangeOutcome::Many(_) | RangeOutcome::NotSatisfiable => return false,
     };
+    let decision = reuse::decide(&asked.method, &asked.fields, head, worker.now(), settings);
     let Some(body) = ChunkedBody::of(worker, asked, &found.key, &found.entry) else { return false };
-    matches!(decision, Reuse::Fresh { .. }) && body.has(first..last + 1).await
+    matches!(decision, Reuse::Fresh { .. }) && body.has(wanted).await
 }
 
 /// Bytes and their place in the whole.

@@ -173,6 +173,21 @@ fn part_without_a_strong_validator_answers_what_is_in_it_and_is_never_put_togeth
 }
 
 #[test]
+fn only_if_cached_gets_what_is_stored_of_a_part_and_nothing_else() {
+    let (fixture, ..) = fixture_of(4 * CHUNK);
+    let (stored, beyond) = (format!("Range: bytes=0-{}", CHUNK - 1), format!("Range: bytes={CHUNK}-{}", CHUNK + 9));
+    fixture.get("/", &[&stored]);
+    fixture.get_hit("/", &[&stored]);
+    let count = fixture.origin.count();
+    let only = "Cache-Control: only-if-cached";
+    for (fields, status) in [(&[&*stored, only][..], 206), (&[&*beyond, only], 504), (&[only], 504)] {
+        assert_eq!(fixture.get("/", fields).status, status, "{fields:?}");
+    }
+    assert_eq!(fixture.origin.count(), count);
+    assert_eq!(fixture.get("/", &[&beyond]).status, 206);
+}
+
+#[test]
 fn those_who_wait_for_a_part_that_cannot_be_completed_ask_for_what_they_want() {
     let gate = Gate::default();
     let held = gate.clone();
