@@ -1,7 +1,7 @@
 //! Memory a device can transfer to and from directly: aligned to 4 KiB, reused.
 //!
 //! Owns: a length in bytes over whole 4 KiB blocks, and a small free list per thread. Invariant:
-//! `len <= capacity`. Cost: usually none; a new buffer is zeroed once. One that is apart costs two system calls and a page
+//! `len <= capacity`. Cost: usually none; a new buffer is zeroed once. One of over 128 KiB costs two system calls and a page
 //! fault for every 4 KiB, and goes back to the system whole when it is dropped.
 
 mod pool;
@@ -43,28 +43,28 @@ enum Memory {
 }
 
 impl AlignedBuffer {
-    /// A buffer of exactly `len_bytes`.
+    /// A buffer of exactly `len_bytes`. A long one lies apart from the allocator's memory, where it would leave a hole among
+    /// what stays.
     pub fn with_len(len_bytes: usize) -> Self {
-        let blocks = reused(len_bytes)
-            .unwrap_or_else(|| blocks(size_class(len_bytes).map_or(whole_blocks(len_bytes), class_bytes)));
-        Self { memory: Memory::Blocks(blocks), len_bytes }
-    }
-
-    /// A buffer of exactly `len_bytes` apart from the allocator's memory: a long one that came and went there would leave
-    /// a hole among what stays.
-    pub(crate) fn apart(len_bytes: usize) -> Self {
-        match MmapMut::map_anon(whole_blocks(len_bytes)) {
-            Ok(mapped) => Self { memory: Memory::Mapped(mapped), len_bytes },
-            Err(_) => Self::with_len(len_bytes),
+        match (len_bytes > REUSE_BYTES_MAX).then(|| MmapMut::map_anon(whole_blocks(len_bytes))) {
+            Some(Ok(mapped)) => Self { memory: Memory::Mapped(mapped), len_bytes },
+            Some(Err(_)) | None => Self::allocated(len_bytes),
         }
     }
 
-    /// A buffer of exactly `len_bytes`, to be read into soon: if possible one that the calling thread's rings know.
+    /// A buffer of exactly `len_bytes`, to be read into and soon dropped: if possible one that the calling thread's rings
+    /// know, and never a new mapping, whose page faults would cost more than the copy of a long body.
     pub(crate) fn for_reading(len_bytes: usize) -> Self {
         match Pool::take(len_bytes) {
             Some((pooled, pool)) => Self { memory: Memory::Registered(pooled, pool), len_bytes },
-            None => Self::with_len(len_bytes),
+            None => Self::allocated(len_bytes),
         }
+    }
+
+    fn allocated(len_bytes: usize) -> Self {
+        let blocks = reused(len_bytes)
+            .unwrap_or_else(|| blocks(size_class(len_bytes).map_or(whole_blocks(len_bytes), class_bytes)));
+        Self { memory: Memory::Blocks(blocks), len_bytes }
     }
 
     /// Its place among the buffers of `pool`, if it is one of them.
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn buffers_are_aligned_and_have_the_asked_length() {
         for len in [0, 1, 512, 4096, 5000, 131_072, 1 << 20] {
-            for mut buffer in [AlignedBuffer::with_len(len), AlignedBuffer::apart(len)] {
+            for mut buffer in [AlignedBuffer::with_len(len), AlignedBuffer::for_reading(len)] {
                 assert_eq!(buffer.len(), len);
                 assert_eq!(buffer.as_slice().as_ptr() as usize % BUFFER_ALIGNMENT_BYTES, 0);
                 buffer.as_mut_slice().fill(7);

@@ -110,7 +110,7 @@ impl Log {
     pub(crate) fn new(geometry: Geometry, volume: VolumeId, segments: Arc<SegmentTable>, dirty_bytes_max: u64) -> Self {
         let spare = (0..SPARE_COUNT_MAX)
             .map(|_| {
-                let mut buffer = AlignedBuffer::apart(unit_bytes(&geometry) as usize);
+                let mut buffer = AlignedBuffer::with_len(unit_bytes(&geometry) as usize);
                 // Touched now, so that memory does not grow later.
                 buffer.as_mut_slice().fill(1);
                 buffer
@@ -429,7 +429,7 @@ impl Log {
 fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
     match spare.pop() {
         Some(buffer) if buffer.len() as u64 >= len_bytes => buffer,
-        _ => AlignedBuffer::apart(len_bytes as usize),
+        _ => AlignedBuffer::with_len(len_bytes as usize),
     }
 }
 
