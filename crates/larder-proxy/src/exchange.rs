@@ -88,19 +88,19 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
     }
     let (scheme, authority, mark) = worker.shared.routes.name(client.scheme(), request)?;
     let key = mark.on(worker.shared.config.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?);
-    let found = lookup::find_hot(worker, &key, fields)?;
-    if matches!(found.entry.body, EntryBody::Chunks { .. }) {
+    let (entry, variant) = lookup::find_hot(worker, &key, fields)?;
+    if matches!(entry.body, EntryBody::Chunks { .. }) {
         return None;
     }
-    let decision = reuse::decide(method, fields, &found.entry.head, worker.now(), &worker.shared.config.http);
+    let decision = reuse::decide(method, fields, &entry.head, worker.now(), &worker.shared.config.http);
     let Reuse::Fresh { age, .. } = decision else { return None };
     let status = CacheStatus::hit(age.ttl_secs);
     let wanted = Wanted { worker, method, fields, age_secs: age.age_secs, status };
-    let answered = hit::answer(&wanted, &found.entry, None)?;
-    if found.entry.count_hit()
+    let answered = hit::answer(&wanted, &entry, None)?;
+    if entry.count_hit()
         && let Some(store) = &worker.shared.store
     {
-        store.touch(&found.key);
+        store.touch(variant.as_deref().unwrap_or(&key));
     }
     let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
     let line = LineStart::new(client, request);

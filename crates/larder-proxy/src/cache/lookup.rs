@@ -41,22 +41,20 @@ pub(crate) struct Found {
     pub(crate) from_memory: bool,
 }
 
-/// Finds a response in memory alone.
-pub(crate) fn find_hot(worker: &Worker, primary: &[u8], request_fields: &HeaderMap) -> Option<Found> {
+/// Finds a response in memory alone; with the key it is stored under, if that is a variant's.
+pub(crate) fn find_hot(
+    worker: &Worker,
+    primary: &[u8],
+    request_fields: &HeaderMap,
+) -> Option<(Arc<Entry>, Option<Vec<u8>>)> {
     match worker.shared.hot.find(primary)? {
-        Hot::Response(entry) => Some(Found { entry, key: primary.into(), marker: None, from_memory: true }),
+        Hot::Response(entry) => Some((entry, None)),
         Hot::Marker(marker) => {
             let settings = &worker.shared.config.http;
             marker.rules.rules().iter().find_map(|rule| {
                 let key = marker.variant_key(primary, rule, request_fields, settings)?;
                 let Hot::Response(entry) = worker.shared.hot.find(&key)? else { return None };
-                let marker = Some(Arc::clone(&marker));
-                entry.head.matches(request_fields, settings).then(|| Found {
-                    entry,
-                    key: key.into(),
-                    marker,
-                    from_memory: true,
-                })
+                entry.head.matches(request_fields, settings).then_some((entry, Some(key)))
             })
         }
         Hot::Chunk(_) => None,

@@ -10,7 +10,7 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
     },
     task::{Context, Poll},
@@ -59,6 +59,8 @@ pub(crate) struct Client {
     exchange_count: AtomicU32,
     abandoned: Abandoned,
     raw: Mutex<RawRequests>,
+    /// What is wrong with a request's body, once something is: looked at before every read.
+    body_fault: OnceLock<Fault>,
     watched: Watched,
     /// What goes out before the final response.
     pub(crate) interim: Interim,
@@ -113,6 +115,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
         exchange_count: AtomicU32::new(0),
         abandoned: Abandoned::default(),
         raw: Mutex::default(),
+        body_fault: OnceLock::new(),
         watched,
         interim: Interim::default(),
     });
@@ -184,12 +187,17 @@ impl Client {
             self.phase.store(Phase::Head as u8, Relaxed);
             self.watched.arm(limits.header);
         }
-        self.raw().push(bytes, limits.header_bytes_max)
+        let mut raw = self.raw();
+        let accepted = raw.push(bytes, limits.header_bytes_max);
+        if let Some(fault) = raw.body_fault().filter(|_| accepted < bytes.len()) {
+            self.body_fault.get_or_init(|| fault);
+        }
+        accepted
     }
 
     /// What is wrong with the body of the request that is being answered, if anything is.
     pub(crate) fn body_fault(&self) -> Option<Fault> {
-        self.raw().body_fault()
+        self.body_fault.get().copied()
     }
 
     /// What comes from now on is no longer requests.

@@ -84,9 +84,12 @@ impl AsyncWrite for ClientStream {
         let total: usize = bufs.iter().map(|buf| buf.len()).sum();
         let result = ready!(if total <= GATHER_BYTES_MAX {
             GATHERED.with_borrow_mut(|gathered| {
-                gathered.clear();
-                bufs.iter().for_each(|buf| gathered.extend_from_slice(buf));
-                socket.poll_write(cx, gathered)
+                let mut len = 0;
+                for buf in bufs {
+                    gathered.0[len..len + buf.len()].copy_from_slice(buf);
+                    len += buf.len();
+                }
+                socket.poll_write(cx, &gathered.0[..len])
             })
         } else {
             socket.poll_write_vectored(cx, bufs)
@@ -156,9 +159,12 @@ impl AsyncWrite for Socket {
     }
 }
 
+/// Where the parts of a small response are put together, on pages of its own.
+#[repr(align(4096))]
+struct Gathered([u8; GATHER_BYTES_MAX]);
+
 thread_local! {
-    /// Where the parts of a small response are put together.
-    static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static GATHERED: RefCell<Box<Gathered>> = RefCell::new(Box::new(Gathered([0; GATHER_BYTES_MAX])));
 }
 
 /// Longest response that is put together before it is written, in bytes.
