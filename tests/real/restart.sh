@@ -24,7 +24,7 @@ pids+=("$!")
 await 10 answers "$origin_port" || { echo "the origin did not start" >&2; exit 1; }
 flags=(--disk "$stage/store.larder" --size 1GiB --mean-object-size 4KiB --memory 8MB --origin "http://127.0.0.1:$origin_port")
 
-launch restart "${flags[@]}"
+LISTEN_PORT=$(free_port) launch restart "${flags[@]}"
 echo "filling with $entries entries"
 filled=$(tool fetch --port "$larder_port" --first 0 --count "$entries")
 echo "  $filled"

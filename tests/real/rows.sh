@@ -61,7 +61,8 @@ sampled() {
 
 # start_on PATH: starts larder with the policy on a path, and waits until what is on it is loaded
 start_on() {
-  LISTEN_PORT=${larder_port:-0} launch "$row.$where" --disk "$1" "${size_flags[@]}" --policy "$row" --memory 0 \
+  admin_port=$(free_port)
+  launch "$row.$where" --disk "$1" "${size_flags[@]}" --policy "$row" --memory 0 \
     --mean-object-size 4KiB --origin "http://127.0.0.1:$origin_port" --admin "127.0.0.1:$admin_port"
   await 30 loaded || fail "$row on $where: the store never said that it is loaded"
 }
@@ -79,8 +80,6 @@ P
 round() {
   where=$1 phase=0
   local path=$2 filled running stopped killed load
-  larder_port=
-  admin_port=$(free_port)
   start_on "$path"
   ask "$row on $where, fill" fetch --first 0 --count "$entries"
   filled=$(field "$result" requests)

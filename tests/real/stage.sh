@@ -44,7 +44,18 @@ need() {
   fi
 }
 
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+# A port outside of those that outgoing connections get, so that it is still free for a second start.
+free_port() { python3 - <<'P'
+import random, socket
+for port in random.sample(range(10000, 32000), 100):
+    try:
+        socket.socket().bind(("127.0.0.1", port))
+    except OSError:
+        continue
+    print(port)
+    break
+P
+}
 
 # await SECONDS CONDITION...: until the condition holds
 await() {

@@ -46,9 +46,15 @@ impl AlignedBuffer {
     /// A buffer of exactly `len_bytes`. A long one lies apart from the allocator's memory, where it would leave a hole among
     /// what stays.
     pub fn with_len(len_bytes: usize) -> Self {
-        match (len_bytes > REUSE_BYTES_MAX).then(|| MmapMut::map_anon(whole_blocks(len_bytes))) {
-            Some(Ok(mapped)) => Self { memory: Memory::Mapped(mapped), len_bytes },
-            Some(Err(_)) | None => Self::allocated(len_bytes),
+        if len_bytes > REUSE_BYTES_MAX { Self::apart(len_bytes) } else { Self::allocated(len_bytes) }
+    }
+
+    /// A buffer of exactly `len_bytes`, more than 0, that goes back to the system when it is dropped: for what is needed
+    /// seldom, and then many at a time.
+    pub(crate) fn apart(len_bytes: usize) -> Self {
+        match MmapMut::map_anon(whole_blocks(len_bytes)) {
+            Ok(mapped) => Self { memory: Memory::Mapped(mapped), len_bytes },
+            Err(_) => Self::allocated(len_bytes),
         }
     }
 

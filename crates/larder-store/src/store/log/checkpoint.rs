@@ -258,7 +258,7 @@ impl LogEngine {
     fn frame(&self, area: &CheckpointArea, partition: u32, stamp: u32) -> AlignedBuffer {
         let shape = self.index.buckets().shape();
         let image_bytes = shape.image_bytes();
-        let mut frame = AlignedBuffer::with_len(area.frame_bytes as usize);
+        let mut frame = AlignedBuffer::apart(area.frame_bytes as usize);
         let image = image_of(frame.as_mut_slice(), image_bytes);
         self.index.buckets().take_image(partition, image);
         if shape.retain(image, |slot| self.is_of_stamp(slot, stamp)) > 0 {
