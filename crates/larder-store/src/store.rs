@@ -65,7 +65,7 @@ pub struct Store {
 pub struct Neighbour {
     /// The entry's key.
     pub key: Bytes,
-    /// The entry, read and verified as a whole.
+    /// The entry, read as a whole; its body is verified when it is read from here.
     pub reader: Reader,
 }
 

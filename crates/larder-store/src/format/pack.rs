@@ -121,8 +121,27 @@ pub(crate) fn encode(volume: VolumeId, header: PackHeader, listings: &[Packed], 
 
 /// Decodes the directory at the start of `bytes`, which were read at `offset_bytes` of the volume.
 pub(crate) fn decode(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<(PackHeader, Vec<Packed>), Refusal> {
+    let (header, directory) = verify(volume, offset_bytes, bytes)?;
+    let listings: Option<Vec<_>> = directory[HEADER_BYTES..].chunks_exact(LISTING_BYTES).map(decode_listing).collect();
+    let fits = |listing: &Packed| {
+        listing.at as usize >= directory.len()
+            && u64::from(listing.at) + u64::from(listing.len) <= u64::from(header.len_bytes)
+    };
+    match listings {
+        Some(listings) if listings.iter().all(fits) => Ok((header, listings)),
+        _ => Err(Refusal::Damaged),
+    }
+}
+
+/// The header of the directory at the start of `bytes`, as [`decode`] has it, for who needs no listings.
+pub(crate) fn decode_header(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<PackHeader, Refusal> {
+    verify(volume, offset_bytes, bytes).map(|(header, _)| header)
+}
+
+/// The header, and the directory as far as it is in use, both as they were written.
+fn verify(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<(PackHeader, &[u8]), Refusal> {
     let fixed = bytes.get(..HEADER_BYTES).ok_or(Refusal::Short(HEADER_BYTES))?;
-    let (header, checksum, count) = decode_header(fixed).ok_or(Refusal::Damaged)?;
+    let (header, checksum, count) = decode_fixed(fixed).ok_or(Refusal::Damaged)?;
     if header.offset_bytes != offset_bytes || u64::from(header.len_bytes) > PACK_BYTES_MAX {
         return Err(Refusal::Damaged);
     }
@@ -134,17 +153,10 @@ pub(crate) fn decode(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Resul
     if checksum != volume.checksum(&[&directory[8..]]) {
         return Err(Refusal::Damaged);
     }
-    let listings: Option<Vec<_>> = directory[HEADER_BYTES..].chunks_exact(LISTING_BYTES).map(decode_listing).collect();
-    let fits = |listing: &Packed| {
-        listing.at as usize >= end && u64::from(listing.at) + u64::from(listing.len) <= u64::from(header.len_bytes)
-    };
-    match listings {
-        Some(listings) if listings.iter().all(fits) => Ok((header, listings)),
-        _ => Err(Refusal::Damaged),
-    }
+    Ok((header, directory))
 }
 
-fn decode_header(fixed: &[u8]) -> Option<(PackHeader, u32, usize)> {
+fn decode_fixed(fixed: &[u8]) -> Option<(PackHeader, u32, usize)> {
     let mut fields = Fields::new(fixed);
     if fields.array()? != MAGIC {
         return None;

@@ -274,6 +274,11 @@ impl<F: Copy> Clusters<F> {
         line.object_count = line.object_count.saturating_add(1);
     }
 
+    /// Objects of the cluster.
+    pub(crate) fn object_count(&self, cluster: u32) -> usize {
+        usize::from(self.table[cluster as usize].object_count)
+    }
+
     /// Which use of the cluster this is.
     pub(crate) fn sequence(&self, cluster: u32) -> u32 {
         self.table[cluster as usize].sequence
@@ -308,10 +313,6 @@ impl<F: Copy> Clusters<F> {
         std::iter::successors(Some(self.oldest).filter(|&oldest| oldest != NONE), |&cluster| {
             Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
         })
-    }
-
-    pub(crate) fn area(&self) -> &ClusterArea {
-        &self.area
     }
 
     pub(crate) fn next_sequence(&self) -> u32 {

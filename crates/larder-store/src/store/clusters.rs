@@ -67,6 +67,7 @@ fn entries_of(options: &StoreOptions) -> u64 {
 /// One volume of the row.
 pub(crate) struct ClustersEngine {
     volume: Arc<Volume>,
+    area: ClusterArea,
     state: Mutex<State>,
 }
 
@@ -100,7 +101,7 @@ impl ClustersEngine {
             failed: 0,
             waiting: Vec::new(),
         };
-        Ok(Self { volume, state: Mutex::new(state) })
+        Ok(Self { volume, area, state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

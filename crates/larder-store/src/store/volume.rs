@@ -6,13 +6,13 @@
 //! expired and not invalidated. Cost: one pass of CRC32C over what is judged.
 
 use super::{
-    NeighbourSink,
+    Neighbour, NeighbourSink,
     bell::Bell,
     counters::{Counters, add},
     health::Health,
 };
 use crate::{
-    Clock, Error, ErrorKind, Policy, Result, StoreOptions,
+    Clock, Error, ErrorKind, Policy, Reader, Result, StoreOptions,
     device::{AlignedBuffer, Device, Directory},
     format::{
         VolumeId,
@@ -178,6 +178,16 @@ impl Volume {
     /// were read are still their keys' entries: what is replaced after that, the sink's owner knows of.
     pub(crate) fn neighbours(&self) -> Option<NeighbourSink> {
         self.begin_neighbours.get().map(|begin| begin())
+    }
+
+    /// What a sink gets of a record that was read along with another and whose front was `decoded`, if it is an entry that
+    /// may be given out. Its body is verified by who reads it, so that those nobody reads cost no pass over them.
+    pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: Decoded) -> Option<Neighbour> {
+        let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
+        is_entry.then(|| {
+            let key = record.slice(decoded.key.clone());
+            Neighbour { key, reader: Reader::whole(Arc::clone(self), record, decoded) }
+        })
     }
 
     /// Notes a failure that costs no entry.

@@ -91,7 +91,7 @@ impl ClustersEngine {
         sealed: &mut Vec<SealedPack>,
     ) -> std::result::Result<(), NoRoom> {
         let len_bytes = record.len_bytes();
-        let area = *state.clusters.area();
+        let area = &self.area;
         if len_bytes + area.directory_bytes() > u64::from(area.count) / SHARE_OF_CLUSTERS * area.cluster_bytes {
             return Err(NoRoom::Ever);
         }

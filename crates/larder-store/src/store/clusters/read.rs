@@ -1,8 +1,8 @@
 //! The read side of `ucfs`: a whole cluster for one entry, and its other entries for who wants them.
 //!
 //! Invariant: nothing of a cluster is believed unless its directory has the sequence that memory expects, and no
-//! record unless it is whole and of that sequence. Cost: one read of a cluster; for a long entry of its clusters as
-//! far as it reaches.
+//! record unless it is whole and of that sequence; of a neighbour the head, its body when it is read. Cost: one read of
+//! a cluster; for a long entry of its clusters as far as it reaches.
 
 use super::ClustersEngine;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     format::{pack, record::Decoded},
     index::objects::ObjectPlace,
     layout::clusters::ClusterPlace,
-    store::{Neighbour, counters::add, volume::Verdict},
+    store::{counters::add, volume::Verdict},
     units::SECTOR_BYTES,
 };
 use bytes::Bytes;
@@ -51,10 +51,7 @@ impl ClustersEngine {
                 // If it was replaced meanwhile, it was the key's entry when it was asked for.
                 (Verdict::Sound(decoded), Some(record)) if is_sound => {
                     add(&self.volume.counters.hits, 1);
-                    self.lock().clusters.touch(place.cluster);
-                    if let Some(bytes) = cluster {
-                        self.offer_neighbours(&bytes, found);
-                    }
+                    self.touch_cluster(found, cluster);
                     return Ok(Some((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
                 }
                 (Verdict::Stranger, _) => add(&self.volume.counters.strangers, 1),
@@ -84,46 +81,40 @@ impl ClustersEngine {
 
     /// The whole cluster, or of the clusters of a long entry as much as it needs.
     async fn read_cluster(&self, place: ObjectPlace) -> Result<Bytes> {
-        let (offset, cluster_bytes) = {
-            let state = self.lock();
-            let area = state.clusters.area();
-            (area.offset_bytes(place.cluster), area.cluster_bytes)
-        };
         let end = u64::from(place.offset_sectors) + u64::from(place.sectors);
-        self.volume.read(offset, (end * SECTOR_BYTES).max(cluster_bytes)).await
+        let len_bytes = (end * SECTOR_BYTES).max(self.area.cluster_bytes);
+        self.volume.read(self.area.offset_bytes(place.cluster), len_bytes).await
     }
 
     /// Whether a cluster's directory is whole and of the use that is expected.
     fn is_of(&self, bytes: &Bytes, (place, sequence): Found) -> bool {
-        let offset = self.lock().clusters.area().offset_bytes(place.cluster);
-        pack::decode(self.volume.id, offset, bytes).is_ok_and(|(header, _)| header.sequence == sequence)
+        let offset = self.area.offset_bytes(place.cluster);
+        pack::decode_header(self.volume.id, offset, bytes).is_ok_and(|header| header.sequence == sequence)
     }
 
-    /// Gives the cluster's other entries to whoever wants them. Which there are, the cluster's chain of objects says: a
-    /// walk through memory that lies together, where a search for each listed entry would go all over the table.
-    fn offer_neighbours(&self, bytes: &Bytes, (asked, sequence): Found) {
-        let Some(sink) = self.volume.neighbours() else { return };
-        let present: Vec<(u64, ObjectPlace)> = {
-            let state = self.lock();
-            if state.clusters.sequence(asked.cluster) != sequence {
-                return;
+    /// Notes the use of a cluster, and gives its other entries, if its bytes were read, to whoever wants them. Which there
+    /// are, the cluster's chain of objects says: a walk through memory that lies together, where a search for each listed
+    /// entry would go all over the table.
+    fn touch_cluster(&self, (asked, sequence): Found, bytes: Option<Bytes>) {
+        let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbours()?)));
+        let mut present: Vec<(u64, ObjectPlace)> = Vec::new();
+        {
+            let mut state = self.lock();
+            state.clusters.touch(asked.cluster);
+            if read.is_some() && state.clusters.sequence(asked.cluster) == sequence {
+                present.reserve(state.clusters.object_count(asked.cluster));
+                let chain = state.objects.chain(state.clusters.first(asked.cluster));
+                present.extend(chain.filter(|(_, place)| place.offset_sectors != asked.offset_sectors));
             }
-            let chain = state.objects.chain(state.clusters.first(asked.cluster));
-            chain.filter(|(_, place)| place.offset_sectors != asked.offset_sectors).collect()
-        };
+        }
+        let Some((bytes, sink)) = read else { return };
         // The chain begins with what was stored last.
         for (placing, place) in present.into_iter().rev() {
-            let Some(record) = record_at(bytes, place) else { continue };
-            let Ok(front) = Decoded::decode(self.volume.id, &record) else { continue };
-            if front.meta.hash.placing() != placing {
-                continue;
-            }
-            let key = record.slice(front.key.clone());
-            match self.volume.judge(&record, front.meta.hash, &key) {
-                Verdict::Sound(decoded) if decoded.meta.sequence == sequence => {
-                    sink(Neighbour { key, reader: Reader::whole(Arc::clone(&self.volume), record, decoded) });
-                }
-                _ => {}
+            let Some(record) = record_at(&bytes, place) else { continue };
+            let Ok(decoded) = Decoded::decode(self.volume.id, &record) else { continue };
+            let is_it = decoded.meta.hash.placing() == placing && decoded.meta.sequence == sequence;
+            if is_it && let Some(neighbour) = self.volume.neighbour(record, decoded) {
+                sink(neighbour);
             }
         }
     }

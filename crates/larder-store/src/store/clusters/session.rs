@@ -8,7 +8,7 @@ use super::{ClustersEngine, State, pages};
 use crate::{
     Result,
     index::objects::{ObjectId, ObjectPlace, ObjectTable},
-    layout::clusters::Clusters,
+    layout::clusters::{ClusterArea, Clusters},
 };
 use std::{sync::Arc, task::Waker};
 
@@ -40,9 +40,8 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
     };
     {
         let mut state = engine.lock();
-        let area = *state.clusters.area();
         let groups = state.groups;
-        let fresh = || Clusters::new(area, engine.volume.id, groups, next);
+        let fresh = || Clusters::new(engine.area, engine.volume.id, groups, next);
         state.clusters = fresh();
         // The options may speak of larger entries than those that are there.
         let found = words.as_ref().map_or(0, |words| words.len() as u64 / WORDS_PER_OBJECT);
@@ -86,7 +85,7 @@ pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     }
     let (number, words) = {
         let state = engine.lock();
-        (state.clusters.next_sequence(), words_of(&state))
+        (state.clusters.next_sequence(), words_of(&state, &engine.area))
     };
     if !pages::write_words(&engine.volume, number, &words).await? {
         // The store was made for larger entries: the next start is a cold one.
@@ -98,11 +97,11 @@ pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
 }
 
 /// The full clusters, least recently used first, each with its objects.
-fn words_of(state: &State) -> Vec<u32> {
+fn words_of(state: &State, area: &ClusterArea) -> Vec<u32> {
     let mut words = Vec::new();
     for cluster in state.clusters.lru() {
         let objects: Vec<_> = state.objects.chain(state.clusters.first(cluster)).collect();
-        let span = (state.clusters.len_bytes(cluster) / state.clusters.area().cluster_bytes) as u32;
+        let span = (state.clusters.len_bytes(cluster) / area.cluster_bytes) as u32;
         words.extend([cluster, state.clusters.sequence(cluster), span << 16 | objects.len() as u32]);
         for (key, place) in objects {
             words.extend([key as u32, (key >> u32::BITS) as u32]);

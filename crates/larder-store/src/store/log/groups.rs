@@ -1,18 +1,15 @@
 //! Groups: what lies beside an entry that was read is handed to whoever keeps entries in memory.
 //!
-//! Invariant: an entry is handed over only if it is verified as a whole and is still its key's entry.
+//! Invariant: an entry is handed over only if its head is verified and it is still its key's entry.
 //! Cost: a copy of each neighbour, so that none keeps the memory of all. Source: HashCache (NSDI 2009), Log.
 
 use super::LogEngine;
 use crate::{
-    Reader,
     format::record::Decoded,
     layout::log::{Log, Moved},
-    store::{Neighbour, volume::Verdict},
     units::{SECTOR_BYTES, Sector},
 };
 use bytes::Bytes;
-use std::sync::Arc;
 
 impl LogEngine {
     /// Tells the index what moved when a unit was sent off. Under the log's lock, so that nobody looks meanwhile.
@@ -42,11 +39,10 @@ impl LogEngine {
             if decoded.len_bytes() > record.len() {
                 return;
             }
-            let record = Bytes::copy_from_slice(&record[..decoded.len_bytes()]);
-            let key = record.slice(decoded.key.clone());
             let is_present = self.index.peek(meta.hash.placing()).is_some_and(|slot| slot.position == position);
-            if is_present && let Verdict::Sound(decoded) = self.volume.judge(&record, meta.hash, &key) {
-                sink(Neighbour { key, reader: Reader::whole(Arc::clone(&self.volume), record, decoded) });
+            if is_present {
+                let record = Bytes::copy_from_slice(&record[..decoded.len_bytes()]);
+                self.volume.neighbour(record, decoded).into_iter().for_each(&sink);
             }
         }
     }

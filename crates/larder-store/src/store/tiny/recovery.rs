@@ -64,7 +64,7 @@ async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
         let probes = batch.map(async |segment| {
             let start = area.segment_start_bytes(segment);
             let bytes = read(engine, start, RingArea::DIRECTORY_BYTES).await?;
-            pack::decode(engine.volume.id, start, &bytes).ok().map(|(header, _)| header.sequence)
+            pack::decode_header(engine.volume.id, start, &bytes).ok().map(|header| header.sequence)
         });
         first_sequences.extend(join_all(probes).await.into_iter().map(Option::unwrap_or_default));
     }

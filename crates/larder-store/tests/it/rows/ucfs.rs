@@ -59,15 +59,8 @@ fn one_read_of_a_cluster_brings_all_its_living_entries_to_the_neighbours() {
     (0..92).for_each(|key| insert_at(&store, key % 2, key, LEN));
     block_on(store.sync()).unwrap();
     block_on(store.remove(&key_bytes(8))).unwrap();
-    let seen: Arc<Mutex<Vec<Neighbour>>> = Arc::default();
-    let kept = Arc::clone(&seen);
-    store.set_neighbours(Arc::new(move || {
-        let kept = Arc::clone(&kept);
-        Box::new(move |neighbour| kept.lock().unwrap().push(neighbour))
-    }));
-    let reads = cost(&store, || assert_eq!(version_of(&store, 4), Some(1))).reads;
+    let (reads, neighbours) = neighbours_of(&store, 4);
     assert_eq!(reads, 1);
-    let neighbours = std::mem::take(&mut *seen.lock().unwrap());
     // Of site 0 the keys 0, 2, .. 46 fill the first cluster; 4 was asked for, 8 is gone.
     let mut keys: Vec<u64> = (0..48).step_by(2).filter(|key| ![4, 8].contains(key)).collect();
     for neighbour in &neighbours {
@@ -78,6 +71,39 @@ fn one_read_of_a_cluster_brings_all_its_living_entries_to_the_neighbours() {
     }
     assert!(keys.is_empty(), "{keys:?} did not come");
     assert_eq!(cost(&store, || assert_eq!(version_of(&store, 8), None)).reads, 0);
+}
+
+/// Reads for `key`, and what they brought along.
+fn neighbours_of(store: &Store, key: u64) -> (u64, Vec<Neighbour>) {
+    let seen: Arc<Mutex<Vec<Neighbour>>> = Arc::default();
+    let kept = Arc::clone(&seen);
+    store.set_neighbours(Arc::new(move || {
+        let kept = Arc::clone(&kept);
+        Box::new(move |neighbour| kept.lock().unwrap().push(neighbour))
+    }));
+    let reads = cost(store, || assert_eq!(version_of(store, key), Some(1))).reads;
+    let neighbours = std::mem::take(&mut *seen.lock().unwrap());
+    (reads, neighbours)
+}
+
+#[test]
+fn a_neighbour_whose_body_is_damaged_is_a_miss_when_it_is_read() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let store = store_on(&device);
+    (0..20).for_each(|key| insert_at(&store, 7, key, LEN));
+    block_on(store.close()).unwrap();
+    let mut image = device.contents();
+    let body_of_6 = body(6, 1, LEN);
+    let at = image.windows(LEN).position(|bytes| bytes == body_of_6).expect("it was written");
+    image[at + LEN - 1] ^= 1;
+    let store = store_on(&Arc::new(MemoryDevice::from_contents(image)));
+    let (_, neighbours) = neighbours_of(&store, 4);
+    assert_eq!(neighbours.len(), 19);
+    for neighbour in &neighbours {
+        let is_sound = block_on(neighbour.reader.read(0..LEN as u64)).unwrap().is_some();
+        assert_eq!(is_sound, neighbour.key != key_bytes(6));
+    }
+    assert_eq!(store.stats().corrupt, 1);
 }
 
 #[test]
