@@ -103,8 +103,11 @@ impl Default for ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// Refuses values outside their ranges.
-    pub(crate) fn check(&self) -> io::Result<()> {
+    /// Refuses values outside their ranges, as [`crate::Proxy::start`] does first.
+    ///
+    /// # Errors
+    /// `InvalidInput` that says which value is wrong.
+    pub fn check(&self) -> io::Result<()> {
         let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if self.listeners.is_empty() {
             return refuse("no listener is configured".into());
@@ -239,6 +242,12 @@ pub struct Limits {
     pub header: Duration,
     /// How long a client or a tunnel may make no progress in the middle of a message. Default 180 s.
     pub stall: Duration,
+    /// Least bytes a second that a request's body must come at until the origin begins to answer, over `body_grace` of waiting.
+    /// More: rids of clients that hold connections by sending slowly; who is on a slow line is cut off. 0: any rate will do.
+    /// Default 500.
+    pub body_rate: u64,
+    /// How long a client may fall behind that rate. Default 60 s.
+    pub body_grace: Duration,
     /// How long connecting to an origin may take, all its addresses together. Default 10 s.
     pub origin_connect: Duration,
     /// How long an origin may be silent before and within its response. Default 60 s.
@@ -264,6 +273,8 @@ impl Default for Limits {
             idle: Duration::from_secs(60),
             header: Duration::from_secs(30),
             stall: Duration::from_secs(180),
+            body_rate: 500,
+            body_grace: Duration::from_secs(60),
             origin_connect: Duration::from_secs(10),
             origin_response: Duration::from_secs(60),
             store: Duration::from_secs(3),

@@ -15,6 +15,8 @@ use crate::client::response_body::ResponseBody;
 pub(crate) enum Failure {
     /// The request is not one this proxy can make sense of.
     BadRequest(&'static str),
+    /// The client sends its request's body too slowly.
+    SlowBody,
     /// An origin-form request, and no site answers for its host.
     NoSite,
     /// The client's address is not in the list of allowed networks.
@@ -46,6 +48,7 @@ impl Failure {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::BadRequest(_) | Self::NoSite => StatusCode::BAD_REQUEST,
+            Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Self::ClientDenied | Self::TargetDenied { .. } | Self::PortDenied { .. } => StatusCode::FORBIDDEN,
             Self::NoPassword => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
@@ -71,7 +74,7 @@ impl Failure {
     /// What RFC 9209 calls it.
     fn proxy_error(&self) -> ProxyError {
         match self {
-            Self::BadRequest(_) => ProxyError::HttpRequestError,
+            Self::BadRequest(_) | Self::SlowBody => ProxyError::HttpRequestError,
             Self::NoSite => ProxyError::DestinationNotFound,
             Self::ClientDenied | Self::NoPassword | Self::PortDenied { .. } => ProxyError::HttpRequestDenied,
             Self::TargetDenied { .. } => ProxyError::DestinationIpProhibited,
@@ -116,7 +119,7 @@ impl Failure {
             _ => {}
         }
         // What follows a malformed request on the connection cannot be trusted (RFC 9112 9.6).
-        if matches!(self, Self::BadRequest(_) | Self::ClientDenied) {
+        if matches!(self, Self::BadRequest(_) | Self::SlowBody | Self::ClientDenied) {
             fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
@@ -127,6 +130,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadRequest(why) => write!(f, "bad request: {why}"),
+            Self::SlowBody => f.write_str("the body of your request came too slowly"),
             Self::NoSite => f.write_str(
                 "this is a proxy, and it serves no site of its own under this name. To use it as a forward proxy, \
                  configure your client with this address as its HTTP and HTTPS proxy, for example: \

@@ -125,7 +125,7 @@ async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<R
     }
     let served = serve_request(client, request).await.unwrap_or_else(|failure| {
         // What the origin made of a body that broke off is the client's doing.
-        Served::failure(&client.body_fault().map_or(failure, Failure::BadRequest))
+        Served::failure(&client.fatal_fault().map_or(failure, Failure::BadRequest))
     });
     client.interim.close();
     finish(client, line, served)

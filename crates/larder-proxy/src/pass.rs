@@ -104,12 +104,15 @@ pub(crate) async fn ask(
         make: || {
             let request = asked.outgoing(&worker.shared, &Edits::default());
             let body = body.take();
-            request.map(|none| body.map_or(none, RequestBody::of_client))
+            request.map(|none| body.map_or(none, |body| RequestBody::of_client(worker, body)))
         },
     };
     worker.metrics.origin_requests.add(1);
-    let (response, lease) =
-        pool::send(worker, outgoing).await.inspect_err(|_| worker.metrics.origin_failures.add(1))?;
+    let (response, lease) = pool::send(worker, outgoing).await.inspect_err(|failure| {
+        if failure.is_origin_failure() {
+            worker.metrics.origin_failures.add(1);
+        }
+    })?;
     let (mut head, incoming) = response.into_parts();
     settle_response(head.status, &mut head.headers, head.version)
         .map_err(|error| Failure::Broken { host: asked.origin.to_string(), why: error.to_string() })?;

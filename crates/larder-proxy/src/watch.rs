@@ -67,7 +67,7 @@ impl Watches {
 
     /// Counts one second and wakes every connection whose deadline has passed.
     pub(crate) fn advance(&self) {
-        let tick = self.tick.load(Relaxed).saturating_add(1).min(NEVER - 1);
+        let tick = self.tick.load(Relaxed).saturating_add(1).min(PAUSED - 1);
         self.tick.store(tick, Relaxed);
         for (_, watch) in self.lock().iter() {
             if watch.deadline_tick.load(Relaxed) < tick {
@@ -97,7 +97,7 @@ impl Watched {
     /// Sets the deadline `after` from now, at the precision of a second, never early.
     pub(crate) fn arm(&self, after: Duration) {
         let after_ticks = u32::try_from(after.as_secs()).unwrap_or(NEVER).saturating_add(1);
-        let deadline = self.watches.tick().saturating_add(after_ticks).min(NEVER - 1);
+        let deadline = self.watches.tick().saturating_add(after_ticks).min(PAUSED - 1);
         self.watch.deadline_tick.store(deadline, Relaxed);
     }
 
@@ -106,9 +106,30 @@ impl Watched {
         self.watch.deadline_tick.store(NEVER, Relaxed);
     }
 
-    /// Whether there is a deadline.
+    /// Whether there is a deadline, running or at a standstill.
     pub(crate) fn is_armed(&self) -> bool {
         self.watch.deadline_tick.load(Relaxed) != NEVER
+    }
+
+    /// Puts off a running deadline to `after` from now.
+    pub(crate) fn put_off(&self, after: Duration) {
+        if !matches!(self.watch.deadline_tick.load(Relaxed), NEVER | PAUSED) {
+            self.arm(after);
+        }
+    }
+
+    /// Has a running deadline stand still.
+    pub(crate) fn pause(&self) {
+        if self.is_armed() {
+            self.watch.deadline_tick.store(PAUSED, Relaxed);
+        }
+    }
+
+    /// Has a deadline that is there run, from now, for `after`.
+    pub(crate) fn resume(&self, after: Duration) {
+        if self.is_armed() {
+            self.arm(after);
+        }
     }
 
     /// What the connection is to do.
@@ -193,6 +214,8 @@ impl Watch {
 
 /// The deadline of connections that have none.
 const NEVER: u32 = u32::MAX;
+/// The deadline of connections whose deadline stands still.
+const PAUSED: u32 = NEVER - 1;
 
 #[cfg(test)]
 mod tests {
@@ -222,6 +245,27 @@ mod tests {
         }
         assert_eq!(watched.order(), Order::Run);
         assert!(!watched.is_armed());
+    }
+
+    #[test]
+    fn deadline_that_stands_still_is_there_and_never_passes() {
+        let watches = Arc::new(Watches::default());
+        let watched = watches.register();
+        watched.pause();
+        watched.put_off(Duration::ZERO);
+        watched.resume(Duration::ZERO);
+        assert!(!watched.is_armed(), "there was none");
+        watched.arm(Duration::ZERO);
+        watched.pause();
+        watched.put_off(Duration::ZERO);
+        for _ in 0..10 {
+            watches.advance();
+        }
+        assert!(watched.is_armed() && watched.order() == Order::Run);
+        watched.resume(Duration::ZERO);
+        watches.advance();
+        watches.advance();
+        assert_eq!(watched.order(), Order::Expire);
     }
 
     #[test]

@@ -56,10 +56,15 @@ impl Failure {
             Exit::Runtime => ExitCode::from(1),
             Exit::Usage => ExitCode::from(2),
         };
+        eprintln!("{}", self.shown());
+        code
+    }
+
+    /// What is printed: the problem, its place if it has one, and what to do.
+    pub(crate) fn shown(self) -> String {
         // Only ever set once; if a test harness has set another hook the report is still printed.
         let _ = miette::set_hook(Box::new(|_| Box::new(MietteHandlerOpts::new().context_lines(2).build())));
-        eprintln!("{:?}", Report::new(self));
-        code
+        format!("{:?}", Report::new(self))
     }
 }
 

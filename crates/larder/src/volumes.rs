@@ -19,7 +19,9 @@ pub(crate) fn open(settings: &Settings) -> Result<Option<Store>, Failure> {
     let mut options = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
         if let Some(path) = store_path::find(disk, settings.row())? {
-            options.push(options_of(&path, settings, index));
+            // What cannot be looked at cannot be opened either, and then the reason is told.
+            let there = inspect(&path).unwrap_or(Content::Nothing);
+            options.push(options_of(&path, there, settings, index));
         }
     }
     let Some(first) = options.first().cloned() else { return Ok(None) };
@@ -33,10 +35,9 @@ pub(crate) fn said_size(settings: &Settings, index: usize) -> Option<u64> {
     settings.sizes.get(index).or(one_for_all).copied()
 }
 
-/// Options for the disk at `path`, the `index`-th of the settings.
-fn options_of(path: &Path, settings: &Settings, index: usize) -> StoreOptions {
-    // What cannot be looked at cannot be opened either, and then the reason is told.
-    let (size_there, policy_there) = match inspect(path).unwrap_or(Content::Nothing) {
+/// Options for the disk at `path`, the `index`-th of the settings, where `there` was found.
+pub(crate) fn options_of(path: &Path, there: Content, settings: &Settings, index: usize) -> StoreOptions {
+    let (size_there, policy_there) = match there {
         Content::Store(info) => (Some(info.size_bytes), info.policy),
         Content::Blank(size_bytes) | Content::OtherDevice { size_bytes, .. } => (Some(size_bytes), None),
         _ => (None, None),

@@ -11,7 +11,7 @@ const MAY_DEPEND: [(&str, &[&str]); 9] = [
     // For its tests: cargo itself refuses a crate that depends on itself in any other way.
     ("larder-store", &["larder-torture"]),
     ("larder-torture", &["larder-store"]),
-    ("larder-fuzz", &["larder-http", "larder-proxy", "larder-store", "larder-torture"]),
+    ("larder-fuzz", &["larder", "larder-http", "larder-proxy", "larder-store", "larder-torture"]),
     ("larder-proxy", &["larder-http", "larder-store"]),
     ("larder-sim", &["larder-http", "larder-store"]),
     ("larder-bench", &["larder-http", "larder-store", "larder-sim"]),

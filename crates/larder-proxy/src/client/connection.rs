@@ -59,8 +59,8 @@ pub(crate) struct Client {
     exchange_count: AtomicU32,
     abandoned: Abandoned,
     raw: Mutex<RawRequests>,
-    /// What is wrong with a request's body, once something is: looked at before every read.
-    body_fault: OnceLock<Fault>,
+    /// Why nothing more is read, once that is so: looked at before every read.
+    fatal_fault: OnceLock<Fault>,
     watched: Watched,
     /// What goes out before the final response.
     pub(crate) interim: Interim,
@@ -115,7 +115,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
         exchange_count: AtomicU32::new(0),
         abandoned: Abandoned::default(),
         raw: Mutex::default(),
-        body_fault: OnceLock::new(),
+        fatal_fault: OnceLock::new(),
         watched,
         interim: Interim::default(),
     });
@@ -189,15 +189,16 @@ impl Client {
         }
         let mut raw = self.raw();
         let accepted = raw.push(bytes, limits.header_bytes_max);
-        if let Some(fault) = raw.body_fault().filter(|_| accepted < bytes.len()) {
-            self.body_fault.get_or_init(|| fault);
+        if let Some(fault) = raw.fatal_fault().filter(|_| accepted < bytes.len()) {
+            self.fatal_fault.get_or_init(|| fault);
         }
         accepted
     }
 
-    /// What is wrong with the body of the request that is being answered, if anything is.
-    pub(crate) fn body_fault(&self) -> Option<Fault> {
-        self.body_fault.get().copied()
+    /// Why nothing more is read, if that is so: something is wrong with the body of the request that is being answered, or
+    /// the connection began with no request.
+    pub(crate) fn fatal_fault(&self) -> Option<Fault> {
+        self.fatal_fault.get().copied()
     }
 
     /// What comes from now on is no longer requests.

@@ -64,6 +64,11 @@ impl RawHead {
         Ok(None)
     }
 
+    /// Whether no line of it has come yet.
+    pub(crate) fn is_at_start(&self) -> bool {
+        self.line_count == 0
+    }
+
     fn take_length(&mut self, value: &[u8]) -> Result<(), Fault> {
         if value.is_empty() || value.len() > LENGTH_DIGITS_MAX || !value.iter().all(u8::is_ascii_digit) {
             return Err("its content-length is not one plain number");

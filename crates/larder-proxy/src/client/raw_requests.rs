@@ -22,7 +22,7 @@ pub(crate) struct RawRequests {
     /// Heads that ended without a fault.
     good_count: u64,
     head_fault: Option<Fault>,
-    body_fault: Option<Fault>,
+    fatal_fault: Option<Fault>,
     /// Requests the library has handed over.
     taken_count: u64,
 }
@@ -38,15 +38,20 @@ enum Place {
 }
 
 impl RawRequests {
-    /// Takes what arrived; tells how much of it may go on. The rest is behind a fault in a body, where the connection
-    /// ends. (A fault in a head is told with the request, see [`RawRequests::take`].)
+    /// Takes what arrived; tells how much of it may go on. The rest is behind a fault in a body, or is no HTTP/1.1 to begin with;
+    /// there the connection ends. (A fault in a head is told with the request, see [`RawRequests::take`].)
     pub(crate) fn push(&mut self, received: &[u8], line_bytes_max: usize) -> usize {
         let mut octets = received;
         loop {
             match &mut self.place {
                 Place::Off => return received.len(),
                 Place::Head if octets.is_empty() => return received.len(),
-                Place::Head => octets = self.push_to_head(octets, line_bytes_max),
+                Place::Head => {
+                    octets = self.push_to_head(octets, line_bytes_max);
+                    if self.fatal_fault.is_some() {
+                        return 0;
+                    }
+                }
                 Place::Length(left) => {
                     let count = usize::try_from(*left).unwrap_or(usize::MAX).min(octets.len());
                     octets = &octets[count..];
@@ -60,7 +65,7 @@ impl RawRequests {
                     Ok(Some(rest)) => (octets, self.place) = (rest, Place::Head),
                     Ok(None) => return received.len(),
                     Err((fault, rest)) => {
-                        (self.place, self.body_fault) = (Place::Off, Some(fault));
+                        (self.place, self.fatal_fault) = (Place::Off, Some(fault));
                         return received.len() - rest.len();
                     }
                 },
@@ -79,9 +84,9 @@ impl RawRequests {
         *self = Self { place: Place::Off, ..Self::default() };
     }
 
-    /// What was wrong with the body of a request, if anything was.
-    pub(crate) fn body_fault(&self) -> Option<Fault> {
-        self.body_fault
+    /// Why nothing more is to be read, if that is so.
+    pub(crate) fn fatal_fault(&self) -> Option<Fault> {
+        self.fatal_fault
     }
 
     /// Takes one line, or what there is of it; returns what follows.
@@ -96,15 +101,18 @@ impl RawRequests {
             return &[];
         };
         let (line, rest) = (&octets[..line_end], &octets[line_end + 1..]);
-        let outcome = if self.partial.is_empty() {
-            self.head.push_line(line)
+        let is_first = self.good_count == 0 && self.head.is_at_start();
+        let (outcome, is_foreign) = if self.partial.is_empty() {
+            (self.head.push_line(line), is_first && is_foreign(line))
         } else {
             self.partial.extend_from_slice(line);
-            let outcome = self.head.push_line(&self.partial);
-            self.partial = Vec::new();
-            outcome
+            let whole = std::mem::take(&mut self.partial);
+            (self.head.push_line(&whole), is_first && is_foreign(&whole))
         };
         match outcome {
+            _ if is_foreign => {
+                (self.place, self.fatal_fault) = (Place::Off, Some("the connection begins with no request"));
+            }
             Ok(None) => {}
             Ok(Some(framing)) => {
                 self.good_count += 1;
@@ -126,6 +134,16 @@ impl RawRequests {
         self.head_fault = Some(fault);
         self.partial = Vec::new();
     }
+}
+
+/// Whether a connection's first line is no request line at all, not even a bad one: neither what stands for its target nor
+/// anything behind that looks like one's (RFC 9112 3).
+fn is_foreign(line: &[u8]) -> bool {
+    let mut words = line.trim_ascii_end().split(|octet| *octet == b' ');
+    let (Some(method), Some(target)) = (words.next(), words.next()) else { return false };
+    let is_target = target.is_empty() || target == b"*" || target.starts_with(b"/") || target.contains(&b':');
+    let mut rest = words.peekable();
+    !method.is_empty() && !is_target && rest.peek().is_some() && !rest.any(|word| word.starts_with(b"HTTP/"))
 }
 
 #[cfg(test)]
@@ -168,7 +186,7 @@ mod tests {
         assert_eq!(requests.take(), None);
         requests.stop();
         requests.push(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nno chunk", 1 << 16);
-        assert_eq!((requests.take(), requests.body_fault()), (None, None));
+        assert_eq!((requests.take(), requests.fatal_fault()), (None, None));
     }
 
     #[test]
@@ -177,7 +195,41 @@ mod tests {
         let head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
         assert_eq!(requests.push(head, 1 << 16), head.len());
         assert_eq!(requests.push(b"5\nhello", 1 << 16), 1);
-        assert_eq!((requests.take(), requests.body_fault().is_some()), (None, true));
+        assert_eq!((requests.take(), requests.fatal_fault().is_some()), (None, true));
+    }
+
+    /// RFC 9113 3.4: what is no preface of HTTP/2 may be closed without a word; what was meant for HTTP/1.1 is answered.
+    #[test]
+    fn connection_that_begins_with_no_request_goes_no_further() {
+        for line in
+            ["INVALID CONNECTION PREFACE", "\r\nINVALID CONNECTION PREFACE", "a b c", "a b c d", "PRI X HTTQ/2.0"]
+        {
+            let (text, mut requests) = (format!("{line}\r\n\r\n"), RawRequests::default());
+            assert_eq!(requests.push(text.as_bytes(), 1 << 16), 0, "{line:?}");
+            assert!(requests.fatal_fault().is_some(), "{line:?}");
+            let mut slow = RawRequests::default();
+            assert!(text.bytes().any(|octet| slow.push(&[octet], 1 << 16) == 0), "{line:?}");
+        }
+        for line in [
+            "GET / HTTQ/1.1",
+            "GET / ",
+            "GET /",
+            "GET",
+            "GET x HTTP/1.1",
+            "GET  x HTTP/1.1",
+            " GET / HTTP/1.1",
+            "GET x y HTTP/1.1",
+            "GET * XTTP/1.1",
+            "GET http://a/ XTTP/1.1",
+            "CONNECT a:443 XTTP/1.1",
+            "",
+        ] {
+            let (text, mut requests) = (format!("{line}\r\n\r\n"), RawRequests::default());
+            assert_eq!(requests.push(text.as_bytes(), 1 << 16), text.len(), "{line:?}");
+            assert_eq!(requests.fatal_fault(), None, "{line:?}");
+        }
+        let mut later = RawRequests::default();
+        assert_eq!(later.push(format!("{GOOD}a b c\r\n\r\n").as_bytes(), 1 << 16), GOOD.len() + 9);
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl ClientStream {
 
 impl AsyncRead for ClientStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Some(fault) = self.client.body_fault() {
+        if let Some(fault) = self.client.fatal_fault() {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
         }
         let before = buf.filled().len();
@@ -55,7 +55,7 @@ impl AsyncRead for ClientStream {
         if buf.filled().len() > before {
             let accepted = self.client.note_received(&buf.filled()[before..]);
             buf.set_filled(before + accepted);
-            if let (0, Some(fault)) = (accepted, self.client.body_fault()) {
+            if let (0, Some(fault)) = (accepted, self.client.fatal_fault()) {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
             }
         }

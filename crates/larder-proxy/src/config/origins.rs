@@ -33,7 +33,7 @@ pub enum Balance {
 
 impl Origins {
     /// What is wrong with them, if anything is.
-    pub(crate) fn fault(&self) -> Option<String> {
+    pub fn fault(&self) -> Option<String> {
         let Some((first, _)) = self.members.first() else { return Some("a site has no origin".into()) };
         if let Some((url, _)) = self.members.iter().find(|(url, _)| url.prefix != first.prefix) {
             return Some(format!("origins of one site must have the same base path: {url}"));

@@ -26,7 +26,7 @@ use crate::{
     origin::{
         connect::{self, Link},
         group::Choice,
-        request_body::RequestBody,
+        request_body::{BodyFault, Fate, RequestBody},
         shared::{SharedConnection, Stream},
         stream::OriginStream,
         target::Origin,
@@ -311,13 +311,16 @@ async fn attempt(
     connection: Connection,
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), Failed> {
+    let fate = request.body().fate();
     let leased = |connection| Lease { connection, origin: origin.clone(), worker: Arc::clone(worker) };
     let patience = worker.shared.config.limits.origin_response;
     match connection {
         Connection::Own(mut own) => {
             own.watched.arm(patience);
+            let request = request.map(|body| body.with_deadline(&own.watched, patience));
             match own.sender.try_send_request(request).await {
                 Ok(response) => {
+                    note_answered(fate.as_ref());
                     own.watched.disarm();
                     Ok((response, leased(Connection::Own(own))))
                 }
@@ -326,16 +329,19 @@ async fn attempt(
                     let failure = if own.watched.order() == Order::Expire {
                         Failure::Timeout { host: origin.to_string() }
                     } else {
-                        failure_of(origin, failed.error())
+                        failure_of(origin, failed.error(), fate.as_ref())
                     };
                     Err(Failed { failure, unsent, unprocessed: false })
                 }
             }
         }
         Connection::Shared(mut stream) => match stream.send(request, patience).await {
-            Some(Ok(response)) => Ok((response, leased(Connection::Shared(stream)))),
+            Some(Ok(response)) => {
+                note_answered(fate.as_ref());
+                Ok((response, leased(Connection::Shared(stream))))
+            }
             Some(Err(refused)) => {
-                let failure = failure_of(origin, &refused.error);
+                let failure = failure_of(origin, &refused.error, fate.as_ref());
                 Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed })
             }
             None => {
@@ -346,23 +352,26 @@ async fn attempt(
     }
 }
 
-fn failure_of(origin: &Origin, error: &hyper::Error) -> Failure {
-    if is_of_client(error) {
-        return Failure::BadRequest("its body broke off");
+/// Why an exchange failed: through the origin, unless the client's own body did not arrive.
+fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<Fate>>) -> Failure {
+    match fate.and_then(|fate| fate.fault()) {
+        Some(BodyFault::BrokenOff) => Failure::BadRequest("its body broke off"),
+        Some(BodyFault::TooSlow) => Failure::SlowBody,
+        None => Failure::Broken { host: origin.to_string(), why: error.to_string() },
     }
-    Failure::Broken { host: origin.to_string(), why: error.to_string() }
 }
 
-/// Whether an exchange with an origin failed because the client's own body did.
-fn is_of_client(error: &hyper::Error) -> bool {
-    error.is_user() && std::error::Error::source(error).is_some_and(|cause| cause.is::<hyper::Error>())
+fn note_answered(fate: Option<&Arc<Fate>>) {
+    if let Some(fate) = fate {
+        fate.note_answered();
+    }
 }
 
 async fn connect(worker: &Arc<Worker>, origin: &Origin) -> Result<Connection, Failure> {
     let Link { stream, watched, http2 } = connect::connect(worker, origin, worker.shared.config.origin_http2).await?;
     if http2 {
         let connection = SharedConnection::start(worker, stream, watched).await;
-        let connection = connection.map_err(|error| failure_of(origin, &error))?;
+        let connection = connection.map_err(|error| failure_of(origin, &error, None))?;
         let stream = connection.open_stream();
         worker.pool.share(origin, connection);
         let refused = || Failure::Broken { host: origin.to_string(), why: "it takes no requests".into() };

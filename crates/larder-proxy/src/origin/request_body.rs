@@ -1,9 +1,18 @@
 //! Bodies of requests on their way to an origin: none, or the client's, passed on as it arrives.
+//!
+//! Owns: how slowly a client may send one, and what was wrong with one that did not arrive whole. Invariants: while the client
+//! is waited for, its own time runs and the origin's stands still, so that no client makes an origin look silent; once the
+//! origin has begun to answer, a client may take its time, as in a conversation. Cost: nothing where there is no body; a
+//! deadline for one that has to be waited for.
 
 use std::{
+    fmt,
     pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -11,20 +20,58 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use crate::watch::Watched;
+use crate::{
+    watch::{Order, Watched, Watches},
+    worker::Worker,
+};
 
 /// The body of a request to an origin.
 #[derive(Default)]
-pub(crate) struct RequestBody {
-    incoming: Option<Incoming>,
-    /// A deadline that every piece puts off.
-    progress: Option<(Arc<Watched>, Duration)>,
+pub(crate) struct RequestBody(Option<Box<Streamed>>);
+
+/// A client's body as it arrives.
+struct Streamed {
+    incoming: Incoming,
+    fate: Arc<Fate>,
+    pace: Pace,
+    watches: Arc<Watches>,
+    /// When the client will have been too slow; there once it was waited for.
+    own: Option<Watched>,
+    /// The origin's deadline, and for how long a piece that is sent puts it off.
+    origins: Option<(Arc<Watched>, Duration)>,
+}
+
+/// What becomes of a body, for whoever waits for the response.
+#[derive(Default)]
+pub(crate) struct Fate {
+    fault: OnceLock<BodyFault>,
+    answered: AtomicBool,
+}
+
+/// Why a client's body did not arrive whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyFault {
+    /// The client broke off.
+    BrokenOff,
+    /// The client sent it too slowly.
+    TooSlow,
 }
 
 impl RequestBody {
     /// The client's body, streamed.
-    pub(crate) fn of_client(body: Incoming) -> Self {
-        Self { incoming: if body.is_end_stream() { None } else { Some(body) }, progress: None }
+    pub(crate) fn of_client(worker: &Worker, body: Incoming) -> Self {
+        if body.is_end_stream() {
+            return Self::none();
+        }
+        let limits = &worker.shared.config.limits;
+        Self(Some(Box::new(Streamed {
+            incoming: body,
+            fate: Arc::default(),
+            pace: Pace::new(limits.body_rate, limits.body_grace),
+            watches: Arc::clone(&worker.watches),
+            own: None,
+            origins: None,
+        })))
     }
 
     /// No body.
@@ -32,30 +79,193 @@ impl RequestBody {
         Self::default()
     }
 
-    /// This body, each piece of which puts off a deadline that is set.
-    pub(crate) fn with_progress(self, watched: Arc<Watched>, patience: Duration) -> Self {
-        Self { progress: Some((watched, patience)), ..self }
+    /// This body, on its way to an origin with this deadline, which a piece of the body puts off for `patience`.
+    pub(crate) fn with_deadline(mut self, deadline: &Arc<Watched>, patience: Duration) -> Self {
+        if let Some(streamed) = &mut self.0 {
+            streamed.origins = Some((Arc::clone(deadline), patience));
+        }
+        self
+    }
+
+    /// What becomes of it; none if there is no body.
+    pub(crate) fn fate(&self) -> Option<Arc<Fate>> {
+        self.0.as_ref().map(|streamed| Arc::clone(&streamed.fate))
+    }
+}
+
+impl Fate {
+    /// Why the body did not arrive whole, if it did not.
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        self.fault.get().copied()
+    }
+
+    /// Says that the origin has begun to answer.
+    pub(crate) fn note_answered(&self) {
+        self.answered.store(true, Relaxed);
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyFault;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Some(body) = &mut self.incoming else { return Poll::Ready(None) };
-        let frame = ready!(Pin::new(body).poll_frame(cx));
-        if let Some((watched, patience)) = self.progress.as_ref().filter(|(watched, _)| watched.is_armed()) {
-            watched.arm(*patience);
-        }
-        Poll::Ready(frame)
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |streamed| streamed.poll_frame(cx))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        self.0.as_ref().is_none_or(|streamed| streamed.incoming.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |streamed| streamed.incoming.size_hint())
+    }
+}
+
+impl Streamed {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        let tick = self.watches.tick();
+        match Pin::new(&mut self.incoming).poll_frame(cx) {
+            Poll::Pending => {
+                self.pace.wait(tick);
+                self.await_client(cx)
+            }
+            Poll::Ready(frame) => {
+                if let Some(own) = &self.own {
+                    own.disarm();
+                }
+                self.resume_origin();
+                let bytes = match &frame {
+                    Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+                    Some(Err(_)) | None => 0,
+                };
+                let in_time = self.pace.take(tick, bytes as u64) || self.is_answered();
+                Poll::Ready(frame.map(|frame| match frame {
+                    Ok(frame) if in_time => Ok(frame),
+                    Ok(_) => Err(self.fails(BodyFault::TooSlow)),
+                    Err(_) => Err(self.fails(BodyFault::BrokenOff)),
+                }))
+            }
+        }
+    }
+
+    /// Has the client's time run, and not the origin's.
+    fn await_client(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        if let Some((deadline, _)) = &self.origins {
+            deadline.pause();
+        }
+        let own = self.own.get_or_insert_with(|| self.watches.register());
+        match self.pace.left() {
+            _ if self.fate.answered.load(Relaxed) => own.disarm(),
+            Some(_) if own.order() == Order::Expire => return Poll::Ready(Some(Err(self.fails(BodyFault::TooSlow)))),
+            Some(left) if !own.is_armed() => own.arm(left),
+            _ => {}
+        }
+        own.remember(cx);
+        Poll::Pending
+    }
+
+    fn fails(&self, fault: BodyFault) -> BodyFault {
+        *self.fate.fault.get_or_init(|| fault)
+    }
+
+    fn is_answered(&self) -> bool {
+        self.fate.answered.load(Relaxed)
+    }
+
+    fn resume_origin(&self) {
+        if let Some((deadline, patience)) = &self.origins {
+            deadline.resume(*patience);
+        }
+    }
+}
+
+impl Drop for Streamed {
+    /// The origin may not want all of it.
+    fn drop(&mut self) {
+        self.resume_origin();
+    }
+}
+
+impl fmt::Display for BodyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BrokenOff => "its body broke off",
+            Self::TooSlow => "its body came too slowly",
+        })
+    }
+}
+
+impl std::error::Error for BodyFault {}
+
+/// How long a client may still be waited for: a time of grace at first, which waiting uses up and bytes give back.
+#[derive(Debug)]
+struct Pace {
+    /// Least bytes a second; 0 is none.
+    rate: u64,
+    /// What can be in hand at most, in bytes.
+    grace_bytes: u64,
+    /// What is in hand: bytes at the least rate for which nothing need come.
+    left_bytes: u64,
+    waiting_since: Option<u32>,
+}
+
+impl Pace {
+    fn new(rate: u64, grace: Duration) -> Self {
+        let grace_bytes = rate.saturating_mul(grace.as_secs());
+        Self { rate, grace_bytes, left_bytes: grace_bytes, waiting_since: None }
+    }
+
+    /// Nothing is there, in this second.
+    fn wait(&mut self, tick: u32) {
+        self.waiting_since.get_or_insert(tick);
+    }
+
+    /// Bytes have come; tells whether in time.
+    fn take(&mut self, tick: u32, bytes: u64) -> bool {
+        let waited = self.waiting_since.take().map_or(0, |since| u64::from(tick.saturating_sub(since)));
+        let left = self.left_bytes.saturating_add(bytes).checked_sub(waited.saturating_mul(self.rate));
+        self.left_bytes = left.unwrap_or(0).min(self.grace_bytes);
+        left.is_some()
+    }
+
+    /// How long nothing need come; none if that does not matter.
+    fn left(&self) -> Option<Duration> {
+        self.left_bytes.checked_div(self.rate).map(Duration::from_secs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_is_too_slow_once_its_grace_is_used_up_and_never_while_it_keeps_the_rate() {
+        let mut pace = Pace::new(100, Duration::from_secs(10));
+        let mut tick = 0;
+        let mut sends = |every_secs: u32, bytes: u64, times: usize| {
+            (0..times).all(|_| {
+                pace.wait(tick);
+                tick += every_secs;
+                pace.take(tick, bytes)
+            })
+        };
+        assert!(sends(1, 100, 10_000) && sends(5, 500, 1000));
+        assert!(sends(1, 0, 10) && !sends(1, 0, 1), "ten seconds of grace");
+        assert!(sends(1, 1_000_000, 1) && sends(9, 0, 1), "more than the grace is not saved up");
+        assert!(!sends(2, 10, 1));
+    }
+
+    #[test]
+    fn without_a_rate_nobody_is_too_slow() {
+        let mut pace = Pace::new(0, Duration::from_secs(1));
+        pace.wait(0);
+        assert!(pace.take(u32::MAX, 0) && pace.left().is_none());
+    }
+
+    #[test]
+    fn what_is_already_there_is_not_waited_for() {
+        let mut pace = Pace::new(100, Duration::ZERO);
+        assert!(pace.take(0, 1) && pace.take(1000, 1));
     }
 }

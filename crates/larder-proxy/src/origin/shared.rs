@@ -121,7 +121,7 @@ impl Stream {
     ) -> Option<Result<Response<Incoming>, Refused>> {
         self.deadline.arm(patience);
         let request = to_http2(request, self.connection.state.secure);
-        let request = request.map(|body| body.with_progress(Arc::clone(&self.deadline), patience));
+        let request = request.map(|body| body.with_deadline(&self.deadline, patience));
         let sending = self.connection.sender.try_send_request(request);
         match Watching::new(sending, &self.deadline, &[Order::Expire]).await {
             Some(Ok(response)) => {

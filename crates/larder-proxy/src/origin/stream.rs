@@ -55,9 +55,7 @@ impl OriginStream {
     }
 
     fn note_progress(&self) {
-        if self.watched.is_armed() {
-            self.watched.arm(self.patience);
-        }
+        self.watched.put_off(self.patience);
     }
 }
 

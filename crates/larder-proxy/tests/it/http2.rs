@@ -239,3 +239,17 @@ fn next_frame(connection: &mut Connection) -> Option<u8> {
 }
 
 const GOAWAY: u8 = 7;
+
+#[test]
+fn connection_that_begins_with_no_request_is_closed_without_an_answer() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&[], "x"));
+    for (line, is_answered) in
+        [("INVALID CONNECTION PREFACE", false), ("GET / HTTQ/1.1", true), ("GET x HTTP/1.1", true)]
+    {
+        let mut connection = fixture.connect();
+        connection.send(format!("{line}\r\n\r\n"));
+        let status = connection.try_read_head_or_end().map(|response| response.status);
+        assert_eq!(status, is_answered.then_some(400), "{line}");
+    }
+    assert_eq!(fixture.origin.count(), 0);
+}

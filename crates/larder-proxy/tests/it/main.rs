@@ -4,6 +4,7 @@
 
 mod ailing;
 mod behind;
+mod bodies;
 mod caching;
 mod chunks;
 mod clauses;

@@ -107,6 +107,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The complaint that what is here does not go together.
+    pub(super) fn refused(&self, bad: BadValue) -> Problem {
+        Problem { span: self.span.clone(), problem: bad.problem, label: "refused".to_owned(), help: bad.help }
+    }
+
     fn read<T>(mut self, read: impl FnOnce(&mut Self) -> Result<T, Problem>) -> Result<T, Problem> {
         let result = read(&mut self)?;
         self.finish()?;

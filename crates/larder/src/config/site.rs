@@ -29,6 +29,10 @@ pub(super) fn read(section: &mut Section<'_>) -> Result<Vec<Site>, Problem> {
     let pause = section.take("check_interval", duration)?.unwrap_or(CHECK_PAUSE).max(Duration::from_millis(100));
     let path = section.take("check_path", |value| value.parsed("a path", check_path))?;
     origins.check = path.map(|path| (path, pause));
+    if let Some(fault) = origins.fault() {
+        let help = "the origins of a site hold the same, under the same path; a weight is from 1 to 100";
+        return Err(section.refused(BadValue::new(fault, help)));
+    }
     let origins = Arc::new(origins);
     Ok(hosts.into_iter().map(|host| Site { host, origins: Arc::clone(&origins) }).collect())
 }

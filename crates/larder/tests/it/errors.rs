@@ -84,6 +84,8 @@ fn wrong_configuration_is_pointed_at() {
         check(&home, &["config", "check", path], 2, expected);
         check(&home, &["run", "--config", path], 2, expected);
     }
+    fs::write(&file, b"workers = 2\norigin = \"http://caf\xe9\"\n").unwrap();
+    check(&home, &["config", "check", path], 2, &["larder.toml:2:21", "this is not text in UTF-8", "save it as UTF-8"]);
     check(&home, &["run", "--config", "/nonexistent/larder.toml"], 1, &["cannot read configuration /nonexistent"]);
 }
 

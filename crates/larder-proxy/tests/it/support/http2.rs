@@ -21,16 +21,24 @@ pub(crate) struct Http2 {
 
 /// A request's body: pieces, then trailers.
 #[derive(Default)]
-pub(crate) struct Sent(std::collections::VecDeque<Frame<Bytes>>);
+pub(crate) struct Sent {
+    pieces: std::collections::VecDeque<Frame<Bytes>>,
+    /// Whether nothing more comes after the pieces, nor the end.
+    is_endless: bool,
+}
 
 impl Sent {
     pub(crate) fn bytes(bytes: impl Into<Bytes>) -> Self {
-        Self([Frame::data(bytes.into())].into())
+        Self { pieces: [Frame::data(bytes.into())].into(), is_endless: false }
     }
 
     pub(crate) fn with_trailers(mut self, trailers: HeaderMap) -> Self {
-        self.0.push_back(Frame::trailers(trailers));
+        self.pieces.push_back(Frame::trailers(trailers));
         self
+    }
+
+    pub(crate) fn without_end(self) -> Self {
+        Self { is_endless: true, ..self }
     }
 }
 
@@ -42,11 +50,14 @@ impl Body for Sent {
         mut self: std::pin::Pin<&mut Self>,
         _: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        std::task::Poll::Ready(self.0.pop_front().map(Ok))
+        match self.pieces.pop_front() {
+            None if self.is_endless => std::task::Poll::Pending,
+            piece => std::task::Poll::Ready(piece.map(Ok)),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
+        self.pieces.is_empty() && !self.is_endless
     }
 }
 

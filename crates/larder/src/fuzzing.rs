@@ -1,0 +1,86 @@
+//! Anything for a configuration file, down to what proxy and store would be started with.
+//!
+//! Owns: the law. Opens neither socket nor disk. For the fuzz target in `fuzz/`, and for the test that runs it on
+//! mutated samples with the stable toolchain. Compiled for tests and for fuzzing only. Law: no panic; what is refused says
+//! where in the file it is wrong, and what to do; what is accepted is accepted by the proxy too.
+
+use crate::{
+    config,
+    settings::{Disk, Settings},
+    volumes,
+};
+use larder_store::Content;
+use std::path::Path;
+
+/// Reads `bytes` as the file that `--config` names.
+///
+/// # Panics
+/// The law does not hold.
+pub fn run(bytes: &[u8]) {
+    let mut settings = Settings::default();
+    let path = Path::new("larder.toml");
+    if let Err(failure) = config::apply_bytes(path, bytes, &mut settings) {
+        let shown = failure.shown();
+        assert!(shown.contains("help: "), "it does not say what to do: {shown}");
+        assert!(shown.contains("larder.toml:"), "it does not say where: {shown}");
+        return;
+    }
+    if let Err(failure) = settings.check() {
+        let shown = failure.shown();
+        assert!(shown.contains("help: "), "it does not say what to do: {shown}");
+        return;
+    }
+    if let Err(error) = settings.proxy_config().check() {
+        panic!("the proxy refuses what was accepted: {error}");
+    }
+    for (index, disk) in settings.store.disks.iter().enumerate() {
+        if let Disk::At(path) = disk {
+            let options = volumes::options_of(path, Content::Nothing, &settings.store, index);
+            assert!(options.size_bytes > 0 && options.path == *path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUNDS: usize = 4000;
+    /// Besides the example of the documentation.
+    const SAMPLES: [&str; 3] = [
+        "listen = [\"0.0.0.0:80\"]\nallow_clients = [\"::/0\"]\norigin = \"h2c://[::1]:1/a\"\n[store]\npath = \"none\"\n",
+        "[[site]]\nhosts = [\"a\"]\n[[site.origins]]\nurl = \"http://b\"\nweight = 7\n[[site.origins]]\nurl = \"http://c\"\n",
+        "[[key]]\nurls = [\"http://a/\"]\nas = \"http://b/c/\"\nstrip = [\"utm_*\"]\n[cache]\nnegative = [\"404=9s\"]\n",
+    ];
+
+    /// At stake: a panic, or a complaint without a place, on what is no configuration.
+    #[test]
+    fn no_mutation_of_a_configuration_breaks_the_law() {
+        let document = include_str!("../../../docs/configuration.md");
+        let example =
+            document.split("```").nth(1).expect("the documentation has an example").trim_start_matches("toml");
+        let samples = [example, SAMPLES[0], SAMPLES[1], SAMPLES[2]];
+        let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 16) as usize
+        };
+        for round in 0..ROUNDS {
+            let mut bytes = samples[round % samples.len()].as_bytes().to_vec();
+            for _ in 0..=next() % 3 {
+                let at = next() % (bytes.len() + 1);
+                match next() % 5 {
+                    0 => bytes.insert(at, b"[]{}=\"'\\\n#.,-09aT\x00\xff"[next() % 19]),
+                    1 => bytes.truncate(at),
+                    2 => drop(bytes.drain(at..(at + next() % 40).min(bytes.len()))),
+                    3 => bytes.extend_from_within(at..(at + next() % 80).min(bytes.len())),
+                    _ if at < bytes.len() => bytes[at] = next() as u8,
+                    _ => {}
+                }
+            }
+            run(&bytes);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! `larder`: the caching web proxy as a program.
+//!
+//! All of it but `main` itself, which calls [`main`]. Proxying is `larder_proxy`'s, storing `larder_store`'s; here are the
+//! command line, the configuration file and the wiring.
+
+mod admin_client;
+mod automatic;
+mod bench_command;
+mod cli;
+mod columns;
+mod config;
+mod duration;
+mod explain_command;
+mod failure;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod open_files;
+mod plan_command;
+mod program;
+mod purge_command;
+mod report;
+mod settings;
+mod sim_command;
+mod size;
+mod store_command;
+mod store_path;
+mod tuning;
+mod value;
+mod volumes;
+mod wiring;
+
+pub use program::main;

@@ -1,0 +1,82 @@
+//! From the command line to the exit code.
+//!
+//! Owns: which command runs, and where diagnostics go. Does not: any proxying or storing (see the crates `larder-proxy` and
+//! `larder-store`). Exit codes: 0 done, 1 something failed, 2 wrong flag or configuration.
+
+use crate::{
+    bench_command,
+    cli::{self, Cli, Command, ConfigCommand},
+    config, explain_command,
+    failure::Failure,
+    plan_command, purge_command,
+    settings::Settings,
+    sim_command, store_command, wiring,
+};
+use clap::Parser;
+use std::{
+    env,
+    io::{self, IsTerminal},
+    path::Path,
+    process::ExitCode,
+};
+use tracing_subscriber::EnvFilter;
+
+/// Runs what the command line asks for, and says how it went.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            return match cli::failure(&error) {
+                Some(failure) => failure.report(),
+                None => error.exit(),
+            };
+        }
+    };
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Command::Run(flags) => {
+            let mut settings = Settings::default();
+            if let Some(path) = &flags.config {
+                config::apply(path, &mut settings)?;
+            }
+            flags.apply(&mut settings);
+            settings.check()?;
+            start_diagnostics();
+            wiring::run(&settings)
+        }
+        Command::Store(command) => {
+            start_diagnostics();
+            store_command::run(command)
+        }
+        Command::Bench(flags) => {
+            start_diagnostics();
+            bench_command::run(*flags)
+        }
+        Command::Purge(flags) => purge_command::run(&flags),
+        Command::Explain(flags) => explain_command::run(&flags),
+        Command::Plan(flags) => plan_command::run(*flags),
+        Command::Sim(command) => sim_command::run(command),
+        Command::Config(ConfigCommand::Check { file }) => check_config(&file),
+    }
+}
+
+/// Sends what the parts have to tell to standard error: warnings, or what `LARDER_LOG` asks for.
+fn start_diagnostics() {
+    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).init();
+}
+
+fn check_config(file: &Path) -> Result<(), Failure> {
+    let mut settings = Settings::default();
+    config::apply(file, &mut settings)?;
+    settings.check()?;
+    println!("{}: ok", file.display());
+    Ok(())
+}
