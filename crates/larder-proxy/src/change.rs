@@ -90,11 +90,11 @@ async fn keep(
 ) -> bool {
     let settings = &worker.shared.config.http;
     let Some(primary) = &asked.key else { return false };
-    let epoch = worker.shared.epochs.of(primary);
+    let began = worker.shared.epochs.now();
     let place = Place::new(primary, rule, asked, None, settings);
     let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
     let head = StoredHead::new(received, BodyPlace::Whole { len: bytes.len() as u64 }, selecting, &settings.targets);
-    storing::commit(worker, &place, &head, vec![bytes.clone()], epoch).await
+    storing::commit(worker, &place, &head, vec![bytes.clone()], began).await
 }
 
 fn told(mut cache_status: CacheStatus, is_stored: bool) -> CacheStatus {

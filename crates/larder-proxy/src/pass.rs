@@ -62,7 +62,7 @@ pub(crate) async fn pass_head(
     (primary, found): (&Arc<[u8]>, &Found),
     status: CacheStatus,
 ) -> Result<Served, Failure> {
-    let (epoch, request_time) = (worker.shared.epochs.of(primary), worker.now());
+    let (began, request_time) = (worker.shared.epochs.now(), worker.now());
     let (head, body) = ask(worker, asked, None).await?;
     let answer = (head.status, &head.headers);
     let mut updated = None;
@@ -73,7 +73,7 @@ pub(crate) async fn pass_head(
             hit::add(&mut fields, &cache_control::first_askers_own(&head.headers, &worker.shared.config.http.targets));
             updated = Some(fields);
             let place = Place { primary: Arc::clone(primary), key: Arc::clone(&found.key), marker: None, group: 0 };
-            storing::confirm(worker, asked, &place, (&found.entry, *fresh), epoch).await;
+            storing::confirm(worker, asked, &place, (&found.entry, *fresh), began).await;
         }
         HeadVerdict::Changed => storing::remove(worker, &found.key).await,
         HeadVerdict::Silent => {}

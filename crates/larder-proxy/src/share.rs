@@ -111,13 +111,13 @@ enum Taken {
 /// Joins a flight or begins one.
 fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: bool) -> FlightReader {
     let key = flight_key(worker, asked, sharing);
-    let begin = || Flight::new(worker.shared.epochs.of(&sharing.primary));
+    let begin = || Flight::new(worker.shared.epochs.now());
     let (reader, begun) = if alone {
         (FlightReader::first(Arc::new(begin())), true)
     } else {
         let (reader, begun) = worker.shared.flights.join(&key, begin);
         // A flight from before an invalidation is not for requests from after it.
-        if !begun && reader.flight().epoch != worker.shared.epochs.of(&sharing.primary) {
+        if !begun && !worker.shared.epochs.is_unchanged(&sharing.primary, reader.flight().began) {
             (FlightReader::first(Arc::new(begin())), true)
         } else {
             (reader, begun)

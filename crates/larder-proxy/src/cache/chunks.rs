@@ -228,9 +228,9 @@ impl ChunkedBody {
     async fn read_stored(&self, key: &[u8]) -> Option<Bytes> {
         let hot = &self.worker.shared.hot;
         let store = self.worker.shared.store.as_ref()?;
-        let epoch = hot.epoch(key);
+        let moment = hot.moment();
         let (_, bytes) = lookup::read(&self.worker, store, key).await?;
-        hot.insert(key, Hot::Chunk(bytes.clone()), epoch);
+        hot.insert(key, Hot::Chunk(bytes.clone()), moment);
         Some(bytes)
     }
 

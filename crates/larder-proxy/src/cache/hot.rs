@@ -12,7 +12,7 @@ use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
 use crate::cache::{
     entry::{Entry, Marker},
-    epochs::{Epoch, Epochs, Moment},
+    epochs::{Epochs, Moment},
 };
 
 /// The memory tier.
@@ -73,24 +73,20 @@ impl HotTier {
         self.cache.is_some() && len as u64 <= self.weight_max
     }
 
-    /// To be taken before the store is read for what may then be inserted.
-    pub(crate) fn epoch(&self, key: &[u8]) -> Epoch {
-        self.changes.of(key)
-    }
-
-    /// Keeps what was read from the store since `epoch`, if it is not too large and nothing has changed.
-    pub(crate) fn insert(&self, key: &[u8], hot: Hot, epoch: Epoch) {
+    /// Keeps what was read from the store since `moment`, if it is not too large and nothing has changed.
+    pub(crate) fn insert(&self, key: &[u8], hot: Hot, moment: Moment) {
         let Some(cache) = &self.cache else { return };
-        if weight(key, &hot) > self.weight_max || self.changes.of(key) != epoch {
+        if weight(key, &hot) > self.weight_max || !self.changes.is_unchanged(key, moment) {
             return;
         }
         cache.insert(key.into(), hot);
-        if self.changes.of(key) != epoch {
+        if !self.changes.is_unchanged(key, moment) {
             cache.remove(key);
         }
     }
 
-    /// To be taken before the store finds out which entries that it read are current, for what may then be offered.
+    /// To be taken before the store is read for what may then be inserted, or finds out which entries that it read are
+    /// current, for what may then be offered.
     pub(crate) fn moment(&self) -> Moment {
         self.changes.now()
     }
@@ -104,18 +100,20 @@ impl HotTier {
     /// the oldest that came in and was not asked for again. What was asked for more than once is in the library's
     /// hot ring and stays; the neighbour gets there with its second hit, as everything does.
     pub(crate) fn offer(&self, key: &[u8], hot: Hot, moment: Moment) {
-        let Some(epoch) = self.changes.since(key, moment) else { return };
+        if !self.changes.is_unchanged(key, moment) {
+            return;
+        }
         if let Some(cache) = self.cache.as_ref().filter(|cache| !cache.contains_key(key)) {
             // A ghost of an earlier stay would make it hot at once, though nobody asked for it.
             cache.remove(key);
-            self.insert(key, hot, epoch);
+            self.insert(key, hot, moment);
         }
     }
 
     /// Puts `hot` in the place of whatever there was.
     pub(crate) fn replace(&self, key: &[u8], hot: Hot) {
         self.remove(key);
-        self.insert(key, hot, self.epoch(key));
+        self.insert(key, hot, self.moment());
     }
 
     /// Forgets `key`, because the store's entry was replaced or removed.
@@ -198,9 +196,9 @@ mod tests {
     #[test]
     fn what_was_read_before_a_removal_is_not_kept_after_it() {
         let tier = HotTier::new(1 << 20, Newcomers::AskedFor);
-        let epoch = tier.epoch(b"a");
+        let moment = tier.moment();
         tier.remove(b"a");
-        tier.insert(b"a", Hot::Chunk(Bytes::from_static(b"old")), epoch);
+        tier.insert(b"a", Hot::Chunk(Bytes::from_static(b"old")), moment);
         assert!(tier.find(b"a").is_none());
     }
 
@@ -219,7 +217,7 @@ mod tests {
         for _ in 0..3 {
             for number in 0..500_u32 {
                 if tier.find(&number.to_le_bytes()).is_none() {
-                    tier.insert(&number.to_le_bytes(), chunk(), tier.epoch(&number.to_le_bytes()));
+                    tier.insert(&number.to_le_bytes(), chunk(), tier.moment());
                 }
             }
         }

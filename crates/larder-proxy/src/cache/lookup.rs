@@ -134,7 +134,7 @@ async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
         return Some((one, true));
     }
     let store = worker.shared.store.as_ref()?;
-    let epoch = worker.shared.hot.epoch(key);
+    let moment = worker.shared.hot.moment();
     let (reader, mut body) = read(worker, store, key).await?;
     let mut head = reader.head();
     let admitted = worker.shared.hot.admits(head.len() + body.len());
@@ -145,7 +145,7 @@ async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
     }
     let hot = decode(head, body, &worker.shared.config.http.targets)?;
     if admitted {
-        worker.shared.hot.insert(key, hot.clone(), epoch);
+        worker.shared.hot.insert(key, hot.clone(), moment);
     }
     One::of(hot).map(|one| (one, false))
 }

@@ -16,7 +16,7 @@ use crate::{
     asked::{Asked, path_of},
     cache::{
         entry::{Entry, Marker},
-        epochs::Epoch,
+        epochs::Moment,
         hot::Hot,
         patience,
     },
@@ -74,19 +74,19 @@ pub(crate) async fn commit(
     place: &Place,
     head: &StoredHead,
     body: Vec<Bytes>,
-    epoch: Epoch,
+    began: Moment,
 ) -> bool {
-    if worker.shared.epochs.of(&place.primary) != epoch {
+    if !worker.shared.epochs.is_unchanged(&place.primary, began) {
         return false;
     }
     let Some(store) = &worker.shared.store else {
         commit_to_memory(worker, place, head, &body);
-        return undo_if_invalidated(worker, place, epoch).await;
+        return undo_if_invalidated(worker, place, began).await;
     };
     let content = (body.clone(), hints(worker, place, head));
     if !write(worker, store, &place.key, head.encode(), content).await {
         replace_in_memory(worker, place, head, &body).await;
-        return undo_if_invalidated(worker, place, epoch).await;
+        return undo_if_invalidated(worker, place, began).await;
     }
     if let Some((marker, true)) = &place.marker {
         let hints = Hints { useless_after: 0, ..hints(worker, place, head) };
@@ -96,7 +96,7 @@ pub(crate) async fn commit(
         worker.shared.hot.remove(&place.primary);
     }
     worker.shared.hot.remove(&place.key);
-    undo_if_invalidated(worker, place, epoch).await
+    undo_if_invalidated(worker, place, began).await
 }
 
 /// Stores one chunk of a response of the resource `primary`. It is in no group: it is as long as many others together.
@@ -130,7 +130,7 @@ pub(crate) async fn confirm(
     asked: &Asked,
     place: &Place,
     (before, head): (&Entry, StoredHead),
-    epoch: Epoch,
+    began: Moment,
 ) {
     if !before.head.selecting().cover_what_is_told(&asked.fields) {
         return;
@@ -139,7 +139,7 @@ pub(crate) async fn confirm(
         Storability::Store { .. } => {
             let entry = Arc::new(before.with_head(head));
             worker.shared.hot.replace(&place.key, Hot::Response(Arc::clone(&entry)));
-            freshen(worker, place, &entry, epoch).await;
+            freshen(worker, place, &entry, began).await;
         }
         Storability::Refuse { reason: Reason::Authorization | Reason::RequestNoStore } => {}
         Storability::Refuse { .. } => remove(worker, &place.key).await,
@@ -147,8 +147,8 @@ pub(crate) async fn confirm(
 }
 
 /// Replaces the head of a stored response that the origin confirmed; in memory it is replaced already.
-async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, epoch: Epoch) {
-    if worker.shared.epochs.of(&place.primary) == epoch
+async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, began: Moment) {
+    if worker.shared.epochs.is_unchanged(&place.primary, began)
         && let Some(store) = &worker.shared.store
     {
         let (hints, head) = (hints(worker, place, &entry.head), entry.head.encode().into());
@@ -160,7 +160,7 @@ async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, epoch: Epoc
             note_error(worker, &error);
         }
     }
-    if worker.shared.epochs.of(&place.primary) != epoch {
+    if !worker.shared.epochs.is_unchanged(&place.primary, began) {
         remove(worker, &place.key).await;
     }
 }
@@ -222,8 +222,8 @@ pub(crate) async fn remove(worker: &Arc<Worker>, key: &[u8]) {
 }
 
 /// An invalidation between the check and the commit would have been in vain: make up for it.
-async fn undo_if_invalidated(worker: &Arc<Worker>, place: &Place, epoch: Epoch) -> bool {
-    if worker.shared.epochs.of(&place.primary) == epoch {
+async fn undo_if_invalidated(worker: &Arc<Worker>, place: &Place, began: Moment) -> bool {
+    if worker.shared.epochs.is_unchanged(&place.primary, began) {
         return true;
     }
     remove(worker, &place.primary).await;

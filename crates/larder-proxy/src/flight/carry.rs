@@ -223,7 +223,7 @@ impl<'a> Carrying<'a> {
         };
         let placed = (self.open.head.body() != place).then(|| self.open.head.clone().with_body(place));
         let head = placed.as_ref().unwrap_or(&self.open.head);
-        storing::commit(&self.fetch.worker, &self.place, head, body, self.fetch.flight.epoch).await;
+        storing::commit(&self.fetch.worker, &self.place, head, body, self.fetch.flight.began).await;
     }
 }
 

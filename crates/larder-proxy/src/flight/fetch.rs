@@ -136,7 +136,7 @@ impl Fetch {
         self.flight.set_stage(Stage::Confirmed(Arc::new(Confirmed { entry, own })));
         let group = self.group_of(head.fields());
         let place = Place { primary: Arc::clone(&self.primary), key: Arc::clone(&found.key), marker: None, group };
-        storing::confirm(&self.worker, &self.asked, &place, (&found.entry, head), self.flight.epoch).await;
+        storing::confirm(&self.worker, &self.asked, &place, (&found.entry, head), self.flight.began).await;
         true
     }
 

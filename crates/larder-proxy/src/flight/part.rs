@@ -123,7 +123,7 @@ impl Fetch {
         let worker = &self.worker;
         let (len, representation) = match head.body() {
             BodyPlace::Whole { .. } => {
-                storing::commit(worker, place, &head, vec![arrived.bytes.clone()], self.flight.epoch).await;
+                storing::commit(worker, place, &head, vec![arrived.bytes.clone()], self.flight.began).await;
                 return Arc::new(Entry::new(head, EntryBody::Whole(arrived.bytes)));
             }
             BodyPlace::Chunks { len, representation } => (len, representation),
@@ -138,7 +138,7 @@ impl Fetch {
             entity_tag,
         };
         body.keep(&arrived).await;
-        storing::commit(worker, place, &head, Vec::new(), self.flight.epoch).await;
+        storing::commit(worker, place, &head, Vec::new(), self.flight.began).await;
         Arc::new(Entry::new(head, EntryBody::Chunks { len, representation }))
     }
 }

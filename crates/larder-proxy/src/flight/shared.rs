@@ -20,7 +20,7 @@ use crate::{
     cache::{
         chunks::{CHUNK_BYTES, ChunkedBody},
         entry::{Entry, Marker},
-        epochs::Epoch,
+        epochs::Moment,
     },
     client::response_body::BodyError,
     errors::Failure,
@@ -31,7 +31,7 @@ use crate::{
 /// One fetch and those who read it.
 pub(crate) struct Flight {
     /// When it began, for invalidations in between.
-    pub(crate) epoch: Epoch,
+    pub(crate) began: Moment,
     state: Mutex<State>,
 }
 
@@ -137,7 +137,7 @@ pub(crate) enum Pace {
 }
 
 impl Flight {
-    pub(crate) fn new(epoch: Epoch) -> Self {
+    pub(crate) fn new(began: Moment) -> Self {
         let state = State {
             stage: Stage::Waiting,
             private: None,
@@ -152,7 +152,7 @@ impl Flight {
             readers: Slab::new(),
             fetcher: None,
         };
-        Self { epoch, state: Mutex::new(state) }
+        Self { began, state: Mutex::new(state) }
     }
 
     /// Announces how far the fetch has come.
