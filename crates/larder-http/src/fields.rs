@@ -7,8 +7,10 @@ pub mod via;
 
 mod hop_by_hop;
 mod max_forwards;
+mod upgrade;
 
 pub use framing::{BodyLength, FramingError, check_request, check_response, settle_response};
 pub use hop_by_hop::{strip_hop_by_hop, strip_named};
 pub use host::{HostError, effective_authority};
 pub use max_forwards::count_down;
+pub use upgrade::asks_to_switch;

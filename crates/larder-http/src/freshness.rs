@@ -167,11 +167,16 @@ fn lifetime(
     Lifetime::Heuristic { unmodified_millis }
 }
 
+/// `apparent_age` (RFC 9111 4.2.3), in whole seconds as Date is. One second may be no more than the cut of Date to its second,
+/// and does not count, which keeps a lifetime of one second from being over on arrival.
+fn apparent_age(received: Timestamp, date: Timestamp) -> i64 {
+    let secs = received.as_secs().saturating_sub(date.as_secs());
+    if secs > 1 { secs.saturating_mul(1000) } else { 0 }
+}
+
 fn initial_age(receipt: &Receipt, date: Option<Timestamp>) -> i64 {
     let received = receipt.response_time;
-    // Date names the second the response was made in; its end is the latest the response can have been
-    // made, and taking it keeps a lifetime of one second from being over on arrival.
-    let apparent = date.map_or(0, |date| received.millis_since(date.plus_millis(999)).max(0));
+    let apparent = date.map_or(0, |date| apparent_age(received, date));
     let delay = received.millis_since(receipt.request_time).max(0);
     apparent.max((i64::from(receipt.age_secs) * 1000).saturating_add(delay))
 }

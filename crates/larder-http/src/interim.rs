@@ -18,6 +18,11 @@ pub fn goes_on(status: StatusCode, client_version: Version, awaits_continue: boo
     }
 }
 
+/// Whether a request states an expectation that nobody here knows: answer 417 (RFC 9110 10.1.1).
+pub fn expects_unknown(request_fields: &HeaderMap) -> bool {
+    crate::list::tokens(request_fields, &http::header::EXPECT).any(|token| !token.eq_ignore_ascii_case(b"100-continue"))
+}
+
 /// Whether a request states the expectation that a 100 answers: `100-continue`, in any case of letters.
 pub fn expects_continue(request_fields: &HeaderMap) -> bool {
     crate::list::tokens(request_fields, &http::header::EXPECT).any(|token| token.eq_ignore_ascii_case(b"100-continue"))

@@ -82,7 +82,11 @@ impl Asked {
         if path_of(request.uri()) == "*" && request.method() != Method::OPTIONS {
             return Err(Failure::BadRequest("the target * is for OPTIONS"));
         }
-        let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let is_about_server = request.method() == Method::OPTIONS && request.uri().scheme().is_some();
+        let path = match request.uri().path_and_query() {
+            Some(_) if is_about_server && client.asks_server() => PathAndQuery::from_static("*"),
+            path => path.cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
+        };
         let target = target(prefix, &path).ok_or(Failure::BadRequest("the target is not a URI"))?;
         let normal = key::normal_authority(scheme.as_str(), &authority);
         let authority = normal.ok_or(Failure::BadRequest("the host is not a name"))?;

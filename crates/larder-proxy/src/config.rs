@@ -49,8 +49,9 @@ pub struct ProxyConfig {
     pub access_log: Option<AccessLogTarget>,
     /// Address of the listener for `/metrics` and `/healthz`; `None` opens none. Default none.
     pub admin: Option<SocketAddr>,
-    /// Our name in Via and Cache-Status (RFC 9110 7.6.3): a token. Default `larder`.
-    pub pseudonym: String,
+    /// Our name in Via and CDN-Loop (RFC 9110 7.6.3), by which loops are found: letters, digits, `-`, `.` and `_`. No two proxies
+    /// that may stand in a row can have the same. Default none: `larder-` and eight digits, drawn at start.
+    pub pseudonym: Option<String>,
     /// Whether Via is added to requests and responses. Off, loops are found by CDN-Loop alone. Default on.
     pub add_via: bool,
     /// Whether responses say in Cache-Status (RFC 9211) how they came about. Default on.
@@ -89,7 +90,7 @@ impl Default for ProxyConfig {
             group_window: Duration::from_secs(2),
             access_log: None,
             admin: None,
-            pseudonym: "larder".into(),
+            pseudonym: None,
             add_via: true,
             add_cache_status: true,
             add_x_forwarded: false,

@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     BadRequest(&'static str),
     /// The client sends its request's body too slowly.
     SlowBody,
+    /// The request expects something that nobody here knows (RFC 9110 10.1.1).
+    UnknownExpectation,
     /// An origin-form request, and no site answers for its host.
     NoSite,
     /// The client's address is not in the list of allowed networks.
@@ -49,6 +51,7 @@ impl Failure {
         match self {
             Self::BadRequest(_) | Self::NoSite => StatusCode::BAD_REQUEST,
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
+            Self::UnknownExpectation => StatusCode::EXPECTATION_FAILED,
             Self::ClientDenied | Self::TargetDenied { .. } | Self::PortDenied { .. } => StatusCode::FORBIDDEN,
             Self::NoPassword => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
@@ -74,7 +77,7 @@ impl Failure {
     /// What RFC 9209 calls it.
     fn proxy_error(&self) -> ProxyError {
         match self {
-            Self::BadRequest(_) | Self::SlowBody => ProxyError::HttpRequestError,
+            Self::BadRequest(_) | Self::SlowBody | Self::UnknownExpectation => ProxyError::HttpRequestError,
             Self::NoSite => ProxyError::DestinationNotFound,
             Self::ClientDenied | Self::NoPassword | Self::PortDenied { .. } => ProxyError::HttpRequestDenied,
             Self::TargetDenied { .. } => ProxyError::DestinationIpProhibited,
@@ -118,8 +121,9 @@ impl Failure {
             }
             _ => {}
         }
-        // What follows a malformed request on the connection cannot be trusted (RFC 9112 9.6).
-        if matches!(self, Self::BadRequest(_) | Self::SlowBody | Self::ClientDenied) {
+        // What follows a malformed request on the connection, or one whose body may not come, cannot be trusted
+        // (RFC 9112 9.6).
+        if matches!(self, Self::BadRequest(_) | Self::SlowBody | Self::UnknownExpectation | Self::ClientDenied) {
             fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
@@ -131,6 +135,7 @@ impl fmt::Display for Failure {
         match self {
             Self::BadRequest(why) => write!(f, "bad request: {why}"),
             Self::SlowBody => f.write_str("the body of your request came too slowly"),
+            Self::UnknownExpectation => f.write_str("your request expects what this proxy does not know"),
             Self::NoSite => f.write_str(
                 "this is a proxy, and it serves no site of its own under this name. To use it as a forward proxy, \
                  configure your client with this address as its HTTP and HTTPS proxy, for example: \

@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use larder_http::{
     CacheStatus, Reuse,
     fields::{BodyLength, check_request},
+    interim::expects_unknown,
     reuse,
 };
 
@@ -175,6 +176,9 @@ async fn admit(client: &Arc<Client>, request: &mut Request<Incoming>) -> Result<
         return Err(Failure::Overloaded);
     }
     http2::check(request, &shared.config.limits).map_err(Failure::BadRequest)?;
+    if expects_unknown(request.headers()) {
+        return Err(Failure::UnknownExpectation);
+    }
     let ambiguous = Failure::BadRequest("the length of its body can be read in two ways");
     if let BodyLength::Length(length) = check_request(request.headers(), request.version()).map_err(|_| ambiguous)? {
         // As a plain number, however it was written: nobody reads leading zeros otherwise.

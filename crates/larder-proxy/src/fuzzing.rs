@@ -93,6 +93,7 @@ impl Bench {
             worker_count: 1,
             default_origin: Some(origin),
             forward: false,
+            pseudonym: Some("larder".into()),
             ..ProxyConfig::default()
         };
         for limit in [&mut config.limits.header, &mut config.limits.stall, &mut config.limits.origin_response] {

@@ -4,6 +4,7 @@
 //! when `shutdown` returns, every thread has ended and the access log is written out.
 
 use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
     io,
     net::{SocketAddr, TcpListener},
     sync::{
@@ -106,8 +107,9 @@ impl Proxy {
     /// access log or a thread.
     pub fn start(config: ProxyConfig, store: Option<Store>) -> io::Result<RunningProxy> {
         config.check()?;
-        let pseudonym = Pseudonym::new(&*config.pseudonym).ok_or_else(|| {
-            let why = format!("pseudonym must be letters, digits, '-', '.' or '_': {:?}", config.pseudonym);
+        let name = config.pseudonym.clone().unwrap_or_else(unique_name);
+        let pseudonym = Pseudonym::new(&*name).ok_or_else(|| {
+            let why = format!("pseudonym must be letters, digits, '-', '.' or '_': {name:?}");
             io::Error::new(io::ErrorKind::InvalidInput, why)
         })?;
         if let Some(path) = &config.origin_ca_file {
@@ -238,6 +240,13 @@ fn bind_all(config: &ProxyConfig) -> io::Result<Vec<Vec<TcpListener>>> {
         }
     }
     Ok(workers)
+}
+
+/// A name that no other proxy has, so that several in a row are no loop.
+fn unique_name() -> String {
+    // The number that keeps this process' hash tables from being aimed at.
+    let drawn = RandomState::new().build_hasher().finish();
+    format!("larder-{:08x}", drawn as u32)
 }
 
 fn bind(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {

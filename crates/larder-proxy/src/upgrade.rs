@@ -1,8 +1,7 @@
 //! Upgrade: requests that ask to leave HTTP, as WebSocket does (RFC 9110 7.8), passed through.
 //!
 //! Owns: what is different about such a request and its 101. Does not: look into what follows, see `tunnel`. Invariant: the
-//! switch is told to the client only when the origin has made it. Over HTTP/2 there is no Upgrade; what asks for `h2c`
-//! is answered over HTTP/1.1. Cost: a connection to the origin for each.
+//! switch is told to the client only when the origin has made it. Over HTTP/2 there is no Upgrade. Cost: a connection to the origin for each.
 
 use std::sync::Arc;
 
@@ -14,7 +13,11 @@ use hyper::{
     body::{Body as _, Incoming},
     upgrade::{OnUpgrade, Upgraded},
 };
-use larder_http::{CacheStatus, cache_status::Forward, fields::settle_response};
+use larder_http::{
+    CacheStatus,
+    cache_status::Forward,
+    fields::{asks_to_switch, settle_response},
+};
 
 use crate::{
     asked::{Asked, Edits},
@@ -46,11 +49,7 @@ pub(crate) struct Switched {
 
 /// Whether a request asks to leave HTTP for something we pass through.
 pub(crate) fn is_asked(request: &Request<Incoming>) -> bool {
-    let fields = request.headers();
-    let Some(protocol) = fields.get(UPGRADE).filter(|_| request.version() == Version::HTTP_11) else { return false };
-    let options = fields.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
-    let named = options.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("upgrade"));
-    named && request.body().is_end_stream() && !protocol.as_bytes().eq_ignore_ascii_case(b"h2c")
+    request.version() == Version::HTTP_11 && asks_to_switch(request.headers()) && request.body().is_end_stream()
 }
 
 /// Asks the origin.

@@ -64,6 +64,7 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     let proxy = &mut settings.proxy;
     listeners::read(&mut top, proxy)?;
     top.set("workers", &mut proxy.worker_count, |value| value.parsed("a count", value::workers))?;
+    top.set("name", &mut proxy.pseudonym, |value| value.parsed("a name", value::pseudonym).map(Some))?;
     top.set("allow_clients", &mut proxy.clients, |value| each(value, "a network", value::network))?;
     top.set("origin", &mut proxy.default_origin, |value| origin(value).map(Some))?;
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
@@ -215,6 +216,7 @@ mod tests {
         assert_eq!(proxy.passwords, Some("/etc/larder/passwords".into()));
         let files = proxy.identities.iter().map(|identity| (identity.certificate.clone(), identity.key.clone()));
         assert!(files.eq([("/etc/larder/example.pem".into(), "/etc/larder/example.key".into())]));
+        assert_eq!(proxy.pseudonym.as_deref(), Some("cache-1.example"));
         assert_eq!((proxy.worker_count, drain), (2, Duration::from_secs(20)));
         assert_eq!(proxy.clients, ["192.168.0.0/16".parse().unwrap()]);
         assert_eq!(proxy.default_origin.unwrap().to_string(), "http://127.0.0.1:9000");

@@ -6,6 +6,7 @@
 use crate::{duration, size};
 use http::HeaderName;
 use ipnet::IpNet;
+use larder_http::fields::via::Pseudonym;
 use larder_proxy::TlsIdentity;
 use std::{
     error::Error,
@@ -87,6 +88,13 @@ pub(crate) fn network(text: &str) -> Result<IpNet, BadValue> {
 pub(crate) fn field_name(text: &str) -> Result<HeaderName, BadValue> {
     let help = "a field has a name such as CDN-Cache-Control";
     text.parse().map_err(|_| BadValue::new(format!("not the name of a field: `{text}`"), help))
+}
+
+/// Our name in Via and CDN-Loop.
+pub(crate) fn pseudonym(text: &str) -> Result<String, BadValue> {
+    let help = "a name is letters, digits, -, . and _, such as cache-1.example";
+    let name = Pseudonym::new(text).ok_or_else(|| BadValue::new(format!("not a name: `{text}`"), help))?;
+    Ok(name.as_str().to_owned())
 }
 
 /// A field as a line of a message.

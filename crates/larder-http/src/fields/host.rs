@@ -9,7 +9,7 @@ use crate::key::split_authority;
 /// Why a request names no one host: answer 400 (RFC 9112 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostError {
-    /// No Host in a request of HTTP/1.1.
+    /// No Host in a request of HTTP/1.1, or neither that nor an authority in one of HTTP/2.
     Missing,
     /// More than one Host.
     Repeated,
@@ -36,7 +36,8 @@ pub fn effective_authority<'a>(
     if host.is_some_and(|host| !host.is_empty() && split_authority(host).is_none()) {
         return Err(HostError::Invalid);
     }
-    if host.is_none() && version == Version::HTTP_11 {
+    let is_named = host.is_some() || version == Version::HTTP_2 && target.authority().is_some();
+    if !is_named && matches!(version, Version::HTTP_11 | Version::HTTP_2) {
         return Err(HostError::Missing);
     }
     match target.authority() {

@@ -126,6 +126,9 @@ fn host_names_the_host_of_an_origin_form_target() {
 fn missing_repeated_or_malformed_host_is_refused() {
     assert_eq!(authority("/x", "", Version::HTTP_11), Err(HostError::Missing));
     assert_eq!(authority("http://a.example/", "", Version::HTTP_11), Err(HostError::Missing));
+    assert_eq!(authority("/x", "", Version::HTTP_2), Err(HostError::Missing));
+    assert_eq!(authority("http://a.example/", "", Version::HTTP_2), Ok(Some("a.example".to_owned())));
+    assert_eq!(authority("/x", "Host: a", Version::HTTP_2), Ok(Some("a".to_owned())));
     assert_eq!(authority("/x", "Host: a\nHost: a", Version::HTTP_11), Err(HostError::Repeated));
     for host in ["", "a b", "user@a", "a/b", "a:b", "a:99999", "[::1", "a,b@c", "a\\b", "a?b", ":80", "caf\u{e9}"] {
         let refused = authority("/x", &format!("Host: {host}"), Version::HTTP_11);

@@ -201,6 +201,11 @@ impl Client {
         self.fatal_fault.get().copied()
     }
 
+    /// Whether the request that is being answered, over HTTP/1.1, asks about a server as a whole (RFC 9112 3.2.4).
+    pub(crate) fn asks_server(&self) -> bool {
+        self.raw().asks_server()
+    }
+
     /// What comes from now on is no longer requests.
     pub(crate) fn note_opaque(&self) {
         self.raw().stop();

@@ -29,6 +29,7 @@ pub(crate) struct RawHead {
     is_connect: bool,
     is_http10: bool,
     is_preface: bool,
+    asks_server: bool,
     length: Option<u64>,
     is_chunked: bool,
 }
@@ -52,6 +53,7 @@ impl RawHead {
             self.is_connect = line.starts_with(b"CONNECT ");
             self.is_http10 = line.ends_with(b"HTTP/1.0");
             self.is_preface = line == b"PRI * HTTP/2.0";
+            self.asks_server = line.starts_with(b"OPTIONS ") && has_no_path(&line[b"OPTIONS ".len()..]);
             return Ok(None);
         }
         let name_end = memchr(b':', line).ok_or("a line of its head is no field")?;
@@ -67,6 +69,11 @@ impl RawHead {
     /// Whether no line of it has come yet.
     pub(crate) fn is_at_start(&self) -> bool {
         self.line_count == 0
+    }
+
+    /// Whether it is an OPTIONS about a server as a whole, by the URI of one without a path (RFC 9112 3.2.4).
+    pub(crate) fn asks_server(&self) -> bool {
+        self.asks_server
     }
 
     fn take_length(&mut self, value: &[u8]) -> Result<(), Fault> {
@@ -101,6 +108,13 @@ impl RawHead {
             (false, length) => Ok(Framing::Length(length.unwrap_or(0))),
         }
     }
+}
+
+/// Whether what begins here is an absolute URI that ends with its authority.
+fn has_no_path(rest: &[u8]) -> bool {
+    let target = rest.split(|octet| *octet == b' ').next().unwrap_or_default();
+    let authority = memchr::memmem::find(target, b"://").map(|at| &target[at + b"://".len()..]);
+    authority.is_some_and(|authority| !authority.iter().any(|octet| b"/?#".contains(octet)))
 }
 
 /// Digits of the longest length that is read: any more would not fit, and no body is that long.

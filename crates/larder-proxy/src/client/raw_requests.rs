@@ -25,6 +25,8 @@ pub(crate) struct RawRequests {
     fatal_fault: Option<Fault>,
     /// Requests the library has handed over.
     taken_count: u64,
+    /// Which of those that it may still hand over ask about a server as a whole, counted from 1.
+    server_wide: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +81,13 @@ impl RawRequests {
         self.head_fault.filter(|_| self.taken_count > self.good_count)
     }
 
+    /// Whether the request that was handed over last asks about a server as a whole, by a URI that the library reads as that of
+    /// its root.
+    pub(crate) fn asks_server(&mut self) -> bool {
+        self.server_wide.retain(|number| *number >= self.taken_count);
+        self.server_wide.first() == Some(&self.taken_count)
+    }
+
     /// Follows nothing any more: what comes is no longer requests.
     pub(crate) fn stop(&mut self) {
         *self = Self { place: Place::Off, ..Self::default() };
@@ -116,6 +125,9 @@ impl RawRequests {
             Ok(None) => {}
             Ok(Some(framing)) => {
                 self.good_count += 1;
+                if self.head.asks_server() {
+                    self.server_wide.push(self.good_count);
+                }
                 self.head = RawHead::default();
                 self.place = match framing {
                     Framing::Length(0) => Place::Head,
@@ -187,6 +199,20 @@ mod tests {
         requests.stop();
         requests.push(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nno chunk", 1 << 16);
         assert_eq!((requests.take(), requests.fatal_fault()), (None, None));
+    }
+
+    #[test]
+    fn request_about_a_server_is_known_by_its_number() {
+        let mut requests = RawRequests::default();
+        for target in ["http://a", "http://a/", "*", "http://a?", "http://a:80"] {
+            requests.push(format!("OPTIONS {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(), 1 << 16);
+        }
+        requests.push(b"GET http://a HTTP/1.1\r\nHost: a\r\n\r\n", 1 << 16);
+        let asks = [(); 6].map(|()| {
+            requests.take();
+            requests.asks_server()
+        });
+        assert_eq!(asks, [true, false, false, false, true, false]);
     }
 
     #[test]

@@ -97,6 +97,8 @@ struct Failed {
     unsent: Option<Request<RequestBody>>,
     /// Whether the origin says that it did not process the request.
     unprocessed: bool,
+    /// Whether bytes of an answer came, none that make sense.
+    answered: bool,
 }
 
 /// Sends a request and waits for the head of its response.
@@ -112,7 +114,7 @@ where
     loop {
         let sent = send_to(worker, &mut outgoing, request).await;
         let Some(choice) = &outgoing.choice else { return sent.map_err(|failed| failed.failure) };
-        let Failed { failure, unsent, unprocessed } = match sent {
+        let Failed { failure, unsent, unprocessed, .. } = match sent {
             Ok(answered) => {
                 choice.note(&outgoing.origin, true);
                 return Ok(answered);
@@ -154,15 +156,17 @@ where
             Some(connection) => connection,
             None => match connect(worker, &outgoing.origin).await {
                 Ok(connection) => connection,
-                Err(failure) => return Err(Failed { failure, unsent: Some(request), unprocessed: true }),
+                Err(failure) => {
+                    return Err(Failed { failure, unsent: Some(request), unprocessed: true, answered: false });
+                }
             },
         };
         let failed = match attempt(worker, &outgoing.origin, connection, request).await {
             Ok(answered) => return Ok(answered),
             Err(failed) => failed,
         };
-        let died = is_kept && !matches!(failed.failure, Failure::Timeout { .. } | Failure::BadRequest(_));
-        let unprocessed = failed.unprocessed;
+        let died = is_kept && !failed.answered && !matches!(failed.failure, Failure::Timeout { .. });
+        let Failed { unprocessed, answered, .. } = failed;
         request = match (failed.unsent, outgoing.repeat) {
             (Some(request), _) if is_kept => request,
             (_, Repeat::Safe) if !is_resent && (died || unprocessed) => {
@@ -173,7 +177,7 @@ where
                 is_resent = true;
                 (outgoing.make)()
             }
-            (unsent, _) => return Err(Failed { failure: failed.failure, unsent, unprocessed }),
+            (unsent, _) => return Err(Failed { failure: failed.failure, unsent, unprocessed, answered }),
         };
     }
 }
@@ -331,7 +335,7 @@ async fn attempt(
                     } else {
                         failure_of(origin, failed.error(), fate.as_ref())
                     };
-                    Err(Failed { failure, unsent, unprocessed: false })
+                    Err(Failed { failure, unsent, unprocessed: false, answered: failed.error().is_parse() })
                 }
             }
         }
@@ -342,11 +346,11 @@ async fn attempt(
             }
             Some(Err(refused)) => {
                 let failure = failure_of(origin, &refused.error, fate.as_ref());
-                Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed })
+                Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed, answered: false })
             }
             None => {
                 let failure = Failure::Timeout { host: origin.to_string() };
-                Err(Failed { failure, unsent: None, unprocessed: false })
+                Err(Failed { failure, unsent: None, unprocessed: false, answered: false })
             }
         },
     }

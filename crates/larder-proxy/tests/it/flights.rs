@@ -198,6 +198,19 @@ fn request_on_a_kept_connection_that_died_is_repeated_once() {
 }
 
 #[test]
+fn request_whose_answer_makes_no_sense_is_not_repeated() {
+    let fixture = Fixture::new(|_, number| match number {
+        0 => Reply::ok(&["Cache-Control: no-store"], "one"),
+        1 => Reply::default().send("no status line\r\n\r\n"),
+        _ => Reply::ok(&["Cache-Control: no-store"], "three"),
+    });
+    let mut connection = fixture.connect();
+    assert_eq!(connection.request("GET", "/1", &[]).text(), "one");
+    assert_eq!(connection.request("GET", "/2", &[]).status, 502);
+    assert_eq!(fixture.origin.count(), 2);
+}
+
+#[test]
 fn post_on_a_kept_connection_that_died_is_not_repeated() {
     let fixture = Fixture::new(|_, number| match number {
         0 => Reply::ok(&["Cache-Control: no-store"], "one"),

@@ -155,6 +155,57 @@ fn request_that_comes_round_is_refused() {
     assert_eq!(fixture.get("/", &["Via: 1.1 other"]).status, 200);
 }
 
+/// RFC 9111 4.2.3, 5.1: each hop counts on from the Age it received.
+#[test]
+fn proxies_in_a_row_are_no_loop_and_their_ages_add_up() {
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&["Cache-Control: max-age=1000", "Age: 100"], "x"),
+        |config| config.pseudonym = None,
+    );
+    let outer = Fixture::proxy_to(fixture.proxy.local_addrs()[0], |config| config.pseudonym = None);
+    fixture.get("/", &[]);
+    fixture.get_hit("/", &[]);
+    for expected in ["Larder; fwd=uri-miss", "Larder; hit"] {
+        let mut response = Connection::open(outer.local_addrs()[0]).request("GET", "/", &[]);
+        eventually("the answer is stored", || {
+            let is_there =
+                response.fields.iter().any(|(name, value)| name == "cache-status" && value.starts_with(expected));
+            if !is_there {
+                response = Connection::open(outer.local_addrs()[0]).request("GET", "/", &[]);
+            }
+            is_there
+        });
+        let age: u32 = response.field("age").unwrap().parse().unwrap();
+        assert!((100..110).contains(&age), "{response:?}");
+    }
+    assert_eq!(fixture.origin.count(), 1);
+    let via = fixture.origin.received()[0].field("via").unwrap().to_owned();
+    assert!(via.starts_with("1.1 larder-") && via.len() == "1.1 larder-01234567".len(), "{via}");
+}
+
+#[test]
+fn options_by_a_uri_without_a_path_is_about_the_server() {
+    let fixture = forward(|received, _| Reply::ok(&[], &received.target));
+    let origin = format!("http://{}", fixture.origin.address);
+    for (method, path, target) in
+        [("OPTIONS", "", "*"), ("OPTIONS", "/", "/"), ("OPTIONS", "?a", "/?a"), ("GET", "", "/")]
+    {
+        let mut connection = fixture.connect();
+        connection.send(format!("{method} {origin}{path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        assert_eq!(connection.read_response(method).text(), target, "{method} {path}");
+    }
+}
+
+#[test]
+fn expectation_that_nobody_knows_fails() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&[], "x"));
+    for expected in ["Expect: more", "Expect: 100-continue, more"] {
+        assert_eq!(fixture.get("/", &[expected]).status, 417, "{expected}");
+    }
+    assert_eq!(fixture.get("/", &["Expect: "]).status, 200);
+    assert_eq!(fixture.origin.count(), 1);
+}
+
 #[test]
 fn proxy_never_leads_to_itself() {
     let fixture = forward(|_, _| Reply::ok(&[], "x"));

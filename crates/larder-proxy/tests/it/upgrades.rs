@@ -43,6 +43,10 @@ fn upgrade_to_h2c_is_answered_without_it() {
         assert!(received.field("upgrade").is_none());
         Reply::ok(&["Cache-Control: max-age=60"], "plain")
     });
-    let fields = ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"];
-    assert_eq!(fixture.get("/", &fields).text(), "plain");
+    for offer in
+        ["Upgrade: h2c", "Upgrade: H2C", "Upgrade: websocket, h2c", "Upgrade: h2c,foo/1", "Upgrade: a\r\nUpgrade: h2c"]
+    {
+        let fields = ["Connection: Upgrade, HTTP2-Settings", offer, "HTTP2-Settings: AAMAAABkAAQAAP__"];
+        assert_eq!(fixture.get("/", &fields).text(), "plain", "{offer}");
+    }
 }

@@ -112,6 +112,7 @@ impl Fixture {
             default_origin: Some(url),
             // The tests look into the store by the keys that names have where only one of both may answer for them.
             forward: false,
+            pseudonym: Some("larder".into()),
             targets: TargetRules { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: Vec::new() },
             ..ProxyConfig::default()
         }
