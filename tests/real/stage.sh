@@ -77,6 +77,7 @@ end() {
 # launch NAME FLAG...: starts larder on a free port, or on LISTEN_PORT; sets larder_pid and larder_port
 launch() {
   local name=$1; shift
+  : > "$stage/$name.log" # an earlier start of the name may have said that it listens
   "$LARDER_BIN" run --listen "127.0.0.1:${LISTEN_PORT:-0}" "$@" >>"$stage/$name.out" 2>"$stage/$name.log" </dev/null &
   larder_pid=$!
   pids+=("$larder_pid")
