@@ -29,7 +29,7 @@ pub use model::{
 };
 pub use paper::{MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions};
 pub use parallel::jobs_default;
-pub use pipeline::{Counts, Operation, Pipeline};
+pub use pipeline::{Assumed, Counts, Operation, Pipeline, Victims};
 pub use random::{Random, Zipf, mix};
 pub use reference::{NextUses, Reference};
 pub use report::{Comparison, Report, Table};

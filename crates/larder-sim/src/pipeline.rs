@@ -7,9 +7,36 @@ mod lru;
 
 use crate::{Document, Markatos, Random};
 pub(crate) use lru::Lru;
+use std::collections::{HashMap, VecDeque};
 
-/// One request in so many, to a document on disk, finds a new version.
-const CHANGED_SHARE: f64 = 0.03;
+/// What is assumed of the second level where the paper does not say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Assumed {
+    /// Which documents go for want of room.
+    pub victims: Victims,
+    /// Share of the requests to documents on the disk that find a new version.
+    pub changed_share: f64,
+    /// Whether a hit in memory counts as a use of the document on the disk.
+    pub counts_memory_hits: bool,
+}
+
+/// Which documents go from the disk for want of room.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Victims {
+    /// The one used least recently.
+    LeastRecentlyUsed,
+    /// Any one of this share of all, those written first: free space is scattered over that share.
+    Documents(f64),
+    /// Any page of this share of all, with what came with it: free space is scattered, but not that of documents that were
+    /// stored side by side.
+    Pages(f64),
+}
+
+impl Default for Assumed {
+    fn default() -> Self {
+        Self { victims: Victims::LeastRecentlyUsed, changed_share: 0.03, counts_memory_hits: false }
+    }
+}
 
 /// What the disk is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +69,17 @@ impl Counts {
     pub fn operations(&self) -> u64 {
         self.reads + self.writes + self.deletes
     }
+
+    /// What happened since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            gets: self.gets - before.gets,
+            memory_hits: self.memory_hits - before.memory_hits,
+            reads: self.reads - before.reads,
+            writes: self.writes - before.writes,
+            deletes: self.deletes - before.deletes,
+        }
+    }
 }
 
 /// The operations of a trace, until it ends or somebody stops asking.
@@ -51,10 +89,17 @@ pub struct Pipeline {
     disk: Lru,
     random: Random,
     counts: Counts,
-    pending: std::collections::VecDeque<Operation>,
+    pending: VecDeque<Operation>,
     disk_bytes: u64,
-    /// Documents that were written, in no order, if victims are to be drawn from them.
-    drawn_from: Option<Vec<u64>>,
+    assumed: Assumed,
+    drawn: Drawn,
+}
+
+/// What was written, nearly in that order, for victims to be drawn from: documents or pages, and the documents of each.
+#[derive(Default)]
+struct Drawn {
+    from: VecDeque<u64>,
+    documents: HashMap<u64, Vec<u64>>,
 }
 
 impl Pipeline {
@@ -71,17 +116,17 @@ impl Pipeline {
             disk: Lru::new(disk_bytes),
             random: Random::new(seed ^ 0x00C0_FFEE),
             counts: Counts::default(),
-            pending: std::collections::VecDeque::new(),
+            pending: VecDeque::new(),
             disk_bytes,
-            drawn_from: None,
+            assumed: Assumed::default(),
+            drawn: Drawn::default(),
         }
     }
 
-    /// The same, but what goes from the disk is any document instead of the one used least recently: free space is then
-    /// as scattered as it can be.
+    /// The same under other assumptions.
     #[must_use]
-    pub fn with_scattered_deletes(mut self) -> Self {
-        self.drawn_from = Some(Vec::new());
+    pub fn assuming(mut self, assumed: Assumed) -> Self {
+        self.assumed = assumed;
         self
     }
 
@@ -95,29 +140,49 @@ impl Pipeline {
         let Document { number, size_bytes, .. } = document;
         if self.memory.touch(number) {
             self.counts.memory_hits += 1;
+            if self.assumed.counts_memory_hits {
+                self.disk.touch(number);
+            }
             return;
         }
         self.memory.insert(number, size_bytes, |_| {});
         if self.disk.touch(number) {
-            if !self.random.happens(CHANGED_SHARE) {
+            if !self.random.happens(self.assumed.changed_share) {
                 self.pending.push_back(Operation::Read(document));
                 return;
             }
             self.disk.remove(number);
             self.pending.push_back(Operation::Delete(number));
         }
-        if let Some(written) = &mut self.drawn_from {
-            while self.disk.bytes() + size_bytes > self.disk_bytes && !written.is_empty() {
-                let victim = written.swap_remove(self.random.below(written.len() as u64) as usize);
-                if self.disk.remove(victim) {
-                    self.pending.push_back(Operation::Delete(victim));
-                }
-            }
-            written.push(number);
-        }
+        self.make_room(document);
         let pending = &mut self.pending;
         self.disk.insert(number, size_bytes, |evicted| pending.push_back(Operation::Delete(evicted)));
         self.pending.push_back(Operation::Write(document));
+    }
+
+    /// Makes room for a document with victims that are drawn, if they are.
+    fn make_room(&mut self, document: Document) {
+        let (own, share) = match self.assumed.victims {
+            Victims::LeastRecentlyUsed => return,
+            Victims::Documents(share) => (document.number, share),
+            Victims::Pages(share) => (document.view, share),
+        };
+        let Drawn { from, documents } = &mut self.drawn;
+        while self.disk.bytes() + document.size_bytes > self.disk_bytes && !from.is_empty() {
+            let among = (from.len() as f64 * share) as u64;
+            from.swap(0, self.random.below(among.max(1)) as usize);
+            let Some(victim) = from.pop_front() else { break };
+            for number in documents.remove(&victim).unwrap_or_default() {
+                if self.disk.remove(number) {
+                    self.pending.push_back(Operation::Delete(number));
+                }
+            }
+        }
+        let others = documents.entry(own).or_insert_with(|| {
+            from.push_back(own);
+            Vec::new()
+        });
+        others.push(document.number);
     }
 }
 

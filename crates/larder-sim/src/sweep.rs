@@ -167,7 +167,8 @@ impl Sweep {
                 "{} requests of {}, {} bytes on average; machine {}.",
                 survey.requests, self.source, survey.mean_bytes, self.model.name
             ),
-            "alone: each request waits for the one before; most: what disk and one processor can do with many in flight."
+            "alone: each request waits for the one before; most: what disk and one processor can do with many in flight; \
+             look-ups: requests that memory does not answer."
                 .to_owned(),
         ];
         if matches!(self.source, RequestSource::Workload(..)) {
@@ -194,7 +195,7 @@ impl Sweep {
             "bytes hit, %",
             "requests/s alone",
             "requests/s most",
-            "reads per hit",
+            "reads per look-up",
             "bytes written per byte",
             "index, MB",
             "bits an entry",
@@ -209,7 +210,7 @@ impl Sweep {
                     outcome.byte_hit_ratio() * 100.0,
                     outcome.per_s_alone(),
                     outcome.per_s_most(),
-                    outcome.served.reads as f64 / outcome.disk_hits.max(1) as f64,
+                    outcome.served.reads as f64 / (outcome.requests - outcome.memory_hits).max(1) as f64,
                     outcome.write_factor(),
                     outcome.index_bytes / 1e6,
                     outcome.index_bytes * 8.0 / outcome.entries.max(1.0),

@@ -4,10 +4,7 @@
 
 use super::{Content, Figure, Hue, Line, Scale};
 use plotters::{
-    coord::{
-        Shift,
-        ranged1d::{IntoSegmentedCoord, SegmentValue},
-    },
+    coord::{Shift, ranged1d::IntoSegmentedCoord},
     prelude::*,
     style::{FontStyle, register_font},
 };
@@ -36,6 +33,10 @@ const COLOURS: [RGBColor; 7] = [
 /// More names than this stand beside the figure, which has so many pixels for them.
 const LABELS_INSIDE_MAX: usize = 7;
 const BESIDE_WIDE: u32 = 190;
+/// How much higher than the highest bar the axis is, for the bars' names and values.
+const HEADROOM: f64 = 1.22;
+/// Share of a figure's height that a line's name takes.
+const NAME_HIGH_SHARE: f64 = 0.045;
 const X_LABELS_MAX: usize = 8;
 /// A line with more points than this has no dots.
 const DOTS_MAX: usize = 40;
@@ -187,7 +188,7 @@ impl Figure {
     fn with_room(&self, y: Range<f64>, labels: usize) -> Range<f64> {
         let inside = if labels > LABELS_INSIDE_MAX { 0 } else { labels };
         match self.scale {
-            Scale::Even | Scale::LogarithmicX => 0.0..y.end * (1.08 + 0.05 * inside as f64),
+            Scale::Even | Scale::LogarithmicX => 0.0..y.end / (0.95 - NAME_HIGH_SHARE * inside as f64),
             Scale::LogarithmicY | Scale::Logarithmic => y.start / 1.3..y.end * 1.5,
         }
     }
@@ -215,21 +216,23 @@ impl Figure {
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, caption)
             .margin(14 * factor)
-            .x_label_area_size(46 * factor)
+            .x_label_area_size(54 * factor)
             .y_label_area_size(86 * factor)
-            .build_cartesian_2d((0..groups.len().max(1) as u32 - 1).into_segmented(), 0.0..most * 1.12)?;
-        let label = |position: &SegmentValue<u32>| match position {
-            SegmentValue::CenterOf(at) => groups.get(*at as usize).map_or_else(String::new, |(name, _)| name.clone()),
-            _ => String::new(),
-        };
+            .build_cartesian_2d((0..groups.len().max(1) as u32 - 1).into_segmented(), 0.0..most * HEADROOM)?;
         let mut mesh = chart.configure_mesh();
-        axes!(mesh, self, factor).disable_x_mesh().x_labels(groups.len()).x_label_formatter(&label).draw()?;
+        axes!(mesh, self, factor)
+            .disable_x_mesh()
+            .x_labels(groups.len())
+            .x_label_formatter(&|_| String::new())
+            .draw()?;
         // Bars are drawn in pixels: the axis of names knows no places between them.
         let pixels = chart.plotting_area().get_pixel_range();
         let (left, wide) = (f64::from(pixels.0.start), f64::from(pixels.0.end - pixels.0.start) / groups.len() as f64);
-        let (bottom, high) = (f64::from(pixels.1.end), f64::from(pixels.1.end - pixels.1.start) / (most * 1.12));
+        let (bottom, high) = (f64::from(pixels.1.end), f64::from(pixels.1.end - pixels.1.start) / (most * HEADROOM));
         let bar_wide = wide * 0.76 / names.len().max(1) as f64;
-        for (group, (_, values)) in groups.iter().enumerate() {
+        for (group, (name, values)) in groups.iter().enumerate() {
+            let middle = left + wide * (group as f64 + 0.5);
+            name_of_bars(area, name, (middle, bottom), wide * 0.94, factor)?;
             for (bar, value) in values.iter().enumerate() {
                 let colour = bar_colour(bar, names.len());
                 let from = left + wide * (group as f64 + 0.12) + bar_wide * bar as f64;
@@ -284,16 +287,44 @@ fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Line
     Ok(())
 }
 
-/// Names of bars with their colours, at the top left.
+/// A name below its bars, in as many lines as it needs to be `wide` at most.
+fn name_of_bars<B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    name: &str,
+    (middle, bottom): (f64, f64),
+    wide: f64,
+    factor: u32,
+) -> Drawn<B> {
+    let style = (FONT, 14 * factor).into_font().color(&BLACK);
+    let wide_of = |text: &str| area.estimate_text_size(text, &style).map(|(wide, _)| wide);
+    let mut lines: Vec<String> = Vec::new();
+    for word in name.split(' ') {
+        if let Some(line) = lines.last_mut() {
+            let longer = format!("{line} {word}");
+            if f64::from(wide_of(&longer)?) <= wide {
+                *line = longer;
+                continue;
+            }
+        }
+        lines.push(word.to_owned());
+    }
+    for (row, line) in lines.into_iter().enumerate() {
+        let at = (middle as i32 - wide_of(&line)? as i32 / 2, bottom as i32 + (7 + 16 * row as i32) * factor as i32);
+        area.draw(&Text::new(line, at, style.clone()))?;
+    }
+    Ok(())
+}
+
+/// Names of bars with their colours, side by side above them.
 fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String], factor: u32) -> Drawn<B> {
-    let step = 22 * factor as i32;
-    let left = 118 * factor as i32;
+    let one = factor as i32;
+    let (mut left, top, side) = (118 * one, 54 * one, 13 * one);
     for (bar, name) in names.iter().enumerate() {
-        let top = (54 * factor) as i32 + bar as i32 * step;
-        let side = 13 * factor as i32;
         area.draw(&Rectangle::new([(left, top), (left + side, top + side)], bar_colour(bar, names.len()).filled()))?;
         let style = (FONT, 15 * factor).into_font().color(&BLACK);
-        area.draw(&Text::new(name.clone(), (left + side + 6 * factor as i32, top - factor as i32), style))?;
+        left += side + 6 * one;
+        area.draw(&Text::new(name.clone(), (left, top - one), style.clone()))?;
+        left += area.estimate_text_size(name, &style)?.0 as i32 + 24 * one;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ pub(super) struct OneFile {
     page_bytes: u64,
     cluster_pages: u64,
     reads_kept_together: u32,
+    reads_ahead: bool,
     cached: Recent,
     /// Neighbouring pages that wait to be written.
     dirty: Option<(u64, u64)>,
@@ -25,6 +26,7 @@ impl OneFile {
             page_bytes: system.page_bytes as u64,
             cluster_pages: (system.write_cluster_bytes / system.page_bytes) as u64,
             reads_kept_together: system.reads_kept_together as u32,
+            reads_ahead: system.reads_ahead > 0.0,
             cached: Recent::new(system.page_cache_pages as u64),
             dirty: None,
             last_page: 0,
@@ -42,7 +44,11 @@ impl OneFile {
             let is_whole = start >= offset_bytes && start + self.page_bytes <= end;
             if !self.cached.uses(page, 1) && !is_whole {
                 let follows = page == self.last_page || page == self.last_page + 1;
-                ns += if follows { disk.pass(self.page_bytes) } else { disk.read(start, self.page_bytes) };
+                ns += if follows && self.reads_ahead {
+                    disk.pass(self.page_bytes)
+                } else {
+                    disk.read(start, self.page_bytes)
+                };
             }
             self.last_page = page;
             ns += self.dirty_page(disk, page);

@@ -148,6 +148,8 @@ section! {
         write_cluster_bytes,
         /// Reads in a row that the system serves before writes get the disk.
         reads_kept_together,
+        /// 1 where a page that is written in part and follows the one before is read ahead, 0 where it costs what any read does.
+        reads_ahead,
     }
 }
 

@@ -5,9 +5,10 @@
 //! file and one workload for all rows.
 
 mod figures;
+mod sensitivity;
 mod tables;
 
-use crate::{Bed, BedOptions, Counts, Happened, Model, Operation, Pipeline, Served};
+use crate::{Assumed, Bed, BedOptions, Counts, Happened, Model, Operation, Pipeline, Served};
 use larder_store::{Error, LayoutAxis, Policy, Tuning, TuningValue};
 use std::time::Duration;
 
@@ -38,8 +39,10 @@ pub struct MarkatosRun {
     pub disk_bytes: u64,
     /// How much of the one file the documents take, in percent, for rows with one file.
     pub utilization_percent: f64,
-    /// Whether documents go from the disk at random instead of by their last use.
-    pub has_scattered_deletes: bool,
+    /// What is assumed of the second level.
+    pub assumed: Assumed,
+    /// Operations before those that count.
+    pub warm_up: u64,
     /// Constants of the row that are not the defaults.
     pub tuned: Vec<(&'static str, TuningValue)>,
 }
@@ -51,7 +54,7 @@ pub struct MarkatosOutcome {
     pub counts: Counts,
     /// Virtual time.
     pub passed: Duration,
-    /// What the store did with them.
+    /// What the store did since it was opened.
     pub happened: Happened,
     /// What the disk did.
     pub served: Served,
@@ -75,7 +78,8 @@ impl MarkatosRun {
             operations,
             disk_bytes,
             utilization_percent: 71.0,
-            has_scattered_deletes: false,
+            assumed: Assumed::default(),
+            warm_up: 0,
             tuned: Vec::new(),
         }
     }
@@ -86,12 +90,13 @@ impl MarkatosRun {
     /// When the store refuses its options.
     pub fn run(&self, model: &Model) -> Result<MarkatosOutcome, Error> {
         let mut bed = Bed::new(model, &self.bed_options()?)?;
-        let mut pipeline = Pipeline::new(self.seed, MEMORY_BYTES, self.disk_bytes);
-        if self.has_scattered_deletes {
-            pipeline = pipeline.with_scattered_deletes();
-        }
+        let mut pipeline = Pipeline::new(self.seed, MEMORY_BYTES, self.disk_bytes).assuming(self.assumed);
         let mut gets = 0;
-        while pipeline.counts().operations() < self.operations {
+        let mut before = (bed.passed(), bed.served(), pipeline.counts());
+        while pipeline.counts().operations() < self.warm_up + self.operations {
+            if pipeline.counts().operations() <= self.warm_up {
+                before = (bed.passed(), bed.served(), pipeline.counts());
+            }
             let Some(operation) = pipeline.next() else { break };
             bed.handle_requests(pipeline.counts().gets - gets);
             gets = pipeline.counts().gets;
@@ -103,8 +108,13 @@ impl MarkatosRun {
                 Operation::Delete(number) => bed.remove(number),
             }
         }
-        let (passed, happened, served) = (bed.passed(), bed.happened(), bed.served());
-        Ok(MarkatosOutcome { counts: pipeline.counts(), passed, happened, served })
+        let (passed, served, counts) = before;
+        Ok(MarkatosOutcome {
+            counts: pipeline.counts().since(counts),
+            passed: bed.passed() - passed,
+            happened: bed.happened(),
+            served: bed.served().since(served),
+        })
     }
 
     fn bed_options(&self) -> Result<BedOptions, Error> {

@@ -28,6 +28,72 @@ pub(super) struct Demand {
     late_s: f64,
 }
 
+/// A machine with one thing changed, to see what that decides.
+pub(super) struct Change {
+    pub(super) label: &'static str,
+    pub(super) model: fn(&mut Model),
+    /// Whether storing is left to the disk's own time.
+    pub(super) stores_late: bool,
+}
+
+/// What is not known of the machines of Squid's papers, one at a time.
+pub(super) const CHANGES: [Change; 9] = [
+    Change { label: "as above", model: |_| {}, stores_late: false },
+    Change { label: "only reads are waited for", model: |_| {}, stores_late: true },
+    Change { label: "metadata are gathered", model: gather, stores_late: false },
+    Change {
+        label: "reads are not noted (noatime)",
+        model: |model| model.files.access_times = 0.0,
+        stores_late: false,
+    },
+    Change {
+        label: "both",
+        model: |model| {
+            gather(model);
+            model.files.access_times = 0.0;
+        },
+        stores_late: false,
+    },
+    Change { label: "inodes and directories all in memory", model: cache, stores_late: false },
+    Change { label: "the same, and only reads are waited for", model: cache, stores_late: true },
+    Change { label: "no inode and no directory in memory", model: forget, stores_late: false },
+    Change {
+        label: "half the processor time of a request",
+        model: |model| model.system.request_us /= 2.0,
+        stores_late: false,
+    },
+];
+
+/// Writes of inodes and directories are waited for by nobody.
+pub(super) fn gather(model: &mut Model) {
+    let files = &mut model.files;
+    for writes in [
+        &mut files.create_writes,
+        &mut files.create_writes_after,
+        &mut files.remove_writes,
+        &mut files.directory_writes,
+    ] {
+        *writes = 0.0;
+    }
+}
+
+fn cache(model: &mut Model) {
+    let files = &mut model.files;
+    (files.inode_cache_blocks, files.directory_cache_blocks) = (1e6, 1e6);
+}
+
+fn forget(model: &mut Model) {
+    let files = &mut model.files;
+    (files.inode_cache_blocks, files.directory_cache_blocks) = (0.0, 0.0);
+}
+
+impl Demand {
+    /// The same, but nobody waits for storing.
+    pub(super) fn storing_late(self) -> Self {
+        Self { store_s: 0.0, late_s: self.late_s + self.store_s, ..self }
+    }
+}
+
 /// A proxy on a machine.
 #[derive(Clone, Copy)]
 pub(super) struct Proxy {

@@ -1,0 +1,156 @@
+//! Figures 6 and 8 of Markatos et al. under other assumptions, one at a time: which of them the printed curves ask for.
+//!
+//! Invariant: nothing is chosen for a row or for a utilization; each case is one change for all runs of its line.
+
+use super::{MACHINE, MEMORY_BYTES, MarkatosRun};
+use crate::{
+    Assumed, Markatos, Model, Table, Victims,
+    paper::{PaperOptions, row},
+};
+use larder_store::{Error, TuningValue};
+
+const DISK_BYTES: u64 = 2 << 30;
+/// A record's bytes besides its body: head, number and one checksum, see docs/format.md.
+const RECORD_BYTES: u64 = 76;
+const SLOT_BYTES: u64 = 512;
+/// Of what is on the disk, what was written first: less than what is free at 71%, more than what is free at 95%.
+const OLDEST: f64 = 0.1;
+/// Documents whose sizes stand for all.
+const DOCUMENTS_SAMPLED: usize = 100_000;
+
+/// One line of a table: what is assumed instead.
+#[derive(Clone, Copy, Default)]
+struct Case {
+    label: &'static str,
+    victims: Option<Victims>,
+    changed_share: Option<f64>,
+    counts_memory_hits: bool,
+    begins_full: bool,
+    counts_slots: bool,
+    reads_nothing_ahead: bool,
+}
+
+impl Case {
+    fn labelled(label: &'static str) -> Self {
+        Self { label, ..Self::default() }
+    }
+
+    fn run(&self, options: &PaperOptions<'_>, subject: Subject) -> Result<f64, Error> {
+        let mut run = MarkatosRun::table_2(row(subject.row), options.seed);
+        (run.operations, run.disk_bytes) = ((1e6 * options.share) as u64, DISK_BYTES);
+        run.warm_up = if self.begins_full { run.operations } else { 0 };
+        run.utilization_percent = subject.utilization_percent;
+        if self.counts_slots {
+            run.utilization_percent /= slots_share(options.seed);
+        }
+        let known = Assumed::default();
+        run.assumed = Assumed {
+            victims: self.victims.unwrap_or(known.victims),
+            changed_share: self.changed_share.unwrap_or(known.changed_share),
+            counts_memory_hits: self.counts_memory_hits,
+        };
+        run.tuned.extend(subject.buffers.map(|count| ("locality_buffer_count", TuningValue::Number(count))));
+        let mut model: Model = options.machine(MACHINE);
+        if self.reads_nothing_ahead {
+            model.system.reads_ahead = 0.0;
+        }
+        run.run(&model).map(|outcome| outcome.passed.as_secs_f64())
+    }
+}
+
+/// What is run.
+#[derive(Clone, Copy)]
+struct Subject {
+    row: &'static str,
+    buffers: Option<u64>,
+    utilization_percent: f64,
+}
+
+/// How many bytes of slots a byte of documents takes.
+fn slots_share(seed: u64) -> f64 {
+    let documents = Markatos::new(seed, MEMORY_BYTES, DISK_BYTES).take(DOCUMENTS_SAMPLED);
+    let (bytes, slots) = documents.fold((0, 0), |(bytes, slots), document| {
+        (bytes + document.size_bytes, slots + (document.size_bytes + RECORD_BYTES).div_ceil(SLOT_BYTES))
+    });
+    (slots * SLOT_BYTES) as f64 / bytes as f64
+}
+
+/// A table of each case's seconds, and after each pair of subjects how many times more the first or the second takes.
+fn table(
+    options: &PaperOptions<'_>,
+    (title, columns): (&str, [&str; 6]),
+    cases: &[Case],
+    subjects: [Subject; 4],
+    ratio: fn(f64, f64) -> f64,
+) -> Result<Table, Error> {
+    let pairs: Vec<_> = cases.iter().flat_map(|case| subjects.map(|subject| (case, subject))).collect();
+    let seconds = options.each(&pairs, |(case, subject)| case.run(options, *subject))?;
+    let columns: Vec<&str> = std::iter::once("one assumption at a time").chain(columns).collect();
+    let mut table = Table::new(title, &columns);
+    for (case, seconds) in cases.iter().zip(seconds.chunks(subjects.len())) {
+        let values = seconds.chunks(2).flat_map(|pair| [pair[0], pair[1], ratio(pair[0], pair[1])]);
+        table.push(case.label, values.collect());
+    }
+    Ok(table)
+}
+
+/// How STREAM and STREAM-PACK rise from 71 to 95%.
+pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
+    let cases = [
+        Case::labelled("as above"),
+        Case { counts_slots: true, ..Case::labelled("utilization of slots instead of bytes") },
+        Case { counts_memory_hits: true, ..Case::labelled("hits in memory are uses on the disk") },
+        Case { changed_share: Some(0.10), ..Case::labelled("10% new versions instead of 3") },
+        Case { reads_nothing_ahead: true, ..Case::labelled("no read-ahead") },
+        Case { begins_full: true, ..Case::labelled("begins full: the second million") },
+        Case { victims: Some(Victims::Documents(1.0)), ..Case::labelled("any document goes") },
+        Case { victims: Some(Victims::Documents(OLDEST)), ..Case::labelled("any of the oldest tenth goes") },
+        Case {
+            victims: Some(Victims::Documents(OLDEST)),
+            begins_full: true,
+            ..Case::labelled("begins full, and any of the oldest tenth goes")
+        },
+        Case {
+            victims: Some(Victims::Documents(OLDEST)),
+            begins_full: true,
+            reads_nothing_ahead: true,
+            ..Case::labelled("the same, and no read-ahead")
+        },
+    ];
+    let subject = |row, utilization_percent| Subject { row, buffers: None, utilization_percent };
+    let subjects =
+        [subject("stream", 71.0), subject("stream", 95.0), subject("stream-pack", 71.0), subject("stream-pack", 95.0)];
+    let columns = ["STREAM, 71%", "STREAM, 95%", "rise", "STREAM-PACK, 71%", "STREAM-PACK, 95%", "rise"];
+    let title = "Seconds for a million operations; the paper's rises are 2 and 2.5";
+    table(options, (title, columns), &cases, subjects, |at_71, at_95| at_95 / at_71)
+}
+
+/// What 128 locality buffers gain at 71 and 76%.
+pub(super) fn of_figure_8(options: &PaperOptions<'_>) -> Result<Table, Error> {
+    let cases = [
+        Case::labelled("as above"),
+        Case { counts_slots: true, ..Case::labelled("utilization of slots instead of bytes") },
+        Case { reads_nothing_ahead: true, ..Case::labelled("no read-ahead") },
+        Case { begins_full: true, ..Case::labelled("begins full: the second million") },
+        Case { victims: Some(Victims::Documents(1.0)), ..Case::labelled("any document goes") },
+        Case { victims: Some(Victims::Pages(1.0)), ..Case::labelled("any page goes, with all its documents") },
+        Case {
+            victims: Some(Victims::Pages(1.0)),
+            begins_full: true,
+            ..Case::labelled("begins full, and any page goes")
+        },
+        Case {
+            victims: Some(Victims::Pages(OLDEST)),
+            begins_full: true,
+            ..Case::labelled("begins full, and any page of the oldest tenth goes")
+        },
+    ];
+    let subject = |buffers: Option<u64>, utilization_percent| {
+        let row = if buffers.is_some() { "lazy-reads-loc" } else { "lazy-reads" };
+        Subject { row, buffers, utilization_percent }
+    };
+    let subjects = [subject(None, 71.0), subject(Some(128), 71.0), subject(None, 76.0), subject(Some(128), 76.0)];
+    let columns = ["LAZY-READS, 71%", "LOC-128, 71%", "gain", "LAZY-READS, 76%", "LOC-128, 76%", "gain"];
+    let title = "Seconds for a million operations; the paper's gains are 1.3 or more, and 2.5";
+    table(options, (title, columns), &cases, subjects, |lazy, buffered| lazy / buffered)
+}
