@@ -219,8 +219,10 @@ pub(crate) fn failure(error: &clap::Error) -> Option<Failure> {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         Some(ContextValue::Strings(texts)) => texts.join(", "),
+        Some(ContextValue::StyledStr(text)) => text.to_string(),
         _ => String::new(),
     };
+    let help = format!("see {} --help", command_of(&context(ContextKind::Usage)));
     let flag = context(ContextKind::InvalidArg);
     let value = context(ContextKind::InvalidValue);
     match error.kind() {
@@ -232,29 +234,38 @@ pub(crate) fn failure(error: &clap::Error) -> Option<Failure> {
             let flag = flag.split(' ').next().unwrap_or(&flag);
             Some(match bad {
                 Some(bad) => Failure::usage(format!("{flag}: {}", bad.problem), bad.help.clone()),
-                None => Failure::usage(format!("{flag}: not accepted: `{value}`"), "see larder run --help"),
+                None => Failure::usage(format!("{flag}: not accepted: `{value}`"), help),
             })
         }
         ErrorKind::UnknownArgument => {
             let help = match context(ContextKind::SuggestedArg).as_str() {
-                "" => "see larder run --help for the flags there are".to_owned(),
-                suggested => format!("did you mean `{suggested}`? see larder run --help"),
+                "" => format!("{help} for the flags there are"),
+                suggested => format!("did you mean `{suggested}`? {help}"),
             };
             Some(Failure::usage(format!("unknown flag or argument: `{flag}`"), help))
         }
         ErrorKind::InvalidSubcommand => {
             let name = context(ContextKind::InvalidSubcommand);
-            Some(Failure::usage(
-                format!("unknown command: `{name}`"),
-                "the commands are run, store, bench, plan, sim and config; see larder --help",
-            ))
+            let help = match context(ContextKind::SuggestedSubcommand).as_str() {
+                "" => format!("{help} for the commands there are"),
+                suggested => format!("did you mean `{suggested}`? {help}"),
+            };
+            Some(Failure::usage(format!("unknown command: `{name}`"), help))
         }
         _ => {
             let text = error.to_string();
             let problem = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            Some(Failure::usage(problem, "see larder --help"))
+            Some(Failure::usage(problem, help))
         }
     }
+}
+
+/// The command that a line of usage is about: its words up to the first that stands for something.
+fn command_of(usage: &str) -> String {
+    let words = usage.trim_start_matches("Usage:").split_whitespace();
+    let names = words.take_while(|word| word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'));
+    let names: Vec<&str> = names.take_while(|word| !word.starts_with('-')).collect();
+    if names.is_empty() { "larder".to_owned() } else { names.join(" ") }
 }
 
 #[cfg(test)]

@@ -61,7 +61,9 @@ fn wrong_flags_are_refused_with_what_is_right() {
         (&["run", "--drain", "10"], &["--drain: a duration without a unit: `10`"]),
         (&["run", "--io", "magic"], &["--io: not a way to do I/O: `magic`", "auto, uring or threads"]),
         (&["run", "--sise", "1GB"], &["unknown flag or argument: `--sise`", "did you mean `--size`?"]),
-        (&["start"], &["unknown command: `start`"]),
+        (&["start"], &["unknown command: `start`", "see larder --help"]),
+        (&["sim", "generate"], &["unknown command: `generate`", "see larder sim --help"]),
+        (&["sim", "run", "--sead", "1"], &["unknown flag or argument: `--sead`", "did you mean `--seed`?"]),
     ] {
         check(&home, arguments, 2, expected);
     }
