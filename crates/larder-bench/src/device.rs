@@ -10,7 +10,7 @@ mod pump;
 mod scratch;
 mod typical;
 
-pub use figures::{DeviceFigures, FileFigures, ReadFigure, WriteFigure};
+pub use figures::{BesideReads, DeviceFigures, FileFigures, ReadFigure, WriteFigure};
 use larder_store::{IoChoice, device::Device};
 use pump::{Pump, Work};
 use scratch::Scratch;
@@ -32,6 +32,10 @@ const SEQUENTIAL_DEPTH: u32 = 8;
 /// Shares of the time that sequential transfers and files take, each in parts of a random measurement's.
 const SEQUENTIAL_PARTS: u32 = 2;
 const FILE_PARTS: u32 = 6;
+/// Reads that writes are measured beside, and the share of the time of each such measurement.
+const BESIDE_BYTES: u64 = 16 << 10;
+const BESIDE_DEPTH: u32 = 64;
+const BESIDE_PARTS: u32 = 2;
 /// Least that is spread over: less would stay in a disk's own memory, and the sequential reads would go round.
 const SPAN_BYTES_MIN: u64 = 16 << 20;
 
@@ -96,6 +100,7 @@ pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> R
     let sequential_read = steps.sequential(device, "sequential reads", Work::SequentialRead)?;
     let reads = steps.reads(device)?;
     let writes = steps.writes(device)?;
+    let beside_reads = Some(steps.beside_reads(device, sequential_write)?);
     let mut figures = DeviceFigures {
         path: job.path.display().to_string(),
         io: device.name().to_owned(),
@@ -106,6 +111,7 @@ pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> R
         writes,
         sequential_read,
         sequential_write,
+        beside_reads,
         files: None,
     };
     if let Some(directory) = scratch.directory.clone() {
@@ -127,6 +133,7 @@ struct Steps<'a> {
 
 const PARTS: u32 = (READ_BYTES.len() * READ_DEPTHS.len() + WRITE_BYTES.len() * WRITE_DEPTHS.len()) as u32
     + 2 * SEQUENTIAL_PARTS
+    + 4 * BESIDE_PARTS
     + FILE_PARTS;
 
 impl Steps<'_> {
@@ -180,6 +187,26 @@ impl Steps<'_> {
             }
         }
         Ok(figures)
+    }
+
+    /// Reads alone are measured again, because the other measurements are held against them.
+    fn beside_reads(
+        &mut self,
+        device: &std::sync::Arc<dyn Device>,
+        sequential_write: f64,
+    ) -> Result<BesideReads, DeviceError> {
+        let mut rate = |what: &str, work: Work| {
+            let mut pump = Pump::new(device, work, BESIDE_BYTES, BESIDE_DEPTH);
+            let per_second = self.run(what, BESIDE_PARTS, &mut pump)?.per_second;
+            let group = work.write_every(BESIDE_BYTES).unwrap_or(1);
+            Ok((per_second / group as f64, group as f64 - 1.0))
+        };
+        let (reads, _) = rate("random reads", Work::RandomRead)?;
+        let (groups, group_reads) = rate("random reads beside sequential writes", Work::ReadsAndSequentialWrites)?;
+        let (writes, _) = rate("random writes", Work::RandomWrite)?;
+        let (pairs, _) = rate("random reads beside random writes", Work::ReadsAndWrites)?;
+        let sequential = (SEQUENTIAL_BYTES as f64, sequential_write);
+        Ok(BesideReads::from_rates((reads, group_reads, groups, pairs), sequential, 1.0 / writes))
     }
 }
 

@@ -21,7 +21,7 @@ mod workload;
 
 pub use bench::{BenchJob, BenchResult, PeakSearch, PeakStep};
 pub use device::{
-    DeviceError, DeviceFigures, DeviceJob, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure,
+    BesideReads, DeviceError, DeviceFigures, DeviceJob, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure,
     measure_device,
 };
 pub use kernel::{KernelCounts, Watched};

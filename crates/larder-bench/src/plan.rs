@@ -176,10 +176,14 @@ fn device_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> 
     let each = |count: f64, bytes: f64, seconds: &dyn Fn(f64) -> f64| {
         if count > 0.0 { count * seconds(bytes / count) } else { 0.0 }
     };
-    let random = each(work.random_reads, work.random_read_bytes, &|bytes| figures.read_seconds(bytes, depth))
-        + each(work.random_writes, work.random_write_bytes, &|bytes| figures.write_seconds(bytes, depth));
+    let beside = figures.beside_reads.filter(|_| work.random_reads > 0.0);
+    let sequential_write = beside.map_or(figures.sequential_write, |beside| beside.sequential_write);
+    let write_times = beside.map_or(1.0, |beside| beside.random_write_times);
+    let reads = each(work.random_reads, work.random_read_bytes, &|bytes| figures.read_seconds(bytes, depth));
+    let writes = each(work.random_writes, work.random_write_bytes, &|bytes| figures.write_seconds(bytes, depth));
+    let random = reads + writes * write_times;
     let sequential =
-        work.sequential_write_bytes / figures.sequential_write + work.sequential_read_bytes / figures.sequential_read;
+        work.sequential_write_bytes / sequential_write + work.sequential_read_bytes / figures.sequential_read;
     let files = figures.files.as_ref().map_or(0.0, |files| {
         let beyond = work.file_write_bytes - (work.file_creates + work.file_updates) * files.file_bytes as f64;
         work.file_reads / files.read_per_second

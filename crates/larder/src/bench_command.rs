@@ -176,6 +176,13 @@ fn print(figures: &DeviceFigures) {
     }
     let (read, written) = (figures.sequential_read, figures.sequential_write);
     println!("  sequential  {}/s read, {}/s written", size::show(read as u64), size::show(written as u64));
+    if let Some(beside) = &figures.beside_reads {
+        let sequential = size::show(beside.sequential_write as u64);
+        let times = beside.random_write_times;
+        println!(
+            "  while random reads go on, {sequential}/s written, and a random write takes {times:.1} times as long"
+        );
+    }
     println!("\n  random reads per second (99% take at most), processor time of one at the greatest depth");
     let heads = READ_DEPTHS.map(|depth| format!("{:>22}", format!("{depth} in flight")));
     println!("  {:>8}{}{:>10}", "length", heads.concat(), "CPU");

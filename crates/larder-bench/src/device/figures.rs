@@ -56,6 +56,31 @@ pub struct FileFigures {
     pub remove_cpu_us: f64,
 }
 
+/// What writes cost a device that has random reads in flight. Disks that take writes into a memory of their own look faster
+/// than they are as long as nothing is read.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BesideReads {
+    /// Sequential writes, in bytes per second of what reads leave of the device's time.
+    pub sequential_write: f64,
+    /// How many times as long a random write takes.
+    pub random_write_times: f64,
+}
+
+impl BesideReads {
+    /// From rates per second: reads alone, a group of reads with `group_bytes` of sequential writes (`group_reads` of them),
+    /// and a read with a random write, which takes `write_seconds` alone.
+    pub(super) fn from_rates(
+        (reads, group_reads, groups, pairs): (f64, f64, f64, f64),
+        (group_bytes, sequential_write): (f64, f64),
+        write_seconds: f64,
+    ) -> Self {
+        let read_seconds = 1.0 / reads;
+        let group_seconds = (1.0 / groups - group_reads * read_seconds).max(group_bytes / sequential_write);
+        let random_seconds = (1.0 / pairs - read_seconds).max(write_seconds);
+        Self { sequential_write: group_bytes / group_seconds, random_write_times: random_seconds / write_seconds }
+    }
+}
+
 /// Everything that was measured of a device or a file system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceFigures {
@@ -77,6 +102,9 @@ pub struct DeviceFigures {
     pub sequential_read: f64,
     /// Sequential writes, in bytes per second.
     pub sequential_write: f64,
+    /// Writes beside reads; `None` where that was not measured: no longer than alone.
+    #[serde(default)]
+    pub beside_reads: Option<BesideReads>,
     /// Files; `None` on a block device.
     pub files: Option<FileFigures>,
 }
@@ -90,7 +118,9 @@ impl DeviceFigures {
         let figures: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let rates = figures.reads.iter().map(|read| read.per_second);
         let rates = rates.chain(figures.writes.iter().map(|write| write.per_second));
-        let mut rates = rates.chain([figures.sequential_read, figures.sequential_write]);
+        let beside =
+            figures.beside_reads.iter().flat_map(|beside| [beside.sequential_write, beside.random_write_times]);
+        let mut rates = rates.chain([figures.sequential_read, figures.sequential_write]).chain(beside);
         if figures.reads.is_empty() || figures.writes.is_empty() || rates.any(|rate| !(rate.is_finite() && rate > 0.0))
         {
             return Err("a rate is missing, or is not a positive number".to_owned());
@@ -179,6 +209,7 @@ pub(crate) mod tests {
             writes: vec![write(4096, 10_000.0), write(8192, 8000.0)],
             sequential_read: 1e9,
             sequential_write: 5e8,
+            beside_reads: None,
             files: None,
         }
     }
@@ -196,12 +227,27 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn writes_beside_reads_take_what_the_reads_lose() {
+        // 10,000 reads a second; 5,000 with 100 MB of writes beside them, in groups of 50; 4,000 pairs.
+        let beside = BesideReads::from_rates((10_000.0, 50.0, 100.0, 4000.0), (1e6, 4e9), 1e-4);
+        assert!((beside.sequential_write - 2e8).abs() < 1.0, "{beside:?}");
+        assert!((beside.random_write_times - 1.5).abs() < 1e-9, "{beside:?}");
+        let undisturbed = BesideReads::from_rates((10_000.0, 50.0, 200.0, 10_000.0), (1e6, 4e9), 1e-4);
+        assert_eq!(undisturbed, BesideReads { sequential_write: 4e9, random_write_times: 1.0 });
+    }
+
+    #[test]
     fn figures_survive_their_file_and_nonsense_is_refused() {
-        let figures = round();
+        let mut figures = round();
+        figures.beside_reads = Some(BesideReads { sequential_write: 2e8, random_write_times: 1.5 });
         assert_eq!(DeviceFigures::from_json(&figures.to_json()), Ok(figures.clone()));
-        for text in
-            ["", "{}", &figures.to_json().replace("10000.0", "-1.0"), &figures.to_json().replace("1000.0", "0.0")]
-        {
+        for text in [
+            "",
+            "{}",
+            &figures.to_json().replace("10000.0", "-1.0"),
+            &figures.to_json().replace("1000.0", "0.0"),
+            &figures.to_json().replace("1.5", "0.0"),
+        ] {
             assert!(DeviceFigures::from_json(text).is_err(), "{text}");
         }
     }

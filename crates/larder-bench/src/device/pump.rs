@@ -4,7 +4,7 @@
 //! flight as was said until the time is over, and all have come back when it returns. Cost: one lock and one wake-up for
 //! what completed since the last round.
 
-use super::scratch::noise;
+use super::{SEQUENTIAL_BYTES, scratch::noise};
 use crate::cpu;
 use hdrhistogram::Histogram;
 use larder_store::device::{AlignedBuffer, Completion, Device, Transfer};
@@ -21,6 +21,29 @@ pub(super) enum Work {
     RandomWrite,
     SequentialRead,
     SequentialWrite,
+    /// Every other transfer is a random write, the rest are random reads.
+    ReadsAndWrites,
+    /// Random reads, and each time after so many of them as that many bytes ask for, one sequential write of
+    /// [`SEQUENTIAL_BYTES`].
+    ReadsAndSequentialWrites,
+}
+
+impl Work {
+    /// Of how many transfers one is a write; `None` if all are of one kind.
+    pub(super) fn write_every(self, transfer_bytes: u64) -> Option<u64> {
+        match self {
+            Self::ReadsAndWrites => Some(2),
+            Self::ReadsAndSequentialWrites => Some(1 + SEQUENTIAL_BYTES / transfer_bytes),
+            _ => None,
+        }
+    }
+}
+
+/// A transfer to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Next {
+    is_write: bool,
+    offset_bytes: u64,
 }
 
 /// What was counted.
@@ -39,7 +62,9 @@ pub(super) struct Pump {
     transfer_bytes: u64,
     depth: u32,
     random: u64,
-    next: u64,
+    /// Transfers begun, and of those the sequential ones.
+    begun_count: u64,
+    sequential_count: u64,
     written: Arc<AlignedBuffer>,
     returned: Arc<Returned>,
 }
@@ -82,7 +107,8 @@ impl Returned {
 
 impl Pump {
     pub(super) fn new(device: &Arc<dyn Device>, work: Work, transfer_bytes: u64, depth: u32) -> Self {
-        let mut written = AlignedBuffer::with_len(transfer_bytes as usize);
+        let written_bytes = if work == Work::ReadsAndSequentialWrites { SEQUENTIAL_BYTES } else { transfer_bytes };
+        let mut written = AlignedBuffer::with_len(written_bytes as usize);
         noise(written.as_mut_slice());
         Self {
             device: Arc::clone(device),
@@ -90,7 +116,8 @@ impl Pump {
             transfer_bytes,
             depth,
             random: 0x2545_f491_4f6c_dd1d ^ transfer_bytes ^ u64::from(depth),
-            next: 0,
+            begun_count: 0,
+            sequential_count: 0,
             written: Arc::new(written),
             returned: Arc::default(),
         }
@@ -128,38 +155,51 @@ impl Pump {
     }
 
     fn submit(&mut self, spare: Option<AlignedBuffer>) {
-        let offset_bytes = self.next_place() * self.transfer_bytes;
+        let Next { is_write, offset_bytes } = self.next();
         let returned = Arc::clone(&self.returned);
         let begun = Instant::now();
-        self.device.submit(match self.work {
-            Work::RandomRead | Work::SequentialRead => Transfer::Read {
-                offset_bytes,
-                buffer: spare.unwrap_or_else(|| AlignedBuffer::with_len(self.transfer_bytes as usize)),
-                completion: Completion::callback(move |outcome: io::Result<AlignedBuffer>| {
-                    returned.put(begun, outcome.map(Some));
-                }),
-            },
-            Work::RandomWrite | Work::SequentialWrite => Transfer::Write {
+        self.device.submit(if is_write {
+            Transfer::Write {
                 offset_bytes,
                 buffer: Arc::clone(&self.written),
                 completion: Completion::callback(move |outcome: io::Result<()>| {
                     returned.put(begun, outcome.map(|()| None));
                 }),
-            },
+            }
+        } else {
+            Transfer::Read {
+                offset_bytes,
+                buffer: spare.unwrap_or_else(|| AlignedBuffer::with_len(self.transfer_bytes as usize)),
+                completion: Completion::callback(move |outcome: io::Result<AlignedBuffer>| {
+                    returned.put(begun, outcome.map(Some));
+                }),
+            }
         });
     }
 
-    /// The number of the place of the next transfer. All places are whole multiples of the transfer.
-    fn next_place(&mut self) -> u64 {
-        let places = self.device.len_bytes() / self.transfer_bytes;
-        if matches!(self.work, Work::SequentialRead | Work::SequentialWrite) {
-            self.next += 1;
-            return (self.next - 1) % places;
-        }
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((u128::from(self.random) * u128::from(places)) >> 64) as u64
+    /// The next transfer. All begin at a multiple of their length.
+    fn next(&mut self) -> Next {
+        self.begun_count += 1;
+        let mixed_in =
+            self.work.write_every(self.transfer_bytes).is_some_and(|every| self.begun_count.is_multiple_of(every));
+        let is_write = mixed_in || matches!(self.work, Work::RandomWrite | Work::SequentialWrite);
+        let is_sequential = match self.work {
+            Work::SequentialRead | Work::SequentialWrite => true,
+            Work::ReadsAndSequentialWrites => mixed_in,
+            Work::RandomRead | Work::RandomWrite | Work::ReadsAndWrites => false,
+        };
+        let transfer_bytes = if is_write { self.written.len() as u64 } else { self.transfer_bytes };
+        let places = self.device.len_bytes() / transfer_bytes;
+        let place = if is_sequential {
+            self.sequential_count += 1;
+            (self.sequential_count - 1) % places
+        } else {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            ((u128::from(self.random) * u128::from(places)) >> 64) as u64
+        };
+        Next { is_write, offset_bytes: place * transfer_bytes }
     }
 }
 
@@ -173,7 +213,8 @@ mod tests {
     #[test]
     fn every_kind_of_transfer_is_counted_and_timed() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
-        for work in [Work::RandomRead, Work::RandomWrite, Work::SequentialRead, Work::SequentialWrite] {
+        let pure = [Work::RandomRead, Work::RandomWrite, Work::SequentialRead, Work::SequentialWrite];
+        for work in pure.into_iter().chain([Work::ReadsAndWrites, Work::ReadsAndSequentialWrites]) {
             let outcome = Pump::new(&device, work, 4096, 4).run(Duration::from_millis(5)).unwrap();
             assert!(outcome.per_second > 100.0 && outcome.mean_us > 0.0, "{work:?}: {outcome:?}");
             assert!(outcome.p99_us + 1.0 >= outcome.mean_us / 100.0, "{work:?}: {outcome:?}");
@@ -184,10 +225,21 @@ mod tests {
     fn random_places_are_spread_and_sequential_ones_go_round() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
         let mut pump = Pump::new(&device, Work::SequentialRead, 1 << 18, 1);
-        assert_eq!((0..5).map(|_| pump.next_place()).collect::<Vec<_>>(), [0, 1, 2, 3, 0]);
+        assert_eq!((0..5).map(|_| pump.next().offset_bytes >> 18).collect::<Vec<_>>(), [0, 1, 2, 3, 0]);
         let mut pump = Pump::new(&device, Work::RandomRead, 4096, 1);
         let mut seen = [0_u32; 256];
-        (0..25_600).for_each(|_| seen[pump.next_place() as usize] += 1);
+        (0..25_600).for_each(|_| seen[pump.next().offset_bytes as usize / 4096] += 1);
         assert!(seen.iter().all(|count| (50..200).contains(count)), "{seen:?}");
+    }
+
+    #[test]
+    fn mixed_work_writes_as_many_bytes_as_it_reads() {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4 << 20));
+        let mut pump = Pump::new(&device, Work::ReadsAndSequentialWrites, 1 << 18, 1);
+        let made: Vec<_> = (0..15).map(|_| pump.next()).collect();
+        let written: Vec<_> = made.iter().filter(|next| next.is_write).map(|next| next.offset_bytes >> 20).collect();
+        assert_eq!(written, [0, 1, 2], "{made:?}");
+        let mut pump = Pump::new(&device, Work::ReadsAndWrites, 4096, 1);
+        assert_eq!((0..10).filter(|_| pump.next().is_write).count(), 5);
     }
 }

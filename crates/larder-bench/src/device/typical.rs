@@ -76,6 +76,7 @@ fn made(
         writes: writes.to_vec(),
         sequential_read: sequential,
         sequential_write: sequential,
+        beside_reads: None,
         files: Some(files),
     }
 }
