@@ -36,14 +36,16 @@ start_larder() {
 }
 
 start_nginx() {
+  # Files that are kept open count as much as connections: of each at most a quarter.
+  local files; files=$(ulimit -n)
   cat > "$work/nginx.conf" <<C
-user root; daemon off; worker_processes 1; worker_rlimit_nofile 65536;
+user root; daemon off; worker_processes 1;
 pid $work/nginx.pid; error_log $out/nginx.log crit;
 events { worker_connections 16384; multi_accept on; }
 http {
   access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; aio threads;
   keepalive_timeout 300s; keepalive_requests 1000000000;
-  open_file_cache max=20000 inactive=60s; open_file_cache_valid 60s;
+  open_file_cache max=$((files / 4)) inactive=60s; open_file_cache_valid 60s;
   client_body_temp_path $work/body; proxy_temp_path $work/ptemp; fastcgi_temp_path $work/f; uwsgi_temp_path $work/u; scgi_temp_path $work/s;
   proxy_cache_path $work/cache levels=1:2 keys_zone=c:200m max_size=${disk}m inactive=7d use_temp_path=off
                    manager_files=1000 manager_threshold=500ms manager_sleep=100ms;
@@ -85,7 +87,7 @@ client_db off
 icp_port 0
 half_closed_clients off
 shutdown_lifetime 1 seconds
-max_filedescriptors 65536
+max_filedescriptors $(ulimit -n)
 client_idle_pconn_timeout 5 minutes
 server_idle_pconn_timeout 5 minutes
 quick_abort_min -1 KB
@@ -127,13 +129,12 @@ wait_ready() {
 measure() {
   local name=$1 file=$2
   shift 2
-  ulimit -n 65536 2>/dev/null || true
   "$larder" bench --workload polymix-4 --reverse "http://127.0.0.1:$port" --origin-listen "127.0.0.1:$origin_port" --think "$think" \
     --scratch "$work" --pid "$pid" --name "$(version "$name")" --rate "$rate" --json "$file" "$@"
 }
 
 results=() peaks=()
-ulimit -n 65536 2>/dev/null || true
+ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
 for name in ${PROXIES:-larder nginx squid}; do
   for kind in run ${PEAK:+peak}; do
     rm -rf "$work"/*
