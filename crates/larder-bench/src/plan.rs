@@ -173,14 +173,11 @@ fn request_work(costs: &Costs, wishes: &PlanWishes) -> Work {
 /// Seconds that the device is busy with `work`, with as much in flight as is wished.
 fn device_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
     let depth = wishes.depth;
-    let each = |count: f64, bytes: f64, seconds: &dyn Fn(f64) -> f64| {
-        if count > 0.0 { count * seconds(bytes / count) } else { 0.0 }
-    };
     let beside = figures.beside_reads.filter(|_| work.random_reads > 0.0);
     let sequential_write = beside.map_or(figures.sequential_write, |beside| beside.sequential_write);
     let write_times = beside.map_or(1.0, |beside| beside.random_write_times);
-    let reads = each(work.random_reads, work.random_read_bytes, &|bytes| figures.read_seconds(bytes, depth));
-    let writes = each(work.random_writes, work.random_write_bytes, &|bytes| figures.write_seconds(bytes, depth));
+    let reads = together(work.random_reads, work.random_read_bytes, |bytes| figures.read_seconds(bytes, depth));
+    let writes = together(work.random_writes, work.random_write_bytes, |bytes| figures.write_seconds(bytes, depth));
     let random = reads + writes * write_times;
     let sequential =
         work.sequential_write_bytes / sequential_write + work.sequential_read_bytes / figures.sequential_read;
@@ -196,14 +193,16 @@ fn device_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> 
     random + sequential + files
 }
 
+/// Seconds of `count` transfers of `bytes` in all, of which one of a length takes `seconds`.
+fn together(count: f64, bytes: f64, seconds: impl Fn(f64) -> f64) -> f64 {
+    if count > 0.0 { count * seconds(bytes / count) } else { 0.0 }
+}
+
 /// Processor time of `work` in the store.
 fn cpu_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
     let depth = wishes.depth;
-    let each = |count: f64, bytes: f64, seconds: &dyn Fn(f64) -> f64| {
-        if count > 0.0 { count * seconds(bytes / count) } else { 0.0 }
-    };
-    let transfers = each(work.random_reads, work.random_read_bytes, &|bytes| figures.read_cpu_seconds(bytes, depth))
-        + each(work.random_writes, work.random_write_bytes, &|bytes| figures.write_cpu_seconds(bytes, depth));
+    let transfers = together(work.random_reads, work.random_read_bytes, |bytes| figures.read_cpu_seconds(bytes, depth))
+        + together(work.random_writes, work.random_write_bytes, |bytes| figures.write_cpu_seconds(bytes, depth));
     let files = figures.files.as_ref().map_or(0.0, |files| {
         let creates = work.file_creates * files.create_cpu_us + work.file_updates * files.read_cpu_us;
         (work.file_reads * files.read_cpu_us + creates + work.file_removes * files.remove_cpu_us) / 1e6

@@ -7,6 +7,7 @@
 use super::{SEQUENTIAL_BYTES, scratch::noise};
 use crate::cpu;
 use hdrhistogram::Histogram;
+use larder_sim::Random;
 use larder_store::device::{AlignedBuffer, Completion, Device, Transfer};
 use std::{
     io,
@@ -61,7 +62,7 @@ pub(super) struct Pump {
     work: Work,
     transfer_bytes: u64,
     depth: u32,
-    random: u64,
+    random: Random,
     /// Transfers begun, and of those the sequential ones.
     begun_count: u64,
     sequential_count: u64,
@@ -115,7 +116,7 @@ impl Pump {
             work,
             transfer_bytes,
             depth,
-            random: 0x2545_f491_4f6c_dd1d ^ transfer_bytes ^ u64::from(depth),
+            random: Random::new(transfer_bytes ^ u64::from(depth)),
             begun_count: 0,
             sequential_count: 0,
             written: Arc::new(written),
@@ -194,10 +195,7 @@ impl Pump {
             self.sequential_count += 1;
             (self.sequential_count - 1) % places
         } else {
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            ((u128::from(self.random) * u128::from(places)) >> 64) as u64
+            self.random.below(places)
         };
         Next { is_write, offset_bytes: place * transfer_bytes }
     }
