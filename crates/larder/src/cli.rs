@@ -263,8 +263,9 @@ pub(crate) fn failure(error: &clap::Error) -> Option<Failure> {
 /// The command that a line of usage is about: its words up to the first that stands for something.
 fn command_of(usage: &str) -> String {
     let words = usage.trim_start_matches("Usage:").split_whitespace();
-    let names = words.take_while(|word| word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'));
-    let names: Vec<&str> = names.take_while(|word| !word.starts_with('-')).collect();
+    let is_name =
+        |word: &&str| !word.starts_with('-') && word.bytes().all(|octet| octet.is_ascii_lowercase() || octet == b'-');
+    let names: Vec<&str> = words.take_while(is_name).collect();
     if names.is_empty() { "larder".to_owned() } else { names.join(" ") }
 }
 

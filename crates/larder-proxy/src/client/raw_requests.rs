@@ -83,9 +83,8 @@ impl RawRequests {
 
     /// Whether the request that was handed over last asks about a server as a whole, by a URI that the library reads as that of
     /// its root.
-    pub(crate) fn asks_server(&mut self) -> bool {
-        self.server_wide.retain(|number| *number >= self.taken_count);
-        self.server_wide.first() == Some(&self.taken_count)
+    pub(crate) fn asks_server(&self) -> bool {
+        self.server_wide.contains(&self.taken_count)
     }
 
     /// Follows nothing any more: what comes is no longer requests.
@@ -126,6 +125,7 @@ impl RawRequests {
             Ok(Some(framing)) => {
                 self.good_count += 1;
                 if self.head.asks_server() {
+                    self.server_wide.retain(|number| *number >= self.taken_count);
                     self.server_wide.push(self.good_count);
                 }
                 self.head = RawHead::default();
