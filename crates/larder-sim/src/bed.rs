@@ -202,9 +202,10 @@ impl Bed {
         self.note_time();
     }
 
-    /// Entries that were read along with others since this was asked last: key and length.
-    pub fn neighbours(&self) -> Vec<(u64, u64)> {
-        std::mem::take(&mut *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Entries that were read along with others since this was asked last, key and length, into `taken`.
+    pub fn take_neighbours(&self, taken: &mut Vec<(u64, u64)>) {
+        taken.clear();
+        std::mem::swap(taken, &mut *self.neighbours.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Removes an entry, if it is there.

@@ -104,7 +104,7 @@ impl Experiment {
         options.tuning = self.tuning.clone();
         options.is_raw = !self.is_on_file_system;
         let mut bed = Bed::new(&self.model, &options)?;
-        let mut memory = Lru::new(self.memory_bytes);
+        let mut memory = Memory { lru: Lru::new(self.memory_bytes), neighbours: Vec::new() };
         let mut counted = Outcome::default();
         let mut before = Before::of(&bed);
         let most = self.warm_up.saturating_add(self.requests);
@@ -129,7 +129,7 @@ impl Experiment {
         })
     }
 
-    fn ask(&self, bed: &mut Bed, memory: &mut Lru, asked: Asked, counted: &mut Outcome) {
+    fn ask(&self, bed: &mut Bed, memory: &mut Memory, asked: Asked, counted: &mut Outcome) {
         let Asked { request, is_storable, group } = asked;
         bed.handle_requests(1);
         counted.requests += 1;
@@ -137,7 +137,7 @@ impl Experiment {
         if !is_storable {
             return;
         }
-        if memory.touch(request.key) {
+        if memory.lru.touch(request.key) {
             counted.memory_hits += 1;
             counted.hit_bytes += request.size_bytes;
             return;
@@ -155,15 +155,23 @@ impl Experiment {
         } else {
             chunks.for_each(|(key, len_bytes)| bed.store(key, len_bytes, (request.site, group)));
         }
-        for (key, len_bytes) in bed.neighbours() {
-            if !memory.touch(key) && len_bytes < self.memory_bytes / 16 {
-                memory.insert(key, len_bytes, |_| {});
+        bed.take_neighbours(&mut memory.neighbours);
+        for &(key, len_bytes) in &memory.neighbours {
+            if !memory.lru.touch(key) && len_bytes < self.memory_bytes / 16 {
+                memory.lru.insert(key, len_bytes, |_| {});
             }
         }
         if request.size_bytes < self.memory_bytes / 16 {
-            memory.insert(request.key, request.size_bytes, |_| {});
+            memory.lru.insert(request.key, request.size_bytes, |_| {});
         }
     }
+}
+
+/// The memory tier.
+struct Memory {
+    lru: Lru,
+    /// What the store has read along with others.
+    neighbours: Vec<(u64, u64)>,
 }
 
 /// What had happened before what counts.

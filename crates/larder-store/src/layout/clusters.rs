@@ -7,7 +7,7 @@
 //! for each open one. Source: SYSTEMS 5.2, after UCFS: no cleaner, so no garbage.
 
 use super::pack::{OpenPack, PackShape, Parcel, SealedPack};
-use crate::{format::VolumeId, units::SECTOR_BYTES};
+use crate::{device::AlignedBuffer, format::VolumeId, units::SECTOR_BYTES};
 use std::time::Duration;
 
 /// Where clusters lie.
@@ -328,7 +328,8 @@ impl<F: Copy> Clusters<F> {
         let sequence = self.table[cluster as usize].sequence;
         // A cluster waits until it is full, however long: after a crash nothing of it would be believed.
         let opened_at = Duration::ZERO;
-        OpenPack::new(self.area.shape(), self.area.offset_bytes(cluster), len_bytes, sequence, opened_at)
+        let buffer = AlignedBuffer::with_len(len_bytes as usize);
+        OpenPack::new(self.area.shape(), self.area.offset_bytes(cluster), buffer, sequence, opened_at)
     }
 
     /// Begins a use of `span` free clusters.

@@ -55,9 +55,14 @@ pub(crate) struct SealedPack {
 }
 
 impl OpenPack {
-    /// A pack of at most `len_bytes`, to be written at `offset_bytes`.
-    pub(crate) fn new(shape: PackShape, offset_bytes: u64, len_bytes: u64, sequence: u32, now: Duration) -> Self {
-        let buffer = AlignedBuffer::with_len(len_bytes as usize);
+    /// A pack of at most the length of `buffer`, to be written at `offset_bytes`.
+    pub(crate) fn new(
+        shape: PackShape,
+        offset_bytes: u64,
+        buffer: AlignedBuffer,
+        sequence: u32,
+        now: Duration,
+    ) -> Self {
         Self {
             offset_bytes,
             sequence,
@@ -156,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_sealed_pack_lists_what_was_put_into_it() {
-        let mut open = OpenPack::new(SHAPE, 1 << 20, 16 << 10, 5, Duration::ZERO);
+        let mut open = OpenPack::new(SHAPE, 1 << 20, AlignedBuffer::with_len(16 << 10), 5, Duration::ZERO);
         let first = open.append(parcel(700), |target, sequence| target.fill(sequence as u8));
         let second = open.append(parcel(100), |target, _| target.fill(9));
         assert_eq!((first, second), (4096, 5120));
@@ -174,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_pack_takes_no_more_than_its_directory_lists() {
-        let mut open = OpenPack::new(SHAPE, 0, 1 << 20, 1, Duration::ZERO);
+        let mut open = OpenPack::new(SHAPE, 0, AlignedBuffer::with_len(1 << 20), 1, Duration::ZERO);
         let max = pack::listings_within(4096);
         for _ in 0..max {
             open.append(parcel(512), |_, _| ());

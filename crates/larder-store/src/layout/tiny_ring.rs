@@ -4,12 +4,16 @@
 //! do I/O (it hands out [`SealedPack`]s to be written) or know what is in the packs. Invariants: packs
 //! stand on the volume in the order of their sequences, without gaps within a segment; segments are used
 //! in a circle and the oldest is freed first; a record is alive exactly as long as its segment's first
-//! sequence is not greater than its own. Cost: 4 bytes of memory a segment, one open pack.
+//! sequence is not greater than its own. Cost: 4 bytes of memory a segment, one open pack and one spare.
 //! Idea: Kangaroo's KLog (SOSP 2021) and HashCache's circular log (NSDI 2009).
 
 use super::pack::{OpenPack, PackShape, Parcel, SealedPack, copy_of};
-use crate::{format::VolumeId, units::BLOCK_BYTES};
-use std::time::Duration;
+use crate::{
+    device::AlignedBuffer,
+    format::{VolumeId, pack::Packed},
+    units::BLOCK_BYTES,
+};
+use std::{sync::Arc, time::Duration};
 
 /// Where a ring lies and how it is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub(crate) struct Ring {
     next_sequence: u32,
     open: Option<OpenPack>,
     in_flight: Vec<SealedPack>,
+    /// Of a pack that was written, for the next: new memory costs a page fault for every 4 KiB.
+    spare: Option<AlignedBuffer>,
 }
 
 /// Where a record went.
@@ -99,6 +105,7 @@ impl Ring {
             next_sequence: 1,
             open: None,
             in_flight: Vec::new(),
+            spare: None,
         }
     }
 
@@ -165,12 +172,17 @@ impl Ring {
         }
     }
 
-    /// Notes that a pack is with the device, or lost; returns it. What follows a lost pack in its segment is
-    /// found again all the same: packs name their place.
-    pub(crate) fn written(&mut self, sequence: u32) -> Option<SealedPack> {
+    /// Notes that a pack is with the device, or lost; returns what is listed in it. What follows a lost pack in its
+    /// segment is found again all the same: packs name their place.
+    pub(crate) fn written(&mut self, sequence: u32) -> Option<Vec<Packed>> {
         let at = self.in_flight.iter().position(|pack| pack.sequence == sequence)?;
-        let pack = self.in_flight.swap_remove(at);
-        Some(pack)
+        let SealedPack { buffer, listings, .. } = self.in_flight.swap_remove(at);
+        // Unless the device or a reader still has it.
+        if let Ok(mut buffer) = Arc::try_unwrap(buffer) {
+            buffer.extend_to_capacity();
+            self.spare = Some(buffer).filter(|buffer| buffer.len() as u64 == self.area.pack_bytes);
+        }
+        Some(listings)
     }
 
     /// Frees the oldest segment.
@@ -272,7 +284,14 @@ impl Ring {
         let offset_bytes = self.area.segment_start_bytes(self.head) + self.head_used_bytes;
         let sequence = self.next_sequence;
         self.next_sequence = sequence.checked_add(1).expect("4 billion packs outlast any device");
-        self.open = Some(OpenPack::new(self.area.shape(), offset_bytes, len, sequence, now));
+        let buffer = match self.spare.take() {
+            Some(mut spare) if spare.len() as u64 >= len => {
+                spare.truncate(len as usize);
+                spare
+            }
+            _ => AlignedBuffer::with_len(len as usize),
+        };
+        self.open = Some(OpenPack::new(self.area.shape(), offset_bytes, buffer, sequence, now));
         Ok(())
     }
 }
@@ -358,6 +377,23 @@ mod tests {
         let pack = ring.seal().unwrap();
         let (header, _) = pack::decode(VolumeId([1; 16]), pack.offset_bytes, pack.buffer.as_slice()).unwrap();
         assert_eq!((header.sequence, header.oldest_sequence), (3, 2));
+    }
+
+    #[test]
+    fn the_memory_of_a_written_pack_is_used_again_unless_it_is_long() {
+        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let mut place_of_pack = |len_bytes| {
+            append(&mut ring, len_bytes, &mut sealed).unwrap();
+            let SealedPack { sequence, buffer, .. } = ring.seal().unwrap();
+            let place = buffer.as_slice().as_ptr();
+            drop(buffer);
+            ring.written(sequence).unwrap();
+            (place, ring.spare.as_ref().map(|spare| spare.as_slice().as_ptr()))
+        };
+        let (first, spare) = place_of_pack(300);
+        assert_eq!(spare, Some(first));
+        assert_eq!(place_of_pack(200).0, first);
+        assert_eq!(place_of_pack(40_000).1, None);
     }
 
     #[test]

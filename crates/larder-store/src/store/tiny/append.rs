@@ -347,8 +347,8 @@ impl TinyEngine {
         };
         if outcome.is_err() {
             state.failed_packs += 1;
-            if let (Ringed::Front, Some(pack)) = (ring, written) {
-                pack.listings.iter().for_each(|listing| state.forget_key(listing.placing));
+            if let (Ringed::Front, Some(listings)) = (ring, written) {
+                listings.iter().for_each(|listing| state.forget_key(listing.placing));
             }
         }
         let waiting = std::mem::take(&mut state.waiting);
