@@ -3,16 +3,21 @@
 #
 #   bench/polymix.sh [OUT]      OUT: where results go, default bench/out
 #
-# Environment: LARDER (the program; default the release build), TIME (of all phases, 10m), RATE (2000), FILL (4GB), DISK (2000, MB of
-# store), MEMORY (256, MB), THINK (0ms), PROXIES ("larder nginx squid"), PEAK=1 (search for the peak rate besides), LIMIT (50ms),
+# Environment: LARDER (the program; default the release build), TIME (of all phases, 10m), RATE (2000), FILL (4GB), DISK (2000, MiB of
+# store), MEMORY (256, MiB), THINK (0ms), PROXIES ("larder nginx squid"), PEAK=1 (search for the peak rate besides), LIMIT (50ms),
 # WORK (scratch folder on the disk to be measured, default a folder in /var/tmp). Needs Debian's nginx and squid, and root (they
 # drop to their own users). Each proxy gets one worker; the load and the origin take the other processors.
+#
+# What decides how much a store of a size holds: MEAN (8KiB), the mean length for which Larder's index has room (PolyMix' is 10.7 KB,
+# Larder's own default 16 KiB); NGINX_DISK (DISK), what nginx is told, of which it takes an eighth more while much is stored; SLOT (16384,
+# Squid's own default), bytes of a slot, of which an object takes whole ones. The report says what each took of the disk.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-bench/out}
 larder=${LARDER:-${CARGO_TARGET_DIR:-target}/release/larder}
 work=${WORK:-$(mktemp -d /var/tmp/polymix.XXXXXX)}
 time=${TIME:-10m} rate=${RATE:-2000} fill=${FILL:-4GB} disk=${DISK:-2000} memory=${MEMORY:-256} think=${THINK:-0ms}
+mean=${MEAN:-8KiB} nginx_disk=${NGINX_DISK:-$disk} slot=${SLOT:-16384}
 origin_port=${ORIGIN_PORT:-18081} port=${PORT:-18080}
 mkdir -p "$out" "$work"
 out=$(realpath "$out")
@@ -30,8 +35,8 @@ stop() {
 trap 'stop; rm -rf "$work"' EXIT
 
 start_larder() {
-  "$larder" run --listen "127.0.0.1:$port" --origin "http://127.0.0.1:$origin_port" --disk "$work/store" --size "${disk}MB" \
-    --memory "${memory}MB" --workers 1 >"$out/larder.log" 2>&1 </dev/null &
+  "$larder" run --listen "127.0.0.1:$port" --origin "http://127.0.0.1:$origin_port" --disk "$work/store" --size "${disk}MiB" \
+    --memory "${memory}MiB" --mean-object-size "$mean" --workers 1 >"$out/larder.log" 2>&1 </dev/null &
   pid=$!
 }
 
@@ -47,7 +52,7 @@ http {
   keepalive_timeout 300s; keepalive_requests 1000000000;
   open_file_cache max=$((files / 4)) inactive=60s; open_file_cache_valid 60s;
   client_body_temp_path $work/body; proxy_temp_path $work/ptemp; fastcgi_temp_path $work/f; uwsgi_temp_path $work/u; scgi_temp_path $work/s;
-  proxy_cache_path $work/cache levels=1:2 keys_zone=c:200m max_size=${disk}m inactive=7d use_temp_path=off
+  proxy_cache_path $work/cache levels=1:2 keys_zone=c:200m max_size=${nginx_disk}m inactive=7d use_temp_path=off
                    manager_files=1000 manager_threshold=500ms manager_sleep=100ms;
   upstream origin { server 127.0.0.1:$origin_port; keepalive 128; keepalive_requests 1000000000; keepalive_timeout 300s; }
   server {
@@ -98,7 +103,7 @@ memory_cache_mode always
 memory_cache_shared off
 collapsed_forwarding on
 read_ahead_gap 256 KB
-cache_dir rock $work/squid/rock $disk slot-size=16384 max-size=1000000000
+cache_dir rock $work/squid/rock $disk slot-size=$slot max-size=1000000000
 C
   chown -R proxy "$work/squid"
   squid -N -z -n "pm$port" -f "$work/squid.conf" >"$out/squid.log" 2>&1 </dev/null
@@ -125,12 +130,21 @@ wait_ready() {
   return 1
 }
 
-# measure NAME FILE FLAGS..
+store() {
+  case $1 in
+    larder) echo "$work/store" ;;
+    nginx) echo "$work/cache" ;;
+    squid) echo "$work/squid/rock" ;;
+  esac
+}
+
+# measure NAME FILE FLAGS..: a proxy whose answers were wrong stands in the report with them.
 measure() {
   local name=$1 file=$2
   shift 2
+  rm -f "$file"
   "$larder" bench --workload polymix-4 --reverse "http://127.0.0.1:$port" --origin-listen "127.0.0.1:$origin_port" --think "$think" \
-    --scratch "$work" --pid "$pid" --name "$(version "$name")" --rate "$rate" --json "$file" "$@"
+    --scratch "$work" --pid "$pid" --store "$(store "$name")" --name "$(version "$name")" --rate "$rate" --json "$file" "$@" || [ -s "$file" ]
 }
 
 results=() peaks=()

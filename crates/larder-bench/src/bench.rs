@@ -7,8 +7,9 @@ mod peak;
 
 use crate::{
     kernel::{KernelCounts, Sampler, Watched, machine},
-    load::{Counts, Load, LoadFigures, Loop, PhaseFigures, Requests, SecondFigures},
+    load::{Complaint, Counts, Load, LoadFigures, Loop, PhaseFigures, Requests, SecondFigures, Times},
     origin::{Origin, OriginCounts},
+    undo::EndsEarly,
     workload::WorkloadOptions,
 };
 pub use peak::{PeakSearch, PeakStep};
@@ -39,6 +40,8 @@ pub struct BenchResult {
     pub workload: String,
     /// How requests came, in words.
     pub load: String,
+    /// Users of a closed loop; 0 is an open loop.
+    pub users: usize,
     /// The machine, in words.
     pub machine: String,
     /// By phase.
@@ -55,8 +58,12 @@ pub struct BenchResult {
     pub peak: Vec<PeakStep>,
     /// The limit on response times of that search, in microseconds.
     pub peak_limit_us: u64,
-    /// The first things that went wrong.
-    pub complaints: Vec<String>,
+    /// What went wrong, by kinds.
+    pub complaints: Vec<Complaint>,
+    /// How busy the benchmark's own threads were, each in shares of one processor: the clients', and the origin's.
+    pub busy: (f64, f64),
+    /// The exit code of a process that a signal ended, if one ended this before its time.
+    pub ended_early: Option<i32>,
 }
 
 /// What is told while it runs.
@@ -68,19 +75,24 @@ impl BenchJob {
     /// # Errors
     /// When the proxy does not answer, or the system refuses what is needed.
     pub fn run(&self, origin: &Origin, progress: Progress<'_>) -> io::Result<BenchResult> {
+        let early = EndsEarly::begin();
         let requests = Requests::new(self.load.workload, self.options);
         let sampler = Sampler::start(Arc::new(self.watched.clone()))?;
         let before = origin.counts();
         let (figures, peak) = match &self.peak {
             None => (self.load.run(&requests, progress)?, Vec::new()),
-            Some(search) => search.run(&self.load, &requests, progress)?,
+            Some(search) => search.run(&self.load, &requests, &early, progress)?,
         };
-        let LoadFigures { phases, seconds, complaints } = figures;
+        let LoadFigures { phases, seconds, complaints, busy } = figures;
         let OriginCounts { requests: origin_requests, body_bytes, .. } = origin.counts();
         Ok(BenchResult {
             name: self.name.clone(),
             workload: self.load.workload.name().to_owned(),
             load: self.words(),
+            users: match (&self.peak, self.load.loop_kind) {
+                (None, Loop::Closed(users)) => users,
+                (Some(_), _) | (None, Loop::Open(_)) => 0,
+            },
             machine: machine(),
             phases,
             seconds,
@@ -91,6 +103,8 @@ impl BenchJob {
             peak,
             peak_limit_us: self.peak.as_ref().map_or(0, |search| search.limit.as_micros() as u64),
             complaints,
+            busy,
+            ended_early: early.exit_code(),
         })
     }
 
@@ -130,6 +144,11 @@ impl BenchResult {
         if marked.is_empty() { self.phases.iter().collect() } else { marked }
     }
 
+    /// Whether requests came when they were due, whatever became of them.
+    pub fn is_open(&self) -> bool {
+        self.users == 0
+    }
+
     /// All that was counted, in all phases.
     pub fn totals(&self) -> Counts {
         self.phases.iter().fold(Counts::default(), |sum, phase| sum.plus(&phase.counts))
@@ -153,8 +172,45 @@ impl BenchResult {
             disk_read_bytes: last.disk_read_bytes - first.disk_read_bytes,
             disk_writes: last.disk_writes - first.disk_writes,
             disk_written_bytes: last.disk_written_bytes - first.disk_written_bytes,
+            store_bytes: self.kernel.iter().map(|sample| sample.store_bytes).max().unwrap_or_default(),
             is_known: true,
         })
+    }
+
+    /// Response times of the phases from which results are taken, by what `kind` takes of each.
+    pub fn result_times(&self, kind: impl Fn(&PhaseFigures) -> &Times) -> Times {
+        Times::merged(self.result_phases().into_iter().map(kind))
+    }
+
+    /// Why its figures are those of the benchmark and not of the proxy, if that is so.
+    pub fn doubt(&self) -> Option<String> {
+        let late = self.result_times(|phase| &phase.late).quantile_us(0.99);
+        let times = self.result_times(|phase| &phase.times).quantile_us(0.99);
+        let (clients, origin) = self.busy;
+        let mut doubts = Vec::new();
+        if late >= LATE_US_MIN && late as f64 >= times as f64 * LATE_SHARE_MIN {
+            doubts.push(format!(
+                "1% of the requests were sent {:.2} ms and more after they were due",
+                late as f64 / 1000.0
+            ));
+        }
+        for (who, busy) in [("clients", clients), ("origin", origin)].into_iter().filter(|(_, busy)| *busy >= BUSY_MIN)
+        {
+            doubts.push(format!("the {who} were busy for {:.0}% of the time", busy * 100.0));
+        }
+        (!doubts.is_empty()).then(|| format!("the benchmark itself was slow: {}", doubts.join(", ")))
+    }
+
+    /// What makes this a failure: answers that lie, or none at all.
+    pub fn failure(&self) -> Option<String> {
+        let totals = self.totals();
+        let Counts { requests, wrong, outdated, forbidden, failed, .. } = totals;
+        if totals.lies() > 0 {
+            return Some(format!(
+                "{wrong} answers wrong, {outdated} outdated and {forbidden} from a cache that may not give them"
+            ));
+        }
+        (totals.answered() == 0 && requests > 0).then(|| format!("no request was answered, {failed} failed"))
     }
 
     /// The greatest rate that kept the limit.
@@ -162,3 +218,10 @@ impl BenchResult {
         self.peak.iter().filter(|step| step.passed).map(|step| step.rate).reduce(f64::max)
     }
 }
+
+/// Below that the requests' being late is not worth a word.
+const LATE_US_MIN: u64 = 500;
+/// From this share of the response times on it is.
+const LATE_SHARE_MIN: f64 = 0.2;
+/// From this share of a processor's time on, threads of the benchmark are the bottleneck.
+const BUSY_MIN: f64 = 0.9;

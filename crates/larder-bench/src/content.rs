@@ -121,13 +121,15 @@ impl Nature {
         }
     }
 
-    /// Whether exactly that stands in `bytes`.
-    pub(crate) fn holds(&self, number: u64, offset_bytes: u64, bytes: &[u8]) -> bool {
+    /// The first of `bytes` that is not that.
+    pub(crate) fn first_wrong(&self, number: u64, offset_bytes: u64, bytes: &[u8]) -> Option<usize> {
         let mut expected = [0; CHECK_BYTES];
-        bytes.chunks(CHECK_BYTES).enumerate().all(|(position, piece)| {
-            let expected = &mut expected[..piece.len()];
-            self.fill(number, offset_bytes + (position * CHECK_BYTES) as u64, expected);
-            expected == piece
+        bytes.chunks(CHECK_BYTES).enumerate().find_map(|(position, piece)| {
+            let (expected, begin) = (&mut expected[..piece.len()], position * CHECK_BYTES);
+            self.fill(number, offset_bytes + begin as u64, expected);
+            // Compared as a whole first, which is what happens and is fast.
+            let is_wrong = expected != piece;
+            is_wrong.then(|| begin + expected.iter().zip(piece).take_while(|(one, other)| one == other).count())
         })
     }
 }
@@ -166,11 +168,11 @@ mod tests {
         nature.fill(3, 0, &mut whole);
         for offset in [0, 1, 7, 8, 4095, 4096, 9999] {
             let piece = &whole[offset..];
-            assert!(nature.holds(3, offset as u64, piece), "{offset}");
-            assert!(!nature.holds(4, offset as u64, piece), "{offset}");
+            assert_eq!(nature.first_wrong(3, offset as u64, piece), None, "{offset}");
+            assert!(nature.first_wrong(4, offset as u64, piece).is_some(), "{offset}");
             let mut damaged = piece.to_vec();
             damaged[piece.len() / 2] ^= 1;
-            assert!(!nature.holds(3, offset as u64, &damaged), "{offset}");
+            assert_eq!(nature.first_wrong(3, offset as u64, &damaged), Some(piece.len() / 2), "{offset}");
         }
     }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     fs,
     os::unix::fs::MetadataExt,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -39,6 +39,8 @@ pub struct KernelCounts {
     pub disk_writes: u64,
     /// Bytes of those.
     pub disk_written_bytes: u64,
+    /// Bytes of disk that the proxy's store takes, as the file system counts them; 0 if it is not known.
+    pub store_bytes: u64,
     /// Whether there are processes to count.
     pub is_known: bool,
 }
@@ -50,6 +52,8 @@ pub struct Watched {
     pub pids: Vec<u32>,
     /// Name of a disk or partition, such as `vda`.
     pub disk: Option<String>,
+    /// The folder or file of the proxy's store.
+    pub store: Option<PathBuf>,
 }
 
 impl Watched {
@@ -61,7 +65,12 @@ impl Watched {
         Some(place.file_name()?.to_str()?.to_owned())
     }
 
-    /// Counts now.
+    /// Whether there is such a disk here.
+    pub fn has_disk(name: &str) -> bool {
+        disk_line(name).is_some()
+    }
+
+    /// Counts now, all but the store.
     pub fn count(&self, begun: Instant) -> KernelCounts {
         let mut counts = KernelCounts { at_s: begun.elapsed().as_secs_f64(), ..KernelCounts::default() };
         let mut left: Vec<u32> = self.pids.clone();
@@ -100,16 +109,34 @@ fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|text| text.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// The kernel counts sectors of 512 bytes whatever the disk has.
+/// Bytes of disk under a path, as `du` has them: of files that come and go meanwhile, those that were seen.
+fn bytes_under(path: &Path) -> u64 {
+    let mut bytes = 0;
+    let mut left = vec![path.to_owned()];
+    while let Some(path) = left.pop() {
+        let Ok(found) = fs::symlink_metadata(&path) else { continue };
+        bytes += found.blocks() * SECTOR_BYTES;
+        if found.is_dir() {
+            left.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+    bytes
+}
+
+/// The words of a disk's line.
+fn disk_line(disk: &str) -> Option<Vec<String>> {
+    let table = fs::read_to_string("/proc/diskstats").ok()?;
+    let mut lines = table.lines().map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    lines.find(|words| words.get(2).is_some_and(|name| name == disk))
+}
+
 fn count_disk(disk: &str, counts: &mut KernelCounts) {
-    let table = fs::read_to_string("/proc/diskstats").unwrap_or_default();
-    let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let Some(line) = lines.into_iter().find(|words| words.get(2) == Some(&disk)) else { return };
+    let Some(line) = disk_line(disk) else { return };
     let number = |at: usize| line.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
     counts.disk_reads = number(3);
-    counts.disk_read_bytes = number(5) * 512;
+    counts.disk_read_bytes = number(5) * SECTOR_BYTES;
     counts.disk_writes = number(7);
-    counts.disk_written_bytes = number(9) * 512;
+    counts.disk_written_bytes = number(9) * SECTOR_BYTES;
 }
 
 /// Counts once a second, until it is stopped.
@@ -123,11 +150,13 @@ impl Sampler {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::Builder::new().name("bench-kernel".to_owned()).spawn(move || {
             let begun = Instant::now();
-            let mut samples = vec![watched.count(begun)];
+            let mut store = StoreSize::default();
+            let mut count = || KernelCounts { store_bytes: store.of(watched.store.as_deref()), ..watched.count(begun) };
+            let mut samples = vec![count()];
             while stopped.recv_timeout(SAMPLE_EVERY) == Err(RecvTimeoutError::Timeout) {
-                samples.push(watched.count(begun));
+                samples.push(count());
             }
-            samples.push(watched.count(begun));
+            samples.push(count());
             samples
         })?;
         Ok(Self { stop, thread })
@@ -136,6 +165,24 @@ impl Sampler {
     pub(crate) fn finish(self) -> Vec<KernelCounts> {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
+    }
+}
+
+/// The size of a store, looked at so seldom that looking does not cost much.
+#[derive(Default)]
+struct StoreSize {
+    bytes: u64,
+    next: Option<Instant>,
+}
+
+impl StoreSize {
+    fn of(&mut self, store: Option<&Path>) -> u64 {
+        let now = Instant::now();
+        if let Some(store) = store.filter(|_| self.next.is_none_or(|next| now >= next)) {
+            self.bytes = bytes_under(store);
+            self.next = Some(now + now.elapsed() * STORE_PAUSE);
+        }
+        self.bytes
     }
 }
 
@@ -149,6 +196,10 @@ pub(crate) fn machine() -> String {
 }
 
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at a store so many times as long as one takes.
+const STORE_PAUSE: u32 = 50;
+/// What the kernel counts in, whatever the disk has.
+const SECTOR_BYTES: u64 = 512;
 
 #[cfg(test)]
 mod tests {
@@ -156,18 +207,23 @@ mod tests {
 
     #[test]
     fn this_process_and_its_disk_are_counted() {
-        let watched = Watched { pids: vec![std::process::id()], disk: Watched::disk_of(Path::new("/")) };
+        let disk = Watched::disk_of(Path::new("/"));
+        let watched = Watched { pids: vec![std::process::id()], disk, store: None };
         let counts = watched.count(Instant::now());
         assert!(counts.is_known && counts.resident_bytes > 1 << 20, "{counts:?}");
-        let nobody = Watched { pids: vec![u32::MAX], disk: Some("nothing".to_owned()) };
+        let nobody = Watched { pids: vec![u32::MAX], disk: Some("nothing".to_owned()), store: None };
         assert!(!nobody.count(Instant::now()).is_known);
     }
 
     #[test]
     fn a_sampler_counts_at_its_begin_and_its_end() {
-        let watched = Watched { pids: vec![std::process::id()], disk: None };
+        let store = tempfile::tempdir().unwrap();
+        fs::create_dir(store.path().join("inner")).unwrap();
+        fs::write(store.path().join("inner/file"), vec![1; 100_000]).unwrap();
+        let watched = Watched { pids: vec![std::process::id()], disk: None, store: Some(store.path().to_owned()) };
         let samples = Sampler::start(Arc::new(watched)).unwrap().finish();
         assert_eq!(samples.len(), 2);
         assert!(samples[1].cpu_s >= samples[0].cpu_s);
+        assert!((100_000..200_000).contains(&samples[0].store_bytes), "{samples:?}");
     }
 }

@@ -25,7 +25,9 @@ pub use device::{
     measure_device,
 };
 pub use kernel::{KernelCounts, Watched};
-pub use load::{Counts, Load, LoadFigures, Loop, PhaseFigures, Requests, SecondFigures, Target, Times};
+pub use load::{
+    Complaint, Counts, Load, LoadFigures, Loop, PhaseFigures, Recorded, Requests, SecondFigures, Target, Times,
+};
 pub use origin::{Origin, OriginCounts, OriginOptions};
 pub use plan::{Bound, Plan, PlanWishes, PlannedRow, Sizes};
 pub use report::page;

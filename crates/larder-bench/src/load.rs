@@ -8,12 +8,17 @@
 mod client;
 mod record;
 mod timer;
+mod times;
 
-use crate::workload::{Arrival, Asked, Phase, Source, Workload, WorkloadOptions};
+use crate::{
+    cpu,
+    undo::EndsEarly,
+    workload::{Arrival, Asked, Phase, Source, Workload, WorkloadOptions},
+};
 pub use client::Target;
-use client::{Clients, Fetched, Outcome};
+use client::{Clients, Fault, Fetched, Outcome};
 use larder_sim::Random;
-pub use record::{Counts, PhaseFigures, SecondFigures, Times};
+pub use record::{Complaint, Counts, PhaseFigures, SecondFigures};
 use record::{Due, Recorder};
 use std::{
     io,
@@ -24,6 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 use timer::Timer;
+pub use times::{Recorded, Times};
 use tokio::{runtime, task::JoinSet};
 
 /// How requests come.
@@ -61,13 +67,18 @@ pub struct LoadFigures {
     pub phases: Vec<PhaseFigures>,
     /// By second.
     pub seconds: Vec<SecondFigures>,
-    /// The first things that went wrong.
-    pub complaints: Vec<String>,
+    /// What went wrong, by kinds.
+    pub complaints: Vec<Complaint>,
+    /// How busy the clients' thread was, and the rest of this process (the origin), in shares of one processor.
+    pub busy: (f64, f64),
 }
 
 impl Load {
+    /// Most requests that are under way, and users.
+    pub const UNDER_WAY_MAX: usize = 8192;
+
     /// Runs. `progress` is told the phase, how much of the run is done and what was counted in the phase so far, about
-    /// four times a second.
+    /// four times a second. SIGINT, SIGTERM and SIGHUP end it early, with what there is until then.
     ///
     /// # Errors
     /// When the system refuses a runtime or a timer, or the proxy does not answer when it is first asked.
@@ -86,23 +97,28 @@ impl Load {
         progress: &mut dyn FnMut(&str, f64, Counts),
     ) -> io::Result<LoadFigures> {
         let clients = Arc::new(Clients::new(self.target.clone(), self.closes_connections, self.origin_abort_share));
+        let early = EndsEarly::begin();
         let asked = requests.lock().warm_up();
-        warm_up(&clients, asked).await?;
+        warm_up(&clients, asked, &early, progress).await?;
         let shared = Arc::new(Shared {
             clients,
             recorder: Mutex::new(Recorder::new()),
             under_way: AtomicUsize::new(0),
             begun: Instant::now(),
             is_over: AtomicBool::new(false),
+            early,
         });
+        let (own, all) = (cpu::of_thread(), cpu::own());
         match self.loop_kind {
             Loop::Open(rate) => self.open(&shared, requests, rate, progress).await?,
             Loop::Closed(users) => self.closed(&shared, requests, users, progress).await?,
         }
+        let (own, all) = ((cpu::of_thread() - own).as_secs_f64(), (cpu::own() - all).as_secs_f64());
+        let lasted_s = shared.begun.elapsed().as_secs_f64();
         let mut recorder = shared.lock();
         let recorder = std::mem::replace(&mut *recorder, Recorder::new());
         let (phases, seconds, complaints) = recorder.finish();
-        Ok(LoadFigures { phases, seconds, complaints })
+        Ok(LoadFigures { phases, seconds, complaints, busy: (own / lasted_s, (all - own) / lasted_s) })
     }
 
     async fn open(
@@ -127,7 +143,7 @@ impl Load {
                 let is_filled = wanted_fill.is_none_or(|wanted| filled >= wanted);
                 let time_max = if wanted_fill.is_some() { phase.time * FILL_TIMES_MAX } else { phase.time };
                 let share = (due - begun).as_secs_f64() / phase.time.as_secs_f64();
-                if due - begun >= time_max || (share >= 1.0 && is_filled) {
+                if due - begun >= time_max || (share >= 1.0 && is_filled) || shared.early.is_asked() {
                     break;
                 }
                 let wanted = rate * Phase::at(phase.load, share);
@@ -137,7 +153,7 @@ impl Load {
                 // The more an arrival brings along, the later the next one is due: so the rate is what was asked for.
                 let gap_s = random.exponential((1 + arrival.embedded.len()) as f64 / wanted.max(RATE_MIN));
                 due += Duration::from_secs_f64(gap_s.min(GAP_MAX_S));
-                timer.wait_until(shared.begun + due).await?;
+                shared.wait_until(&timer, due).await?;
                 if due - told > PROGRESS_EVERY {
                     told = due;
                     let mut recorder = shared.lock();
@@ -146,9 +162,12 @@ impl Load {
                 }
                 shared.start(arrival, Due { phase: number, at: due });
             }
+            if shared.early.is_asked() {
+                break;
+            }
         }
-        shared.drain().await;
         shared.lock().end_phase(due);
+        shared.drain(progress).await;
         Ok(())
     }
 
@@ -162,7 +181,7 @@ impl Load {
         shared.lock().begin_phase("run", true, Duration::ZERO);
         let time = self.time();
         let mut tasks = JoinSet::new();
-        for _ in 0..users.clamp(1, UNDER_WAY_MAX) {
+        for _ in 0..users.clamp(1, Load::UNDER_WAY_MAX) {
             let (shared, requests) = (Arc::clone(shared), requests.clone());
             tasks.spawn(async move {
                 while !shared.is_over.load(Ordering::Relaxed) {
@@ -174,14 +193,16 @@ impl Load {
             });
         }
         let timer = Timer::new()?;
-        while shared.begun.elapsed() < time {
+        while shared.begun.elapsed() < time && !shared.early.is_asked() {
             let next = (shared.begun.elapsed() + PROGRESS_EVERY).min(time);
             timer.wait_until(shared.begun + next).await?;
             progress("run", next.as_secs_f64() / time.as_secs_f64(), shared.lock().so_far());
         }
         shared.is_over.store(true, Ordering::Relaxed);
-        shared.lock().end_phase(time);
-        while tasks.join_next().await.is_some() {}
+        shared.lock().end_phase(shared.begun.elapsed().min(time));
+        while !shared.early.is_asked() && tasks.join_next().await.is_some() {
+            progress(&format!("waiting for the last answers of {} users", tasks.len()), 1.0, shared.lock().so_far());
+        }
         Ok(())
     }
 }
@@ -208,6 +229,7 @@ struct Shared {
     under_way: AtomicUsize,
     begun: Instant,
     is_over: AtomicBool,
+    early: EndsEarly,
 }
 
 impl Shared {
@@ -218,9 +240,12 @@ impl Shared {
     /// Starts what is due now.
     fn start(self: &Arc<Self>, arrival: Arrival, due: Due) {
         let count = 1 + arrival.embedded.len();
-        if self.under_way.load(Ordering::Relaxed) + count > UNDER_WAY_MAX {
-            let what = format!("more than {UNDER_WAY_MAX} requests under way");
-            let fetched = Fetched { outcome: Outcome::Failed(what), body_bytes: 0 };
+        if self.under_way.load(Ordering::Relaxed) + count > Load::UNDER_WAY_MAX {
+            let fault = Fault::new(
+                format!("more than {} requests under way", Load::UNDER_WAY_MAX),
+                format!("{:.1} s after the begin", due.at.as_secs_f64()),
+            );
+            let fetched = Fetched { outcome: Outcome::Failed(fault), body_bytes: 0 };
             for asked in arrival.first.iter().chain(&arrival.embedded) {
                 self.lock().add(due, Duration::ZERO, &fetched, asked.is_offered);
             }
@@ -230,6 +255,7 @@ impl Shared {
         let shared = Arc::clone(self);
         tokio::spawn(async move {
             if let Some(first) = &arrival.first {
+                shared.lock().add_late(due.phase, shared.begun.elapsed().saturating_sub(due.at));
                 shared.fetch(first, due).await;
             }
             // A browser knows of the images when it has the page, and asks for several at a time.
@@ -257,26 +283,60 @@ impl Shared {
         self.lock().add(due, took, &fetched, asked.is_offered);
     }
 
-    /// Waits until nothing is under way; each request has an end of its own.
-    async fn drain(&self) {
-        while self.under_way.load(Ordering::Relaxed) > 0 {
+    /// Waits until a moment of the run, or until it is to end early.
+    async fn wait_until(&self, timer: &Timer, at: Duration) -> io::Result<()> {
+        while !self.early.is_asked() {
+            let next = at.min(self.begun.elapsed() + PROGRESS_EVERY);
+            timer.wait_until(self.begun + next).await?;
+            if next == at {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is under way, or it is to end early; each request has an end of its own.
+    async fn drain(&self, progress: &mut dyn FnMut(&str, f64, Counts)) {
+        let begun = Instant::now();
+        loop {
+            let left = self.under_way.load(Ordering::Relaxed);
+            if left == 0 || self.early.is_asked() {
+                return;
+            }
+            if begun.elapsed() > PROGRESS_EVERY {
+                progress(&format!("waiting for the last {left} answers"), 1.0, self.lock().so_far());
+            }
             tokio::time::sleep(DRAIN_PAUSE).await;
         }
     }
 }
 
 /// Asks for everything once, several at a time.
-async fn warm_up(clients: &Arc<Clients>, asked: Vec<Asked>) -> io::Result<()> {
-    for some in asked.chunks(WARM_UP_COUNT) {
+async fn warm_up(
+    clients: &Arc<Clients>,
+    asked: Vec<Asked>,
+    early: &EndsEarly,
+    progress: &mut dyn FnMut(&str, f64, Counts),
+) -> io::Result<()> {
+    let count = asked.len().max(1) as f64;
+    for (number, some) in asked.chunks(WARM_UP_COUNT).enumerate() {
+        progress(
+            "bringing into the cache what is to be hit",
+            (number * WARM_UP_COUNT) as f64 / count,
+            Counts::default(),
+        );
         let mut tasks = JoinSet::new();
         for asked in some {
             let (clients, asked) = (Arc::clone(clients), asked.clone());
             tasks.spawn(async move { clients.fetch(&asked).await });
         }
         while let Some(fetched) = tasks.join_next().await {
-            if let Ok(Fetched { outcome: Outcome::Failed(what) | Outcome::Wrong(what), .. }) = fetched {
-                return Err(io::Error::other(what));
+            if let Ok(Fetched { outcome: Outcome::Failed(fault) | Outcome::Wrong(fault), .. }) = fetched {
+                return Err(io::Error::other(fault.to_string()));
             }
+        }
+        if early.is_asked() {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "a signal ended it before it had begun"));
         }
     }
     Ok(())
@@ -288,7 +348,6 @@ fn fills(arrival: &Arrival) -> u64 {
     new.map(|asked| asked.object.nature()).filter(|nature| nature.is_storable).map(|nature| nature.len_bytes).sum()
 }
 
-const UNDER_WAY_MAX: usize = 8192;
 const CONNECTIONS_PER_ROBOT: usize = 4;
 const WARM_UP_COUNT: usize = 8;
 /// The phase that fills lasts so many times its own time at most.

@@ -5,7 +5,7 @@
 
 mod table;
 
-use crate::bench::BenchResult;
+use crate::{bench::BenchResult, load::Times};
 use larder_sim::{Content, Figure, Hue, Line, Scale};
 use std::fmt::Write;
 
@@ -21,18 +21,9 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>{STYLE}</head><body>"
     );
     let _ = write!(page, "<h1>{title}</h1>");
-    if let Some(first) = results.first() {
-        let _ = write!(
-            page,
-            "<p class=\"lead\">Workload {}, {}. {}. Every byte of every answer was compared with what the origin has; a hit is an answer that \
-             the origin had made for another request. Response times count from the moment at which a request was due, not from \
-             when it could be sent.</p>",
-            escaped(&first.workload),
-            escaped(&first.load),
-            escaped(&first.machine)
-        );
-    }
+    page += &lead(results);
     page += &table::summary(results);
+    page += &table::costs(results);
     for (heading, text, plot) in plots(results) {
         if matches!(&plot.content, Content::Lines(lines) if lines.iter().all(|line| line.points.len() < 2)) {
             continue;
@@ -48,6 +39,31 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     Ok(page)
 }
 
+/// What was done, before any figure.
+fn lead(results: &[BenchResult]) -> String {
+    let mut done: Vec<_> = results.iter().map(|result| format!("{}, {}", result.workload, result.load)).collect();
+    let mut machines: Vec<_> = results.iter().map(|result| result.machine.as_str()).collect();
+    machines.dedup();
+    let is_one = done.windows(2).all(|pair| pair[0] == pair[1]);
+    if is_one {
+        done.truncate(1);
+    } else {
+        done = results.iter().zip(&done).map(|(result, done)| format!("{}: {done}", result.name)).collect();
+    }
+    let from = if results.iter().all(|result| result.is_open()) {
+        "the moment at which a request was due, not from when it could be sent"
+    } else {
+        "the moment at which a request was due in an open loop, and from when it was sent in a closed one, where a proxy that stands still is \
+         asked less"
+    };
+    format!(
+        "<p class=\"lead\">Workload {}. {}. Every byte of every answer was compared with what the origin has; a hit is an answer that the origin \
+         had made for another request. Response times count from {from}.</p>",
+        escaped(&done.join("; ")),
+        escaped(&machines.join("; ")),
+    )
+}
+
 fn plots(results: &[BenchResult]) -> Vec<(&'static str, &'static str, Figure)> {
     let mut plots = Vec::new();
     let over_time = |unit: &str, scale, lines| figure("seconds", unit, scale, lines);
@@ -60,9 +76,9 @@ fn plots(results: &[BenchResult]) -> Vec<(&'static str, &'static str, Figure)> {
     }
     plots.push((
         "How long answers take",
-        "Share of the answers (of the phases from which results are taken) that take longer than so many milliseconds; hits are drawn through, misses \
+        "How many of the answers (of the phases from which results are taken) take longer than so many milliseconds; hits are drawn through, misses \
          dashed. Lower and further to the left is better.",
-        figure("milliseconds", "share", Scale::Logarithmic, tails(results)),
+        figure("milliseconds", "% of the answers", Scale::Logarithmic, tails(results)),
     ));
     plots.push((
         "Requests answered",
@@ -71,8 +87,8 @@ fn plots(results: &[BenchResult]) -> Vec<(&'static str, &'static str, Figure)> {
     ));
     plots.push((
         "Hits",
-        "By second, share of the answers; dashed is what a cache without bounds would hit.",
-        over_time("hits", Scale::Even, hits(results)),
+        "By second; dashed is what a cache without bounds would hit.",
+        over_time("% of the requests", Scale::Even, hits(results)),
     ));
     plots.push((
         "Response times in the course of the run",
@@ -88,6 +104,11 @@ fn plots(results: &[BenchResult]) -> Vec<(&'static str, &'static str, Figure)> {
         "What reaches the disk",
         "Bytes that all of the machine wrote to the disk (drawn through) and read from it (dashed), by second.",
         over_time("MB/s", Scale::Even, disk(results)),
+    ));
+    plots.push((
+        "What the store takes",
+        "Of the disk, as the file system counts it.",
+        over_time("MB", Scale::Even, stores(results)),
     ));
     plots
 }
@@ -110,16 +131,12 @@ fn both(mut through: Vec<Line>, dashed: Vec<Line>) -> Vec<Line> {
 
 fn rates(results: &[BenchResult]) -> Vec<Line> {
     let answered = lines(results, false, |result| {
-        result.seconds.iter().map(|second| (second.at_s as f64, answered(&second.counts))).collect()
+        result.seconds.iter().map(|second| (second.at_s as f64, second.answered as f64)).collect()
     });
     let wanted = lines(results.get(..1).unwrap_or_default(), true, |result| {
         result.seconds.iter().map(|second| (second.at_s as f64, second.wanted)).collect()
     });
     both(answered, wanted)
-}
-
-fn answered(counts: &crate::load::Counts) -> f64 {
-    (counts.hits + counts.misses + counts.outdated) as f64
 }
 
 fn hits(results: &[BenchResult]) -> Vec<Line> {
@@ -129,7 +146,9 @@ fn hits(results: &[BenchResult]) -> Vec<Line> {
             some.iter().fold(crate::load::Counts::default(), |sum, second| sum.plus(&second.counts))
         };
         let windows = result.seconds.windows(SMOOTH_SECONDS.min(result.seconds.len().max(1)));
-        windows.map(|some| (some[some.len() / 2].at_s as f64, share(sum(some)))).collect()
+        let shares = windows.map(|some| (some[some.len() / 2].at_s as f64, sum(some)));
+        let shares = shares.filter(|(_, sum)| sum.requests > 0);
+        shares.map(|(at, sum)| (at, share(sum) * 100.0)).collect()
     };
     let hits = lines(results, false, |result| smooth(result, &|counts| counts.hit_ratio()));
     let offered =
@@ -149,17 +168,13 @@ fn response_times(results: &[BenchResult]) -> Vec<Line> {
 }
 
 fn tails(results: &[BenchResult]) -> Vec<Line> {
-    let tail = |result: &BenchResult, times: &dyn Fn(&crate::load::PhaseFigures) -> crate::load::Times| {
-        let phases = result.result_phases();
-        // The phase with most answers stands for all: quantiles of several cannot be added.
-        let largest = phases.into_iter().max_by_key(|phase| times(phase).count);
-        let quantiles = largest.map(times).unwrap_or_default().quantiles_us;
-        let some = quantiles.into_iter().filter(|(share, _)| *share < 0.99999);
-        some.map(|(share, time)| (time as f64 / 1000.0, 1.0 - share)).collect()
+    let tail = |times: Times| {
+        let some = times.quantiles_us.into_iter().filter(|(share, _)| *share < 0.99999);
+        some.map(|(share, time)| (time as f64 / 1000.0, (1.0 - share) * 100.0)).collect()
     };
     both(
-        lines(results, false, |result| tail(result, &|phase| phase.hit_times.clone())),
-        lines(results, true, |result| tail(result, &|phase| phase.miss_times.clone())),
+        lines(results, false, |result| tail(result.result_times(|phase| &phase.hit_times))),
+        lines(results, true, |result| tail(result.result_times(|phase| &phase.miss_times))),
     )
 }
 
@@ -177,6 +192,13 @@ fn disk(results: &[BenchResult]) -> Vec<Line> {
     let mut read = per_second(results, |count| count.disk_read_bytes as f64 / 1e6);
     read.iter_mut().for_each(|line| (line.label, line.is_dashed) = (String::new(), true));
     both(written, read)
+}
+
+fn stores(results: &[BenchResult]) -> Vec<Line> {
+    lines(results, false, |result| {
+        let known = result.kernel.iter().filter(|sample| sample.store_bytes > 0);
+        known.map(|sample| (sample.at_s, sample.store_bytes as f64 / 1e6)).collect()
+    })
 }
 
 fn peak_plot(results: &[BenchResult]) -> Figure {

@@ -9,7 +9,7 @@ use std::{
     fs,
     io::{self, BufRead, BufReader},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
 };
@@ -19,7 +19,8 @@ pub struct LarderProcess {
     child: Child,
     /// Taken when it is killed; it is killed before its folder goes.
     running: Option<Undo>,
-    _folder: Undo,
+    _removed: Undo,
+    folder: PathBuf,
     address: SocketAddr,
 }
 
@@ -76,12 +77,17 @@ impl LarderProcess {
         };
         // What it says later is not lost in a pipe that is full, nor is it in the way.
         thread::spawn(move || io::copy(&mut errors, &mut io::sink()));
-        Ok(Self { child, running: Some(running), _folder: made, address })
+        Ok(Self { child, running: Some(running), _removed: made, folder, address })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The folder its store is in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Its process.

@@ -2,14 +2,19 @@
 //!
 //! Owns: the list of what is there to undo, and the thread that waits for SIGINT, SIGTERM and SIGHUP while there is
 //! any. Invariant: each is undone once, the latest first, by whoever drops its [`Undo`] or by the signal, after which the
-//! process ends as one that the signal ended. Does not: outlive SIGKILL.
+//! process ends as one that the signal ended. Who has [`EndsEarly`] is asked by the first signal to end by itself, so that what was
+//! measured until then is not lost; a second one does not ask. Does not: outlive SIGKILL.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs, io,
     path::{Path, PathBuf},
     process,
-    sync::{Mutex, MutexGuard, Once, PoisonError, mpsc},
+    sync::{
+        Mutex, MutexGuard, Once, PoisonError,
+        atomic::{AtomicI32, AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,6 +22,10 @@ use tokio::signal::unix::{SignalKind, signal};
 type Work = Box<dyn FnOnce() + Send>;
 
 static PENDING: Mutex<Vec<(u64, Work)>> = Mutex::new(Vec::new());
+/// How many can end early.
+static EARLY: AtomicUsize = AtomicUsize::new(0);
+/// The signal that asked them to.
+static ASKED: AtomicI32 = AtomicI32::new(0);
 /// Who removes a folder may be in the middle of somebody's making files in it.
 const REMOVALS_MAX: u32 = 1000;
 /// Exit codes of shells for processes that a signal ended begin here.
@@ -28,13 +37,7 @@ pub(crate) struct Undo(u64);
 impl Undo {
     /// Undoes by `work`. To be had before what is to be undone is begun.
     pub(crate) fn by(work: impl FnOnce() + Send + 'static) -> Self {
-        static WATCHED: Once = Once::new();
-        WATCHED.call_once(|| {
-            let (sender, watching) = mpsc::channel();
-            thread::spawn(move || wait_for_signals(&sender));
-            // An error is a thread that cannot watch: signals then end the process as they do by themselves.
-            let _ = watching.recv();
-        });
+        watch();
         let mut pending = lock();
         let number = pending.last().map_or(0, |(number, _)| number + 1);
         pending.push((number, Box::new(work)));
@@ -68,6 +71,43 @@ impl Drop for Undo {
     }
 }
 
+/// Something that ends by itself soon after the first signal.
+pub(crate) struct EndsEarly(());
+
+impl EndsEarly {
+    pub(crate) fn begin() -> Self {
+        watch();
+        EARLY.fetch_add(1, Ordering::AcqRel);
+        Self(())
+    }
+
+    /// Whether a signal asks for the end.
+    pub(crate) fn is_asked(&self) -> bool {
+        ASKED.load(Ordering::Acquire) != 0
+    }
+
+    /// The exit code of a process that the signal ended, if one asked for the end.
+    pub(crate) fn exit_code(&self) -> Option<i32> {
+        Some(ASKED.load(Ordering::Acquire)).filter(|signal| *signal != 0).map(|signal| EXIT_BASE + signal)
+    }
+}
+
+impl Drop for EndsEarly {
+    fn drop(&mut self) {
+        EARLY.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn watch() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        let (sender, watching) = mpsc::channel();
+        thread::spawn(move || wait_for_signals(&sender));
+        // An error is a thread that cannot watch: signals then end the process as they do by themselves.
+        let _ = watching.recv();
+    });
+}
+
 fn lock() -> MutexGuard<'static, Vec<(u64, Work)>> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -78,10 +118,15 @@ fn wait_for_signals(watching: &mpsc::Sender<()>) {
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
         let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else { return };
         let _ = watching.send(());
-        let kind = tokio::select! {
-            _ = interrupt.recv() => kinds[0],
-            _ = terminate.recv() => kinds[1],
-            _ = hangup.recv() => kinds[2],
+        let kind = loop {
+            let kind = tokio::select! {
+                _ = interrupt.recv() => kinds[0],
+                _ = terminate.recv() => kinds[1],
+                _ = hangup.recv() => kinds[2],
+            };
+            if EARLY.load(Ordering::Acquire) == 0 || ASKED.swap(kind.as_raw_value(), Ordering::AcqRel) != 0 {
+                break kind;
+            }
         };
         // The list stays locked: nothing is begun any more that would have to be undone.
         let mut pending = lock();

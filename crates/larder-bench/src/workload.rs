@@ -6,7 +6,7 @@
 
 mod phases;
 
-use crate::content::{Class, Object};
+use crate::content::{Class, LEN_BYTES_MAX, Object};
 pub(crate) use larder_sim::RequestKind as Kind;
 use larder_sim::{PolyMix, PolyMixClass, PolyMixObject, PolyMixRequest, PolyMixVersion, Random, Zipf};
 pub use phases::Phase;
@@ -65,6 +65,9 @@ pub struct WorkloadOptions {
 }
 
 impl WorkloadOptions {
+    /// Longest object that the origin has.
+    pub const OBJECT_BYTES_MAX: u64 = LEN_BYTES_MAX;
+
     /// What is usual for `workload`.
     pub fn new(workload: Workload) -> Self {
         let (object_count, object_bytes) = match workload {

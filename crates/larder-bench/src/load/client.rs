@@ -21,6 +21,7 @@ use hyper_util::rt::TokioIo;
 use larder_sim::{Random, Zipf};
 use std::{
     convert::Infallible,
+    fmt,
     future::poll_fn,
     net::SocketAddr,
     pin::Pin,
@@ -54,11 +55,34 @@ pub(super) enum Outcome {
     /// The client or the origin broke off, as the workload wants it.
     BrokenOff,
     /// No answer, or one that was not asked for.
-    Failed(String),
+    Failed(Fault),
     /// Bytes that are not the origin's.
-    Wrong(String),
+    Wrong(Fault),
     /// What the origin had before, after it was to be used no more.
-    Outdated,
+    Outdated(Fault),
+    /// An answer made for another request, which no cache may keep or give.
+    Forbidden(Fault),
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// The same words for the same fault.
+    pub(super) what: String,
+    /// Where: path, place or the error of the system.
+    pub(super) place: String,
+}
+
+impl Fault {
+    pub(super) fn new(what: impl Into<String>, place: impl Into<String>) -> Self {
+        Self { what: what.into(), place: place.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.place)
+    }
 }
 
 /// A request that is over.
@@ -102,7 +126,9 @@ impl Clients {
     pub(super) async fn fetch(&self, asked: &Asked) -> Fetched {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let fetched = tokio::time::timeout(TIME_MAX, self.exchange(asked, number)).await;
-        let fetched = fetched.unwrap_or_else(|_| failed(format!("no whole answer within {} s", TIME_MAX.as_secs())));
+        let fetched = fetched.unwrap_or_else(|_| {
+            failed(format!("no whole answer within {} s", TIME_MAX.as_secs()), asked.object.path())
+        });
         // What a proxy makes of an answer that breaks off is its own: nothing at all, a part, or an error.
         let Fetched { outcome, body_bytes } = fetched;
         let is_wanted = matches!(outcome, Outcome::Failed(_)) && self.breaks_off(number);
@@ -115,7 +141,7 @@ impl Clients {
         loop {
             let (mut connection, is_kept) = match self.connection().await {
                 Ok(connection) => connection,
-                Err(error) => return failed(format!("cannot connect to {}: {error}", self.target.address)),
+                Err(error) => return failed(format!("cannot connect to {}", self.target.address), error.to_string()),
             };
             connection.left -= 1;
             let is_last = connection.left == 0;
@@ -123,7 +149,7 @@ impl Clients {
                 Ok(response) => return self.read(asked, number, response, connection).await,
                 // A connection may be closed while it waits to be used; that is nobody's fault, once.
                 Err(_) if is_kept && may_repeat && !self.breaks_off(number) => may_repeat = false,
-                Err(error) => return failed(format!("no answer: {error}")),
+                Err(error) => return failed(format!("no answer: {error}"), asked.object.path()),
             }
         }
     }
@@ -179,9 +205,10 @@ impl Clients {
 
     /// Reads the answer, and gives the connection back if it is still good.
     async fn read(&self, asked: &Asked, number: u64, response: Response<Incoming>, connection: Connection) -> Fetched {
+        let path = || asked.object.path();
         let expected = match Expected::of(asked, &response) {
             Ok(expected) => expected,
-            Err(what) => return failed(what),
+            Err(outcome) => return Fetched { outcome, body_bytes: 0 },
         };
         let is_hit = fields::number(response.headers(), &fields::ANSWERED) != Some(number);
         let mut body = response.into_body();
@@ -190,11 +217,17 @@ impl Clients {
             let data = match frame.map(Frame::into_data) {
                 Ok(Ok(data)) => data,
                 Ok(Err(_)) => continue,
-                Err(error) => return failed(format!("broke off after {at} bytes: {error}")),
+                Err(error) => {
+                    let place = format!("{} after {at} bytes: {error}", path());
+                    return Fetched {
+                        outcome: Outcome::Failed(Fault::new("the answer broke off", place)),
+                        body_bytes: at,
+                    };
+                }
             };
-            if !expected.holds(at, &data) {
-                let path = asked.object.path();
-                return Fetched { outcome: Outcome::Wrong(format!("{path} behind byte {at}")), body_bytes: at };
+            if let Some(place) = expected.first_wrong(at, &data) {
+                let fault = Fault::new("bytes that are not the origin's", format!("{} at byte {place}", path()));
+                return Fetched { outcome: Outcome::Wrong(fault), body_bytes: at };
             }
             at += data.len() as u64;
             if asked.goes_away && at < expected.len_bytes {
@@ -202,16 +235,19 @@ impl Clients {
             }
         }
         if at != expected.len_bytes {
-            let what = format!("{} has {at} bytes and not {}", asked.object.path(), expected.len_bytes);
-            return Fetched { outcome: Outcome::Wrong(what), body_bytes: at };
+            let place = format!("{} has {at} bytes and not {}", path(), expected.len_bytes);
+            return Fetched { outcome: Outcome::Wrong(Fault::new("another length", place)), body_bytes: at };
         }
         if connection.left > 0 {
             self.lock_idle().push(connection);
         }
-        let outcome = match is_hit {
-            _ if expected.is_outdated => Outcome::Outdated,
-            true => Outcome::Hit,
-            false => Outcome::Miss,
+        let outcome = match (is_hit, forbids_hit(asked)) {
+            (true, Some(why)) => Outcome::Forbidden(Fault::new(why, path())),
+            _ if expected.is_outdated => {
+                Outcome::Outdated(Fault::new("what the origin had before, after its time", path()))
+            }
+            (true, None) => Outcome::Hit,
+            (false, _) => Outcome::Miss,
         };
         Fetched { outcome, body_bytes: at }
     }
@@ -236,29 +272,37 @@ struct Expected {
 
 impl Expected {
     /// By the head of the answer; refused if that is not one to what was asked.
-    fn of(asked: &Asked, response: &Response<Incoming>) -> Result<Self, String> {
+    fn of(asked: &Asked, response: &Response<Incoming>) -> Result<Self, Outcome> {
         let (status, headers) = (response.status(), response.headers());
+        let refused = |what: String| Outcome::Failed(Fault::new(what, asked.object.path()));
         let nature = asked.object.nature();
         let bodiless = Self { object: asked.object, version: 0, first: 0, len_bytes: 0, is_outdated: false };
         match (status, asked.kind) {
+            (StatusCode::OK, Kind::Head)
+                if fields::number(headers, &header::CONTENT_LENGTH).is_some_and(|len| len != nature.len_bytes) =>
+            {
+                return Err(Outcome::Wrong(Fault::new("another length", format!("{} by HEAD", asked.object.path()))));
+            }
             (StatusCode::NOT_MODIFIED, Kind::ImsNew) | (StatusCode::OK, Kind::Head | Kind::Post(_)) => {
                 return Ok(bodiless);
             }
             (StatusCode::OK, _) | (StatusCode::PARTIAL_CONTENT, Kind::Basic) => {}
-            _ => return Err(format!("status {status} for {}", asked.object.path())),
+            _ => return Err(refused(format!("status {status}"))),
         }
         let Some(version) = fields::number(headers, &fields::VERSION) else {
-            return Err(format!("an answer that is not the origin's for {}", asked.object.path()));
+            return Err(refused("an answer that is not the origin's".to_owned()));
         };
         let (first, len_bytes) = match (status, asked.range) {
             (StatusCode::PARTIAL_CONTENT, Some((first, len))) => {
                 let shown = format!("bytes {first}-{}/{}", first + len - 1, nature.len_bytes);
                 if headers.get(header::CONTENT_RANGE).is_none_or(|value| value != shown.as_str()) {
-                    return Err(format!("another range than {shown}"));
+                    return Err(refused("another range than was asked for".to_owned()));
                 }
                 (first, len)
             }
-            (StatusCode::PARTIAL_CONTENT, None) => return Err("a part of what was asked for as a whole".to_owned()),
+            (StatusCode::PARTIAL_CONTENT, None) => {
+                return Err(refused("a part of what was asked for as a whole".to_owned()));
+            }
             _ => (0, nature.len_bytes),
         };
         let Version { number, since_s, .. } = nature.version_at(unix_time());
@@ -266,13 +310,27 @@ impl Expected {
         Ok(Self { object: asked.object, version, first, len_bytes, is_outdated })
     }
 
-    fn holds(&self, at: u64, data: &[u8]) -> bool {
-        at + data.len() as u64 <= self.len_bytes && self.object.nature().holds(self.version, self.first + at, data)
+    /// The first byte of `data`, which came behind `at` others, that is not what it must be.
+    fn first_wrong(&self, at: u64, data: &[u8]) -> Option<u64> {
+        let room = usize::try_from(self.len_bytes - at).unwrap_or(usize::MAX).min(data.len());
+        let nature = self.object.nature();
+        let wrong = nature.first_wrong(self.version, self.first + at, &data[..room]);
+        wrong.map(|place| place as u64).or((room < data.len()).then_some(room as u64)).map(|place| at + place)
     }
 }
 
-fn failed(what: String) -> Fetched {
-    Fetched { outcome: Outcome::Failed(what), body_bytes: 0 }
+/// Why an answer to this may not come from a cache, if so.
+fn forbids_hit(asked: &Asked) -> Option<&'static str> {
+    match asked.kind {
+        Kind::Post(_) => Some("an answer to POST from a cache"),
+        _ if !asked.object.nature().is_storable => Some("what is not to be stored, from a cache"),
+        Kind::Reload => Some("a stored answer to a request with no-cache"),
+        Kind::Basic | Kind::Head | Kind::ImsOld | Kind::ImsNew => None,
+    }
+}
+
+fn failed(what: String, place: String) -> Fetched {
+    Fetched { outcome: Outcome::Failed(Fault::new(what, place)), body_bytes: 0 }
 }
 
 fn http_date(unix_s: u64) -> String {

@@ -1,40 +1,17 @@
 //! What is counted of requests: by phase, by second, and all together.
 //!
 //! Owns: counts and histograms of response times, from the moment a request was due. Does not: drop anything in the first
-//! or last second of a phase. Invariant: every request that was due is counted once, in the phase in which it was due.
-//! Cost: three histograms a phase, 8 numbers and one histogram for each second.
+//! or last second of a phase. Invariant: every request that was due is counted once, in the phase in which it was due; rates
+//! of answers count those that came while the phase or second lasted. Cost: four histograms a phase, 10 numbers and one
+//! histogram for each second.
 
-use super::client::{Fetched, Outcome};
+use super::{
+    client::{Fault, Fetched, Outcome},
+    times::{Times, histogram, short_histogram},
+};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// Response times in microseconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Times {
-    /// How many.
-    pub count: u64,
-    /// Their mean.
-    pub mean_us: f64,
-    /// Shares of requests, and the time that so many take at most.
-    pub quantiles_us: Vec<(f64, u64)>,
-}
-
-impl Times {
-    /// The time that this share of the requests takes at most.
-    pub fn quantile_us(&self, share: f64) -> u64 {
-        let at = self.quantiles_us.iter().find(|(known, _)| *known >= share - 1e-9);
-        at.or(self.quantiles_us.last()).map_or(0, |&(_, time)| time)
-    }
-
-    fn of(histogram: &Histogram<u64>) -> Self {
-        if histogram.is_empty() {
-            return Self::default();
-        }
-        let quantiles_us = QUANTILES.map(|share| (share, histogram.value_at_quantile(share)));
-        Self { count: histogram.len(), mean_us: histogram.mean(), quantiles_us: quantiles_us.to_vec() }
-    }
-}
 
 /// Counts of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,12 +36,24 @@ pub struct Counts {
     pub wrong: u64,
     /// With what the origin no longer had, after its time.
     pub outdated: u64,
+    /// From a cache although no cache may: to POST, of what is not to be stored, or in spite of `no-cache`.
+    pub forbidden: u64,
 }
 
 impl Counts {
-    /// Hits of all answers.
+    /// Hits of all requests but those that were broken off on purpose.
     pub fn hit_ratio(&self) -> f64 {
-        self.hits as f64 / (self.hits + self.misses).max(1) as f64
+        self.hits as f64 / (self.requests - self.broken_off).max(1) as f64
+    }
+
+    /// Requests that got what the origin has, from wherever.
+    pub fn answered(&self) -> u64 {
+        self.hits + self.misses
+    }
+
+    /// Answers that lie, in their bytes or in their age, or that no cache may give.
+    pub fn lies(&self) -> u64 {
+        self.wrong + self.outdated + self.forbidden
     }
 
     /// What a cache without bounds would hit.
@@ -85,6 +74,7 @@ impl Counts {
             failed: self.failed + other.failed,
             wrong: self.wrong + other.wrong,
             outdated: self.outdated + other.outdated,
+            forbidden: self.forbidden + other.forbidden,
         }
     }
 
@@ -101,7 +91,8 @@ impl Counts {
             Outcome::BrokenOff => self.broken_off += 1,
             Outcome::Failed(_) => self.failed += 1,
             Outcome::Wrong(_) => self.wrong += 1,
-            Outcome::Outdated => self.outdated += 1,
+            Outcome::Outdated(_) => self.outdated += 1,
+            Outcome::Forbidden(_) => self.forbidden += 1,
         }
     }
 }
@@ -119,7 +110,7 @@ pub struct PhaseFigures {
     pub lasted_s: f64,
     /// Requests that became due in it.
     pub counts: Counts,
-    /// Requests answered per second.
+    /// Answers that came while it lasted, per second.
     pub per_second: f64,
     /// Of all.
     pub times: Times,
@@ -127,6 +118,8 @@ pub struct PhaseFigures {
     pub hit_times: Times,
     /// Of misses.
     pub miss_times: Times,
+    /// By how much requests were sent later than they were due: what the benchmark itself, not the proxy, has of the times.
+    pub late: Times,
 }
 
 /// Figures of one second.
@@ -138,6 +131,8 @@ pub struct SecondFigures {
     pub wanted: f64,
     /// Requests that were due in it.
     pub counts: Counts,
+    /// Answers that came in it.
+    pub answered: u64,
     /// Response time that half of them take at most, in microseconds.
     pub median_us: u64,
     /// That 99% take at most.
@@ -153,24 +148,39 @@ pub(super) struct Due {
     pub(super) at: Duration,
 }
 
+/// A kind of thing that went wrong.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Complaint {
+    /// What it is.
+    pub what: String,
+    /// Where it happened first.
+    pub first: String,
+    /// How often.
+    pub count: u64,
+}
+
 /// Records a run.
 pub(super) struct Recorder {
     phases: Vec<PhaseRecord>,
     seconds: Vec<SecondRecord>,
-    /// The first things that went wrong, in words.
-    pub(super) complaints: Vec<String>,
+    complaints: Vec<Complaint>,
 }
 
 struct PhaseRecord {
     figures: PhaseFigures,
+    /// Answers that came before it was over.
+    answered: u64,
+    is_over: bool,
     times: Histogram<u64>,
     hit_times: Histogram<u64>,
     miss_times: Histogram<u64>,
+    late: Histogram<u64>,
 }
 
 struct SecondRecord {
     wanted: f64,
     counts: Counts,
+    answered: u64,
     times: Histogram<u64>,
 }
 
@@ -187,11 +197,20 @@ impl Recorder {
             begun_s: begun.as_secs_f64(),
             ..PhaseFigures::default()
         };
-        self.phases.push(PhaseRecord { figures, times: histogram(), hit_times: histogram(), miss_times: histogram() });
+        self.phases.push(PhaseRecord {
+            figures,
+            answered: 0,
+            is_over: false,
+            times: histogram(),
+            hit_times: histogram(),
+            miss_times: histogram(),
+            late: histogram(),
+        });
     }
 
     pub(super) fn end_phase(&mut self, now: Duration) {
-        if let Some(last) = self.phases.last_mut().filter(|last| last.figures.lasted_s == 0.0) {
+        if let Some(last) = self.phases.last_mut().filter(|last| !last.is_over) {
+            last.is_over = true;
             last.figures.lasted_s = (now.as_secs_f64() - last.figures.begun_s).max(f64::MIN_POSITIVE);
         }
     }
@@ -205,15 +224,29 @@ impl Recorder {
         self.second(now).wanted = wanted;
     }
 
+    /// A request that was sent `late`, later than it was due.
+    pub(super) fn add_late(&mut self, phase: usize, late: Duration) {
+        if let Some(record) = self.phases.get_mut(phase) {
+            record.late.saturating_record(micros(late));
+        }
+    }
+
     /// A request that is over after `took`.
     pub(super) fn add(&mut self, due: Due, took: Duration, fetched: &Fetched, is_offered: bool) {
         let Due { phase, at: due } = due;
-        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
-        let is_answer = matches!(fetched.outcome, Outcome::Hit | Outcome::Miss | Outcome::Outdated);
-        if let Outcome::Failed(what) | Outcome::Wrong(what) = &fetched.outcome
-            && self.complaints.len() < COMPLAINTS_MAX
-        {
-            self.complaints.push(what.clone());
+        let took_us = micros(took);
+        let is_answer = matches!(fetched.outcome, Outcome::Hit | Outcome::Miss);
+        match &fetched.outcome {
+            Outcome::Failed(fault) | Outcome::Wrong(fault) | Outcome::Outdated(fault) | Outcome::Forbidden(fault) => {
+                self.complain(fault);
+            }
+            Outcome::Hit | Outcome::Miss | Outcome::BrokenOff => {}
+        }
+        if is_answer {
+            self.second(due + took).answered += 1;
+            if let Some(now) = self.phases.last_mut().filter(|last| !last.is_over) {
+                now.answered += 1;
+            }
         }
         let second = self.second(due);
         second.counts.add(fetched, is_offered);
@@ -237,46 +270,52 @@ impl Recorder {
         self.phases.last().map(|phase| phase.figures.counts).unwrap_or_default()
     }
 
-    pub(super) fn finish(self) -> (Vec<PhaseFigures>, Vec<SecondFigures>, Vec<String>) {
-        let phases = self.phases.into_iter().map(|record| {
-            let mut figures = record.figures;
-            let Counts { hits, misses, outdated, .. } = figures.counts;
-            figures.per_second = (hits + misses + outdated) as f64 / figures.lasted_s;
-            figures.times = Times::of(&record.times);
-            figures.hit_times = Times::of(&record.hit_times);
-            figures.miss_times = Times::of(&record.miss_times);
-            figures
+    pub(super) fn finish(self) -> (Vec<PhaseFigures>, Vec<SecondFigures>, Vec<Complaint>) {
+        let phases = self.phases.into_iter().map(|record| PhaseFigures {
+            per_second: record.answered as f64 / record.figures.lasted_s,
+            times: Times::of(&record.times),
+            hit_times: Times::of(&record.hit_times),
+            miss_times: Times::of(&record.miss_times),
+            late: Times::of(&record.late),
+            ..record.figures
         });
         let seconds = self.seconds.into_iter().zip(0..).map(|(record, at_s)| SecondFigures {
             at_s,
             wanted: record.wanted,
             counts: record.counts,
+            answered: record.answered,
             median_us: record.times.value_at_quantile(0.5),
             p99_us: record.times.value_at_quantile(0.99),
         });
         (phases.collect(), seconds.collect(), self.complaints)
     }
 
+    fn complain(&mut self, fault: &Fault) {
+        if let Some(known) = self.complaints.iter_mut().find(|known| known.what == fault.what) {
+            known.count += 1;
+        } else if self.complaints.len() < COMPLAINTS_MAX {
+            self.complaints.push(Complaint { what: fault.what.clone(), first: fault.place.clone(), count: 1 });
+        }
+    }
+
     fn second(&mut self, at: Duration) -> &mut SecondRecord {
         let at = at.as_secs() as usize;
         while self.seconds.len() <= at {
-            let wanted = self.seconds.last().map_or(0.0, |last| last.wanted);
-            self.seconds.push(SecondRecord { wanted, counts: Counts::default(), times: short_histogram() });
+            let goes_on = self.phases.last().is_some_and(|phase| !phase.is_over);
+            let wanted = self.seconds.last().filter(|_| goes_on).map_or(0.0, |last| last.wanted);
+            self.seconds.push(SecondRecord {
+                wanted,
+                counts: Counts::default(),
+                answered: 0,
+                times: short_histogram(),
+            });
         }
         &mut self.seconds[at]
     }
 }
 
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, TIME_MAX_US, 3).expect("the bounds and digits are allowed")
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
-fn short_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, TIME_MAX_US, 2).expect("the bounds and digits are allowed")
-}
-
-const TIME_MAX_US: u64 = 100_000_000;
-const COMPLAINTS_MAX: usize = 10;
-/// Shares that are told of.
-pub(crate) const QUANTILES: [f64; 14] =
-    [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0];
+const COMPLAINTS_MAX: usize = 20;

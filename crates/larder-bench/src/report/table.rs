@@ -1,55 +1,86 @@
 //! The tables of a report.
 
 use super::escaped;
-use crate::{bench::BenchResult, load::Times};
+use crate::{
+    bench::BenchResult,
+    load::{Complaint, Times},
+};
 use larder_sim::colour_of;
 use std::fmt::Write;
 
-/// One line for each proxy.
+/// One line for each proxy: what its clients had of it.
 pub(super) fn summary(results: &[BenchResult]) -> String {
     let has_peak = results.iter().any(|result| !result.peak.is_empty());
     let mut heads = vec!["", "requests/s", "hits", "offered", "hits of<br>offered", "bytes hit"];
     if has_peak {
         heads.insert(1, "peak,<br>requests/s");
     }
-    heads.extend(["hits, ms<br>50% / 99%", "misses, ms<br>50% / 99%", "CPU a<br>request", "memory"]);
-    heads.extend(["written a<br>byte missed", "failed", "wrong"]);
+    heads.extend(["hits, ms<br>50% / 99%", "misses, ms<br>50% / 99%", "failed", "wrong"]);
     let rows = results.iter().enumerate().map(|(number, result)| {
         let (counts, totals) = (result.results(), result.totals());
-        let kernel = result.kernel_total().unwrap_or_default();
         let phases = result.result_phases();
         let seconds: f64 = phases.iter().map(|phase| phase.lasted_s).sum();
-        let times = |times: &dyn Fn(&crate::load::PhaseFigures) -> Times| {
-            let largest = phases.iter().map(|phase| times(phase)).max_by_key(|times| times.count).unwrap_or_default();
-            format!("{} / {}", milliseconds(largest.quantile_us(0.5)), milliseconds(largest.quantile_us(0.99)))
+        let answers: f64 = phases.iter().map(|phase| phase.per_second * phase.lasted_s).sum();
+        let times = |times: Times| {
+            format!("{} / {}", milliseconds(times.quantile_us(0.5)), milliseconds(times.quantile_us(0.99)))
         };
-        let all = totals.requests.max(1) as f64;
-        let missed_bytes = (totals.body_bytes - totals.hit_bytes).max(1) as f64;
-        let dot = format!("<span class=\"dot\" style=\"background:{}\"></span>", colour_of(number));
         let mut cells = vec![
-            format!("{dot}{}", escaped(&result.name)),
-            format!("{:.0}", (counts.hits + counts.misses) as f64 / seconds.max(f64::MIN_POSITIVE)),
+            named(number, result),
+            format!("{:.0}", answers / seconds.max(f64::MIN_POSITIVE)),
             percent(counts.hit_ratio()),
             percent(counts.offered_ratio()),
             percent(counts.hit_ratio() / counts.offered_ratio().max(f64::MIN_POSITIVE)),
             percent(counts.hit_bytes as f64 / counts.body_bytes.max(1) as f64),
-            times(&|phase| phase.hit_times.clone()),
-            times(&|phase| phase.miss_times.clone()),
+            times(result.result_times(|phase| &phase.hit_times)),
+            times(result.result_times(|phase| &phase.miss_times)),
         ];
         if has_peak {
             cells.insert(1, result.peak_rate().map_or("none".to_owned(), |rate| format!("<b>{rate:.0}</b>")));
         }
-        if kernel.is_known {
-            cells.push(format!("{:.0} us", kernel.cpu_s * 1e6 / all));
-            cells.push(format!("{:.0} MB", kernel.resident_bytes as f64 / 1e6));
-            cells.push(format!("{:.2}", kernel.process_written_bytes as f64 / missed_bytes));
-        } else {
-            cells.extend(["-", "-", "-"].map(str::to_owned));
-        }
-        cells.extend([totals.failed, totals.wrong + totals.outdated].map(bad));
+        cells.extend([totals.failed, totals.lies()].map(bad));
         cells
     });
     rows_of(&heads, rows)
+}
+
+/// One line for each proxy: what it takes, if the kernel was asked for any.
+pub(super) fn costs(results: &[BenchResult]) -> String {
+    let is_known = |result: &BenchResult| result.kernel_total().is_some_and(|kernel| kernel.is_known);
+    if !results.iter().any(is_known) {
+        return String::new();
+    }
+    let heads = [
+        "",
+        "CPU a<br>request",
+        "memory",
+        "store on<br>disk, at most",
+        "written<br>to disk",
+        "read<br>from disk",
+        "written a<br>byte missed",
+    ];
+    let rows = results.iter().enumerate().map(|(number, result)| {
+        let Some(kernel) = result.kernel_total().filter(|kernel| kernel.is_known) else {
+            return [vec![named(number, result)], vec!["-".to_owned(); heads.len() - 1]].concat();
+        };
+        let totals = result.totals();
+        let missed_bytes = (totals.body_bytes - totals.hit_bytes).max(1) as f64;
+        let megabytes = |bytes: u64| format!("{:.0} MB", bytes as f64 / 1e6);
+        vec![
+            named(number, result),
+            format!("{:.0} us", kernel.cpu_s * 1e6 / totals.requests.max(1) as f64),
+            megabytes(kernel.resident_bytes),
+            if kernel.store_bytes > 0 { megabytes(kernel.store_bytes) } else { "-".to_owned() },
+            megabytes(kernel.process_written_bytes),
+            megabytes(kernel.process_read_bytes),
+            format!("{:.2}", kernel.process_written_bytes as f64 / missed_bytes),
+        ]
+    });
+    let text = "Of the proxy and its children, over the whole run, as the kernel counts it. The page cache is nobody's memory here.";
+    format!("<h2>What it takes</h2><p>{text}</p>{}", rows_of(&heads, rows))
+}
+
+fn named(number: usize, result: &BenchResult) -> String {
+    format!("<span class=\"dot\" style=\"background:{}\"></span>{}", colour_of(number), escaped(&result.name))
 }
 
 /// One line for each phase of each proxy.
@@ -82,21 +113,28 @@ pub(super) fn phases(results: &[BenchResult]) -> String {
             quantile(0.95),
             quantile(0.99),
             quantile(0.999),
-            bad(phase.counts.failed + phase.counts.wrong),
+            bad(phase.counts.failed + phase.counts.lies()),
         ]
     });
     format!("<h2>Phases</h2><p>Results are taken from those with a star.</p>{}", rows_of(&heads, rows))
 }
 
-/// What went wrong first.
+/// What went wrong, and why figures may not be the proxy's.
 pub(super) fn complaints(results: &[BenchResult]) -> String {
     let mut text = String::new();
     for result in results {
-        for complaint in &result.complaints {
-            let _ = write!(text, "<li>{}: {}</li>", escaped(&result.name), escaped(complaint));
+        let name = escaped(&result.name);
+        for Complaint { what, first, count } in &result.complaints {
+            let _ = write!(text, "<li>{name}: {}, {count} times, first {}</li>", escaped(what), escaped(first));
+        }
+        if let Some(doubt) = result.doubt() {
+            let _ = write!(text, "<li>{name}: {}</li>", escaped(&doubt));
+        }
+        if result.ended_early.is_some() {
+            let _ = write!(text, "<li>{name}: a signal ended it before its time</li>");
         }
     }
-    if text.is_empty() { text } else { format!("<h2>What went wrong first</h2><ul>{text}</ul>") }
+    if text.is_empty() { text } else { format!("<h2>What went wrong</h2><ul>{text}</ul>") }
 }
 
 fn rows_of(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {

@@ -4,13 +4,14 @@ use super::*;
 use crate::{
     bench::PeakStep,
     kernel::KernelCounts,
-    load::{Counts, PhaseFigures, SecondFigures, Times},
+    load::{Complaint, Counts, PhaseFigures, SecondFigures, Times},
 };
 
 fn result(name: &str) -> BenchResult {
     let counts =
         Counts { requests: 1000, hits: 500, misses: 498, offered: 550, body_bytes: 1 << 20, ..Counts::default() };
-    let times = Times { count: 998, mean_us: 900.0, quantiles_us: vec![(0.5, 800), (0.99, 5000), (0.999, 9000)] };
+    let histogram = serde_json::from_str("\"800*900 5000*89 9000*9\"").unwrap();
+    let times = Times { histogram, count: 998, ..Times::default() };
     let phase = PhaseFigures {
         name: "top1".to_owned(),
         counts_as_result: true,
@@ -22,10 +23,12 @@ fn result(name: &str) -> BenchResult {
         miss_times: times,
         ..PhaseFigures::default()
     };
-    let seconds = (0..10).map(|at_s| SecondFigures { at_s, wanted: 100.0, counts, median_us: 800, p99_us: 5000 });
+    let seconds =
+        (0..10).map(|at_s| SecondFigures { at_s, wanted: 100.0, counts, answered: 998, median_us: 800, p99_us: 5000 });
     let kernel = (0..10).map(|at| KernelCounts {
-        at_s: f64::from(at),
-        cpu_s: f64::from(at) * 0.3,
+        at_s: at as f64,
+        cpu_s: at as f64 * 0.3,
+        store_bytes: 123_000_000 + at,
         is_known: true,
         ..KernelCounts::default()
     });
@@ -44,14 +47,43 @@ fn result(name: &str) -> BenchResult {
 #[test]
 fn a_page_has_every_proxy_every_plot_and_nothing_from_elsewhere() {
     let page = page("one <two>", &[result("larder"), result("<nginx>")]).unwrap();
-    assert_eq!(page.matches("<svg").count(), 7);
-    for text in ["one &lt;two&gt;", "larder", "&lt;nginx&gt;", "50.1%", "55.0%", "<b>100</b>", "0.80 / 5.00", "top1 *"]
-    {
+    assert_eq!(page.matches("<svg").count(), 8);
+    for text in [
+        "one &lt;two&gt;",
+        "larder",
+        "&lt;nginx&gt;",
+        "50.0%",
+        "55.0%",
+        "<b>100</b>",
+        "0.80 / 5.00",
+        "top1 *",
+        "123 MB",
+    ] {
         assert!(page.contains(text), "{text} is not in the page");
     }
     assert!(!page.contains("<nginx>") && !page.contains("<script") && !page.contains("src="), "{page}");
     let links = page.matches("http://").count() - page.matches("http://www.w3.org/").count();
     assert_eq!(links, 0, "only the name of SVG itself");
+}
+
+#[test]
+fn a_page_says_how_each_was_asked_if_not_all_were_asked_alike() {
+    let closed = BenchResult { load: "closed loop".to_owned(), users: 5, ..result("two") };
+    let both = page("x", &[result("one"), closed]).unwrap();
+    assert!(both.contains("two: , closed loop") && both.contains("sent in a closed one"), "{both}");
+    assert!(!page("x", &[result("one")]).unwrap().contains("closed"));
+}
+
+#[test]
+fn what_went_wrong_is_told_by_kinds_with_what_the_benchmark_itself_did() {
+    let mut one = result("larder");
+    one.complaints.push(Complaint { what: "status 500".to_owned(), first: "/i/<1>".to_owned(), count: 7 });
+    one.busy = (0.97, 0.2);
+    one.ended_early = Some(130);
+    let page = page("x", &[one]).unwrap();
+    for text in ["status 500, 7 times, first /i/&lt;1&gt;", "the clients were busy for 97%", "a signal ended it"] {
+        assert!(page.contains(text), "{text} is not in the page");
+    }
 }
 
 #[test]

@@ -1,152 +1,59 @@
 //! `larder bench`: a load on a proxy, with the origin behind it.
 
+mod flags;
+mod shown;
+
 use super::{progress_bar, write};
-use crate::{duration, failure::Failure, report, size, value};
-use clap::Args;
+use crate::failure::Failure;
+pub(super) use flags::LoadFlags;
 use larder_bench::{
     BenchJob, BenchResult, LarderOptions, LarderProcess, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, Target,
     Watched, Workload, WorkloadOptions, page,
 };
-use std::{
-    env,
-    ffi::OsString,
-    net::{SocketAddr, ToSocketAddrs},
-    path::PathBuf,
-    time::Duration,
-};
-
-/// The flags of `larder bench`.
-#[derive(Debug, Default, Args)]
-pub(crate) struct LoadFlags {
-    /// polymix-4, zipf, all-hit, all-miss, big or ranges [default: polymix-4]
-    #[arg(long, value_name = "NAME", value_parser = workload)]
-    workload: Option<Workload>,
-
-    /// Forward proxy to measure, such as http://127.0.0.1:3128 [default: this program, in a scratch folder]
-    #[arg(long, value_name = "URL", value_parser = proxy_address)]
-    proxy: Option<SocketAddr>,
-
-    /// Reverse proxy to measure; it must have --origin-listen as its origin.
-    #[arg(long, value_name = "URL", value_parser = proxy_address, conflicts_with = "proxy")]
-    reverse: Option<SocketAddr>,
-
-    /// Where the origin of the benchmark listens [default: a free port on 127.0.0.1]
-    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
-    origin_listen: Option<SocketAddr>,
-
-    /// Open loop: so many requests a second, whatever becomes of them [default: 200]
-    #[arg(long, value_name = "COUNT", value_parser = rate)]
-    rate: Option<f64>,
-
-    /// Closed loop: so many users, each of which waits for an answer before it asks again.
-    #[arg(long, value_name = "COUNT", value_parser = value::workers, conflicts_with = "rate")]
-    users: Option<usize>,
-
-    /// Search for the greatest rate that is answered within --limit, beginning with --rate.
-    #[arg(long, conflicts_with = "users")]
-    peak: bool,
-
-    /// What 99% of the answers may take, with --peak [default: 50ms]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    limit: Option<Duration>,
-
-    /// How long a rate is tried, with --peak [default: 10s]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    step: Option<Duration>,
-
-    /// How long all phases take together [default: 2m]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    time: Option<Duration>,
-
-    /// PolyMix' phase `fill` lasts until so much was stored; PolyMix wants twice the size of the cache.
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    fill: Option<u64>,
-
-    /// Time the origin thinks on average; it varies by two fifths of that [default: 0ms]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    think: Option<Duration>,
-
-    /// Objects of the workload; in PolyMix the working set's bound.
-    #[arg(long, value_name = "COUNT")]
-    objects: Option<u64>,
-
-    /// Length of an object, where the workload has one length.
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    object_size: Option<u64>,
-
-    /// Exponent of Zipf's law [default: 0.8]
-    #[arg(long, value_name = "NUMBER")]
-    alpha: Option<f64>,
-
-    /// Where random numbers begin [default: 1]
-    #[arg(long, value_name = "NUMBER")]
-    seed: Option<u64>,
-
-    /// Process of the proxy, whose processor time and memory are counted with its children's (repeatable).
-    #[arg(long, value_name = "PID")]
-    pid: Vec<u32>,
-
-    /// Disk that is counted, by the kernel's name such as sda [default: that under --scratch]
-    #[arg(long, value_name = "NAME")]
-    count_disk: Option<String>,
-
-    /// Name of the proxy in the report [default: larder, or its address]
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
-
-    /// Write the result to this file, for `larder bench report`.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// Write a page with tables and plots to this file.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-
-    /// Where a folder for the store is made, if larder is started [default: the folder for temporary files]
-    #[arg(long, value_name = "PATH")]
-    scratch: Option<PathBuf>,
-
-    /// Size of the store, if larder is started [default: 1GB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    size: Option<u64>,
-
-    /// Memory of the hot tier, if larder is started [default: 64MB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    memory: Option<u64>,
-
-    /// Another flag of `larder run`, if larder is started, such as --larder=--policy=tiny (repeatable).
-    #[arg(long, value_name = "FLAG")]
-    larder: Vec<OsString>,
-}
+use std::{env, path::Path, process, time::Duration};
 
 /// Measures, and writes what was found.
 ///
 /// # Errors
-/// A failure that says what to do.
+/// A failure that says what to do; also when answers were wrong, or none came.
 pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
+    flags.check()?;
+    let result = measure(&flags)?;
+    match &flags.json {
+        Some(path) if path.as_os_str() == "-" => println!("{}", result.to_json()),
+        Some(path) => {
+            shown::print(&result);
+            write(path, &result.to_json())?;
+        }
+        None => shown::print(&result),
+    }
+    if let Some(path) = &flags.hdr {
+        write(path, &result.result_times(|phase| &phase.times).percentiles())?;
+    }
+    let (failure, ended_early) = (result.failure(), result.ended_early);
+    if let Some(path) = &flags.html {
+        write_page(path, &[result])?;
+    }
+    if let Some(code) = ended_early {
+        process::exit(code);
+    }
+    let help = "see what went wrong above; figures of a proxy that does so mean nothing";
+    failure.map_or(Ok(()), |failure| Err(Failure::runtime(failure, help)))
+}
+
+/// Starts what is missing, measures, and ends what was started.
+fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
     let workload = flags.workload.unwrap_or(Workload::PolyMix4);
     let is_polymix = workload == Workload::PolyMix4;
     let origin_abort_share = if is_polymix && !flags.peak { ABORT_SHARE } else { 0.0 };
-    let think = flags.think.unwrap_or_default();
-    let mut origin_options = OriginOptions {
-        think: (think, think.mul_f64(0.4)),
-        closes_connections: is_polymix,
-        abort_share: origin_abort_share,
-        ..OriginOptions::default()
-    };
-    origin_options.listen = flags.origin_listen.unwrap_or(origin_options.listen);
-    let listen = origin_options.listen;
-    let origin = Origin::start(origin_options).map_err(|error| {
-        Failure::runtime(format!("cannot start the origin on {listen}: {error}"), "give another --origin-listen")
-    })?;
+    let origin = start_origin(flags, is_polymix, origin_abort_share)?;
     let scratch = flags.scratch.clone().unwrap_or_else(env::temp_dir);
-    let process = if flags.proxy.or(flags.reverse).is_none() { Some(start(&flags, &scratch, &origin)?) } else { None };
+    let process = if flags.proxy.or(flags.reverse).is_none() { Some(start(flags, &scratch, &origin)?) } else { None };
     let address = process.as_ref().map(LarderProcess::address).or(flags.proxy).or(flags.reverse);
     let address = address.expect("a proxy was given or started");
     let mut pids = flags.pid.clone();
     pids.extend(process.as_ref().map(LarderProcess::pid));
     let own = process.is_some();
-    let options = options_of(&flags, workload);
     let job = BenchJob {
         name: flags.name.clone().unwrap_or_else(|| if own { "larder".to_owned() } else { address.to_string() }),
         load: Load {
@@ -158,31 +65,38 @@ pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
             closes_connections: is_polymix,
             origin_abort_share,
         },
-        options,
+        options: options_of(flags, workload),
         peak: flags.peak.then(|| PeakSearch {
             limit: flags.limit.unwrap_or(LIMIT_DEFAULT),
             first: flags.rate.unwrap_or(RATE_DEFAULT),
             step: flags.step.unwrap_or(STEP_DEFAULT),
             bits: PEAK_BITS,
         }),
-        watched: Watched { pids, disk: flags.count_disk.clone().or_else(|| Watched::disk_of(&scratch)) },
+        watched: Watched {
+            pids,
+            disk: flags.count_disk.clone().or_else(|| Watched::disk_of(&scratch)),
+            store: flags.store.clone().or_else(|| process.as_ref().map(|process| process.folder().to_owned())),
+        },
     };
-    let result = measure(&job, &origin)?;
-    print(&result);
-    if let Some(path) = &flags.json {
-        write(path, &result.to_json())?;
-    }
-    if let Some(path) = &flags.html {
-        write_page(path, &[result])?;
-    }
-    Ok(())
+    run_job(&job, &origin)
+}
+
+fn start_origin(flags: &LoadFlags, is_polymix: bool, abort_share: f64) -> Result<Origin, Failure> {
+    let think = flags.think.unwrap_or_default();
+    let usual = OriginOptions::default();
+    let listen = flags.origin_listen.unwrap_or(usual.listen);
+    let think = (think, think.mul_f64(0.4));
+    let options = OriginOptions { listen, think, closes_connections: is_polymix, abort_share };
+    Origin::start(options).map_err(|error| {
+        Failure::runtime(format!("cannot start the origin on {listen}: {error}"), "give another --origin-listen")
+    })
 }
 
 /// Writes a page of results.
 ///
 /// # Errors
 /// A failure that names the file.
-pub(super) fn write_page(path: &std::path::Path, results: &[BenchResult]) -> Result<(), Failure> {
+pub(super) fn write_page(path: &Path, results: &[BenchResult]) -> Result<(), Failure> {
     let names: Vec<_> = results.iter().map(|result| result.name.as_str()).collect();
     let workload = results.first().map_or("", |result| &result.workload);
     let page = page(&format!("{workload}: {}", names.join(", ")), results).map_err(|error| {
@@ -191,7 +105,7 @@ pub(super) fn write_page(path: &std::path::Path, results: &[BenchResult]) -> Res
     write(path, &page)
 }
 
-fn start(flags: &LoadFlags, scratch: &std::path::Path, origin: &Origin) -> Result<LarderProcess, Failure> {
+fn start(flags: &LoadFlags, scratch: &Path, origin: &Origin) -> Result<LarderProcess, Failure> {
     let help = "see what it says, or measure one that runs already with --proxy or --reverse";
     let failed = |error: std::io::Error| Failure::runtime(format!("cannot start larder: {error}"), help);
     let options = LarderOptions {
@@ -206,18 +120,18 @@ fn start(flags: &LoadFlags, scratch: &std::path::Path, origin: &Origin) -> Resul
 
 fn options_of(flags: &LoadFlags, workload: Workload) -> WorkloadOptions {
     let mut options = WorkloadOptions::new(workload);
-    options.object_count = flags.objects.filter(|count| *count > 0).unwrap_or(options.object_count);
-    options.object_bytes = flags.object_size.filter(|bytes| *bytes > 0).unwrap_or(options.object_bytes);
-    options.alpha = flags.alpha.filter(|alpha| *alpha > 0.0).unwrap_or(options.alpha);
+    options.object_count = flags.objects.unwrap_or(options.object_count);
+    options.object_bytes = flags.object_size.unwrap_or(options.object_bytes);
+    options.alpha = flags.alpha.unwrap_or(options.alpha);
     options.seed = flags.seed.unwrap_or(options.seed);
     options
 }
 
-fn measure(job: &BenchJob, origin: &Origin) -> Result<BenchResult, Failure> {
+fn run_job(job: &BenchJob, origin: &Origin) -> Result<BenchResult, Failure> {
     let bar = progress_bar();
     let measured = job.run(origin, &mut |phase, share, counts| {
         bar.set_position((share * 1000.0) as u64);
-        let (hits, failed) = (counts.hit_ratio() * 100.0, counts.failed + counts.wrong);
+        let (hits, failed) = (counts.hit_ratio() * 100.0, counts.failed + counts.lies());
         bar.set_message(format!("{phase}: {} requests, {hits:.0}% hits, {failed} failed", counts.requests));
     });
     bar.finish_and_clear();
@@ -225,70 +139,6 @@ fn measure(job: &BenchJob, origin: &Origin) -> Result<BenchResult, Failure> {
         let help = "check that the proxy runs, and that it may ask the origin at --origin-listen";
         Failure::runtime(format!("cannot measure {}: {error}", job.name), help)
     })
-}
-
-fn print(result: &BenchResult) {
-    println!("{}: {}, {}", result.name, result.workload, result.load);
-    for phase in result.phases.iter().filter(|phase| phase.counts.requests > 0) {
-        let time = |share| phase.times.quantile_us(share) as f64 / 1000.0;
-        println!(
-            "  {:8}{:>9} requests/s  {:5.1}% hits ({:.1}% offered)  {:.2} ms for half, {:.2} ms for 99%, {:.2} ms for 99.9%",
-            phase.name,
-            report::rate(phase.per_second),
-            phase.counts.hit_ratio() * 100.0,
-            phase.counts.offered_ratio() * 100.0,
-            time(0.5),
-            time(0.99),
-            time(0.999),
-        );
-    }
-    for step in &result.peak {
-        let mark = if step.passed { "kept" } else { "not kept" };
-        let p99 = step.p99_us as f64 / 1000.0;
-        println!("  {:>9} requests/s  {p99:.2} ms for 99%, {} failed: {mark}", report::rate(step.rate), step.failed);
-    }
-    if !result.peak.is_empty() {
-        println!("  peak     {}", result.peak_rate().map_or("none".to_owned(), report::rate));
-    }
-    let totals = result.totals();
-    println!(
-        "  all      {} requests, {} failed, {} wrong, {} outdated, {} broken off on purpose; {} at the origin",
-        size::show_count(totals.requests),
-        totals.failed,
-        totals.wrong,
-        totals.outdated,
-        totals.broken_off,
-        size::show_count(result.origin_requests),
-    );
-    if let Some(kernel) = result.kernel_total() {
-        println!(
-            "  proxy    {:.1} us of CPU a request, {} of memory, {} written to the disk, {} read",
-            kernel.cpu_s * 1e6 / totals.requests.max(1) as f64,
-            size::show(kernel.resident_bytes),
-            size::show(kernel.process_written_bytes),
-            size::show(kernel.process_read_bytes),
-        );
-    }
-    result.complaints.iter().for_each(|complaint| println!("  wrong    {complaint}"));
-}
-
-fn workload(text: &str) -> Result<Workload, value::BadValue> {
-    Workload::named(text).ok_or_else(|| {
-        let names: Vec<_> = Workload::ALL.iter().map(|(name, _)| *name).collect();
-        value::BadValue::new(format!("not a workload: `{text}`"), format!("the workloads are {}", names.join(", ")))
-    })
-}
-
-/// The address of `http://host:port`, or of `host:port`.
-fn proxy_address(text: &str) -> Result<SocketAddr, value::BadValue> {
-    let bad = || value::BadValue::new(format!("not a proxy: `{text}`"), "give a URL such as http://127.0.0.1:3128");
-    let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-    address.to_socket_addrs().ok().and_then(|mut found| found.next()).ok_or_else(bad)
-}
-
-fn rate(text: &str) -> Result<f64, value::BadValue> {
-    let bad = || value::BadValue::new(format!("not a rate: `{text}`"), "give requests per second, from 0.1 to 1000000");
-    text.parse().ok().filter(|rate| (0.1..=1e6).contains(rate)).ok_or_else(bad)
 }
 
 const RATE_DEFAULT: f64 = 200.0;

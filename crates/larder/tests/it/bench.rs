@@ -5,6 +5,7 @@ use larder_bench::BenchResult;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
+    io::{Read, Write},
     net::{SocketAddr, TcpListener},
     process::{Output, Stdio},
     thread,
@@ -33,11 +34,15 @@ fn free_address() -> SocketAddr {
 fn larder_itself_is_measured_in_a_scratch_folder() {
     let home = TempDir::new().unwrap();
     let small = ["--size", "64MiB", "--memory", "8MB"];
-    let flags = ["--workload", "all-hit", "--rate", "300", "--time", "1s"];
+    let table = home.path().join("times.hgrm");
+    let flags = ["--workload", "all-hit", "--rate", "300", "--time", "1s", "--hdr", table.to_str().unwrap()];
     let (result, said) = bench(&home, &[&small[..], &flags].concat());
     let counts = result.totals();
     assert!(counts.hit_ratio() > 0.9 && counts.failed + counts.wrong == 0, "{said}");
-    assert!(result.kernel_total().is_some_and(|kernel| kernel.resident_bytes > 1 << 20), "{said}");
+    let kernel = result.kernel_total().unwrap();
+    assert!(kernel.resident_bytes > 1 << 20 && kernel.store_bytes >= 64 << 20, "{kernel:?}: {said}");
+    let table = fs::read_to_string(table).unwrap();
+    assert!(table.contains(&format!("Total count    = {:>12}]", counts.answered())), "{table}");
     let (result, said) = bench(&home, &[&small[..], &["--rate", "300", "--time", "2s"]].concat());
     let counts = result.totals();
     assert_eq!((counts.failed, counts.wrong, counts.outdated), (0, 0, 0), "{said}");
@@ -67,6 +72,57 @@ fn a_signal_leaves_neither_a_process_nor_a_folder() {
     let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     let is_left = |line: &Vec<u8>| line.windows(shown.len()).any(|part| part == shown.as_bytes());
     assert_eq!(lines.filter(is_left).count(), 0, "a larder still runs");
+}
+
+/// At stake: an hour's figures that are lost with the second before the last.
+#[test]
+fn what_was_measured_until_a_signal_is_written() {
+    let home = TempDir::new().unwrap();
+    let json = home.path().join("result.json");
+    let ways =
+        [&["--rate", "100", "--time", "10m"][..], &["--users", "3", "--time", "10m"], &["--peak", "--step", "10m"]];
+    for how in ways {
+        let (proxy, origin) = (TcpListener::bind("127.0.0.1:0").unwrap(), free_address().to_string());
+        let url = format!("http://{}", proxy.local_addr().unwrap());
+        let to = ["bench", "--workload", "zipf", "--reverse", &url, "--origin-listen", &origin, "--json"];
+        let mut running = command(home.path());
+        running.args(to).arg(&json).args(how).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut running = running.spawn().unwrap();
+        // Asked for something, it is in the middle; the answer never comes.
+        let kept = proxy.accept().unwrap();
+        kill_process(Pid::from_child(&running), Signal::INT).unwrap();
+        assert_eq!(running.wait().unwrap().code(), Some(130), "{how:?}");
+        let result = BenchResult::from_json(&fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(result.ended_early, Some(130), "{how:?}");
+        fs::remove_file(&json).unwrap();
+        drop(kept);
+    }
+}
+
+/// At stake: a script that goes on with figures of a proxy that did not work.
+#[test]
+fn a_proxy_that_answers_nothing_or_lies_ends_in_failure() {
+    let home = TempDir::new().unwrap();
+    let (proxy, origin) = (TcpListener::bind("127.0.0.1:0").unwrap(), free_address().to_string());
+    let url = format!("http://{}", proxy.local_addr().unwrap());
+    thread::spawn(move || {
+        for client in proxy.incoming().map_while(Result::ok) {
+            let mut request = [0; 2000];
+            let count = (&client).read(&mut request).unwrap_or_default();
+            let answer: &[u8] = match request[..count].starts_with(b"GET /f/") {
+                true => b"HTTP/1.1 200 OK\r\nx-bench-version: 0\r\ncontent-length: 5\r\n\r\nhello",
+                false => b"not HTTP\r\n\r\n",
+            };
+            // The client may have gone.
+            let _ = (&client).write_all(answer);
+        }
+    });
+    for (workload, said) in [("zipf", "no request was answered"), ("all-miss", "answers wrong")] {
+        let to = ["bench", "--reverse", &url, "--origin-listen", &origin, "--time", "300ms", "--workload", workload];
+        let Output { status, stderr, .. } = run(&home, &to);
+        let stderr = String::from_utf8(stderr).unwrap();
+        assert!(status.code() == Some(1) && stderr.contains(said), "{workload}: {stderr}");
+    }
 }
 
 #[test]
@@ -102,6 +158,24 @@ fn flags_of_the_benchmark_that_make_no_sense_are_refused() {
         &["--rate", "0"],
         &["--proxy", "nowhere"],
         &["--users", "1", "--peak"],
+        &["--users", "0"],
+        &["--limit", "10ms"],
+        &["--step", "1s"],
+        &["--peak", "--time", "1s"],
+        &["--time", "0s"],
+        &["--fill", "1MB", "--workload", "zipf"],
+        &["--alpha", "1", "--workload", "big"],
+        &["--workload", "zipf", "--alpha=-1"],
+        &["--workload", "zipf", "--objects", "0"],
+        &["--workload", "all-hit", "--objects", "1000000000"],
+        &["--workload", "all-miss", "--objects", "10"],
+        &["--workload", "big", "--object-size", "5GB"],
+        &["--object-size", "10KB"],
+        &["--proxy", "http://127.0.0.1:1", "--size", "1GB"],
+        &["--reverse", "http://127.0.0.1:1"],
+        &["--count-disk", "nowhere"],
+        &["--pid", "4194305"],
+        &["--store", "/nowhere"],
         &["store", "/tmp"],
         &["report", "--html", "x"],
     ] {

@@ -1,0 +1,225 @@
+//! The flags of `larder bench`, and which of them make sense together.
+//!
+//! Owns: their names, bounds and contradictions. Does not: measure. Invariant: what is refused is refused before anything
+//! is started, and what would be ignored is refused.
+
+use crate::{duration, failure::Failure, size, value};
+use clap::Args;
+use larder_bench::{Load, Watched, Workload, WorkloadOptions};
+use std::{
+    ffi::OsString,
+    fs,
+    net::{SocketAddr, ToSocketAddrs},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// The flags of `larder bench`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct LoadFlags {
+    /// polymix-4, zipf, all-hit, all-miss, big or ranges [default: polymix-4]
+    #[arg(long, value_name = "NAME", value_parser = workload)]
+    pub(super) workload: Option<Workload>,
+
+    /// Forward proxy to measure, such as http://127.0.0.1:3128 [default: this program, in a scratch folder]
+    #[arg(long, value_name = "URL", value_parser = proxy_address)]
+    pub(super) proxy: Option<SocketAddr>,
+
+    /// Reverse proxy to measure; it must have --origin-listen as its origin.
+    #[arg(long, value_name = "URL", value_parser = proxy_address, conflicts_with = "proxy", requires = "origin_listen")]
+    pub(super) reverse: Option<SocketAddr>,
+
+    /// Where the origin of the benchmark listens [default: a free port on 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
+    pub(super) origin_listen: Option<SocketAddr>,
+
+    /// Open loop: so many requests a second, whatever becomes of them [default: 200]
+    #[arg(long, value_name = "COUNT", value_parser = rate)]
+    pub(super) rate: Option<f64>,
+
+    /// Closed loop: so many users, each of which waits for an answer before it asks again.
+    #[arg(long, value_name = "COUNT", value_parser = users, conflicts_with = "rate")]
+    pub(super) users: Option<usize>,
+
+    /// Search for the greatest rate that is answered within --limit, beginning with --rate.
+    #[arg(long, conflicts_with = "users")]
+    pub(super) peak: bool,
+
+    /// What 99% of the answers may take, with --peak [default: 50ms]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "peak")]
+    pub(super) limit: Option<Duration>,
+
+    /// How long a rate is tried, with --peak [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "peak")]
+    pub(super) step: Option<Duration>,
+
+    /// How long all phases take together [default: 2m]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "peak")]
+    pub(super) time: Option<Duration>,
+
+    /// PolyMix' phase `fill` lasts until so much was stored; PolyMix wants twice the size of the cache.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "users")]
+    pub(super) fill: Option<u64>,
+
+    /// Time the origin thinks on average; it varies by two fifths of that [default: 0ms]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(super) think: Option<Duration>,
+
+    /// Objects of the workload; in PolyMix the working set's bound.
+    #[arg(long, value_name = "COUNT", value_parser = objects)]
+    pub(super) objects: Option<u64>,
+
+    /// Length of an object, where the workload has one length.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(super) object_size: Option<u64>,
+
+    /// Exponent of Zipf's law [default: 0.8]
+    #[arg(long, value_name = "NUMBER", value_parser = alpha)]
+    pub(super) alpha: Option<f64>,
+
+    /// Where random numbers begin [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) seed: Option<u64>,
+
+    /// Process of the proxy, whose processor time and memory are counted with its children's (repeatable).
+    #[arg(long, value_name = "PID")]
+    pub(super) pid: Vec<u32>,
+
+    /// Folder or file in which the proxy keeps what it stores: what it takes of the disk is counted.
+    #[arg(long, value_name = "PATH")]
+    pub(super) store: Option<PathBuf>,
+
+    /// Disk that is counted, by the kernel's name such as sda [default: that under --scratch]
+    #[arg(long, value_name = "NAME")]
+    pub(super) count_disk: Option<String>,
+
+    /// Name of the proxy in the report [default: larder, or its address]
+    #[arg(long, value_name = "NAME")]
+    pub(super) name: Option<String>,
+
+    /// Write the result to this file for `larder bench report`, `-` for standard output in place of the table.
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+
+    /// Write the response times as HdrHistogram's table of percentiles to this file, in milliseconds.
+    #[arg(long, value_name = "FILE")]
+    pub(super) hdr: Option<PathBuf>,
+
+    /// Write a page with tables and plots to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+
+    /// Where a folder for the store is made, if larder is started; the disk under it is counted [default: the folder for
+    /// temporary files]
+    #[arg(long, value_name = "PATH")]
+    pub(super) scratch: Option<PathBuf>,
+
+    /// Size of the store, if larder is started [default: 1GB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = ["proxy", "reverse"])]
+    pub(super) size: Option<u64>,
+
+    /// Memory of the hot tier, if larder is started [default: 64MB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = ["proxy", "reverse"])]
+    pub(super) memory: Option<u64>,
+
+    /// Another flag of `larder run`, if larder is started, such as --larder=--policy=tiny (repeatable).
+    #[arg(long, value_name = "FLAG", conflicts_with_all = ["proxy", "reverse"])]
+    pub(super) larder: Vec<OsString>,
+}
+
+impl LoadFlags {
+    /// Refuses what would be ignored, and what cannot be done at the end.
+    ///
+    /// # Errors
+    /// A failure that says what to do.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let workload = self.workload.unwrap_or(Workload::PolyMix4);
+        let name = workload.name();
+        let refused = |flag: &str, help: &str| Err(Failure::usage(format!("{flag} means nothing to {name}"), help));
+        if self.fill.is_some() && workload != Workload::PolyMix4 {
+            return refused("--fill", "leave it out, or take --workload polymix-4");
+        }
+        if self.alpha.is_some() && workload != Workload::Zipf {
+            return refused("--alpha", "leave it out, or take --workload zipf");
+        }
+        if self.objects.is_some() && workload == Workload::AllMiss {
+            return refused("--objects", "every object is a new one; leave it out");
+        }
+        if self.object_size.is_some() && matches!(workload, Workload::PolyMix4 | Workload::Zipf) {
+            return refused("--object-size", "its objects have PolyMix' lengths; leave it out");
+        }
+        let bytes_max = WorkloadOptions::OBJECT_BYTES_MAX;
+        if let Some(bytes) = self.object_size.filter(|bytes| !(1..=bytes_max).contains(bytes)) {
+            let help = format!("give from 1B to {}", size::show(bytes_max));
+            return Err(Failure::usage(format!("no length of an object: {bytes}"), help));
+        }
+        for (flag, time) in [("--time", self.time), ("--step", self.step), ("--limit", self.limit)] {
+            if time.is_some_and(|time| time.is_zero()) {
+                return Err(Failure::usage(format!("{flag} is no time at all: 0"), "give a duration such as 10s"));
+            }
+        }
+        if let Some(disk) = self.count_disk.as_ref().filter(|disk| !Watched::has_disk(disk)) {
+            let help = "give a name from /proc/diskstats, such as sda";
+            return Err(Failure::usage(format!("--count-disk: there is no such disk: `{disk}`"), help));
+        }
+        if let Some(pid) = self.pid.iter().find(|pid| !Path::new(&format!("/proc/{pid}/stat")).exists()) {
+            return Err(Failure::usage(
+                format!("--pid: there is no such process: {pid}"),
+                "give the proxy's, as ps shows it",
+            ));
+        }
+        if let Some(store) = self.store.as_ref().filter(|store| !store.exists()) {
+            let help = "give the folder or file of the proxy's store, once it is there";
+            return Err(Failure::usage(format!("--store: there is no such file: {}", store.display()), help));
+        }
+        // A result that cannot be written is better known before an hour than after it.
+        for path in [&self.json, &self.html, &self.hdr].into_iter().flatten().filter(|path| path.as_os_str() != "-") {
+            let is_new = !path.exists();
+            let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+            let removed = opened.and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) });
+            removed.map_err(|error| {
+                let problem = format!("cannot write {}: {error}", path.display());
+                Failure::runtime(problem, "give a place that can be written to")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn workload(text: &str) -> Result<Workload, value::BadValue> {
+    Workload::named(text).ok_or_else(|| {
+        let names: Vec<_> = Workload::ALL.iter().map(|(name, _)| *name).collect();
+        value::BadValue::new(format!("not a workload: `{text}`"), format!("the workloads are {}", names.join(", ")))
+    })
+}
+
+/// The address of `http://host:port`, or of `host:port`.
+fn proxy_address(text: &str) -> Result<SocketAddr, value::BadValue> {
+    let bad = || value::BadValue::new(format!("not a proxy: `{text}`"), "give a URL such as http://127.0.0.1:3128");
+    let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    address.to_socket_addrs().ok().and_then(|mut found| found.next()).ok_or_else(bad)
+}
+
+fn users(text: &str) -> Result<usize, value::BadValue> {
+    let bad = || value::BadValue::new(format!("not a count of users: `{text}`"), "give from 1 to 8192 users");
+    text.parse().ok().filter(|count| (1..=Load::UNDER_WAY_MAX).contains(count)).ok_or_else(bad)
+}
+
+fn objects(text: &str) -> Result<u64, value::BadValue> {
+    let help = "give from 1 to 100000000 objects";
+    let bad = || value::BadValue::new(format!("not a count of objects: `{text}`"), help);
+    text.parse().ok().filter(|count| (1..=OBJECTS_MAX).contains(count)).ok_or_else(bad)
+}
+
+fn alpha(text: &str) -> Result<f64, value::BadValue> {
+    let bad =
+        || value::BadValue::new(format!("not an exponent: `{text}`"), "give a number from 0.01 to 4, such as 0.8");
+    text.parse().ok().filter(|alpha| (0.01..=4.0).contains(alpha)).ok_or_else(bad)
+}
+
+fn rate(text: &str) -> Result<f64, value::BadValue> {
+    let bad = || value::BadValue::new(format!("not a rate: `{text}`"), "give requests per second, from 0.1 to 1000000");
+    text.parse().ok().filter(|rate| (0.1..=1e6).contains(rate)).ok_or_else(bad)
+}
+
+const OBJECTS_MAX: u64 = 100_000_000;

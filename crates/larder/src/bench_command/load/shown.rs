@@ -1,0 +1,89 @@
+//! What `larder bench` prints.
+//!
+//! Owns: its words. Does not: compute. Invariant: what makes figures doubtful is printed below them.
+
+use crate::{report, size};
+use larder_bench::{BenchResult, Complaint, PhaseFigures};
+
+/// Prints a result.
+pub(super) fn print(result: &BenchResult) {
+    println!("{}: {}, {}", result.name, result.workload, result.load);
+    println!(
+        "{:10}{:>11}{:>8}{:>9}{:>11}{:>11}{:>11}{:>11}",
+        "", "answers/s", "hits", "offered", "50%, ms", "99%, ms", "99.9%, ms", "most, ms"
+    );
+    for phase in result.phases.iter().filter(|phase| phase.counts.requests > 0) {
+        println!("  {}", line(phase));
+    }
+    for step in &result.peak {
+        let mark = if step.passed { "kept" } else { "not kept" };
+        let late = if step.late_us > LATE_US { format!(" ({:.2} ms late)", ms(step.late_us)) } else { String::new() };
+        let (rate, p99) = (report::rate(step.rate), ms(step.p99_us));
+        println!("  {rate:>9} requests/s{late}  {p99:.2} ms for 99%, {} failed: {mark}", step.failed);
+    }
+    if let Some(lowest) = result.peak.iter().map(|step| step.rate).reduce(f64::min) {
+        let none =
+            || format!("none: not even {} requests/s were answered in time; try a lower --rate", report::rate(lowest));
+        println!(
+            "  peak     {}",
+            result.peak_rate().map_or_else(none, |rate| format!("{} requests/s", report::rate(rate)))
+        );
+    }
+    totals(result);
+    for Complaint { what, first, count } in &result.complaints {
+        println!("  wrong    {what}: {} times, first {first}", size::show_count(*count));
+    }
+    if let Some(doubt) = result.doubt() {
+        println!("  warning  {doubt}");
+    }
+    if result.ended_early.is_some() {
+        println!("  warning  a signal ended it before its time");
+    }
+}
+
+fn line(phase: &PhaseFigures) -> String {
+    let time = |share| format!("{:.2}", ms(phase.times.quantile_us(share)));
+    format!(
+        "{:8}{:>11}{:>7.1}%{:>8.1}%{:>11}{:>11}{:>11}{:>11}",
+        phase.name,
+        report::rate(phase.per_second),
+        phase.counts.hit_ratio() * 100.0,
+        phase.counts.offered_ratio() * 100.0,
+        time(0.5),
+        time(0.99),
+        time(0.999),
+        time(1.0),
+    )
+}
+
+fn totals(result: &BenchResult) {
+    let totals = result.totals();
+    println!(
+        "  all      {} requests, {} failed, {} wrong, {} outdated, {} from a cache that may not, {} broken off on purpose; {} at the origin",
+        size::show_count(totals.requests),
+        totals.failed,
+        totals.wrong,
+        totals.outdated,
+        totals.forbidden,
+        totals.broken_off,
+        size::show_count(result.origin_requests),
+    );
+    let Some(kernel) = result.kernel_total() else { return };
+    println!(
+        "  proxy    {:.1} us of CPU a request, {} of memory, {} written to the disk, {} read",
+        kernel.cpu_s * 1e6 / totals.requests.max(1) as f64,
+        size::show(kernel.resident_bytes),
+        size::show(kernel.process_written_bytes),
+        size::show(kernel.process_read_bytes),
+    );
+    if kernel.store_bytes > 0 {
+        println!("  store    {} of the disk at most", size::show(kernel.store_bytes));
+    }
+}
+
+fn ms(us: u64) -> f64 {
+    us as f64 / 1000.0
+}
+
+/// Requests that are sent later than this are worth a word.
+const LATE_US: u64 = 500;
