@@ -21,7 +21,21 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
          proxy runs, in virtual time, on the machines below.\n\n## How\n\n`ModelDevice` and `ModelDirectory` are the engine's \
          seams to disk and file system. They complete every transfer at once and add up\nwhat it would have taken; what is \
          written is kept, without its zeros, so that the engine reads back what it wrote. One\nthread drives the store with \
-         its clock set by hand. `larder sim run` does the same with traces and workloads.\n\n## Machines\n\n",
+         its clock set by hand. `larder sim run` does the same with traces and workloads.\n\n\
+         Ratios are what was simulated over what is printed. Where one is off by more than a quarter, the lines below its \
+         table name it and\nsay what is known of the reason.\n\n## Traces, workloads, sweeps\n\n\
+         `larder sim run --trace FILE` reads Squid's native log, the common and combined log formats, columns, libCacheSim's \
+         oracleGeneral and\nLarder's own format, plain, under gzip or zstd, from a file or from standard input (`-`). The \
+         format is told by the first bytes, or by\n`--format`. Columns are separated by commas, semicolons, tabs or spaces; a \
+         first line may name them (`key`, `id`, `obj_id`, `url`;\n`size`, `obj_size`, `bytes`; `time`, `timestamp`, `ts`; in \
+         any order), else they are time, key and size, or key and size. What is damaged\nis left out and counted, and the first \
+         of it is told. A site is a URL's host, a group what a workload asks for together.\n\n\
+         `--workload` is `zipf`, `markatos`, `polymix-3` or `polymix-4`; a seed gives the same requests on every machine. \
+         `larder sim convert`\nwrites a trace or a workload as a trace of Larder's own format, about 14 bytes a request.\n\n\
+         `--sweep` varies the size of the store (`disk=100GB..4TB`), of the memory (`memory=16MB..1GB`) or how much of the store \
+         entries may take\n(`utilization=50..95`, as in the method of Markatos et al.: what was used least recently is removed from \
+         outside). Every policy sees\nthe same requests; simulations run on all cores; `--output` is table, JSON or CSV, and `--plots` \
+         draws rate, hits, bytes hit, memory\nand bytes written. What is longer than the store is a miss.\n\n## Machines\n\n",
     );
     for (name, _) in MODELS {
         writeln!(text, "- `{name}`: {}", Model::open(name)?.about)?;

@@ -31,6 +31,9 @@ pub struct Experiment {
     pub tuning: Tuning,
     /// Whether rows with one file go through a file system's page cache.
     pub is_on_file_system: bool,
+    /// Share of the store that entries may take, as in Markatos' method: what was used least recently is removed. As much
+    /// as the row can hold, if none.
+    pub utilization: Option<f64>,
     /// How many times smaller everything is than what is meant, see [`Experiment::sampled`].
     pub sample: u64,
 }
@@ -79,6 +82,7 @@ impl Experiment {
             requests: u64::MAX,
             tuning: Tuning::default(),
             is_on_file_system: false,
+            utilization: None,
             sample: 1,
         }
     }
@@ -104,7 +108,8 @@ impl Experiment {
         options.tuning = self.tuning.clone();
         options.is_raw = !self.is_on_file_system;
         let mut bed = Bed::new(&self.model, &options)?;
-        let mut memory = Memory { lru: Lru::new(self.memory_bytes), neighbours: Vec::new() };
+        let kept = self.utilization.map(|share| Lru::new((self.disk_bytes as f64 * share) as u64));
+        let mut memory = Memory { lru: Lru::new(self.memory_bytes), neighbours: Vec::new(), kept };
         let mut counted = Outcome::default();
         let mut before = Before::of(&bed);
         let most = self.warm_up.saturating_add(self.requests);
@@ -142,6 +147,9 @@ impl Experiment {
             counted.hit_bytes += request.size_bytes;
             return;
         }
+        if request.size_bytes > self.disk_bytes {
+            return;
+        }
         let chunk_bytes = Writer::BODY_MAX_BYTES - HEAD_BYTES;
         let chunk_count = request.size_bytes.div_ceil(chunk_bytes).max(1);
         let chunks = (0..chunk_count).map(|chunk| {
@@ -152,8 +160,12 @@ impl Experiment {
         if chunks.clone().all(|(key, _)| bed.look_up(key).unwrap_or(true)) {
             counted.disk_hits += 1;
             counted.hit_bytes += request.size_bytes;
+            memory.note_uses(chunks);
         } else {
-            chunks.for_each(|(key, len_bytes)| bed.store(key, len_bytes, (request.site, group)));
+            for (key, len_bytes) in chunks {
+                memory.make_room(bed, key, len_bytes);
+                bed.store(key, len_bytes, (request.site, group));
+            }
         }
         bed.take_neighbours(&mut memory.neighbours);
         for &(key, len_bytes) in &memory.neighbours {
@@ -167,11 +179,32 @@ impl Experiment {
     }
 }
 
-/// The memory tier.
+/// The memory tier, and what is said from outside about what is on the disk.
 struct Memory {
     lru: Lru,
     /// What the store has read along with others.
     neighbours: Vec<(u64, u64)>,
+    /// Entries of the store, if they may take a part of it only.
+    kept: Option<Lru>,
+}
+
+impl Memory {
+    fn note_uses(&mut self, entries: impl Iterator<Item = (u64, u64)>) {
+        if let Some(kept) = &mut self.kept {
+            for (key, _) in entries {
+                kept.touch(key);
+            }
+        }
+    }
+
+    /// Removes entries until one more may be stored.
+    fn make_room(&mut self, bed: &mut Bed, key: u64, len_bytes: u64) {
+        if let Some(kept) = &mut self.kept
+            && !kept.touch(key)
+        {
+            kept.insert(key, len_bytes, |gone| bed.remove(gone));
+        }
+    }
 }
 
 /// What had happened before what counts.

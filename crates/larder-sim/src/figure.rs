@@ -37,6 +37,16 @@ pub enum Scale {
     Logarithmic,
 }
 
+impl Scale {
+    /// The same with the vertical axis by ratios.
+    pub(crate) fn with_ratios_upwards(self) -> Self {
+        match self {
+            Self::Even | Self::LogarithmicY => Self::LogarithmicY,
+            Self::LogarithmicX | Self::Logarithmic => Self::Logarithmic,
+        }
+    }
+}
+
 /// What is drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {

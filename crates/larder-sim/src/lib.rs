@@ -4,6 +4,7 @@
 //! so that memory does not depend on their length. Start at [`Trace`] and [`Reference`].
 
 mod bed;
+mod convert;
 mod experiment;
 mod figure;
 mod lists;
@@ -21,6 +22,7 @@ mod trace;
 mod workload;
 
 pub use bed::{Bed, BedOptions, Happened};
+pub use convert::{Conversion, Converted};
 pub use experiment::{Experiment, Outcome};
 pub use figure::{Content, DrawError, Figure, Hue, Line, Scale, colour_of};
 pub use model::{
@@ -35,7 +37,7 @@ pub use reference::{NextUses, Reference};
 pub use report::{Comparison, Report, Table};
 pub use request::Request;
 pub use speed::Speed;
-pub use sweep::{RequestSource, Sweep, SweepError};
+pub use sweep::{RequestSource, Steps, Sweep, SweepError, TraceFile};
 pub use trace::{Format, Progress, Trace, TraceError, write_compact};
 pub use workload::{
     Asked, Document, Markatos, PolyMix, PolyMixClass, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests,

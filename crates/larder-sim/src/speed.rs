@@ -5,7 +5,8 @@
 //! request that is kept; those that are streamed are not kept.
 
 use crate::{
-    Asked, Experiment, Model, NextUses, Reference, Report, Request, RequestSource, SweepError, Table, Trace, Workload,
+    Asked, Experiment, Model, NextUses, Reference, Report, Request, RequestSource, SweepError, Table, TraceError,
+    Workload,
 };
 use larder_store::Policy;
 use rustix::time::{ClockId, clock_gettime};
@@ -123,7 +124,13 @@ impl Speed {
     /// The source's requests, from the first.
     fn requests(&self) -> Result<impl Iterator<Item = Result<Asked, SweepError>>, SweepError> {
         let (read, drawn) = match &self.source {
-            RequestSource::Trace(path) => (Some(Trace::open(path, None).map_err(SweepError::Trace)?), None),
+            RequestSource::Trace(file) => {
+                let mut trace = file.open()?;
+                let Some(first) = trace.next() else {
+                    return Err(SweepError::Trace(TraceError::no_request(&file.name, &trace.progress())));
+                };
+                (Some(std::iter::once(first).chain(trace)), None)
+            }
             RequestSource::Workload(name, seed) => {
                 let drawn = Workload::named(name, *seed, ROW_MEMORY_BYTES, self.cache_bytes);
                 (None, Some(drawn.ok_or_else(|| SweepError::Workload(name.clone()))?))

@@ -4,13 +4,20 @@
 //! the report saw the same requests. A disk too large for the memory of this machine is made smaller, with all that
 //! goes with it, by a factor the report names.
 
+mod source;
+mod steps;
+
 use crate::{
-    Asked, Experiment, Model, NextUses, Outcome, Reference, Report, Table, Trace, TraceError, Workload,
-    figure::{Content, Figure, Line, Scale},
+    Asked, Experiment, Model, NextUses, Outcome, Reference, Report, Table, TraceError, Workload,
+    figure::{Content, Figure, Line},
     parallel,
 };
 use larder_store::{Error, Policy, Tuning};
-use std::{fmt, path::PathBuf};
+use std::{fmt, io, path::PathBuf};
+use steps::Point;
+
+pub use source::{RequestSource, TraceFile};
+pub use steps::Steps;
 
 /// A simulated volume is at most this long; longer ones are made smaller.
 const SIMULATED_BYTES_MAX: u64 = 8 << 30;
@@ -18,16 +25,9 @@ const SIMULATED_BYTES_MAX: u64 = 8 << 30;
 const BELADY: &str = "belady";
 /// Requests that are kept for it.
 const BELADY_REQUESTS_MAX: u64 = 20_000_000;
+/// So many requests are done between two tellings.
+const TOLD_EVERY: u64 = 8192;
 const REQUESTS: std::ops::RangeInclusive<u64> = 200_000..=4_000_000;
-
-/// Where requests come from.
-#[derive(Clone, Debug)]
-pub enum RequestSource {
-    /// A file.
-    Trace(PathBuf),
-    /// A workload by name and seed.
-    Workload(String, u64),
-}
 
 /// What to compare.
 #[derive(Clone, Debug)]
@@ -36,10 +36,12 @@ pub struct Sweep {
     pub policies: Vec<&'static Policy>,
     /// The machine.
     pub model: Model,
-    /// Sizes of the store.
-    pub sizes: Vec<u64>,
-    /// Size of the memory tier.
+    /// Size of the store, where that is not varied.
+    pub disk_bytes: u64,
+    /// Size of the memory tier, where that is not varied.
     pub memory_bytes: u64,
+    /// What is varied.
+    pub steps: Steps,
     /// Where requests come from.
     pub source: RequestSource,
     /// Bytes of the working set, for workloads; the greatest of the sizes unless said.
@@ -63,6 +65,8 @@ pub enum SweepError {
     Workload(String),
     /// A store refused its options.
     Store(String, Error),
+    /// A file could not be written.
+    Write(PathBuf, io::Error),
 }
 
 /// What a source has.
@@ -76,27 +80,36 @@ struct Survey {
 }
 
 impl Sweep {
-    /// Runs all of it; `progress` hears of each simulation that is done, and how many there are.
+    /// Runs all of it; `progress` hears of so many more requests that are done, and how many there are in all.
     ///
     /// # Errors
     /// When the source cannot be read or a store refuses its options.
-    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<Report, SweepError> {
-        let largest = self.sizes.iter().copied().max().unwrap_or(0);
+    pub fn run(&self, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report, SweepError> {
+        let points = self.points();
+        let largest = largest_bytes(&points);
         let sample = match &self.source {
             RequestSource::Trace(_) => 1,
             RequestSource::Workload(..) => largest.div_ceil(SIMULATED_BYTES_MAX).next_power_of_two(),
         };
         let survey = self.survey(sample)?;
         let pairs: Vec<_> =
-            self.sizes.iter().flat_map(|size| self.policies.iter().map(move |policy| (*policy, *size))).collect();
-        let outcomes = parallel::map(&pairs, self.jobs, |(policy, size_bytes)| {
-            let mut experiment = Experiment::new(policy, self.model.clone(), *size_bytes, self.memory_bytes);
+            points.iter().flat_map(|point| self.policies.iter().map(move |policy| (*policy, *point))).collect();
+        let evictions = self.evictions(survey, &points);
+        let of = (pairs.len() + evictions.len()) as u64 * survey.requests;
+        let tell = |count: u64| progress(count, of);
+        let outcomes = parallel::map(&pairs, self.jobs, |(policy, point)| {
+            let mut experiment = Experiment::new(
+                policy,
+                self.model.clone().holding(point.disk_bytes),
+                point.disk_bytes,
+                point.memory_bytes,
+            );
+            experiment.utilization = point.utilization;
             experiment.mean_entry_bytes = survey.mean_bytes.clamp(512, 1 << 20);
             experiment.tuning = self.tuning.clone();
             let warm_up = self.warm_up(survey.requests);
             let experiment = Experiment { warm_up, requests: survey.requests - warm_up, ..experiment.sampled(sample) };
-            let outcome = experiment.run(self.open(sample)?);
-            progress(pairs.len() as u64);
+            let outcome = experiment.run(told(self.open(sample)?, &tell));
             outcome.map_err(|error| SweepError::Store(policy.name.to_owned(), error))
         });
         let outcomes: Vec<Outcome> = outcomes.into_iter().collect::<Result<_, _>>()?;
@@ -106,9 +119,13 @@ impl Sweep {
         }
         report.remarks = self.remarks(survey, sample);
         if self.has_references {
-            report.tables.push(self.references(sample, survey)?);
+            report.tables.push(self.references(sample, survey, &evictions, &tell)?);
         }
         Ok(report)
+    }
+
+    fn points(&self) -> Vec<Point> {
+        self.steps.points(self.disk_bytes, self.memory_bytes)
     }
 
     /// Of so many requests those that do not count.
@@ -122,12 +139,9 @@ impl Sweep {
     /// The requests, for everything `sample` times smaller. A trace ends where it cannot be read on.
     fn open(&self, sample: u64) -> Result<Box<dyn Iterator<Item = Asked>>, SweepError> {
         match &self.source {
-            RequestSource::Trace(path) => {
-                let trace = Trace::open(path, None).map_err(SweepError::Trace)?;
-                Ok(Box::new(trace.map_while(Result::ok).map(Asked::from)))
-            }
+            RequestSource::Trace(file) => Ok(Box::new(file.open()?.map_while(Result::ok).map(Asked::from))),
             RequestSource::Workload(name, seed) => {
-                let set = self.working_set_bytes.unwrap_or_else(|| self.sizes.iter().copied().max().unwrap_or(0));
+                let set = self.working_set_bytes.unwrap_or_else(|| largest_bytes(&self.points()));
                 let (memory, set) = (self.memory_bytes / sample, set / sample);
                 let workload = Workload::named(name, *seed, memory.max(1 << 20), set.max(16 << 20));
                 let workload = workload.ok_or_else(|| SweepError::Workload(name.clone()))?;
@@ -137,21 +151,24 @@ impl Sweep {
     }
 
     fn survey(&self, sample: u64) -> Result<Survey, SweepError> {
-        let RequestSource::Trace(path) = &self.source else {
+        let RequestSource::Trace(file) = &self.source else {
             let drawn: Vec<_> = self.open(sample)?.take(20_000).collect();
             let mean_bytes =
                 drawn.iter().map(|asked| asked.request.size_bytes).sum::<u64>() / drawn.len().max(1) as u64;
-            let set = self.working_set_bytes.unwrap_or_else(|| self.sizes.iter().copied().max().unwrap_or(0)) / sample;
+            let set = self.working_set_bytes.unwrap_or_else(|| largest_bytes(&self.points())) / sample;
             let wanted = (8 * set / mean_bytes.max(1)).clamp(*REQUESTS.start(), *REQUESTS.end());
             return Ok(Survey { requests: self.requests.unwrap_or(wanted), mean_bytes, ..Survey::default() });
         };
-        let mut trace = Trace::open(path, None).map_err(SweepError::Trace)?;
+        let mut trace = file.open()?;
         let (mut count, mut bytes) = (0_u64, 0_u64);
         for request in trace.by_ref() {
             let request = request.map_err(SweepError::Trace)?;
-            (count, bytes) = (count + 1, bytes + request.size_bytes);
+            (count, bytes) = (count + 1, bytes.saturating_add(request.size_bytes));
         }
         let progress = trace.progress();
+        if count == 0 {
+            return Err(SweepError::Trace(TraceError::no_request(&file.name, &progress)));
+        }
         Ok(Survey {
             requests: self.requests.unwrap_or(count).min(count),
             mean_bytes: bytes / count.max(1),
@@ -174,23 +191,35 @@ impl Sweep {
         if matches!(self.source, RequestSource::Workload(..)) {
             remarks.push("The second half of the requests is counted.".to_owned());
         }
+        remarks.extend(self.steps.remark(self.disk_bytes));
+        let capacity_bytes = self.model.disk.capacity_bytes();
+        if largest_bytes(&self.points()) as f64 > capacity_bytes {
+            remarks.push(format!(
+                "The machine's disk has {} GB; a store that is larger has one of its own size, all of it in use.",
+                capacity_bytes / 1e9
+            ));
+        }
         if sample > 1 {
             remarks.push(format!(
                 "Disk, memory, caches and working set were {sample} times smaller; memory and entries are scaled up."
             ));
         }
         if survey.left_out + survey.damaged > 0 {
-            let first =
-                survey.first_damage.map_or_else(String::new, |(line, why)| format!(", the first is {line}: {why}"));
-            remarks.push(format!("{} lines left out, {} damaged{first}.", survey.left_out, survey.damaged));
+            let first = survey
+                .first_damage
+                .map_or_else(String::new, |(line, why)| format!(", the first is number {line}: {why}"));
+            remarks.push(format!(
+                "Lines that are no GET or were denied: {}; damaged: {}{first}.",
+                survey.left_out, survey.damaged
+            ));
         }
         remarks
     }
 
-    fn fill(&self, report: &mut Report, pairs: &[(&'static Policy, u64)], outcomes: &[Outcome]) {
+    fn fill(&self, report: &mut Report, pairs: &[(&'static Policy, Point)], outcomes: &[Outcome]) {
         let columns = [
             "policy",
-            "size, GB",
+            self.steps.name(),
             "hits, %",
             "bytes hit, %",
             "requests/s alone",
@@ -201,11 +230,11 @@ impl Sweep {
             "bits an entry",
         ];
         let mut table = Table::new("", &columns);
-        for ((policy, size_bytes), outcome) in pairs.iter().zip(outcomes) {
+        for ((policy, point), outcome) in pairs.iter().zip(outcomes) {
             table.push(
                 policy.name,
                 vec![
-                    *size_bytes as f64 / 1e9,
+                    point.at,
                     outcome.hit_ratio() * 100.0,
                     outcome.byte_hit_ratio() * 100.0,
                     outcome.per_s_alone(),
@@ -218,23 +247,16 @@ impl Sweep {
             );
         }
         report.tables.push(table);
-        for (name, y_label, value) in MEASURES {
-            report.figures.push(self.figure((name, y_label), pairs, outcomes, value));
-        }
+        report.figures.extend(MEASURES.iter().map(|measure| self.figure(measure, pairs, outcomes)));
     }
 
-    fn figure(
-        &self,
-        (name, y_label): (&str, &str),
-        pairs: &[(&'static Policy, u64)],
-        outcomes: &[Outcome],
-        value: fn(&Outcome) -> f64,
-    ) -> Figure {
+    fn figure(&self, measure: &Measure, pairs: &[(&'static Policy, Point)], outcomes: &[Outcome]) -> Figure {
+        let Measure { name, title, label, is_by_ratios, value } = *measure;
         let of = |wanted: &'static Policy| {
             let found = pairs.iter().zip(outcomes).filter(move |((policy, _), _)| *policy == wanted);
-            found.map(move |((_, size_bytes), outcome)| (*size_bytes as f64 / 1e9, value(outcome)))
+            found.map(move |((_, point), outcome)| (point.at, value(outcome)))
         };
-        let content = if self.sizes.len() > 1 {
+        let content = if pairs.len() > self.policies.len() {
             let line = |policy: &&'static Policy| Line {
                 label: policy.name.to_owned(),
                 points: of(policy).collect(),
@@ -243,31 +265,44 @@ impl Sweep {
             Content::Lines(self.policies.iter().map(line).collect())
         } else {
             let bar = |policy: &&'static Policy| (policy.name.to_owned(), of(policy).map(|(_, value)| value).collect());
-            Content::Bars(vec![y_label.to_owned()], self.policies.iter().map(bar).collect())
+            Content::Bars(vec![label.to_owned()], self.policies.iter().map(bar).collect())
         };
-        let (title, x_label) = (format!("{y_label} on {}", self.model.name), "size of the store, GB".to_owned());
+        let (x_label, scale) = self.steps.axis();
         Figure {
             name: format!("sim-{name}"),
-            title,
-            x_label,
-            y_label: y_label.to_owned(),
-            scale: Scale::LogarithmicX,
+            title: format!("{title}, on {}", self.model.name),
+            x_label: x_label.to_owned(),
+            y_label: label.to_owned(),
+            scale: if is_by_ratios { scale.with_ratios_upwards() } else { scale },
             content,
         }
     }
 
+    /// The evictions of the literature to compare with, at every step.
+    fn evictions(&self, survey: Survey, points: &[Point]) -> Vec<(&'static str, Point)> {
+        if !self.has_references {
+            return Vec::new();
+        }
+        let belady = (survey.requests <= BELADY_REQUESTS_MAX).then_some(BELADY);
+        let names = || Reference::NAMES.into_iter().chain(belady);
+        points.iter().flat_map(|point| names().map(move |name| (name, *point))).collect()
+    }
+
     /// Misses of the evictions of the literature, with the same bytes as memory and disk together have.
-    fn references(&self, sample: u64, survey: Survey) -> Result<Table, SweepError> {
+    fn references(
+        &self,
+        sample: u64,
+        survey: Survey,
+        evictions: &[(&'static str, Point)],
+        tell: &(dyn Fn(u64) + Sync),
+    ) -> Result<Table, SweepError> {
         let mut table = Table::new(
             "Evictions of the literature, with the bytes of memory and store",
-            &["eviction", "size, GB", "hits, %", "misses"],
+            &["eviction", self.steps.name(), "hits, %", "misses"],
         );
-        let names = Reference::NAMES.into_iter().chain((survey.requests <= BELADY_REQUESTS_MAX).then_some(BELADY));
-        let names: Vec<_> = names.collect();
-        let pairs: Vec<_> = self.sizes.iter().flat_map(|size| names.iter().map(move |name| (*name, *size))).collect();
-        let hits = parallel::map(&pairs, self.jobs, |(name, size_bytes)| {
+        let hits = parallel::map(evictions, self.jobs, |(name, point)| {
             let requests = || Ok(self.open(sample)?.take(survey.requests as usize));
-            let cache_bytes = (size_bytes + self.memory_bytes) / sample;
+            let cache_bytes = point.cache_bytes() / sample;
             let mut cache = match Reference::named(name, cache_bytes) {
                 Some(cache) => cache,
                 None => {
@@ -278,40 +313,82 @@ impl Sweep {
             };
             let warm_up = self.warm_up(survey.requests);
             let (mut asked, mut hits) = (0_u64, 0_u64);
-            for (number, Asked { request, is_storable, .. }) in (0..).zip(requests()?) {
+            for (number, Asked { request, is_storable, .. }) in (0..).zip(told(requests()?, tell)) {
                 let is_hit = is_storable && cache.request(request.key, request.size_bytes);
                 asked += u64::from(number >= warm_up);
                 hits += u64::from(is_hit && number >= warm_up);
             }
             Ok::<_, SweepError>((asked, hits))
         });
-        for ((name, size_bytes), counted) in pairs.into_iter().zip(hits) {
+        for ((name, point), counted) in evictions.iter().zip(hits) {
             let (asked, hits) = counted?;
             let share = hits as f64 / asked.max(1) as f64;
-            table.push(name, vec![size_bytes as f64 / 1e9, share * 100.0, (asked - hits) as f64]);
+            table.push(*name, vec![point.at, share * 100.0, (asked - hits) as f64]);
         }
         Ok(table)
     }
 }
 
-/// Name and label of a figure, and what it shows of an outcome.
-type Measure = (&'static str, &'static str, fn(&Outcome) -> f64);
-
-const MEASURES: [Measure; 4] = [
-    ("rate", "requests per second", Outcome::per_s_most),
-    ("hits", "hits, %", |outcome| outcome.hit_ratio() * 100.0),
-    ("memory", "index, MB", |outcome| outcome.index_bytes / 1e6),
-    ("writes", "bytes written per byte", Outcome::write_factor),
-];
-
-impl fmt::Display for RequestSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Trace(path) => write!(f, "trace {}", path.display()),
-            Self::Workload(name, seed) => write!(f, "workload {name}, seed {seed}"),
-        }
-    }
+fn largest_bytes(points: &[Point]) -> u64 {
+    points.iter().map(|point| point.disk_bytes).max().unwrap_or(0)
 }
+
+/// The same requests, with `tell` told of every so many.
+fn told(requests: impl Iterator<Item = Asked>, tell: &(dyn Fn(u64) + Sync)) -> impl Iterator<Item = Asked> {
+    requests.zip(1_u64..).map(move |(asked, number)| {
+        if number.is_multiple_of(TOLD_EVERY) {
+            tell(TOLD_EVERY);
+        }
+        asked
+    })
+}
+
+/// Name, title and label of a figure, whether its rows differ by orders of magnitude, and what it shows of an outcome.
+struct Measure {
+    name: &'static str,
+    title: &'static str,
+    label: &'static str,
+    is_by_ratios: bool,
+    value: fn(&Outcome) -> f64,
+}
+
+const MEASURES: [Measure; 5] = [
+    Measure {
+        name: "rate",
+        title: "Requests per second, as many as can be",
+        label: "requests per second",
+        is_by_ratios: true,
+        value: Outcome::per_s_most,
+    },
+    Measure {
+        name: "hits",
+        title: "Hits",
+        label: "hits, %",
+        is_by_ratios: false,
+        value: |outcome| outcome.hit_ratio() * 100.0,
+    },
+    Measure {
+        name: "byte-hits",
+        title: "Bytes that are hit",
+        label: "bytes hit, %",
+        is_by_ratios: false,
+        value: |outcome| outcome.byte_hit_ratio() * 100.0,
+    },
+    Measure {
+        name: "memory",
+        title: "Memory of the index",
+        label: "index, MB",
+        is_by_ratios: false,
+        value: |outcome| outcome.index_bytes / 1e6,
+    },
+    Measure {
+        name: "writes",
+        title: "Bytes written for each byte that is stored",
+        label: "bytes written per byte",
+        is_by_ratios: false,
+        value: Outcome::write_factor,
+    },
+];
 
 impl fmt::Display for SweepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -321,6 +398,7 @@ impl fmt::Display for SweepError {
                 write!(f, "no such workload, there are {}: {name}", Workload::NAMES.join(", "))
             }
             Self::Store(name, error) => write!(f, "policy {name}: {error}"),
+            Self::Write(path, error) => write!(f, "cannot write {}: {error}", path.display()),
         }
     }
 }
@@ -328,52 +406,4 @@ impl fmt::Display for SweepError {
 impl std::error::Error for SweepError {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write;
-
-    fn sweep(source: RequestSource) -> Sweep {
-        Sweep {
-            policies: vec![Policy::named("log").unwrap(), Policy::named("hashcache-setmem").unwrap()],
-            model: Model::open("ssd-sata").unwrap(),
-            sizes: vec![64 << 20, 128 << 20],
-            memory_bytes: 1 << 20,
-            source,
-            working_set_bytes: None,
-            requests: Some(40_000),
-            tuning: Tuning::default(),
-            has_references: true,
-            jobs: 2,
-        }
-    }
-
-    #[test]
-    fn a_larger_store_hits_more_and_no_row_beats_the_future() {
-        let report = sweep(RequestSource::Workload("zipf".to_owned(), 1)).run(&|_| {}).unwrap();
-        let hits: Vec<f64> = report.tables[0].rows.iter().map(|(_, values)| values[1]).collect();
-        assert!(hits[2] > hits[0] && hits[3] > hits[1], "{hits:?}");
-        assert_eq!(report.tables[1].rows.len(), 12);
-        let of = |name: &str| {
-            report.tables[1].rows.iter().filter(|row| row.0 == name).map(|row| row.1[1]).collect::<Vec<_>>()
-        };
-        for (at, belady) in of("belady").into_iter().enumerate() {
-            assert!(
-                belady > of("lru")[at] && hits[2 * at] < belady && hits[2 * at + 1] < belady,
-                "{at}: {belady} {hits:?}"
-            );
-        }
-        assert_eq!(report.figures.len(), 4);
-        let error = sweep(RequestSource::Workload("zip".to_owned(), 1)).run(&|_| {}).unwrap_err();
-        assert!(error.to_string().contains("polymix-4"), "{error}");
-    }
-
-    #[test]
-    fn damaged_lines_of_a_trace_are_counted_and_the_rest_is_run() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(b"time,key,size\n1,7,100\nx,y\n2,7,100\n").unwrap();
-        let report = sweep(RequestSource::Trace(file.path().to_owned())).run(&|_| {}).unwrap();
-        let hits: Vec<f64> = report.tables[0].rows.iter().map(|(_, values)| values[1]).collect();
-        assert_eq!(hits, [50.0; 4]);
-        assert!(report.remarks.iter().any(|remark| remark.contains("1 damaged")), "{:?}", report.remarks);
-    }
-}
+mod tests;

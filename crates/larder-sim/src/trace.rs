@@ -27,6 +27,8 @@ pub use binary::write_compact;
 const BUFFER_BYTES: usize = 256 << 10;
 /// A line longer than this is damaged.
 const LINE_BYTES_MAX: u64 = 64 << 10;
+/// So is a size over this, which no cache has: 256 TiB.
+const SIZE_BYTES_MAX: u64 = 1 << 48;
 
 /// A trace file's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,15 +82,22 @@ pub struct Trace {
 }
 
 enum Source {
-    Lines { input: Box<dyn BufRead + Send>, line: Box<dyn Line> },
+    Lines {
+        input: Box<dyn BufRead + Send>,
+        line: Box<dyn Line>,
+    },
     Oracle(Oracle),
     Compact(Compact),
+    /// Behind the end of what can be read.
+    Over,
 }
 
 /// What one line or record is.
 enum Step {
     Request(Request),
     LeftOut,
+    /// Names of columns, a remark, an empty line.
+    Nothing,
     Damaged(&'static str),
 }
 
@@ -107,23 +116,38 @@ impl Format {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|&(_, format)| format)
     }
 
-    /// The format the first bytes of a (decompressed) file look like. Oracle files have no mark: they are
-    /// what is no text.
-    fn guess(first: &[u8]) -> Self {
+    /// The format the first bytes of a (decompressed) file look like, or what is wrong with them. Oracle files have no mark:
+    /// they are what is no text and has times in order.
+    fn guess(first: &[u8]) -> Result<Self, String> {
         if first.starts_with(&binary::MAGIC) {
-            return Self::Compact;
+            return Ok(Self::Compact);
+        }
+        if let Some((_, packing)) = PACKINGS.iter().find(|(magic, _)| first.starts_with(magic)) {
+            return Err(format!("only gzip and zstd are read directly, this is {packing}:"));
         }
         let line = first.split(|&byte| byte == b'\n').next().unwrap_or_default();
         if line.iter().any(|&byte| byte < b' ' && byte != b'\t' && byte != b'\r') {
-            return Self::Oracle;
+            let is_likely = binary::looks_like_oracle(first);
+            return is_likely
+                .then_some(Self::Oracle)
+                .ok_or_else(|| "this looks like no trace of a known format:".to_owned());
         }
         if line.contains(&b'[') && line.contains(&b'"') {
-            return Self::Common;
+            return Ok(Self::Common);
         }
         let words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).count();
-        if words >= 8 { Self::Squid } else { Self::Csv }
+        Ok(if words >= 8 { Self::Squid } else { Self::Csv })
     }
 }
+
+/// How files begin that are packed in ways that are not read.
+const PACKINGS: [(&[u8], &str); 5] = [
+    (b"\xfd7zXZ\0", "xz"),
+    (b"BZh", "bzip2"),
+    (b"PK\x03\x04", "zip"),
+    (b"7z\xbc\xaf\x27\x1c", "7z"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+];
 
 impl Trace {
     /// Opens a trace, plain, gzip or zstd. Without a format it is told from the first bytes.
@@ -131,7 +155,7 @@ impl Trace {
     /// # Errors
     /// When the file cannot be opened or its first bytes cannot be read.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, TraceError> {
-        let failed = |what: &str, source| TraceError { path: path.to_owned(), what: what.to_owned(), source };
+        let failed = |what: &str, source| TraceError::new(what, path, source);
         let file = File::open(path).map_err(|error| failed("cannot open the trace", Some(error)))?;
         let file_bytes = file.metadata().map_err(|error| failed("cannot look at the trace", Some(error)))?.len();
         let read_bytes = Arc::new(AtomicU64::new(0));
@@ -139,7 +163,7 @@ impl Trace {
         let unreadable = |error| failed("cannot read the trace", Some(error));
         let mut input = decompressed(BufReader::with_capacity(BUFFER_BYTES, counted)).map_err(unreadable)?;
         let first = input.fill_buf().map_err(unreadable)?;
-        let format = format.unwrap_or_else(|| Format::guess(first));
+        let format = format.map_or_else(|| Format::guess(first), Ok).map_err(|what| failed(&what, None))?;
         let source = match format {
             Format::Squid => Source::Lines { input, line: Box::new(SquidLog) },
             Format::Common => Source::Lines { input, line: Box::new(CommonLog::default()) },
@@ -175,7 +199,18 @@ impl Trace {
             }
             Source::Oracle(oracle) => oracle.step(),
             Source::Compact(compact) => compact.step(),
+            Source::Over => Ok(None),
         }
+    }
+
+    /// What a step that could not be read comes to. What ends within its compressed data was cut, and is a trace up to there.
+    fn unreadable(&mut self, error: io::Error) -> Result<Step, TraceError> {
+        self.source = Source::Over;
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Ok(Step::Damaged("the file ends within its compressed data"));
+        }
+        let what = format!("behind request {} nothing can be read of the trace", self.progress.requests);
+        Err(TraceError::new(&what, &self.path, Some(error)))
     }
 }
 
@@ -186,24 +221,43 @@ impl Iterator for Trace {
         loop {
             let step = match self.step() {
                 Ok(step) => step?,
-                Err(source) => {
-                    let what = format!("cannot read the trace behind request {}", self.progress.requests);
-                    return Some(Err(TraceError { path: self.path.clone(), what, source: Some(source) }));
-                }
+                Err(error) => match self.unreadable(error) {
+                    Ok(step) => step,
+                    Err(error) => return Some(Err(error)),
+                },
             };
             self.position += 1;
             match step {
+                Step::Request(request) if request.size_bytes > SIZE_BYTES_MAX => {
+                    self.progress.damaged += 1;
+                    self.progress.first_damage.get_or_insert((self.position, "the size is over 256 TiB"));
+                }
                 Step::Request(request) => {
                     self.progress.requests += 1;
                     return Some(Ok(request));
                 }
                 Step::LeftOut => self.progress.left_out += 1,
+                Step::Nothing => {}
                 Step::Damaged(why) => {
                     self.progress.damaged += 1;
                     self.progress.first_damage.get_or_insert((self.position, why));
                 }
             }
         }
+    }
+}
+
+impl TraceError {
+    fn new(what: &str, path: &Path, source: Option<io::Error>) -> Self {
+        Self { path: path.to_owned(), what: what.to_owned(), source }
+    }
+
+    /// A trace that is whole and of no use.
+    pub(crate) fn no_request(name: &str, progress: &Progress) -> Self {
+        let Progress { left_out, damaged, first_damage, .. } = progress;
+        let first = first_damage.map_or_else(String::new, |(at, why)| format!(" (line {at}: {why})"));
+        let what = format!("no request can be used, {damaged} are damaged{first}, {left_out} left out, of the trace");
+        Self::new(&what, Path::new(name), None)
     }
 }
 

@@ -1,9 +1,13 @@
 //! `larder sim`: the laboratory, in which the shipping engine runs in virtual time on modelled machines.
 //!
 //! Owns: the flags of these commands and what they print. Does not: simulate (see the crate `larder-sim`). Results go to
-//! standard output, progress to standard error and only if that is a terminal.
+//! standard output, progress to standard error.
 
+mod convert;
+mod progress;
+mod source;
 mod speed;
+mod steps;
 
 use crate::{
     failure::Failure,
@@ -12,16 +16,21 @@ use crate::{
     value::BadValue,
 };
 use clap::{Args, Subcommand, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
-use larder_sim::{MODELS, Model, PAPERS, Paper, PaperOptions, Report, RequestSource, Sweep, SweepError, jobs_default};
-use larder_store::{Policy, Tuning};
-use std::path::{Path, PathBuf};
+use larder_sim::{MODELS, Model, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError, jobs_default};
+use larder_store::Policy;
+use progress::Shown as Progress;
+use source::{SourceFlags, parse_count};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   larder sim run --policy all --disk hdd-7200 --size 8GB
   larder sim run --trace access.log --policy log,tiny,squid --size 100GB --references
   larder sim run --workload polymix-4 --policy all --sweep disk=100GB..4TB --plots plots
+  larder sim run --policy stream,log --disk hdd-7200 --size 8GB --sweep utilization=50..95
   larder sim run --workload zipf --policy none --references --sweep disk=1GB,5GB,20GB --output csv";
 
 /// What to simulate.
@@ -31,6 +40,8 @@ pub(crate) enum SimCommand {
     Run(Box<RunFlags>),
     /// Reproduce a table or figure of a paper, the printed values beside the simulated ones.
     Paper(PaperFlags),
+    /// Write a trace or a workload as a trace of larder's own format.
+    Convert(convert::ConvertFlags),
     /// Time the laboratory itself: requests per second of evictions, traces and policies.
     Speed(speed::SpeedFlags),
     /// List the tables and figures that can be reproduced.
@@ -62,9 +73,10 @@ pub(crate) struct RunFlags {
     #[arg(long, default_value = "1GB", value_parser = size::parse)]
     size: u64,
 
-    /// Sizes instead of one: doubling from the first to the second (disk=100GB..4TB), or a list (disk=100GB,1TB)
-    #[arg(long, value_name = "disk=FROM..TO", conflicts_with = "size", value_parser = parse_sweep)]
-    sweep: Option<SizeSweep>,
+    /// Several instead of one: sizes of the store (disk=100GB..4TB), of memory (memory=16MB..1GB), or shares of the store that
+    /// entries may take (utilization=50..95); sizes double and shares rise by fives, or a list (disk=100GB,1TB)
+    #[arg(long, value_name = "WHAT=FROM..TO", value_parser = steps::parse)]
+    sweep: Option<Steps>,
 
     /// Memory in front of the store
     #[arg(long, default_value = "64MB", value_parser = size::parse)]
@@ -75,7 +87,7 @@ pub(crate) struct RunFlags {
     working_set: Option<u64>,
 
     /// Requests [default: a whole trace, or as many of a workload as fill the store several times]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     requests: Option<u64>,
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
@@ -90,35 +102,9 @@ pub(crate) struct RunFlags {
     output: OutputFlags,
 }
 
-/// Where requests come from, for what is not a paper's.
-#[derive(Debug, Args)]
-struct SourceFlags {
-    /// A trace: Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own; gzip and zstd too
-    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
-    trace: Option<PathBuf>,
-
-    /// A workload: zipf, markatos, polymix-3 or polymix-4
-    #[arg(long, default_value = "zipf")]
-    workload: String,
-
-    /// Seed of the workload
-    #[arg(long, default_value_t = 11)]
-    seed: u64,
-}
-
-impl SourceFlags {
-    fn source(self) -> RequestSource {
-        self.trace.map_or_else(|| RequestSource::Workload(self.workload, self.seed), RequestSource::Trace)
-    }
-}
-
 /// Rows that were asked for.
 #[derive(Clone, Debug)]
 struct Policies(Vec<&'static Policy>);
-
-/// Sizes that were asked for.
-#[derive(Clone, Debug)]
-struct SizeSweep(Vec<u64>);
 
 /// The flags of `larder sim paper`.
 #[derive(Debug, Args)]
@@ -155,8 +141,24 @@ pub(crate) struct OutputFlags {
     plots: Option<PathBuf>,
 
     /// Simulations at a time [default: one per processor]
-    #[arg(long, value_name = "COUNT")]
-    jobs: Option<usize>,
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
+    jobs: Option<u64>,
+}
+
+impl OutputFlags {
+    fn jobs(&self) -> usize {
+        self.jobs.map_or_else(jobs_default, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX))
+    }
+
+    /// Makes the folder for figures, so that nothing is simulated for one that cannot be.
+    fn prepare(&self) -> Result<(), Failure> {
+        self.plots.as_deref().map_or(Ok(()), |folder| {
+            fs::create_dir_all(folder).map_err(|error| {
+                let problem = format!("cannot make the folder {}: {error}", folder.display());
+                Failure::runtime(problem, "give another folder for --plots")
+            })
+        })
+    }
 }
 
 /// Forms of results.
@@ -175,6 +177,7 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
     match command {
         SimCommand::Run(flags) => run_sweep(*flags),
         SimCommand::Paper(flags) => papers(&flags),
+        SimCommand::Convert(flags) => convert::run(flags),
         SimCommand::Speed(flags) => speed::run(flags),
         SimCommand::Papers => {
             PAPERS.iter().for_each(|paper| println!("{:24} {}", paper.name, paper.about));
@@ -198,7 +201,9 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
 }
 
 fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
-    let mut tuned = Tuning::default();
+    flags.output.prepare()?;
+    let steps = flags.sweep.unwrap_or_else(|| Steps::Disk(vec![flags.size]));
+    let mut tuned = steps.tuning();
     for Tuned { name, value } in flags.tune {
         tuned.set(name, value).expect("it was checked when it was read");
     }
@@ -206,32 +211,36 @@ fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
     if flags.policy.is_empty() {
         policies.push(Policy::default_row());
     }
+    if policies.is_empty() && !flags.references {
+        return Err(Failure::usage("there is nothing to run", "with --policy none give --references"));
+    }
     let sweep = Sweep {
         policies,
         model: model(&flags.disk)?,
-        sizes: flags.sweep.map_or_else(|| vec![flags.size], |SizeSweep(sizes)| sizes),
+        disk_bytes: flags.size,
         memory_bytes: flags.memory,
-        source: flags.source.source(),
+        steps,
+        source: flags.source.source()?,
         working_set_bytes: flags.working_set,
         requests: flags.requests,
         tuning: tuned,
         has_references: flags.references,
-        jobs: flags.output.jobs.unwrap_or_else(jobs_default),
+        jobs: flags.output.jobs(),
     };
-    let bar = progress_bar("simulating");
-    let ran = sweep.run(&|count| {
-        bar.set_length(count);
-        bar.inc(1);
-    });
-    bar.finish_and_clear();
+    let shown = Progress::new("simulating");
+    let ran = sweep.run(&|count, of| shown.advance(count, of));
+    shown.finish();
     show(&ran.map_err(failed)?, &flags.output)
 }
 
 fn failed(error: SweepError) -> Failure {
     let help = match &error {
-        SweepError::Trace(_) => "check the path; formats are told by the first bytes",
-        SweepError::Workload(_) => "see larder sim run --help",
-        SweepError::Store(..) => "give another --size or leave the policy out",
+        SweepError::Trace(_) => "check the file; its format is told by the first bytes, or by --format",
+        SweepError::Write(..) => "give another file",
+        SweepError::Workload(_) => "give one of those",
+        SweepError::Store(..) => {
+            "give another --size, sizes of a sweep that are less far apart, or leave the policy out"
+        }
     };
     Failure::runtime(format!("cannot simulate: {error}"), help)
 }
@@ -248,19 +257,17 @@ fn listed(lists: &[Policies]) -> Vec<&'static Policy> {
 }
 
 fn papers(flags: &PaperFlags) -> Result<(), Failure> {
+    flags.output.prepare()?;
     let is_asked_for = |paper: &&Paper| flags.names.iter().any(|name| name == "all" || name == paper.name);
     let model = flags.model.as_deref().map(model).transpose()?;
     for paper in PAPERS.iter().filter(is_asked_for) {
-        let bar = progress_bar(paper.name);
-        let progress = |count: u64| {
-            bar.set_length(count);
-            bar.inc(1);
-        };
-        let jobs = flags.output.jobs.unwrap_or_else(jobs_default);
+        let shown = Progress::new(paper.name);
+        let progress = |count: u64| shown.advance(1, count);
+        let jobs = flags.output.jobs();
         let options =
             PaperOptions { seed: flags.seed, jobs, share: flags.share, model: model.clone(), progress: &progress };
         let simulated = paper.simulate(&options);
-        bar.finish_and_clear();
+        shown.finish();
         let report = simulated.map_err(|error| {
             Failure::runtime(format!("cannot simulate {}: {error}", paper.name), "leave out --model and --share")
         })?;
@@ -293,13 +300,6 @@ fn model(name: &str) -> Result<Model, Failure> {
     Model::open(name).map_err(|error| Failure::usage(error.to_string(), "see larder sim models"))
 }
 
-/// Drawn on standard error, and only if that is a terminal.
-fn progress_bar(what: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg} {bar:40} {pos} of {len}, {elapsed}, {eta} left")
-        .expect("the template is right");
-    ProgressBar::new(0).with_style(style).with_message(what.to_owned())
-}
-
 fn parse_paper(text: &str) -> Result<String, BadValue> {
     if text == "all" || Paper::named(text).is_some() {
         return Ok(text.to_owned());
@@ -323,26 +323,6 @@ fn parse_policies(text: &str) -> Result<Policies, BadValue> {
     Ok(Policies(vec![policy]))
 }
 
-/// `disk=100GB..4TB`: sizes that double, up to and with the last; `disk=100GB,1TB`: those.
-fn parse_sweep(text: &str) -> Result<SizeSweep, BadValue> {
-    let bad = || {
-        BadValue::new(
-            format!("not a sweep: `{text}`"),
-            "a sweep is disk=FROM..TO with two sizes, such as disk=100GB..4TB, or a list, such as disk=100GB,1TB",
-        )
-    };
-    let sizes = text.strip_prefix("disk=").ok_or_else(bad)?;
-    let Some((from, to)) = sizes.split_once("..") else {
-        return sizes.split(',').map(size::parse).collect::<Result<_, _>>().map(SizeSweep);
-    };
-    let (from, to) = (size::parse(from)?, size::parse(to)?);
-    if from == 0 || from > to {
-        return Err(bad());
-    }
-    let doubled = std::iter::successors(Some(from), |size| size.checked_mul(2)).take_while(|size| *size < to);
-    Ok(SizeSweep(doubled.chain([to]).collect()))
-}
-
 fn parse_share(text: &str) -> Result<f64, BadValue> {
     let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
     share.ok_or_else(|| BadValue::new(format!("no share: `{text}`"), "a share is over 0 and up to 1, such as 0.1"))
@@ -351,16 +331,6 @@ fn parse_share(text: &str) -> Result<f64, BadValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_sweep_doubles_and_ends_where_it_is_told() {
-        let SizeSweep(sizes) = parse_sweep("disk=100GB..1TB").unwrap();
-        assert_eq!(sizes, [100, 200, 400, 800, 1000].map(|gigabytes| gigabytes * 1_000_000_000));
-        assert_eq!(parse_sweep("disk=1GB,5GB").unwrap().0, [1_000_000_000, 5_000_000_000]);
-        for bad in ["100GB..1TB", "disk=", "disk=2TB..1TB", "disk=0..1TB", "disk=1XB..2TB"] {
-            assert!(parse_sweep(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn unknown_names_are_told_with_what_there_is() {

@@ -38,6 +38,8 @@ const HEADROOM: f64 = 1.22;
 /// Share of a figure's height that a line's name takes.
 const NAME_HIGH_SHARE: f64 = 0.045;
 const X_LABELS_MAX: usize = 8;
+/// An axis by ratios with more values than this has powers of ten.
+const TICKS_MAX: usize = 16;
 /// A line with more points than this has no dots.
 const DOTS_MAX: usize = 40;
 const PRINTED: RGBColor = RGBColor(150, 150, 150);
@@ -55,7 +57,7 @@ macro_rules! axes {
             .label_style((FONT, 14 * $factor))
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
-            .y_label_formatter(&|value| crate::report::number(*value))
+            .y_label_formatter(&|value| short(*value))
     };
 }
 
@@ -111,46 +113,43 @@ impl Figure {
 
     fn lines<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, lines: &[Line], factor: u32) -> Drawn<B> {
         let points = || lines.iter().flat_map(|line| line.points.iter().copied()).filter(|point| self.can_show(*point));
-        let (x, y) = (reach(points().map(|point| point.0)), reach(points().map(|point| point.1)));
         let labels = lines.iter().filter(|line| !line.label.is_empty()).count();
-        let y = self.with_room(y, labels);
+        let x = reach(points().map(|point| point.0));
+        let y = self.with_room(reach(points().map(|point| point.1)), labels);
+        let (ticks, reach_x) = (self.own_ticks(points().map(|point| point.0)), x.clone());
         area.fill(&WHITE)?;
-        let beside_wide = if labels > LABELS_INSIDE_MAX { BESIDE_WIDE * factor } else { 0 };
+        let beside_wide = u32::from(labels > LABELS_INSIDE_MAX) * BESIDE_WIDE * factor;
         let (area, beside) = area.split_horizontally(area.dim_in_pixel().0 - beside_wide);
-        let mut chart = ChartBuilder::on(&area);
-        if !self.title.is_empty() {
-            chart.caption(&self.title, (FONT, 22 * factor).into_font());
-        }
-        chart.margin(14 * factor).x_label_area_size(46 * factor).y_label_area_size(86 * factor);
+        let mut chart = self.framed(&area, factor);
         macro_rules! draw {
             ($chart:expr) => {{
                 let mut chart = $chart;
-                axes!(chart.configure_mesh(), self, factor)
-                    .x_labels(X_LABELS_MAX)
-                    .x_label_formatter(&|x| short(*x))
-                    .draw()?;
+                let mut mesh = chart.configure_mesh();
+                axes!(mesh, self, factor);
+                if ticks.is_empty() {
+                    mesh.x_labels(X_LABELS_MAX).x_label_formatter(&|x| short(*x)).draw()?;
+                } else {
+                    mesh.disable_x_mesh().x_label_formatter(&|_| String::new()).draw()?;
+                    name_ticks(&area, &ticks, &reach_x, chart.plotting_area().get_pixel_range(), factor)?;
+                }
                 for (place, line) in lines.iter().enumerate() {
                     let colour = line.hue.colour(place);
-                    let style = colour.stroke_width(2 * factor);
+                    let style = colour.stroke_width(wide(place, lines.len()) * factor);
                     let points = line.points.iter().copied().filter(|point| self.can_show(*point));
                     if line.is_dashed {
                         chart.draw_series(DashedLineSeries::new(points, 6 * factor, 5 * factor, style))?;
                     } else {
                         chart.draw_series(LineSeries::new(points.clone(), style))?;
                         // Where colours come again, dots have another form.
-                        let size = 3 * factor;
+                        let size = (wide(place, lines.len()) + 1) * factor;
+                        let circle = |point| Circle::new(point, size, colour.filled());
+                        let triangle = |point| TriangleMarker::new(point, 2 * size, colour.filled());
+                        let cross = |point| Cross::new(point, 2 * size, style);
                         match place / COLOURS.len() {
                             _ if line.points.len() > DOTS_MAX => {}
-                            0 => {
-                                chart.draw_series(points.map(|point| Circle::new(point, size, colour.filled())))?;
-                            }
-                            1 => {
-                                let of = |point| TriangleMarker::new(point, 2 * size, colour.filled());
-                                chart.draw_series(points.map(of))?;
-                            }
-                            _ => {
-                                chart.draw_series(points.map(|point| Cross::new(point, 2 * size, style)))?;
-                            }
+                            0 => drop(chart.draw_series(points.map(circle))?),
+                            1 => drop(chart.draw_series(points.map(triangle))?),
+                            _ => drop(chart.draw_series(points.map(cross))?),
                         }
                     }
                     if !line.label.is_empty() {
@@ -164,8 +163,8 @@ impl Figure {
                 if labels > LABELS_INSIDE_MAX {
                     return names_of_lines(&beside, lines, factor);
                 }
-                let labels = &mut chart.configure_series_labels();
-                labels
+                chart
+                    .configure_series_labels()
                     .position(SeriesLabelPosition::UpperRight)
                     .label_font((FONT, 15 * factor))
                     .legend_area_size(24 * factor)
@@ -184,6 +183,19 @@ impl Figure {
         Ok(())
     }
 
+    fn framed<'a, 'b, B: DrawingBackend>(
+        &self,
+        area: &'a DrawingArea<B, Shift>,
+        factor: u32,
+    ) -> ChartBuilder<'a, 'b, B> {
+        let mut chart = ChartBuilder::on(area);
+        if !self.title.is_empty() {
+            chart.caption(&self.title, (FONT, 22 * factor).into_font());
+        }
+        chart.margin(14 * factor).x_label_area_size(46 * factor).y_label_area_size(86 * factor);
+        chart
+    }
+
     /// The vertical reach with room for the names of lines, if they stand inside.
     fn with_room(&self, y: Range<f64>, labels: usize) -> Range<f64> {
         let inside = if labels > LABELS_INSIDE_MAX { 0 } else { labels };
@@ -191,6 +203,17 @@ impl Figure {
             Scale::Even | Scale::LogarithmicX => 0.0..y.end / (0.95 - NAME_HIGH_SHARE * inside as f64),
             Scale::LogarithmicY | Scale::Logarithmic => y.start / 1.3..y.end * 1.5,
         }
+    }
+
+    /// Where an axis by ratios has so few values that each can be named, those: powers of ten alone would often be one or none.
+    fn own_ticks(&self, values: impl Iterator<Item = f64>) -> Vec<f64> {
+        if matches!(self.scale, Scale::Even | Scale::LogarithmicY) {
+            return Vec::new();
+        }
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        if values.len() < 2 || values.len() > TICKS_MAX { Vec::new() } else { values }
     }
 
     fn can_show(&self, (x, y): (f64, f64)) -> bool {
@@ -268,6 +291,30 @@ pub fn colour_of(place: usize) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
+/// Names places on a horizontal axis by ratios, with a line upwards; names that would overlap the one before are left out.
+fn name_ticks<B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    ticks: &[f64],
+    reach: &Range<f64>,
+    (across, down): (Range<i32>, Range<i32>),
+    factor: u32,
+) -> Drawn<B> {
+    let style = (FONT, 14 * factor).into_font().color(&BLACK);
+    let mut end = i32::MIN;
+    for tick in ticks {
+        let share = (tick / reach.start).ln() / (reach.end / reach.start).ln();
+        let at = across.start + (share * f64::from(across.end - across.start)) as i32;
+        area.draw(&PathElement::new([(at, down.start), (at, down.end - 1)], GRID.stroke_width(factor)))?;
+        let text = short(*tick);
+        let wide = area.estimate_text_size(&text, &style)?.0 as i32;
+        if at - wide / 2 > end {
+            area.draw(&Text::new(text, (at - wide / 2, down.end + 6 * factor as i32), style.clone()))?;
+            end = at + wide / 2 + 6 * factor as i32;
+        }
+    }
+    Ok(())
+}
+
 /// Names of lines with their colours and dots, one below the other.
 fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Line], factor: u32) -> Drawn<B> {
     let one = factor as i32;
@@ -338,7 +385,12 @@ fn bar_colour(bar: usize, count: usize) -> RGBColor {
     }
 }
 
-/// A number below the horizontal axis.
+/// How wide a line is: where few lines are all the same, what comes first is seen at the edges of what comes later.
+fn wide(place: usize, count: usize) -> u32 {
+    if count > LABELS_INSIDE_MAX { 2 } else { 2 + (count - 1 - place).min(4) as u32 }
+}
+
+/// A number beside an axis.
 fn short(value: f64) -> String {
     if value.fract() == 0.0 { crate::report::number(value) } else { value.to_string() }
 }

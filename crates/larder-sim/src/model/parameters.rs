@@ -232,6 +232,17 @@ impl Model {
         self
     }
 
+    /// The same machine with a disk of `bytes` if its own is smaller.
+    #[must_use]
+    pub fn holding(mut self, bytes: u64) -> Self {
+        let capacity_bytes = match &mut self.disk {
+            DiskParameters::Spinning(arm) => &mut arm.capacity_bytes,
+            DiskParameters::Flash(flash) => &mut flash.capacity_bytes,
+        };
+        *capacity_bytes = capacity_bytes.max(bytes as f64);
+        self
+    }
+
     /// Reads a model file.
     ///
     /// # Errors

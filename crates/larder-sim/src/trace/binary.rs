@@ -44,6 +44,14 @@ impl Oracle {
     }
 }
 
+/// Whether the times of the first records are in order, but for a few.
+pub(super) fn looks_like_oracle(first: &[u8]) -> bool {
+    let (records, _) = first.as_chunks::<ORACLE_RECORD_BYTES>();
+    let times = records.iter().map(|record| oracle_request(record).time_ms);
+    let back_count = times.clone().zip(times.skip(1)).filter(|(before, after)| after < before).count();
+    !records.is_empty() && back_count * 10 <= records.len()
+}
+
 fn oracle_request(record: &[u8; ORACLE_RECORD_BYTES]) -> Request {
     let [t0, t1, t2, t3, k0, k1, k2, k3, k4, k5, k6, k7, s0, s1, s2, s3, ..] = *record;
     let time_ms = u64::from(u32::from_le_bytes([t0, t1, t2, t3])) * 1000;

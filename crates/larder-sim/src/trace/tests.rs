@@ -32,7 +32,7 @@ fn squid_logs_give_the_gets_and_count_the_rest() {
     assert_eq!(requests.len(), 2);
     assert_eq!((requests[0].time_ms, requests[0].size_bytes), (1_066_036_250_603, 1234));
     assert_eq!((requests[0].key, requests[0].site), (requests[1].key, requests[1].site));
-    assert_eq!((progress.left_out, progress.damaged), (3, 1));
+    assert_eq!((progress.left_out, progress.damaged), (2, 1));
     assert_eq!(progress.first_damage, Some((6, "the size is no number")));
     assert_eq!(progress.read_bytes, progress.file_bytes);
 }
@@ -59,6 +59,53 @@ fn columns_are_found_by_name_or_by_order() {
     let by_order = read_bytes(b"# a remark\n3 42 500\n4 43\n", None);
     assert_eq!((by_order.0[0].time_ms, by_order.0[0].key, by_order.0[0].size_bytes), (3000, 42, 500));
     assert_eq!(by_order.1.damaged, 1);
+    let quoted = b"\"Time\",\"URL\",\"Bytes\"\n\"1\",\"http://a/x,y;z\",\"500\"\n\"2\",\"http://a/x,y;z\",\"500\"\n";
+    for text in [&quoted[..], b"ts; size; url\n1; 500; http://a/x,y\n2; 500; http://a/x,y", b"1  /x,y 500\n2 /x,y  500"]
+    {
+        let (requests, progress) = read_bytes(text, None);
+        assert_eq!((requests.len(), progress.damaged, progress.left_out), (2, 0, 0));
+        assert!(requests[0].key == requests[1].key && requests[1].size_bytes == 500 && requests[1].time_ms == 2000);
+    }
+    let strange = read_bytes(b"when,what,how_much\n1,2,3\n", None);
+    assert_eq!(strange.1.first_damage, Some((1, "the first line names no column of keys")));
+    assert_eq!(strange.0[0].key, 2);
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    let noise: Vec<u8> = (0..5000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    for (bytes, told) in [
+        (&noise[..], "no trace of a known format"),
+        (b"\xfd7zXZ\0\0\x04", "this is xz"),
+        (b"BZh91AY&SY", "this is bzip2"),
+        (b"PK\x03\x04\x14", "this is zip"),
+        (&[0; 10], "no trace of a known format"),
+    ] {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        let error = Trace::open(file.path(), None).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(told), "{told}: {error}");
+    }
+}
+
+#[test]
+fn a_packed_trace_that_was_cut_counts_up_to_there() {
+    let text: String = (0..20_000_u32).map(|at| format!("{at} {} 500\n", at.wrapping_mul(2_654_435_761))).collect();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(text.as_bytes()).unwrap();
+    for packed in [gzip.finish().unwrap(), zstd::encode_all(text.as_bytes(), 1).unwrap()] {
+        let (requests, progress) = read_bytes(&packed[..packed.len() * 2 / 3], None);
+        assert!((1000..20_000).contains(&requests.len()), "{}", requests.len());
+        assert_eq!(progress.damaged, 1);
+        assert_eq!(progress.first_damage.map(|(_, why)| why), Some("the file ends within its compressed data"));
+    }
+}
+
+#[test]
+fn sizes_no_cache_has_are_damage() {
+    let (requests, progress) = read_bytes(b"1 1 281474976710656\n2 1 281474976710657\n3 1 -5\n", None);
+    assert_eq!((requests.len(), progress.damaged), (1, 2));
+    assert_eq!(progress.first_damage, Some((2, "the size is over 256 TiB")));
 }
 
 #[test]
@@ -103,7 +150,7 @@ proptest! {
         let mut time_ms = 0;
         let requests: Vec<_> = parts.into_iter().map(|(passed, key, size_bytes, site, client)| {
             time_ms += u64::from(passed);
-            Request { time_ms, key, size_bytes, site: u64::from(site) * 77, client: u64::from(client) * 88 }
+            Request { time_ms, key, size_bytes: size_bytes >> 16, site: u64::from(site) * 77, client: u64::from(client) * 88 }
         }).collect();
         let mut bytes = Vec::new();
         write_compact(requests.iter().copied(), &mut bytes).unwrap();

@@ -20,7 +20,7 @@ pub(super) struct SquidLog;
 impl Line for SquidLog {
     fn step(&mut self, line: &[u8]) -> Step {
         if line.is_empty() {
-            return Step::LeftOut;
+            return Step::Nothing;
         }
         let mut fields = words(line);
         let mut next = || fields.next().unwrap_or_default();
@@ -48,7 +48,7 @@ pub(super) struct CommonLog {
 impl Line for CommonLog {
     fn step(&mut self, line: &[u8]) -> Step {
         if line.is_empty() {
-            return Step::LeftOut;
+            return Step::Nothing;
         }
         let between = |open: u8, close: u8, text: &'_ [u8]| {
             let start = text.iter().position(|&byte| byte == open)? + 1;
@@ -83,10 +83,11 @@ impl Line for CommonLog {
     }
 }
 
-/// Columns. The first line may name them.
+/// Columns. The first line may name them; it also tells what separates them.
 #[derive(Default)]
 pub(super) struct Csv {
     columns: Option<Columns>,
+    separator: u8,
 }
 
 #[derive(Clone, Copy)]
@@ -96,17 +97,18 @@ struct Columns {
     size: Option<usize>,
 }
 
+const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b' '];
+const KEY_NAMES: [&str; 7] = ["key", "id", "obj_id", "object_id", "obj", "object", "url"];
+const SIZE_NAMES: [&str; 6] = ["size", "obj_size", "object_size", "size_bytes", "bytes", "length"];
+const TIME_NAMES: [&str; 5] = ["time", "timestamp", "ts", "clock_time", "time_s"];
+
 impl Columns {
-    /// What a first line says, or `None` if it names no columns.
+    /// What a first line says, or `None` if it does not name the column of keys.
     fn named(fields: &[&[u8]]) -> Option<Self> {
         let at = |names: &[&str]| {
-            fields.iter().position(|field| {
-                let field = field.trim_ascii().to_ascii_lowercase();
-                names.iter().any(|name| field == name.as_bytes())
-            })
+            fields.iter().position(|field| names.iter().any(|name| field.eq_ignore_ascii_case(name.as_bytes())))
         };
-        let key = at(&["key", "id", "obj_id", "object", "url"])?;
-        Some(Self { time: at(&["time", "timestamp", "clock_time"]), key, size: at(&["size", "obj_size", "bytes"]) })
+        Some(Self { time: at(&TIME_NAMES), key: at(&KEY_NAMES)?, size: at(&SIZE_NAMES) })
     }
 
     fn unnamed(count: usize) -> Self {
@@ -121,21 +123,28 @@ impl Columns {
 impl Line for Csv {
     fn step(&mut self, line: &[u8]) -> Step {
         if line.is_empty() || line[0] == b'#' {
-            return Step::LeftOut;
+            return Step::Nothing;
         }
-        let separator = [b',', b'\t', b' '].into_iter().find(|byte| line.contains(byte)).unwrap_or(b',');
-        let fields: Vec<&[u8]> = line.split(|&byte| byte == separator).collect();
+        if self.columns.is_none() {
+            // The first that comes, as keys may contain the others.
+            self.separator = *outside_quotes(line).find(|byte| SEPARATORS.contains(byte)).unwrap_or(&b',');
+        }
+        let fields = split(line, self.separator);
         let columns = match self.columns {
             Some(columns) => columns,
             None => {
                 if let Some(named) = Columns::named(&fields) {
                     self.columns = Some(named);
-                    return Step::LeftOut;
+                    return Step::Nothing;
                 }
-                *self.columns.insert(Columns::unnamed(fields.len()))
+                let columns = *self.columns.insert(Columns::unnamed(fields.len()));
+                if columns.time.is_some() && !fields.iter().any(|field| milliseconds(field).is_some()) {
+                    return Step::Damaged("the first line names no column of keys");
+                }
+                columns
             }
         };
-        let field = |at: usize| fields.get(at).map(|field| field.trim_ascii());
+        let field = |at: usize| fields.get(at).copied();
         let Some(key) = field(columns.key).filter(|key| !key.is_empty()) else {
             return Step::Damaged("the line has no key");
         };
@@ -146,4 +155,28 @@ impl Line for Csv {
         let key = number(key).unwrap_or_else(|| hashed(key));
         Step::Request(Request { time_ms, key, size_bytes, site: 0, client: 0 })
     }
+}
+
+/// The bytes of a line that no quotes are around.
+fn outside_quotes(line: &[u8]) -> impl Iterator<Item = &u8> {
+    let mut is_quoted = false;
+    line.iter().filter(move |&&byte| {
+        is_quoted ^= byte == b'"';
+        !is_quoted
+    })
+}
+
+/// The fields of a line, without the space and the quotes around them. Spaces that separate may be several.
+fn split(line: &[u8], separator: u8) -> Vec<&[u8]> {
+    let mut is_quoted = false;
+    let fields = line.split(move |&byte| {
+        is_quoted ^= byte == b'"';
+        byte == separator && !is_quoted
+    });
+    fields.map(unquoted).filter(|field| separator != b' ' || !field.is_empty()).collect()
+}
+
+fn unquoted(field: &[u8]) -> &[u8] {
+    let field = field.trim_ascii();
+    field.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(field)
 }

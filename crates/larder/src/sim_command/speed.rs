@@ -1,6 +1,6 @@
 //! `larder sim speed`: how many requests per second the laboratory itself replays.
 
-use super::{OutputFlags, Policies, SourceFlags, failed, listed, progress_bar, show};
+use super::{OutputFlags, Policies, Progress, SourceFlags, failed, listed, show};
 use crate::{failure::Failure, size};
 use clap::Args;
 use larder_sim::Speed;
@@ -43,19 +43,17 @@ pub(crate) struct SpeedFlags {
 }
 
 pub(super) fn run(flags: SpeedFlags) -> Result<(), Failure> {
+    flags.output.prepare()?;
     let speed = Speed {
-        source: flags.source.source(),
+        source: flags.source.source()?,
         kept: flags.requests,
         streamed: flags.streamed,
         row_requests: flags.policy_requests,
         cache_bytes: flags.size,
         policies: listed(&flags.policy),
     };
-    let bar = progress_bar("timing");
-    let ran = speed.run(&|count| {
-        bar.set_length(count);
-        bar.inc(1);
-    });
-    bar.finish_and_clear();
+    let shown = Progress::new("timing");
+    let ran = speed.run(&|count| shown.advance(1, count));
+    shown.finish();
     show(&ran.map_err(failed)?, &flags.output)
 }

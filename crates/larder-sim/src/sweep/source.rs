@@ -1,0 +1,46 @@
+//! Where a simulation's requests come from: a trace in a file, or a workload.
+//!
+//! Does not: keep requests. Invariant: opened again, it gives the same requests.
+
+use super::SweepError;
+use crate::{Format, Trace};
+use std::{fmt, path::PathBuf};
+
+/// Where requests come from.
+#[derive(Clone, Debug)]
+pub enum RequestSource {
+    /// A file.
+    Trace(TraceFile),
+    /// A workload by name and seed.
+    Workload(String, u64),
+}
+
+/// A trace by its file.
+#[derive(Clone, Debug)]
+pub struct TraceFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Its format; told from the first bytes if none.
+    pub format: Option<Format>,
+    /// What reports call it.
+    pub name: String,
+}
+
+impl TraceFile {
+    /// Begins to read it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn open(&self) -> Result<Trace, SweepError> {
+        Trace::open(&self.path, self.format).map_err(SweepError::Trace)
+    }
+}
+
+impl fmt::Display for RequestSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Trace(file) => write!(f, "trace {}", file.name),
+            Self::Workload(name, seed) => write!(f, "workload {name}, seed {seed}"),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a sweep varies: sizes of the store or of the memory, or how much of the store is in use.
+//!
+//! Does not: run anything. Invariant: one [`Point`] a step, which says all that differs.
+
+use crate::figure::Scale;
+use larder_store::{Tuning, TuningValue};
+
+/// What is varied, and in which steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Steps {
+    /// Sizes of the store.
+    Disk(Vec<u64>),
+    /// Sizes of the memory tier.
+    Memory(Vec<u64>),
+    /// Shares of the store that entries may take, in percent.
+    Utilization(Vec<u64>),
+}
+
+impl Steps {
+    /// Constants of rows that these steps need: where the share in use is varied, rows must not hold to one of their own.
+    pub fn tuning(&self) -> Tuning {
+        let mut tuning = Tuning::default();
+        if matches!(self, Self::Utilization(_)) {
+            for (name, percent) in [("stream_used_percent", 95), ("buddy_used_percent", 99)] {
+                tuning.set(name, TuningValue::Number(percent)).expect("they are constants within their bounds");
+            }
+        }
+        tuning
+    }
+
+    /// Every step; what is not varied is as given.
+    pub(super) fn points(&self, disk_bytes: u64, memory_bytes: u64) -> Vec<Point> {
+        let point = |at| Point { at, disk_bytes, memory_bytes, utilization: None };
+        match self {
+            Self::Disk(sizes) => {
+                sizes.iter().map(|&disk_bytes| Point { disk_bytes, ..point(disk_bytes as f64 / 1e9) }).collect()
+            }
+            Self::Memory(sizes) => {
+                sizes.iter().map(|&memory_bytes| Point { memory_bytes, ..point(memory_bytes as f64 / 1e6) }).collect()
+            }
+            Self::Utilization(shares) => {
+                let share = |percent: u64| Some(percent as f64 / 100.0);
+                shares.iter().map(|&percent| Point { utilization: share(percent), ..point(percent as f64) }).collect()
+            }
+        }
+    }
+
+    /// What is said of the store where its size is not a column.
+    pub(super) fn remark(&self, disk_bytes: u64) -> Option<String> {
+        let store = format!("The store has {} GB", disk_bytes as f64 / 1e9);
+        match self {
+            Self::Disk(_) => None,
+            Self::Memory(_) => Some(store + "."),
+            Self::Utilization(_) => {
+                Some(store + "; entries beyond the share are removed, those used least recently first.")
+            }
+        }
+    }
+
+    /// The column of what is varied.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Disk(_) => "size, GB",
+            Self::Memory(_) => "memory, MB",
+            Self::Utilization(_) => "utilization, %",
+        }
+    }
+
+    pub(super) fn axis(&self) -> (&'static str, Scale) {
+        match self {
+            Self::Disk(_) => ("size of the store, GB", Scale::LogarithmicX),
+            Self::Memory(_) => ("memory in front of the store, MB", Scale::LogarithmicX),
+            Self::Utilization(_) => ("share of the store that entries take, %", Scale::Even),
+        }
+    }
+}
+
+/// One step: a store, the memory in front of it, and how much of the store entries may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    /// On the axis of what is varied.
+    pub(super) at: f64,
+    pub(super) disk_bytes: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) utilization: Option<f64>,
+}
+
+impl Point {
+    /// Bytes that the evictions of the literature get to be compared with it.
+    pub(super) fn cache_bytes(&self) -> u64 {
+        (self.disk_bytes as f64 * self.utilization.unwrap_or(1.0)) as u64 + self.memory_bytes
+    }
+}

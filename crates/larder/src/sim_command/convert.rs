@@ -1,0 +1,62 @@
+//! `larder sim convert`: a trace or a workload as a trace of larder's own format.
+
+use super::{
+    failed,
+    progress::Shown,
+    source::{SourceFlags, parse_count},
+};
+use crate::{failure::Failure, size};
+use clap::Args;
+use larder_sim::{Conversion, Converted};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  larder sim convert --trace access.log.gz access.trace.zst
+  larder sim convert --workload polymix-4 --working-set 100GB --requests 50000000 polymix.trace.zst";
+
+/// Of a workload, unless said.
+const REQUESTS_DEFAULT: u64 = 1_000_000;
+
+/// The flags of `larder sim convert`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ConvertFlags {
+    /// The file to write, which must not be there; under zstd if its name ends with .zst
+    to: PathBuf,
+
+    #[command(flatten)]
+    source: SourceFlags,
+
+    /// Requests [default: a whole trace, or 1000000 of a workload]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
+    requests: Option<u64>,
+
+    /// Memory that a workload is made for
+    #[arg(long, default_value = "64MB", value_parser = size::parse)]
+    memory: u64,
+
+    /// Bytes that a workload keeps coming back to
+    #[arg(long, value_name = "SIZE", default_value = "1GB", value_parser = size::parse)]
+    working_set: u64,
+}
+
+pub(super) fn run(flags: ConvertFlags) -> Result<(), Failure> {
+    let all = if flags.source.is_trace() { u64::MAX } else { REQUESTS_DEFAULT };
+    let conversion = Conversion {
+        requests: flags.requests.unwrap_or(all),
+        source: flags.source.source()?,
+        memory_bytes: flags.memory.max(1 << 20),
+        working_set_bytes: flags.working_set.max(16 << 20),
+    };
+    let shown = Shown::new("converting");
+    let converted = conversion.run(&flags.to, &|count, of| shown.advance(count, of));
+    shown.finish();
+    let Converted { requests, file_bytes, left_out, damaged, first_damage } = converted.map_err(failed)?;
+    println!("{requests} requests in {file_bytes} bytes: {}", flags.to.display());
+    println!("left out as no cache could answer them: {left_out}; damaged: {damaged}");
+    if let Some((number, why)) = first_damage {
+        println!("the first that is damaged is number {number}: {why}");
+    }
+    Ok(())
+}

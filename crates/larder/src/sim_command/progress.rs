@@ -1,0 +1,42 @@
+//! How far a simulation has come, on standard error: a bar on a terminal, else a line now and then.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{
+    io::{self, IsTerminal},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Between two lines, where there is no terminal.
+const LINE_EVERY_S: u64 = 30;
+
+/// What is shown of one simulation.
+pub(super) struct Shown {
+    bar: ProgressBar,
+    what: String,
+    is_terminal: bool,
+    told_s: AtomicU64,
+}
+
+impl Shown {
+    pub(super) fn new(what: &str) -> Self {
+        let style = ProgressStyle::with_template("{msg} {bar:40} {percent}%, {elapsed}, {eta} left");
+        let bar = ProgressBar::new(0).with_style(style.expect("the template is right")).with_message(what.to_owned());
+        Self { bar, what: what.to_owned(), is_terminal: io::stderr().is_terminal(), told_s: AtomicU64::new(0) }
+    }
+
+    /// Notes that so much more of so much is done.
+    pub(super) fn advance(&self, count: u64, of: u64) {
+        self.bar.set_length(of);
+        self.bar.inc(count);
+        let (passed_s, told_s) = (self.bar.elapsed().as_secs(), self.told_s.load(Ordering::Relaxed));
+        let is_due = !self.is_terminal && passed_s >= told_s + LINE_EVERY_S;
+        // One of those that find it due.
+        if is_due && self.told_s.compare_exchange(told_s, passed_s, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            eprintln!("{}: {}% after {passed_s} s", self.what, self.bar.position() * 100 / of.max(1));
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,97 @@
+//! The flags that say where requests come from: a trace, standard input, or a workload.
+//!
+//! Does not: read traces. Invariant: what is read can be read again; standard input is kept in a file without a name, which goes
+//! with the process however it ends.
+
+use crate::{failure::Failure, value::BadValue};
+use clap::Args;
+use larder_sim::{Format, RequestSource, TraceFile};
+use std::{
+    fs,
+    io::{self, IsTerminal},
+    os::fd::{AsRawFd, IntoRawFd},
+    path::{Path, PathBuf},
+};
+
+/// Where requests come from, for what is not a paper's.
+#[derive(Debug, Args)]
+pub(super) struct SourceFlags {
+    /// A trace: Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own; plain, gzip or zstd;
+    /// `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "seed"])]
+    trace: Option<PathBuf>,
+
+    /// The trace's format: squid, common (combined too), csv, oracle or larder [default: told from the first bytes]
+    #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
+    format: Option<Format>,
+
+    /// A workload: zipf, markatos, polymix-3 or polymix-4
+    #[arg(long, default_value = "zipf")]
+    workload: String,
+
+    /// Seed of the workload
+    #[arg(long, default_value_t = 11)]
+    seed: u64,
+}
+
+impl SourceFlags {
+    /// Whether it is a trace.
+    pub(super) fn is_trace(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    /// The source; standard input is read to its end.
+    pub(super) fn source(self) -> Result<RequestSource, Failure> {
+        let Some(path) = self.trace else {
+            return match self.format {
+                None => Ok(RequestSource::Workload(self.workload, self.seed)),
+                Some(_) => {
+                    Err(Failure::usage("--format is that of a trace, and there is none", "give --trace FILE too"))
+                }
+            };
+        };
+        let name = path.display().to_string();
+        let is_pipe = fs::metadata(&path).is_ok_and(|found| !found.is_file() && !found.is_dir());
+        let (path, name) = match path.as_os_str() == "-" || is_pipe {
+            true => (kept(&path)?, if name == "-" { "from standard input".to_owned() } else { name }),
+            false => (path, name),
+        };
+        Ok(RequestSource::Trace(TraceFile { path, format: self.format, name }))
+    }
+}
+
+/// What a pipe has to give, in a file without a name: traces are read more than once.
+fn kept(path: &Path) -> Result<PathBuf, Failure> {
+    let failed = |error: io::Error| {
+        let problem = format!("cannot keep the trace from {}: {error}", path.display());
+        Failure::runtime(problem, "give the trace as a file")
+    };
+    let mut file = tempfile::tempfile().map_err(failed)?;
+    if path.as_os_str() == "-" {
+        if io::stdin().is_terminal() {
+            return Err(Failure::usage(
+                "standard input is a terminal",
+                "give it a trace: larder sim run --trace - <FILE",
+            ));
+        }
+        io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)?;
+    } else {
+        let mut pipe = fs::File::open(path).map_err(failed)?;
+        io::copy(&mut pipe, &mut file).map_err(failed)?;
+    }
+    let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    // It stays open until the process ends.
+    let _ = file.into_raw_fd();
+    Ok(place)
+}
+
+fn parse_format(text: &str) -> Result<Format, BadValue> {
+    let names = || Format::ALL.map(|(name, _)| name).join(", ");
+    Format::named(text).ok_or_else(|| BadValue::new(format!("no format: `{text}`"), format!("formats are {}", names())))
+}
+
+/// A number of things of which there must be one at least.
+pub(super) fn parse_count(text: &str) -> Result<u64, BadValue> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| BadValue::new(format!("no count: `{text}`"), "a count is a whole number from 1 on"))
+}

@@ -1,0 +1,86 @@
+//! What `--sweep` may say: sizes of the store or of memory, or shares of the store in use.
+
+use crate::{size, value::BadValue};
+use larder_sim::Steps;
+
+/// Shares of a range are this far apart, in percent.
+const SHARE_STEP: u64 = 5;
+
+/// `disk=100GB..4TB`: sizes that double, up to and with the last; `disk=100GB,1TB`: those. The same for `memory`, and for
+/// `utilization`, where shares rise by fives.
+pub(super) fn parse(text: &str) -> Result<Steps, BadValue> {
+    let bad = || BadValue::new(format!("not a sweep: `{text}`"), HELP);
+    let (what, steps) = text.split_once('=').ok_or_else(bad)?;
+    match what {
+        "disk" => sizes(steps).map(Steps::Disk),
+        "memory" => sizes(steps).map(Steps::Memory),
+        "utilization" => shares(steps).map(Steps::Utilization),
+        _ => Err(bad()),
+    }
+}
+
+const HELP: &str = "a sweep is disk=FROM..TO or memory=FROM..TO with two sizes, such as disk=100GB..4TB, utilization=FROM..TO with \
+                    two percentages, such as utilization=50..95, or a list, such as disk=100GB,1TB";
+
+fn sizes(text: &str) -> Result<Vec<u64>, BadValue> {
+    let size = |text: &str| {
+        let size = size::parse(text)?;
+        (size > 0).then_some(size).ok_or_else(|| BadValue::new("a size of nothing", "sizes of a sweep are over 0"))
+    };
+    steps(text, size, |before| before.checked_mul(2))
+}
+
+fn shares(text: &str) -> Result<Vec<u64>, BadValue> {
+    let share = |text: &str| {
+        let share = text.strip_suffix('%').unwrap_or(text).parse().ok().filter(|share| (1..=99).contains(share));
+        share.ok_or_else(|| {
+            BadValue::new(format!("no share of a store: `{text}`"), "a share is a whole number of percent from 1 to 99")
+        })
+    };
+    steps(text, share, |before| before.checked_add(SHARE_STEP))
+}
+
+fn steps(
+    text: &str,
+    parse: impl Fn(&str) -> Result<u64, BadValue>,
+    next: impl Fn(&u64) -> Option<u64>,
+) -> Result<Vec<u64>, BadValue> {
+    let Some((from, to)) = text.split_once("..") else {
+        let mut listed = text.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
+        listed.sort_unstable();
+        listed.dedup();
+        return Ok(listed);
+    };
+    let (from, to) = (parse(from)?, parse(to)?);
+    if from > to {
+        return Err(BadValue::new(format!("a sweep that goes back: `{text}`"), HELP));
+    }
+    Ok(std::iter::successors(Some(from), next).take_while(|step| *step < to).chain([to]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_has_steps_and_ends_where_it_is_told() {
+        let gigabytes = |sizes: &[u64]| sizes.iter().map(|size| size * 1_000_000_000).collect::<Vec<_>>();
+        assert_eq!(parse("disk=100GB..1TB").unwrap(), Steps::Disk(gigabytes(&[100, 200, 400, 800, 1000])));
+        assert_eq!(parse("memory=5GB,1GB,5GB").unwrap(), Steps::Memory(gigabytes(&[1, 5])));
+        assert_eq!(parse("utilization=80..91").unwrap(), Steps::Utilization(vec![80, 85, 90, 91]));
+        assert_eq!(parse("utilization=71%").unwrap(), Steps::Utilization(vec![71]));
+        for (bad, told) in [
+            ("100GB..1TB", "not a sweep"),
+            ("size=1GB..2GB", "not a sweep"),
+            ("disk=", "not a size"),
+            ("disk=2TB..1TB", "goes back"),
+            ("disk=0..1TB", "a size of nothing"),
+            ("disk=1XB..2TB", "unknown unit"),
+            ("utilization=50..100", "no share of a store: `100`"),
+            ("utilization=0.5", "no share of a store: `0.5`"),
+        ] {
+            let error = parse(bad).unwrap_err().problem;
+            assert!(error.contains(told), "{bad}: {error}");
+        }
+    }
+}
