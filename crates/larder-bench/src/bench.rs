@@ -182,7 +182,7 @@ impl BenchResult {
         Times::merged(self.result_phases().into_iter().map(kind))
     }
 
-    /// Why its figures are those of the benchmark and not of the proxy, if that is so.
+    /// Why its figures are not those of the proxy and the load, if that is so.
     pub fn doubt(&self) -> Option<String> {
         let late = self.result_times(|phase| &phase.late).quantile_us(0.99);
         let times = self.result_times(|phase| &phase.times).quantile_us(0.99);
@@ -198,17 +198,28 @@ impl BenchResult {
         {
             doubts.push(format!("the {who} were busy for {:.0}% of the time", busy * 100.0));
         }
-        (!doubts.is_empty()).then(|| format!("the benchmark itself was slow: {}", doubts.join(", ")))
+        let mut why = Vec::from_iter(
+            (!doubts.is_empty()).then(|| format!("the benchmark itself was slow: {}", doubts.join(", "))),
+        );
+        let counts = self.results();
+        if counts.hits as f64 > counts.offered as f64 + counts.requests as f64 * HITS_MORE_MAX {
+            why.push(
+                "more hits than offered: the proxy had some from before; empty its store, or take another --seed"
+                    .to_owned(),
+            );
+        }
+        (!why.is_empty()).then(|| why.join("; "))
     }
 
     /// What makes this a failure: answers that lie, or none at all.
     pub fn failure(&self) -> Option<String> {
         let totals = self.totals();
         let Counts { requests, wrong, outdated, forbidden, failed, .. } = totals;
-        if totals.lies() > 0 {
-            return Some(format!(
-                "{wrong} answers wrong, {outdated} outdated and {forbidden} from a cache that may not give them"
-            ));
+        let kinds = [(wrong, "wrong"), (outdated, "outdated"), (forbidden, "from a cache that may not give them")];
+        let some: Vec<_> =
+            kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
+        if !some.is_empty() {
+            return Some(format!("answers that are not right, of {requests}: {}", some.join(", ")));
         }
         (totals.answered() == 0 && requests > 0).then(|| format!("no request was answered, {failed} failed"))
     }
@@ -223,5 +234,7 @@ impl BenchResult {
 const LATE_US_MIN: u64 = 500;
 /// From this share of the response times on it is.
 const LATE_SHARE_MIN: f64 = 0.2;
+/// Share of requests that may be hit although they were not offered: of several at once the first may be stored for the others.
+const HITS_MORE_MAX: f64 = 0.02;
 /// From this share of a processor's time on, threads of the benchmark are the bottleneck.
 const BUSY_MIN: f64 = 0.9;

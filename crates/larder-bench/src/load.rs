@@ -98,6 +98,10 @@ impl Load {
     ) -> io::Result<LoadFigures> {
         let clients = Arc::new(Clients::new(self.target.clone(), self.closes_connections, self.origin_abort_share));
         let early = EndsEarly::begin();
+        progress("asking the proxy for something", 0.0, Counts::default());
+        // With connections of its own: the load begins with none.
+        let probe = Clients::new(self.target.clone(), false, 0.0).probe(&early).await;
+        probe.map_err(|fault| io::Error::other(fault.to_string()))?;
         let asked = requests.lock().warm_up();
         warm_up(&clients, asked, &early, progress).await?;
         let shared = Arc::new(Shared {
@@ -187,7 +191,11 @@ impl Load {
                 while !shared.is_over.load(Ordering::Relaxed) {
                     let arrival = requests.lock().arrival(1.0, 1.0);
                     for asked in arrival.first.into_iter().chain(arrival.embedded) {
-                        shared.fetch(&asked, Due { phase: 0, at: shared.begun.elapsed() }).await;
+                        if !shared.fetch(&asked, Due { phase: 0, at: shared.begun.elapsed() }).await {
+                            // Without it a proxy that refuses at once would get all of the processor's questions.
+                            tokio::time::sleep(FAILED_PAUSE).await;
+                            break;
+                        }
                     }
                 }
             });
@@ -256,7 +264,12 @@ impl Shared {
         tokio::spawn(async move {
             if let Some(first) = &arrival.first {
                 shared.lock().add_late(due.phase, shared.begun.elapsed().saturating_sub(due.at));
-                shared.fetch(first, due).await;
+                let is_there = shared.fetch(first, due).await;
+                // Who does not have a page does not know of its images.
+                if !is_there {
+                    shared.under_way.fetch_sub(count, Ordering::Relaxed);
+                    return;
+                }
             }
             // A browser knows of the images when it has the page, and asks for several at a time.
             let due = Due { at: shared.begun.elapsed(), ..due };
@@ -277,10 +290,12 @@ impl Shared {
         });
     }
 
-    async fn fetch(&self, asked: &Asked, due: Due) {
+    /// Whether there was an answer, right or wrong.
+    async fn fetch(&self, asked: &Asked, due: Due) -> bool {
         let fetched = self.clients.fetch(asked).await;
         let took = self.begun.elapsed().saturating_sub(due.at);
         self.lock().add(due, took, &fetched, asked.is_offered);
+        !matches!(fetched.outcome, Outcome::Failed(_) | Outcome::BrokenOff)
     }
 
     /// Waits until a moment of the run, or until it is to end early.
@@ -357,4 +372,6 @@ const ARRIVALS_SEED: u64 = 0x0A71;
 const RATE_MIN: f64 = 0.1;
 const GAP_MAX_S: f64 = 5.0;
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+/// After a failure a user waits so long before the next question.
+const FAILED_PAUSE: Duration = Duration::from_millis(10);
 const DRAIN_PAUSE: Duration = Duration::from_millis(5);

@@ -10,7 +10,10 @@ use crate::content::{Class, LEN_BYTES_MAX, Object};
 pub(crate) use larder_sim::RequestKind as Kind;
 use larder_sim::{PolyMix, PolyMixClass, PolyMixObject, PolyMixRequest, PolyMixVersion, Random, Zipf};
 pub use phases::Phase;
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 /// The workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +81,10 @@ impl WorkloadOptions {
             Workload::Big => (4, 64 << 20),
             Workload::Ranges => (16, 32 << 20),
         };
-        Self { object_count, object_bytes, alpha: 0.8, seed: 1 }
+        // What nobody asked for before must not be what an earlier run asked for.
+        let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let seed = if workload == Workload::AllMiss { now_s() % SEEDS_OF_TIME } else { 1 };
+        Self { object_count, object_bytes, alpha: 0.8, seed }
     }
 }
 
@@ -200,6 +206,8 @@ fn offered(asked: &Asked, seen: &mut HashSet<Object>) -> bool {
     }
 }
 
+/// Seeds leave room for 2^40 objects each.
+const SEEDS_OF_TIME: u64 = 1 << 24;
 const RANGE_BYTES_MAX: u64 = 256 << 10;
 
 #[cfg(test)]

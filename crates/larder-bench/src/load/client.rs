@@ -5,9 +5,10 @@
 //! connection for each request under way; unused ones are kept.
 
 use crate::{
-    content::{Object, Version},
+    content::{Class, Object, Version},
     fields,
-    workload::{Asked, Kind},
+    undo::EndsEarly,
+    workload::{Asked, Kind, basic},
 };
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -20,6 +21,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use larder_sim::{Random, Zipf};
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     fmt,
     future::poll_fn,
@@ -30,7 +32,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::net::TcpStream;
 
@@ -105,6 +107,7 @@ pub(super) struct Clients {
     uses: Option<Zipf>,
     random: Mutex<Random>,
     next_number: AtomicU64,
+    under_way: Mutex<BTreeSet<u64>>,
     origin_abort_share: f64,
 }
 
@@ -118,6 +121,7 @@ impl Clients {
             uses: closes_connections.then(|| Zipf::new(64, 1.0)),
             random: Mutex::new(Random::new(begin)),
             next_number: AtomicU64::new(begin << 8),
+            under_way: Mutex::new(BTreeSet::new()),
             origin_abort_share,
         }
     }
@@ -125,6 +129,8 @@ impl Clients {
     /// Sends what is asked for, and reads and checks the answer.
     pub(super) async fn fetch(&self, asked: &Asked) -> Fetched {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        // Dropped also with a future that is given up.
+        let _listed = Listed::new(&self.under_way, number);
         let fetched = tokio::time::timeout(TIME_MAX, self.exchange(asked, number)).await;
         let fetched = fetched.unwrap_or_else(|_| {
             failed(format!("no whole answer within {} s", TIME_MAX.as_secs()), asked.object.path())
@@ -135,8 +141,31 @@ impl Clients {
         Fetched { outcome: if is_wanted { Outcome::BrokenOff } else { outcome }, body_bytes }
     }
 
+    /// Asks for something until there is an answer, as a proxy that has just been started may need a moment.
+    ///
+    /// # Errors
+    /// What there was in place of an answer.
+    pub(super) async fn probe(&self, early: &EndsEarly) -> Result<(), Fault> {
+        let begun = Instant::now();
+        let number = unix_time();
+        let asked = basic(Object { class: Class::Fixed(PROBE_BYTES), number });
+        loop {
+            let left = PROBE_TIME_MAX.saturating_sub(begun.elapsed());
+            let silent = || failed(format!("no answer within {} s", PROBE_TIME_MAX.as_secs()), asked.object.path());
+            match tokio::time::timeout(left, self.fetch(&asked)).await.unwrap_or_else(|_| silent()).outcome {
+                Outcome::Failed(fault) if begun.elapsed() + PROBE_PAUSE > PROBE_TIME_MAX || early.is_asked() => {
+                    return Err(fault);
+                }
+                Outcome::Failed(_) => tokio::time::sleep(PROBE_PAUSE).await,
+                // What is wrong is counted in the run.
+                _ => return Ok(()),
+            }
+        }
+    }
+
     async fn exchange(&self, asked: &Asked, number: u64) -> Fetched {
         let now_s = unix_time();
+        let oldest = lock(&self.under_way).first().copied().unwrap_or(number);
         let mut may_repeat = true;
         loop {
             let (mut connection, is_kept) = match self.connection().await {
@@ -146,7 +175,7 @@ impl Clients {
             connection.left -= 1;
             let is_last = connection.left == 0;
             match connection.sender.send_request(self.request(asked, number, now_s, is_last)).await {
-                Ok(response) => return self.read(asked, number, response, connection).await,
+                Ok(response) => return self.read(asked, (number, oldest), response, connection).await,
                 // A connection may be closed while it waits to be used; that is nobody's fault, once.
                 Err(_) if is_kept && may_repeat && !self.breaks_off(number) => may_repeat = false,
                 Err(error) => return failed(format!("no answer: {error}"), asked.object.path()),
@@ -156,7 +185,7 @@ impl Clients {
 
     async fn connection(&self) -> std::io::Result<(Connection, bool)> {
         loop {
-            let kept = self.lock_idle().pop();
+            let kept = lock(&self.idle).pop();
             let Some(mut connection) = kept else { break };
             if connection.sender.ready().await.is_ok() {
                 return Ok((connection, true));
@@ -167,10 +196,7 @@ impl Clients {
         let handshake = http1::Builder::new().handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(std::io::Error::other)?;
         tokio::spawn(connection);
-        let left = self
-            .uses
-            .as_ref()
-            .map_or(u64::MAX, |uses| uses.draw(&mut self.random.lock().unwrap_or_else(PoisonError::into_inner)) + 1);
+        let left = self.uses.as_ref().map_or(u64::MAX, |uses| uses.draw(&mut lock(&self.random)) + 1);
         Ok((Connection { sender, left }, false))
     }
 
@@ -203,14 +229,24 @@ impl Clients {
         request.body(Sent(body_bytes)).expect("paths, dates and numbers make a request")
     }
 
-    /// Reads the answer, and gives the connection back if it is still good.
-    async fn read(&self, asked: &Asked, number: u64, response: Response<Incoming>, connection: Connection) -> Fetched {
+    /// Reads the answer, and gives the connection back if it is still good. `numbers` are the request's and that of the
+    /// oldest that was under way when this was sent.
+    async fn read(
+        &self,
+        asked: &Asked,
+        numbers: (u64, u64),
+        response: Response<Incoming>,
+        connection: Connection,
+    ) -> Fetched {
         let path = || asked.object.path();
         let expected = match Expected::of(asked, &response) {
             Ok(expected) => expected,
             Err(outcome) => return Fetched { outcome, body_bytes: 0 },
         };
-        let is_hit = fields::number(response.headers(), &fields::ANSWERED) != Some(number);
+        let (number, oldest) = numbers;
+        let answered = fields::number(response.headers(), &fields::ANSWERED);
+        let is_hit = answered != Some(number);
+        let is_shared = answered.is_some_and(|answered| answered >= oldest);
         let mut body = response.into_body();
         let mut at = 0;
         while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
@@ -239,9 +275,9 @@ impl Clients {
             return Fetched { outcome: Outcome::Wrong(Fault::new("another length", place)), body_bytes: at };
         }
         if connection.left > 0 {
-            self.lock_idle().push(connection);
+            lock(&self.idle).push(connection);
         }
-        let outcome = match (is_hit, forbids_hit(asked)) {
+        let outcome = match (is_hit, forbids_hit(asked, is_shared)) {
             (true, Some(why)) => Outcome::Forbidden(Fault::new(why, path())),
             _ if expected.is_outdated => {
                 Outcome::Outdated(Fault::new("what the origin had before, after its time", path()))
@@ -255,10 +291,10 @@ impl Clients {
     fn breaks_off(&self, number: u64) -> bool {
         fields::breaks_off(number, self.origin_abort_share)
     }
+}
 
-    fn lock_idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the body of an answer must be.
@@ -319,13 +355,30 @@ impl Expected {
     }
 }
 
-/// Why an answer to this may not come from a cache, if so.
-fn forbids_hit(asked: &Asked) -> Option<&'static str> {
+/// Why an answer to this may not come from a cache, if so. One that was made for a request that was under way at the same time
+/// is not a stored one: several may share it (RFC 9111 4), also when they want it from the origin.
+fn forbids_hit(asked: &Asked, is_shared: bool) -> Option<&'static str> {
     match asked.kind {
         Kind::Post(_) => Some("an answer to POST from a cache"),
         _ if !asked.object.nature().is_storable => Some("what is not to be stored, from a cache"),
-        Kind::Reload => Some("a stored answer to a request with no-cache"),
-        Kind::Basic | Kind::Head | Kind::ImsOld | Kind::ImsNew => None,
+        Kind::Reload if !is_shared => Some("a stored answer to a request with no-cache"),
+        Kind::Basic | Kind::Head | Kind::ImsOld | Kind::ImsNew | Kind::Reload => None,
+    }
+}
+
+/// A number on the list of those that are under way, as long as this lives.
+struct Listed<'a>(&'a Mutex<BTreeSet<u64>>, u64);
+
+impl<'a> Listed<'a> {
+    fn new(list: &'a Mutex<BTreeSet<u64>>, number: u64) -> Self {
+        lock(list).insert(number);
+        Self(list, number)
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        lock(self.0).remove(&self.1);
     }
 }
 
@@ -365,6 +418,9 @@ impl Body for Sent {
     }
 }
 
+const PROBE_BYTES: u64 = 1000;
+const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
+const PROBE_PAUSE: Duration = Duration::from_millis(200);
 /// A request that takes longer has failed.
 const TIME_MAX: Duration = Duration::from_secs(60);
 /// Clocks count whole seconds, and what was on its way when an object changed may arrive later.

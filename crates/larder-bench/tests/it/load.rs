@@ -6,7 +6,7 @@ use larder_bench::{
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
@@ -253,11 +253,34 @@ fn a_peak_is_searched_until_a_rate_is_too_much() {
 }
 
 #[test]
-fn a_proxy_that_is_not_there_is_an_error_or_failed_requests() {
+fn a_proxy_that_is_not_there_is_an_error() {
     let origin = Origin::start(OriginOptions::default()).unwrap();
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = job(gone, &origin, Workload::AllHit, Loop::Closed(1)).run(&origin, &mut |_, _, _| {}).unwrap_err();
+    let error = job(gone, &origin, Workload::AllMiss, Loop::Open(50.0)).run(&origin, &mut |_, _, _| {}).unwrap_err();
     assert!(error.to_string().contains("cannot connect"), "{error}");
-    let result = job(gone, &origin, Workload::AllMiss, Loop::Open(50.0)).run(&origin, &mut |_, _, _| {}).unwrap();
-    assert!(result.totals().failed > 0 && result.totals().misses == 0);
+}
+
+/// At stake: a run without end. Users whom a proxy refuses at once, all the time, still let time pass.
+#[test]
+fn a_proxy_that_goes_away_fails_requests_until_the_time_is_over() {
+    let origin = Origin::start(OriginOptions::default()).unwrap();
+    for loop_kind in [Loop::Open(200.0), Loop::Closed(50)] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, server) = (listener.local_addr().unwrap(), origin.address());
+        // It lives for one connection.
+        let proxy = thread::spawn(move || {
+            let (client, server) = (listener.accept().unwrap().0, TcpStream::connect(server).unwrap());
+            drop(listener);
+            let (mut asking, mut asked) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || {
+                std::io::copy(&mut asking, &mut asked).unwrap_or_default();
+                asked.shutdown(Shutdown::Write).unwrap_or_default();
+            });
+            std::io::copy(&mut &server, &mut &client)
+        });
+        let result = job(address, &origin, Workload::Zipf, loop_kind).run(&origin, &mut |_, _, _| {}).unwrap();
+        assert!(result.totals().failed > 0 && result.totals().misses == 0, "{:?}", result.totals());
+        assert!(result.failure().is_some_and(|why| why.contains("no request was answered")));
+        proxy.join().unwrap().unwrap_or_default();
+    }
 }

@@ -5,8 +5,8 @@ use larder_bench::BenchResult;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener},
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
     process::{Output, Stdio},
     thread,
 };
@@ -88,7 +88,11 @@ fn what_was_measured_until_a_signal_is_written() {
         let mut running = command(home.path());
         running.args(to).arg(&json).args(how).stdout(Stdio::null()).stderr(Stdio::null());
         let mut running = running.spawn().unwrap();
-        // Asked for something, it is in the middle; the answer never comes.
+        // It asks whether there is anybody; then it is in the middle, and the answer never comes.
+        let (client, origin) = (proxy.accept().unwrap().0, TcpStream::connect(&origin).unwrap());
+        let (mut asking, mut asked) = (client.try_clone().unwrap(), origin.try_clone().unwrap());
+        let question = thread::spawn(move || io::copy(&mut asking, &mut asked));
+        let answer = thread::spawn(move || io::copy(&mut &origin, &mut &client));
         let kept = proxy.accept().unwrap();
         kill_process(Pid::from_child(&running), Signal::INT).unwrap();
         assert_eq!(running.wait().unwrap().code(), Some(130), "{how:?}");
@@ -96,6 +100,8 @@ fn what_was_measured_until_a_signal_is_written() {
         assert_eq!(result.ended_early, Some(130), "{how:?}");
         fs::remove_file(&json).unwrap();
         drop(kept);
+        question.join().unwrap().unwrap_or_default();
+        answer.join().unwrap().unwrap_or_default();
     }
 }
 
@@ -117,7 +123,7 @@ fn a_proxy_that_answers_nothing_or_lies_ends_in_failure() {
             let _ = (&client).write_all(answer);
         }
     });
-    for (workload, said) in [("zipf", "no request was answered"), ("all-miss", "answers wrong")] {
+    for (workload, said) in [("zipf", "no request was answered"), ("all-miss", "answers that are not right")] {
         let to = ["bench", "--reverse", &url, "--origin-listen", &origin, "--time", "300ms", "--workload", workload];
         let Output { status, stderr, .. } = run(&home, &to);
         let stderr = String::from_utf8(stderr).unwrap();
