@@ -3,6 +3,7 @@
 //! Does not: draw; [`draw`] does, from nothing but what stands here.
 
 mod draw;
+mod ticks;
 
 pub use draw::{DrawError, colour_of};
 
@@ -38,6 +39,16 @@ pub enum Scale {
 }
 
 impl Scale {
+    /// Which of its axes run by ratios: the horizontal one, the vertical one.
+    fn by_ratios(self) -> (bool, bool) {
+        match self {
+            Self::Even => (false, false),
+            Self::LogarithmicX => (true, false),
+            Self::LogarithmicY => (false, true),
+            Self::Logarithmic => (true, true),
+        }
+    }
+
     /// The same with the vertical axis by ratios.
     pub(crate) fn with_ratios_upwards(self) -> Self {
         match self {

@@ -5,6 +5,7 @@
 //! workloads. Invariant: all transfers complete inside `submit`; their time is added up, never waited for.
 //! Source: the form and the constants are SYSTEMS.md section 7 (Markatos et al., USITS 1999).
 
+mod bounds;
 mod device;
 mod directory;
 mod disk;

@@ -25,6 +25,8 @@ const SIMULATED_BYTES_MAX: u64 = 8 << 30;
 const BELADY: &str = "belady";
 /// Requests that are kept for it.
 const BELADY_REQUESTS_MAX: u64 = 20_000_000;
+/// Rates that differ by more than this are drawn by ratios.
+const FAR: f64 = 5.0;
 /// So many requests are done between two tellings.
 const TOLD_EVERY: u64 = 8192;
 const REQUESTS: std::ops::RangeInclusive<u64> = 200_000..=4_000_000;
@@ -268,12 +270,15 @@ impl Sweep {
             Content::Bars(vec![label.to_owned()], self.policies.iter().map(bar).collect())
         };
         let (x_label, scale) = self.steps.axis();
+        let values = || outcomes.iter().map(value);
+        let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+        let is_far = is_by_ratios && most > FAR * least;
         Figure {
             name: format!("sim-{name}"),
             title: format!("{title}, on {}", self.model.name),
             x_label: x_label.to_owned(),
             y_label: label.to_owned(),
-            scale: if is_by_ratios { scale.with_ratios_upwards() } else { scale },
+            scale: if is_far { scale.with_ratios_upwards() } else { scale },
             content,
         }
     }

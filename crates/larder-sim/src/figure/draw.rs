@@ -2,7 +2,7 @@
 //!
 //! Owns: colours, sizes and axes. Does not: decide what is shown. Invariant: one picture for one figure.
 
-use super::{Content, Figure, Hue, Line, Scale};
+use super::{Content, Figure, Hue, Line, Scale, ticks::Ticks};
 use plotters::{
     coord::{Shift, ranged1d::IntoSegmentedCoord},
     prelude::*,
@@ -16,7 +16,7 @@ use std::{
     sync::Once,
 };
 
-const FONT: &str = "larder";
+pub(super) const FONT: &str = "larder";
 const SIZE: (u32, u32) = (960, 560);
 /// How many times as many pixels the PNG has.
 const PNG_FACTOR: u32 = 2;
@@ -38,14 +38,12 @@ const HEADROOM: f64 = 1.22;
 /// Share of a figure's height that a line's name takes.
 const NAME_HIGH_SHARE: f64 = 0.045;
 const X_LABELS_MAX: usize = 8;
-/// An axis by ratios with more values than this has powers of ten.
-const TICKS_MAX: usize = 16;
 /// A line with more points than this has no dots.
 const DOTS_MAX: usize = 40;
 const PRINTED: RGBColor = RGBColor(150, 150, 150);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+pub(super) type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
 /// Dresses the axes of a chart.
 macro_rules! axes {
@@ -116,7 +114,7 @@ impl Figure {
         let labels = lines.iter().filter(|line| !line.label.is_empty()).count();
         let x = reach(points().map(|point| point.0));
         let y = self.with_room(reach(points().map(|point| point.1)), labels);
-        let (ticks, reach_x) = (self.own_ticks(points().map(|point| point.0)), x.clone());
+        let ticks = Ticks::of(self.scale, points().map(|point| point.0), (x.clone(), y.clone()));
         area.fill(&WHITE)?;
         let beside_wide = u32::from(labels > LABELS_INSIDE_MAX) * BESIDE_WIDE * factor;
         let (area, beside) = area.split_horizontally(area.dim_in_pixel().0 - beside_wide);
@@ -125,13 +123,14 @@ impl Figure {
             ($chart:expr) => {{
                 let mut chart = $chart;
                 let mut mesh = chart.configure_mesh();
-                axes!(mesh, self, factor);
-                if ticks.is_empty() {
-                    mesh.x_labels(X_LABELS_MAX).x_label_formatter(&|x| short(*x)).draw()?;
-                } else {
-                    mesh.disable_x_mesh().x_label_formatter(&|_| String::new()).draw()?;
-                    name_ticks(&area, &ticks, &reach_x, chart.plotting_area().get_pixel_range(), factor)?;
-                }
+                let (are_across, are_upwards) = (ticks.are_across(), ticks.are_upwards());
+                let across = |x: &f64| if are_across { String::new() } else { short(*x) };
+                let upwards = |y: &f64| if are_upwards { String::new() } else { short(*y) };
+                axes!(mesh, self, factor).x_labels(X_LABELS_MAX).x_label_formatter(&across).y_label_formatter(&upwards);
+                let mesh = if are_across { mesh.disable_x_mesh() } else { &mut mesh };
+                let mesh = if are_upwards { mesh.disable_y_mesh() } else { mesh };
+                mesh.draw()?;
+                ticks.draw(&area, chart.plotting_area().get_pixel_range(), factor)?;
                 for (place, line) in lines.iter().enumerate() {
                     let colour = line.hue.colour(place);
                     let style = colour.stroke_width(wide(place, lines.len()) * factor);
@@ -201,28 +200,16 @@ impl Figure {
         let inside = if labels > LABELS_INSIDE_MAX { 0 } else { labels };
         match self.scale {
             Scale::Even | Scale::LogarithmicX => 0.0..y.end / (0.95 - NAME_HIGH_SHARE * inside as f64),
-            Scale::LogarithmicY | Scale::Logarithmic => y.start / 1.3..y.end * 1.5,
+            Scale::LogarithmicY | Scale::Logarithmic => {
+                let (low, high) = (y.start / 1.3, y.end * 1.3);
+                let share = NAME_HIGH_SHARE * inside as f64;
+                low..high * (high / low).powf(share / (1.0 - share))
+            }
         }
-    }
-
-    /// Where an axis by ratios has so few values that each can be named, those: powers of ten alone would often be one or none.
-    fn own_ticks(&self, values: impl Iterator<Item = f64>) -> Vec<f64> {
-        if matches!(self.scale, Scale::Even | Scale::LogarithmicY) {
-            return Vec::new();
-        }
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        values.dedup();
-        if values.len() < 2 || values.len() > TICKS_MAX { Vec::new() } else { values }
     }
 
     fn can_show(&self, (x, y): (f64, f64)) -> bool {
-        let (is_x_by_ratios, is_y_by_ratios) = match self.scale {
-            Scale::Even => (false, false),
-            Scale::LogarithmicX => (true, false),
-            Scale::LogarithmicY => (false, true),
-            Scale::Logarithmic => (true, true),
-        };
+        let (is_x_by_ratios, is_y_by_ratios) = self.scale.by_ratios();
         let fits = |is_by_ratios: bool, value: f64| value.is_finite() && (!is_by_ratios || value > 0.0);
         fits(is_x_by_ratios, x) && fits(is_y_by_ratios, y)
     }
@@ -289,30 +276,6 @@ impl Hue {
 pub fn colour_of(place: usize) -> String {
     let RGBColor(red, green, blue) = Hue::Of(place).colour(place);
     format!("#{red:02x}{green:02x}{blue:02x}")
-}
-
-/// Names places on a horizontal axis by ratios, with a line upwards; names that would overlap the one before are left out.
-fn name_ticks<B: DrawingBackend>(
-    area: &DrawingArea<B, Shift>,
-    ticks: &[f64],
-    reach: &Range<f64>,
-    (across, down): (Range<i32>, Range<i32>),
-    factor: u32,
-) -> Drawn<B> {
-    let style = (FONT, 14 * factor).into_font().color(&BLACK);
-    let mut end = i32::MIN;
-    for tick in ticks {
-        let share = (tick / reach.start).ln() / (reach.end / reach.start).ln();
-        let at = across.start + (share * f64::from(across.end - across.start)) as i32;
-        area.draw(&PathElement::new([(at, down.start), (at, down.end - 1)], GRID.stroke_width(factor)))?;
-        let text = short(*tick);
-        let wide = area.estimate_text_size(&text, &style)?.0 as i32;
-        if at - wide / 2 > end {
-            area.draw(&Text::new(text, (at - wide / 2, down.end + 6 * factor as i32), style.clone()))?;
-            end = at + wide / 2 + 6 * factor as i32;
-        }
-    }
-    Ok(())
 }
 
 /// Names of lines with their colours and dots, one below the other.
@@ -391,7 +354,7 @@ fn wide(place: usize, count: usize) -> u32 {
 }
 
 /// A number beside an axis.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     if value.fract() == 0.0 { crate::report::number(value) } else { value.to_string() }
 }
 

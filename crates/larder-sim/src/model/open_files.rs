@@ -32,7 +32,8 @@ impl OpenFiles {
         Self {
             page_bytes: system.page_bytes as u64,
             run_bytes: files.run_bytes as u64,
-            run_places: (capacity_bytes / files.run_bytes) as u64,
+            // One at least, as disks are made smaller for experiments on a share of the keys.
+            run_places: (capacity_bytes / files.run_bytes).max(1.0) as u64,
             dirty_max: files.dirty_pages as usize,
             runs: HashMap::new(),
             ends: HashMap::new(),

@@ -3,8 +3,8 @@
 //! Owns: the sections `disk`, `system` and `files` of a model file. Does not: compute times. Invariant: every value is a
 //! number with a source, all that are needed are there, and none that mean nothing.
 
-use super::MODELS;
-use std::{fmt, fs, path::Path};
+use super::{MODELS, bounds};
+use std::{fmt, fs, io::ErrorKind, path::Path};
 use toml::{Table, Value};
 
 /// A machine.
@@ -211,8 +211,10 @@ impl Model {
             return Self::parse(name, text);
         }
         let names = MODELS.map(|(name, _)| name).join(", ");
-        let text = fs::read_to_string(Path::new(name))
-            .map_err(|error| ModelError(format!("no model and no file ({error}), models are {names}: {name}")))?;
+        let text = fs::read_to_string(Path::new(name)).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => ModelError(format!("no model and no file of this name, models are {names}: {name}")),
+            _ => ModelError(format!("cannot read the model: {error}: {name}")),
+        })?;
         Self::parse(name, &text)
     }
 
@@ -269,6 +271,9 @@ impl Model {
         let mut section = Section::of(&table, "files", &mut notes)?;
         let files = FileParameters::read(&mut section)?;
         section.finish()?;
+        if let Some(what) = bounds::disorder(&disk, &system, &files) {
+            return Err(ModelError(what.to_owned()));
+        }
         Ok(Self { name: name.to_owned(), about, disk, system, files, notes })
     }
 }
@@ -296,15 +301,25 @@ impl<'a> Section<'a> {
 
     fn number(&mut self, field: &'static str) -> Result<f64, ModelError> {
         let value = self.value(field)?;
-        let number = as_number(value).filter(|number| number.is_finite() && *number >= 0.0);
-        number.ok_or_else(|| ModelError(format!("{}.{field} is no positive number: {value}", self.name)))
+        let bounds = bounds::of(field);
+        let number = as_number(value).filter(|number| bounds.contains(number));
+        number.ok_or_else(|| {
+            let (least, most) = (crate::report::number(*bounds.start()), crate::report::number(*bounds.end()));
+            ModelError(format!("{}.{field} is no number from {least} to {most}: {value}", self.name))
+        })
     }
 
     fn curve(&mut self, field: &'static str) -> Result<Vec<(f64, f64)>, ModelError> {
         let value = self.value(field)?;
-        let wrong = || ModelError(format!("{}.{field} is no list of pairs in rising order: {value}", self.name));
+        let wrong = || {
+            let what = "is no list of pairs of a share and a factor from 1 on, in rising order";
+            ModelError(format!("{}.{field} {what}: {value}", self.name))
+        };
         let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
-            Some([share, factor]) => Some((as_number(share)?, as_number(factor)?)),
+            Some([share, factor]) => {
+                let pair = (as_number(share)?, as_number(factor)?);
+                ((0.0..=1.0).contains(&pair.0) && (1.0..=1e6).contains(&pair.1)).then_some(pair)
+            }
             _ => None,
         };
         let pairs: Option<Vec<_>> = value.as_array().ok_or_else(wrong)?.iter().map(pair).collect();
@@ -349,6 +364,8 @@ impl std::error::Error for ModelError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Experiment, Workload};
+    use larder_store::Policy;
 
     #[test]
     fn every_model_can_be_read_and_each_value_names_its_source() {
@@ -361,6 +378,38 @@ mod tests {
         }
     }
 
+    /// At stake: a file of a user's own that ends the program or never ends. Every value is tried at ends and outside.
+    #[test]
+    fn a_machine_that_is_accepted_can_be_simulated() {
+        let rows = ["log", "squid", "buddy", "multiple-dirs"].map(|name| Policy::named(name).expect("a row"));
+        let (mut accepted, mut refused) = (0, 0);
+        for (name, text) in MODELS.into_iter().filter(|(name, _)| ["hdd-7200", "ssd-sata"].contains(name)) {
+            for (number, line) in text.lines().enumerate() {
+                let Some((field, rest)) = line.split_once(" = { value = ") else { continue };
+                let source = &rest[rest.find("source").unwrap_or(0)..];
+                for value in ["-1", "0", "0.3", "1", "511", "70000", "1e9", "1e18", "nan", "[[0.5, 1], [0.2, 3]]", "[]"]
+                {
+                    let changed = format!("{field} = {{ value = {value}, {source}");
+                    let lines = text.lines().enumerate();
+                    let text: String =
+                        lines.map(|(at, line)| if at == number { &changed } else { line }.to_owned() + "\n").collect();
+                    let Ok(model) = Model::parse(name, &text) else {
+                        refused += 1;
+                        continue;
+                    };
+                    accepted += 1;
+                    for policy in rows {
+                        let experiment = Experiment::new(policy, model.clone().holding(64 << 20), 64 << 20, 1 << 20);
+                        let drawn = Workload::named("zipf", 1, 1 << 20, 64 << 20).expect("a workload");
+                        let outcome = experiment.sampled(2).run(drawn.take(60));
+                        assert!(outcome.is_ok_and(|outcome| outcome.requests == 60), "{changed}: {policy}");
+                    }
+                }
+            }
+        }
+        assert!(accepted > 200 && refused > 200, "{accepted} {refused}");
+    }
+
     #[test]
     fn what_is_wrong_with_a_model_is_said() {
         let text = MODELS[0].1;
@@ -371,7 +420,7 @@ mod tests {
             (
                 "revolution_ms = { value = 8.333",
                 "revolution_ms = { value = \"fast\"",
-                "disk.revolution_ms is no positive",
+                "disk.revolution_ms is no number from 0 to",
             ),
             ("[files]", "[folders]", "has a section that means nothing: folders"),
         ] {

@@ -1,8 +1,8 @@
 //! Traces of records: libCacheSim's oracleGeneral, and Larder's own compact format.
 //!
 //! Compact: `LDRtrc1\n`, then per request the time since the one before, the key (8 bytes), size, site
-//! and client (0 or 8 bytes each, told by a flag byte); lengths and times as LEB128. About 14 bytes a request, and half of
-//! it under zstd.
+//! and client (0 or 8 bytes each, told by a flag byte); lengths and times as LEB128. About 14 bytes a request,
+//! 30 with site and client, and half of it under zstd.
 
 use super::Step;
 use crate::Request;
