@@ -201,6 +201,12 @@ impl BenchResult {
         let mut why = Vec::from_iter(
             (!doubts.is_empty()).then(|| format!("the benchmark itself was slow: {}", doubts.join(", "))),
         );
+        if self.peak.iter().any(|step| !step.passed && step.late_us >= self.peak_limit_us / 2) {
+            why.push(
+                "at rates that were not kept requests were sent late: the peak may be the benchmark's or the machine's"
+                    .to_owned(),
+            );
+        }
         let counts = self.results();
         if counts.hits as f64 > counts.offered as f64 + counts.requests as f64 * HITS_MORE_MAX {
             why.push(

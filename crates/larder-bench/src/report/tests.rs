@@ -87,6 +87,18 @@ fn what_went_wrong_is_told_by_kinds_with_what_the_benchmark_itself_did() {
 }
 
 #[test]
+fn doubt_is_told_only_where_there_is_a_reason() {
+    let one = result("larder");
+    assert_eq!(one.doubt(), None);
+    let mut late = one.clone();
+    late.peak[1].late_us = 40_000;
+    assert!(late.doubt().is_some_and(|why| why.contains("the peak may be")), "{:?}", late.doubt());
+    let mut warm = one;
+    warm.phases[0].counts.offered = 100;
+    assert!(warm.doubt().is_some_and(|why| why.contains("more hits than offered")), "{:?}", warm.doubt());
+}
+
+#[test]
 fn results_survive_their_file() {
     let one = result("larder");
     let two = BenchResult::from_json(&one.to_json()).unwrap();
