@@ -418,7 +418,8 @@ impl Body for Sent {
     }
 }
 
-const PROBE_BYTES: u64 = 1000;
+/// Of so short an answer the origin breaks none off.
+const PROBE_BYTES: u64 = 1;
 const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 /// A request that takes longer has failed.
