@@ -31,7 +31,7 @@ const SEQUENTIAL_BYTES: u64 = 1 << 20;
 const SEQUENTIAL_DEPTH: u32 = 8;
 /// Shares of the time that sequential transfers and files take, each in parts of a random measurement's.
 const SEQUENTIAL_PARTS: u32 = 2;
-const FILE_PARTS: u32 = 6;
+const FILE_PARTS: u32 = 12;
 /// Reads that writes are measured beside, and the share of the time of each such measurement.
 const BESIDE_BYTES: u64 = 16 << 10;
 const BESIDE_DEPTH: u32 = 64;

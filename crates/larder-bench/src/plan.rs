@@ -182,13 +182,11 @@ fn device_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> 
     let sequential =
         work.sequential_write_bytes / sequential_write + work.sequential_read_bytes / figures.sequential_read;
     let files = figures.files.as_ref().map_or(0.0, |files| {
-        let beyond = work.file_write_bytes - (work.file_creates + work.file_updates) * files.file_bytes as f64;
-        work.file_reads / files.read_per_second
-            + work.file_creates / files.create_per_second
-            + work.file_updates / files.read_per_second
-            + work.file_updates * files.file_bytes as f64 / figures.sequential_write
-            + work.file_removes / files.remove_per_second
-            + beyond.max(0.0) / figures.sequential_write
+        let beyond = |bytes: f64, count: f64| (bytes - count * files.file_bytes as f64).max(0.0);
+        (work.file_reads + work.file_updates) / files.read_per_second
+            + beyond(work.file_read_bytes, work.file_reads) / figures.sequential_read
+            + work.file_replacements / files.replace_per_second
+            + beyond(work.file_write_bytes, work.file_replacements) / figures.sequential_write
     });
     random + sequential + files
 }
@@ -204,8 +202,8 @@ fn cpu_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> f64
     let transfers = together(work.random_reads, work.random_read_bytes, |bytes| figures.read_cpu_seconds(bytes, depth))
         + together(work.random_writes, work.random_write_bytes, |bytes| figures.write_cpu_seconds(bytes, depth));
     let files = figures.files.as_ref().map_or(0.0, |files| {
-        let creates = work.file_creates * files.create_cpu_us + work.file_updates * files.read_cpu_us;
-        (work.file_reads * files.read_cpu_us + creates + work.file_removes * files.remove_cpu_us) / 1e6
+        let opened = work.file_reads + work.file_updates;
+        (opened * files.read_cpu_us + work.file_replacements * files.replace_cpu_us) / 1e6
     });
     STORE_CPU.as_secs_f64() + transfers + files
 }
@@ -230,12 +228,7 @@ fn recommend(rows: &[PlannedRow], wishes: &PlanWishes) -> (Option<&'static str>,
     let known = rows.iter().filter(|row| row.known && !row.fits);
     let faster = known.max_by(|one, other| hits_per_second(one).total_cmp(&hits_per_second(other)));
     if let Some(faster) = faster.filter(|faster| hits_per_second(faster) * AS_FAST > hits_per_second(chosen)) {
-        reason += &format!(
-            "; {} would be faster, {:.0} requests/s, with {:.0} MB for its index",
-            faster.policy,
-            faster.requests_per_second,
-            faster.index_bytes / 1e6
-        );
+        reason += &format!("; {} would be faster, but its index does not fit", faster.policy);
     }
     (Some(chosen.policy), reason)
 }

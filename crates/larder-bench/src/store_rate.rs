@@ -1,8 +1,8 @@
 //! How many requests a second a row of the engine really answers on a disk: what a plan is held against.
 //!
 //! Owns: a store of its own in a directory, which goes away. Does not: proxy anything; requests are look-ups, and insertions of what
-//! was missed, as a plan counts them. Invariant: the store is full, and what is in it is not in memory, before the clock starts. Cost:
-//! the store's size written once, and the time it is given.
+//! was missed, as a plan counts them. Invariant: the store is full before the clock starts, and no hit is asked for that the page cache
+//! has since the clock started. Cost: the store's size written once, and the time it is given.
 
 use crate::{
     cpu,
@@ -20,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -106,8 +106,7 @@ pub fn measure_store(job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Res
         });
         fill(&run, job, progress).await?;
         run.store.sync().await?;
-        forget_files(&place);
-        let rate = measure(&run, job, progress).await?;
+        let rate = measure(&run, job, &place, progress).await?;
         run.store.close().await?;
         Ok(rate)
     })
@@ -141,14 +140,10 @@ impl Run {
         }
     }
 
-    /// One request; whether it was a hit.
-    async fn request(&self, random: &mut Random, job: &StoreJob, kept: u64) -> Result<bool, Error> {
-        let end = self.next.load(Ordering::Relaxed);
-        let number = if random.happens(job.hit_ratio) {
-            end.saturating_sub(1 + random.below(kept.min(end).max(1)))
-        } else {
-            self.next.fetch_add(1, Ordering::Relaxed)
-        };
+    /// One request, for what `round` has next or for what is new; whether it was a hit.
+    async fn request(&self, random: &mut Random, job: &StoreJob, round: &Round) -> Result<bool, Error> {
+        let number =
+            if random.happens(job.hit_ratio) { round.next() } else { self.next.fetch_add(1, Ordering::Relaxed) };
         if let Some(reader) = self.store.get(&key(number)).await? {
             let len = reader.len();
             if reader.read(0..len).await?.is_some() {
@@ -159,6 +154,32 @@ impl Run {
             self.insert(number).await?;
         }
         Ok(false)
+    }
+}
+
+/// Entries that were stored last before the clock was started, in an order of chance and each once: what was read, and what comes, is
+/// in the page cache where a row keeps files, and a disk is to be measured.
+struct Round {
+    numbers: Vec<u64>,
+    asked: AtomicUsize,
+}
+
+impl Round {
+    /// The last `count` numbers before `end`.
+    fn new(end: u64, count: u64, random: &mut Random) -> Self {
+        let mut numbers: Vec<u64> = (end.saturating_sub(count.max(1))..end).collect();
+        random.shuffle(&mut numbers);
+        Self { numbers, asked: AtomicUsize::new(0) }
+    }
+
+    /// The next one. Those who ask while the last is served get it too.
+    fn next(&self) -> u64 {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        self.numbers.get(asked).or(self.numbers.last()).copied().unwrap_or_default()
+    }
+
+    fn is_over(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) >= self.numbers.len()
     }
 }
 
@@ -191,39 +212,66 @@ async fn fill(run: &Arc<Run>, job: &StoreJob, progress: &mut dyn FnMut(&str, f64
     Ok(())
 }
 
-async fn measure(run: &Arc<Run>, job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Result<StoreRate, Error> {
+async fn measure(
+    run: &Arc<Run>,
+    job: &StoreJob,
+    place: &Path,
+    progress: &mut dyn FnMut(&str, f64),
+) -> Result<StoreRate, Error> {
     let kept = (job.size_bytes as f64 * KEPT_SHARE / job.mean_bytes as f64) as u64;
+    let mut random = Random::new(0);
+    let before = run.store.stats();
+    let (mut time, mut cpu) = (Duration::ZERO, Duration::ZERO);
+    while time < job.time {
+        progress("asking", time.as_secs_f64() / job.time.as_secs_f64());
+        forget_files(place);
+        let round = Arc::new(Round::new(run.next.load(Ordering::Relaxed), kept, &mut random));
+        let (begun, cpu_begun) = (Instant::now(), cpu::own());
+        ask(run, job, &round, begun + (job.time - time), &mut random).await?;
+        if job.policy.layout.keeps_files() || begun.elapsed() >= job.time - time {
+            // What is still waiting to be written was asked for too.
+            run.store.sync().await?;
+        }
+        time += begun.elapsed();
+        cpu += cpu::own() - cpu_begun;
+    }
+    let after = run.store.stats();
+    let requests = run.requests.load(Ordering::Relaxed).max(1) as f64;
+    let more = |count: fn(&Stats) -> u64| (count(&after) - count(&before)) as f64;
+    Ok(StoreRate {
+        per_second: requests / time.as_secs_f64(),
+        hit_ratio: run.hits.load(Ordering::Relaxed) as f64 / requests,
+        reads_per_request: more(|stats| stats.reads) / requests,
+        write_factor: more(|stats| stats.written_bytes) / more(|stats| stats.admitted_bytes).max(1.0),
+        cpu_us: cpu.as_secs_f64() * 1e6 / requests,
+    })
+}
+
+/// Asks with as many users as there are to be requests under way, until `end` or until the round is over.
+async fn ask(
+    run: &Arc<Run>,
+    job: &StoreJob,
+    round: &Arc<Round>,
+    end: Instant,
+    random: &mut Random,
+) -> Result<(), Error> {
     let mut tasks = JoinSet::new();
-    let (begun, cpu_begun, before) = (Instant::now(), cpu::own(), run.store.stats());
-    for user in 0..job.depth.max(1) {
-        let (run, job) = (Arc::clone(run), job.clone());
+    for _ in 0..job.depth.max(1) {
+        let (run, round, job) = (Arc::clone(run), Arc::clone(round), job.clone());
+        let mut random = Random::new(random.bits());
         tasks.spawn(async move {
-            let mut random = Random::new(mix(u64::from(user) + 1));
-            while begun.elapsed() < job.time {
-                let is_hit = run.request(&mut random, &job, kept).await?;
+            while Instant::now() < end && !round.is_over() {
+                let is_hit = run.request(&mut random, &job, &round).await?;
                 run.requests.fetch_add(1, Ordering::Relaxed);
                 run.hits.fetch_add(u64::from(is_hit), Ordering::Relaxed);
             }
             Ok(())
         });
     }
-    progress("asking", 0.0);
     while let Some(task) = tasks.join_next().await {
         ended(Some(task))?;
     }
-    progress("asking", 1.0);
-    // What is still waiting to be written was asked for too.
-    run.store.sync().await?;
-    let (seconds, cpu, after) = (begun.elapsed().as_secs_f64(), cpu::own() - cpu_begun, run.store.stats());
-    let requests = run.requests.load(Ordering::Relaxed).max(1) as f64;
-    let more = |count: fn(&Stats) -> u64| (count(&after) - count(&before)) as f64;
-    Ok(StoreRate {
-        per_second: requests / seconds,
-        hit_ratio: run.hits.load(Ordering::Relaxed) as f64 / requests,
-        reads_per_request: more(|stats| stats.reads) / requests,
-        write_factor: more(|stats| stats.written_bytes) / more(|stats| stats.admitted_bytes).max(1.0),
-        cpu_us: cpu.as_secs_f64() * 1e6 / requests,
-    })
+    Ok(())
 }
 
 fn ended(task: Option<Result<Result<(), Error>, tokio::task::JoinError>>) -> Result<(), Error> {
@@ -263,3 +311,19 @@ const FILL_DEPTH: usize = 64;
 /// Share of the store's bytes in which hits are asked for: what every row has kept.
 const KEPT_SHARE: f64 = 0.4;
 const PROGRESS_EVERY: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_has_each_number_once_and_not_in_order() {
+        let round = Round::new(1000, 300, &mut Random::new(1));
+        let mut asked: Vec<u64> = (0..300).map(|_| round.next()).collect();
+        assert!(round.is_over() && !asked.is_sorted());
+        assert_eq!(round.next(), asked[299]);
+        asked.sort_unstable();
+        assert_eq!(asked, (700..1000).collect::<Vec<_>>());
+        assert_eq!(Round::new(5, 300, &mut Random::new(1)).numbers.len(), 5);
+    }
+}

@@ -226,12 +226,15 @@ fn gauges(stats: &ProxyStats) -> [Figure; 4] {
 }
 
 fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
-    let counters: [Figure; 13] = [
+    let counters: [Figure; 16] = [
         ("store_lookups", "Lookups in the store", stats.lookups),
         ("store_hits", "Lookups that found an entry", stats.hits),
+        ("store_strangers", "Lookups that read the record of another key", stats.strangers),
         ("store_commits", "Entries committed", stats.commits),
+        ("store_not_admitted", "Entries not stored because they were not asked for twice", stats.not_admitted),
         ("store_rejected", "Entries not stored for want of room", stats.rejected),
         ("store_evicted", "Entries dropped for space", stats.evicted),
+        ("store_displaced", "Entries lost because the index had no room for them", stats.displaced),
         ("store_reinserted", "Entries kept at reclaim by writing them again", stats.reinserted),
         ("store_corrupt", "Damaged entries met, each a miss", stats.corrupt),
         ("store_io_errors", "Failed transfers", stats.io_errors),

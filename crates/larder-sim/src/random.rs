@@ -40,6 +40,13 @@ impl Random {
         self.share() < probability
     }
 
+    /// Brings `items` into an order of which each is as likely (Durstenfeld, CACM 1964).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for place in (1..items.len()).rev() {
+            items.swap(place, self.below(place as u64 + 1) as usize);
+        }
+    }
+
     /// Exponential with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * libm::log(1.0 - self.share())

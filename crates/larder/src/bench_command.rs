@@ -203,9 +203,8 @@ fn print(figures: &DeviceFigures) {
     if let Some(files) = &figures.files {
         println!("\n  files of {} per second, {} at a time", kib(files.file_bytes), files.depth);
         for (what, rate, cpu_us) in [
-            ("made and synced", files.create_per_second, files.create_cpu_us),
+            ("made in place of others, and synced", files.replace_per_second, files.replace_cpu_us),
             ("read", files.read_per_second, files.read_cpu_us),
-            ("removed", files.remove_per_second, files.remove_cpu_us),
         ] {
             println!("  {:>8}  {what}, {cpu_us:.0} us of CPU each", report::rate(rate));
         }

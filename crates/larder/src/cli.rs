@@ -244,6 +244,7 @@ pub(crate) fn failure(error: &clap::Error) -> Option<Failure> {
             };
             Some(Failure::usage(format!("unknown flag or argument: `{flag}`"), help))
         }
+        ErrorKind::MissingRequiredArgument => Some(Failure::usage(format!("missing: {flag}"), help)),
         ErrorKind::InvalidSubcommand => {
             let name = context(ContextKind::InvalidSubcommand);
             let help = match context(ContextKind::SuggestedSubcommand).as_str() {
@@ -281,6 +282,13 @@ mod tests {
         let mut settings = Settings::default();
         flags.apply(&mut settings);
         Ok(settings)
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let error = Cli::try_parse_from(["larder", "plan", "--disk", "1TB"]).expect_err("memory is not given");
+        let failure = failure(&error).expect("no help was asked for");
+        assert!(format!("{failure:?}").contains("missing: --memory <SIZE>"), "{failure:?}");
     }
 
     #[test]

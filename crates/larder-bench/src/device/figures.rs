@@ -42,18 +42,14 @@ pub struct FileFigures {
     pub file_bytes: u64,
     /// At a time.
     pub depth: u32,
-    /// Files made and written; the wait until all are on the disk is in it.
-    pub create_per_second: f64,
+    /// Files made and written, each in place of one that is removed; the wait until all is on the disk is in it.
+    pub replace_per_second: f64,
     /// Files opened and read whole that are not in memory.
     pub read_per_second: f64,
-    /// Files removed.
-    pub remove_per_second: f64,
-    /// Processor time of making and writing one, in microseconds.
-    pub create_cpu_us: f64,
+    /// Processor time of making, writing and removing one, in microseconds.
+    pub replace_cpu_us: f64,
     /// Processor time of reading one, in microseconds.
     pub read_cpu_us: f64,
-    /// Processor time of removing one, in microseconds.
-    pub remove_cpu_us: f64,
 }
 
 /// What writes cost a device that has random reads in flight. Disks that take writes into a memory of their own look faster

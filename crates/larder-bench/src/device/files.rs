@@ -1,11 +1,13 @@
-//! Files made, read and removed: what the rows that keep a file per entry do.
+//! Files made in place of others, and read: what the rows that keep a file per entry do.
 //!
-//! Owns: a directory of its own beside the scratch file, which goes away. Does not: keep the files out of memory while
-//! they are made; they are synced and dropped from the page cache before they are read. Goes through the engine's own
-//! directory, with names as its row `squid` has them. Cost: at most [`FILE_COUNT_MAX`] files at a time.
+//! Owns: a directory of its own beside the scratch file, which goes away. Does not: make files without removing others while
+//! it counts; a full store does not either, and file systems are slower at both together (ext4 without a journal passes over
+//! inodes that were freed in the last minute). Goes through the engine's own directory. Invariant: what is removed and what is
+//! read is on the disk, and no folder is made or removed while the clock runs. Cost: the bytes of [`FILE_COUNT_MAX`] files at most.
 
 use super::{DeviceError, FileFigures, scratch::noise};
 use crate::{cpu, undo::Undo};
+use larder_sim::Random;
 use larder_store::device::{AlignedBuffer, Completion, Directory, FileName, FileWork, FilesDirectory};
 use rustix::fs::{Advice, fadvise};
 use std::{
@@ -18,7 +20,8 @@ use std::{
 
 const FILE_BYTES: u64 = 8 << 10;
 const DEPTH: u32 = 16;
-const FILE_COUNT_MAX: u64 = 200_000;
+const FILE_COUNT_MAX: u64 = 32_768;
+const FOLDER_COUNT: u64 = 256;
 const FOLDER_NAME: &str = "larder-bench.files";
 
 /// Measures files in `directory` for about `time`.
@@ -41,43 +44,53 @@ fn run(files: &dyn Directory, place: &Path, time: Duration) -> io::Result<FileFi
     let mut buffer = AlignedBuffer::with_len(FILE_BYTES as usize);
     noise(buffer.as_mut_slice());
     let buffer = Arc::new(buffer);
-    let create = |file, completion| FileWork::Write { file, offset_bytes: 0, buffer: Arc::clone(&buffer), completion };
-    let made = in_flight(FILE_COUNT_MAX, time / 3, |number, done| {
-        files.submit(create(name(number), Completion::callback(done)));
+    let make = |number, done| {
+        let (buffer, completion) = (Arc::clone(&buffer), Completion::callback(done));
+        files.submit(FileWork::Write { file: name(number), offset_bytes: 0, buffer, completion });
+    };
+    let sync = || wait(|completion| files.submit(FileWork::Sync { completion }));
+    let kept = in_flight(FOLDER_COUNT, Duration::MAX, make)?.count;
+    let made = kept + in_flight(FILE_COUNT_MAX - kept, time / 3, |number, done| make(kept + number, done))?.count;
+    sync()?;
+    // One is made for each that goes, the oldest, as long as there are some that were not made just now.
+    let work_count = 2 * (made - kept);
+    let mut replaced = in_flight(work_count, time / 3, |number, done| {
+        if number.is_multiple_of(2) {
+            make(made + number / 2, done);
+        } else {
+            files.submit(FileWork::Remove { file: name(kept + number / 2), completion: Completion::callback(done) });
+        }
     })?;
-    // Files count as made when the disk has them: a burst into the page cache is no rate that lasts.
     let begun = Instant::now();
-    wait(|completion| files.submit(FileWork::Sync { completion }))?;
-    let create_per_second = made.count as f64 / (made.time + begun.elapsed()).as_secs_f64();
-    for number in 0..made.count {
+    sync()?;
+    replaced.time += begun.elapsed();
+    let (removed_count, made_count) = (replaced.count / 2, replaced.count.div_ceil(2));
+    let there = || (0..kept).chain(kept + removed_count..made + made_count);
+    for number in there() {
         let file = File::open(place.join(FilesDirectory::FOLDER_NAME).join(name(number).as_str()))?;
         fadvise(&file, 0, None, Advice::DontNeed)?;
     }
-    // Each file once, in an order in which no neighbour follows another.
-    let step = (made.count * 5 / 8) | 1;
-    let read = in_flight(made.count, time / 3, |number, done| {
+    let mut order: Vec<u64> = there().collect();
+    Random::new(0).shuffle(&mut order);
+    let read = in_flight(order.len() as u64, time / 3, |turn, done| {
         let buffer = AlignedBuffer::with_len(FILE_BYTES as usize);
         let completion = Completion::callback(move |outcome: io::Result<AlignedBuffer>| done(outcome.map(drop)));
-        files.submit(FileWork::Read { file: name(number * step % made.count), offset_bytes: 0, buffer, completion });
-    })?;
-    let removed = in_flight(made.count, time / 3, |number, done| {
-        files.submit(FileWork::Remove { file: name(number), completion: Completion::callback(done) });
+        files.submit(FileWork::Read { file: name(order[turn as usize]), offset_bytes: 0, buffer, completion });
     })?;
     Ok(FileFigures {
         file_bytes: FILE_BYTES,
         depth: DEPTH,
-        create_per_second,
+        replace_per_second: replaced.per_second() / 2.0,
         read_per_second: read.per_second(),
-        remove_per_second: removed.per_second(),
-        create_cpu_us: made.cpu_us(),
+        replace_cpu_us: replaced.cpu_us() * 2.0,
         read_cpu_us: read.cpu_us(),
-        remove_cpu_us: removed.cpu_us(),
     })
 }
 
-/// Sixteen folders with 256 in each, by turns.
+/// Files go to the folders by turns, two levels deep as in the row `squid`.
 fn name(number: u64) -> FileName {
-    let name = format!("{:x}/{:02x}/{number:016x}", number % 16, number / 16 % 256);
+    let folder = number % FOLDER_COUNT;
+    let name = format!("{:x}/{:x}/{number:016x}", folder % 16, folder / 16);
     FileName::new(name).expect("digits and letters with a slash between are a name")
 }
 

