@@ -151,7 +151,8 @@ fn a_cache_that_keeps_what_it_may_not_is_not_credited_with_hits() {
     let result = job.run(&origin, &mut |_, _, _| {}).unwrap();
     let counts = result.totals();
     assert!(counts.forbidden > 10, "{counts:?}");
-    assert!(counts.hit_ratio() <= counts.offered_ratio() * 1.02, "{counts:?}");
+    // Without that, the forbidden ones would be hits too.
+    assert!(counts.hits <= counts.offered + counts.forbidden / 2, "{counts:?}");
     for what in ["what is not to be stored, from a cache", "a stored answer to a request with no-cache"] {
         assert!(result.complaints.iter().any(|complaint| complaint.what == what), "{:?}", result.complaints);
     }
