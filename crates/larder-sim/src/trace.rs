@@ -253,7 +253,7 @@ impl TraceError {
     }
 
     /// A trace that is whole and of no use.
-    pub(crate) fn no_request(name: &str, progress: &Progress) -> Self {
+    pub fn no_request(name: &str, progress: &Progress) -> Self {
         let Progress { left_out, damaged, first_damage, .. } = progress;
         let first = first_damage.map_or_else(String::new, |(at, why)| format!(" (line {at}: {why})"));
         let what = format!("no request can be used, {damaged} are damaged{first}, {left_out} left out, of the trace");

@@ -18,6 +18,7 @@ pub mod fuzzing;
 mod open_files;
 mod plan_command;
 mod program;
+mod progress;
 mod purge_command;
 mod report;
 mod settings;

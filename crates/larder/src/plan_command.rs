@@ -7,13 +7,14 @@ use crate::{
     bench_command::measure,
     columns::Columns,
     failure::Failure,
+    progress::Shown,
     report, size,
     tuning::{self, Tuned},
     value,
 };
 use clap::Args;
 use larder_bench::{DeviceFigures, DeviceJob, Plan, PlanWishes, Sizes};
-use larder_sim::{Reference, Trace};
+use larder_sim::{Progress, Reference, Trace, TraceError};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -186,26 +187,40 @@ pub(crate) fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
 
 /// Lengths of what is asked for, and how often an LRU of the store's size would have it.
 fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
-    let failed = |problem: String| {
-        Failure::runtime(problem, "give a trace in Squid's, common, CSV or oracleGeneral format, plain, gzip or zstd")
+    let failed = |error: TraceError| {
+        let help = "give a trace in Squid's, common, CSV, oracleGeneral or larder's own format, plain, gzip or zstd";
+        Failure::runtime(error.to_string(), help)
     };
     let mut cache = Reference::named("lru", wishes.size_bytes).expect("there is an LRU");
-    let (mut lengths, mut requests, mut hits) = (Vec::new(), 0_u64, 0_u64);
-    let trace = Trace::open(path, None).map_err(|error| failed(error.to_string()))?;
-    for request in trace {
-        let request = request.map_err(|error| failed(error.to_string()))?;
-        requests += 1;
+    let (mut lengths, mut hits, mut shown_bytes) = (Vec::new(), 0_u64, 0);
+    let mut trace = Trace::open(path, None).map_err(failed)?;
+    let shown = Shown::new("reading the trace");
+    while let Some(request) = trace.next() {
+        let request = request.map_err(failed)?;
+        let Progress { requests, read_bytes, file_bytes, .. } = trace.progress();
+        if requests.is_multiple_of(SHOWN_EVERY) {
+            shown.advance(read_bytes - shown_bytes, file_bytes);
+            shown_bytes = read_bytes;
+        }
         if cache.request(request.key, request.size_bytes) {
             hits += 1;
         } else if requests.is_multiple_of(lengths.len() as u64 / SAMPLE_MAX + 1) {
             lengths.push(request.size_bytes);
         }
     }
+    shown.finish();
+    let progress = trace.progress();
     if lengths.is_empty() {
-        return Err(failed(format!("no requests in the trace: {}", path.display())));
+        return Err(failed(TraceError::no_request(&path.display().to_string(), &progress)));
+    }
+    if let Some((number, why)) = progress.first_damage {
+        eprintln!(
+            "{} damaged lines or records of the trace are left out; the first is number {number}: {why}",
+            progress.damaged
+        );
     }
     wishes.sizes = Sizes::sample(lengths);
-    wishes.hit_ratio = hits as f64 / requests as f64;
+    wishes.hit_ratio = hits as f64 / progress.requests as f64;
     Ok(())
 }
 
@@ -232,3 +247,5 @@ const MEASURED_BYTES: u64 = 2 << 30;
 const MEASURING_TIME: Duration = Duration::from_secs(30);
 /// The more lengths were taken, the fewer of the rest are.
 const SAMPLE_MAX: u64 = 1_000_000;
+/// Requests between two looks at how far reading has come.
+const SHOWN_EVERY: u64 = 16_384;

@@ -4,13 +4,13 @@
 //! standard output, progress to standard error.
 
 mod convert;
-mod progress;
 mod source;
 mod speed;
 mod steps;
 
 use crate::{
     failure::Failure,
+    progress::Shown as Progress,
     size,
     tuning::{self, Tuned},
     value::BadValue,
@@ -18,7 +18,6 @@ use crate::{
 use clap::{Args, Subcommand, ValueEnum};
 use larder_sim::{MODELS, Model, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError, jobs_default};
 use larder_store::Policy;
-use progress::Shown as Progress;
 use source::{SourceFlags, parse_count};
 use std::{
     fs,

@@ -2,10 +2,9 @@
 
 use super::{
     failed,
-    progress::Shown,
     source::{SourceFlags, parse_count},
 };
-use crate::{failure::Failure, size};
+use crate::{failure::Failure, progress::Shown, size};
 use clap::Args;
 use larder_sim::{Conversion, Converted};
 use std::path::PathBuf;

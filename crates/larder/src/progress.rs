@@ -1,4 +1,4 @@
-//! How far a simulation has come, on standard error: a bar on a terminal, else a line now and then.
+//! How far long work has come, on standard error: a bar on a terminal, else a line now and then.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -9,8 +9,8 @@ use std::{
 /// Between two lines, where there is no terminal.
 const LINE_EVERY_S: u64 = 30;
 
-/// What is shown of one simulation.
-pub(super) struct Shown {
+/// What is shown of one piece of work.
+pub(crate) struct Shown {
     bar: ProgressBar,
     what: String,
     is_terminal: bool,
@@ -18,14 +18,14 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    pub(super) fn new(what: &str) -> Self {
+    pub(crate) fn new(what: &str) -> Self {
         let style = ProgressStyle::with_template("{msg} {bar:40} {percent}%, {elapsed}, {eta} left");
         let bar = ProgressBar::new(0).with_style(style.expect("the template is right")).with_message(what.to_owned());
         Self { bar, what: what.to_owned(), is_terminal: io::stderr().is_terminal(), told_s: AtomicU64::new(0) }
     }
 
     /// Notes that so much more of so much is done.
-    pub(super) fn advance(&self, count: u64, of: u64) {
+    pub(crate) fn advance(&self, count: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.inc(count);
         let (passed_s, told_s) = (self.bar.elapsed().as_secs(), self.told_s.load(Ordering::Relaxed));
@@ -36,7 +36,7 @@ impl Shown {
         }
     }
 
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
