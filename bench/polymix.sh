@@ -8,16 +8,16 @@
 # WORK (scratch folder on the disk to be measured, default a folder in /var/tmp). Needs Debian's nginx and squid, and root (they
 # drop to their own users). Each proxy gets one worker; the load and the origin take the other processors.
 #
-# What decides how much a store of a size holds: MEAN (8KiB), the mean length for which Larder's index has room (PolyMix' is 10.7 KB,
-# Larder's own default 16 KiB); NGINX_DISK (DISK), what nginx is told, of which it takes an eighth more while much is stored; SLOT (16384,
-# Squid's own default), bytes of a slot, of which an object takes whole ones. The report says what each took of the disk.
+# What decides how much a store of a size holds: the mean length for which Larder's index has room (8 KiB unless told; PolyMix' is
+# 10.7 KB); NGINX_DISK (DISK), what nginx is told, of which it takes an eighth more while much is stored; SLOT (16384, Squid's own
+# default), bytes of a slot, of which an object takes whole ones. The report says what each took of the disk.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-bench/out}
 larder=${LARDER:-${CARGO_TARGET_DIR:-target}/release/larder}
 work=${WORK:-$(mktemp -d /var/tmp/polymix.XXXXXX)}
 time=${TIME:-10m} rate=${RATE:-2000} fill=${FILL:-4GB} disk=${DISK:-2000} memory=${MEMORY:-256} think=${THINK:-0ms}
-mean=${MEAN:-8KiB} nginx_disk=${NGINX_DISK:-$disk} slot=${SLOT:-16384}
+nginx_disk=${NGINX_DISK:-$disk} slot=${SLOT:-16384}
 origin_port=${ORIGIN_PORT:-18081} port=${PORT:-18080}
 mkdir -p "$out" "$work"
 out=$(realpath "$out")
@@ -36,7 +36,7 @@ trap 'stop; rm -rf "$work"' EXIT
 
 start_larder() {
   "$larder" run --listen "127.0.0.1:$port" --origin "http://127.0.0.1:$origin_port" --disk "$work/store" --size "${disk}MiB" \
-    --memory "${memory}MiB" --mean-object-size "$mean" --workers 1 >"$out/larder.log" 2>&1 </dev/null &
+    --memory "${memory}MiB" --workers 1 >"$out/larder.log" 2>&1 </dev/null &
   pid=$!
 }
 

@@ -29,7 +29,7 @@ mod writer;
 
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};
-pub use options::{Hints, IoChoice, StoreOptions};
+pub use options::{Hints, IoChoice, StoreOptions, mean_entry_bytes_default};
 pub use policy::{Assumptions, Costs, EvictionAxis, IndexAxis, LayoutAxis, Policy, ReadAxis, Work, WriteAxis};
 pub use reader::{BodyStream, Reader};
 pub use store::{

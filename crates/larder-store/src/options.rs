@@ -29,7 +29,7 @@ pub struct StoreOptions {
     pub tuning: Tuning,
     /// Expected mean size of an entry with its head, in bytes: the index has room for
     /// `size / mean` entries. Smaller costs memory, larger loses entries early if they are
-    /// smaller than said. Default 16 KiB; from 512 B to 1 MiB.
+    /// smaller than said. Default [`mean_entry_bytes_default`]; from 512 B to 1 MiB.
     pub mean_entry_size_bytes: u64,
     /// Segment size in bytes, a power of two from 256 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
     /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes.
@@ -62,7 +62,7 @@ impl StoreOptions {
             size_bytes,
             policy: Policy::default_row(),
             tuning: Tuning::default(),
-            mean_entry_size_bytes: 16 << 10,
+            mean_entry_size_bytes: mean_entry_bytes_default(size_bytes),
             segment_size_bytes: default_segment_bytes(size_bytes),
             dirty_bytes_max: 32 << 20,
             flush_interval: Duration::from_millis(500),
@@ -74,6 +74,16 @@ impl StoreOptions {
         }
     }
 }
+
+/// The mean entry size, in bytes, for which a store of `size_bytes` makes room in its index unless told otherwise: 8 KiB, less than objects
+/// on the web have on average, because an index that is full loses entries for which the volume has room. From 128 GiB to 256 GiB
+/// it rises to 16 KiB, so that the index of `log` takes about 115 MB in between, and no more than 8 bytes for each 16 KiB beyond.
+pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {
+    (size_bytes / ENTRY_COUNT_DEFAULT).clamp(8 << 10, 16 << 10)
+}
+
+/// Entries that an index has room for by itself, between the sizes at which that is one for 8 KiB and one for 16 KiB.
+const ENTRY_COUNT_DEFAULT: u64 = 16 << 20;
 
 /// A 64th of the volume, from 2 MiB (the longest entry fits) to 16 MiB.
 fn default_segment_bytes(size_bytes: u64) -> u64 {

@@ -139,7 +139,7 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Expected mean size of what is stored; smaller takes more memory for the index [default: 16KiB]
+    /// Expected mean size of what is stored; smaller takes more memory for the index [default: 8KiB; from 128GiB to 256GiB rising to 16KiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
@@ -208,7 +208,7 @@ impl RunFlags {
         for Tuned { name, value } in self.tune {
             store.tuning.set(name, value).expect("it was checked when it was read");
         }
-        set(&mut store.mean_object_size_bytes, self.mean_object_size);
+        set(&mut store.mean_object_size_bytes, self.mean_object_size.map(Some));
         set(&mut store.io, self.io);
         set(&mut settings.drain, self.drain);
     }
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(proxy.targets.allow, ["127.0.0.0/8".parse().unwrap()]);
         assert_eq!(store.disks, [Disk::None]);
         assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
-        assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![2_000_000_000_000], 8192));
+        assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![2_000_000_000_000], Some(8192)));
         assert_eq!(store.io, IoChoice::Threads);
         assert_eq!(drain, Duration::from_secs(3));
     }

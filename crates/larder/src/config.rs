@@ -113,7 +113,7 @@ fn read_store(section: &mut Section<'_>, store: &mut Store) -> Result<(), Proble
     section.set("size", &mut store.sizes, |value| value.one_or_each("a size", size::parse))?;
     section.set("policy", &mut store.policy, |value| value.parsed("a policy", tuning::parse_choice).map(Some))?;
     section.table("tuning", |section| read_tuning(section, &mut store.tuning))?;
-    section.set("mean_object_size", &mut store.mean_object_size_bytes, bytes)?;
+    section.set("mean_object_size", &mut store.mean_object_size_bytes, |value| bytes(value).map(Some))?;
     section.set("io", &mut store.io, |value| value.parsed("auto, uring or threads", settings::parse_io))
 }
 
@@ -223,7 +223,10 @@ mod tests {
         assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
         assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| Disk::At(path.into())));
         assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
-        assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![100_000_000_000, 2_000_000_000_000], 32 << 10));
+        assert_eq!(
+            (store.sizes, store.mean_object_size_bytes),
+            (vec![100_000_000_000, 2_000_000_000_000], Some(32 << 10))
+        );
         assert_eq!(store.io, larder_store::IoChoice::Threads);
         assert_eq!(proxy.hot_bytes, 1_000_000_000);
         assert_eq!(forward, Some(true));

@@ -31,7 +31,7 @@ pub(crate) struct Store {
     /// `None`: that of the store that is there, or the default.
     pub(crate) policy: Option<PolicyChoice>,
     pub(crate) tuning: Tuning,
-    pub(crate) mean_object_size_bytes: u64,
+    pub(crate) mean_object_size_bytes: Option<u64>,
     pub(crate) io: IoChoice,
 }
 
@@ -114,7 +114,7 @@ impl Default for Settings {
                 sizes: Vec::new(),
                 policy: None,
                 tuning: Tuning::default(),
-                mean_object_size_bytes: 16 << 10,
+                mean_object_size_bytes: None,
                 io: IoChoice::Auto,
             },
             drain: Duration::from_secs(10),

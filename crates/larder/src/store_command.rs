@@ -48,7 +48,7 @@ pub(crate) struct FormatFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
 
-    /// Expected mean size of what is stored [default: 16KiB]
+    /// Expected mean size of what is stored [default: 8KiB; from 128GiB to 256GiB rising to 16KiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 

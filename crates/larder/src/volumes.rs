@@ -5,7 +5,7 @@
 //! Invariant: what was said is never replaced by what is there; the engine refuses it if the two differ.
 
 use crate::{failure::Failure, settings::Store as Settings, size, store_path};
-use larder_store::{Content, Error, ErrorKind, Policy, Store, StoreOptions, inspect};
+use larder_store::{Content, Error, ErrorKind, Policy, Store, StoreOptions, inspect, mean_entry_bytes_default};
 use std::path::Path;
 
 /// Size of a new store unless another is asked for.
@@ -26,7 +26,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Option<Store>, Failure> {
     }
     let Some(first) = options.first().cloned() else { return Ok(None) };
     let opened = if options.len() == 1 { Store::open(first.clone()) } else { Store::open_volumes(options) };
-    opened.map(Some).map_err(|error| open_failure(&error, &first, settings))
+    opened.map(Some).map_err(|error| open_failure(&error, &first))
 }
 
 /// The size that was said for the `index`-th disk, if one was.
@@ -46,19 +46,19 @@ pub(crate) fn options_of(path: &Path, there: Content, settings: &Settings, index
     StoreOptions {
         policy: settings.row().or(policy_there).unwrap_or_else(Policy::default_row),
         tuning: settings.tuning.clone(),
-        mean_entry_size_bytes: settings.mean_object_size_bytes,
+        mean_entry_size_bytes: settings.mean_object_size_bytes.unwrap_or_else(|| mean_entry_bytes_default(size_bytes)),
         io: settings.io,
         ..StoreOptions::new(path, size_bytes)
     }
 }
 
 /// What the user can do about a store that does not open.
-pub(crate) fn open_failure(error: &Error, options: &StoreOptions, settings: &Settings) -> Failure {
+pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
     let shown = options.path.display();
     let problem = format!("cannot use {shown} as the store: {error}");
     match error.kind() {
         ErrorKind::Invalid if !options.path.exists() => {
-            let (size, mean) = (size::show(options.size_bytes), size::show(settings.mean_object_size_bytes));
+            let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_size_bytes));
             let ranges = format!(
                 "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B to 1MiB"
             );
