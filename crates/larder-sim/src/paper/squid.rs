@@ -92,14 +92,22 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
         ));
     }
     let last = &VERSIONS[3];
-    let mut table = Table::new("Time of hits, expv2", &["requests/s", "paper, ms", "simulated, ms", "response, s"]);
-    let mut points = Vec::new();
+    let as_set_up = proxy(last);
+    let simulated_peak = report.comparisons.last().map_or(last.peak_paper, |comparison| comparison.simulated);
+    // Its one process is what limits this version, so its time decides where the peak is.
+    let slowed = Proxy { cpu_s: as_set_up.cpu_s * simulated_peak / last.peak_paper, ..proxy(last) };
+    let columns = ["requests/s", "paper, ms", "simulated, ms", "response, s", "ms if the peak were at 450/s"];
+    let mut table = Table::new("Time of hits, expv2", &columns);
+    let (mut points, mut slowed_points) = (Vec::new(), Vec::new());
     for (rate, paper) in HIT_TIMES {
-        let times = serve(of(last), &proxy(last), (rate, options.seed));
-        table.push(format!("{rate}"), vec![paper, times.hit_s * 1e3, times.response_s]);
+        let times = serve(of(last), &as_set_up, (rate, options.seed));
+        let slowed = serve(of(last), &slowed, (rate, options.seed));
+        table.push(format!("{rate}"), vec![paper, times.hit_s * 1e3, times.response_s, slowed.hit_s * 1e3]);
         points.push((rate, times.hit_s * 1e3));
+        slowed_points.push((rate, slowed.hit_s * 1e3));
     }
-    let rise = points[points.len() - 1].1 / points[0].1;
+    let rise_of = |points: &[(f64, f64)]| points[points.len() - 1].1 / points[0].1;
+    let rise = rise_of(&points);
     report.comparisons.push(Comparison::new("rise of the time of hits from 200 to 450/s", "times", 18.0, rise));
     report.tables.extend([table, sensitivity(options, &model)?]);
     report.remarks = vec![
@@ -120,14 +128,20 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
          2.4 asks for the opposite. No one assumption gives 2.3 times between them, as six disks at a time instead of one are \
          worth 4 to 6 times: the two were not one proxy on one file system that waited and did not."
             .to_owned(),
-        "Missed: the rise of the time of hits, which is that of a process near its limit, which is at 450/s in the paper and 10% further \
-         here. Hits at low rates are too fast, as network and client cost nothing."
-            .to_owned(),
+        format!(
+            "Missed: the rise of the time of hits, which is that of a process near its limit, which is at 450/s in the paper and \
+             {:.0}% further here. With {:.0}% more processor time of a request, so that the peak is the paper's, it is {:.0} times. \
+             Hits at low rates are too fast, as network and client cost nothing, and a hit waits for the process once and not at \
+             each of its steps.",
+            (simulated_peak / last.peak_paper - 1.0) * 100.0,
+            (simulated_peak / last.peak_paper - 1.0) * 100.0,
+            rise_of(&slowed_points)
+        ),
         "The falling hit ratio of the paper (56.4 to 52.1%) is not simulated: it comes of Squid giving up on disks that \
          are overloaded."
             .to_owned(),
     ];
-    report.figures = figures(bars, points);
+    report.figures = figures(bars, points, slowed_points);
     Ok(report)
 }
 
@@ -157,7 +171,7 @@ fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error
     Ok(table)
 }
 
-fn figures(bars: Vec<(String, Vec<f64>)>, points: Vec<(f64, f64)>) -> Vec<Figure> {
+fn figures(bars: Vec<(String, Vec<f64>)>, points: Vec<(f64, f64)>, slowed: Vec<(f64, f64)>) -> Vec<Figure> {
     let peaks = Figure {
         name: "squid-peak".to_owned(),
         title: "Peak rate of four versions of Squid".to_owned(),
@@ -168,6 +182,7 @@ fn figures(bars: Vec<(String, Vec<f64>)>, points: Vec<(f64, f64)>) -> Vec<Figure
     let lines = vec![
         Line { label: "paper".to_owned(), points: HIT_TIMES.to_vec(), hue: Hue::Grey, ..Line::default() },
         Line { label: "simulated".to_owned(), points, ..Line::default() },
+        Line { label: "simulated, peak at 450/s".to_owned(), points: slowed, ..Line::default() },
     ];
     let hit_times = Figure {
         name: "squid-hit-time".to_owned(),
