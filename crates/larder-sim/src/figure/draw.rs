@@ -355,7 +355,12 @@ fn wide(place: usize, count: usize) -> u32 {
 
 /// A number beside an axis.
 pub(super) fn short(value: f64) -> String {
-    if value.fract() == 0.0 { crate::report::number(value) } else { value.to_string() }
+    if value.fract() == 0.0 {
+        return crate::report::number(value);
+    }
+    // Ticks are sums of steps, and 0.1 + 0.2 is not 0.3.
+    let text = format!("{value:.12}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// From the least to the greatest of `values`.
@@ -375,6 +380,14 @@ fn reach(values: impl Iterator<Item = f64>) -> Range<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ticks_have_no_more_digits_than_their_step() {
+        assert_eq!(
+            [0.1 + 0.2, 0.1 * 8.0 - 1e-16, 2.5, 1500.0, 1.0 + 1e-16].map(short),
+            ["0.3", "0.8", "2.5", "1,500", "1"]
+        );
+    }
 
     #[test]
     fn figures_are_drawn_as_svg_and_png() {
