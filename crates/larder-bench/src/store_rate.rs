@@ -222,13 +222,16 @@ async fn measure(
     let mut random = Random::new(0);
     let before = run.store.stats();
     let (mut time, mut cpu) = (Duration::ZERO, Duration::ZERO);
-    while time < job.time {
+    let mut is_over = false;
+    while !is_over {
         progress("asking", time.as_secs_f64() / job.time.as_secs_f64());
         forget_files(place);
         let round = Arc::new(Round::new(run.next.load(Ordering::Relaxed), kept, &mut random));
         let (begun, cpu_begun) = (Instant::now(), cpu::own());
-        ask(run, job, &round, begun + (job.time - time), &mut random).await?;
-        if job.policy.layout.keeps_files() || begun.elapsed() >= job.time - time {
+        let end = begun + job.time.saturating_sub(time);
+        ask(run, job, &round, end, &mut random).await?;
+        is_over = Instant::now() >= end;
+        if is_over || job.policy.layout.keeps_files() {
             // What is still waiting to be written was asked for too.
             run.store.sync().await?;
         }

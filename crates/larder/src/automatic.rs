@@ -6,7 +6,7 @@
 
 use crate::{failure::Failure, report, settings::Settings, size, store_path, tuning::PolicyChoice, volumes};
 use larder_bench::{DeviceFigures, Plan, PlanWishes, Sizes};
-use larder_store::{Content, Policy, inspect, mean_entry_bytes_default};
+use larder_store::{Content, Policy, inspect};
 use std::{
     fs,
     os::unix::fs::{FileTypeExt, MetadataExt},
@@ -42,8 +42,7 @@ pub(crate) fn choose(settings: &mut Settings) -> Result<Option<String>, Failure>
     let spins = spins(&path);
     let figures = if spins { DeviceFigures::typical_spinning() } else { DeviceFigures::typical_solid_state() };
     let mut wishes = PlanWishes::new(size_bytes, settings.proxy.hot_bytes);
-    wishes.sizes =
-        Sizes::Mean(store.mean_object_size_bytes.unwrap_or_else(|| mean_entry_bytes_default(size_bytes)) as f64);
+    wishes.sizes = Sizes::Mean(store.mean_entry_bytes(size_bytes) as f64);
     wishes.tuning = store.tuning.clone();
     let plan = Plan::new(&wishes, &figures);
     let chosen = plan.rows.iter().find(|row| Some(row.policy) == plan.recommended);

@@ -6,7 +6,7 @@
 
 use crate::{failure::Failure, tuning::PolicyChoice, value::BadValue};
 use larder_proxy::{AccessLogTarget, OriginUrl, ProxyConfig};
-use larder_store::{IoChoice, Policy, Tuning};
+use larder_store::{IoChoice, Policy, Tuning, mean_entry_bytes_default};
 use std::{fmt, net::IpAddr, path::PathBuf, time::Duration};
 
 /// What to run with.
@@ -42,6 +42,11 @@ impl Store {
             Some(PolicyChoice::Row(row)) => Some(row),
             Some(PolicyChoice::Auto) | None => None,
         }
+    }
+
+    /// The mean size of what is stored in a volume of `size_bytes`, as said or as the engine has it.
+    pub(crate) fn mean_entry_bytes(&self, size_bytes: u64) -> u64 {
+        self.mean_object_size_bytes.unwrap_or_else(|| mean_entry_bytes_default(size_bytes))
     }
 }
 

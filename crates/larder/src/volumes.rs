@@ -5,7 +5,7 @@
 //! Invariant: what was said is never replaced by what is there; the engine refuses it if the two differ.
 
 use crate::{failure::Failure, settings::Store as Settings, size, store_path};
-use larder_store::{Content, Error, ErrorKind, Policy, Store, StoreOptions, inspect, mean_entry_bytes_default};
+use larder_store::{Content, Error, ErrorKind, Policy, Store, StoreOptions, inspect};
 use std::path::Path;
 
 /// Size of a new store unless another is asked for.
@@ -46,7 +46,7 @@ pub(crate) fn options_of(path: &Path, there: Content, settings: &Settings, index
     StoreOptions {
         policy: settings.row().or(policy_there).unwrap_or_else(Policy::default_row),
         tuning: settings.tuning.clone(),
-        mean_entry_size_bytes: settings.mean_object_size_bytes.unwrap_or_else(|| mean_entry_bytes_default(size_bytes)),
+        mean_entry_size_bytes: settings.mean_entry_bytes(size_bytes),
         io: settings.io,
         ..StoreOptions::new(path, size_bytes)
     }

@@ -95,7 +95,7 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let as_set_up = proxy(last);
     let simulated_peak = report.comparisons.last().map_or(last.peak_paper, |comparison| comparison.simulated);
     // Its one process is what limits this version, so its time decides where the peak is.
-    let slowed = Proxy { cpu_s: as_set_up.cpu_s * simulated_peak / last.peak_paper, ..proxy(last) };
+    let slowed = Proxy { cpu_s: as_set_up.cpu_s * simulated_peak / last.peak_paper, ..as_set_up };
     let columns = ["requests/s", "paper, ms", "simulated, ms", "response, s", "ms if the peak were at 450/s"];
     let mut table = Table::new("Time of hits, expv2", &columns);
     let (mut points, mut slowed_points) = (Vec::new(), Vec::new());
@@ -130,12 +130,11 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
             .to_owned(),
         format!(
             "Missed: the rise of the time of hits, which is that of a process near its limit, which is at 450/s in the paper and \
-             {:.0}% further here. With {:.0}% more processor time of a request, so that the peak is the paper's, it is {:.0} times. \
+             {further:.0}% further here. With {further:.0}% more processor time of a request, so that the peak is the paper's, it is {:.0} times. \
              Hits at low rates are too fast, as network and client cost nothing, and a hit waits for the process once and not at \
              each of its steps.",
-            (simulated_peak / last.peak_paper - 1.0) * 100.0,
-            (simulated_peak / last.peak_paper - 1.0) * 100.0,
-            rise_of(&slowed_points)
+            rise_of(&slowed_points),
+            further = (simulated_peak / last.peak_paper - 1.0) * 100.0
         ),
         "The falling hit ratio of the paper (56.4 to 52.1%) is not simulated: it comes of Squid giving up on disks that \
          are overloaded."
