@@ -10,12 +10,17 @@
 use super::{
     VolumeId,
     bytes::{Fields, FieldsMut},
+    mend::mended,
 };
 use crate::hash::KeyHash;
+use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRp";
 const STUB_MAGIC: [u8; 4] = *b"LDRs";
 const HEADER_BYTES: usize = 32;
+/// Where the header has the pack's place, and the number of listings.
+const PLACE: Range<usize> = 8..16;
+const COUNT: Range<usize> = 24..28;
 const LISTING_BYTES: usize = 24;
 /// Records in a pack are placed at multiples of this.
 pub(crate) const GRANULE_BYTES: u64 = 64;
@@ -133,6 +138,24 @@ pub(crate) fn decode(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Resul
     }
 }
 
+/// As [`decode`], with one flipped bit undone.
+pub(crate) fn decode_mended(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<(PackHeader, Vec<Packed>)> {
+    decode(volume, offset_bytes, bytes).ok().or_else(|| {
+        let extent = |front: &[u8]| {
+            let count = u32::from_le_bytes(front.get(COUNT)?.try_into().ok()?) as usize;
+            (count <= listings_within(PACK_BYTES_MAX as usize)).then(|| directory_bytes(count))
+        };
+        let front = bytes.get(..HEADER_BYTES)?;
+        let wrong: u32 = front[PLACE].iter().zip(offset_bytes.to_le_bytes()).map(|(a, b)| (a ^ b).count_ones()).sum();
+        // Else every block of old bytes would be tried.
+        if wrong > 1 {
+            return None;
+        }
+        let directory = mended(volume, MAGIC, bytes, COUNT, extent)?;
+        decode(volume, offset_bytes, &directory).ok()
+    })
+}
+
 /// The header of the directory at the start of `bytes`, as [`decode`] has it, for who needs no listings.
 pub(crate) fn decode_header(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<PackHeader, Refusal> {
     verify(volume, offset_bytes, bytes).map(|(header, _)| header)
@@ -247,14 +270,14 @@ mod tests {
     use proptest::prelude::*;
 
     const VOLUME: VolumeId = VolumeId([3; 16]);
-    const PLACE: u64 = 1 << 20;
+    const OFFSET: u64 = 1 << 20;
 
     fn listing(kind: PackedKind, at: u32, len: u32) -> Packed {
         Packed { placing: 7 + u64::from(at), at, len, useless_after: 9, sequence: 11, kind, rank: 5 }
     }
 
     fn sample() -> (PackHeader, Vec<Packed>, Vec<u8>) {
-        let header = PackHeader { offset_bytes: PLACE, sequence: 77, len_bytes: 8192, oldest_sequence: 70 };
+        let header = PackHeader { offset_bytes: OFFSET, sequence: 77, len_bytes: 8192, oldest_sequence: 70 };
         let listings = vec![
             listing(PackedKind::Entry, 128, 4096),
             listing(PackedKind::Tombstone, 4224, 128),
@@ -268,23 +291,24 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let (header, listings, bytes) = sample();
-        assert_eq!(decode(VOLUME, PLACE, &bytes), Ok((header, listings)));
-        assert_eq!(decode(VOLUME, PLACE, &bytes[..40]), Err(Refusal::Short(directory_bytes(3))));
+        assert_eq!(decode(VOLUME, OFFSET, &bytes), Ok((header, listings)));
+        assert_eq!(decode(VOLUME, OFFSET, &bytes[..40]), Err(Refusal::Short(directory_bytes(3))));
     }
 
     #[test]
     fn a_pack_of_another_place_or_volume_is_none() {
         let (_, _, bytes) = sample();
-        assert_eq!(decode(VOLUME, PLACE + 4096, &bytes), Err(Refusal::Damaged));
-        assert_eq!(decode(VolumeId([4; 16]), PLACE, &bytes), Err(Refusal::Damaged));
+        assert_eq!(decode(VOLUME, OFFSET + 4096, &bytes), Err(Refusal::Damaged));
+        assert_eq!(decode(VolumeId([4; 16]), OFFSET, &bytes), Err(Refusal::Damaged));
     }
 
     #[test]
     fn every_flipped_bit_of_a_directory_or_stub_is_noticed() {
-        let (_, listings, mut bytes) = sample();
+        let (header, listings, mut bytes) = sample();
         for bit in 0..directory_bytes(listings.len()) * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(VOLUME, PLACE, &bytes).is_err(), "bit {bit}");
+            assert!(decode(VOLUME, OFFSET, &bytes).is_err(), "bit {bit}");
+            assert_eq!(decode_mended(VOLUME, OFFSET, &bytes), Some((header, listings.clone())), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         let stub = Stub { hash: KeyHash(5), offset_bytes: 4096, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
@@ -301,11 +325,11 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_any_bytes_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (decode(VOLUME, PLACE, &bytes), Stub::decode(VOLUME, &bytes));
+            let _ = (decode(VOLUME, OFFSET, &bytes), Stub::decode(VOLUME, &bytes));
             if bytes.len() >= 16 {
                 bytes[..4].copy_from_slice(&MAGIC);
-                bytes[8..16].copy_from_slice(&PLACE.to_le_bytes());
-                let _ = decode(VOLUME, PLACE, &bytes);
+                bytes[8..16].copy_from_slice(&OFFSET.to_le_bytes());
+                let _ = decode(VOLUME, OFFSET, &bytes);
             }
         }
     }

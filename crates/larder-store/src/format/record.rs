@@ -8,6 +8,7 @@
 use super::{
     VolumeId,
     bytes::{Fields, FieldsMut},
+    mend::mended,
     plain_checksum,
 };
 use crate::{
@@ -20,6 +21,9 @@ use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRr";
 const FIXED_BYTES: usize = 64;
+/// Where the sequence stands, and the lengths up to the record's kind.
+const SEQUENCE_AT: usize = 24;
+const HEAD_LEN_AT: usize = 48;
 /// Where the record's own place stands, the last field of the fixed part.
 const PLACE_AT: usize = 60;
 const ELSEWHERE_BYTES: usize = 16;
@@ -196,6 +200,24 @@ impl Decoded {
             return Err(Refusal::Damaged);
         }
         lengths.into_decoded(front).ok_or(Refusal::Damaged)
+    }
+
+    /// As [`Self::decode`], with one flipped bit undone, of the record that use `sequence` of a segment had
+    /// `place_sectors` from its start. What it tells holds; the bytes are still damaged.
+    pub(crate) fn decode_mended(volume: VolumeId, bytes: &[u8], (sequence, place_sectors): (u32, u32)) -> Option<Self> {
+        let fixed = bytes.get(..FIXED_BYTES)?;
+        let wrong = |at: usize, right: u32| (le_u32(&fixed[at..at + 4]) ^ right).count_ones();
+        // Else every sector of a body would be tried.
+        if wrong(0, u32::from_le_bytes(MAGIC)) + wrong(SEQUENCE_AT, sequence) + wrong(PLACE_AT, place_sectors) > 1 {
+            return None;
+        }
+        let extent = |front: &[u8]| {
+            let mut fixed: [u8; FIXED_BYTES] = front.get(..FIXED_BYTES)?.try_into().ok()?;
+            fixed[..MAGIC.len()].copy_from_slice(&MAGIC);
+            Lengths::decode(&fixed).map(|(lengths, _)| lengths.body_start())
+        };
+        let front = mended(volume, MAGIC, bytes, HEAD_LEN_AT..FIXED_BYTES, extent)?;
+        Self::decode(volume, &front).ok()
     }
 
     /// Whole length in bytes, body included where it stands here.

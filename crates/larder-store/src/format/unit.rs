@@ -6,6 +6,7 @@
 use super::{
     VolumeId,
     bytes::{Fields, FieldsMut},
+    mend::mended_block,
 };
 use crate::units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId};
 
@@ -47,6 +48,21 @@ impl UnitHeader {
             .put(&self.oldest_sequence.to_le_bytes());
         let checksum = volume.checksum(&[&sector[8..USED_BYTES]]);
         sector[4..8].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// As [`Self::decode`], with one flipped bit undone.
+    pub(crate) fn decode_mended(volume: VolumeId, geometry: &Geometry, bytes: &[u8]) -> Option<Self> {
+        Self::decode(volume, geometry, bytes).or_else(|| {
+            let mended = mended_block(volume, MAGIC, bytes.get(..USED_BYTES)?)?;
+            Self::decode(volume, geometry, &mended)
+        })
+    }
+
+    /// Whether a header of this volume was written at the start of `bytes`, and is damaged beyond mending. Nobody but
+    /// the store knows the volume's identity, so that no body passes for one.
+    pub(crate) fn is_damaged(volume: VolumeId, geometry: &Geometry, bytes: &[u8]) -> bool {
+        let is_ours = bytes.starts_with(&MAGIC) && bytes.get(8..24) == Some(&volume.0[..]);
+        is_ours && Self::decode_mended(volume, geometry, bytes).is_none()
     }
 
     /// The header at the start of `bytes`, if it is one of this volume and its lengths make sense.
@@ -97,8 +113,13 @@ mod tests {
             sector[bit / 8] ^= 1 << (bit % 8);
             let read = UnitHeader::decode(volume, &geometry, &sector);
             assert_eq!(read, None, "bit {bit}");
+            assert_eq!(UnitHeader::decode_mended(volume, &geometry, &sector), Some(header), "bit {bit}");
+            assert!(!UnitHeader::is_damaged(volume, &geometry, &sector));
             sector[bit / 8] ^= 1 << (bit % 8);
         }
         assert_eq!(UnitHeader::decode(volume, &geometry, &sector[..40]), None);
+        sector[30] ^= 3;
+        assert!(UnitHeader::is_damaged(volume, &geometry, &sector));
+        assert!(!UnitHeader::is_damaged(VolumeId([6; 16]), &geometry, &sector));
     }
 }

@@ -288,6 +288,18 @@ impl Log {
         std::mem::take(&mut self.waiting)
     }
 
+    /// Gives back all segments used before `sequence`: nothing in them counts any more.
+    pub(crate) fn forget_before(&mut self, sequence: u32) -> Vec<Waker> {
+        while let Some(&segment) = self.sealed.front()
+            && self.segments.sequence(segment) < sequence
+        {
+            self.sealed.pop_front();
+            self.segments.begin(segment, 0, false);
+            self.free.push_back(segment);
+        }
+        std::mem::take(&mut self.waiting)
+    }
+
     /// The sequence up to which everything is with the device, and will not change.
     pub(crate) fn clean_through(&self) -> u32 {
         let open = self.open.iter().map(|open| open.sequence);

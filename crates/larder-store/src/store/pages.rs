@@ -2,13 +2,16 @@
 //!
 //! Each page of 4 KiB has a checksum, the number of its snapshot and its own; the first is the header. Does not:
 //! know what the words mean, or when a snapshot may be believed. Invariant: words are given back only if every page
-//! of that snapshot is whole. Cost: 1% more than the words. Tabled in docs/format.md.
+//! of that snapshot is whole but for one flipped bit. Cost: 1% more than the words. Tabled in docs/format.md.
 
 use super::volume::Volume;
 use crate::{
     Result,
     device::AlignedBuffer,
-    format::bytes::{Fields, FieldsMut},
+    format::{
+        bytes::{Fields, FieldsMut},
+        mend::mended_block,
+    },
     units::BLOCK_BYTES,
 };
 use std::sync::Arc;
@@ -90,11 +93,10 @@ fn encode(volume: &Volume, page: &mut [u8], (number, index): (u32, u64), words: 
     page[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
+/// The number of a page's snapshot, its own, and its words; with one flipped bit undone.
 fn decode(volume: &Volume, page: &[u8]) -> Option<(u32, u64, Vec<u32>)> {
-    let mut fields = Fields::new(page);
-    if fields.array()? != MAGIC || fields.u32()? != volume.id.checksum(&[page.get(8..)?]) {
-        return None;
-    }
+    let sound = mended_block(volume.id, MAGIC, page)?;
+    let mut fields = Fields::new(&sound[8..]);
     let (number, _, index) = (fields.u32()?, fields.u32()?, fields.u64()?);
     let mut words = Vec::with_capacity(WORDS_PER_PAGE);
     while let Some(word) = fields.u32() {

@@ -6,6 +6,7 @@ mod contract;
 mod crash;
 mod damage;
 mod file;
+mod flips;
 mod golden;
 mod law;
 mod rows;

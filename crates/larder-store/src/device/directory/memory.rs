@@ -28,6 +28,11 @@ impl MemoryDirectory {
         self.lock().values().map(|bytes| bytes.len() as u64).sum()
     }
 
+    /// A copy of a file's bytes.
+    pub fn contents(&self, file: &FileName) -> Option<Vec<u8>> {
+        self.lock().get(file).cloned()
+    }
+
     fn read(&self, file: &FileName, offset_bytes: u64, to: &mut [u8]) -> io::Result<()> {
         let files = self.lock();
         let bytes = files.get(file).ok_or(io::ErrorKind::NotFound)?;

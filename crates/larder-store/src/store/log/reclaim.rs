@@ -56,7 +56,7 @@ impl LogEngine {
             waiting.into_iter().for_each(Waker::wake);
             return true;
         }
-        let listings = listing::listings(self, segment).await;
+        let listings = listing::listings(self, segment).await.records;
         let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
         if self.volume.options.tuning.reinsertion {
             let candidates: Vec<_> = needed.iter().map(|needed| (needed.listing, needed.slot.hits)).collect();

@@ -4,13 +4,14 @@
 //! of segments beyond the checkpoint's stamp are replayed; then the checkpoint's images are loaded beneath. Where
 //! there is no checkpoint, or for partitions whose image is damaged, all segments are replayed. Meanwhile the
 //! store is in use: what is not loaded yet is a miss, and whatever happens to a key now counts more than what is
-//! loaded for it. That this brings back no older entry is argued in `checkpoint`. Cost: a trailer per segment
-//! replayed; images are read once, from start to end.
+//! loaded for it. That this brings back no older entry is argued in `checkpoint`. Where a segment's list is cut, what
+//! is missing may have removed anything older: then nothing older is loaded, and its segments are given back. Cost: a
+//! trailer per segment replayed; images are read once, from start to end.
 
 use super::{
     LogEngine,
     discovery::{Discovered, discover},
-    listing::{listings, read_blocks},
+    listing::{Listed, listings, read_blocks},
 };
 use crate::{
     device::AlignedBuffer,
@@ -18,7 +19,7 @@ use crate::{
         checkpoint::{ImageOf, Root, image_of},
         trailer::Listing,
     },
-    index::{Loaded, SizeClass, Slot},
+    index::{Loaded, LogIndex, SizeClass, Slot},
     layout::{
         checkpoint::{CheckpointArea, Places},
         log::unsynced_count_max,
@@ -51,9 +52,12 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
     let (covered, newer): (Vec<_>, Vec<_>) = used.iter().partition(|&&(_, sequence)| sequence <= stamp);
     let newer: Vec<SegmentId> = newer.into_iter().map(|&(segment, _)| segment).collect();
     engine.volume.counters.recoverable_segments.store(newer.len() as u64, Ordering::Relaxed);
-    replay(engine, &newer, |_| true).await;
+    let cut = replay(engine, &newer, |_| true).await;
+    if let Some(segment) = cut {
+        forget_before(engine, segment);
+    }
     if let Some((area, root, second)) = found {
-        let damaged = load_images(engine, &area, &root).await;
+        let damaged = if cut.is_none() { load_images(engine, &area, &root).await } else { Vec::new() };
         let is_damaged = |placing| damaged.binary_search(&engine.index.buckets().shape().partition_of(placing)).is_ok();
         engine.checkpoints.resume(Places::found(root.images, stamp, second));
         if !damaged.is_empty() {
@@ -115,16 +119,27 @@ fn reserve_sequences(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
     }
 }
 
-/// Gives the index the records of `segments` (oldest first) whose placing is wanted, newest first.
-async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64) -> bool) {
+/// Nothing older than what `segment` holds counts any more: it may have been removed there.
+fn forget_before(engine: &LogEngine, segment: SegmentId) {
+    tracing::error!("a segment of the store is damaged, and may have held removals: nothing older is believed");
+    let waiting = engine.lock_log().forget_before(engine.segments.sequence(segment));
+    waiting.into_iter().for_each(Waker::wake);
+    if let LogIndex::Buckets(index) = &engine.index {
+        (0..index.shape().partition_count).for_each(|partition| index.set_changed(partition));
+    }
+}
+
+/// Gives the index the records of `segments` (oldest first) whose placing is wanted, newest first, and stops behind
+/// one whose list is cut: that one is returned.
+async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64) -> bool) -> Option<SegmentId> {
     let mut newest_first = segments.iter().rev();
     let list = async |&segment: &SegmentId| (segment, listings(engine, segment).await);
     // The newest has the device to itself: it has no trailer, so all of it is read, and it is asked for first.
     let newest = stream::iter(newest_first.next()).then(list);
     let mut listed = pin!(newest.chain(stream::iter(newest_first).map(list).buffered(DEPTH)));
-    let (mut news, mut limit) = (Vec::new(), NEWS_FIRST);
-    while let Some((segment, listings)) = listed.next().await {
-        let records = listings.iter().rev().filter(|listing| wanted(listing.placing));
+    let (mut news, mut limit, mut cut) = (Vec::new(), NEWS_FIRST, None);
+    while let Some((segment, Listed { records, is_cut })) = listed.next().await {
+        let records = records.iter().rev().filter(|listing| wanted(listing.placing));
         let now_s = engine.volume.clock.now_s();
         news.extend(records.map(|listing| loaded(engine, segment, listing, now_s)));
         if news.len() >= limit {
@@ -134,9 +149,14 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64)
             limit = (limit * 4).min(NEWS_MAX);
         }
         add(&engine.volume.counters.recovered_segments, 1);
+        if is_cut {
+            cut = Some(segment);
+            break;
+        }
     }
     engine.index.load(&news);
     engine.write_positions().await;
+    cut
 }
 
 fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32) -> Loaded {

@@ -45,8 +45,8 @@ pub(super) fn packs_in(engine: &TinyEngine, start_bytes: u64, bytes: &[u8]) -> V
     let mut found = Vec::new();
     let mut at = 0;
     while at + BLOCK_BYTES as usize <= bytes.len() {
-        let step = match pack::decode(engine.volume.id, start_bytes + at as u64, &bytes[at..]) {
-            Ok((header, listings)) if at + header.len_bytes as usize <= bytes.len() && header.len_bytes > 0 => {
+        let step = match pack::decode_mended(engine.volume.id, start_bytes + at as u64, &bytes[at..]) {
+            Some((header, listings)) if at + header.len_bytes as usize <= bytes.len() && header.len_bytes > 0 => {
                 let len = (header.len_bytes as usize).next_multiple_of(BLOCK_BYTES as usize);
                 found.push(FoundPack { header, listings });
                 len

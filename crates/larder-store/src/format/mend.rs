@@ -1,0 +1,151 @@
+//! One flipped bit under a checksum, found out and undone.
+//!
+//! What a CRC makes of a flipped bit follows from how far from the end it stands, and no two bits of a block make the
+//! same; so the bit is found by going back from the end. Does not: mend what is given to anybody: only what says
+//! where records are and which of them were removed, so that one bit never costs more than its own record. Invariant:
+//! what comes out carries a checksum that fits. More than one wrong bit passes for one with a chance of the bits
+//! there are in 2^32, and what is listed then is judged by its own checksums like anything else. Cost: a table look-up a
+//! byte, and a checksum for each bit of the lengths; only for what is damaged.
+
+use super::VolumeId;
+use std::ops::Range;
+
+/// Blocks begin with a magic and the checksum of all that follows.
+const CHECKSUM: Range<usize> = 4..8;
+
+/// The block at the start of `bytes` as it was before one of its bits flipped; `None` if that is not what happened.
+/// `extent` tells its length from its first bytes, of which those in `lengths` may be the ones that are wrong.
+pub(crate) fn mended(
+    volume: VolumeId,
+    magic: [u8; 4],
+    bytes: &[u8],
+    lengths: Range<usize>,
+    extent: impl Fn(&[u8]) -> Option<usize>,
+) -> Option<Vec<u8>> {
+    if let Some(block) = extent(bytes).and_then(|len| bytes.get(..len))
+        && let Some(mended) = mended_block(volume, magic, block)
+    {
+        return Some(mended);
+    }
+    let front = bytes.get(..lengths.end)?;
+    if !front.starts_with(&magic) {
+        return None;
+    }
+    lengths.flat_map(|byte| (0..u8::BITS).map(move |bit| (byte, 1_u8 << bit))).find_map(|(byte, bit)| {
+        let mut other = front.to_vec();
+        other[byte] ^= bit;
+        let mut block = bytes.get(..extent(&other)?)?.to_vec();
+        block[byte] ^= bit;
+        let sum = volume.checksum(&[block.get(CHECKSUM.end..)?]);
+        (block[CHECKSUM] == sum.to_le_bytes()).then_some(block)
+    })
+}
+
+/// As [`mended`], of a block whose length is known.
+pub(crate) fn mended_block(volume: VolumeId, magic: [u8; 4], block: &[u8]) -> Option<Vec<u8>> {
+    let covered = block.get(CHECKSUM.end..)?;
+    let mut mended = block.to_vec();
+    let wrong_magic: u32 = block.iter().zip(magic).map(|(found, right)| (found ^ right).count_ones()).sum();
+    let stored = u32::from_le_bytes(block[CHECKSUM].try_into().ok()?);
+    let difference = stored ^ volume.checksum(&[covered]);
+    match (wrong_magic, difference) {
+        (0 | 1, 0) => mended[..CHECKSUM.start].copy_from_slice(&magic),
+        (0, _) if difference.is_power_of_two() => {
+            mended[CHECKSUM].copy_from_slice(&(stored ^ difference).to_le_bytes());
+        }
+        (0, _) => {
+            let (distance, bit) = flipped_bit(difference, covered.len())?;
+            mended[block.len() - 1 - distance] ^= bit;
+        }
+        _ => return None,
+    }
+    Some(mended)
+}
+
+/// Which bit makes this `difference` of the checksum: in which byte, counted from the end, of `len`.
+fn flipped_bit(mut difference: u32, len: usize) -> Option<(usize, u8)> {
+    for distance in 0..len {
+        if let Some(bit) = (0..u8::BITS).find(|bit| STEPS[1 << bit] == difference) {
+            return Some((distance, 1 << bit));
+        }
+        // What the difference was one byte earlier: the highest byte of a step tells which it was.
+        let step = usize::from(STEP_BY_HIGH[(difference >> 24) as usize]);
+        difference = (difference ^ STEPS[step]) << 8 | step as u32;
+    }
+    None
+}
+
+/// What a byte does to the remainder, of CRC32C.
+const STEPS: [u32; 256] = {
+    const POLYNOMIAL_REFLECTED: u32 = 0x82F6_3B78;
+    let mut steps = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut remainder = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            remainder = (remainder >> 1) ^ if remainder & 1 == 1 { POLYNOMIAL_REFLECTED } else { 0 };
+            bit += 1;
+        }
+        steps[byte] = remainder;
+        byte += 1;
+    }
+    steps
+};
+
+/// Of each highest byte of a step, whose step it is.
+const STEP_BY_HIGH: [u8; 256] = {
+    let mut by_high = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        by_high[(STEPS[byte] >> 24) as usize] = byte as u8;
+        byte += 1;
+    }
+    by_high
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: VolumeId = VolumeId([7; 16]);
+    const MAGIC: [u8; 4] = *b"LDR?";
+
+    /// A block whose ninth byte is its length.
+    fn block(len: u8) -> Vec<u8> {
+        let mut block: Vec<u8> = (0..len).map(|n| n.wrapping_mul(37)).collect();
+        block[..4].copy_from_slice(&MAGIC);
+        block[8] = len;
+        let checksum = VOLUME.checksum(&[&block[8..]]);
+        block[4..8].copy_from_slice(&checksum.to_le_bytes());
+        block
+    }
+
+    fn mend(bytes: &[u8]) -> Option<Vec<u8>> {
+        mended(VOLUME, MAGIC, bytes, 8..9, |bytes| bytes.get(8).map(|&len| usize::from(len)).filter(|len| *len > 8))
+    }
+
+    #[test]
+    fn every_flipped_bit_is_undone_wherever_it_is() {
+        let whole = block(200);
+        let mut bytes = [&whole[..], &[9; 80]].concat();
+        assert_eq!(mend(&bytes).as_ref(), Some(&whole));
+        for bit in 0..whole.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(mend(&bytes).as_ref(), Some(&whole), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn two_flipped_bits_and_what_is_no_block_are_left_alone() {
+        let whole = block(60);
+        for (one, other) in (0..480).flat_map(|one| [(one, (one + 1) % 480), (one, (one * 7 + 100) % 480)]) {
+            let mut bytes = whole.clone();
+            bytes[one / 8] ^= 1 << (one % 8);
+            bytes[other / 8] ^= 1 << (other % 8);
+            assert!(one == other || mend(&bytes).is_none(), "bits {one} and {other}");
+        }
+        assert_eq!((mend(&[]), mend(&[0; 100]), mend(&MAGIC)), (None, None, None));
+    }
+}

@@ -1,0 +1,208 @@
+//! At stake: one bit that flips while a store is closed, or after it was killed, costs at most one entry, wherever it
+//! is and whatever the row; and never brings back what was removed or replaced.
+//!
+//! Of each volume some hundred bits are flipped; `LARDER_FLIPS=every` flips every one that says something.
+
+use crate::support::{block_on, head, insert, key_bytes, version_of};
+use bytes::Bytes;
+use larder_store::{
+    Hints, LayoutAxis, Policy, Store,
+    device::{AlignedBuffer, Completion, Device, Directory, FileName, FileWork, MemoryDevice, MemoryDirectory},
+};
+use larder_torture::{SIZE_BYTES, options};
+use std::{collections::HashMap, env, sync::Arc};
+
+/// Keys of entries that are looked at; a third of them was removed, a third replaced.
+const KEYS: u64 = 24;
+/// Bytes of which the bodies of all other entries are made.
+const FILL: u8 = 0xA5;
+/// How many bits are flipped of a volume, unless all are.
+const FLIP_COUNT: usize = 40;
+
+/// A store that was left in some way.
+struct Left {
+    policy: &'static Policy,
+    volume: Vec<u8>,
+    files: Vec<(FileName, Vec<u8>)>,
+    /// What is found when nothing is damaged.
+    found: HashMap<u64, u64>,
+}
+
+impl Left {
+    fn new(policy: &'static Policy, is_closed: bool) -> Self {
+        let (device, directory) = (Arc::new(MemoryDevice::new(SIZE_BYTES)), Arc::new(MemoryDirectory::new(SIZE_BYTES)));
+        let store = open(policy, &device, &directory);
+        let mut filler = 1_000;
+        let mut fill = |count| (0..count).for_each(|_| fill_one(&store, &mut filler));
+        (0..KEYS).for_each(|key| assert!(insert(&store, key, 1, 100)));
+        fill(5);
+        // Half of the changes go where the entries are sealed already, half to what is open.
+        for half in 0..2 {
+            for key in (0..KEYS).filter(|key| key % 6 / 3 == half) {
+                match key % 3 {
+                    0 => block_on(store.remove(&key_bytes(key))).unwrap(),
+                    1 => assert!(insert(&store, key, 2, 90)),
+                    _ => {}
+                }
+            }
+            fill(if half == 0 { 6 } else { 1 });
+        }
+        let finished = if is_closed { block_on(store.close()) } else { block_on(store.sync()) };
+        finished.unwrap();
+        let (volume, files) = (device.contents(), files_of(&directory));
+        let left = Self { policy, volume, files, found: HashMap::new() };
+        let found = left.look(left.volume.clone());
+        assert!(found.iter().all(|(key, version)| key % 3 != 0 && *version == 1 + u64::from(key % 3 == 1)), "{policy}");
+        Self { found, ..left }
+    }
+
+    /// What a store finds that has `volume` for its own.
+    fn look(&self, volume: Vec<u8>) -> HashMap<u64, u64> {
+        let directory = Arc::new(MemoryDirectory::new(SIZE_BYTES));
+        self.files.iter().for_each(|(name, bytes)| write_file(&directory, name, bytes));
+        let store = open(self.policy, &Arc::new(MemoryDevice::from_contents(volume)), &directory);
+        (0..KEYS).filter_map(|key| Some((key, version_of(&store, key)?))).collect()
+    }
+
+    /// Bits that say something: of long runs of one byte, which are bodies and room, one in a sector.
+    fn bits(&self) -> Vec<usize> {
+        let is_run = |at: usize| {
+            let around = &self.volume[at.saturating_sub(8)..(at + 8).min(self.volume.len())];
+            around.iter().all(|&byte| byte == around[0]) && (around[0] == 0 || around[0] == FILL)
+        };
+        let says_something = |at: &usize| !is_run(*at) || (at % 512 == 300 && self.volume[*at] == FILL);
+        (0..self.volume.len()).filter(says_something).flat_map(|byte| (0..8).map(move |bit| byte * 8 + bit)).collect()
+    }
+
+    #[track_caller]
+    fn flip(&self, bit: usize) {
+        let mut volume = self.volume.clone();
+        volume[bit / 8] ^= 1 << (bit % 8);
+        let found = self.look(volume);
+        let (policy, place) = (self.policy, (bit / 8, bit % 8));
+        for (key, version) in &found {
+            assert_eq!(self.found.get(key), Some(version), "{policy}: byte and bit {place:?} brought back key {key}");
+        }
+        // The one checksum of a pack or cluster stands for several records.
+        let lost_max = if matches!(policy.layout, LayoutAxis::Clusters | LayoutAxis::FrontAndSets) { KEYS } else { 1 };
+        let lost = self.found.len() - found.len();
+        assert!(
+            lost as u64 <= lost_max,
+            "{policy}: byte and bit {place:?} cost {lost} of {} entries",
+            self.found.len()
+        );
+    }
+}
+
+fn open(policy: &'static Policy, device: &Arc<MemoryDevice>, directory: &Arc<MemoryDirectory>) -> Store {
+    let device = Arc::clone(device) as Arc<dyn Device>;
+    let options = options(policy, 1);
+    if policy.layout.keeps_files() {
+        Store::open_on_files(device, Arc::clone(directory) as Arc<dyn Directory>, &options).unwrap()
+    } else {
+        Store::open_on(device, &options).unwrap()
+    }
+}
+
+/// Stores an entry that nobody asks for.
+fn fill_one(store: &Store, key: &mut u64) {
+    *key += 1;
+    let mut writer = store.insert(&key_bytes(*key), head(*key, 1, 60_000), Hints::default()).unwrap();
+    writer.write(Bytes::from(vec![FILL; 60_000])).unwrap();
+    block_on(writer.commit()).unwrap();
+}
+
+fn files_of(directory: &MemoryDirectory) -> Vec<(FileName, Vec<u8>)> {
+    let (completion, listed) = Completion::pair();
+    directory.submit(FileWork::List { completion });
+    let read = |name: FileName| {
+        let bytes = directory.contents(&name).unwrap();
+        (name, bytes)
+    };
+    block_on(listed).unwrap().into_iter().map(read).collect()
+}
+
+fn write_file(directory: &MemoryDirectory, name: &FileName, bytes: &[u8]) {
+    let mut buffer = AlignedBuffer::with_len(bytes.len());
+    buffer.as_mut_slice().copy_from_slice(bytes);
+    let (completion, written) = Completion::pair();
+    let (file, buffer) = (name.clone(), Arc::new(buffer));
+    directory.submit(FileWork::Write { file, offset_bytes: 0, buffer, completion });
+    block_on(written).unwrap();
+}
+
+#[test]
+fn in_every_row_a_flipped_bit_costs_at_most_one_entry_and_brings_nothing_back() {
+    let every = env::var("LARDER_FLIPS").is_ok_and(|which| which == "every");
+    for policy in Policy::all() {
+        for is_closed in [true, false] {
+            let left = Left::new(policy, is_closed);
+            let bits = left.bits();
+            let step = if every { 1 } else { (bits.len() / FLIP_COUNT) | 1 };
+            let mut count = 0;
+            for &bit in bits.iter().step_by(step) {
+                left.flip(bit);
+                count += 1;
+            }
+            println!("{policy}: {count} of {} bits, of {} entries, closed {is_closed}", bits.len(), left.found.len());
+            assert!(count >= FLIP_COUNT / 2, "{policy}: {count}");
+        }
+    }
+}
+
+/// Every byte of every first header, which tells whose use of the segment this is.
+#[test]
+fn a_flipped_bit_in_a_segments_first_header_costs_nothing_and_brings_nothing_back() {
+    for policy in Policy::all().iter().filter(|policy| policy.layout == LayoutAxis::Segments) {
+        for is_closed in [true, false] {
+            let left = Left::new(policy, is_closed);
+            let is_first =
+                |at: &usize| left.volume[*at..].starts_with(b"LDRu") && left.volume[at + 32..at + 36] == [0; 4];
+            let firsts: Vec<usize> = (0..left.volume.len() - 4096).step_by(4096).filter(is_first).collect();
+            assert!(firsts.len() >= 3, "{policy}: {firsts:?}");
+            for (count, byte) in firsts.iter().flat_map(|first| *first..first + 48).enumerate() {
+                let mut volume = left.volume.clone();
+                volume[byte] ^= 1 << (count % 8);
+                assert_eq!(left.look(volume), left.found, "{policy}: bit {} of byte {byte}", count % 8);
+            }
+        }
+    }
+}
+
+/// With the whole block gone only the trailer, or the checkpoint, tells.
+#[test]
+fn a_segment_whose_first_block_is_gone_loses_what_was_in_that_block() {
+    for policy in Policy::all().iter().filter(|policy| policy.layout == LayoutAxis::Segments) {
+        let left = Left::new(policy, true);
+        let mut firsts = (0..left.volume.len() - 4096).step_by(4096);
+        let first = firsts.find(|at| left.volume[*at..].starts_with(b"LDRu")).unwrap();
+        let mut volume = left.volume.clone();
+        volume[first..first + 4096].iter_mut().enumerate().for_each(|(at, byte)| *byte ^= (at * 131 + 7) as u8);
+        let found = left.look(volume);
+        assert!(found.iter().all(|(key, version)| left.found.get(key) == Some(version)), "{policy}");
+        // An entry takes a sector at least.
+        assert!(found.len() + 8 > left.found.len() && found.len() > 8, "{policy}: {} found", found.len());
+    }
+}
+
+/// Two bits cannot be told: what such a unit removed or replaced is not known, so nothing older is believed.
+#[test]
+fn a_unit_that_is_damaged_for_certain_costs_what_is_older_and_brings_nothing_back() {
+    for policy in Policy::all().iter().filter(|policy| policy.layout == LayoutAxis::Segments) {
+        for is_closed in [true, false] {
+            let left = Left::new(policy, is_closed);
+            let mut empty_count = 0;
+            for unit in (0..left.volume.len() - 4096).step_by(4096).filter(|at| left.volume[*at..].starts_with(b"LDRu"))
+            {
+                let mut volume = left.volume.clone();
+                volume[unit + 36] ^= 3;
+                let found = left.look(volume);
+                let is_old = found.iter().any(|(key, version)| left.found.get(key) != Some(version));
+                assert!(!is_old, "{policy}: the unit at byte {unit} brought something back");
+                empty_count += usize::from(found.is_empty());
+            }
+            // Where there is a trailer the units' headers are not needed; but the oldest segment may have been begun again.
+            assert!(if is_closed { empty_count <= 1 } else { empty_count > 0 }, "{policy}: {empty_count}");
+        }
+    }
+}
