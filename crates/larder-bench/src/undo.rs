@@ -7,7 +7,8 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     process,
     sync::{
@@ -149,7 +150,8 @@ fn remove(path: &Path) {
     if let Err(error) = removed
         && error.kind() != io::ErrorKind::NotFound
     {
-        eprintln!("cannot remove {}: {error}", path.display());
+        // Nobody may be left to read it.
+        let _ = writeln!(io::stderr(), "cannot remove {}: {error}", path.display());
     }
 }
 

@@ -39,6 +39,8 @@ pub enum ProxyError {
     TlsProtocolError,
     /// The origin's certificate is not trusted (2.3.14).
     TlsCertificateError,
+    /// The origin ended the handshake of TLS with an alert (2.3.15).
+    TlsAlertReceived,
     /// The request is malformed (2.3.16).
     HttpRequestError,
     /// The request is not allowed (2.3.17).
@@ -118,6 +120,7 @@ impl ProxyError {
             Self::ConnectionLimitReached => "connection_limit_reached",
             Self::TlsProtocolError => "tls_protocol_error",
             Self::TlsCertificateError => "tls_certificate_error",
+            Self::TlsAlertReceived => "tls_alert_received",
             Self::HttpRequestError => "http_request_error",
             Self::HttpRequestDenied => "http_request_denied",
             Self::HttpResponseIncomplete => "http_response_incomplete",

@@ -1,8 +1,9 @@
 //! The access log, in Squid's native format.
 //!
-//! Owns: the lines' form, one buffer per worker, one writing thread. Invariant: a slow or full disk never
-//! holds up an exchange: what the writer cannot take is dropped and counted. Cost: an exchange appends
-//! one line to its worker's buffer; a buffer goes to the writer when full or once a second.
+//! Owns: the lines' form, one buffer per worker, one writing thread. Invariants: a slow or full disk never
+//! holds up an exchange: what the writer cannot take is dropped and counted; what is in the buffers when the proxy
+//! stops is written. Cost: an exchange appends one line to its worker's buffer; a buffer goes to the writer when full
+//! or once a second.
 
 use std::{
     fs::File,
@@ -10,10 +11,10 @@ use std::{
     net::IpAddr,
     sync::{
         Mutex, PoisonError,
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use http::StatusCode;
@@ -23,8 +24,16 @@ use crate::{config::AccessLogTarget, outcome::Outcome};
 /// The writing thread.
 pub(crate) struct AccessLog {
     /// Gone at the end, which ends the thread.
-    sender: Option<SyncSender<Vec<u8>>>,
+    sender: Option<SyncSender<Job>>,
     writer: Option<JoinHandle<()>>,
+}
+
+/// What the writer does next.
+enum Job {
+    /// Writes these lines.
+    Write(Vec<u8>),
+    /// Opens the file again, and says how that went.
+    Reopen(Sender<io::Result<()>>),
 }
 
 /// A worker's lines that are not with the writer yet.
@@ -49,32 +58,31 @@ pub(crate) struct Line {
 impl AccessLog {
     /// Opens the log and starts its writer.
     pub(crate) fn open(target: &AccessLogTarget) -> io::Result<Self> {
-        let output: Box<dyn Write + Send> = match target {
-            AccessLogTarget::Stdout => Box::new(io::stdout()),
-            AccessLogTarget::File(path) => {
-                let file = File::options().append(true).create(true).open(path).map_err(|error| {
-                    io::Error::new(error.kind(), format!("cannot open access log: {error}: {}", path.display()))
-                })?;
-                Box::new(file)
-            }
-        };
+        let output = open(target)?;
         let (sender, receiver) = sync_channel(BATCH_COUNT_MAX);
-        let writer =
-            std::thread::Builder::new().name("larder-log".into()).spawn(move || write_all(&receiver, output))?;
+        let target = target.clone();
+        let writer = std::thread::Builder::new().name("larder-log".into());
+        let writer = writer.spawn(move || write_all(&receiver, &target, output))?;
         Ok(Self { sender: Some(sender), writer: Some(writer) })
+    }
+
+    /// Opens the file again, so that the one before can be moved away; lines that come meanwhile go to either.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the writer is held up by its disk: then lines go on to the file before.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        let held_up = || io::Error::new(io::ErrorKind::TimedOut, "access log is held up by its disk");
+        let sender = self.sender.as_ref().expect("it is there until the log is dropped");
+        let (done, is_done) = channel();
+        sender.try_send(Job::Reopen(done)).map_err(|_| held_up())?;
+        is_done.recv_timeout(REOPEN_PATIENCE).map_err(|_| held_up())?
     }
 
     /// Hands a batch of lines over; gives back how many lines were dropped instead.
     fn offer(&self, batch: Vec<u8>) -> u64 {
         let Some(sender) = &self.sender else { return 0 };
-        match sender.try_send(batch) {
-            Ok(()) => 0,
-            Err(refused) => {
-                let (std::sync::mpsc::TrySendError::Full(batch) | std::sync::mpsc::TrySendError::Disconnected(batch)) =
-                    refused;
-                batch.iter().filter(|byte| **byte == b'\n').count() as u64
-            }
-        }
+        let line_count = batch.iter().filter(|byte| **byte == b'\n').count() as u64;
+        sender.try_send(Job::Write(batch)).map_or(line_count, |()| 0)
     }
 }
 
@@ -102,11 +110,41 @@ impl LineBuffer {
         let batch = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if batch.is_empty() { 0 } else { log.offer(batch) }
     }
+
+    /// Hands over what there is at the end, when nothing else waits for the writer to take it.
+    pub(crate) fn flush_last(&self, log: &AccessLog) {
+        let batch = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(sender) = log.sender.as_ref().filter(|_| !batch.is_empty()) {
+            // The writer ends after its senders, unless it panicked, which it has told.
+            let _ = sender.send(Job::Write(batch));
+        }
+    }
 }
 
-fn write_all(receiver: &Receiver<Vec<u8>>, mut output: Box<dyn Write + Send>) {
+fn open(target: &AccessLogTarget) -> io::Result<Box<dyn Write + Send>> {
+    match target {
+        AccessLogTarget::Stdout => Ok(Box::new(io::stdout())),
+        AccessLogTarget::File(path) => {
+            let file = File::options().append(true).create(true).open(path).map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot open access log: {error}: {}", path.display()))
+            })?;
+            Ok(Box::new(file))
+        }
+    }
+}
+
+fn write_all(receiver: &Receiver<Job>, target: &AccessLogTarget, mut output: Box<dyn Write + Send>) {
     let mut reported = false;
-    while let Ok(batch) = receiver.recv() {
+    while let Ok(job) = receiver.recv() {
+        let batch = match job {
+            Job::Write(batch) => batch,
+            Job::Reopen(done) => {
+                let reopened = open(target).map(|file| (output, reported) = (file, false));
+                // Whoever asked may have given up.
+                let _ = done.send(reopened);
+                continue;
+            }
+        };
         if let Err(error) = output.write_all(&batch).and_then(|()| output.flush())
             && !reported
         {
@@ -157,6 +195,8 @@ fn write_word(out: &mut impl Write, text: &str) -> io::Result<()> {
 
 /// Size at which a worker's lines go to the writer.
 const BATCH_BYTES: usize = 32 << 10;
+/// How long opening the file again is waited for.
+const REOPEN_PATIENCE: Duration = Duration::from_secs(1);
 /// Batches that may wait for the writer, over all workers; with their size the log's memory: 4 MiB.
 const BATCH_COUNT_MAX: usize = 128;
 
@@ -207,6 +247,39 @@ mod tests {
         format_line(&mut out, &line, 0, false).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains(" TCP_MISS_ABORTED/200 ") && text.contains(" HIER_DIRECT/a.example "), "{text}");
+    }
+
+    #[test]
+    fn file_that_was_moved_away_is_made_anew_and_no_line_is_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, moved) = (directory.path().join("access.log"), directory.path().join("access.log.1"));
+        let log = AccessLog::open(&AccessLogTarget::File(path.clone())).unwrap();
+        let buffer = LineBuffer::default();
+        buffer.push(&log, &line(), 1, true);
+        buffer.flush(&log);
+        std::fs::rename(&path, &moved).unwrap();
+        log.reopen().unwrap();
+        buffer.push(&log, &line(), 1, true);
+        buffer.flush_last(&log);
+        drop(log);
+        for path in [path, moved] {
+            assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn file_that_cannot_be_opened_again_is_written_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let (folder, moved) = (directory.path().join("log"), directory.path().join("moved"));
+        std::fs::create_dir(&folder).unwrap();
+        let log = AccessLog::open(&AccessLogTarget::File(folder.join("access.log"))).unwrap();
+        std::fs::rename(&folder, &moved).unwrap();
+        assert!(log.reopen().unwrap_err().to_string().contains("cannot open access log"));
+        let buffer = LineBuffer::default();
+        buffer.push(&log, &line(), 1, true);
+        buffer.flush_last(&log);
+        drop(log);
+        assert_eq!(std::fs::read_to_string(moved.join("access.log")).unwrap().lines().count(), 1);
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! What goes wrong in an exchange, as status and a short text for the client.
 //!
 //! Owns: the kinds of failure, their status codes and texts. Does not: decide whether something
-//! stale is served instead. Invariant: these responses are never stored, here or downstream.
+//! stale is served instead, or tell the operator (see `origin::complaints`). Invariants: these responses are never
+//! stored, here or downstream; a client is told what went wrong in plain words, never in those of a library.
 
 use std::{fmt, net::IpAddr};
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use larder_http::proxy_status::{ProxyError, ProxyStatus};
 
-use crate::client::response_body::ResponseBody;
+use crate::{client::response_body::ResponseBody, origin::fault::Fault};
 
 /// Why an exchange has no answer from cache or origin. Cheap to clone: all waiters of a flight get one.
 #[derive(Clone, Debug)]
@@ -33,13 +34,11 @@ pub(crate) enum Failure {
     PortDenied { port: u16 },
     /// The request has come through this proxy before, or leads to one of its own listeners.
     Loop,
-    /// The name has no address.
-    Resolve { host: String, why: String },
-    /// No address of the origin takes connections.
-    Connect { host: String, why: String },
+    /// The origin has no address, takes no connection, or speaks no TLS or HTTP that can be understood.
+    Unusable { host: String, fault: Fault },
     /// The origin did not answer in time.
     Timeout { host: String },
-    /// The origin closed, reset, or sent something that is not HTTP, before its response's head was there.
+    /// The origin closed or reset the connection before its response was there.
     Broken { host: String, why: String },
     /// `only-if-cached`, and nothing stored answers.
     OnlyIfCached,
@@ -56,14 +55,28 @@ impl Failure {
             Self::NoPassword => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Loop => StatusCode::LOOP_DETECTED,
-            Self::Resolve { .. } | Self::Connect { .. } | Self::Broken { .. } => StatusCode::BAD_GATEWAY,
+            Self::Unusable { fault, .. } => match fault.error {
+                ProxyError::DnsTimeout | ProxyError::ConnectionTimeout => StatusCode::GATEWAY_TIMEOUT,
+                _ => StatusCode::BAD_GATEWAY,
+            },
+            Self::Broken { .. } => StatusCode::BAD_GATEWAY,
             Self::Timeout { .. } | Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 
     /// Whether the origin is to blame, so that a stale response may stand in (RFC 9111 4.2.4).
     pub(crate) fn is_origin_failure(&self) -> bool {
-        matches!(self, Self::Resolve { .. } | Self::Connect { .. } | Self::Timeout { .. } | Self::Broken { .. })
+        self.origin_fault().is_some()
+    }
+
+    /// The origin that is to blame, for what, and what the operator is told.
+    pub(crate) fn origin_fault(&self) -> Option<(&str, ProxyError, &str)> {
+        match self {
+            Self::Unusable { host, fault } => Some((host, fault.error, &fault.why)),
+            Self::Timeout { host } => Some((host, self.proxy_error(), "it does not answer in time")),
+            Self::Broken { host, why } => Some((host, self.proxy_error(), why)),
+            _ => None,
+        }
     }
 
     /// Whether the proxy refused, rather than failed.
@@ -82,9 +95,8 @@ impl Failure {
             Self::ClientDenied | Self::NoPassword | Self::PortDenied { .. } => ProxyError::HttpRequestDenied,
             Self::TargetDenied { .. } => ProxyError::DestinationIpProhibited,
             Self::Loop => ProxyError::ProxyLoopDetected,
-            Self::Resolve { .. } => ProxyError::DnsError,
-            Self::Connect { .. } => ProxyError::DestinationUnavailable,
-            Self::Timeout { .. } => ProxyError::ConnectionTimeout,
+            Self::Unusable { fault, .. } => fault.error,
+            Self::Timeout { .. } => ProxyError::ConnectionReadTimeout,
             Self::Broken { .. } => ProxyError::ConnectionTerminated,
             Self::OnlyIfCached | Self::Overloaded => ProxyError::ProxyInternalResponse,
         }
@@ -94,8 +106,7 @@ impl Failure {
     fn next_hop(&self) -> Option<&str> {
         match self {
             Self::TargetDenied { host, .. }
-            | Self::Resolve { host, .. }
-            | Self::Connect { host, .. }
+            | Self::Unusable { host, .. }
             | Self::Timeout { host }
             | Self::Broken { host, .. } => Some(host),
             _ => None,
@@ -156,11 +167,31 @@ impl fmt::Display for Failure {
                  CONNECT ports."
             ),
             Self::Loop => f.write_str("loop detected: the request leads back to this proxy"),
-            Self::Resolve { host, why } => write!(f, "could not resolve {host}: {why}"),
-            Self::Connect { host, why } => write!(f, "could not connect to {host}: {why}"),
-            Self::Timeout { host } => write!(f, "{host} did not answer in time"),
-            Self::Broken { host, why } => write!(f, "{host} broke off before its response: {why}"),
+            Self::Unusable { host, .. } | Self::Timeout { host } | Self::Broken { host, .. } => write!(
+                f,
+                "there is no answer from {host}: {}. Try again later. If this lasts, the operator of this proxy finds \
+                 the reason in its log.",
+                in_plain_words(self.proxy_error())
+            ),
             Self::OnlyIfCached => f.write_str("nothing stored answers this only-if-cached request"),
         }
+    }
+}
+
+/// What a client is told of an origin's fault.
+fn in_plain_words(error: ProxyError) -> &'static str {
+    match error {
+        ProxyError::DnsError => "its name leads to no address",
+        ProxyError::DnsTimeout => "its name could not be looked up in time",
+        ProxyError::ConnectionRefused => "it refuses connections",
+        ProxyError::ConnectionTimeout => "no connection to it was made in time",
+        ProxyError::DestinationIpUnroutable => "there is no way to its address",
+        ProxyError::TlsCertificateError => "its certificate cannot be trusted",
+        ProxyError::TlsProtocolError | ProxyError::TlsAlertReceived => "no secure connection to it can be made",
+        ProxyError::HttpProtocolError => "what it sends is no HTTP",
+        ProxyError::HttpResponseHeaderSectionSize => "the head of its response is too long",
+        ProxyError::ConnectionReadTimeout => "it was silent for too long",
+        ProxyError::ConnectionTerminated => "it closed the connection before its response was complete",
+        _ => "no connection to it can be made",
     }
 }

@@ -49,4 +49,4 @@ pub use config::{
 };
 pub use metrics::ProxyStats;
 pub use outcome::Outcome;
-pub use server::{Proxy, RunningProxy};
+pub use server::{Proxy, ProxyHandle, RunningProxy};

@@ -1,8 +1,10 @@
 //! The way to origins: names, addresses, rules, connections, and the bodies that travel on them.
 
 pub(crate) mod body;
+pub(crate) mod complaints;
 pub(crate) mod connect;
 pub(crate) mod dns;
+pub(crate) mod fault;
 pub(crate) mod group;
 pub(crate) mod pool;
 pub(crate) mod request_body;

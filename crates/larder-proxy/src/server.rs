@@ -8,7 +8,7 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicUsize},
     },
     thread::JoinHandle,
@@ -42,7 +42,10 @@ use crate::{
     config::ProxyConfig,
     flight::table::FlightTable,
     metrics::{Exposition, ProxyStats, WorkerMetrics},
-    origin::tls::Tls,
+    origin::{
+        complaints::Complaints,
+        tls::{self, Tls},
+    },
     routes::Routes,
     worker,
 };
@@ -58,7 +61,15 @@ pub struct RunningProxy {
     metrics: Vec<Arc<WorkerMetrics>>,
     hot: Arc<HotTier>,
     stop: watch::Sender<Option<Duration>>,
+    shared: Weak<Shared>,
     _caretaker: Option<Caretaker>,
+}
+
+/// What can be asked of a proxy by whoever does not own it. Outlives it without harm.
+#[derive(Clone)]
+pub struct ProxyHandle {
+    shared: Weak<Shared>,
+    stop: watch::Sender<Option<Duration>>,
 }
 
 /// What all workers share.
@@ -76,6 +87,10 @@ pub(crate) struct Shared {
     pub(crate) groups: Groups,
     pub(crate) patience: Patience,
     pub(crate) tls: Tls,
+    /// What the operator was told of origins of late.
+    pub(crate) complaints: Complaints,
+    /// What is shown in handshakes with clients.
+    certificates: Option<Arc<Certificates>>,
     /// Does handshakes with clients, if any listener wants them.
     pub(crate) acceptor: Option<TlsAcceptor>,
     pub(crate) access_log: Option<AccessLog>,
@@ -112,14 +127,10 @@ impl Proxy {
             let why = format!("pseudonym must be letters, digits, '-', '.' or '_': {name:?}");
             io::Error::new(io::ErrorKind::InvalidInput, why)
         })?;
-        if let Some(path) = &config.origin_ca_file {
-            let mut roots = rustls::RootCertStore::empty();
-            crate::origin::tls::load_ca_file(path, &mut roots)
-                .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-        }
+        check_authorities(&config)?;
         let passwords = config.passwords.as_deref().map(Passwords::load).transpose();
         let passwords = passwords.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?.map(Arc::new);
-        let (acceptor, caretaker) = open_tls(&config)?.unzip();
+        let (certificates, acceptor, caretaker) = open_tls(&config)?;
         let listeners = bind_all(&config)?;
         let local_addrs = listeners[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?;
         let admin_listener = config.admin.map(|address| bind(address, false)).transpose()?;
@@ -144,6 +155,8 @@ impl Proxy {
             groups: Groups::new(config.group_window),
             patience: Patience::new(config.limits.store),
             tls: Tls::default(),
+            complaints: Complaints::default(),
+            certificates,
             acceptor,
             access_log,
             via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
@@ -158,8 +171,9 @@ impl Proxy {
         let pages = admin::Pages::new(Exposition { workers: metrics.clone(), hot: Arc::clone(&hot), store });
         let (stop, stopped) = watch::channel(None);
         let mut admin = admin_listener.map(|listener| (listener, pages));
+        let (threads, weak) = (Vec::new(), Arc::downgrade(&shared));
         let mut running =
-            RunningProxy { local_addrs, admin_addr, threads: Vec::new(), metrics, hot, stop, _caretaker: caretaker };
+            RunningProxy { local_addrs, admin_addr, threads, metrics, hot, stop, shared: weak, _caretaker: caretaker };
         for (index, listeners) in listeners.into_iter().enumerate() {
             let start = worker::Start {
                 shared: Arc::clone(&shared),
@@ -200,6 +214,11 @@ impl RunningProxy {
         ProxyStats::gather(&self.metrics, &self.hot)
     }
 
+    /// Returns what others need to ask something of this proxy.
+    pub fn handle(&self) -> ProxyHandle {
+        ProxyHandle { shared: self.shared.clone(), stop: self.stop.clone() }
+    }
+
     fn stop_all(&mut self, grace: Duration) {
         self.stop.send_replace(Some(grace));
         for thread in self.threads.drain(..) {
@@ -209,22 +228,48 @@ impl RunningProxy {
     }
 }
 
+impl ProxyHandle {
+    /// Opens the access log again and reads the certificates again; connections are not touched. Blocks for reading
+    /// the files. Returns what could not be done: then what was in use before still is.
+    pub fn refresh(&self) -> Vec<String> {
+        let Some(shared) = self.shared.upgrade() else { return Vec::new() };
+        let log = shared.access_log.as_ref().map(|log| log.reopen().map_err(|error| error.to_string()));
+        let certificates = shared.certificates.as_ref().map(|certificates| certificates.reload());
+        [log, certificates].into_iter().flatten().filter_map(Result::err).collect()
+    }
+
+    /// Has [`RunningProxy::shutdown`] cut short the exchanges it lets finish.
+    pub fn cut_short(&self) {
+        self.stop.send_replace(Some(Duration::ZERO));
+    }
+}
+
 impl Drop for RunningProxy {
     fn drop(&mut self) {
         self.stop_all(Duration::ZERO);
     }
 }
 
+/// Refuses a file of certificate authorities that could not be used when the first origin over TLS is met.
+fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
+    let Some(path) = &config.origin_ca_file else { return Ok(()) };
+    let mut roots = rustls::RootCertStore::empty();
+    tls::load_ca_file(path, &mut roots).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
 /// What handshakes with clients take, if there is a listener for them.
-fn open_tls(config: &ProxyConfig) -> io::Result<Option<(TlsAcceptor, Caretaker)>> {
+fn open_tls(config: &ProxyConfig) -> io::Result<ServerTls> {
     if !config.listeners.iter().any(|listener| listener.tls) {
-        return Ok(None);
+        return Ok((None, None, None));
     }
     let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
     let certificates = Arc::new(Certificates::load(&config.identities).map_err(refused)?);
     let acceptor = opening::acceptor(Arc::clone(&certificates)).map_err(io::Error::other)?;
-    Ok(Some((acceptor, Caretaker::start(certificates)?)))
+    let caretaker = Caretaker::start(Arc::clone(&certificates))?;
+    Ok((Some(certificates), Some(acceptor), Some(caretaker)))
 }
+
+type ServerTls = (Option<Arc<Certificates>>, Option<TlsAcceptor>, Option<Caretaker>);
 
 /// For each worker, one socket on each address.
 fn bind_all(config: &ProxyConfig) -> io::Result<Vec<Vec<TcpListener>>> {

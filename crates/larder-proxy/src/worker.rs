@@ -104,6 +104,15 @@ impl Worker {
     }
 }
 
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Among these are the lines of exchanges that stopping cut short.
+        if let Some(log) = &self.shared.access_log {
+            self.log_buffer.flush_last(log);
+        }
+    }
+}
+
 async fn run_inside(start: Start) -> io::Result<()> {
     let Start { shared, metrics, listeners, admin, mut stop } = start;
     let worker = Arc::new(Worker {
@@ -144,9 +153,8 @@ async fn run_inside(start: Start) -> io::Result<()> {
         // Aborted on purpose.
         let _ = task.await;
     }
-    drain(&worker, grace).await;
+    drain(&worker, grace, stop).await;
     ticking.abort();
-    worker.flush_log();
     Ok(())
 }
 
@@ -214,15 +222,21 @@ async fn tick(worker: Arc<Worker>) {
     }
 }
 
-/// Lets connections finish what they are at, and commits that outlast them, for as long as `grace`.
-async fn drain(worker: &Arc<Worker>, grace: Duration) {
+/// Lets connections finish what they are at, and commits that outlast them, for as long as `grace`, or until `stop` says
+/// that there is no time left.
+async fn drain(worker: &Arc<Worker>, grace: Duration, mut stop: watch::Receiver<Option<Duration>>) {
     worker.watches.give_all(Order::Drain);
     let emptied = async {
         while worker.metrics.connections_open.value() > 0 || worker.late_commits.load(Ordering::Relaxed) > 0 {
             worker.work_ended.notified().await;
         }
     };
-    if tokio::time::timeout(grace, emptied).await.is_err() {
+    let cut_short = stop.wait_for(|grace| grace.is_none_or(|grace| grace.is_zero()));
+    let is_emptied = tokio::select! {
+        emptied = tokio::time::timeout(grace, emptied) => emptied.is_ok(),
+        _ = cut_short => false,
+    };
+    if !is_emptied {
         let open = worker.metrics.connections_open.value();
         tracing::info!(open, "closing connections that did not finish in time");
     }

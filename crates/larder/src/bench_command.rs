@@ -6,7 +6,12 @@
 mod load;
 mod store;
 
-use crate::{duration, failure::Failure, report, settings, size};
+use crate::{
+    duration,
+    failure::Failure,
+    output::{print_line, tell},
+    report, settings, size,
+};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use larder_bench::{BenchResult, DeviceFigures, DeviceJob, READ_BYTES, READ_DEPTHS, measure_device};
@@ -127,14 +132,13 @@ fn device(flags: DeviceFlags) -> Result<(), Failure> {
         io: flags.io.unwrap_or_default(),
     })?;
     match flags.json {
-        Some(path) if path.as_os_str() == "-" => println!("{}", figures.to_json()),
+        Some(path) if path.as_os_str() == "-" => print_line!("{}", figures.to_json()),
         Some(path) => {
             write(&path, &figures.to_json())?;
-            print(&figures);
+            print(&figures)
         }
         None => print(&figures),
     }
-    Ok(())
 }
 
 /// Measures a device, with progress.
@@ -143,7 +147,7 @@ fn device(flags: DeviceFlags) -> Result<(), Failure> {
 /// A failure that says what to do.
 pub(crate) fn measure(job: DeviceJob) -> Result<DeviceFigures, Failure> {
     let (size, seconds) = (size::show(job.span_bytes), job.time.as_secs_f64());
-    eprintln!("measuring {} with {size}, {seconds:.0} s after it is written", job.path.display());
+    tell!("measuring {} with {size}, {seconds:.0} s after it is written", job.path.display());
     let bar = progress_bar();
     let measured = measure_device(&job, &mut |what, share| {
         bar.set_message(what.to_owned());
@@ -166,26 +170,26 @@ pub(crate) fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-fn print(figures: &DeviceFigures) {
-    println!("{} ({}{})", figures.path, figures.io, if figures.is_direct { ", past the page cache" } else { "" });
+fn print(figures: &DeviceFigures) -> Result<(), Failure> {
+    print_line!("{} ({}{})", figures.path, figures.io, if figures.is_direct { ", past the page cache" } else { "" })?;
     if !figures.is_direct {
-        println!("  warning  the page cache is in between: reads may be the memory's");
+        print_line!("  warning  the page cache is in between: reads may be the memory's")?;
     }
     if figures.load_average > 0.5 {
-        println!("  warning  the machine was busy with other work: load average {:.1}", figures.load_average);
+        print_line!("  warning  the machine was busy with other work: load average {:.1}", figures.load_average)?;
     }
     let (read, written) = (figures.sequential_read, figures.sequential_write);
-    println!("  sequential  {}/s read, {}/s written", size::show(read as u64), size::show(written as u64));
+    print_line!("  sequential  {}/s read, {}/s written", size::show(read as u64), size::show(written as u64))?;
     if let Some(beside) = &figures.beside_reads {
         let sequential = size::show(beside.sequential_write as u64);
         let times = beside.random_write_times;
-        println!(
+        print_line!(
             "  while random reads go on, {sequential}/s written, and a random write takes {times:.1} times as long"
-        );
+        )?;
     }
-    println!("\n  random reads per second (99% take at most), processor time of one at the greatest depth");
+    print_line!("\n  random reads per second (99% take at most), processor time of one at the greatest depth")?;
     let heads = READ_DEPTHS.map(|depth| format!("{:>22}", format!("{depth} in flight")));
-    println!("  {:>8}{}{:>10}", "length", heads.concat(), "CPU");
+    print_line!("  {:>8}{}{:>10}", "length", heads.concat(), "CPU")?;
     for read_bytes in READ_BYTES {
         let row = || figures.reads.iter().filter(move |read| read.read_bytes == read_bytes);
         let cells = row().map(|read| {
@@ -193,22 +197,23 @@ fn print(figures: &DeviceFigures) {
             format!("{cell:>22}")
         });
         let cpu = row().next_back().map_or(0.0, |read| read.cpu_us);
-        println!("  {:>8}{}{:>10}", kib(read_bytes), cells.collect::<String>(), format!("{cpu:.1} us"));
+        print_line!("  {:>8}{}{:>10}", kib(read_bytes), cells.collect::<String>(), format!("{cpu:.1} us"))?;
     }
-    println!("\n  random writes per second");
+    print_line!("\n  random writes per second")?;
     for write in &figures.writes {
         let (length, rate) = (kib(write.write_bytes), report::rate(write.per_second));
-        println!("  {length:>8}{rate:>10}  {} in flight, {:.1} us of CPU each", write.depth, write.cpu_us);
+        print_line!("  {length:>8}{rate:>10}  {} in flight, {:.1} us of CPU each", write.depth, write.cpu_us)?;
     }
     if let Some(files) = &figures.files {
-        println!("\n  files of {} per second, {} at a time", kib(files.file_bytes), files.depth);
+        print_line!("\n  files of {} per second, {} at a time", kib(files.file_bytes), files.depth)?;
         for (what, rate, cpu_us) in [
             ("made in place of others, and synced", files.replace_per_second, files.replace_cpu_us),
             ("read", files.read_per_second, files.read_cpu_us),
         ] {
-            println!("  {:>8}  {what}, {cpu_us:.0} us of CPU each", report::rate(rate));
+            print_line!("  {:>8}  {what}, {cpu_us:.0} us of CPU each", report::rate(rate))?;
         }
     }
+    Ok(())
 }
 
 fn kib(bytes: u64) -> String {

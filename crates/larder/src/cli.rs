@@ -48,7 +48,8 @@ Examples:
   larder run --config larder.toml --access-log -
 
 Flags override the configuration file. SIGTERM and SIGINT stop taking connections and let running
-exchanges finish (--drain); a second signal ends at once.";
+exchanges finish (--drain); a second signal ends at once. SIGHUP and SIGUSR1 open the access log
+again and read the certificates again; SIGUSR2 and SIGALRM are ignored.";
 
 /// A caching web proxy: forward and reverse, with a store on disk that survives restarts.
 #[derive(Debug, Parser)]

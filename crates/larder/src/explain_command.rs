@@ -2,7 +2,7 @@
 //!
 //! Owns: the flags. Does not: decide, the proxy does and is asked. Invariant: nothing is fetched for it.
 
-use crate::{admin_client, failure::Failure, value};
+use crate::{admin_client, failure::Failure, output, value};
 use clap::Args;
 use std::net::SocketAddr;
 
@@ -35,6 +35,6 @@ pub(crate) struct ExplainFlags {
 pub(crate) fn run(flags: &ExplainFlags) -> Result<(), Failure> {
     admin_client::check_url(&flags.url)?;
     let lines: String = flags.fields.iter().map(|line| format!("{line}\r\n")).collect();
-    print!("{}", admin_client::ask(flags.admin, &format!("EXPLAIN {}", flags.url), &lines)?);
-    Ok(())
+    let told = admin_client::ask(flags.admin, &format!("EXPLAIN {}", flags.url), &lines)?;
+    output::print(format_args!("{told}"))
 }

@@ -3,6 +3,7 @@
 //! Owns: the exit codes and the shape of every error the user sees. Does not: detect anything. Invariant:
 //! every failure carries a help line.
 
+use crate::output::tell;
 use miette::{Diagnostic, LabeledSpan, MietteHandlerOpts, NamedSource, Report, SourceCode};
 use std::{error::Error, fmt, ops::Range, path::Path, process::ExitCode};
 
@@ -13,6 +14,8 @@ pub(crate) enum Exit {
     Runtime,
     /// The command line or the configuration is wrong. Code 2.
     Usage,
+    /// Whoever read the output has seen enough of it. Code 0, and nothing is said.
+    ReaderGone,
 }
 
 /// A failure to show to the user.
@@ -42,6 +45,12 @@ impl Failure {
         Self { exit: Exit::Usage, problem: problem.into(), help: help.into(), place: None }
     }
 
+    /// Whoever read the output went away.
+    pub(crate) fn reader_gone() -> Self {
+        let problem = "whoever read the output went away".to_owned();
+        Self { exit: Exit::ReaderGone, problem, help: "read all of it".to_owned(), place: None }
+    }
+
     /// Puts a caret under `span` of the file `path` that reads `text`.
     pub(crate) fn at(mut self, path: &Path, text: &str, span: Range<usize>, label: &str) -> Self {
         let source = NamedSource::new(path.display().to_string(), text.to_owned());
@@ -50,13 +59,14 @@ impl Failure {
         self
     }
 
-    /// Prints the failure on standard error and gives the code to exit with.
+    /// Prints the failure on standard error, unless it is a quiet one, and gives the code to exit with.
     pub(crate) fn report(self) -> ExitCode {
         let code = match self.exit {
             Exit::Runtime => ExitCode::from(1),
             Exit::Usage => ExitCode::from(2),
+            Exit::ReaderGone => return ExitCode::SUCCESS,
         };
-        eprintln!("{}", self.shown());
+        tell!("{}", self.shown());
         code
     }
 

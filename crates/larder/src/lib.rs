@@ -3,6 +3,8 @@
 //! All of it but `main` itself, which calls [`main`]. Proxying is `larder_proxy`'s, storing `larder_store`'s; here are the
 //! command line, the configuration file and the wiring.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // They panic; see `output`.
+
 mod admin_client;
 mod automatic;
 mod bench_command;
@@ -16,6 +18,7 @@ mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
 mod open_files;
+mod output;
 mod plan_command;
 mod program;
 mod progress;

@@ -7,6 +7,7 @@ use crate::{
     bench_command::measure,
     columns::Columns,
     failure::Failure,
+    output::{print_line, tell},
     progress::Shown,
     report, size,
     tuning::{self, Tuned},
@@ -129,16 +130,11 @@ pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
         (None, None) => DeviceFigures::typical_solid_state(),
     };
     let plan = Plan::new(&wishes, &figures);
-    if flags.json {
-        println!("{}", plan.to_json());
-    } else {
-        print(&plan, &wishes);
-    }
-    Ok(())
+    if flags.json { print_line!("{}", plan.to_json()) } else { print(&plan, &wishes) }
 }
 
-fn print(plan: &Plan, wishes: &PlanWishes) {
-    println!(
+fn print(plan: &Plan, wishes: &PlanWishes) -> Result<(), Failure> {
+    print_line!(
         "{} of store, {} of memory, entries of {} on average, {:.0}% hits, {:.0}% of misses stored; rates of {}\n",
         size::show(wishes.size_bytes),
         size::show(wishes.memory_bytes),
@@ -146,8 +142,8 @@ fn print(plan: &Plan, wishes: &PlanWishes) {
         wishes.hit_ratio * 100.0,
         wishes.storable_share * 100.0,
         plan.device
-    );
-    println!("{}", COLUMNS.header());
+    )?;
+    print_line!("{}", COLUMNS.header())?;
     for row in &plan.rows {
         let mark = if Some(row.policy) == plan.recommended { '*' } else { ' ' };
         let (rate, bound) = if row.known {
@@ -165,11 +161,11 @@ fn print(plan: &Plan, wishes: &PlanWishes) {
             rate,
         ];
         let lack = if row.fits { "" } else { "; memory is too small" };
-        println!("{}  {bound}{lack}", COLUMNS.row(mark, row.policy, cells));
+        print_line!("{}  {bound}{lack}", COLUMNS.row(mark, row.policy, cells))?;
     }
     match plan.recommended {
-        Some(policy) => println!("\nuse {policy}: {}", plan.reason),
-        None => println!("\nuse none of these: {}", plan.reason),
+        Some(policy) => print_line!("\nuse {policy}: {}", plan.reason),
+        None => print_line!("\nuse none of these: {}", plan.reason),
     }
 }
 
@@ -215,7 +211,7 @@ fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
         return Err(failed(TraceError::no_request(&path.display().to_string(), &progress)));
     }
     if let Some((number, why)) = progress.first_damage {
-        eprintln!(
+        tell!(
             "{} damaged lines or records of the trace are left out; the first is number {number}: {why}",
             progress.damaged
         );

@@ -8,6 +8,7 @@ use crate::{
     cli::{self, Cli, Command, ConfigCommand},
     config, explain_command,
     failure::Failure,
+    output::{self, print_line},
     plan_command, purge_command,
     settings::Settings,
     sim_command, store_command, wiring,
@@ -28,7 +29,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             return match cli::failure(&error) {
                 Some(failure) => failure.report(),
-                None => error.exit(),
+                None => output::help(&error),
             };
         }
     };
@@ -70,13 +71,17 @@ fn run(cli: Cli) -> Result<(), Failure> {
 fn start_diagnostics() {
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(colours)
+        .log_internal_errors(false)
+        .init();
 }
 
 fn check_config(file: &Path) -> Result<(), Failure> {
     let mut settings = Settings::default();
     config::apply(file, &mut settings)?;
     settings.check()?;
-    println!("{}: ok", file.display());
-    Ok(())
+    print_line!("{}: ok", file.display())
 }

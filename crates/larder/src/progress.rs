@@ -1,5 +1,6 @@
 //! How far long work has come, on standard error: a bar on a terminal, else a line now and then.
 
+use crate::output::tell;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     io::{self, IsTerminal},
@@ -32,7 +33,7 @@ impl Shown {
         let is_due = !self.is_terminal && passed_s >= told_s + LINE_EVERY_S;
         // One of those that find it due.
         if is_due && self.told_s.compare_exchange(told_s, passed_s, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            eprintln!("{}: {}% after {passed_s} s", self.what, self.bar.position() * 100 / of.max(1));
+            tell!("{}: {}% after {passed_s} s", self.what, self.bar.position() * 100 / of.max(1));
         }
     }
 

@@ -10,6 +10,7 @@ mod steps;
 
 use crate::{
     failure::Failure,
+    output::{self, print_line, tell},
     progress::Shown as Progress,
     size,
     tuning::{self, Tuned},
@@ -178,21 +179,18 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
         SimCommand::Paper(flags) => papers(&flags),
         SimCommand::Convert(flags) => convert::run(flags),
         SimCommand::Speed(flags) => speed::run(flags),
-        SimCommand::Papers => {
-            PAPERS.iter().for_each(|paper| println!("{:24} {}", paper.name, paper.about));
-            Ok(())
-        }
+        SimCommand::Papers => PAPERS.iter().try_for_each(|paper| print_line!("{:24} {}", paper.name, paper.about)),
         SimCommand::Models { name: None } => {
             for (name, _) in MODELS {
-                println!("{name:16} {}", model(name)?.about);
+                print_line!("{name:16} {}", model(name)?.about)?;
             }
             Ok(())
         }
         SimCommand::Models { name: Some(name) } => {
             let model = model(&name)?;
-            println!("{}", model.about);
+            print_line!("{}", model.about)?;
             for note in model.notes {
-                println!("  {:36} {:>16}  {}", note.name, note.value, note.source);
+                print_line!("  {:36} {:>16}  {}", note.name, note.value, note.source)?;
             }
             Ok(())
         }
@@ -277,10 +275,10 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
 
 fn show(report: &Report, flags: &OutputFlags) -> Result<(), Failure> {
     match flags.output {
-        Shown::Table => println!("{}", report.to_text()),
-        Shown::Json => print!("{}", report.to_json()),
-        Shown::Csv => print!("{}", report.to_csv()),
-    }
+        Shown::Table => print_line!("{}", report.to_text()),
+        Shown::Json => output::print(format_args!("{}", report.to_json())),
+        Shown::Csv => output::print(format_args!("{}", report.to_csv())),
+    }?;
     flags.plots.as_deref().map_or(Ok(()), |folder| draw(report, folder))
 }
 
@@ -290,7 +288,7 @@ fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
             let problem = format!("cannot draw {} into {}: {error}", figure.name, folder.display());
             Failure::runtime(problem, "check that the folder can be written to")
         })?;
-        drawn.iter().for_each(|path| eprintln!("drew {}", path.display()));
+        drawn.iter().for_each(|path| tell!("drew {}", path.display()));
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 use crate::{
     failure::Failure,
+    output::{print_line, tell},
     size,
     tuning::{self, Tuned},
     volumes::SIZE_BYTES_DEFAULT,
@@ -91,9 +92,8 @@ fn info(path: &Path) -> Result<(), Failure> {
         let (used, each) = (stats.recoverable_segments, size::show(info.segment_size_bytes));
         lines.insert(2, ("segments", format!("{used} of about {all} in use, {each} each")));
     }
-    println!("{}", path.display());
-    lines.iter().for_each(|(name, value)| println!("  {name:9}{value}"));
-    Ok(())
+    print_line!("{}", path.display())?;
+    lines.iter().try_for_each(|(name, value)| print_line!("  {name:9}{value}"))
 }
 
 fn check(path: &Path) -> Result<(), Failure> {
@@ -108,25 +108,33 @@ fn check(path: &Path) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let findings = checked.map_err(|error| failure(path, "check", &error))?;
-    let Findings { entries, expired, invalidated, removals, segments, damage_count, .. } = findings;
-    println!("{}", path.display());
-    println!("  entries  {} whole, {}", size::show_count(entries), size::show(findings.entry_bytes));
-    println!("  useless  {} expired, {} invalidated", size::show_count(expired), size::show_count(invalidated));
-    println!("  removals {} noted", size::show_count(removals));
-    if segments != 0 {
-        println!("  segments {} in use", size::show_count(segments));
-    }
-    for Damage { offset_bytes, what } in findings.damages.iter().take(DAMAGES_SHOWN_MAX) {
-        println!("  damaged  {what} at byte {offset_bytes}");
-    }
-    if damage_count == 0 {
-        println!("  damaged  nothing");
-        return Ok(());
+    // Whoever reads none of it still gets the right code.
+    let printed = print_findings(path, &findings);
+    if findings.damage_count == 0 {
+        return printed;
     }
     Err(Failure::runtime(
-        format!("{} damaged places in {}", size::show_count(damage_count), path.display()),
+        format!("{} damaged places in {}", size::show_count(findings.damage_count), path.display()),
         "the proxy treats what is damaged as misses and goes on; if it grows, the disk is failing",
     ))
+}
+
+fn print_findings(path: &Path, findings: &Findings) -> Result<(), Failure> {
+    let &Findings { entries, expired, invalidated, removals, segments, .. } = findings;
+    print_line!("{}", path.display())?;
+    print_line!("  entries  {} whole, {}", size::show_count(entries), size::show(findings.entry_bytes))?;
+    print_line!("  useless  {} expired, {} invalidated", size::show_count(expired), size::show_count(invalidated))?;
+    print_line!("  removals {} noted", size::show_count(removals))?;
+    if segments != 0 {
+        print_line!("  segments {} in use", size::show_count(segments))?;
+    }
+    for Damage { offset_bytes, what } in findings.damages.iter().take(DAMAGES_SHOWN_MAX) {
+        print_line!("  damaged  {what} at byte {offset_bytes}")?;
+    }
+    if findings.damage_count == 0 {
+        print_line!("  damaged  nothing")?;
+    }
+    Ok(())
 }
 
 fn format(flags: FormatFlags) -> Result<(), Failure> {
@@ -157,10 +165,9 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     }
     larder_store::format(&options).map_err(|error| failure(&flags.path, "format", &error))?;
     if let Some(what) = destroyed(&content) {
-        eprintln!("destroyed {what}");
+        tell!("destroyed {what}");
     }
-    println!("{path}: an empty store of {}, policy {}", size::show(size_bytes), options.policy);
-    Ok(())
+    print_line!("{path}: an empty store of {}, policy {}", size::show(size_bytes), options.policy)
 }
 
 /// What formatting would destroy, if anything.

@@ -8,21 +8,31 @@ use crate::{
     automatic,
     failure::Failure,
     open_files,
+    output::tell,
     report::{Report, StoreReport},
     settings::Settings,
     volumes,
 };
-use larder_proxy::{Listener, Proxy, ProxyConfig, RunningProxy};
+use larder_proxy::{Listener, Proxy, ProxyConfig, ProxyHandle, RunningProxy};
 use larder_store::Store;
-use std::{io, net::TcpListener, process, time::Duration};
+use std::{
+    io::{self, IsTerminal},
+    net::TcpListener,
+    process,
+    time::Duration,
+};
 use tokio::{
     runtime::{self, Handle, Runtime},
     signal::unix::{Signal, SignalKind, signal},
-    task,
+    sync::oneshot,
+    task, time,
 };
 
 /// Code of a process that was told twice to stop and did not finish its work.
 const EXIT_CUT_SHORT: i32 = 1;
+
+/// How long such a process waits for the access log to have the lines of the exchanges that were cut short.
+const CUT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs until a signal says stop.
 ///
@@ -46,17 +56,25 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
         automatic,
         open_files: open_files.filter(|_| open_files::is_low(open_files, config.limits.connection_count_max)),
     };
-    eprintln!("{report}");
+    tell!("{report}");
     runtime.block_on(async {
-        signals.next().await;
-        eprintln!("stopping: running exchanges have {} s to finish; a second signal ends at once", settings.drain.as_secs());
+        let handle = running.handle();
+        signals.stop(&handle).await;
+        tell!(
+            "stopping: running exchanges have {} s to finish; a second signal ends at once",
+            settings.drain.as_secs()
+        );
         let drain = settings.drain;
         // On a thread of its own, so that the second signal is heard whatever the device does.
-        let stopped = task::spawn_blocking(move || stop(running, store, drain));
+        let (ended, has_ended) = oneshot::channel();
+        let stopped = task::spawn_blocking(move || stop(running, store, drain, ended));
         tokio::select! {
             done = stopped => done.expect("stopping does not panic"),
-            () = signals.next() => {
-                eprintln!("stopped at once: exchanges were cut short, and the last second of what was stored may be lost");
+            () = signals.stop(&handle) => {
+                handle.cut_short();
+                // However it goes, the process ends.
+                let _ = time::timeout(CUT_PATIENCE, has_ended).await;
+                tell!("stopped at once: exchanges were cut short, and the last second of what was stored may be lost");
                 process::exit(EXIT_CUT_SHORT)
             }
         }
@@ -101,9 +119,16 @@ fn system_failure(error: io::Error) -> Failure {
     Failure::runtime(format!("cannot wait for signals: {error}"), "the limit on open files may be too low (ulimit -n)")
 }
 
-/// Lets exchanges finish, then writes what is dirty and closes the store.
-fn stop(running: RunningProxy, store: Option<Store>, grace: Duration) -> Result<(), Failure> {
+/// Lets exchanges finish, says in `ended` that they have, then writes what is dirty and closes the store.
+fn stop(
+    running: RunningProxy,
+    store: Option<Store>,
+    grace: Duration,
+    ended: oneshot::Sender<()>,
+) -> Result<(), Failure> {
     running.shutdown(grace);
+    // Nobody waits for it unless there was a second signal.
+    let _ = ended.send(());
     let Some(store) = store else { return Ok(()) };
     Handle::current().block_on(store.close()).map_err(|error| {
         let help = "what was stored last may be lost; the next start finds what is on the disk";
@@ -111,21 +136,47 @@ fn stop(running: RunningProxy, store: Option<Store>, grace: Duration) -> Result<
     })
 }
 
-/// The signals that mean stop.
+/// The signals that mean something here, and those that would end the process if nobody listened.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
+    user1: Signal,
+    _ignored: [Signal; 2],
+    /// Whether standard error was a terminal at the start.
+    has_terminal: bool,
 }
 
 impl Signals {
     fn listen() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
+            _ignored: [signal(SignalKind::user_defined2())?, signal(SignalKind::alarm())?],
+            has_terminal: io::stderr().is_terminal(),
+        })
     }
 
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+    /// Waits for one that means stop, and refreshes the proxy at those that ask for it.
+    async fn stop(&mut self, handle: &ProxyHandle) {
+        loop {
+            let name = tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => "SIGHUP",
+                _ = self.user1.recv() => "SIGUSR1",
+            };
+            // The terminal that it was started from is gone: nobody asks for anything any more.
+            if self.has_terminal && !io::stderr().is_terminal() {
+                return;
+            }
+            let problems = handle.refresh();
+            if problems.is_empty() {
+                tell!("{name}: access log and certificates opened again");
+            }
+            problems.iter().for_each(|problem| tell!("{name}: {problem}: what was in use before still is"));
         }
     }
 }

@@ -50,8 +50,11 @@ impl Certificates {
         Ok(Self { identities: identities.to_vec(), table: RwLock::new(table) })
     }
 
-    /// Reads the files again. What is in use stays if one of them is not right.
-    fn reload(&self) -> Result<(), String> {
+    /// Reads the files again.
+    ///
+    /// # Errors
+    /// One of them is not right; says which and why. What is in use stays.
+    pub(crate) fn reload(&self) -> Result<(), String> {
         let table = Table::load(&self.identities)?;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(())

@@ -6,12 +6,14 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use larder_http::proxy_status::ProxyError;
 use tokio::{net::TcpStream, task::JoinSet};
 
 use crate::{
     config::TargetRules,
     errors::Failure,
     origin::{
+        fault::Fault,
         stream::{OriginStream, Transport},
         target::Origin,
     },
@@ -42,9 +44,9 @@ pub(crate) async fn connect(worker: &Arc<Worker>, origin: &Origin, http2: bool) 
                 Transport::Tls(Box::new(stream))
             }
             Ok(Err(error)) => {
-                return Err(Failure::Connect { host: origin.to_string(), why: format!("TLS: {error}") });
+                return Err(Failure::Unusable { host: origin.to_string(), fault: Fault::of_tls(&error) });
             }
-            Err(_) => return Err(Failure::Timeout { host: origin.to_string() }),
+            Err(_) => return Err(not_in_time(origin, "TLS takes too long")),
         }
     } else {
         Transport::Plain(stream)
@@ -67,8 +69,12 @@ pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStr
     };
     match tokio::time::timeout(limit, connecting).await {
         Ok(connected) => connected,
-        Err(_) => Err(Failure::Timeout { host: origin.to_string() }),
+        Err(_) => Err(not_in_time(origin, "it takes no connection in time")),
     }
+}
+
+fn not_in_time(origin: &Origin, why: &str) -> Failure {
+    Failure::Unusable { host: origin.to_string(), fault: Fault::new(ProxyError::ConnectionTimeout, why) }
 }
 
 /// Keeps the addresses that the rules allow; none left is a refusal.
@@ -98,32 +104,37 @@ async fn connect_any(worker: &Worker, origin: &Origin, addresses: Vec<SocketAddr
             let _ = stream.set_nodelay(true);
             Ok(stream)
         }
-        Err(why) => Err(Failure::Connect { host: origin.to_string(), why }),
+        Err(fault) => Err(Failure::Unusable { host: origin.to_string(), fault }),
     }
 }
 
-async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, String> {
+async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, Fault> {
     if let [only] = addresses[..] {
-        return TcpStream::connect(only).await.map_err(|error| format!("{error} ({only})"));
+        return connect_to(only).await;
     }
-    let mut why = String::from("it has no address");
+    let mut why = Fault::new(ProxyError::DnsError, "the name has no address");
     let mut waiting = addresses.into_iter();
     let mut trying = JoinSet::new();
     loop {
         if let Some(address) = waiting.next() {
-            trying.spawn(
-                async move { TcpStream::connect(address).await.map_err(|error| format!("{error} ({address})")) },
-            );
+            trying.spawn(connect_to(address));
         }
         let stagger = if waiting.len() > 0 { STAGGER } else { Duration::MAX };
         match tokio::time::timeout(stagger, trying.join_next()).await {
             Ok(None) => return Err(why),
             Ok(Some(Ok(Ok(stream)))) => return Ok(stream),
-            Ok(Some(Ok(Err(error)))) => why = error,
-            Ok(Some(Err(error))) => why = error.to_string(),
+            Ok(Some(Ok(Err(fault)))) => why = fault,
+            Ok(Some(Err(error))) => why = Fault::new(ProxyError::ProxyInternalError, error.to_string()),
             Err(_) => {}
         }
     }
+}
+
+async fn connect_to(address: SocketAddr) -> Result<TcpStream, Fault> {
+    TcpStream::connect(address).await.map_err(|error| {
+        let Fault { error, why } = Fault::of_socket(&error);
+        Fault { error, why: format!("{why} ({address})") }
+    })
 }
 
 /// Addresses of both families in turn, beginning with that of the first (RFC 8305 4).
@@ -200,6 +211,7 @@ mod tests {
         assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
         assert!(started.elapsed() < Duration::from_secs(5));
         let why = first_of(vec![refusing, refusing]).await.unwrap_err();
-        assert!(why.contains(&refusing.to_string()), "{why}");
+        assert_eq!(why.error, ProxyError::ConnectionRefused);
+        assert!(why.why.contains(&refusing.to_string()), "{why:?}");
     }
 }

@@ -14,7 +14,12 @@ use hickory_resolver::{
     net::{NetError, runtime::TokioRuntimeProvider},
 };
 
-use crate::{errors::Failure, origin::target::Origin};
+use larder_http::proxy_status::ProxyError;
+
+use crate::{
+    errors::Failure,
+    origin::{fault::Fault, target::Origin},
+};
 
 /// A worker's resolver. Its background tasks live on that worker's runtime, so it is never shared.
 #[derive(Default)]
@@ -28,13 +33,17 @@ impl Dns {
         if let Ok(address) = origin.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, origin.port)]);
         }
-        let failure = |why: String| Failure::Resolve { host: origin.host.to_string(), why };
+        let failure = |fault| Failure::Unusable { host: origin.host.to_string(), fault };
         let resolver = self.resolver.get_or_init(|| build().map_err(|error| error.to_string()));
-        let resolver = resolver.as_ref().map_err(|why| failure(why.clone()))?;
-        let found = resolver.lookup_ip(&*origin.host).await.map_err(|error| failure(error.to_string()))?;
+        let resolver =
+            resolver.as_ref().map_err(|why| failure(Fault::new(ProxyError::ProxyConfigurationError, why.clone())))?;
+        let found = resolver.lookup_ip(&*origin.host).await.map_err(|error| failure(Fault::of_name(&error)))?;
         let addresses: Vec<_> =
             found.iter().take(ADDRESS_COUNT_MAX).map(|address| SocketAddr::new(address, origin.port)).collect();
-        if addresses.is_empty() { Err(failure("it has no address".into())) } else { Ok(addresses) }
+        if addresses.is_empty() {
+            return Err(failure(Fault::new(ProxyError::DnsError, "the name has no address")));
+        }
+        Ok(addresses)
     }
 }
 

@@ -25,6 +25,7 @@ use crate::{
     errors::Failure,
     origin::{
         connect::{self, Link},
+        fault::Fault,
         group::Choice,
         request_body::{BodyFault, Fate, RequestBody},
         shared::{SharedConnection, Stream},
@@ -113,6 +114,7 @@ where
     let mut tried = Vec::new();
     loop {
         let sent = send_to(worker, &mut outgoing, request).await;
+        let sent = sent.inspect_err(|failed| worker.shared.complaints.note(&failed.failure));
         let Some(choice) = &outgoing.choice else { return sent.map_err(|failed| failed.failure) };
         let Failed { failure, unsent, unprocessed, .. } = match sent {
             Ok(answered) => {
@@ -188,11 +190,14 @@ pub(crate) async fn send_upgrade(
     origin: &Origin,
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), Failure> {
-    let Link { stream, watched, .. } = connect::connect(worker, origin, false).await?;
-    let (sender, connection) = handshake(worker, origin, stream.into_tunnel()).await?;
-    tokio::spawn(Driven { connection: connection.with_upgrades(), watched: Arc::clone(&watched), started: false });
-    let connection = Connection::Own(Own { sender, watched });
-    attempt(worker, origin, connection, request).await.map_err(|failed| failed.failure)
+    let sent = async {
+        let Link { stream, watched, .. } = connect::connect(worker, origin, false).await?;
+        let (sender, connection) = handshake(worker, origin, stream.into_tunnel()).await?;
+        tokio::spawn(Driven { connection: connection.with_upgrades(), watched: Arc::clone(&watched), started: false });
+        let connection = Connection::Own(Own { sender, watched });
+        attempt(worker, origin, connection, request).await.map_err(|failed| failed.failure)
+    };
+    sent.await.inspect_err(|failure| worker.shared.complaints.note(failure))
 }
 
 impl Pool {
@@ -361,7 +366,7 @@ fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<Fate>>) -
     match fate.and_then(|fate| fate.fault()) {
         Some(BodyFault::BrokenOff) => Failure::BadRequest("its body broke off"),
         Some(BodyFault::TooSlow) => Failure::SlowBody,
-        None => Failure::Broken { host: origin.to_string(), why: error.to_string() },
+        None => Failure::Unusable { host: origin.to_string(), fault: Fault::of_http(error) },
     }
 }
 
@@ -395,7 +400,7 @@ async fn handshake(worker: &Worker, origin: &Origin, stream: OriginStream) -> Re
         .max_header_size(limits.header_bytes_max)
         .max_buf_size(ORIGIN_BUFFER_BYTES_MAX.max(limits.header_bytes_max))
         .handshake(TokioIo::new(stream));
-    handshake.await.map_err(|error| Failure::Connect { host: origin.to_string(), why: error.to_string() })
+    handshake.await.map_err(|error| Failure::Unusable { host: origin.to_string(), fault: Fault::of_http(&error) })
 }
 
 /// A connection's own task: drives it, and closes it when its deadline has passed.

@@ -325,17 +325,32 @@ fn sites_are_told_apart_by_host() {
 }
 
 #[test]
-fn unreachable_origins_are_named_in_the_error() {
+fn every_fault_of_an_origin_has_its_name_and_is_told_in_plain_words() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let fixture = forward(|_, _| Reply::default());
-    let mut connection = fixture.connect();
-    connection.send(format!("GET http://{closed}/ HTTP/1.1\r\nHost: x\r\n\r\n"));
-    let failed = connection.read_response("GET");
-    assert_eq!(failed.status, 502);
-    assert!(failed.text().contains(&format!("could not connect to {closed}")), "{}", failed.text());
-    assert_eq!(failed.field("cache-control"), Some("no-store"));
-    let expected = format!("Larder;error=destination_unavailable;next-hop=\"{closed}\"");
-    assert_eq!(failed.field("proxy-status"), Some(&*expected));
+    let fixture = forward(|received, _| match &*received.target {
+        "/closing" => Reply::default().close(),
+        "/other" => Reply::default().send("220 mail.example ESMTP\r\n\r\n").close(),
+        _ => Reply::head("200 OK", &[&format!("X: {}", "x".repeat(1 << 20))]),
+    });
+    let origin = fixture.origin.address;
+    for (url, origin, error, words) in [
+        (format!("http://{closed}/"), closed.to_string(), "connection_refused", "it refuses connections"),
+        ("http://a.invalid/".to_owned(), "a.invalid".to_owned(), "dns_error", "its name leads to no address"),
+        (format!("http://{origin}/closing"), origin.to_string(), "connection_terminated", "it closed the connection"),
+        (format!("http://{origin}/other"), origin.to_string(), "http_protocol_error", "what it sends is no HTTP"),
+        (format!("http://{origin}/long"), origin.to_string(), "http_response_header_section_size", "is too long"),
+        (format!("https://{origin}/"), origin.to_string(), "tls_protocol_error", "no secure connection"),
+    ] {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        let failed = connection.read_response("GET");
+        let expected = format!("Larder;error={error};next-hop=\"{origin}\"");
+        assert_eq!((failed.status, failed.field("proxy-status")), (502, Some(&*expected)), "{url}");
+        let text = failed.text();
+        assert!(text.starts_with(&format!("there is no answer from {origin}: ")) && text.contains(words), "{text}");
+        assert!(!text.contains(['(', '{', '"']), "{text}");
+        assert_eq!(failed.field("cache-control"), Some("no-store"));
+    }
 }
 
 #[test]

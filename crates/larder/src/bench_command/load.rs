@@ -4,7 +4,7 @@ mod flags;
 mod shown;
 
 use super::{progress_bar, write};
-use crate::failure::Failure;
+use crate::{failure::Failure, output::print_line};
 pub(super) use flags::LoadFlags;
 use larder_bench::{
     BenchJob, BenchResult, LarderOptions, LarderProcess, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, Target,
@@ -19,14 +19,16 @@ use std::{env, path::Path, process, time::Duration};
 pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
     flags.check()?;
     let result = measure(&flags)?;
-    match &flags.json {
-        Some(path) if path.as_os_str() == "-" => println!("{}", result.to_json()),
+    // The files are written also if nobody reads what is printed.
+    let printed = match &flags.json {
+        Some(path) if path.as_os_str() == "-" => print_line!("{}", result.to_json()),
         Some(path) => {
-            shown::print(&result);
+            let printed = shown::print(&result);
             write(path, &result.to_json())?;
+            printed
         }
         None => shown::print(&result),
-    }
+    };
     if let Some(path) = &flags.hdr {
         write(path, &result.result_times(|phase| &phase.times).percentiles())?;
     }
@@ -38,7 +40,7 @@ pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
         process::exit(code);
     }
     let help = "see what went wrong above; figures of a proxy that does so mean nothing";
-    failure.map_or(Ok(()), |failure| Err(Failure::runtime(failure, help)))
+    failure.map_or(printed, |failure| Err(Failure::runtime(failure, help)))
 }
 
 /// Starts what is missing, measures, and ends what was started.

@@ -5,6 +5,7 @@ use crate::{
     columns::Columns,
     duration,
     failure::Failure,
+    output::print_line,
     plan_command::read_figures,
     report, settings, size,
     tuning::{self, Tuned},
@@ -68,7 +69,7 @@ pub(super) fn run(flags: StoreFlags) -> Result<(), Failure> {
     for Tuned { name, value } in &flags.tune {
         constants.set(name, *value).expect("it was checked when it was read");
     }
-    println!("{}", COLUMNS.header());
+    print_line!("{}", COLUMNS.header())?;
     for policy in &flags.policy {
         let job = StoreJob {
             directory: flags.path.clone(),
@@ -92,12 +93,12 @@ pub(super) fn run(flags: StoreFlags) -> Result<(), Failure> {
             let help = "give a directory on a file system with room for the store (--size)";
             Failure::runtime(format!("cannot measure {policy}: {error}"), help)
         })?;
-        print(&job, rate, figures.as_ref());
+        print(&job, rate, figures.as_ref())?;
     }
     Ok(())
 }
 
-fn print(job: &StoreJob, rate: StoreRate, figures: Option<&DeviceFigures>) {
+fn print(job: &StoreJob, rate: StoreRate, figures: Option<&DeviceFigures>) -> Result<(), Failure> {
     let planned = figures.and_then(|figures| {
         let mut wishes = PlanWishes::new(job.size_bytes, u64::MAX);
         (wishes.sizes, wishes.hit_ratio, wishes.storable_share) = (job.sizes(), rate.hit_ratio, job.storable_share);
@@ -115,7 +116,7 @@ fn print(job: &StoreJob, rate: StoreRate, figures: Option<&DeviceFigures>) {
         format!("{:.2}", rate.write_factor),
         format!("{:.0} us", rate.cpu_us),
     ];
-    println!("{}", COLUMNS.row(' ', job.policy.name, cells));
+    print_line!("{}", COLUMNS.row(' ', job.policy.name, cells))
 }
 
 const COLUMNS: Columns = Columns {

@@ -4,7 +4,7 @@ use super::{
     failed,
     source::{SourceFlags, parse_count},
 };
-use crate::{failure::Failure, progress::Shown, size};
+use crate::{failure::Failure, output::print_line, progress::Shown, size};
 use clap::Args;
 use larder_sim::{Conversion, Converted};
 use std::path::PathBuf;
@@ -52,10 +52,10 @@ pub(super) fn run(flags: ConvertFlags) -> Result<(), Failure> {
     let converted = conversion.run(&flags.to, &|count, of| shown.advance(count, of));
     shown.finish();
     let Converted { requests, file_bytes, left_out, damaged, first_damage } = converted.map_err(failed)?;
-    println!("{requests} requests in {file_bytes} bytes: {}", flags.to.display());
-    println!("left out as no cache could answer them: {left_out}; damaged: {damaged}");
+    print_line!("{requests} requests in {file_bytes} bytes: {}", flags.to.display())?;
+    print_line!("left out as no cache could answer them: {left_out}; damaged: {damaged}")?;
     if let Some((number, why)) = first_damage {
-        println!("the first that is damaged is number {number}: {why}");
+        print_line!("the first that is damaged is number {number}: {why}")?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 mod bench;
 mod errors;
 mod origin;
+mod output;
 mod planning;
 mod process;
 mod serving;

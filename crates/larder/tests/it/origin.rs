@@ -23,6 +23,22 @@ impl Origin {
         Self::start_with(|_| {})
     }
 
+    /// Sends the head and the beginning of an answer, and never the rest.
+    pub(crate) fn start_halting() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let begin = |connection: std::io::Result<TcpStream>| {
+                let mut connection = connection.unwrap();
+                connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx").unwrap();
+                connection
+            };
+            let kept: Vec<_> = listener.incoming().map(begin).collect();
+            drop(kept);
+        });
+        Self { address, count: Arc::default() }
+    }
+
     /// Says in `asked` that it was asked, and never answers.
     pub(crate) fn start_silent(asked: mpsc::Sender<()>) -> Self {
         Self::start_with(move |_| {

@@ -17,7 +17,8 @@ pub(crate) fn run(home: &TempDir, arguments: &[&str]) -> Output {
 /// A running proxy. Killed when dropped.
 pub(crate) struct Larder {
     child: Child,
-    errors: BufReader<ChildStderr>,
+    /// Its standard error, unless nobody reads it.
+    errors: Option<BufReader<ChildStderr>>,
     /// The lines of standard error up to the one that says how to try it.
     pub(crate) start_lines: String,
     /// Where it listens.
@@ -39,7 +40,7 @@ impl Larder {
         let listen = start_lines.lines().find(|line| line.starts_with("  listen ")).expect("it says where it listens");
         let (_, rest) = listen.split_once("http://").unwrap();
         let address = rest.split(' ').next().unwrap().parse().unwrap();
-        Self { child, errors, start_lines, address }
+        Self { child, errors: Some(errors), start_lines, address }
     }
 
     /// Starts it in front of `origin`, with a store of 64 MiB in `home`.
@@ -50,9 +51,14 @@ impl Larder {
         Self::start(home, &flags)
     }
 
-    /// Reads standard error up to a line that contains `text`.
-    pub(crate) fn wait_for_line(&mut self, text: &str) {
-        read_until(&mut self.errors, text);
+    /// Reads standard error up to a line that contains `text`; gives what it read.
+    pub(crate) fn wait_for_line(&mut self, text: &str) -> String {
+        read_until(self.errors.as_mut().expect("somebody reads it"), text)
+    }
+
+    /// Closes our end of its standard error.
+    pub(crate) fn close_errors(&mut self) {
+        self.errors = None;
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -68,9 +74,12 @@ impl Larder {
     /// Waits for the end; gives the exit code.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         let mut rest = String::new();
-        self.errors.read_to_string(&mut rest).unwrap();
+        if let Some(errors) = &mut self.errors {
+            errors.read_to_string(&mut rest).unwrap();
+        }
         let code = self.child.wait().unwrap().code();
-        assert!(code == Some(0) || !rest.is_empty(), "it ended with {code:?} and did not say why");
+        let is_read = self.errors.is_some();
+        assert!(code == Some(0) || !is_read || !rest.is_empty(), "it ended with {code:?} and did not say why");
         code
     }
 

@@ -4,7 +4,8 @@ use crate::{
     origin::Origin,
     process::{self, Larder, Response},
 };
-use std::{fs, os::unix::fs::PermissionsExt};
+use rustix::process::Signal;
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
 use tempfile::TempDir;
 
 /// More requests than loading a store of one segment can take.
@@ -28,6 +29,25 @@ fn start_lines_say_where_it_listens_what_it_keeps_and_how_to_try_it() {
     assert_eq!(folder.permissions().mode() & 0o777, 0o700);
     assert_eq!(larder.stop(), Some(0));
     assert_eq!(fs::metadata(store).unwrap().len(), 64 << 20);
+}
+
+#[test]
+fn an_origin_that_fails_is_told_once_in_the_log_and_plainly_to_clients() {
+    let home = TempDir::new().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut larder = Larder::start_reverse(&home, nobody);
+    for path in ["/a", "/b", "/c"] {
+        let failed = larder.get(path);
+        assert_eq!(failed.status, 502);
+        assert!(failed.body.starts_with(&format!("there is no answer from {nobody}: it refuses")), "{}", failed.body);
+    }
+    larder.signal(Signal::TERM);
+    let log = larder.wait_for_line("stopping");
+    let lines: Vec<_> = log.lines().filter(|line| line.contains(" WARN ")).collect();
+    let [line] = lines[..] else { panic!("not one line: {log}") };
+    assert!(line.contains(&format!("origin=\"{nobody}\" error=\"connection_refused\"")), "{line}");
+    assert!(line.contains("Connection refused (os error 111)"), "{line}");
+    assert_eq!(larder.wait(), Some(0));
 }
 
 #[test]

@@ -2,7 +2,13 @@
 
 use crate::{origin::Origin, process::Larder};
 use rustix::process::Signal;
-use std::{io::Write, net::TcpStream, sync::mpsc};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    path::Path,
+    sync::mpsc,
+};
 use tempfile::TempDir;
 
 #[test]
@@ -38,4 +44,95 @@ fn second_signal_ends_it_at_once() {
     larder.wait_for_line("stopping");
     larder.signal(Signal::TERM);
     assert_eq!(larder.wait(), Some(1));
+}
+
+#[test]
+fn second_signal_ends_it_at_once_and_what_it_cut_short_is_in_the_log() {
+    let home = TempDir::new().unwrap();
+    let (mut larder, _connection) = waiting(&home, "1h");
+    larder.signal(Signal::TERM);
+    larder.wait_for_line("stopping");
+    larder.signal(Signal::TERM);
+    assert_eq!(larder.wait(), Some(1));
+    check_aborted(&home);
+}
+
+#[test]
+fn what_the_end_of_the_time_to_drain_cuts_short_is_in_the_log() {
+    let home = TempDir::new().unwrap();
+    let (larder, _connection) = waiting(&home, "0s");
+    assert_eq!(larder.stop(), Some(0));
+    check_aborted(&home);
+}
+
+/// A proxy with a drain of this time, and a connection on which the rest of an answer will never come.
+fn waiting(home: &TempDir, drain: &str) -> (Larder, TcpStream) {
+    let origin = format!("http://{}", Origin::start_halting().address);
+    let log = home.path().join("access.log");
+    let flags = ["--disk", "none", "--drain", drain, "--origin", &origin, "--access-log", log.to_str().unwrap()];
+    let larder = Larder::start(home, &flags);
+    let mut connection = TcpStream::connect(larder.address).unwrap();
+    connection.write_all(b"GET /a HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
+    connection.read_exact(&mut [0]).unwrap();
+    (larder, connection)
+}
+
+#[track_caller]
+fn check_aborted(home: &TempDir) {
+    let lines = lines(&home.path().join("access.log"));
+    assert!(matches!(&lines[..], [line] if line.contains("_ABORTED/") && line.contains("/a ")), "{lines:?}");
+}
+
+fn lines(log: &Path) -> Vec<String> {
+    fs::read_to_string(log).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn other_signals_end_nothing() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let mut larder = Larder::start_reverse(&home, origin.address);
+    for signal in [Signal::USR2, Signal::ALARM, Signal::HUP] {
+        larder.signal(signal);
+    }
+    larder.wait_for_line("SIGHUP: access log and certificates opened again");
+    larder.signal(Signal::USR1);
+    larder.wait_for_line("SIGUSR1: access log and certificates opened again");
+    assert_eq!(larder.get("/a").status, 200);
+    assert_eq!(larder.stop(), Some(0));
+}
+
+#[test]
+fn sighup_begins_a_new_log_and_loses_no_line() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let (log, moved) = (home.path().join("access.log"), home.path().join("access.log.1"));
+    let url = format!("http://{}", origin.address);
+    let mut larder = Larder::start(&home, &["--disk", "none", "--origin", &url, "--access-log", log.to_str().unwrap()]);
+    assert_eq!(larder.get("/before").status, 200);
+    fs::rename(&log, &moved).unwrap();
+    larder.signal(Signal::HUP);
+    larder.wait_for_line("SIGHUP: ");
+    assert_eq!(larder.get("/after").status, 200);
+    assert_eq!(larder.stop(), Some(0));
+    let (before, after) = (lines(&moved), lines(&log));
+    assert_eq!(before.len() + after.len(), 2, "{before:?} {after:?}");
+    assert!(after.iter().any(|line| line.contains("/after")), "{after:?}");
+}
+
+#[test]
+fn sighup_reads_certificates_again_and_keeps_those_before_if_they_are_broken() {
+    let home = TempDir::new().unwrap();
+    let certificates = concat!(env!("CARGO_MANIFEST_DIR"), "/../larder-proxy/tests/it/tls/");
+    let [file, key] = ["leaf.pem", "leaf.key"].map(|name| {
+        fs::copy(Path::new(certificates).join(name), home.path().join(name)).unwrap();
+        home.path().join(name).to_str().unwrap().to_owned()
+    });
+    let flags = ["--disk", "none", "--listen-tls", "127.0.0.1:0", "--certificate", &format!("{file},{key}")];
+    let mut larder = Larder::start(&home, &flags);
+    larder.signal(Signal::HUP);
+    larder.wait_for_line("SIGHUP: access log and certificates opened again");
+    fs::write(&file, "no certificate").unwrap();
+    larder.signal(Signal::HUP);
+    let said = larder.wait_for_line("SIGHUP: ");
+    assert!(said.contains("cannot read certificate") && said.contains("what was in use before still is"), "{said}");
+    assert_eq!(larder.stop(), Some(0));
 }

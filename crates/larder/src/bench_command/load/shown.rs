@@ -2,43 +2,54 @@
 //!
 //! Owns: its words. Does not: compute. Invariant: what makes figures doubtful is printed below them.
 
-use crate::{report, size};
+use crate::{failure::Failure, output::print_line, report, size};
 use larder_bench::{BenchResult, Complaint, PhaseFigures};
 
 /// Prints a result.
-pub(super) fn print(result: &BenchResult) {
-    println!("{}: {}, {}", result.name, result.workload, result.load);
-    println!(
+///
+/// # Errors
+/// What it was printed to takes no more.
+pub(super) fn print(result: &BenchResult) -> Result<(), Failure> {
+    print_line!("{}: {}, {}", result.name, result.workload, result.load)?;
+    print_line!(
         "{:10}{:>11}{:>8}{:>9}{:>11}{:>11}{:>11}{:>11}",
-        "", "answers/s", "hits", "offered", "50%, ms", "99%, ms", "99.9%, ms", "most, ms"
-    );
+        "",
+        "answers/s",
+        "hits",
+        "offered",
+        "50%, ms",
+        "99%, ms",
+        "99.9%, ms",
+        "most, ms"
+    )?;
     for phase in result.phases.iter().filter(|phase| phase.counts.requests > 0) {
-        println!("  {}", line(phase));
+        print_line!("  {}", line(phase))?;
     }
     for step in &result.peak {
         let mark = if step.passed { "kept" } else { "not kept" };
         let late = if step.late_us > LATE_US { format!(" ({:.2} ms late)", ms(step.late_us)) } else { String::new() };
         let (rate, p99) = (report::rate(step.rate), ms(step.p99_us));
-        println!("  {rate:>9} requests/s{late}  {p99:.2} ms for 99%, {} failed: {mark}", step.failed);
+        print_line!("  {rate:>9} requests/s{late}  {p99:.2} ms for 99%, {} failed: {mark}", step.failed)?;
     }
     if let Some(lowest) = result.peak.iter().map(|step| step.rate).reduce(f64::min) {
         let none =
             || format!("none: not even {} requests/s were answered in time; try a lower --rate", report::rate(lowest));
-        println!(
+        print_line!(
             "  peak     {}",
             result.peak_rate().map_or_else(none, |rate| format!("{} requests/s", report::rate(rate)))
-        );
+        )?;
     }
-    totals(result);
+    totals(result)?;
     for Complaint { what, first, count } in &result.complaints {
-        println!("  wrong    {what}: {} times, first {first}", size::show_count(*count));
+        print_line!("  wrong    {what}: {} times, first {first}", size::show_count(*count))?;
     }
     if let Some(doubt) = result.doubt() {
-        println!("  warning  {doubt}");
+        print_line!("  warning  {doubt}")?;
     }
     if result.ended_early.is_some() {
-        println!("  warning  a signal ended it before its time");
+        print_line!("  warning  a signal ended it before its time")?;
     }
+    Ok(())
 }
 
 fn line(phase: &PhaseFigures) -> String {
@@ -56,9 +67,9 @@ fn line(phase: &PhaseFigures) -> String {
     )
 }
 
-fn totals(result: &BenchResult) {
+fn totals(result: &BenchResult) -> Result<(), Failure> {
     let totals = result.totals();
-    println!(
+    print_line!(
         "  all      {} requests, {} failed, {} wrong, {} outdated, {} from a cache that may not, {} broken off on purpose; {} at the origin",
         size::show_count(totals.requests),
         totals.failed,
@@ -67,18 +78,19 @@ fn totals(result: &BenchResult) {
         totals.forbidden,
         totals.broken_off,
         size::show_count(result.origin_requests),
-    );
-    let Some(kernel) = result.kernel_total() else { return };
-    println!(
+    )?;
+    let Some(kernel) = result.kernel_total() else { return Ok(()) };
+    print_line!(
         "  proxy    {:.1} us of CPU a request, {} of memory, {} written to the disk, {} read",
         kernel.cpu_s * 1e6 / totals.requests.max(1) as f64,
         size::show(kernel.resident_bytes),
         size::show(kernel.process_written_bytes),
         size::show(kernel.process_read_bytes),
-    );
+    )?;
     if kernel.store_bytes > 0 {
-        println!("  store    {} of the disk at most", size::show(kernel.store_bytes));
+        print_line!("  store    {} of the disk at most", size::show(kernel.store_bytes))?;
     }
+    Ok(())
 }
 
 fn ms(us: u64) -> f64 {

@@ -1,0 +1,100 @@
+//! What the operator is told of origins that fail: lines in the log at `warn`, and not one for each request.
+//!
+//! Owns: which failures are told, and counting those that are not. Does not: word them. Invariants: the same fault of the
+//! same origin is told at most once in [`TELL_EVERY`], and no more than [`TOLD_COUNT_MAX`] faults in that time, whatever
+//! clients ask for. Cost: one lock for each failure, none for what succeeds.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use larder_http::proxy_status::ProxyError;
+
+use crate::errors::Failure;
+
+/// What was told of late.
+#[derive(Default)]
+pub(crate) struct Complaints(Mutex<HashMap<(String, ProxyError), Told>>);
+
+/// One fault of one origin.
+struct Told {
+    at: Instant,
+    /// Failures since then.
+    untold_count: u64,
+}
+
+impl Complaints {
+    /// Tells the operator of `failure`, if an origin is at fault and it is time to say so.
+    pub(crate) fn note(&self, failure: &Failure) {
+        let Some((host, error, why)) = failure.origin_fault() else { return };
+        if let Some(untold_count) = self.admit((host.to_owned(), error), Instant::now()) {
+            let error = error.token();
+            match untold_count {
+                0 => tracing::warn!(origin = host, error, why, "an origin fails"),
+                more => tracing::warn!(origin = host, error, why, more, "an origin still fails"),
+            }
+        }
+    }
+
+    /// Whether a fault is to be told now, and how often it was met since it was told last.
+    fn admit(&self, fault: (String, ProxyError), now: Instant) -> Option<u64> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |told: &Told| now.saturating_duration_since(told.at) < TELL_EVERY;
+        if let Some(known) = told.get_mut(&fault) {
+            if is_recent(known) {
+                known.untold_count += 1;
+                return None;
+            }
+            let untold_count = known.untold_count;
+            *known = Told { at: now, untold_count: 0 };
+            return Some(untold_count);
+        }
+        if told.len() >= TOLD_COUNT_MAX {
+            told.retain(|_, told| is_recent(told));
+        }
+        if told.len() >= TOLD_COUNT_MAX {
+            return None;
+        }
+        told.insert(fault, Told { at: now, untold_count: 0 });
+        assert!(told.len() <= TOLD_COUNT_MAX, "what is remembered is bounded");
+        Some(0)
+    }
+}
+
+/// Time between two lines about the same fault.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Faults that are remembered, and so most lines in [`TELL_EVERY`].
+const TOLD_COUNT_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(host: usize) -> (String, ProxyError) {
+        (format!("origin-{host}"), ProxyError::ConnectionRefused)
+    }
+
+    #[test]
+    fn a_fault_is_told_once_a_minute_with_how_often_it_was_met() {
+        let (complaints, start) = (Complaints::default(), Instant::now());
+        assert_eq!(complaints.admit(fault(1), start), Some(0));
+        assert_eq!(complaints.admit(fault(2), start), Some(0));
+        assert_eq!(complaints.admit(("origin-1".to_owned(), ProxyError::DnsError), start), Some(0));
+        for second in [1, 59] {
+            assert_eq!(complaints.admit(fault(1), start + Duration::from_secs(second)), None);
+        }
+        assert_eq!(complaints.admit(fault(1), start + TELL_EVERY), Some(2));
+        assert_eq!(complaints.admit(fault(1), start + TELL_EVERY * 2), Some(0));
+    }
+
+    #[test]
+    fn clients_that_ask_for_ever_new_origins_do_not_fill_the_log() {
+        let (complaints, start) = (Complaints::default(), Instant::now());
+        let told = |from, now| (from..from + 1000).filter(|host| complaints.admit(fault(*host), now).is_some()).count();
+        assert_eq!(told(0, start), TOLD_COUNT_MAX);
+        assert_eq!(told(1000, start + Duration::from_secs(30)), 0);
+        assert_eq!(told(2000, start + TELL_EVERY), TOLD_COUNT_MAX);
+    }
+}

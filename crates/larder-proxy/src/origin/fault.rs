@@ -1,0 +1,93 @@
+//! What an origin, or the way to it, did wrong: its name in RFC 9209, and words for the operator.
+//!
+//! Owns: reading the errors of the libraries for names, sockets, TLS and HTTP. Does not: say anything to the client
+//! (see `errors`). Invariant: the words are plain English; what a library shows of its own data never gets to a client.
+
+use std::io;
+
+use hickory_resolver::net::NetError;
+use larder_http::proxy_status::ProxyError;
+use rustls::CertificateError;
+
+/// What went wrong with an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) error: ProxyError,
+    /// What the operator is told.
+    pub(crate) why: String,
+}
+
+impl Fault {
+    pub(crate) fn new(error: ProxyError, why: impl Into<String>) -> Self {
+        Self { error, why: why.into() }
+    }
+
+    /// Why a name has no address.
+    pub(crate) fn of_name(error: &NetError) -> Self {
+        match error {
+            NetError::Timeout => Self::new(ProxyError::DnsTimeout, "the name servers do not answer"),
+            _ if error.is_nx_domain() => Self::new(ProxyError::DnsError, "there is no such name"),
+            _ if error.is_no_records_found() => Self::new(ProxyError::DnsError, "the name has no address"),
+            _ => Self::new(ProxyError::DnsError, error.to_string()),
+        }
+    }
+
+    /// Why a socket did not connect.
+    pub(crate) fn of_socket(error: &io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::ConnectionRefused => ProxyError::ConnectionRefused,
+            io::ErrorKind::TimedOut => ProxyError::ConnectionTimeout,
+            io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::AddrNotAvailable => ProxyError::DestinationIpUnroutable,
+            _ => ProxyError::DestinationUnavailable,
+        };
+        Self::new(kind, error.to_string())
+    }
+
+    /// Why a handshake failed.
+    pub(crate) fn of_tls(error: &io::Error) -> Self {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match inner {
+            Some(rustls::Error::InvalidCertificate(bad)) => {
+                Self::new(ProxyError::TlsCertificateError, certificate_fault(bad))
+            }
+            Some(rustls::Error::NoCertificatesPresented) => {
+                Self::new(ProxyError::TlsCertificateError, "it shows no certificate")
+            }
+            Some(rustls::Error::AlertReceived(alert)) => {
+                Self::new(ProxyError::TlsAlertReceived, format!("it ends the handshake with the alert {alert:?}"))
+            }
+            Some(rustls::Error::InvalidMessage(_)) => {
+                Self::new(ProxyError::TlsProtocolError, "what it sends is not TLS")
+            }
+            _ => Self::new(ProxyError::TlsProtocolError, format!("TLS with it fails: {error}")),
+        }
+    }
+
+    /// Why no response came over a connection.
+    pub(crate) fn of_http(error: &hyper::Error) -> Self {
+        let kind = match error {
+            _ if error.is_parse_too_large() => ProxyError::HttpResponseHeaderSectionSize,
+            _ if error.is_parse() => ProxyError::HttpProtocolError,
+            _ => ProxyError::ConnectionTerminated,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+/// The usual faults of certificates in words that say what to do.
+fn certificate_fault(bad: &CertificateError) -> String {
+    let what = match bad {
+        CertificateError::UnknownIssuer => {
+            "no authority that is trusted here has signed it; one of your own goes into origin_ca_file"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "it is not valid yet",
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => "it is for other names",
+        CertificateError::Revoked => "it was revoked",
+        other => return format!("its certificate is refused: {other}"),
+    };
+    format!("its certificate is refused: {what}")
+}

@@ -1,0 +1,58 @@
+//! What the program prints: results on standard output, words for people on standard error.
+//!
+//! Owns: what becomes of output that cannot be written. Does not: word anything. Invariants: a reader that went away
+//! (`| head`) ends a command quietly, a full disk ends it with a failure, and words that nobody can read end nothing:
+//! no command prints in another way, because `println!` and `eprintln!` panic in all three cases.
+
+use crate::failure::Failure;
+use std::{
+    fmt,
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+};
+
+/// Prints a line of results; takes what `println!` takes. The caller passes the error on: it ends the command.
+macro_rules! print_line {
+    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Prints a line for people on standard error, or nothing if it cannot be written; takes what `eprintln!` takes.
+macro_rules! tell {
+    ($($text:tt)*) => { $crate::output::say(format_args!($($text)*)) };
+}
+
+pub(crate) use {print_line, tell};
+
+/// Prints `text` on standard output.
+///
+/// # Errors
+/// A failure to return from the command: a quiet one if the reader went away.
+pub(crate) fn print(text: fmt::Arguments<'_>) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output.write_fmt(text).and_then(|()| output.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::reader_gone(),
+        _ => {
+            let help = "make room where it goes, or send it somewhere else";
+            Failure::runtime(format!("cannot write to standard output: {error}"), help)
+        }
+    })
+}
+
+/// Prints a line on standard error. What cannot be written there can be told to nobody.
+pub(crate) fn say(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Prints what clap says where it is asked for help or a version, and gives the code to exit with.
+pub(crate) fn help(asked: &clap::Error) -> ExitCode {
+    let code = ExitCode::from(u8::try_from(asked.exit_code()).expect("clap exits with 0 or 2"));
+    let text = asked.render();
+    let styled = |is_terminal: bool| {
+        if is_terminal && std::env::var_os("NO_COLOR").is_none() { text.ansi().to_string() } else { text.to_string() }
+    };
+    if asked.use_stderr() {
+        say(format_args!("{}", styled(io::stderr().is_terminal()).trim_end()));
+        return code;
+    }
+    print(format_args!("{}", styled(io::stdout().is_terminal()))).map_or_else(Failure::report, |()| code)
+}
