@@ -5,15 +5,22 @@
 //! short-lived. The other bucket follows from bucket and tag, so a slot moves without its key.
 //!
 //! Two keys with the same pair of buckets and the same tag have the same *address* and cannot be
-//! told apart in memory: the index holds one of them, the reader of the record compares the key.
-//! Invariant: at most one slot per address; both buckets of an address lie in one partition, so that a
-//! partition's image is complete in itself and can be kept on the volume (see `format::checkpoint`).
+//! told apart in memory. Their slots stay side by side: a lookup gets all [`Matches`] and reads their records, newest first, until
+//! one has its key; who inserts reads them to know which of them it replaces. After a crash two slots may be of one
+//! key: what the checkpoint had, and the newer one that was replayed, which nobody has told apart yet.
+//! Invariant: if a key has slots, one of them is that of its newest record (an entry, or the tombstone of its removal).
+//! Hence who removes a slot without knowing whose it is removes the older ones of its address with it.
+//! Both buckets of an address lie in one partition, so that a partition's image is complete in itself and can be
+//! kept on the volume (see `format::checkpoint`).
 //! Cost: one or two adjacent cache lines per bucket, a lock of one partition held for nanoseconds (for
-//! some microseconds while its image is copied), never across I/O; [`SlotWidths::BUDGET_BITS`] a slot.
+//! some microseconds while its image is copied), never across I/O; [`SlotWidths::BUDGET_BITS`] a slot. A full index has another
+//! key's slot for 0.4% of all addresses.
 
 mod choice;
 mod image;
+mod loading;
 pub(crate) mod map;
+mod matches;
 pub(crate) mod objects;
 mod partition;
 pub(crate) mod sets;
@@ -26,6 +33,7 @@ use crate::{
     units::Sector,
 };
 pub(crate) use choice::LogIndex;
+pub(crate) use matches::Matches;
 use partition::{Partition, Place};
 pub(crate) use slot::{SizeClass, Slot, SlotWidths};
 
@@ -55,18 +63,20 @@ pub(crate) struct IndexShape {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loaded {
     placing: u64,
-    /// 0 is the news that the address was removed.
     packed: u64,
 }
+
+/// Set in [`Loaded::packed`] of a removal's record. Slots are shorter.
+const REMOVAL: u64 = 1 << 63;
 
 /// What became of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inserted {
-    /// There was no entry of the address.
+    /// Nothing is gone.
     New,
-    /// The address had this entry, which is gone from the index.
+    /// This entry, which was to be replaced, is gone.
     Replaced(Slot),
-    /// There was no entry of the address and no room; this entry, of this address, is gone.
+    /// There was no room; this entry, of this address, is gone.
     Displaced(Slot, u64),
 }
 
@@ -98,10 +108,10 @@ impl IndexShape {
         u64::from(self.partition_count) * u64::from(self.buckets_per_partition) * WAYS as u64
     }
 
-    /// The news that `placing`'s address got this slot, or was removed.
-    pub(crate) fn loaded(&self, placing: u64, slot: Option<Slot>) -> Loaded {
-        let packed = slot.map_or(0, |slot| self.widths.pack(SlotWidths::tag(placing), slot));
-        Loaded { placing, packed }
+    /// The news that `placing`'s key got this slot, or was removed by the record of this slot.
+    pub(crate) fn loaded(&self, placing: u64, slot: Slot, removal: bool) -> Loaded {
+        let packed = self.widths.pack(SlotWidths::tag(placing), slot);
+        Loaded { placing, packed: if removal { packed | REMOVAL } else { packed } }
     }
 
     /// The partition of a placing.
@@ -154,23 +164,32 @@ impl Index {
         self.partitions.iter().map(|partition| lock(partition).entries()).sum()
     }
 
-    /// The entry of `placing`'s address; counts a hit.
-    pub(crate) fn find(&self, placing: u64) -> Option<Slot> {
+    /// Returns what may be the entry of `placing`'s key. If it is one, counts a hit of it.
+    pub(crate) fn find(&self, placing: u64) -> Matches {
         let (mut partition, place) = self.locate(placing);
-        partition.find_and_count(place)
+        let found = partition.find(place);
+        if found.only().is_some() {
+            partition.count_hit(place, None);
+        }
+        found
     }
 
-    /// The entry of `placing`'s address, without counting.
-    pub(crate) fn peek(&self, placing: u64) -> Option<Slot> {
+    /// Returns what may be the entry of `placing`'s key, without counting.
+    pub(crate) fn peek(&self, placing: u64) -> Matches {
         let (partition, place) = self.locate(placing);
         partition.find(place)
     }
 
-    /// Makes `slot` the entry of `placing`'s address.
-    pub(crate) fn insert(&self, placing: u64, slot: Slot) -> Inserted {
+    /// Counts a hit of the entry at `position`, or of all that may be `placing`'s.
+    pub(crate) fn count_hit(&self, placing: u64, position: Option<Sector>) {
         let (mut partition, place) = self.locate(placing);
-        partition.supersede(place);
-        match partition.insert(place, slot) {
+        partition.count_hit(place, position);
+    }
+
+    /// Adds `slot` for `placing`'s key, in the stead of the entries at `replaced`.
+    pub(crate) fn insert(&self, placing: u64, slot: Slot, replaced: &[Sector]) -> Inserted {
+        let (mut partition, place) = self.locate(placing);
+        match partition.insert(placing, place, slot, replaced) {
             Inserted::Displaced(slot, within) => {
                 Inserted::Displaced(slot, (self.shape.place(placing).0 as u64) << 40 | within)
             }
@@ -178,23 +197,18 @@ impl Index {
         }
     }
 
-    /// Removes the entry of `placing`'s address.
-    pub(crate) fn remove(&self, placing: u64) -> Option<Slot> {
+    /// Removes the entries of `placing`'s address at `positions`. Returns how many there were.
+    pub(crate) fn remove(&self, placing: u64, positions: &[Sector]) -> u64 {
         let (mut partition, place) = self.locate(placing);
-        partition.supersede(place);
-        partition.remove(place)
+        partition.remove(place, positions)
     }
 
-    /// Removes the entry of `placing`'s address if it is the one at `position`.
-    pub(crate) fn remove_at(&self, placing: u64, position: Sector) -> bool {
+    /// While loading: nothing that is loaded later of `placing`'s key counts, as the record of `tombstone` removed it;
+    /// without one, nothing of its address counts.
+    pub(crate) fn note_removed(&self, placing: u64, tombstone: Option<Slot>) {
         let (mut partition, place) = self.locate(placing);
-        match partition.find(place) {
-            Some(found) if found.position == position => {
-                partition.supersede(place);
-                partition.remove(place).is_some()
-            }
-            _ => false,
-        }
+        let packed = tombstone.map(|slot| self.shape.widths.pack(place.tag, slot));
+        partition.note_removed(placing, place, packed);
     }
 
     /// A number for `placing`'s address; no two have the same.
@@ -204,8 +218,8 @@ impl Index {
         partition_number | lock(&self.partitions[partition]).address(place)
     }
 
-    /// Starts loading what an earlier run left, newest first: from now on whatever happens to an
-    /// address counts more than what is loaded for it later.
+    /// Starts loading what an earlier run left, newest first: from now on whatever happens to a
+    /// key counts more than what is loaded for it later.
     pub(crate) fn begin_loading(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).begin_loading());
     }
@@ -215,7 +229,7 @@ impl Index {
         self.partitions.iter().for_each(|partition| lock(partition).end_loading());
     }
 
-    /// Loads entries and removals in this order, each unless something newer is known of its address.
+    /// Loads entries and removals in this order, each unless something newer is known of its key.
     /// Cost: sorts by partition, so that memory is visited in order and each lock taken once.
     pub(crate) fn load(&self, news: &[Loaded]) {
         let partition_of = |loaded: &Loaded| self.shape.partition_of(loaded.placing) as usize;
@@ -232,7 +246,10 @@ impl Index {
             let mut partition = lock(&self.partitions[partition_of(&run[0])]);
             for &Loaded { placing, packed } in run {
                 let (_, place) = self.shape.place(placing);
-                if packed == 0 { partition.supersede(place) } else { partition.load(place, packed) }
+                match packed & REMOVAL {
+                    0 => partition.load(placing, place, packed),
+                    _ => partition.load_removal(placing, place, packed & !REMOVAL),
+                }
             }
         }
     }

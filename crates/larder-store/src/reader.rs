@@ -147,7 +147,7 @@ impl Reader {
 
     fn forget(&self) {
         if let Source::Log { engine, position } = &self.source {
-            engine.index.remove_at(self.decoded.meta.hash.placing(), *position);
+            engine.forget_through(self.decoded.meta.hash.placing(), *position);
         }
     }
 

@@ -1,9 +1,10 @@
 //! The index of the log's rows: two-choice buckets, or HashCache's sets.
 //!
-//! Does not: anything of its own. Invariant: both answer alike but for what they forget when they are full.
+//! Does not: anything of its own. Invariant: both answer alike but for what they forget: sets when they are full, and where
+//! two keys have one address, as HashCache does.
 //! An enum, so that the engine, its readers and its recovery are not generic over it (docs/rfcs). Cost: one match a call.
 
-use super::{Index, Inserted, Loaded, Slot, sets::located::LocatedSets};
+use super::{Index, Inserted, Loaded, Matches, Slot, sets::located::LocatedSets};
 use crate::units::Sector;
 
 /// The index of one volume of the log's rows.
@@ -34,6 +35,11 @@ impl LogIndex {
         }
     }
 
+    /// Whether slots of other keys with the same address stay beside a key's own.
+    pub(crate) fn holds_strangers(&self) -> bool {
+        matches!(self, Self::Buckets(_))
+    }
+
     /// As [`Index::memory_bytes`].
     pub(crate) fn memory_bytes(&self) -> u64 {
         each!(self, index => index.memory_bytes())
@@ -50,26 +56,43 @@ impl LogIndex {
     }
 
     /// As [`Index::find`].
-    pub(crate) fn find(&self, placing: u64) -> Option<Slot> {
-        each!(self, index => index.find(placing))
+    pub(crate) fn find(&self, placing: u64) -> Matches {
+        match self {
+            Self::Buckets(index) => index.find(placing),
+            Self::Sets(index) => index.find(placing).into(),
+        }
     }
 
     /// As [`Index::peek`].
-    pub(crate) fn peek(&self, placing: u64) -> Option<Slot> {
-        each!(self, index => index.peek(placing))
+    pub(crate) fn peek(&self, placing: u64) -> Matches {
+        match self {
+            Self::Buckets(index) => index.peek(placing),
+            Self::Sets(index) => index.peek(placing).into(),
+        }
     }
 
-    /// Whether there is an entry of `placing`'s address.
+    /// As [`Index::count_hit`].
+    pub(crate) fn count_hit(&self, placing: u64, position: Option<Sector>) {
+        match self {
+            Self::Buckets(index) => index.count_hit(placing, position),
+            Self::Sets(index) => _ = index.find(placing),
+        }
+    }
+
+    /// Whether `placing`'s key may have an entry.
     pub(crate) fn knows(&self, placing: u64) -> bool {
         match self {
-            Self::Buckets(index) => index.peek(placing).is_some(),
+            Self::Buckets(index) => !index.peek(placing).is_empty(),
             Self::Sets(index) => index.knows(placing),
         }
     }
 
-    /// As [`Index::insert`].
-    pub(crate) fn insert(&self, placing: u64, slot: Slot) -> Inserted {
-        each!(self, index => index.insert(placing, slot))
+    /// As [`Index::insert`]; sets replace whatever has the same address.
+    pub(crate) fn insert(&self, placing: u64, slot: Slot, replaced: &[Sector]) -> Inserted {
+        match self {
+            Self::Buckets(index) => index.insert(placing, slot, replaced),
+            Self::Sets(index) => index.insert(placing, slot),
+        }
     }
 
     /// As [`Index::address`].
@@ -78,13 +101,21 @@ impl LogIndex {
     }
 
     /// As [`Index::remove`].
-    pub(crate) fn remove(&self, placing: u64) -> Option<Slot> {
-        each!(self, index => index.remove(placing))
+    pub(crate) fn remove(&self, placing: u64, positions: &[Sector]) -> u64 {
+        match self {
+            Self::Buckets(index) => index.remove(placing, positions),
+            Self::Sets(index) => {
+                positions.iter().filter(|&&position| index.remove_at(placing, position)).count() as u64
+            }
+        }
     }
 
-    /// As [`Index::remove_at`].
-    pub(crate) fn remove_at(&self, placing: u64, position: Sector) -> bool {
-        each!(self, index => index.remove_at(placing, position))
+    /// As [`Index::note_removed`].
+    pub(crate) fn note_removed(&self, placing: u64, tombstone: Option<Slot>) {
+        match self {
+            Self::Buckets(index) => index.note_removed(placing, tombstone),
+            Self::Sets(index) => _ = index.remove(placing),
+        }
     }
 
     /// As [`LocatedSets::relocate`]; the log of buckets moves nothing.
@@ -105,10 +136,10 @@ impl LogIndex {
     }
 
     /// What recovery learns, as this index takes it.
-    pub(crate) fn loaded(&self, placing: u64, slot: Option<Slot>) -> Loaded {
+    pub(crate) fn loaded(&self, placing: u64, slot: Slot, removal: bool) -> Loaded {
         match self {
-            Self::Buckets(index) => index.shape().loaded(placing, slot),
-            Self::Sets(index) => index.loaded(placing, slot),
+            Self::Buckets(index) => index.shape().loaded(placing, slot, removal),
+            Self::Sets(index) => index.loaded(placing, slot, removal),
         }
     }
 

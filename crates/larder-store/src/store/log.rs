@@ -246,7 +246,7 @@ impl Engine for LogEngine {
     }
 
     fn touch(&self, placing: u64) {
-        self.index.find(placing);
+        self.index.count_hit(placing, None);
     }
 
     async fn maintain(self: &Arc<Self>) {

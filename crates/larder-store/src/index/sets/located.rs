@@ -13,7 +13,7 @@ mod elsewhere;
 use super::{PackedSets, Place, Set, Shape, Way, demoted::Demoted, set_of};
 use crate::{
     format::record::RECORD_SECTORS_MAX,
-    index::{Inserted, Loaded, SizeClass, Slot, SlotWidths},
+    index::{Inserted, Loaded, REMOVAL, SizeClass, Slot, SlotWidths},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -216,9 +216,9 @@ impl LocatedSets {
     }
 
     /// The news that `placing`'s address got this slot, or was removed.
-    pub(crate) fn loaded(&self, placing: u64, slot: Option<Slot>) -> Loaded {
-        let packed = slot.map_or(0, |slot| load_widths().pack(SlotWidths::tag(placing), slot));
-        Loaded { placing, packed }
+    pub(crate) fn loaded(&self, placing: u64, slot: Slot, removal: bool) -> Loaded {
+        let packed = load_widths().pack(SlotWidths::tag(placing), slot);
+        Loaded { placing, packed: if removal { REMOVAL } else { packed } }
     }
 
     /// Loads entries and removals in this order, each unless something newer is known of its address.
@@ -228,7 +228,7 @@ impl LocatedSets {
             if !partition.supersede(at) {
                 continue;
             }
-            if loaded.packed == 0 {
+            if loaded.packed == REMOVAL {
                 continue;
             }
             let slot = load_widths().unpack(loaded.packed);
@@ -377,12 +377,12 @@ mod tests {
     #[test]
     fn loading_never_overrides_what_happened_since() {
         let (index, _) = index(LOG_N, 8000);
-        let loaded = |placing, position| index.loaded(placing, Some(slot(position, 3)));
+        let loaded = |placing, position| index.loaded(placing, slot(position, 3), false);
         index.begin_loading();
         index.insert(1 << 60, slot(100, 3));
         index.insert(2 << 60, slot(200, 3));
         index.remove(2 << 60);
-        let buried = index.loaded(3 << 60, None);
+        let buried = index.loaded(3 << 60, slot(1, 1), true);
         index.load(&[buried, loaded(1 << 60, 11), loaded(2 << 60, 12), loaded(3 << 60, 13), loaded(4 << 60, 14)]);
         index.load(&[loaded(4 << 60, 15)]);
         index.end_loading();

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a record and its slot appear together, under the log's lock.
 
-use super::{LogEngine, RESERVE_SEGMENTS_MIN};
+use super::{LogEngine, RESERVE_SEGMENTS_MIN, read::Recognised};
 use crate::{
     Error, ErrorKind, Hints, Result,
     admission::Admission,
@@ -29,12 +29,26 @@ use std::{
     task::{Poll, Waker},
 };
 
-/// Under what condition a record is appended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    None,
-    /// The key's entry is still the one at this place.
+/// How often an append finds out anew which slots are its key's, while others change them.
+const RECOGNISED_MAX: u32 = 4;
+
+/// Under what condition a record is appended, and what it replaces.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Condition<'a> {
+    /// All that may be the key's was recognised; its own are replaced.
+    Recognised(&'a Recognised),
+    /// The key's entry is still the one at this place; it is replaced.
     StillAt(Sector),
+}
+
+/// What became of an append for which there was room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    Appended(Appended),
+    /// The key's entry is not what it was: nothing is appended.
+    Changed,
+    /// There is a slot of which it is not known whose it is: nothing is appended.
+    Unrecognised,
 }
 
 impl LogEngine {
@@ -44,14 +58,15 @@ impl LogEngine {
             add(&self.volume.counters.not_admitted, 1);
             return Ok(());
         }
-        self.commit_if(record, Condition::None).await.map(drop)
+        self.commit_if(record, None).await.map(drop)
     }
 
     /// Whether an entry is to be stored. While the index is loaded every one is: an older one of its key might be
     /// loaded later, and count.
     fn admits(&self, placing: u64) -> bool {
         let Some(admission) = &self.admission else { return true };
-        let may_have_older = !self.volume.counters.loaded.load(Ordering::Acquire) || self.index.peek(placing).is_some();
+        let may_have_older =
+            !self.volume.counters.loaded.load(Ordering::Acquire) || !self.index.peek(placing).is_empty();
         may_have_older || lock(admission).admits(self.index.address(placing))
     }
 
@@ -69,10 +84,10 @@ impl LogEngine {
         }
     }
 
-    /// As [`Self::commit`] under a condition; `false` if it does not hold.
-    async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, condition: Condition) -> Result<bool> {
+    /// As [`Self::commit`], but only if the key's entry is still the one at `still_at`; `false` if it is not.
+    async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, still_at: Option<Sector>) -> Result<bool> {
         let bytes = record.content_bytes();
-        let outcome = self.append(&mut record, condition).await.map(|appended| appended.is_some());
+        let outcome = self.append(&mut record, still_at).await.map(|appended| appended.is_some());
         self.tend_positions().await;
         self.volume.count_commit(bytes, &outcome);
         outcome
@@ -82,11 +97,14 @@ impl LogEngine {
         self.volume.check_open()?;
         let (placing, hash) = self.volume.hash(key);
         // Gone at once, whether or not the news of it can be written.
-        self.index.remove(placing);
+        let recognised = self.recognise(hash).await;
+        recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(placing, position));
+        self.index.remove(placing, &recognised.own);
+        self.index.note_removed(placing, None);
         let meta = Meta::new(Kind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
         let mut record = Record { meta, key, head: &[], checksums: &[], body: &[] };
         let failed_before = self.lock_log().failed_units();
-        match self.append(&mut record, Condition::None).await? {
+        match self.append(&mut record, None).await? {
             Some(appended) => self.flush_through(appended.ticket, failed_before).await,
             None => Ok(()),
         }
@@ -105,14 +123,29 @@ impl LogEngine {
         };
         let renewal = Renewal::new(&reader, hints, kind, body);
         // Whatever happened to the key since it was read counts more than a new head for what was read.
-        self.commit_if(renewal.record(key, &head), Condition::StillAt(position)).await
+        self.commit_if(renewal.record(key, &head), Some(position)).await
     }
 
-    /// Appends, waiting for room for a bounded time.
-    async fn append(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition) -> Result<Option<Appended>> {
+    /// Appends, waiting for room for a bounded time; `None` if the key's entry is no longer the one at `still_at`.
+    async fn append(self: &Arc<Self>, record: &mut Record<'_>, still_at: Option<Sector>) -> Result<Option<Appended>> {
+        let hash = record.meta.hash;
+        let mut recognised = self.recognise(hash).await;
+        for round in 1.. {
+            let condition = still_at.map_or(Condition::Recognised(&recognised), Condition::StillAt);
+            match self.append_if(record, condition).await? {
+                Attempt::Appended(appended) => return Ok(Some(appended)),
+                Attempt::Changed => return Ok(None),
+                Attempt::Unrecognised if round < RECOGNISED_MAX => recognised = self.recognise(hash).await,
+                Attempt::Unrecognised => recognised = Recognised::all_own(&self.index.peek(hash.placing())),
+            }
+        }
+        unreachable!("rounds are counted without end")
+    }
+
+    async fn append_if(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition<'_>) -> Result<Attempt> {
         if !self.volume.options.background {
-            if let Ok(appended) = self.try_append(record, Appender::Client, condition, None) {
-                return Ok(appended);
+            if let Ok(attempt) = self.try_append(record, Appender::Client, condition, None) {
+                return Ok(attempt);
             }
             // Nobody else makes room.
             let (last, failed_before) = self.lock_log().last_ticket_and_failures();
@@ -124,40 +157,28 @@ impl LogEngine {
         self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
     }
 
-    /// Appends if there is room now; `None` if the condition does not hold.
+    /// Appends if there is room now.
     pub(super) fn try_append(
         self: &Arc<Self>,
         record: &mut Record<'_>,
         appender: Appender,
-        condition: Condition,
+        condition: Condition<'_>,
         waker: Option<&Waker>,
-    ) -> std::result::Result<Option<Appended>, NoRoom> {
-        let placing = record.meta.hash.placing();
+    ) -> std::result::Result<Attempt, NoRoom> {
+        let matches = || self.index.peek(record.meta.hash.placing());
         let mut actions = Vec::new();
         let mut log = self.lock_log();
-        if let Condition::StillAt(position) = condition
-            && self.index.peek(placing).is_none_or(|slot| slot.position != position)
-        {
-            return Ok(None);
+        match condition {
+            Condition::StillAt(position) if matches().at(position).is_none() => return Ok(Attempt::Changed),
+            Condition::Recognised(recognised) if self.index.holds_strangers() && !recognised.covers(&matches()) => {
+                return Ok(Attempt::Unrecognised);
+            }
+            Condition::StillAt(_) | Condition::Recognised(_) => {}
         }
         let outcome = log.append(record, appender, self.volume.clock.now(), &mut actions);
         self.follow_moves(&mut log);
         match outcome {
-            Ok(_) if record.meta.kind == Kind::Tombstone => {
-                self.index.remove(placing);
-            }
-            Ok(appended) => {
-                let size = SizeClass::holding(record.len_sectors());
-                let slot = Slot { position: appended.position, size, hits: 0, short_lived: appended.short_lived };
-                if let Inserted::Displaced(slot, address) = self.index.insert(placing, slot) {
-                    let counters = &self.volume.counters;
-                    // A set that is full forgets what was used least recently: that is its row's eviction.
-                    let is_set = matches!(self.index, LogIndex::Sets(_));
-                    add(if is_set { &counters.evicted } else { &counters.displaced }, 1);
-                    let segment = self.geometry.segment_of(slot.position);
-                    self.note_dropped(address, segment.map_or(0, |segment| self.segments.sequence(segment)));
-                }
-            }
+            Ok(appended) => self.index_appended(record, appended, condition),
             Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.wait(waker.clone())),
             Err(NoRoom::Ever) => {}
         }
@@ -169,7 +190,32 @@ impl LogEngine {
         } else {
             self.volume.bell.ring_if_idle();
         }
-        outcome.map(Some)
+        outcome.map(Attempt::Appended)
+    }
+
+    /// Makes a record that was appended what the index knows of its key. Under the log's lock.
+    fn index_appended(&self, record: &Record<'_>, appended: Appended, condition: Condition<'_>) {
+        let placing = record.meta.hash.placing();
+        let size = SizeClass::holding(record.len_sectors());
+        let slot = Slot { position: appended.position, size, hits: 0, short_lived: appended.short_lived };
+        let replaced = match &condition {
+            Condition::StillAt(position) => std::slice::from_ref(position),
+            Condition::Recognised(recognised) => {
+                recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(placing, position));
+                &recognised.own
+            }
+        };
+        if record.meta.kind == Kind::Tombstone {
+            self.index.remove(placing, replaced);
+            self.index.note_removed(placing, Some(slot));
+        } else if let Inserted::Displaced(slot, address) = self.index.insert(placing, slot, replaced) {
+            let counters = &self.volume.counters;
+            // A set that is full forgets what was used least recently: that is its row's eviction.
+            let is_set = matches!(self.index, LogIndex::Sets(_));
+            add(if is_set { &counters.evicted } else { &counters.displaced }, 1);
+            let segment = self.geometry.segment_of(slot.position);
+            self.note_dropped(address, segment.map_or(0, |segment| self.segments.sequence(segment)));
+        }
     }
 
     /// Starts the log's transfers. Their completions hold the engine weakly: the last handle's drop
@@ -202,7 +248,7 @@ impl LogEngine {
         let (mut actions, mut lost) = (Vec::new(), Vec::new());
         let waiting = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
         for (placing, position) in lost {
-            if self.index.remove_at(placing, position) {
+            if self.forget_through(placing, position) {
                 // An older record of the key is in some segment up to this one.
                 let segment = self.geometry.segment_of(position);
                 self.note_dropped(

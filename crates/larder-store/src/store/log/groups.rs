@@ -39,7 +39,7 @@ impl LogEngine {
             if decoded.len_bytes() > record.len() {
                 return;
             }
-            let is_present = self.index.peek(meta.hash.placing()).is_some_and(|slot| slot.position == position);
+            let is_present = self.index.peek(meta.hash.placing()).at(position).is_some();
             if is_present {
                 let record = Bytes::copy_from_slice(&record[..decoded.len_bytes()]);
                 self.volume.neighbour(record, decoded).into_iter().for_each(&sink);

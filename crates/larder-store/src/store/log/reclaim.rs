@@ -3,7 +3,11 @@
 //! An entry with a new head whose body stands in the segment is written again as a whole. Bodies are copied with
 //! their checksums, which readers compare, not this. Cost: one read of the trailer and one per entry kept.
 
-use super::{LogEngine, append::Condition, listing};
+use super::{
+    LogEngine,
+    append::{Attempt, Condition},
+    listing,
+};
 use crate::{
     eviction,
     format::{
@@ -68,11 +72,10 @@ impl LogEngine {
             }
         }
         let position = |listing: &Listing| self.listed_position(segment, listing);
-        let gone = needed.iter().filter(|needed| {
-            // What needs only a body from here is found out when it is read.
-            needed.slot.position == position(&needed.listing)
-                && self.index.remove_at(needed.listing.placing, needed.slot.position)
-        });
+        // What needs only a body from here is found out when it is read.
+        let gone = listings
+            .iter()
+            .filter(|listing| self.index.remove(listing.placing, &[position(listing)]) > 0 && !listing.tombstone);
         add(&self.volume.counters.evicted, gone.count() as u64);
         self.forget_dropped(self.segments.sequence(segment));
         let waiting = self.lock_log().release_oldest(segment);
@@ -82,12 +85,18 @@ impl LogEngine {
 
     /// The slot that needs a listed record: its own, or possibly that of a new head for its body.
     fn needed(&self, segment: SegmentId, listing: Listing) -> Option<Needed> {
-        let slot = (!listing.tombstone).then(|| self.index.peek(listing.placing)).flatten()?;
-        let is_own = slot.position == self.listed_position(segment, &listing);
-        let may_have_new_head = slot.hits > 0
-            && u64::from(listing.sectors) > sectors(BODY_BLOCK_BYTES)
-            && slot.size.sectors() < u64::from(listing.sectors);
-        (is_own || may_have_new_head).then_some(Needed { listing, slot })
+        if listing.tombstone {
+            return None;
+        }
+        let own = self.listed_position(segment, &listing);
+        let may_have_new_head = |slot: &Slot| {
+            slot.hits > 0
+                && u64::from(listing.sectors) > sectors(BODY_BLOCK_BYTES)
+                && slot.size.sectors() < u64::from(listing.sectors)
+        };
+        let matches = self.index.peek(listing.placing);
+        let slot = matches.at(own).or_else(|| matches.iter().find(may_have_new_head))?;
+        Some(Needed { listing, slot })
     }
 
     fn listed_position(&self, segment: SegmentId, listing: &Listing) -> Sector {
@@ -108,8 +117,12 @@ impl LogEngine {
                 body: &[body],
                 meta: Meta { kind: Kind::Entry, ..decoded.meta },
             };
+            // After a crash an older record of the key may still have a slot.
+            if !self.is_newest(record.meta.hash, slot.position).await {
+                continue;
+            }
             let condition = Condition::StillAt(slot.position);
-            if let Ok(Some(_)) = self.try_append(&mut record, Appender::Reclaim, condition, None) {
+            if let Ok(Attempt::Appended(_)) = self.try_append(&mut record, Appender::Reclaim, condition, None) {
                 add(&self.volume.counters.reinserted, 1);
             }
         }

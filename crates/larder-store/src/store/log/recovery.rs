@@ -161,13 +161,13 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64)
 
 fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32) -> Loaded {
     let start = engine.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
-    let slot = (!listing.tombstone).then(|| Slot {
+    let slot = Slot {
         position: Sector(start + u64::from(listing.sector)),
         size: SizeClass::holding(u64::from(listing.sectors)),
         hits: 0,
-        short_lived: engine.segments.note(segment, listing.useless_after, now_s),
-    });
-    engine.index.loaded(listing.placing, slot)
+        short_lived: !listing.tombstone && engine.segments.note(segment, listing.useless_after, now_s),
+    };
+    engine.index.loaded(listing.placing, slot, listing.tombstone)
 }
 
 /// Loads the images a root names; the partitions, in order, whose image is not what it should be.

@@ -47,7 +47,16 @@ pub(super) struct Journal {
 
 impl Journal {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { inner: MemoryDevice::new(SIZE_BYTES), events: Mutex::default(), reads: AtomicUsize::new(0) })
+        Self::of(SIZE_BYTES)
+    }
+
+    pub(super) fn of(size_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { inner: MemoryDevice::new(size_bytes), events: Mutex::default(), reads: AtomicUsize::new(0) })
+    }
+
+    /// The device as it is now, for a store that finds it after a kill.
+    pub(super) fn killed(&self) -> Arc<dyn Device> {
+        Arc::new(MemoryDevice::from_contents(self.inner.contents()))
     }
 
     fn len(&self) -> usize {
