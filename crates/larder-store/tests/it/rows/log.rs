@@ -86,7 +86,7 @@ fn what_is_found_after_a_kill_is_the_newest_of_every_key_however_crowded() {
         (seed..keys).step_by(21).for_each(|key| assert!(insert(&store, key, 3, 60)));
         block_on(store.sync()).unwrap();
         let model = |key: u64| {
-            let is = |step: u64| key >= seed && (key - seed) % step == 0;
+            let is = |step: u64| key.checked_sub(seed).is_some_and(|from_seed| from_seed.is_multiple_of(step));
             if is(21) {
                 Some(3)
             } else if is(11) {
