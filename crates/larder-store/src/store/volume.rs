@@ -10,6 +10,7 @@ use super::{
     bell::Bell,
     counters::{Counters, add},
     health::Health,
+    holds::Holds,
 };
 use crate::{
     Clock, Error, ErrorKind, Policy, Reader, Result, StoreOptions,
@@ -47,6 +48,7 @@ pub(crate) struct Volume {
     pub(crate) counters: Counters,
     pub(crate) bell: Bell,
     pub(crate) health: Health,
+    pub(crate) holds: Holds,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     superblock: RwLock<Superblock>,
     /// Held by whoever changes the superblock, over the transfers too.
@@ -85,6 +87,7 @@ impl Volume {
             counters: Counters::default(),
             bell: Bell::default(),
             health: Health::default(),
+            holds: Holds::new(superblock.shape.size_bytes),
             begin_neighbours: OnceLock::new(),
             superblock: RwLock::new(superblock),
             superblock_changes: Mutex::new(()),

@@ -1,4 +1,4 @@
-//! Reclaim: the oldest segment's hit entries are written again, the rest is forgotten.
+//! Reclaim: the oldest segment's entries that are held or were hit are written again, the rest is forgotten.
 //!
 //! An entry with a new head whose body stands in the segment is written again as a whole. Bodies are copied with
 //! their checksums, which readers compare, not this. Cost: one read of the trailer and one per entry kept.
@@ -9,7 +9,7 @@ use super::{
     listing,
 };
 use crate::{
-    eviction,
+    eviction::{self, Candidate, Room},
     format::{
         record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
         trailer::Listing,
@@ -26,6 +26,8 @@ use std::{sync::Arc, task::Waker};
 
 /// Entries read at once.
 const READ_BATCH: usize = 32;
+/// One part in so many of a segment is freed, however much of it is held: the chunks of a long body fill segments alone.
+const FREED_DIVISOR: u64 = 8;
 
 /// A record of the segment that is reclaimed, and the slot through which it is needed.
 struct Needed {
@@ -62,14 +64,10 @@ impl LogEngine {
         }
         let listings = listing::listings(self, segment).await.records;
         let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
-        if self.volume.options.tuning.reinsertion {
-            let candidates: Vec<_> = needed.iter().map(|needed| (needed.listing, needed.slot.hits)).collect();
-            let segment_sectors = (self.geometry.segment_bytes / SECTOR_BYTES) as f64;
-            let room_sectors = segment_sectors * self.volume.options.tuning.reinsertion_share;
-            let kept = eviction::keep(&candidates, room_sectors as u64, self.volume.clock.now_s());
-            for batch in kept.chunks(READ_BATCH) {
-                self.reinsert(segment, batch).await;
-            }
+        let candidates: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
+        let kept = eviction::keep(&candidates, self.room_for_kept(), self.volume.clock.now_s());
+        for batch in kept.chunks(READ_BATCH) {
+            self.reinsert(segment, batch).await;
         }
         let position = |listing: &Listing| self.listed_position(segment, listing);
         // What needs only a body from here is found out when it is read.
@@ -81,6 +79,19 @@ impl LogEngine {
         let waiting = self.lock_log().release_oldest(segment);
         waiting.into_iter().for_each(Waker::wake);
         true
+    }
+
+    fn candidate(&self, needed: &Needed) -> Candidate {
+        let Needed { listing, slot } = *needed;
+        Candidate { listing, hits: slot.hits, held: self.volume.holds.contains(listing.placing) }
+    }
+
+    fn room_for_kept(&self) -> Room {
+        let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
+        let tuning = &self.volume.options.tuning;
+        let share = if tuning.reinsertion { tuning.reinsertion_share } else { 0.0 };
+        let hit = (segment_sectors as f64 * share) as u64;
+        Room { held: segment_sectors - segment_sectors / FREED_DIVISOR, hit }
     }
 
     /// The slot that needs a listed record: its own, or possibly that of a new head for its body.

@@ -192,6 +192,24 @@ fn an_entry_that_is_hit_outlives_its_segment_with_a_new_head_too() {
 }
 
 #[test]
+fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
+    let mut options = StoreOptions { size_bytes: 4 * SIZE_BYTES, ..options() };
+    options.tuning.reinsertion = false;
+    let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
+    // Three fill a segment of their own and more, as the chunks of a long body do. A volume so small can hold three.
+    let wanted = [1, 2, 3];
+    wanted.iter().for_each(|&key| assert!(insert(&store, key, 1, 100_000)));
+    let turn_over = |from: u64| (from..from + 1_200).for_each(|key| assert!(insert(&store, key, 1, 12_000)));
+    let held: Vec<_> = wanted.iter().map(|&key| store.hold(&key_bytes(key))).collect();
+    (1..4).for_each(|round| turn_over(round * 10_000));
+    let found: Vec<_> = wanted.iter().map(|&key| version_of(&store, key)).collect();
+    assert_eq!(found, [Some(1); 3]);
+    drop(held);
+    turn_over(50_000);
+    assert!(wanted.iter().all(|&key| version_of(&store, key).is_none()));
+}
+
+#[test]
 fn with_second_hit_admission_an_entry_is_stored_the_second_time() {
     let mut options = options();
     options.tuning.second_hit = true;
