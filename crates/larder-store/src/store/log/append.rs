@@ -129,7 +129,10 @@ impl LogEngine {
     /// Appends, waiting for room for a bounded time; `None` if the key's entry is no longer the one at `still_at`.
     async fn append(self: &Arc<Self>, record: &mut Record<'_>, still_at: Option<Sector>) -> Result<Option<Appended>> {
         let hash = record.meta.hash;
-        let mut recognised = self.recognise(hash).await;
+        let mut recognised = match still_at {
+            Some(_) => Recognised::default(),
+            None => self.recognise(hash).await,
+        };
         for round in 1.. {
             let condition = still_at.map_or(Condition::Recognised(&recognised), Condition::StillAt);
             match self.append_if(record, condition).await? {
