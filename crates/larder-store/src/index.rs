@@ -17,6 +17,7 @@
 //! key's slot for 0.4% of all addresses.
 
 mod choice;
+pub(crate) mod doubts;
 mod image;
 mod loading;
 pub(crate) mod map;

@@ -52,6 +52,8 @@ pub(crate) struct SealedPack {
     pub(crate) sequence: u32,
     pub(crate) buffer: Arc<AlignedBuffer>,
     pub(crate) listings: Vec<Packed>,
+    /// How often the device did not take it.
+    pub(crate) failures: u8,
 }
 
 impl OpenPack {
@@ -116,7 +118,7 @@ impl OpenPack {
         bytes[self.used_bytes as usize..].fill(0);
         pack::encode(volume, header, &self.listings, bytes);
         let (offset_bytes, sequence) = (self.offset_bytes, self.sequence);
-        SealedPack { offset_bytes, sequence, buffer: Arc::new(self.buffer), listings: self.listings }
+        SealedPack { offset_bytes, sequence, buffer: Arc::new(self.buffer), listings: self.listings, failures: 0 }
     }
 
     /// Bytes of the records in it, from its start.

@@ -8,11 +8,7 @@
 //! Idea: Kangaroo's KLog (SOSP 2021) and HashCache's circular log (NSDI 2009).
 
 use super::pack::{OpenPack, PackShape, Parcel, SealedPack, copy_of};
-use crate::{
-    device::AlignedBuffer,
-    format::{VolumeId, pack::Packed},
-    units::BLOCK_BYTES,
-};
+use crate::{device::AlignedBuffer, format::VolumeId, units::BLOCK_BYTES};
 use std::{sync::Arc, time::Duration};
 
 /// Where a ring lies and how it is cut.
@@ -41,6 +37,8 @@ pub(crate) struct Ring {
     next_sequence: u32,
     open: Option<OpenPack>,
     in_flight: Vec<SealedPack>,
+    /// Packs that the device did not take, to be written again.
+    failed: Vec<SealedPack>,
     /// Of a pack that was written, for the next: new memory costs a page fault for every 4 KiB.
     spare: Option<AlignedBuffer>,
 }
@@ -105,6 +103,7 @@ impl Ring {
             next_sequence: 1,
             open: None,
             in_flight: Vec::new(),
+            failed: Vec::new(),
             spare: None,
         }
     }
@@ -144,15 +143,20 @@ impl Ring {
         Ok(RingPlace { offset_bytes: open.offset_bytes + at, sequence: open.sequence })
     }
 
-    /// Whether a record of `len_bytes` can be appended now.
+    /// Whether a record of `len_bytes` can be appended now, to the last free segment too.
     pub(crate) fn has_room(&self, len_bytes: u64) -> bool {
+        self.has_room_leaving(0, len_bytes)
+    }
+
+    /// Whether a record of `len_bytes` can be appended now without taking one of the last `spare_count` free segments.
+    pub(crate) fn has_room_leaving(&self, spare_count: u32, len_bytes: u64) -> bool {
         let after_open = match &self.open {
             Some(open) if open.takes(len_bytes) => return true,
             Some(open) => self.head_used_bytes + open.len_bytes(),
             None => self.head_used_bytes,
         };
         let needed = (RingArea::DIRECTORY_BYTES + len_bytes).next_multiple_of(BLOCK_BYTES);
-        after_open + needed <= self.area.segment_bytes || self.free_count() > 0
+        after_open + needed <= self.area.segment_bytes || self.free_count() > spare_count
     }
 
     /// Completes the open pack, to be written.
@@ -172,17 +176,48 @@ impl Ring {
         }
     }
 
-    /// Notes that a pack is with the device, or lost; returns what is listed in it. What follows a lost pack in its
-    /// segment is found again all the same: packs name their place.
-    pub(crate) fn written(&mut self, sequence: u32) -> Option<Vec<Packed>> {
-        let at = self.in_flight.iter().position(|pack| pack.sequence == sequence)?;
-        let SealedPack { buffer, listings, .. } = self.in_flight.swap_remove(at);
+    /// Notes that a pack is with the device, or lost. What follows a lost pack in its segment is found again all the
+    /// same: packs name their place.
+    pub(crate) fn written(&mut self, sequence: u32) {
+        let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
+        let SealedPack { buffer, .. } = self.in_flight.swap_remove(at);
         // Unless the device or a reader still has it.
         if let Ok(mut buffer) = Arc::try_unwrap(buffer) {
             buffer.extend_to_capacity();
             self.spare = Some(buffer).filter(|buffer| buffer.len() as u64 == self.area.pack_bytes);
         }
-        Some(listings)
+    }
+
+    /// Notes that the device did not take a pack: it is kept, and read from memory, until it is written again.
+    pub(crate) fn failed(&mut self, sequence: u32) {
+        let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
+        let pack = self.in_flight.swap_remove(at);
+        self.failed.push(SealedPack { failures: pack.failures.saturating_add(1), ..pack });
+    }
+
+    /// The packs that the device did not take.
+    pub(crate) fn failed_packs(&self) -> &[SealedPack] {
+        &self.failed
+    }
+
+    /// Whether a record at `offset_bytes` is in a pack that the device did not take.
+    pub(crate) fn has_failed(&self, offset_bytes: u64) -> bool {
+        let holds =
+            |pack: &SealedPack| (pack.offset_bytes..pack.offset_bytes + pack.len_bytes()).contains(&offset_bytes);
+        self.failed.iter().any(holds)
+    }
+
+    /// A failed pack, to be written again where it was to go.
+    pub(crate) fn send_again(&mut self, sequence: u32) -> Option<SealedPack> {
+        let at = self.failed.iter().position(|pack| pack.sequence == sequence)?;
+        let pack = self.failed.swap_remove(at);
+        self.in_flight.push(pack.clone());
+        Some(pack)
+    }
+
+    /// Lets go of a failed pack: nothing of it is needed any more.
+    pub(crate) fn give_up(&mut self, sequence: u32) {
+        self.failed.retain(|pack| pack.sequence != sequence);
     }
 
     /// Frees the oldest segment.
@@ -200,7 +235,7 @@ impl Ring {
         let count = self.area.segment_count;
         let segment = (self.head + count - (self.used_count - 1)) % count;
         let is_writing = |pack: &SealedPack| self.area.segment_of(pack.offset_bytes) == Some(segment);
-        (!self.in_flight.iter().any(is_writing)).then_some(segment)
+        (!self.in_flight.iter().chain(&self.failed).any(is_writing)).then_some(segment)
     }
 
     /// Whether a record of `sequence` at `offset_bytes` has not been overwritten or freed.
@@ -228,11 +263,11 @@ impl Ring {
     /// What is not yet on the device of `len_bytes` at `offset_bytes`.
     pub(crate) fn dirty_copy(&self, offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
         let open = self.open.as_ref().map(|open| (open.offset_bytes, open.bytes()));
-        let in_flight = self.in_flight.iter().map(|pack| (pack.offset_bytes, pack.buffer.as_slice()));
-        open.into_iter().chain(in_flight).find_map(|(start, bytes)| copy_of(start, bytes, offset_bytes, len_bytes))
+        let sealed = self.in_flight.iter().chain(&self.failed).map(|pack| (pack.offset_bytes, pack.buffer.as_slice()));
+        open.into_iter().chain(sealed).find_map(|(start, bytes)| copy_of(start, bytes, offset_bytes, len_bytes))
     }
 
-    /// Whether pack `sequence` or an earlier one is not with the device.
+    /// Whether pack `sequence` or an earlier one is on its way to the device.
     pub(crate) fn is_pending(&self, sequence: u32) -> bool {
         let open = self.open.iter().map(|open| open.sequence);
         open.chain(self.in_flight.iter().map(|pack| pack.sequence)).any(|pending| pending <= sequence)
@@ -241,7 +276,7 @@ impl Ring {
     /// Bytes committed but not with the device.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         let open = self.open.as_ref().map_or(0, OpenPack::len_bytes);
-        open + self.in_flight.iter().map(SealedPack::len_bytes).sum::<u64>()
+        open + self.in_flight.iter().chain(&self.failed).map(SealedPack::len_bytes).sum::<u64>()
     }
 
     pub(crate) fn opened_at(&self) -> Option<Duration> {
@@ -329,7 +364,7 @@ mod tests {
         assert!(!ring.has_room(5000) && ring.has_room(0) == ring.has_room(1));
         assert!(places.iter().all(|place| ring.is_alive(place.offset_bytes, place.sequence)));
         assert_eq!(ring.oldest(), None, "nothing of it is with the device");
-        sealed.iter().for_each(|pack| drop(ring.written(pack.sequence)));
+        sealed.iter().for_each(|pack| ring.written(pack.sequence));
         assert_eq!(ring.oldest(), Some(0));
         ring.release_oldest(0);
         assert!(!ring.is_alive(places[0].offset_bytes, places[0].sequence));
@@ -350,6 +385,23 @@ mod tests {
         ring.written(pack.sequence);
         assert_eq!(ring.dirty_copy(place.offset_bytes, 300), None);
         assert!(!ring.is_pending(place.sequence) && ring.dirty_bytes() == 0);
+    }
+
+    #[test]
+    fn what_the_device_did_not_take_is_kept_until_it_is_written_again() {
+        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let place = append(&mut ring, 300, &mut sealed).unwrap();
+        let pack = ring.seal().unwrap();
+        ring.end_segment();
+        ring.failed(pack.sequence);
+        assert!(!ring.is_pending(place.sequence) && ring.dirty_bytes() > 0);
+        assert_eq!(ring.dirty_copy(place.offset_bytes, 300), Some(vec![1; 300]));
+        assert_eq!(ring.oldest(), None, "its segment is not given away");
+        let again = ring.send_again(pack.sequence).unwrap();
+        assert_eq!((again.failures, again.offset_bytes), (1, pack.offset_bytes));
+        assert!(ring.is_pending(place.sequence) && ring.failed_packs().is_empty());
+        ring.written(pack.sequence);
+        assert_eq!((ring.dirty_bytes(), ring.oldest()), (0, Some(0)));
     }
 
     #[test]
@@ -387,7 +439,7 @@ mod tests {
             let SealedPack { sequence, buffer, .. } = ring.seal().unwrap();
             let place = buffer.as_slice().as_ptr();
             drop(buffer);
-            ring.written(sequence).unwrap();
+            ring.written(sequence);
             (place, ring.spare.as_ref().map(|spare| spare.as_slice().as_ptr()))
         };
         let (first, spare) = place_of_pack(300);

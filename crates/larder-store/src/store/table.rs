@@ -7,9 +7,11 @@
 //!
 //! After a crash nothing needs to be rebuilt: bins name their entries, so a set of which memory knows nothing is
 //! read when it is first asked for, and is known from then on. Memory that is wrong about a bin can only cost a
-//! read, as the full key is compared. Bins are wiped before memory forgets that they may hold an older entry.
+//! read, as the full key is compared. Bins are wiped before memory forgets that they may hold an older entry; a set
+//! whose change failed is doubted: it holds nothing until all of it was wiped, which is tried until it succeeds.
 //! Cost: SYSTEMS' table of reads and writes, counted in tests/it/rows. Source: HashCache (NSDI 2009), 3.
 
+mod doubted;
 mod read;
 mod session;
 mod walk;
@@ -28,8 +30,12 @@ use crate::{
         superblock::{PARAMETER_COUNT, Shape},
     },
     hash::KeyHash,
-    index::sets::{
-        self, PackedSets, Place, WAYS_MAX, memory::SetMemory, resident::ResidentSets, set_of, summary::RecentSummaries,
+    index::{
+        doubts::Doubts,
+        sets::{
+            self, PackedSets, Place, WAYS_MAX, memory::SetMemory, resident::ResidentSets, set_of,
+            summary::RecentSummaries,
+        },
     },
     layout::{ring::Ring, table::TableLayout},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -46,7 +52,7 @@ use std::{
 pub(super) use walk::walk;
 
 const BIN_BYTES_MAX: u64 = 1 << 20;
-/// When to try again to begin to store.
+/// When to try again to begin to store, or to wipe a set.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How many change counts there are; sets share them.
 const CHANGE_COUNT: usize = 1024;
@@ -95,6 +101,10 @@ struct State {
     phase: Phase,
     memory: SetMemory,
     recent: RecentSummaries,
+    /// Sets whose bytes on the volume may be older than what was acknowledged.
+    doubts: Doubts,
+    /// When to try again to wipe one.
+    wipe_at: Option<Duration>,
     ring: Ring,
     /// What stands in the session block.
     session: Session,
@@ -145,6 +155,8 @@ impl TableEngine {
             phase: Phase::Loading,
             memory: SetMemory::Nothing,
             recent: RecentSummaries::new(),
+            doubts: Doubts::new(layout.set_count),
+            wipe_at: None,
             ring: session::ring(&layout, 0),
             session: Session::default(),
             next_sequence: 0,
@@ -198,6 +210,17 @@ impl TableEngine {
             }
         })
         .await
+    }
+
+    /// Takes the right to change a set, if nobody has it.
+    fn try_hold(self: &Arc<Self>, set: u64) -> Option<Hold> {
+        let mut state = self.lock();
+        if state.phase != Phase::Ready || state.held.contains_key(&set) {
+            return None;
+        }
+        state.held.insert(set, None);
+        drop(state);
+        Some(Hold { engine: Arc::downgrade(self), set })
     }
 
     fn release(&self, set: u64) {
@@ -281,7 +304,7 @@ impl Engine for TableEngine {
     fn may_contain(&self, placing: u64) -> bool {
         let (state, set) = (self.lock(), self.set_of(placing));
         let known = state.memory.shape().zip(state.memory.peek(set));
-        known.is_none_or(|(shape, contents)| contents.find(shape.tag(placing)).is_some())
+        !state.doubts.contains(set) && known.is_none_or(|(shape, contents)| contents.find(shape.tag(placing)).is_some())
     }
 
     fn touch(&self, placing: u64) {
@@ -290,24 +313,30 @@ impl Engine for TableEngine {
 
     async fn maintain(self: &Arc<Self>) {
         self.keep_session().await;
+        self.wipe_doubted().await;
     }
 
     fn next_due(&self) -> Option<Duration> {
-        let phase = self.lock().phase;
+        let (phase, doubts) = {
+            let state = self.lock();
+            (state.phase, !state.doubts.is_empty())
+        };
         match phase {
             Phase::Failed => Some(RETRY_PAUSE),
-            _ => self.session_is_due().then_some(TICK),
+            _ => self.session_is_due().then_some(TICK).or_else(|| doubts.then_some(RETRY_PAUSE)),
         }
     }
 
-    /// Nothing to do: a commit writes through.
+    /// A commit writes through: only sets whose change failed are still to be wiped.
     async fn flush(self: &Arc<Self>) -> Result<()> {
-        self.volume.check_open()
+        self.volume.check_open()?;
+        self.wipe_all_doubted().await
     }
 
     async fn finish(self: &Arc<Self>) -> Result<()> {
         self.wait(|state| state.held.is_empty().then_some(())).await;
-        self.end_session().await
+        let wiped = self.wipe_all_doubted().await;
+        self.end_session().await.and(wiped)
     }
 
     fn gauges(&self) -> Gauges {
@@ -315,7 +344,7 @@ impl Engine for TableEngine {
         Gauges {
             entries: state.memory.entries(),
             entries_max: self.layout.bin_count(),
-            index_bytes: state.memory.memory_bytes(),
+            index_bytes: state.memory.memory_bytes() + state.doubts.memory_bytes(),
         }
     }
 }

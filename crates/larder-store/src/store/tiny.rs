@@ -8,8 +8,10 @@
 //!
 //! Invariants: what is in the front is newer than what is in a set, so the front is asked first, and an
 //! entry leaves the front unwritten only if its set holds no older one; a segment of the front is reused only
-//! after the sets written from it are durable. No lock is held across I/O. Cost of a hit: one read, two if the
-//! entry is longer than half a set; of a miss: a read for what a Bloom filter of 3 bits an entry does not tell.
+//! after the sets written from it are durable; a set whose bytes on the volume are not what memory says is
+//! doubted, and nothing of it is believed until it was written anew. No lock is held across I/O. Cost of a hit:
+//! one read, two if the entry is longer than half a set; of a miss: a read for what a Bloom filter of 3 bits an
+//! entry does not tell.
 //! Idea: Kangaroo (SOSP 2021); what differs is said in docs/tiny.md.
 
 mod append;
@@ -17,6 +19,8 @@ mod contents;
 mod moves;
 mod read;
 mod recovery;
+mod retry;
+mod set_write;
 mod snapshot;
 mod walk;
 
@@ -27,13 +31,13 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Hints, Reader, Result, StoreOptions,
-    device::AlignedBuffer,
     format::{
         pack::GRANULE_BYTES,
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
     },
     index::{
+        doubts::Doubts,
         tiny_front::{FrontIndex, FrontSlot, FrontState},
         tiny_sets::{MayHold, SetSummaries},
     },
@@ -45,11 +49,14 @@ use crate::{
     units::{DATA_START_BYTES, last_superblock_bytes},
 };
 use bytes::Bytes;
+use set_write::SetWrite;
 use std::{collections::HashMap, sync::Arc, task::Waker, time::Duration};
 pub(super) use walk::{walk, walk_pack};
 
 /// Free segments of the front below which its oldest is moved.
 const FRONT_RESERVE: u32 = 2;
+/// Free segments of the front that are for what is carried over when sets cannot be written.
+const FRONT_SPARE: u32 = 1;
 /// Bytes of the front for which there is one slot: about half of what is in it has moved already, and with
 /// longer entries more of it are stubs, so more than this range is never needed.
 const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 1024..=2048;
@@ -98,14 +105,22 @@ struct State {
     index: FrontIndex,
     sets: SetSummaries,
     /// Sets on their way to the device.
-    set_writes: HashMap<u32, Arc<AlignedBuffer>>,
+    set_writes: HashMap<u32, SetWrite>,
+    /// Sets whose bytes on the volume may be older than what was acknowledged.
+    doubts: Doubts,
+    /// Whether sets were written that no sync covers yet.
+    sets_unsynced: bool,
     /// Entries in sets.
     set_entries: u64,
     /// Whether the front is known.
     ready: bool,
     /// Whether somebody moves the oldest segment.
     moving: bool,
-    /// Packs that could not be written.
+    /// When to try again to move the oldest segment out.
+    move_at: Option<Duration>,
+    /// When to write again what the device did not take.
+    retry_at: Option<Duration>,
+    /// Packs of the long ring that could not be written.
     failed_packs: u64,
     /// How many of them have been told to those who flushed.
     told_failures: u64,
@@ -126,9 +141,13 @@ impl TinyEngine {
             index: FrontIndex::new(front_slots(&plan, &volume.options)),
             sets: summaries_of(&plan, &volume.options),
             set_writes: HashMap::new(),
+            doubts: Doubts::new(u64::from(plan.set_count)),
+            sets_unsynced: false,
             set_entries: 0,
             ready: false,
             moving: false,
+            move_at: None,
+            retry_at: None,
             failed_packs: 0,
             told_failures: 0,
             waiting: Vec::new(),
@@ -167,10 +186,18 @@ impl State {
         }
     }
 
-    /// Forgets what a set holds, so that nothing older than what was lost appears.
+    /// Forgets what a set holds, so that nothing older than what was lost appears, and remembers that it has to be
+    /// written before what hides its contents may leave the front.
     fn forget_set(&mut self, set: u32) {
         self.sets.forget(set);
-        self.set_writes.remove(&set);
+        if let Some(write) = self.set_writes.get_mut(&set) {
+            write.is_believed = false;
+        }
+        self.doubts.insert(u64::from(set));
+    }
+
+    fn is_doubted(&self, set: u32) -> bool {
+        self.doubts.contains(u64::from(set))
     }
 }
 
@@ -223,8 +250,13 @@ impl Engine for TinyEngine {
     }
 
     async fn maintain(self: &Arc<Self>) {
-        let waiting = self.flush_due(self.volume.clock.now());
-        while self.lock().move_is_due() {
+        let now = self.volume.clock.now();
+        let waiting = self.flush_due(now);
+        if self.retry_is_due(now) {
+            self.retry_failed();
+            self.wipe_doubted().await;
+        }
+        while self.move_may_begin(now) {
             if !self.move_oldest().await {
                 break;
             }
@@ -235,7 +267,9 @@ impl Engine for TinyEngine {
     fn next_due(&self) -> Option<Duration> {
         let state = self.lock();
         let dirty = state.front.opened_at().is_some() || state.long.opened_at().is_some();
-        (dirty || !state.waiting.is_empty() || state.move_is_due()).then_some(TICK)
+        let is_busy = dirty || !state.waiting.is_empty() || state.move_is_due();
+        let has_failed = !state.front.failed_packs().is_empty() || !state.doubts.is_empty();
+        is_busy.then_some(TICK).or_else(|| has_failed.then_some(retry::PAUSE))
     }
 
     async fn flush(self: &Arc<Self>) -> Result<()> {
@@ -245,6 +279,11 @@ impl Engine for TinyEngine {
     async fn finish(self: &Arc<Self>) -> Result<()> {
         self.flush_all().await?;
         self.volume.sync().await?;
+        while self.wipe_doubted().await {}
+        if !self.lock().doubts.is_empty() {
+            // The next start reads the sets: a snapshot would say that doubted ones hold nothing, and nothing of doubts.
+            return Ok(());
+        }
         snapshot::write(self).await
     }
 
@@ -256,7 +295,7 @@ impl Engine for TinyEngine {
             entries: state.index.len() as u64 + state.set_entries,
             entries_max: front_slots(&self.plan, &self.volume.options)
                 + u64::from(self.plan.set_count) * entries_per_set,
-            index_bytes: state.index.memory_bytes() + state.sets.memory_bytes(),
+            index_bytes: state.index.memory_bytes() + state.sets.memory_bytes() + state.doubts.memory_bytes(),
         }
     }
 }

@@ -9,6 +9,7 @@ mod file;
 mod flips;
 mod golden;
 mod law;
+mod refusals;
 mod rows;
 mod runtime;
 mod support;

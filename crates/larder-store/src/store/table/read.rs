@@ -177,6 +177,9 @@ impl State {
         {
             return record.clone().map_or(Plan::Miss, Plan::Dirty);
         }
+        if self.doubts.contains(target.set) {
+            return Plan::Miss;
+        }
         let Some((shape, contents)) = self.memory.shape().zip(self.memory.read(target.set)) else { return Plan::Set };
         contents.find(shape.tag(target.hash.placing())).map_or(Plan::Miss, Plan::Bin)
     }

@@ -4,7 +4,7 @@
 //! nothing of it and it has more than one way, unless the miss before has just read it. A removal overwrites the
 //! start of the bin. Invariant: whatever becomes of the caller, a set is held until its writes are over.
 
-use super::{Dirty, Hold, State, TableEngine, read::Target};
+use super::{Dirty, Hold, RETRY_PAUSE, State, TableEngine, read::Target};
 use crate::{
     Error, ErrorKind, Hints, Result,
     device::{AlignedBuffer, Completion, Pending, Transfer},
@@ -27,20 +27,20 @@ use std::{
 };
 
 /// What is known of a set before it is changed.
-struct View {
+pub(super) struct View {
     /// What memory keeps of it.
-    contents: Option<Set>,
-    summary: Option<Summary>,
+    pub(super) contents: Option<Set>,
+    pub(super) summary: Option<Summary>,
     /// Bins to be wiped before memory is believed.
-    stale: Vec<usize>,
+    pub(super) stale: Vec<usize>,
 }
 
 /// What is being done to a set, until its writes are over.
-struct Change {
-    hold: Hold,
-    dirty_bytes: u64,
-    rest_at: Option<u64>,
-    bins: Vec<(usize, Bin)>,
+pub(super) struct Change {
+    pub(super) hold: Hold,
+    pub(super) dirty_bytes: u64,
+    pub(super) rest_at: Option<u64>,
+    pub(super) bins: Vec<(usize, Bin)>,
 }
 
 /// Writes of one change that are on their way.
@@ -99,7 +99,7 @@ impl TableEngine {
         let target = self.target(key);
         let hold = self.hold(target.set).await?;
         let view = self.bins_of(target.set).await?;
-        let mut suspects = view.stale;
+        let mut suspects = view.stale.clone();
         let shape = self.lock().memory.shape();
         let contents = view.contents.zip(shape).map(|(mut contents, shape)| {
             // The bin is not read to see whose it is: one removal in thirty forgets another entry of the set.
@@ -112,7 +112,8 @@ impl TableEngine {
             contents
         });
         if contents.is_none() {
-            suspects = view.summary.map_or_else(Vec::new, |summary| summary.suspects(target.hash));
+            let of_key = view.summary.map_or_else(Vec::new, |summary| summary.suspects(target.hash));
+            suspects.extend(of_key.into_iter().filter(|way| !view.stale.contains(way)));
         }
         if suspects.is_empty() {
             return Ok(());
@@ -146,6 +147,9 @@ impl TableEngine {
 
     /// What is known of a set before an entry goes to it; of a set of one way nothing need be.
     async fn view(&self, set: u64) -> Result<View> {
+        if let Some(view) = self.view_of_doubted(set) {
+            return Ok(view);
+        }
         if self.layout.ways == 1 {
             return Ok(View { contents: None, summary: self.lock().recent.find(set).copied(), stale: Vec::new() });
         }
@@ -154,6 +158,9 @@ impl TableEngine {
 
     /// What is known of a set, which is read if nothing is.
     async fn bins_of(&self, set: u64) -> Result<View> {
+        if let Some(view) = self.view_of_doubted(set) {
+            return Ok(view);
+        }
         let (shape, known, changes) = {
             let mut state = self.lock();
             let contents = state.memory.read(set);
@@ -255,7 +262,7 @@ impl TableEngine {
     }
 
     /// The write that wipes all bins of a set.
-    fn wiping_all(&self, set: u64) -> (u64, AlignedBuffer) {
+    pub(super) fn wiping_all(&self, set: u64) -> (u64, AlignedBuffer) {
         let mut buffer = AlignedBuffer::with_len(self.layout.set_bytes() as usize);
         buffer.as_mut_slice().fill(0);
         for (way, bin) in buffer.as_mut_slice().chunks_mut(self.layout.bin_bytes as usize).enumerate() {
@@ -274,7 +281,7 @@ impl TableEngine {
     }
 
     /// Starts the writes of a change. Their completions hold the engine weakly, as the device may outlive it.
-    fn submit(self: &Arc<Self>, change: Change, writes: Vec<(u64, AlignedBuffer)>) -> Pending<()> {
+    pub(super) fn submit(self: &Arc<Self>, change: Change, writes: Vec<(u64, AlignedBuffer)>) -> Pending<()> {
         let (completion, pending) = Completion::pair();
         let writing = Writing { change, completion, left: writes.len(), outcome: Ok(()) };
         let writing = Arc::new(Mutex::new(Some(writing)));
@@ -307,12 +314,18 @@ impl TableEngine {
         }
         let Some(Writing { change, completion, outcome, .. }) = slot.take() else { return };
         drop(slot);
-        self.lock().end_change(&change, outcome.is_ok(), self.layout.ways as usize);
+        {
+            let mut state = self.lock();
+            state.end_change(&change, outcome.is_ok(), self.layout.ways as usize);
+            if outcome.is_err() {
+                state.wipe_at = Some(self.volume.clock.now() + RETRY_PAUSE);
+            }
+        }
         drop(change.hold);
         completion.complete(outcome);
     }
 
-    async fn finished(&self, pending: Pending<()>) -> Result<()> {
+    pub(super) async fn finished(&self, pending: Pending<()>) -> Result<()> {
         let outcome = pending.await;
         outcome
             .map_err(|source| Error::io(ErrorKind::Unavailable, "an entry could not be written to the store", source))
@@ -331,7 +344,7 @@ impl State {
         self.held.insert(target.set, Some(Dirty { hash: target.hash, record: Some(record) }));
     }
 
-    /// The writes of a change are over. If one failed, nothing is known of the set any more.
+    /// The writes of a change are over. If one failed, nothing of the set is believed until all of it was wiped.
     fn end_change(&mut self, change: &Change, ok: bool, ways: usize) {
         let set = change.hold.set;
         self.note_change(set);
@@ -343,8 +356,11 @@ impl State {
         if !ok {
             self.recent.forget(set);
             self.memory.forget(set);
+            self.doubts.insert(set);
             return;
         }
+        // A change of a doubted set is one that leaves nothing of it.
+        self.doubts.remove(set);
         let known = self.recent.find(set).copied();
         // A set of one way is known by what was just written.
         if let Some(mut summary) = known.or_else(|| (ways == 1).then(|| Summary::empty(1))) {

@@ -1,9 +1,9 @@
 //! The write side of `tiny`: commits, removals and new heads go to the front; due packs go to the device.
 //!
 //! Invariants: a record and its slot appear together, under the state's lock; a removal whose news cannot be
-//! written still removes. Cost: a short entry is written once here, with others; a long one once to its ring.
+//! written still removes; what the device does not take of the front is kept and written again. Cost: a short entry is written once here, with others; a long one once to its ring.
 
-use super::{State, TinyEngine, prefix_of, read::Place};
+use super::{FRONT_SPARE, State, TinyEngine, prefix_of, read::Place, retry};
 use crate::{
     Error, ErrorKind, Hints, Reader, Result,
     device::{Completion, Transfer},
@@ -30,15 +30,15 @@ use std::{
 };
 
 /// Packs to be written, of the two rings.
-struct Sealed {
+pub(super) struct Sealed {
     /// When what makes them full was appended.
-    now: Duration,
-    front: Vec<SealedPack>,
+    pub(super) now: Duration,
+    pub(super) front: Vec<SealedPack>,
     long: Vec<SealedPack>,
 }
 
 impl Sealed {
-    fn at(now: Duration) -> Self {
+    pub(super) fn at(now: Duration) -> Self {
         Self { now, front: Vec::new(), long: Vec::new() }
     }
 }
@@ -81,12 +81,12 @@ impl TinyEngine {
     pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let hash = self.volume.hash(key).1;
-        let failed_before = self.lock().failed_packs;
         match self.append(Load::Tombstone(hash), None).await {
-            Ok(Some(place)) => self.flush_through(place.sequence, 0, failed_before).await,
+            Ok(Some(_)) => self.flush_key(hash.placing()).await,
             Ok(None) => Ok(()),
             Err(error) => {
                 self.lock().forget_key(hash.placing());
+                self.volume.bell.ring_if_idle();
                 Err(error)
             }
         }
@@ -173,7 +173,8 @@ impl TinyEngine {
         sealed: &mut Sealed,
     ) -> std::result::Result<RingPlace, NoRoom> {
         let dirty_bytes = state.front.dirty_bytes() + state.long.dirty_bytes();
-        let room = state.ready && !state.index.is_full() && state.front.has_room(self.plan.short_bytes_max());
+        let has_room = state.front.has_room_leaving(FRONT_SPARE, self.plan.short_bytes_max());
+        let room = state.ready && !state.index.is_full() && has_room;
         if let Load::Entry(record) = load
             && record.len_bytes() > self.plan.long.record_bytes_max().max(self.plan.short_bytes_max())
         {
@@ -204,7 +205,7 @@ impl TinyEngine {
         Ok(place)
     }
 
-    fn append_short(
+    pub(super) fn append_short(
         &self,
         state: &mut State,
         record: &mut Record<'_>,
@@ -248,7 +249,7 @@ impl TinyEngine {
         self.append_stub(state, stub, (PackedKind::Stub, parcel.useless_after), sealed)
     }
 
-    fn append_stub(
+    pub(super) fn append_stub(
         &self,
         state: &mut State,
         stub: Stub,
@@ -282,29 +283,51 @@ impl TinyEngine {
 
     /// Sends off everything and waits until the device has it.
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
-        let (front, long, told) = {
+        let told = {
             let mut state = self.lock();
             // A pack that failed since the last flush failed for this one: whoever asked for it was not told yet.
             let failed = state.failed_packs;
-            let told = std::mem::replace(&mut state.told_failures, failed);
-            (state.front.last_sequence(), state.long.last_sequence(), told)
+            std::mem::replace(&mut state.told_failures, failed)
         };
-        self.flush_through(front, long, told).await
+        let is_written = self.flush_until(|state| state.front.failed_packs().is_empty()).await;
+        if is_written && self.lock().failed_packs == told {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
     }
 
-    /// Waits until these packs and all before them are with the device, sending off what is open. An error if more packs
-    /// than `failed_before` have failed by then.
-    async fn flush_through(self: &Arc<Self>, front: u32, long: u32, failed_before: u64) -> Result<()> {
-        let mut sealed = Sealed::at(self.volume.clock.now());
-        {
-            let mut state = self.lock();
-            if state.long.is_pending(long) {
-                sealed.long.extend(state.long.seal());
-            }
-            if state.front.is_pending(front) {
-                sealed.front.extend(state.front.seal());
-            }
+    /// Sends off everything and waits until what the front has of a key is with the device.
+    async fn flush_key(self: &Arc<Self>, placing: u64) -> Result<()> {
+        let prefix = prefix_of(placing);
+        if self.flush_until(|state| !self.has_failed(state, (prefix, prefix))).await {
+            return Ok(());
         }
+        Err(Error::new(ErrorKind::Unavailable, "a removal could not be written to the store"))
+    }
+
+    /// Sends off everything, and again what the device did not take, a bounded number of times until `is_written`;
+    /// whether it is.
+    pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&State) -> bool) -> bool {
+        for _ in 0..retry::REWRITES_MAX {
+            self.flush_open().await;
+            if is_written(&self.lock()) {
+                return true;
+            }
+            self.retry_failed();
+        }
+        self.flush_open().await;
+        is_written(&self.lock())
+    }
+
+    /// Sends off what is open, and waits until the device is done with all packs there are now.
+    async fn flush_open(self: &Arc<Self>) {
+        let mut sealed = Sealed::at(self.volume.clock.now());
+        let (front, long) = {
+            let mut state = self.lock();
+            sealed.long.extend(state.long.seal());
+            sealed.front.extend(state.front.seal());
+            (state.front.last_sequence(), state.long.last_sequence())
+        };
         self.perform(sealed);
         poll_fn(|context: &mut Context<'_>| {
             let mut state = self.lock();
@@ -312,18 +335,14 @@ impl TinyEngine {
                 state.wait(context.waker());
                 return Poll::Pending;
             }
-            Poll::Ready(if state.failed_packs == failed_before {
-                Ok(())
-            } else {
-                Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
-            })
+            Poll::Ready(())
         })
-        .await
+        .await;
     }
 
     /// Starts the transfers of packs. Completions hold the engine weakly, so that the last handle's drop
     /// closes the device, not a completion on the device's own thread.
-    fn perform(self: &Arc<Self>, sealed: Sealed) {
+    pub(super) fn perform(self: &Arc<Self>, sealed: Sealed) {
         let long = sealed.long.into_iter().map(|pack| (Ringed::Long, pack));
         for (ring, pack) in long.chain(sealed.front.into_iter().map(|pack| (Ringed::Front, pack))) {
             let (engine, sequence) = (Arc::downgrade(self), pack.sequence);
@@ -341,18 +360,22 @@ impl TinyEngine {
     fn pack_written(&self, ring: Ringed, sequence: u32, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
         let mut state = self.lock();
-        let written = match ring {
-            Ringed::Front => state.front.written(sequence),
-            Ringed::Long => state.long.written(sequence),
-        };
-        if outcome.is_err() {
-            state.failed_packs += 1;
-            if let (Ringed::Front, Some(listings)) = (ring, written) {
-                listings.iter().for_each(|listing| state.forget_key(listing.placing));
+        match (ring, outcome) {
+            (Ringed::Front, Ok(())) => state.front.written(sequence),
+            (Ringed::Front, Err(_)) => {
+                state.front.failed(sequence);
+                state.retry_at = Some(self.volume.clock.now() + retry::PAUSE);
+            }
+            (Ringed::Long, outcome) => {
+                state.long.written(sequence);
+                state.failed_packs += u64::from(outcome.is_err());
             }
         }
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
+        if outcome.is_err() {
+            self.volume.bell.ring_if_idle();
+        }
         waiting.into_iter().for_each(Waker::wake);
     }
 }

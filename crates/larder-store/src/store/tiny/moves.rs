@@ -1,18 +1,18 @@
 //! The oldest segment of the front moves out: its entries go to their sets, or are dropped.
 //!
 //! Invariants: an entry that its set may hold an older version of is never just dropped; a set is changed
-//! by one move at a time; a segment is freed only when the sets written from it are durable. Cost: one read of
+//! by one move at a time; a segment is freed only when the sets written from it are durable, and what of it could
+//! not be written to its set is durable elsewhere in the front. Cost: one read of
 //! the segment; for each set that is written, one read of it, one write, and one read for each of its entries
 //! that are elsewhere in the front; one sync a segment.
 //! Idea: Kangaroo's threshold admission, counting also what was hit and how many bytes are at stake.
 
 use super::{
-    State, TinyEngine,
+    TinyEngine,
     contents::{self, Item, Piece, What, item_bytes, room_bytes},
     prefix_of,
 };
 use crate::{
-    device::{Completion, Transfer},
     eviction::rrip::{self, Resident},
     format::pack::{self, Packed},
     index::{
@@ -26,7 +26,6 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::{
     collections::{BTreeSet, HashSet},
-    io,
     sync::Arc,
     task::Waker,
 };
@@ -82,13 +81,19 @@ impl Drop for Turn<'_> {
 }
 
 /// The segment that moves out.
-struct Outgoing {
+pub(super) struct Outgoing {
     start_bytes: u64,
     bytes: Bytes,
 }
 
 impl Outgoing {
-    fn holds(&self, offset_bytes: u64) -> bool {
+    /// The bytes from `offset_bytes`, at most `len_max`.
+    pub(super) fn bytes_from(&self, offset_bytes: u64, len_max: u64) -> Bytes {
+        let at = (offset_bytes - self.start_bytes) as usize;
+        self.bytes.slice(at..self.bytes.len().min(at + len_max as usize))
+    }
+
+    pub(super) fn holds(&self, offset_bytes: u64) -> bool {
         (self.start_bytes..self.start_bytes + self.bytes.len() as u64).contains(&offset_bytes)
     }
 }
@@ -103,22 +108,24 @@ struct Arrival {
 }
 
 /// A set as it was.
-struct OldSet {
-    set: u32,
-    version: u8,
+pub(super) struct OldSet {
+    pub(super) set: u32,
+    pub(super) version: u8,
     /// How many entries it had.
-    count: u64,
+    pub(super) count: u64,
     /// What of it may stay.
-    stay: Vec<Item>,
+    pub(super) stay: Vec<Item>,
 }
 
 /// What became of one set.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moved {
+pub(super) enum Moved {
     Written,
     Nothing,
-    /// It could not be done now.
+    /// Somebody else changed it meanwhile.
     Not,
+    /// The device did not take it.
+    Failed,
 }
 
 impl TinyEngine {
@@ -137,31 +144,48 @@ impl TinyEngine {
                 found.listings.iter().map(move |listing| (start + u64::from(listing.at), listing.placing))
             })
         };
+        let mut sets = BTreeSet::new();
         if packs.len() != sequences.len() {
-            self.forget_unlisted(&outgoing, &listed().map(|(offset, _)| offset).collect());
+            sets = self.forget_unlisted(&outgoing, &listed().map(|(offset, _)| offset).collect());
         }
-        let sets: BTreeSet<u32> = {
+        {
             let state = self.lock();
-            let is_live = |offset, placing| state.index.find(prefix_of(placing), self.granule(offset)).is_some();
-            listed()
-                .filter(|&(offset, placing)| is_live(offset, placing))
-                .map(|(_, placing)| state.sets.set_of(placing))
-                .collect()
-        };
-        let mut written = false;
-        for batch in sets.into_iter().collect::<Vec<_>>().chunks(SETS_AT_ONCE) {
-            for moved in join_all(batch.iter().map(|&set| self.move_set(set, &outgoing))).await {
-                if moved == Moved::Not {
-                    return false;
-                }
-                written |= moved == Moved::Written;
-            }
+            // What hides the contents of a doubted set may be gone from memory and stand in this segment all the same.
+            let matters = |&(offset, placing): &(u64, u64)| {
+                state.index.find(prefix_of(placing), self.granule(offset)).is_some()
+                    || state.is_doubted(state.sets.set_of(placing))
+            };
+            sets.extend(listed().filter(matters).map(|(_, placing)| state.sets.set_of(placing)));
         }
-        if written && self.volume.sync().await.is_err() {
+        let mut failed = Vec::new();
+        for batch in sets.into_iter().collect::<Vec<_>>().chunks(SETS_AT_ONCE) {
+            let moved = join_all(batch.iter().map(|&set| self.move_set(set, &outgoing))).await;
+            if moved.contains(&Moved::Not) {
+                return false;
+            }
+            let of_batch = batch.iter().zip(moved).filter(|(_, moved)| *moved == Moved::Failed);
+            failed.extend(of_batch.map(|(&set, _)| set));
+        }
+        if !failed.is_empty() && !self.carry_over(&outgoing, &failed).await {
             return false;
         }
-        self.lock().front.release_oldest(segment);
+        if !self.sync_sets().await {
+            return false;
+        }
+        let mut state = self.lock();
+        state.move_at = None;
+        state.front.release_oldest(segment);
         true
+    }
+
+    /// Makes durable what was written to sets; whether it is.
+    async fn sync_sets(&self) -> bool {
+        if !std::mem::take(&mut self.lock().sets_unsynced) {
+            return true;
+        }
+        let is_synced = self.volume.sync().await.is_ok();
+        self.lock().sets_unsynced |= !is_synced;
+        is_synced
     }
 
     /// The oldest segment of the front and its sequences; when the index is full before the segments are, the
@@ -181,8 +205,8 @@ impl TinyEngine {
         }
     }
 
-    /// Forgets what the front's index has in a damaged segment and no pack there lists.
-    fn forget_unlisted(&self, outgoing: &Outgoing, listed: &HashSet<u64>) {
+    /// Forgets what the front's index has in a damaged segment and no pack there lists; the sets it belongs to.
+    fn forget_unlisted(&self, outgoing: &Outgoing, listed: &HashSet<u64>) -> BTreeSet<u32> {
         let mut state = self.lock();
         let unlisted: Vec<_> = state
             .index
@@ -193,39 +217,46 @@ impl TinyEngine {
             })
             .collect();
         add(&self.volume.counters.corrupt, unlisted.len() as u64);
-        for slot in unlisted {
-            state.forget_key(u64::from(slot.prefix) << u32::BITS);
-        }
+        let placings = unlisted.into_iter().map(|slot| u64::from(slot.prefix) << u32::BITS);
+        placings
+            .map(|placing| {
+                state.forget_key(placing);
+                state.sets.set_of(placing)
+            })
+            .collect()
     }
 
     /// Moves what the front has of a set into it, if that is worth a write; what does not move and is in
     /// `outgoing` is dropped.
     async fn move_set(self: &Arc<Self>, set: u32, outgoing: &Outgoing) -> Moved {
-        let (slots, version) = {
+        let (slots, version, is_doubted) = {
             let state = self.lock();
             let (first, last) = state.sets.prefixes(set);
             if state.set_writes.contains_key(&set) {
                 return Moved::Not;
             }
-            (state.index.range(first, last).collect::<Vec<_>>(), state.sets.version(set))
+            (state.index.range(first, last).collect::<Vec<_>>(), state.sets.version(set), state.is_doubted(set))
         };
         let (arrivals, broken) = self.arrivals(slots, outgoing).await;
         let worth = self.is_worth_a_write(set, &arrivals);
         let may_hold = {
             let state = self.lock();
             let held = |placing| state.sets.may_hold(placing) != MayHold::No;
-            !broken.is_empty() || arrivals.iter().any(|arrival| arrival.due && held(arrival.piece.hash().placing()))
+            let is_held = |arrival: &Arrival| arrival.due && held(arrival.piece.hash().placing());
+            is_doubted || !broken.is_empty() || arrivals.iter().any(is_held)
         };
         if !worth && !may_hold {
             return self.drop_due(&arrivals);
         }
-        let (items, version) = match self.items_of(set, version).await {
-            Some(items) => (items, version),
+        let found = if is_doubted { None } else { self.items_of(set, version).await };
+        let (items, version, is_doubted) = match found {
+            Some(items) => (items, version, false),
+            None if is_doubted => (Vec::new(), version, true),
             // It cannot be read, or is not what was written: nothing of it is believed any more.
             None => {
                 let mut state = self.lock();
                 state.forget_set(set);
-                (Vec::new(), state.sets.version(set))
+                (Vec::new(), state.sets.version(set), true)
             }
         };
         let superseded = |item: &Item| {
@@ -233,7 +264,7 @@ impl TinyEngine {
             arrivals.iter().any(|arrival| arrival.piece.hash() == hash)
                 || broken.iter().any(|slot| slot.prefix == prefix_of(hash.placing()))
         };
-        let holds_older = items.iter().any(superseded);
+        let holds_older = is_doubted || items.iter().any(superseded);
         if !worth && !holds_older {
             self.leave(&broken);
             return self.drop_due(&arrivals);
@@ -250,8 +281,7 @@ impl TinyEngine {
             let offset = self.front_offset(slot.granule);
             let due = outgoing.holds(offset);
             let bytes = if due {
-                let at = (offset - outgoing.start_bytes) as usize;
-                outgoing.bytes.slice(at..outgoing.bytes.len().min(at + self.plan.short_bytes_max() as usize))
+                outgoing.bytes_from(offset, self.plan.short_bytes_max())
             } else {
                 match self.front_bytes(offset).await {
                     Ok(bytes) => bytes,
@@ -377,54 +407,7 @@ impl TinyEngine {
             }
         }
         content.sort_by_key(|item| item.rank);
-        self.replace_set(&old, &content, &leaving).await
-    }
-
-    /// Puts a set's new contents in place of the old, in memory at once and on the device.
-    async fn replace_set(self: &Arc<Self>, old: &OldSet, content: &[Item], leaving: &[FrontSlot]) -> Moved {
-        let OldSet { set, version, count: before, .. } = *old;
-        let offset_bytes = self.plan.set_start_bytes(set);
-        let next_version = self.lock().sets.next_version(set);
-        let buffer = contents::assemble(self.volume.id, offset_bytes, self.plan.set_bytes, next_version, content);
-        let buffer = Arc::new(buffer);
-        {
-            let mut state = self.lock();
-            let state = &mut *state;
-            if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
-                return Moved::Not;
-            }
-            state.sets.note(set, next_version, content.iter().map(|item| item.piece.hash().placing()));
-            state.set_entries = (state.set_entries + content.len() as u64).saturating_sub(before);
-            for slot in leaving {
-                state.index.remove(slot.prefix, slot.granule);
-            }
-            state.set_writes.insert(set, Arc::clone(&buffer));
-        }
-        let (completion, written) = Completion::pair();
-        let engine = Arc::downgrade(self);
-        let own = Arc::clone(&buffer);
-        let done = move |outcome: io::Result<()>| {
-            engine.upgrade().iter().for_each(|engine| engine.set_written(set, &own, &outcome));
-            completion.complete(Ok(()));
-        };
-        add(&self.volume.counters.writes, 1);
-        add(&self.volume.counters.written_bytes, buffer.len() as u64);
-        self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion: Completion::callback(done) });
-        // The outcome is in the state already.
-        let _ = written.await;
-        Moved::Written
-    }
-
-    fn set_written(&self, set: u32, buffer: &Arc<crate::device::AlignedBuffer>, outcome: &io::Result<()>) {
-        self.volume.note_write(outcome);
-        let mut state = self.lock();
-        let is_newest = state.set_writes.get(&set).is_some_and(|newest| Arc::ptr_eq(newest, buffer));
-        if is_newest {
-            state.set_writes.remove(&set);
-            if outcome.is_err() {
-                State::forget_set(&mut state, set);
-            }
-        }
+        self.replace_set(&old, &content, leaving).await
     }
 }
 

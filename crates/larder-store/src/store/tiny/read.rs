@@ -8,6 +8,7 @@ use super::{
     TinyEngine,
     contents::{self, Piece, What},
     prefix_of,
+    set_write::SetWrite,
 };
 use crate::{
     Reader, Result,
@@ -174,7 +175,7 @@ impl TinyEngine {
                 return Ok(Search::Miss);
             }
             let set = state.sets.set_of(placing);
-            (set, state.sets.version(set), state.set_writes.get(&set).cloned())
+            (set, state.sets.version(set), state.set_writes.get(&set).and_then(SetWrite::believed))
         };
         let offset = self.plan.set_start_bytes(set);
         let bytes = match dirty {
@@ -207,6 +208,9 @@ impl TinyEngine {
         }
         add(&self.volume.counters.corrupt, 1);
         state.forget_set(set);
+        drop(state);
+        // It is to be written anew.
+        self.volume.bell.ring_if_idle();
         Search::Miss
     }
 

@@ -185,6 +185,8 @@ fn note_set(engine: &TinyEngine, set: u32, first: u32, bytes: &Bytes) {
             state.set_entries += listings.len() as u64;
             state.sets.note(set, version, listings.iter().map(|listing| listing.placing));
         }
+        // Nothing was ever written there.
+        _ if own.is_some_and(|own| own.iter().all(|&byte| byte == 0)) => state.sets.forget(set),
         _ => state.forget_set(set),
     }
 }

@@ -1,0 +1,103 @@
+//! Sets whose bytes on the volume must not be believed, because a change of theirs failed.
+//!
+//! Owns: one bit a set, and which doubted set is looked at next. Does not: do I/O, or know what is in a set.
+//! Invariant: a doubted set stays doubted until somebody says that it was written anew. Cost: no memory while no
+//! set is doubted, else one bit for every set.
+
+/// The sets that are doubted.
+pub(crate) struct Doubts {
+    set_count: u64,
+    /// A bit for every set; empty while no set is doubted.
+    words: Vec<u64>,
+    count: u64,
+    /// The set where the next look begins.
+    cursor: u64,
+}
+
+impl Doubts {
+    /// No doubts about any of `set_count` sets.
+    pub(crate) fn new(set_count: u64) -> Self {
+        Self { set_count, words: Vec::new(), count: 0, cursor: 0 }
+    }
+
+    /// From now on `set` is not believed.
+    pub(crate) fn insert(&mut self, set: u64) {
+        assert!(set < self.set_count);
+        if self.words.is_empty() {
+            self.words = vec![0; self.set_count.div_ceil(SETS_PER_WORD) as usize];
+        }
+        let word = &mut self.words[(set / SETS_PER_WORD) as usize];
+        self.count += u64::from(*word & bit(set) == 0);
+        *word |= bit(set);
+    }
+
+    /// The set was written anew: what is on the volume is what memory says.
+    pub(crate) fn remove(&mut self, set: u64) {
+        if !self.contains(set) {
+            return;
+        }
+        self.words[(set / SETS_PER_WORD) as usize] &= !bit(set);
+        self.count -= 1;
+        if self.count == 0 {
+            self.words = Vec::new();
+        }
+    }
+
+    pub(crate) fn contains(&self, set: u64) -> bool {
+        self.words.get((set / SETS_PER_WORD) as usize).is_some_and(|word| word & bit(set) != 0)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// A doubted set, another one each time while there are several.
+    pub(crate) fn next(&mut self) -> Option<u64> {
+        let set = self.first_from(self.cursor).or_else(|| self.first_from(0))?;
+        self.cursor = set + 1;
+        Some(set)
+    }
+
+    /// Memory now, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.words.len() as u64 * size_of::<u64>() as u64
+    }
+
+    /// The first doubted set that is not before `from`.
+    fn first_from(&self, from: u64) -> Option<u64> {
+        let first_word = (from / SETS_PER_WORD) as usize;
+        let words = self.words.iter().enumerate().skip(first_word);
+        words.into_iter().find_map(|(at, &word)| {
+            let not_before = if at == first_word { u64::MAX << (from % SETS_PER_WORD) } else { u64::MAX };
+            let left = word & not_before;
+            (left != 0).then(|| at as u64 * SETS_PER_WORD + u64::from(left.trailing_zeros()))
+        })
+    }
+}
+
+const SETS_PER_WORD: u64 = u64::BITS as u64;
+
+fn bit(set: u64) -> u64 {
+    1 << (set % SETS_PER_WORD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubted_sets_come_up_in_turn_until_they_are_written() {
+        let mut doubts = Doubts::new(1000);
+        assert_eq!((doubts.next(), doubts.memory_bytes()), (None, 0));
+        [999, 3, 64, 3].into_iter().for_each(|set| doubts.insert(set));
+        assert_eq!(doubts.count, 3);
+        let turns: Vec<_> = (0..5).map(|_| doubts.next().unwrap()).collect();
+        assert_eq!(turns, [3, 64, 999, 3, 64]);
+        doubts.remove(64);
+        doubts.remove(65);
+        assert!(doubts.contains(3) && !doubts.contains(64) && !doubts.is_empty());
+        [3, 999].into_iter().for_each(|set| doubts.remove(set));
+        assert!(doubts.is_empty() && doubts.next().is_none());
+        assert_eq!(doubts.memory_bytes(), 0, "no memory without doubts");
+    }
+}
