@@ -5,10 +5,12 @@ pub mod framing;
 pub mod host;
 pub mod via;
 
+mod detach;
 mod hop_by_hop;
 mod max_forwards;
 mod upgrade;
 
+pub use detach::detach;
 pub use framing::{BodyLength, FramingError, check_request, check_response, settle_response};
 pub use hop_by_hop::{strip_hop_by_hop, strip_named};
 pub use host::{HostError, effective_authority};

@@ -15,7 +15,7 @@ use crate::{
     cache_control::ResponseDirectives,
     date::{format_http_date, parse_http_date},
     entity_tag::EntityTag,
-    fields::strip_hop_by_hop,
+    fields::{detach, strip_hop_by_hop},
     freshness::{Freshness, Receipt, received_age},
     list::single,
     targeted::TargetList,
@@ -106,6 +106,12 @@ impl StoredHead {
         }
         let receipt = Receipt { status, age_secs, request_time, response_time };
         Self::from_parts(&receipt, fields, (body, selecting), (&directives, targets))
+    }
+
+    /// This head, in memory of its own: see [`crate::fields::detach`].
+    pub fn detached(mut self) -> Self {
+        detach(&mut self.fields);
+        self
     }
 
     /// This head with the body elsewhere.

@@ -5,6 +5,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version,
     header::{
@@ -14,7 +15,7 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 use larder_http::{
-    fields::{count_down, strip_hop_by_hop, strip_named, via},
+    fields::{self, count_down, strip_hop_by_hop, strip_named, via},
     key,
 };
 
@@ -168,6 +169,15 @@ impl Asked {
     pub(crate) fn has_body(&self) -> bool {
         self.fields.contains_key(TRANSFER_ENCODING)
             || self.fields.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0")
+    }
+}
+
+/// Takes a request's head out of the buffer it was read into, which then serves for the next one. To be called before the HTTP
+/// library reads on: it would take another buffer.
+pub(crate) fn detach(request: &mut Request<impl Sized>) {
+    fields::detach(request.headers_mut());
+    if let Ok(target) = Uri::from_maybe_shared(Bytes::from(request.uri().to_string())) {
+        *request.uri_mut() = target;
     }
 }
 

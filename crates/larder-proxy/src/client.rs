@@ -2,12 +2,14 @@
 
 pub(crate) mod certificates;
 pub(crate) mod connection;
+pub(crate) mod floods;
 pub(crate) mod http2;
 pub(crate) mod interim;
 pub(crate) mod opening;
 pub(crate) mod passwords;
 pub(crate) mod proxied;
 pub(crate) mod raw_chunks;
+pub(crate) mod raw_frames;
 pub(crate) mod raw_head;
 pub(crate) mod raw_requests;
 pub(crate) mod response_body;

@@ -39,6 +39,10 @@ pub struct ProxyConfig {
     pub limits: Limits,
     /// Memory for whole responses, in bytes, heads and bookkeeping included; 0 turns it off. Default 64 MiB.
     pub hot_bytes: u64,
+    /// Memory for what fetches in progress run ahead of their readers, all together, in bytes. More: origins are done with
+    /// sooner when clients are slow. Beyond it a fetch runs ahead by 64 KiB. Default none: a quarter of `hot_bytes`, at least
+    /// 8 MiB.
+    pub window_bytes: Option<u64>,
     /// Longest body that is stored, in bytes; longer ones are passed through. Default 4 GiB.
     pub entry_bytes_max: u64,
     /// How long after a page's head what refers to it still belongs to its group, whose entries the store keeps side
@@ -86,6 +90,7 @@ impl Default for ProxyConfig {
             clients: Vec::new(),
             limits: Limits::default(),
             hot_bytes: 64 << 20,
+            window_bytes: None,
             entry_bytes_max: 4 << 30,
             group_window: Duration::from_secs(2),
             access_log: None,
@@ -104,6 +109,11 @@ impl Default for ProxyConfig {
 }
 
 impl ProxyConfig {
+    /// Returns the memory for what fetches in progress run ahead of their readers, in bytes.
+    pub fn window_bytes(&self) -> u64 {
+        self.window_bytes.unwrap_or((self.hot_bytes / WINDOW_SHARE).max(WINDOW_BYTES_MIN))
+    }
+
     /// Refuses values outside their ranges, as [`crate::Proxy::start`] does first.
     ///
     /// # Errors
@@ -232,6 +242,10 @@ pub struct Limits {
     pub stream_count_max: u32,
     /// Most requests that a client may give up within ten seconds on one HTTP/2 connection; more ends it. Default 500.
     pub abandoned_count_max: u32,
+    /// Most frames that ask for nothing (SETTINGS, PING, PRIORITY, WINDOW_UPDATE and the like) that a client may send within ten
+    /// seconds on one HTTP/2 connection, besides 16 for each request and one for each 64 bytes it gets; more ends it. Fewer:
+    /// clients that acknowledge a trickle octet by octet are cut off. Default 2000.
+    pub control_count_max: u32,
     /// Most client connections at once, over all workers. Default 16384.
     pub connection_count_max: usize,
     /// Most requests that may wait for an answer at once, over all workers; others get 503. Hits from memory do not wait.
@@ -269,6 +283,7 @@ impl Default for Limits {
             header_count_max: 100,
             stream_count_max: 128,
             abandoned_count_max: 500,
+            control_count_max: 2000,
             connection_count_max: 16_384,
             waiting_count_max: 8192,
             idle: Duration::from_secs(60),
@@ -294,6 +309,9 @@ pub enum AccessLogTarget {
     File(PathBuf),
 }
 
+/// The part of the hot tier's memory that windows have besides, and the least they have, if nothing else was said.
+const WINDOW_SHARE: u64 = 4;
+const WINDOW_BYTES_MIN: u64 = 8 << 20;
 const WORKER_COUNT_MAX: usize = 1024;
 /// The least buffer the HTTP library works with.
 const HEADER_BYTES_MIN: usize = 8 << 10;

@@ -22,7 +22,7 @@ use larder_http::{
 
 use crate::{
     access_log::Line,
-    asked::{Asked, path_of},
+    asked::{self, Asked, path_of},
     cache::{
         entry::EntryBody,
         hit::{self, Wanted},
@@ -58,7 +58,10 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
     }
     match answer_from_memory(client, &request) {
         Some(response) => Answer::Ready(Some(response)),
-        None => Answer::Later(Box::pin(run(Begun::new(client), request))),
+        None => {
+            asked::detach(&mut request);
+            Answer::Later(Box::pin(run(Begun::new(client), request)))
+        }
     }
 }
 
@@ -119,10 +122,10 @@ async fn run(mut begun: Begun, request: Request<Incoming>) -> Response<ResponseB
 async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<ResponseBody> {
     let line = LineStart::new(client, &request);
     if request.method() == Method::CONNECT {
-        return run_tunnel(client, request, line).await;
+        return Box::pin(run_tunnel(client, request, line)).await;
     }
     if upgrade::is_asked(&request) {
-        return run_upgrade(client, request, line).await;
+        return Box::pin(run_upgrade(client, request, line)).await;
     }
     let served = serve_request(client, request).await.unwrap_or_else(|failure| {
         // What the origin made of a body that broke off is the client's doing.
@@ -162,7 +165,7 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     match (cached, &asked.key) {
         (true, Some(key)) => serve::from_cache(worker, &asked, key).await,
         (true, None) => serve::from_origin(worker, &asked).await,
-        (false, _) => change::change(worker, &asked, body).await,
+        (false, _) => Box::pin(change::change(worker, &asked, body)).await,
     }
 }
 

@@ -6,4 +6,4 @@ pub(crate) mod part;
 pub(crate) mod reader;
 pub(crate) mod shared;
 pub(crate) mod table;
-mod window;
+pub(crate) mod window;

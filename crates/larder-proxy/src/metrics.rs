@@ -20,7 +20,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{cache::hot::HotTier, outcome::Outcome};
+use crate::{cache::hot::HotTier, flight::window::WindowBudget, outcome::Outcome};
 
 /// A number that one thread writes and any thread reads.
 #[derive(Debug, Default)]
@@ -109,6 +109,8 @@ pub struct ProxyStats {
     pub hot_entries: u64,
     /// Bytes they take.
     pub hot_bytes: u64,
+    /// Bytes that fetches in progress hold for their readers.
+    pub window_bytes: u64,
 }
 
 impl ProxyStats {
@@ -122,8 +124,13 @@ impl ProxyStats {
         self.outcomes.iter().sum()
     }
 
-    pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], hot: &HotTier) -> Self {
-        let mut sum = Self { hot_entries: hot.len(), hot_bytes: hot.bytes(), ..Self::default() };
+    pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], hot: &HotTier, windows: &WindowBudget) -> Self {
+        let mut sum = Self {
+            hot_entries: hot.len(),
+            hot_bytes: hot.bytes(),
+            window_bytes: windows.held_bytes(),
+            ..Self::default()
+        };
         for worker in workers {
             for (total, count) in sum.outcomes.iter_mut().zip(&worker.outcomes) {
                 *total += count.value();
@@ -152,6 +159,7 @@ impl ProxyStats {
 pub(crate) struct Exposition {
     pub(crate) workers: Vec<Arc<WorkerMetrics>>,
     pub(crate) hot: Arc<HotTier>,
+    pub(crate) windows: Arc<WindowBudget>,
     pub(crate) store: Option<Store>,
 }
 
@@ -172,7 +180,7 @@ impl fmt::Debug for Exposition {
 
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let stats = ProxyStats::gather(&self.workers, &self.hot);
+        let stats = ProxyStats::gather(&self.workers, &self.hot, &self.windows);
         let zero = ConstCounter::new(0_u64);
         let mut requests =
             encoder.encode_descriptor("requests", "Exchanges by how they were answered", None, zero.metric_type())?;
@@ -184,7 +192,11 @@ impl Collector for Exposition {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
-        for (name, help, value) in gauges(&stats) {
+        let windows: [Figure; 2] = [
+            ("window_bytes", "Bytes that fetches in progress hold for their readers", stats.window_bytes),
+            ("window_bytes_max", "Bytes beyond which those that nobody reads wait", self.windows.max_bytes()),
+        ];
+        for (name, help, value) in gauges(&stats).into_iter().chain(windows) {
             encode_gauge(&mut encoder, name, help, value)?;
         }
         if let Some(store) = &self.store {

@@ -47,7 +47,8 @@ pub(crate) async fn pass(
     body: Option<Incoming>,
     status: CacheStatus,
 ) -> Result<Served, Failure> {
-    let (head, body) = ask(worker, asked, body).await?;
+    // Rarely what a request comes to, and large: not part of every future that may.
+    let (head, body) = Box::pin(ask(worker, asked, body)).await?;
     let status = with_origin_status(status, head.status);
     Ok(respond(worker, asked, (head.status, head.headers, body), status))
 }

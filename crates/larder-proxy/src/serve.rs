@@ -18,6 +18,7 @@ use crate::{
     asked::Asked,
     cache::{
         chunks::{self, CHUNK_BYTES},
+        entry::EntryBody,
         hit::{self, Wanted},
         lookup::{self, Found, Lookup},
     },
@@ -35,9 +36,11 @@ use crate::{
 /// Nothing stored may be used and the origin cannot be reached.
 pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Result<Served, Failure> {
     let settings = &worker.shared.config.http;
-    let lookup = lookup::find(worker, key, &asked.fields).await;
+    // What takes kilobytes for a moment is not part of what waits for the origin: the same below, and in the callers.
+    let lookup = Box::pin(lookup::find(worker, key, &asked.fields)).await;
     let serves = match &lookup {
-        Lookup::Found(found) => chunks::serves(worker, asked, found).await,
+        Lookup::Found(Found { entry, .. }) if matches!(entry.body, EntryBody::Whole(_)) => true,
+        Lookup::Found(found) => Box::pin(chunks::serves(worker, asked, found)).await,
         Lookup::OtherVariants(_) | Lookup::Nothing => false,
     };
     let (found, marker, forward) = match lookup {
@@ -68,7 +71,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
             }
         }
         Lookup::OtherVariants(marker) => {
-            if let Some(found) = lookup::find_by_language(worker, key, &marker, &asked.fields).await
+            if let Some(found) = Box::pin(lookup::find_by_language(worker, key, &marker, &asked.fields)).await
                 && let Some(served) = if_fresh(worker, asked, &found).await
             {
                 return served;
@@ -84,7 +87,9 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
     };
     if wants_origin_itself(worker, asked, key, before.is_some()) {
         let passed = match &before {
-            Some(found) if asked.method == Method::HEAD => pass::pass_head(worker, asked, (key, found), forward).await,
+            Some(found) if asked.method == Method::HEAD => {
+                Box::pin(pass::pass_head(worker, asked, (key, found), forward)).await
+            }
             _ => pass::pass(worker, asked, None, forward).await,
         };
         return or_stale(worker, asked, passed, before.filter(|_| may_serve_on_error).as_ref());

@@ -40,7 +40,7 @@ use crate::{
         passwords::Passwords,
     },
     config::ProxyConfig,
-    flight::table::FlightTable,
+    flight::{table::FlightTable, window::WindowBudget},
     metrics::{Exposition, ProxyStats, WorkerMetrics},
     origin::{
         complaints::Complaints,
@@ -60,6 +60,7 @@ pub struct RunningProxy {
     threads: Vec<JoinHandle<()>>,
     metrics: Vec<Arc<WorkerMetrics>>,
     hot: Arc<HotTier>,
+    windows: Arc<WindowBudget>,
     stop: watch::Sender<Option<Duration>>,
     shared: Weak<Shared>,
     _caretaker: Option<Caretaker>,
@@ -79,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) store: Option<Store>,
     pub(crate) hot: Arc<HotTier>,
     pub(crate) flights: FlightTable,
+    /// What those hold for their readers.
+    pub(crate) windows: Arc<WindowBudget>,
     /// Fetches of missing chunks in progress.
     pub(crate) chunk_fetches: OnceTable,
     /// Invalidations, by the resource's key.
@@ -142,6 +145,7 @@ impl Proxy {
         if let Some(store) = &store {
             neighbours::connect(store, &hot, &config.http.targets);
         }
+        let windows = Arc::new(WindowBudget::new(config.window_bytes()));
         let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
         let own: Vec<SocketAddr> = local_addrs.iter().copied().chain(admin_addr).collect();
         let shared = Arc::new(Shared {
@@ -149,6 +153,7 @@ impl Proxy {
             store: store.clone(),
             hot: Arc::clone(&hot),
             flights: FlightTable::default(),
+            windows: Arc::clone(&windows),
             chunk_fetches: OnceTable::default(),
             epochs: Epochs::default(),
             lonely: Lonely::default(),
@@ -168,27 +173,26 @@ impl Proxy {
             own_addresses: OnceLock::from(own),
             config,
         });
-        let pages = admin::Pages::new(Exposition { workers: metrics.clone(), hot: Arc::clone(&hot), store });
+        let pages = admin::Pages::new(Exposition {
+            workers: metrics.clone(),
+            hot: Arc::clone(&hot),
+            windows: Arc::clone(&windows),
+            store,
+        });
         let (stop, stopped) = watch::channel(None);
         let mut admin = admin_listener.map(|listener| (listener, pages));
-        let (threads, weak) = (Vec::new(), Arc::downgrade(&shared));
-        let mut running =
-            RunningProxy { local_addrs, admin_addr, threads, metrics, hot, stop, shared: weak, _caretaker: caretaker };
-        for (index, listeners) in listeners.into_iter().enumerate() {
-            let start = worker::Start {
-                shared: Arc::clone(&shared),
-                metrics: Arc::clone(&running.metrics[index]),
-                listeners,
-                admin: admin.take(),
-                stop: stopped.clone(),
-            };
-            let thread = std::thread::Builder::new().name(format!("larder-worker-{index}"));
-            running.threads.push(thread.spawn(move || {
-                if let Err(error) = worker::run(start) {
-                    tracing::error!(%error, index, "worker ended");
-                }
-            })?);
-        }
+        let mut running = RunningProxy {
+            local_addrs,
+            admin_addr,
+            threads: Vec::new(),
+            metrics,
+            hot,
+            windows,
+            stop,
+            shared: Arc::downgrade(&shared),
+            _caretaker: caretaker,
+        };
+        running.start_workers(&shared, listeners, &mut admin, &stopped)?;
         Ok(running)
     }
 }
@@ -211,12 +215,37 @@ impl RunningProxy {
 
     /// Figures since the start.
     pub fn stats(&self) -> ProxyStats {
-        ProxyStats::gather(&self.metrics, &self.hot)
+        ProxyStats::gather(&self.metrics, &self.hot, &self.windows)
     }
 
     /// Returns what others need to ask something of this proxy.
     pub fn handle(&self) -> ProxyHandle {
         ProxyHandle { shared: self.shared.clone(), stop: self.stop.clone() }
+    }
+
+    fn start_workers(
+        &mut self,
+        shared: &Arc<Shared>,
+        listeners: Vec<Vec<TcpListener>>,
+        admin: &mut Option<(TcpListener, admin::Pages)>,
+        stopped: &watch::Receiver<Option<Duration>>,
+    ) -> io::Result<()> {
+        for (index, listeners) in listeners.into_iter().enumerate() {
+            let start = worker::Start {
+                shared: Arc::clone(shared),
+                metrics: Arc::clone(&self.metrics[index]),
+                listeners,
+                admin: admin.take(),
+                stop: stopped.clone(),
+            };
+            let thread = std::thread::Builder::new().name(format!("larder-worker-{index}"));
+            self.threads.push(thread.spawn(move || {
+                if let Err(error) = worker::run(start) {
+                    tracing::error!(%error, index, "worker ended");
+                }
+            })?);
+        }
+        Ok(())
     }
 
     fn stop_all(&mut self, grace: Duration) {

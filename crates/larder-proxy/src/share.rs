@@ -67,7 +67,8 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
             Taken::Served(served) => return served,
             Taken::OtherVariant(marker) => {
                 // Another who waited as we did may have fetched it by now.
-                if let Some(found) = lookup::find_variant(worker, &sharing.primary, &marker, &asked.fields).await
+                if let Some(found) =
+                    Box::pin(lookup::find_variant(worker, &sharing.primary, &marker, &asked.fields)).await
                     && let Some(served) = serve::if_fresh(worker, asked, &found).await
                 {
                     return served;
@@ -111,7 +112,7 @@ enum Taken {
 /// Joins a flight or begins one.
 fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: bool) -> FlightReader {
     let key = flight_key(worker, asked, sharing);
-    let begin = || Flight::new(worker.shared.epochs.now());
+    let begin = || Flight::new(worker.shared.epochs.now(), Arc::clone(&worker.shared.windows));
     let (reader, begun) = if alone {
         (FlightReader::first(Arc::new(begin())), true)
     } else {

@@ -70,7 +70,10 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
     top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
     proxy.sites = top.tables("site", site::read)?.into_iter().flatten().collect();
-    top.table("memory", |section| section.set("hot", &mut proxy.hot_bytes, bytes))?;
+    top.table("memory", |section| {
+        section.set("hot", &mut proxy.hot_bytes, bytes)?;
+        section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
+    })?;
     proxy.http.key_rules = KeyRules::new(top.tables("key", key::read)?);
     top.table("log", |section| {
         let log = &mut proxy.access_log;
@@ -137,6 +140,8 @@ fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Pro
     section.set("waiting", &mut limits.waiting_count_max, count)?;
     section.set("streams", &mut limits.stream_count_max, |value| value.parsed("a count", value::small_count))?;
     section.set("abandoned", &mut limits.abandoned_count_max, |value| value.parsed("a count", value::small_count))?;
+    section
+        .set("control_frames", &mut limits.control_count_max, |value| value.parsed("a count", value::small_count))?;
     section.set("idle", &mut limits.idle, duration)?;
     section.set("header", &mut limits.header, duration)?;
     section.set("stall", &mut limits.stall, duration)?;
@@ -228,7 +233,7 @@ mod tests {
             (vec![100_000_000_000, 2_000_000_000_000], Some(32 << 10))
         );
         assert_eq!(store.io, larder_store::IoChoice::Threads);
-        assert_eq!(proxy.hot_bytes, 1_000_000_000);
+        assert_eq!((proxy.hot_bytes, proxy.window_bytes), (1_000_000_000, Some(128_000_000)));
         assert_eq!(forward, Some(true));
         assert_eq!(proxy.targets.allow, ["10.1.0.0/16".parse().unwrap()]);
         assert_eq!(proxy.targets.deny, ["10.1.9.0/24".parse().unwrap()]);
@@ -259,6 +264,7 @@ mod tests {
         let limits = proxy.limits;
         assert_eq!((limits.header_bytes_max, limits.header_count_max), (32 << 10, 200));
         assert_eq!((limits.connection_count_max, limits.stream_count_max, limits.abandoned_count_max), (4096, 64, 100));
+        assert_eq!(limits.control_count_max, 1000);
         assert_eq!((limits.origin_idle_count_max, limits.waiting_count_max), (32, 1000));
         assert_eq!((limits.body_rate, limits.body_grace), (1 << 10, Duration::from_secs(30)));
         let times = [

@@ -7,7 +7,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -147,13 +147,20 @@ pub(crate) async fn read<T>(
 
 /// Waits for a write to the store; `None`: it takes too long, and goes on by itself as far as there is room for such
 /// works.
-pub(crate) async fn write<T: Send + 'static>(
+pub(crate) fn write<T: Send + 'static>(
     worker: &Arc<Worker>,
     work: impl Future<Output = Result<T>> + Send + 'static,
+) -> impl Future<Output = Option<Result<T>>> + Send {
+    // Before it becomes part of what waits: a kilobyte in every future that may come to write something.
+    wait_for_write(worker, Box::pin(work))
+}
+
+async fn wait_for_write<T: Send + 'static>(
+    worker: &Arc<Worker>,
+    mut work: Pin<Box<dyn Future<Output = Result<T>> + Send>>,
 ) -> Option<Result<T>> {
     let patience = &worker.shared.patience;
     let answers_before = patience.answer_count.load(Relaxed);
-    let mut work = Box::pin(work);
     if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
         return Some(done);
     }

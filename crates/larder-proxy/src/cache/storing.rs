@@ -137,7 +137,7 @@ pub(crate) async fn confirm(
     }
     match storable::decide_updated(&asked.fields, &head, &worker.shared.config.http) {
         Storability::Store { .. } => {
-            let entry = Arc::new(before.with_head(head));
+            let entry = Arc::new(before.with_head(head.detached()));
             worker.shared.hot.replace(&place.key, Hot::Response(Arc::clone(&entry)));
             freshen(worker, place, &entry, began).await;
         }
@@ -233,7 +233,8 @@ async fn undo_if_invalidated(worker: &Arc<Worker>, place: &Place, began: Moment)
 fn commit_to_memory(worker: &Worker, place: &Place, head: &StoredHead, body: &[Bytes]) {
     let mut whole = BytesMut::with_capacity(body.iter().map(Bytes::len).sum());
     body.iter().for_each(|piece| whole.extend_from_slice(piece));
-    if let Some(entry) = Entry::whole(head.clone(), whole.freeze()) {
+    // Nothing of it is part of the buffers that it was read into, which are larger than what is weighed.
+    if let Some(entry) = Entry::whole(head.clone().detached(), whole.freeze()) {
         worker.shared.hot.replace(&place.key, Hot::Response(Arc::new(entry)));
     }
     if let Some((marker, true)) = &place.marker {

@@ -11,7 +11,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
     },
     task::{Context, Poll},
     time::Duration,
@@ -31,6 +31,7 @@ use tokio::net::TcpStream;
 
 use crate::{
     client::{
+        floods::{Arrived, Floods},
         http2,
         interim::Interim,
         opening::{self, Opened, Protocol, Socket},
@@ -59,6 +60,10 @@ pub(crate) struct Client {
     exchange_count: AtomicU32,
     abandoned: Abandoned,
     raw: Mutex<RawRequests>,
+    /// What is noted of HTTP/2.
+    floods: Option<Box<Floods>>,
+    /// Whether a request's head over HTTP/2 is arriving: its deadline is nothing else's to put off.
+    in_head: AtomicBool,
     /// Why nothing more is read, once that is so: looked at before every read.
     fatal_fault: OnceLock<Fault>,
     watched: Watched,
@@ -115,13 +120,12 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
         exchange_count: AtomicU32::new(0),
         abandoned: Abandoned::default(),
         raw: Mutex::default(),
+        floods: (protocol == Protocol::Http2).then(Box::default),
+        in_head: AtomicBool::new(false),
         fatal_fault: OnceLock::new(),
         watched,
         interim: Interim::default(),
     });
-    if client.is_http2() {
-        client.note_opaque();
-    }
     let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(&client)));
     let connection = match protocol {
         Protocol::Http1 => {
@@ -147,8 +151,14 @@ impl Client {
     pub(crate) fn begin(&self) -> Option<Fault> {
         self.exchange_count.fetch_add(1, Relaxed);
         self.phase.store(Phase::Busy as u8, Relaxed);
-        self.watched.arm(self.worker.shared.config.limits.stall);
-        self.raw().take()
+        self.arm(self.worker.shared.config.limits.stall);
+        match &self.floods {
+            Some(floods) => {
+                floods.note_begun();
+                None
+            }
+            None => self.raw().take(),
+        }
     }
 
     /// A response has been handed over to the end, or its client gave it up.
@@ -156,7 +166,7 @@ impl Client {
         let limits = &self.worker.shared.config.limits;
         if self.exchange_count.fetch_sub(1, Relaxed) == 1 {
             self.phase.store(Phase::Idle as u8, Relaxed);
-            self.watched.arm(limits.idle);
+            self.arm(limits.idle);
         }
         if abandoned && self.is_http2() && self.abandoned.count(self.worker.watches.tick()) > limits.abandoned_count_max
         {
@@ -178,11 +188,12 @@ impl Client {
     /// Bytes came in; tells how many of them may go on, see [`RawRequests::push`].
     pub(crate) fn note_received(&self, bytes: &[u8]) -> usize {
         let limits = &self.worker.shared.config.limits;
+        if let Some(floods) = &self.floods {
+            return self.note_frames(floods.push(bytes, self.worker.watches.tick(), limits), bytes.len());
+        }
         let phase = self.phase.load(Relaxed);
         if phase == Phase::Busy as u8 {
             self.watched.arm(limits.stall);
-        } else if self.is_http2() {
-            // Frames that are no request keep no connection open.
         } else if phase == Phase::Idle as u8 {
             self.phase.store(Phase::Head as u8, Relaxed);
             self.watched.arm(limits.header);
@@ -195,8 +206,25 @@ impl Client {
         accepted
     }
 
+    /// Frames of HTTP/2 came in; tells how many of their bytes may go on. Those that are no request keep no connection open.
+    fn note_frames(&self, Arrived { in_head, flood }: Arrived, count: usize) -> usize {
+        let limits = &self.worker.shared.config.limits;
+        let is_busy = self.phase.load(Relaxed) == Phase::Busy as u8;
+        match (self.in_head.swap(in_head, Relaxed), in_head) {
+            (false, true) => self.watched.arm(limits.header),
+            (true, true) => {}
+            (_, false) if is_busy => self.watched.arm(limits.stall),
+            (true, false) => self.watched.arm(limits.idle),
+            (false, false) => {}
+        }
+        let Some(flood) = flood else { return count };
+        tracing::debug!(peer = %self.peer, flood, "closing a client's connection");
+        self.fatal_fault.get_or_init(|| flood);
+        0
+    }
+
     /// Why nothing more is read, if that is so: something is wrong with the body of the request that is being answered, or
-    /// the connection began with no request.
+    /// the connection began with no request, or floods us.
     pub(crate) fn fatal_fault(&self) -> Option<Fault> {
         self.fatal_fault.get().copied()
     }
@@ -212,9 +240,19 @@ impl Client {
     }
 
     /// Bytes went out.
-    pub(crate) fn note_sent(&self) {
+    pub(crate) fn note_sent(&self, bytes: usize) {
+        if let Some(floods) = &self.floods {
+            floods.note_sent(bytes);
+        }
         if self.phase.load(Relaxed) == Phase::Busy as u8 {
-            self.watched.arm(self.worker.shared.config.limits.stall);
+            self.arm(self.worker.shared.config.limits.stall);
+        }
+    }
+
+    /// Puts the deadline off.
+    fn arm(&self, after: Duration) {
+        if !self.in_head.load(Relaxed) {
+            self.watched.arm(after);
         }
     }
 
@@ -331,7 +369,8 @@ impl Serving {
     }
 
     fn is_idle_http2(&self) -> bool {
-        self.client.is_http2() && self.client.exchange_count.load(Relaxed) == 0
+        let client = &self.client;
+        client.is_http2() && client.exchange_count.load(Relaxed) == 0 && !client.in_head.load(Relaxed)
     }
 }
 

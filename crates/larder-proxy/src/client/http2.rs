@@ -17,7 +17,8 @@ pub(crate) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .max_concurrent_streams(limits.stream_count_max)
         .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(PENDING_RESET_COUNT_MAX)
-        .max_local_error_reset_streams(ERROR_RESET_COUNT_MAX)
+        // Each stream too many is refused, not the connection ended; how many there may be is for `floods`.
+        .max_local_error_reset_streams(None)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(SEND_BYTES_MAX);
@@ -64,8 +65,6 @@ fn agrees(target: &Uri, fields: &HeaderMap) -> bool {
 
 /// Streams that a client may have opened and reset again before they were looked at; more ends the connection.
 const PENDING_RESET_COUNT_MAX: usize = 32;
-/// Streams that may have been reset for a client's errors; more ends the connection.
-const ERROR_RESET_COUNT_MAX: usize = 128;
 /// What a client may send ahead on one stream, in bytes.
 const STREAM_WINDOW_BYTES: u32 = 512 << 10;
 /// What a client may send ahead on all streams together, in bytes: the most a connection holds of requests' bodies.

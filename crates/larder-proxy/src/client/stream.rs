@@ -67,7 +67,7 @@ impl AsyncWrite for ClientStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_interim(cx))?;
         let result = ready!(Pin::new(&mut self.socket).poll_write(cx, buf));
-        self.client.note_sent();
+        self.client.note_sent(*result.as_ref().unwrap_or(&0));
         Poll::Ready(result)
     }
 
@@ -94,7 +94,7 @@ impl AsyncWrite for ClientStream {
         } else {
             socket.poll_write_vectored(cx, bufs)
         });
-        self.client.note_sent();
+        self.client.note_sent(*result.as_ref().unwrap_or(&0));
         Poll::Ready(result)
     }
 

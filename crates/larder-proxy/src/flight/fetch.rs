@@ -67,7 +67,7 @@ impl Fetch {
     async fn fly(&self) {
         if let Some(found) = &self.before {
             let validators = validate::request_fields(&found.entry.head);
-            if !validators.is_empty() && self.confirm(found, validators).await {
+            if !validators.is_empty() && Box::pin(self.confirm(found, validators)).await {
                 return;
             }
         }
@@ -81,7 +81,7 @@ impl Fetch {
         };
         match (self.ask(added).await, range) {
             (Ok(answer), Some(range)) if answer.head.status == StatusCode::PARTIAL_CONTENT => {
-                self.accept_part(answer, &range).await;
+                Box::pin(self.accept_part(answer, &range)).await;
             }
             (Ok(answer), _) => self.accept(answer).await,
             (Err(failure), _) => self.flight.set_stage(Stage::Failed(failure)),
@@ -94,7 +94,9 @@ impl Fetch {
         if self.before.is_some() || self.table_key.is_none() || !store.may_contain(&self.primary) {
             return None;
         }
-        let Lookup::Found(found) = lookup::find(worker, &self.primary, &self.asked.fields).await else { return None };
+        // What takes kilobytes for a moment is not part of what waits for the origin.
+        let looking = Box::pin(lookup::find(worker, &self.primary, &self.asked.fields));
+        let Lookup::Found(found) = looking.await else { return None };
         let (settings, now) = (&worker.shared.config.http, worker.now());
         let decision = reuse::decide(&self.asked.method, &self.asked.fields, &found.entry.head, now, settings);
         // A body in chunks is read later, when an ailing store can no longer be made up for.
@@ -184,7 +186,7 @@ impl Fetch {
         match self.place(&answer) {
             Err(reason) => {
                 lonely.insert(&self.primary);
-                self.forget_replaced(status).await;
+                Box::pin(self.forget_replaced(status)).await;
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
                 self.flight.set_private(PrivateResponse { status, fields, body, reason, is_exact: false });
             }

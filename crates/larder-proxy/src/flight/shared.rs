@@ -3,7 +3,7 @@
 //! Owns: the window of bytes that are in memory and the readers' places. Does not: talk to the origin (see
 //! `fetch`) or to clients (see `reader`). Invariants: bytes are handed out in order and only once their
 //! place is known; an end in good order is announced only after the origin's own end. Memory: a window
-//! of a few megabytes, see the constants; readers behind it read from the store.
+//! of a few megabytes, see the constants, and one budget for those of all flights; readers behind it read from the store.
 //! Cost: one short lock per piece and reader.
 
 use std::{
@@ -24,7 +24,10 @@ use crate::{
     },
     client::response_body::BodyError,
     errors::Failure,
-    flight::{part::KeptPart, window::Window},
+    flight::{
+        part::KeptPart,
+        window::{Window, WindowBudget},
+    },
     origin::{body::OriginBody, target::Origin},
 };
 
@@ -137,12 +140,12 @@ pub(crate) enum Pace {
 }
 
 impl Flight {
-    pub(crate) fn new(began: Moment) -> Self {
+    pub(crate) fn new(began: Moment, budget: Arc<WindowBudget>) -> Self {
         let state = State {
             stage: Stage::Waiting,
             private: None,
             answered_condition: false,
-            window: Window::default(),
+            window: Window::new(budget),
             visible: 0,
             committed: 0,
             chunks: None,
@@ -253,7 +256,8 @@ impl Flight {
     pub(crate) fn note_committed(&self, committed: u64) {
         let mut state = self.lock();
         state.committed = committed;
-        let keep = committed.saturating_sub(BEHIND_BYTES);
+        let behind = if state.window.is_over_budget() { 0 } else { BEHIND_BYTES };
+        let keep = committed.saturating_sub(behind);
         state.window.trim(keep);
     }
 
@@ -355,16 +359,19 @@ impl State {
         if self.readers.is_empty() {
             return Pace::Unread;
         }
+        // Whoever reads makes progress in any case: how far others may run ahead of theirs depends on all.
+        let is_over = self.window.is_over_budget();
+        let ahead = if is_over { AHEAD_BYTES_MIN } else { AHEAD_BYTES };
         let positions = self.readers.iter().filter(|(_, slot)| !slot.too_slow).map(|(_, slot)| slot.position);
         if stored {
             let fastest = positions.max().unwrap_or(u64::MAX);
-            return if self.window.end().saturating_sub(fastest) < AHEAD_BYTES { Pace::Go } else { Pace::Wait };
+            return if self.window.end().saturating_sub(fastest) < ahead { Pace::Go } else { Pace::Wait };
         }
         let slowest = positions.min().unwrap_or(u64::MAX);
-        if self.window.end() > CHUNK_BYTES {
+        if self.window.end() > CHUNK_BYTES || is_over {
             self.window.trim(slowest.min(self.window.end()));
         }
-        if self.window.end() - self.window.start() < AHEAD_BYTES { Pace::Go } else { Pace::Wait }
+        if self.window.end() - self.window.start() < ahead { Pace::Go } else { Pace::Wait }
     }
 
     fn wake_readers(&mut self) {
@@ -384,5 +391,7 @@ impl State {
 
 /// How far a fetch runs ahead of the fastest reader, or of the slowest where nothing is stored.
 const AHEAD_BYTES: u64 = 4 << 20;
+/// The same while all windows together hold more than their budget.
+const AHEAD_BYTES_MIN: u64 = 64 << 10;
 /// How much that is in the store already stays in memory, for readers that are a little behind.
 const BEHIND_BYTES: u64 = 1 << 20;

@@ -1,25 +1,65 @@
 //! The bytes of a body that are in memory: a run of pieces up to the last that arrived.
 //!
-//! Owns: the pieces. Does not: decide what may go. Invariant: from its start to its end there is no gap.
+//! Owns: the pieces, and the count of what all windows hold. Does not: decide what may go. Invariants: from its start to its end
+//! there is no gap; what a window holds is counted until it lets go of it.
 //! Cost: pieces are shared by reference; finding one near the end is short.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use bytes::{Bytes, BytesMut};
 
+/// What the windows of all flights hold together, and how much of it is good for speed.
+#[derive(Debug)]
+pub(crate) struct WindowBudget {
+    held_bytes: AtomicU64,
+    max_bytes: u64,
+}
+
+impl WindowBudget {
+    pub(crate) fn new(max_bytes: u64) -> Self {
+        Self { held_bytes: AtomicU64::new(0), max_bytes }
+    }
+
+    /// Bytes that all windows hold.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Relaxed)
+    }
+
+    /// Bytes beyond which a window holds what it cannot do without.
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+}
+
 /// A run of bytes at the end of what has arrived.
-#[derive(Default)]
 pub(super) struct Window {
+    budget: Arc<WindowBudget>,
     pieces: VecDeque<Bytes>,
     start: u64,
     end: u64,
 }
 
 impl Window {
+    pub(super) fn new(budget: Arc<WindowBudget>) -> Self {
+        Self { budget, pieces: VecDeque::new(), start: 0, end: 0 }
+    }
+
+    /// Whether all windows together hold more than is good.
+    pub(super) fn is_over_budget(&self) -> bool {
+        self.budget.held_bytes() > self.budget.max_bytes
+    }
+
     /// Appends what arrived. Tiny pieces are put together, so that an origin that sends byte by byte does
     /// not cost a reference each.
     pub(super) fn push(&mut self, bytes: Bytes) {
         self.end += bytes.len() as u64;
+        self.budget.held_bytes.fetch_add(bytes.len() as u64, Relaxed);
         if bytes.len() < TINY_BYTES
             && let Some(last) = self.pieces.back_mut().filter(|last| last.len() < TINY_TOGETHER_BYTES)
         {
@@ -39,6 +79,7 @@ impl Window {
             if end > position {
                 break;
             }
+            self.budget.held_bytes.fetch_sub(end - self.start, Relaxed);
             self.start = end;
             self.pieces.pop_front();
         }
@@ -88,6 +129,12 @@ impl Window {
     }
 }
 
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.budget.held_bytes.fetch_sub(self.end - self.start, Relaxed);
+    }
+}
+
 /// A piece shorter than this is put together with the one before it, if that is short too.
 const TINY_BYTES: usize = 256;
 const TINY_TOGETHER_BYTES: usize = 1 << 10;
@@ -96,9 +143,13 @@ const TINY_TOGETHER_BYTES: usize = 1 << 10;
 mod tests {
     use super::*;
 
+    fn empty() -> Window {
+        Window::new(Arc::new(WindowBudget::new(1000)))
+    }
+
     /// A window of 10 pieces of 300 bytes, each byte being its piece's number.
     fn window() -> Window {
-        let mut window = Window::default();
+        let mut window = empty();
         (0..10_u8).for_each(|number| window.push(vec![number; 300].into()));
         window
     }
@@ -111,7 +162,7 @@ mod tests {
         assert_eq!(window.at(599).unwrap(), vec![1; 1]);
         assert_eq!(window.at(2999).unwrap(), vec![9; 1]);
         assert!(window.at(3000).is_none() && window.at(u64::MAX).is_none());
-        assert!(Window::default().at(0).is_none());
+        assert!(empty().at(0).is_none());
     }
 
     #[test]
@@ -134,10 +185,27 @@ mod tests {
 
     #[test]
     fn bytes_one_by_one_are_put_together() {
-        let mut window = Window::default();
+        let mut window = empty();
         (0..100_000_u32).for_each(|number| window.push(vec![number as u8].into()));
         assert!(window.pieces.len() <= 100, "{}", window.pieces.len());
         let whole = window.copy_out(0, 100_000).concat();
         assert!(whole.iter().enumerate().all(|(index, byte)| *byte == index as u8));
+    }
+
+    #[test]
+    fn what_windows_hold_is_counted_until_they_let_go_of_it() {
+        let mut window = window();
+        let mut other = Window::new(Arc::clone(&window.budget));
+        other.push(vec![0; 50].into());
+        assert_eq!(other.budget.held_bytes(), 3050);
+        assert!(other.is_over_budget());
+        window.trim(2100);
+        assert_eq!(other.budget.held_bytes(), 950);
+        assert!(!window.is_over_budget());
+        drop(other);
+        assert_eq!(window.budget.held_bytes(), 900);
+        let budget = Arc::clone(&window.budget);
+        drop(window);
+        assert_eq!(budget.held_bytes(), 0);
     }
 }

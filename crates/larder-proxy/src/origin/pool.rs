@@ -156,7 +156,7 @@ where
         let is_kept = kept.is_some();
         let connection = match kept {
             Some(connection) => connection,
-            None => match connect(worker, &outgoing.origin).await {
+            None => match Box::pin(connect(worker, &outgoing.origin)).await {
                 Ok(connection) => connection,
                 Err(failure) => {
                     return Err(Failed { failure, unsent: Some(request), unprocessed: true, answered: false });

@@ -5,6 +5,7 @@
 mod ailing;
 mod behind;
 mod bodies;
+mod bounds;
 mod caching;
 mod chunks;
 mod clauses;

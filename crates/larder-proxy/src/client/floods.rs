@@ -1,0 +1,136 @@
+//! What a client of HTTP/2 may send that asks for nothing (RFC 9113 10.5).
+//!
+//! Owns: how much of it came of late. Does not: close the connection, which its owner does. A frame that the library answers,
+//! or takes note of, costs a client nothing and us a few microseconds; and so does a stream that is refused. Honest clients
+//! send such frames along with requests and with what they receive of responses, so both give them room for more.
+//! Invariant: what is counted is of the last [`STRETCH_TICKS`]. Cost: one short lock a transfer.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::{
+    client::{raw_frames::RawFrames, raw_head::Fault},
+    config::Limits,
+};
+
+/// What came of late on one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Floods {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    frames: RawFrames,
+    since_tick: u32,
+    idle_frame_count: u64,
+    opened_count: u64,
+    begun_count: u64,
+    sent_bytes: u64,
+}
+
+/// What is to be known of octets that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    /// Whether the head of a request has begun and is not whole yet.
+    pub(crate) in_head: bool,
+    /// What there is too much of, if so.
+    pub(crate) flood: Option<Fault>,
+}
+
+impl Floods {
+    /// Takes what arrived at `tick`, in seconds.
+    pub(crate) fn push(&self, octets: &[u8], tick: u32, limits: &Limits) -> Arrived {
+        let mut state = self.lock();
+        state.turn(tick);
+        state.frames.push(octets);
+        let counted = state.frames.take();
+        state.idle_frame_count += u64::from(counted.idle);
+        state.opened_count += u64::from(counted.opened);
+        Arrived { in_head: state.frames.is_in_block(), flood: state.flood(limits) }
+    }
+
+    /// Notes that a stream that was opened became a request.
+    pub(crate) fn note_begun(&self) {
+        self.lock().begun_count += 1;
+    }
+
+    /// Notes bytes that went out.
+    pub(crate) fn note_sent(&self, bytes: usize) {
+        self.lock().sent_bytes += bytes as u64;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn turn(&mut self, tick: u32) {
+        if tick.saturating_sub(self.since_tick) >= STRETCH_TICKS {
+            let frames = std::mem::take(&mut self.frames);
+            *self = Self { frames, since_tick: tick, ..Self::default() };
+        }
+    }
+
+    fn flood(&self, limits: &Limits) -> Option<Fault> {
+        let room = self.opened_count * FRAMES_PER_REQUEST + self.sent_bytes / BYTES_PER_FRAME;
+        if self.idle_frame_count > u64::from(limits.control_count_max) + room {
+            return Some("too many frames ask for nothing");
+        }
+        let refused_max = u64::from(limits.stream_count_max) + u64::from(limits.abandoned_count_max);
+        (self.opened_count.saturating_sub(self.begun_count) > refused_max).then_some("too many streams come to nothing")
+    }
+}
+
+/// Seconds over which frames are counted together.
+const STRETCH_TICKS: u32 = 10;
+/// Frames that ask for nothing that a request may bring along.
+const FRAMES_PER_REQUEST: u64 = 16;
+/// Bytes sent for which a client may open its windows once more; both, so for twice as many.
+const BYTES_PER_FRAME: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pushed(floods: &Floods, count: usize, tick: u32) -> bool {
+        let limits =
+            Limits { control_count_max: 100, stream_count_max: 10, abandoned_count_max: 20, ..Limits::default() };
+        let pings = [0, 0, 0, 6, 0, 0, 0, 0, 0].repeat(count);
+        floods.push(&pings, tick, &limits).flood.is_some()
+    }
+
+    fn begun() -> Floods {
+        let floods = Floods::default();
+        floods.push(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0, &Limits::default());
+        floods
+    }
+
+    #[test]
+    fn frames_that_ask_for_nothing_have_a_rate() {
+        let floods = begun();
+        assert!(!pushed(&floods, 100, 0));
+        assert!(pushed(&floods, 1, 9));
+        assert!(!pushed(&floods, 100, 10), "that was another stretch");
+        assert!(pushed(&floods, 1, 10));
+    }
+
+    #[test]
+    fn requests_and_responses_make_room_for_more() {
+        let floods = begun();
+        floods.push(&[0, 0, 0, 1, 4, 0, 0, 0, 1], 0, &Limits::default());
+        assert!(!pushed(&floods, 116, 0) && pushed(&floods, 1, 0));
+        floods.note_sent(6400);
+        assert!(!pushed(&floods, 99, 0) && pushed(&floods, 1, 0));
+    }
+
+    #[test]
+    fn streams_that_come_to_nothing_have_a_rate() {
+        let limits = Limits { stream_count_max: 10, abandoned_count_max: 20, ..Limits::default() };
+        let floods = begun();
+        let open = |number: u8| floods.push(&[0, 0, 0, 1, 4, 0, 0, 0, number], 0, &limits).flood.is_some();
+        assert!((1..=30).all(|number| !open(2 * number - 1)));
+        floods.note_begun();
+        assert!(!open(61) && open(63));
+    }
+}
