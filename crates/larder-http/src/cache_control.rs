@@ -114,6 +114,12 @@ impl ResponseDirectives {
         self.must_revalidate || self.proxy_revalidate || self.s_maxage.is_some() || self.no_cache
     }
 
+    /// Whether they say that the response is for everybody, its Set-Cookie included: `public`, or a lifetime for shared
+    /// caches.
+    pub fn are_for_all(&self) -> bool {
+        self.public || self.s_maxage.is_some() || (self.targeted && self.max_age.is_some())
+    }
+
     fn apply(&mut self, directive: &Directive<'_>) {
         let argument = directive.argument;
         let is = |name: &str| directive.name.eq_ignore_ascii_case(name.as_bytes());

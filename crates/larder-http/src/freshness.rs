@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{
     HeaderMap, StatusCode,
-    header::{AGE, DATE, EXPIRES, LAST_MODIFIED},
+    header::{AGE, DATE, EXPIRES, LAST_MODIFIED, SET_COOKIE},
 };
 
 use crate::{
@@ -54,7 +54,10 @@ pub struct Freshness {
     /// No use at all without validation (RFC 9111 5.2.2.4).
     pub no_cache: bool,
     /// No use once stale without validation (RFC 9111 4.2.4).
-    pub forbids_stale: bool,
+    forbids_stale: bool,
+    /// Whether it sets a cookie, or answered a request with one and does not say `public`: without a lifetime of its own it
+    /// may be made for one client, and nothing is guessed.
+    is_personal: bool,
     /// `stale-while-revalidate` in seconds (RFC 5861 3).
     pub stale_while_revalidate_secs: Option<u32>,
     /// `stale-if-error` in seconds (RFC 5861 4).
@@ -72,6 +75,8 @@ pub struct Receipt {
     pub request_time: Timestamp,
     /// When its head was received.
     pub response_time: Timestamp,
+    /// Whether the request had a Cookie that selects no variant.
+    pub answered_cookie: bool,
 }
 
 impl Freshness {
@@ -90,6 +95,7 @@ impl Freshness {
             last_modified,
             no_cache: directives.no_cache,
             forbids_stale: directives.forbids_stale(),
+            is_personal: fields.contains_key(SET_COOKIE) || (receipt.answered_cookie && !directives.public),
             stale_while_revalidate_secs: directives.stale_while_revalidate,
             stale_if_error_secs: directives.stale_if_error,
         }
@@ -108,11 +114,25 @@ impl Freshness {
                 if let Some(lifetime) = settings.negative_lifetime(self.status) {
                     return millis(lifetime);
                 }
+                if self.forbids_guess(settings) {
+                    return 0;
+                }
                 let guess = (unmodified_millis as f64 * settings.heuristic_fraction) as i64;
                 guess.clamp(0, millis(settings.heuristic_max))
             }
             Lifetime::Absent => 0,
         }
+    }
+
+    /// Whether it is of no use once stale without validation (RFC 9111 4.2.4): because it says so, or because it may be made
+    /// for one client, so that only the origin knows whether it answers another.
+    pub fn forbids_stale(&self, settings: &Settings) -> bool {
+        self.forbids_stale || self.forbids_guess(settings)
+    }
+
+    fn forbids_guess(&self, settings: &Settings) -> bool {
+        let is_guessed = !matches!(self.lifetime, Lifetime::Explicit { .. });
+        is_guessed && self.is_personal && !settings.heuristic_with_cookies
     }
 
     /// Where [`Freshness::lifetime_millis`] comes from.

@@ -28,6 +28,7 @@
 //! | [`span`] | spans of bytes and sets of them |
 //! | [`stored`] | a stored response's head and its bytes |
 //! | [`targeted`] | CDN-Cache-Control and its kin (RFC 9213) |
+//! | [`telling`] | request fields that origins go by though no Vary says so |
 //! | [`validate`] | validation towards the origin (RFC 9111 4.3.1, 4.3.4, 4.3.5, 3.2) |
 //! | [`vary`] | selecting among variants (RFC 9111 4.1) |
 
@@ -55,6 +56,7 @@ pub mod span;
 pub mod storable;
 pub mod stored;
 pub mod targeted;
+pub mod telling;
 pub mod validate;
 pub mod vary;
 

@@ -11,12 +11,13 @@ use http::{
 };
 
 use crate::{
-    BodyPlace, Reason, Received, Selecting, StoredHead, Timestamp,
+    BodyPlace, Reason, Received, Selecting, Settings, StoredHead, Timestamp,
     date::parse_http_date,
     decimal::{DIGITS_MAX, parse_u64, push_u64},
     entity_tag::EntityTag,
     list::{single, trim},
     span::Span,
+    storable::Exchange,
     targeted::TargetList,
     validate::freshen,
 };
@@ -155,15 +156,10 @@ pub fn is_same_representation(stored: &StoredHead, fields: &HeaderMap, response_
 
 /// The stored head after a part that is of the same representation came in: with the newest fields, but
 /// those of the whole's framing (RFC 9111 3.4, 3.2).
-pub fn combined(
-    stored: &StoredHead,
-    part_fields: &HeaderMap,
-    request_time: Timestamp,
-    response_time: Timestamp,
-) -> StoredHead {
-    let mut updates = part_fields.clone();
+pub fn combined(stored: &StoredHead, part: &Exchange<'_>, settings: &Settings) -> StoredHead {
+    let mut updates = part.response_fields.clone();
     updates.remove(CONTENT_RANGE);
-    freshen(stored, &updates, request_time, response_time)
+    freshen(stored, &Exchange { response_fields: &updates, ..*part }, settings)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

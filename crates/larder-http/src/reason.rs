@@ -43,6 +43,8 @@ pub enum Reason {
     MustUnderstand,
     /// The request carries credentials and the response does not allow sharing (RFC 9111 3.5).
     Authorization,
+    /// The response sets a cookie, and does not say that it is for everybody.
+    SetCookie,
     /// The response varies on something no request can match (RFC 9111 4.1).
     VaryStar,
     /// The request's selecting fields differ from the stored ones (RFC 9111 4.1).
@@ -82,6 +84,7 @@ impl Reason {
             Self::Private => "private",
             Self::MustUnderstand => "must-understand",
             Self::Authorization => "authorization",
+            Self::SetCookie => "set-cookie",
             Self::VaryStar => "vary-star",
             Self::VaryMismatch => "vary-mismatch",
             Self::Method => "method",

@@ -87,7 +87,7 @@ pub fn decide(
         Some(Reason::RequestNoStore) => Reuse::NotUsable { reason: Reason::RequestNoStore },
         Some(reason) => situation.must_validate(reason),
         None if left_millis > 0 => Reuse::Fresh { age: situation.age(), reason: freshness.lifetime_reason(settings) },
-        None if !freshness.forbids_stale && is_within(asked.max_stale, left_millis) => {
+        None if !freshness.forbids_stale(settings) && is_within(asked.max_stale, left_millis) => {
             Reuse::Fresh { age: situation.age(), reason: Reason::RequestMaxStale }
         }
         None => situation.stale(),
@@ -100,6 +100,17 @@ pub fn is_only_if_cached(request_fields: &HeaderMap, settings: &Settings) -> boo
     settings.honour_request_directives
         && request_fields.contains_key(CACHE_CONTROL)
         && RequestDirectives::from_fields(request_fields).only_if_cached
+}
+
+/// Whether a request wants an answer that is no older than itself (RFC 9111 5.2.1.1, 5.2.1.4, 5.4): one that the origin was
+/// asked for before will not do, though it is still on its way.
+pub fn is_reload(request_fields: &HeaderMap, settings: &Settings) -> bool {
+    let has_directives = request_fields.contains_key(CACHE_CONTROL) || request_fields.contains_key(PRAGMA);
+    if !settings.honour_request_directives || !has_directives {
+        return false;
+    }
+    let asked = RequestDirectives::from_fields(request_fields);
+    asked.no_cache || asked.pragma_no_cache || asked.max_age == Some(0)
 }
 
 /// A stored response at the moment of a request.
@@ -127,7 +138,7 @@ impl Situation<'_> {
     }
 
     fn stale(&self) -> Reuse {
-        let forbidden = self.stored.freshness().forbids_stale;
+        let forbidden = self.stored.freshness().forbids_stale(self.settings);
         Reuse::Stale {
             age: self.age(),
             may_serve_meanwhile: self.may_serve_meanwhile(),
@@ -141,7 +152,7 @@ impl Situation<'_> {
     fn may_serve_meanwhile(&self) -> bool {
         let freshness = self.stored.freshness();
         let window = freshness.stale_while_revalidate_secs.map_or(0, |secs| i64::from(secs) * 1000);
-        !freshness.forbids_stale && self.left_millis.saturating_neg() < window
+        !freshness.forbids_stale(self.settings) && self.left_millis.saturating_neg() < window
     }
 
     /// 4.2.4: never what the response forbids; else for as long as it says itself (RFC 5861 4), or else the
@@ -158,7 +169,7 @@ impl Situation<'_> {
             Some(secs) => i64::from(secs) * 1000,
             None => millis(self.settings.stale_on_error_max),
         };
-        !freshness.forbids_stale && self.left_millis.saturating_neg() < window_millis
+        !freshness.forbids_stale(self.settings) && self.left_millis.saturating_neg() < window_millis
     }
 }
 

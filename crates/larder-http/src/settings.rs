@@ -16,6 +16,14 @@ pub struct Settings {
     pub heuristic_fraction: f64,
     /// Longest heuristic lifetime. Default 24 hours.
     pub heuristic_max: Duration,
+    /// Whether a response gets a heuristic lifetime though it answered a request with a Cookie or sets one, and does not vary
+    /// by it. On, a page made for one client that does not say so is shown to others. Off, such a response is validated
+    /// for each request, and never served stale. Default off.
+    pub heuristic_with_cookies: bool,
+    /// Whether a response with Set-Cookie is stored as any other. On, one client's cookie is given to others unless the
+    /// response says `private` or `no-store`. Off, it is stored only if it says `public` or names a lifetime for shared
+    /// caches. Default off.
+    pub store_set_cookie: bool,
     /// How long past its lifetime a response may be served when the origin cannot be reached and the
     /// response does not forbid it (RFC 9111 4.2.4). A response's own `stale-if-error` wins over this.
     /// Default 24 hours; zero turns it off.
@@ -28,10 +36,13 @@ pub struct Settings {
     /// Whether a client's Cache-Control and Pragma are obeyed (RFC 9111 5.2.1 lets a cache ignore
     /// them). Off, clients cannot force a request to the origin. Default on.
     pub honour_request_directives: bool,
-    /// Whether selecting fields that differ only in harmless ways (white space around commas, repeated
-    /// lines, the case and order of Accept-Language) choose the same variant (RFC 9111 4.1).
-    /// Default on.
+    /// Whether selecting fields that differ only in harmless ways (white space around commas, repeated lines) choose the
+    /// same variant (RFC 9111 4.1). Default on.
     pub normalise_vary: bool,
+    /// Whether Accept-Language is compared without case and white space, and a variant in the one language that a request
+    /// prefers answers it, whatever else it accepts (RFC 9111 4.1). More hits; an origin that chooses otherwise is not
+    /// asked. Default off.
+    pub normalise_language: bool,
     /// The fields that rule in place of Cache-Control and Expires, the first the strongest (RFC 9213 2.1). A
     /// response that was stored under another list is judged by this one. Default CDN-Cache-Control.
     pub targets: TargetList,
@@ -53,10 +64,13 @@ impl Default for Settings {
         Self {
             heuristic_fraction: 0.1,
             heuristic_max: Duration::from_hours(24),
+            heuristic_with_cookies: false,
+            store_set_cookie: false,
             stale_on_error_max: Duration::from_hours(24),
             negative_lifetimes: Vec::new(),
             honour_request_directives: true,
             normalise_vary: true,
+            normalise_language: false,
             targets: TargetList::default(),
             key_rules: KeyRules::default(),
         }

@@ -6,7 +6,7 @@
 
 use http::{
     HeaderMap, Method, StatusCode, Uri,
-    header::{AUTHORIZATION, CONTENT_LOCATION, ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE},
+    header::{AUTHORIZATION, CONTENT_LOCATION, COOKIE, ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE},
 };
 
 use crate::{
@@ -99,21 +99,26 @@ pub fn decide_post(exchange: &Exchange<'_>, target: &Uri, settings: &Settings) -
 
 fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
     let directives = ResponseDirectives::from_fields(exchange.response_fields, &settings.targets);
-    if let Some(reason) = refusal(exchange, &directives) {
+    if let Some(reason) = refusal(exchange, &directives, settings) {
         return Storability::Refuse { reason };
     }
     let rule = VaryRule::for_exchange(exchange.request_fields, exchange.response_fields);
-    if rule == VaryRule::Star {
-        return Storability::Refuse { reason: Reason::VaryStar };
-    }
-    match worth(exchange, &directives, settings) {
+    let answered_cookie = match &rule {
+        VaryRule::Fields(names) => exchange.request_fields.contains_key(COOKIE) && !names.contains(&COOKIE),
+        VaryRule::Star => return Storability::Refuse { reason: Reason::VaryStar },
+    };
+    match worth(exchange, answered_cookie, &directives, settings) {
         Ok(reason) => Storability::Store { reason, rule },
         Err(reason) => Storability::Refuse { reason },
     }
 }
 
-/// Decides whether to keep a stored response that a 304 has just updated: its new fields may forbid it.
+/// Decides whether to keep a stored response that a 304 has just updated: its new fields may forbid it, or say that it varies
+/// on what no request can match.
 pub fn decide_updated(request_fields: &HeaderMap, updated: &StoredHead, settings: &Settings) -> Storability {
+    if !updated.selecting().cover(&VaryRule::from_fields(updated.fields())) {
+        return Storability::Refuse { reason: Reason::VaryStar };
+    }
     let exchange = Exchange {
         method: &Method::GET,
         request_fields,
@@ -126,7 +131,7 @@ pub fn decide_updated(request_fields: &HeaderMap, updated: &StoredHead, settings
 }
 
 /// The rule that forbids storing, if one does.
-fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives) -> Option<Reason> {
+fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &Settings) -> Option<Reason> {
     if !is_storable_status(exchange) {
         return Some(Reason::Status);
     }
@@ -148,6 +153,10 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives) -> Option<R
     if exchange.request_fields.contains_key(AUTHORIZATION) && !shared {
         return Some(Reason::Authorization);
     }
+    let sets_cookie = exchange.response_fields.contains_key(SET_COOKIE) && !directives.withheld.contains(&SET_COOKIE);
+    if sets_cookie && !settings.store_set_cookie && !directives.are_for_all() {
+        return Some(Reason::SetCookie);
+    }
     let size = exchange.response_fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
     if exchange.response_fields.len() >= FIELD_COUNT_MAX || size > FIELDS_SIZE_MAX {
         return Some(Reason::HeadTooLarge);
@@ -156,13 +165,19 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives) -> Option<R
 }
 
 /// What a stored copy would be good for, or why for nothing.
-fn worth(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &Settings) -> Result<Reason, Reason> {
+fn worth(
+    exchange: &Exchange<'_>,
+    answered_cookie: bool,
+    directives: &ResponseDirectives,
+    settings: &Settings,
+) -> Result<Reason, Reason> {
     let fields = exchange.response_fields;
     let receipt = Receipt {
         status: exchange.status,
         age_secs: received_age(fields),
         request_time: exchange.request_time,
         response_time: exchange.response_time,
+        answered_cookie,
     };
     let freshness = Freshness::new(&receipt, fields, directives);
     let has_entity_tag = single(fields, &ETAG).is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some());

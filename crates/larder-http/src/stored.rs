@@ -104,7 +104,8 @@ impl StoredHead {
         for name in &directives.withheld {
             fields.remove(name);
         }
-        let receipt = Receipt { status, age_secs, request_time, response_time };
+        let answered_cookie = selecting.answered_cookie();
+        let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
         Self::from_parts(&receipt, fields, (body, selecting), (&directives, targets))
     }
 

@@ -5,16 +5,18 @@
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
-    header::{AGE, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, WARNING},
+    header::{AGE, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, SET_COOKIE, VARY, WARNING},
 };
 
 use crate::{
-    Received, StoredHead, Timestamp,
+    Received, Settings, StoredHead, VaryRule,
+    cache_control::{self, ResponseDirectives},
     date::{format_http_date, parse_http_date},
     decimal::parse_u64,
     entity_tag::EntityTag,
     fields::strip_hop_by_hop,
     list::single,
+    storable::Exchange,
 };
 
 /// The preconditions by which the origin can say that the stored response still holds (RFC 9111 4.3.1):
@@ -35,8 +37,13 @@ pub fn request_fields(stored: &StoredHead) -> Vec<(HeaderName, HeaderValue)> {
 /// Whether a 304 that answers our own precondition speaks of the stored response (RFC 9111 4.3.4).
 ///
 /// A strong tag must equal the stored strong tag, a weak one the stored tag by weak comparison, a lone
-/// Last-Modified the stored one. Without any validator the 304 can only mean the one we asked about.
+/// Last-Modified the stored one. Without any validator the 304 can only mean the one we asked about. A 304 by which the
+/// response varies on more than was known speaks of it only where there is an entity tag: by date alone a page that was made for
+/// another client is the same page.
 pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
+    if varies_on_more(not_modified_fields, stored) && stored.entity_tag_value().is_none() {
+        return false;
+    }
     if let Some(value) = not_modified_fields.get(ETAG) {
         let (tag, stored_tag) = (EntityTag::parse(value.as_bytes()), stored.entity_tag());
         return match (tag, stored_tag) {
@@ -66,20 +73,20 @@ pub enum HeadVerdict {
 }
 
 /// Judges a stored response by the answer to a HEAD for the same key: each validator and the length that the
-/// answer has must be those of the stored response.
-pub fn judge_head(
-    stored: &StoredHead,
-    (status, fields): (StatusCode, &HeaderMap),
-    request_time: Timestamp,
-    response_time: Timestamp,
-) -> HeadVerdict {
-    if status != StatusCode::OK || stored.status() != StatusCode::OK {
+/// answer has must be those of the stored response; and the entity tag must be there if the response varies on more than was
+/// known.
+pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) -> HeadVerdict {
+    let fields = answer.response_fields;
+    if answer.status != StatusCode::OK || stored.status() != StatusCode::OK {
         return HeadVerdict::Silent;
     }
     let same = |name: &HeaderName| !fields.contains_key(name) || fields.get_all(name) == stored.fields().get_all(name);
     let length = fields.get(CONTENT_LENGTH).map(|value| parse_u64(value.as_bytes()));
-    if same(&ETAG) && same(&LAST_MODIFIED) && length.is_none_or(|length| length == Some(stored.body().len())) {
-        HeadVerdict::Holds(Box::new(freshen(stored, fields, request_time, response_time)))
+    let same_length = length.is_none_or(|length| length == Some(stored.body().len()));
+    let is_known =
+        !varies_on_more(fields, stored) || (fields.contains_key(ETAG) && stored.entity_tag_value().is_some());
+    if same(&ETAG) && same(&LAST_MODIFIED) && same_length && is_known {
+        HeadVerdict::Holds(Box::new(freshen(stored, answer, settings)))
     } else {
         HeadVerdict::Changed
     }
@@ -88,14 +95,12 @@ pub fn judge_head(
 /// The stored response updated by a 304 that [`selects`] it (RFC 9111 3.2): each end-to-end field of the 304
 /// replaces the stored one of that name, Content-Length excepted. Content-Encoding, Content-Type and
 /// Content-Range are updated too, since messages are stored as received. A stored Warning of the 1xx kind spoke
-/// of the freshness that is now renewed, and goes (RFC 7234 4.3.4; RFC 9111 5.5 has no more of them).
-pub fn freshen(
-    stored: &StoredHead,
-    not_modified_fields: &HeaderMap,
-    request_time: Timestamp,
-    response_time: Timestamp,
-) -> StoredHead {
-    let mut updates = not_modified_fields.clone();
+/// of the freshness that is now renewed, and goes (RFC 7234 4.3.4; RFC 9111 5.5 has no more of them). A Set-Cookie that is
+/// not for everybody is left out, see [`first_askers_own`]. If the response now varies on more, its selecting fields are
+/// those of the request that was answered; where there can be none, [`crate::storable::decide_updated`] sees it.
+pub fn freshen(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) -> StoredHead {
+    let (request_time, response_time) = (answer.request_time, answer.response_time);
+    let mut updates = answer.response_fields.clone();
     strip_hop_by_hop(&mut updates);
     updates.remove(CONTENT_LENGTH);
     let mut fields = stored.fields().clone();
@@ -111,8 +116,33 @@ pub fn freshen(
     for (name, value) in &updates {
         fields.append(name.clone(), value.clone());
     }
+    if updates.contains_key(SET_COOKIE)
+        && !settings.store_set_cookie
+        && !ResponseDirectives::from_fields(&fields, stored.targets()).are_for_all()
+    {
+        fields.remove(SET_COOKIE);
+    }
+    let renewed = stored.selecting().renewed(&VaryRule::from_fields(&fields), answer.request_fields, settings);
+    let selecting = renewed.unwrap_or_else(|| stored.selecting().clone());
     let received = Received { status: stored.status(), fields, request_time, response_time };
-    StoredHead::new(received, stored.body(), stored.selecting().clone(), stored.targets())
+    StoredHead::new(received, stored.body(), selecting, stored.targets())
+}
+
+/// The fields of an answer that updated a stored response which are for the client whose request brought them: those that
+/// `private` and `no-cache` name, and a Set-Cookie that was not taken over.
+pub fn first_askers_own(answer_fields: &HeaderMap, updated: &StoredHead) -> HeaderMap {
+    let mut own = cache_control::first_askers_own(answer_fields, updated.targets());
+    if !own.contains_key(SET_COOKIE) && !updated.fields().contains_key(SET_COOKIE) {
+        for value in answer_fields.get_all(SET_COOKIE) {
+            own.append(SET_COOKIE, value.clone());
+        }
+    }
+    own
+}
+
+/// Whether an answer says that the stored response varies on more than its selecting fields (RFC 9111 4.1).
+fn varies_on_more(answer_fields: &HeaderMap, stored: &StoredHead) -> bool {
+    answer_fields.contains_key(VARY) && !stored.selecting().cover(&VaryRule::from_fields(answer_fields))
 }
 
 fn drop_spent_warnings(fields: &mut HeaderMap) {

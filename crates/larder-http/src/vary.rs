@@ -3,53 +3,27 @@
 //! A resource whose responses vary has a [`VaryMarker`] under its primary key, which lists the rules seen
 //! last, and each variant under a key made of the rule and the request's selecting fields. Fields are
 //! compared in a normal form: lines joined with a comma, the same white space around all commas outside
-//! quotes, Accept-Language also without case, white space and order.
+//! quotes; if the operator says so, Accept-Language also without case and white space. Selecting fields also say whether
+//! the request had a Cookie that selects nothing, for what may be guessed about such a response (see `freshness`).
 //! Cost: matching compares octets and allocates only when they differ from the stored normal form.
 
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName,
-    header::{ACCEPT_LANGUAGE, FORWARDED, VARY},
+    header::{ACCEPT_LANGUAGE, COOKIE, FORWARDED, VARY},
 };
 
-use crate::{Settings, cache_control::quoted_string_length, list};
+use crate::{
+    Settings,
+    cache_control::quoted_string_length,
+    list,
+    telling::{FORWARDED_TARGET, is_telling},
+};
 
 /// Most selecting fields of one rule; a response that names more is taken as `*`.
 pub const SELECTING_COUNT_MAX: usize = 16;
 /// Most rules a marker lists; an older one is forgotten, and its variants with it.
 pub const RULE_COUNT_MAX: usize = 4;
-
-/// Request fields by which many origins build their answers though no Vary says so: whom, how and by which method
-/// the request "really" is for. Whoever can have such an answer stored for others poisons the cache.
-pub static TELLING_FIELDS: [HeaderName; 23] = [
-    HeaderName::from_static("front-end-https"),
-    HeaderName::from_static("x-forwarded-host"),
-    HeaderName::from_static("x-forwarded-path"),
-    HeaderName::from_static("x-forwarded-port"),
-    HeaderName::from_static("x-forwarded-prefix"),
-    HeaderName::from_static("x-forwarded-proto"),
-    HeaderName::from_static("x-forwarded-protocol"),
-    HeaderName::from_static("x-forwarded-scheme"),
-    HeaderName::from_static("x-forwarded-server"),
-    HeaderName::from_static("x-forwarded-ssl"),
-    HeaderName::from_static("x-forwarded-uri"),
-    HeaderName::from_static("x-host"),
-    HeaderName::from_static("x-http-host-override"),
-    HeaderName::from_static("x-http-method"),
-    HeaderName::from_static("x-http-method-override"),
-    HeaderName::from_static("x-method-override"),
-    HeaderName::from_static("x-original-host"),
-    HeaderName::from_static("x-original-uri"),
-    HeaderName::from_static("x-original-url"),
-    HeaderName::from_static("x-rewrite-url"),
-    HeaderName::from_static("x-scheme"),
-    HeaderName::from_static("x-url-scheme"),
-    FORWARDED_TARGET,
-];
-
-/// Stands for what Forwarded (RFC 7239 5.3, 5.4) tells of host and scheme. Its `for` is another for each client and says
-/// nothing of the target, so the field as a whole would give each client a variant of its own.
-const FORWARDED_TARGET: HeaderName = HeaderName::from_static("!forwarded-target");
 
 /// What a response says it varies on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +36,10 @@ pub enum VaryRule {
 
 /// The selecting fields of the request a response was stored for, sorted by name, in normal form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selecting(Vec<(HeaderName, Option<Bytes>)>);
+pub struct Selecting {
+    fields: Vec<(HeaderName, Option<Bytes>)>,
+    answered_cookie: bool,
+}
 
 /// The rules of one resource's stored variants, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,13 +53,21 @@ impl VaryRule {
         names.map_or(Self::Star, Self::from_names)
     }
 
-    /// The rule for storing the answer to a request: the response's own, and with it those of [`TELLING_FIELDS`] that the
-    /// request has, so that they change what is stored for nobody but those who send them too.
+    /// The rule for storing the answer to a request: the response's own, and with it the fields of the request that tell its
+    /// origin what it is about (see [`crate::telling`]), so that they change what is stored for nobody but those who send
+    /// them too.
     pub fn for_exchange(request_fields: &HeaderMap, response_fields: &HeaderMap) -> Self {
         let rule = Self::from_fields(response_fields);
-        let Self::Fields(names) = &rule else { return rule };
-        let told: Vec<_> = TELLING_FIELDS.iter().filter(|name| is_in(request_fields, name)).cloned().collect();
-        if told.is_empty() { rule } else { Self::from_names([names.to_vec(), told].concat()) }
+        let told: Vec<_> = told(request_fields).cloned().collect();
+        if told.is_empty() { rule } else { rule.and(&Self::from_names(told)) }
+    }
+
+    /// The rule that names what either of the two names.
+    pub fn and(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Fields(names), Self::Fields(others)) => Self::from_names([&names[..], &others[..]].concat()),
+            _ => Self::Star,
+        }
     }
 
     /// Whether every request matches: the response does not vary.
@@ -94,10 +79,11 @@ impl VaryRule {
     pub fn select(&self, request_fields: &HeaderMap, settings: &Settings) -> Option<Selecting> {
         let Self::Fields(names) = self else { return None };
         let selected = names.iter().map(|name| {
-            let value = normal_form(name, request_fields, settings.normalise_vary);
+            let value = normal_form(name, request_fields, settings);
             (name.clone(), value.map(Bytes::from))
         });
-        Some(Selecting(selected.collect()))
+        let answered_cookie = request_fields.contains_key(COOKIE) && !names.contains(&COOKIE);
+        Some(Selecting { fields: selected.collect(), answered_cookie })
     }
 
     pub(crate) fn from_names(mut names: Vec<HeaderName>) -> Self {
@@ -110,33 +96,67 @@ impl VaryRule {
 impl Selecting {
     /// Whether a request's selecting fields are these (RFC 9111 4.1).
     pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
-        self.0.iter().all(|(name, stored)| {
+        self.fields.iter().all(|(name, stored)| {
             let Some(stored) = stored else { return !is_in(request_fields, name) };
             // The usual request repeats the stored octets, and a normal form is its own normal form.
             list::single(request_fields, name).is_some_and(|value| value.as_bytes() == stored)
-                || normal_form(name, request_fields, settings.normalise_vary).is_some_and(|value| value == *stored)
+                || normal_form(name, request_fields, settings).is_some_and(|value| value == *stored)
         })
     }
 
-    /// Whether a request tells its origin nothing of [`TELLING_FIELDS`] that these do not say. What one that tells more is
+    /// Whether a request tells its origin nothing (see [`crate::telling`]) that these do not say. What one that tells more is
     /// answered may be made for it, and changes nothing for others.
     pub fn cover_what_is_told(&self, request_fields: &HeaderMap) -> bool {
-        let is_selecting = |name: &HeaderName| self.0.iter().any(|(selecting, _)| selecting == name);
-        TELLING_FIELDS.iter().all(|name| !is_in(request_fields, name) || is_selecting(name))
+        told(request_fields).all(|name| self.has(name))
+    }
+
+    /// Whether all that a rule names is among these.
+    pub fn cover(&self, rule: &VaryRule) -> bool {
+        matches!(rule, VaryRule::Fields(names) if names.iter().all(|name| self.has(name)))
+    }
+
+    /// These, or where they do not cover a rule, what of a request is selecting under both: the stored response they belong to
+    /// was confirmed for that request, and varies by more than was known (RFC 9111 4.1, 4.3.4). None if no request could
+    /// ever match. Invariant: a request that matches the new ones matches these.
+    pub fn renewed(&self, rule: &VaryRule, request_fields: &HeaderMap, settings: &Settings) -> Option<Self> {
+        if self.cover(rule) {
+            return Some(self.clone());
+        }
+        let selected = self.rule().and(rule).select(request_fields, settings)?;
+        let answered_cookie = self.answered_cookie && !selected.has(&COOKIE);
+        Some(Self { answered_cookie, ..selected })
+    }
+
+    /// Whether the request had a Cookie, which is not among these: the response may be made for its client alone, though
+    /// nothing says so.
+    pub fn answered_cookie(&self) -> bool {
+        self.answered_cookie
     }
 
     /// Names and values; no value for a field the request did not have.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&HeaderName, Option<&Bytes>)> {
-        self.0.iter().map(|(name, value)| (name, value.as_ref()))
+        self.fields.iter().map(|(name, value)| (name, value.as_ref()))
     }
 
     /// The rule these fields were selected by.
     pub fn rule(&self) -> VaryRule {
-        VaryRule::Fields(self.0.iter().map(|(name, _)| name.clone()).collect())
+        VaryRule::Fields(self.fields.iter().map(|(name, _)| name.clone()).collect())
     }
 
-    pub(crate) fn from_parts(parts: Vec<(HeaderName, Option<Bytes>)>) -> Self {
-        Self(parts)
+    fn has(&self, name: &HeaderName) -> bool {
+        self.fields.iter().any(|(selecting, _)| selecting == name)
+    }
+
+    /// All there is to store of them. That there was a Cookie stands among the fields, under a name that no field has.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&HeaderName, Option<&Bytes>)> {
+        self.iter().chain(self.answered_cookie.then_some((&ANSWERED_COOKIE, None)))
+    }
+
+    /// The selecting fields of these [`Selecting::parts`].
+    pub(crate) fn from_parts(mut parts: Vec<(HeaderName, Option<Bytes>)>) -> Self {
+        let count = parts.len();
+        parts.retain(|(name, _)| *name != ANSWERED_COOKIE);
+        Self { answered_cookie: parts.len() < count, fields: parts }
     }
 }
 
@@ -167,9 +187,15 @@ impl VaryMarker {
 
 fn parse_name(element: &[u8]) -> Result<HeaderName, ()> {
     match HeaderName::from_bytes(element) {
-        Ok(name) if element != b"*" && name != FORWARDED_TARGET => Ok(name),
+        Ok(name) if element != b"*" && name != FORWARDED_TARGET && name != ANSWERED_COOKIE => Ok(name),
         _ => Err(()),
     }
+}
+
+/// What a request tells its origin, field by field.
+fn told(fields: &HeaderMap) -> impl Iterator<Item = &HeaderName> {
+    let target = forwarded_target(fields).map(|_| &FORWARDED_TARGET);
+    fields.keys().filter(|name| is_telling(name)).chain(target)
 }
 
 fn is_in(fields: &HeaderMap, name: &HeaderName) -> bool {
@@ -177,12 +203,12 @@ fn is_in(fields: &HeaderMap, name: &HeaderName) -> bool {
 }
 
 /// The value of a request field as it is compared; none when the request does not have it.
-fn normal_form(name: &HeaderName, fields: &HeaderMap, normalise: bool) -> Option<Vec<u8>> {
+fn normal_form(name: &HeaderName, fields: &HeaderMap, settings: &Settings) -> Option<Vec<u8>> {
     if *name == FORWARDED_TARGET {
         return forwarded_target(fields);
     }
     fields.contains_key(name).then(|| {
-        if normalise && *name == ACCEPT_LANGUAGE {
+        if settings.normalise_language && *name == ACCEPT_LANGUAGE {
             return languages(fields);
         }
         let mut joined = Vec::new();
@@ -190,7 +216,11 @@ fn normal_form(name: &HeaderName, fields: &HeaderMap, normalise: bool) -> Option
             if index > 0 {
                 joined.extend_from_slice(SEPARATOR);
             }
-            if normalise { push_tightened(&mut joined, line.as_bytes()) } else { joined.extend(line.as_bytes()) }
+            if settings.normalise_vary {
+                push_tightened(&mut joined, line.as_bytes())
+            } else {
+                joined.extend(line.as_bytes())
+            }
         }
         joined
     })
@@ -234,14 +264,13 @@ fn forwarded_pair_length(text: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Language ranges in lower case, without white space, sorted: their weights decide, not their order.
+/// Language ranges in lower case and without white space. In the order they came in: between ranges of equal weight it is
+/// the first that many origins choose.
 fn languages(fields: &HeaderMap) -> Vec<u8> {
     let tighten = |range: &[u8]| -> Vec<u8> {
         range.iter().filter(|byte| !byte.is_ascii_whitespace()).map(u8::to_ascii_lowercase).collect()
     };
-    let mut ranges: Vec<_> = list::tokens(fields, &ACCEPT_LANGUAGE).map(tighten).collect();
-    ranges.sort_unstable();
-    ranges.join(SEPARATOR)
+    list::tokens(fields, &ACCEPT_LANGUAGE).map(tighten).collect::<Vec<_>>().join(SEPARATOR)
 }
 
 /// Appends a line with one space after each comma outside quotes and no other white space around it.
@@ -268,3 +297,5 @@ fn push_tightened(joined: &mut Vec<u8>, line: &[u8]) {
 /// What stands between elements in normal form: what nearly all clients send, so that their values are in
 /// normal form as they come.
 const SEPARATOR: &[u8] = b", ";
+/// Says in a stored head that the request had a Cookie.
+static ANSWERED_COOKIE: HeaderName = HeaderName::from_static("!answered-cookie");

@@ -75,6 +75,10 @@ impl Asked {
             return Err(Failure::Loop);
         }
         let destination = shared.routes.locate(client.scheme(), (request.uri(), request.version()), &fields)?;
+        let is_named = fields.contains_key(HOST) || request.uri().authority().is_some();
+        if destination.origin.trusted && is_named && client.is_misdirected(&destination.authority) {
+            return Err(Failure::Misdirected);
+        }
         let rules = &shared.config.http.key_rules;
         let key = rules.key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
         let key = key.map(|key| destination.mark.on(key));

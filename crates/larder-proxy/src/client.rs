@@ -3,6 +3,7 @@
 pub(crate) mod certificates;
 pub(crate) mod connection;
 pub(crate) mod floods;
+pub(crate) mod flushed;
 pub(crate) mod http2;
 pub(crate) mod interim;
 pub(crate) mod opening;

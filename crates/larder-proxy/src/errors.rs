@@ -26,6 +26,10 @@ pub(crate) enum Failure {
     ClientDenied,
     /// The target's address is refused by the rules.
     TargetDenied { host: String, address: IpAddr, why: &'static str },
+    /// The request asks for a version of WebSocket that there is not (RFC 6455 4.4).
+    WebSocketVersion,
+    /// The request is for a name that the connection's certificate does not speak for (RFC 9110 7.4).
+    Misdirected,
     /// The request names no user with the right password.
     NoPassword,
     /// More requests wait for an answer than may.
@@ -51,6 +55,8 @@ impl Failure {
             Self::BadRequest(_) | Self::NoSite => StatusCode::BAD_REQUEST,
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Self::UnknownExpectation => StatusCode::EXPECTATION_FAILED,
+            Self::WebSocketVersion => StatusCode::UPGRADE_REQUIRED,
+            Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
             Self::ClientDenied | Self::TargetDenied { .. } | Self::PortDenied { .. } => StatusCode::FORBIDDEN,
             Self::NoPassword => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
@@ -90,7 +96,11 @@ impl Failure {
     /// What RFC 9209 calls it.
     fn proxy_error(&self) -> ProxyError {
         match self {
-            Self::BadRequest(_) | Self::SlowBody | Self::UnknownExpectation => ProxyError::HttpRequestError,
+            Self::BadRequest(_)
+            | Self::SlowBody
+            | Self::UnknownExpectation
+            | Self::WebSocketVersion
+            | Self::Misdirected => ProxyError::HttpRequestError,
             Self::NoSite => ProxyError::DestinationNotFound,
             Self::ClientDenied | Self::NoPassword | Self::PortDenied { .. } => ProxyError::HttpRequestDenied,
             Self::TargetDenied { .. } => ProxyError::DestinationIpProhibited,
@@ -127,6 +137,11 @@ impl Failure {
                 let challenge = HeaderValue::from_static("Basic realm=\"proxy\", charset=\"UTF-8\"");
                 fields.insert(header::PROXY_AUTHENTICATE, challenge);
             }
+            Self::WebSocketVersion => {
+                fields.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+                fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+                fields.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            }
             Self::Overloaded => {
                 fields.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
@@ -147,6 +162,10 @@ impl fmt::Display for Failure {
             Self::BadRequest(why) => write!(f, "bad request: {why}"),
             Self::SlowBody => f.write_str("the body of your request came too slowly"),
             Self::UnknownExpectation => f.write_str("your request expects what this proxy does not know"),
+            Self::WebSocketVersion => f.write_str("your request is for a version of WebSocket other than 13"),
+            Self::Misdirected => {
+                f.write_str("this connection's certificate does not speak for the host of your request: open another")
+            }
             Self::NoSite => f.write_str(
                 "this is a proxy, and it serves no site of its own under this name. To use it as a forward proxy, \
                  configure your client with this address as its HTTP and HTTPS proxy, for example: \

@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
 use larder_http::{
@@ -91,6 +91,10 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
         return None;
     }
     let (scheme, authority, mark) = worker.shared.routes.name(client.scheme(), request)?;
+    // The long way knows whether it is misdirected, or for an origin of its own.
+    if client.is_misdirected(authority) {
+        return None;
+    }
     let key = mark.on(worker.shared.config.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?);
     let (entry, variant) = lookup::find_hot(worker, &key, fields)?;
     if matches!(entry.body, EntryBody::Chunks { .. }) {
@@ -120,7 +124,7 @@ async fn run(mut begun: Begun, request: Request<Incoming>) -> Response<ResponseB
 }
 
 async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<ResponseBody> {
-    let line = LineStart::new(client, &request);
+    let (line, version) = (LineStart::new(client, &request), request.version());
     if request.method() == Method::CONNECT {
         return Box::pin(run_tunnel(client, request, line)).await;
     }
@@ -132,7 +136,12 @@ async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<R
         Served::failure(&client.fatal_fault().map_or(failure, Failure::BadRequest))
     });
     client.interim.close();
-    finish(client, line, served)
+    let mut response = finish(client, line, served);
+    if version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
+        // It ends with the connection, and that has to be said: the library sees it too late (RFC 9112 9.3).
+        *response.version_mut() = Version::HTTP_10;
+    }
+    response
 }
 
 /// A request that has no response yet. Over HTTP/2 its client may give it up while others go on.

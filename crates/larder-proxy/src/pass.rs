@@ -10,9 +10,10 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, StatusCode, header, response};
 use hyper::body::{Body as _, Incoming};
 use larder_http::{
-    CacheStatus, cache_control,
+    CacheStatus,
     cache_status::Handling,
     fields::{settle_response, strip_hop_by_hop},
+    storable::Exchange,
     validate::{self, HeadVerdict},
 };
 
@@ -65,16 +66,24 @@ pub(crate) async fn pass_head(
 ) -> Result<Served, Failure> {
     let (began, request_time) = (worker.shared.epochs.now(), worker.now());
     let (head, body) = ask(worker, asked, None).await?;
-    let answer = (head.status, &head.headers);
+    let settings = &worker.shared.config.http;
+    let answer = Exchange {
+        method: &asked.method,
+        request_fields: &asked.fields,
+        status: head.status,
+        response_fields: &head.headers,
+        request_time,
+        response_time: worker.now(),
+    };
     let mut updated = None;
-    match validate::judge_head(&found.entry.head, answer, request_time, worker.now()) {
+    match validate::judge_head(&found.entry.head, &answer, settings) {
         HeadVerdict::Holds(fresh) => {
             // With the fields that the answer lacks, as the GET would have them.
             let mut fields = fresh.fields().clone();
-            hit::add(&mut fields, &cache_control::first_askers_own(&head.headers, &worker.shared.config.http.targets));
+            hit::add(&mut fields, &validate::first_askers_own(&head.headers, &fresh));
             updated = Some(fields);
-            let place = Place { primary: Arc::clone(primary), key: Arc::clone(&found.key), marker: None, group: 0 };
-            storing::confirm(worker, asked, &place, (&found.entry, *fresh), began).await;
+            let place = Place::renewed(primary, found, &fresh, asked, settings);
+            storing::confirm(worker, asked, (found, place), *fresh, began).await;
         }
         HeadVerdict::Changed => storing::remove(worker, &found.key).await,
         HeadVerdict::Silent => {}

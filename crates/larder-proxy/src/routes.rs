@@ -13,7 +13,7 @@ use crate::{
     errors::Failure,
     origin::{
         group::{Choice, Group},
-        target::{Origin, port_of},
+        target::{ODD_HOST, Origin, is_plain_host, port_of},
     },
 };
 
@@ -189,6 +189,9 @@ impl Route {
 /// The destination that an absolute-form target names itself.
 fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Destination<'a>, Failure> {
     let host = uri.host().filter(|host| !host.is_empty()).ok_or(Failure::BadRequest("the target has no host"))?;
+    if !is_plain_host(host) {
+        return Err(Failure::BadRequest(ODD_HOST));
+    }
     let https = scheme == "https";
     let port = uri.authority().and_then(|authority| port_of(authority, https));
     let port = port.ok_or(Failure::BadRequest("the target's port is not a number from 1 to 65535"))?;
@@ -197,7 +200,7 @@ fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Dest
 }
 
 /// The host of an authority that is known to be well-formed.
-fn host_of(authority: &str) -> &str {
+pub(crate) fn host_of(authority: &str) -> &str {
     if authority.starts_with('[') {
         authority.find(']').map_or(authority, |end| &authority[..=end])
     } else {

@@ -94,7 +94,8 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
         };
         return or_stale(worker, asked, passed, before.filter(|_| may_serve_on_error).as_ref());
     }
-    let sharing = Sharing { primary: Arc::clone(key), before, may_serve_on_error, marker, forward };
+    let is_reload = reuse::is_reload(&asked.fields, settings);
+    let sharing = Sharing { primary: Arc::clone(key), before, may_serve_on_error, marker, forward, is_reload };
     share::fly(worker, asked, sharing).await
 }
 
@@ -169,7 +170,9 @@ async fn meanwhile(
 ) -> Result<Served, Failure> {
     let served = fresh(worker, asked, &found, (age, Reason::StaleWhileRevalidate)).await;
     let (marker, forward) = (found.marker.clone(), CacheStatus::forwarded(Forward::Stale));
-    let sharing = Sharing { primary: Arc::clone(key), before: Some(found), may_serve_on_error: true, marker, forward };
+    let primary = Arc::clone(key);
+    let before = Some(found);
+    let sharing = Sharing { primary, before, may_serve_on_error: true, marker, forward, is_reload: false };
     share::refresh(worker, asked, &sharing);
     served
 }

@@ -93,7 +93,7 @@ pub(crate) struct Shared {
     /// What the operator was told of origins of late.
     pub(crate) complaints: Complaints,
     /// What is shown in handshakes with clients.
-    certificates: Option<Arc<Certificates>>,
+    pub(crate) certificates: Option<Arc<Certificates>>,
     /// Does handshakes with clients, if any listener wants them.
     pub(crate) acceptor: Option<TlsAcceptor>,
     pub(crate) access_log: Option<AccessLog>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode, header};
 use larder_http::{
-    BodyPlace, CacheStatus, Precondition, Received, Reuse, Selecting, StoredHead,
+    BodyPlace, CacheStatus, Precondition, Reason, Received, Reuse, Selecting, StoredHead,
     cache_status::Handling,
     conditional,
     reuse::{self, Age},
@@ -29,6 +29,7 @@ use crate::{
         part::{KeptPart, is_all_wanted},
         reader::FlightReader,
         shared::{Confirmed, Flight, OpenHead, PrivateResponse, Stage},
+        table::Joined,
     },
     outcome::Outcome,
     pass,
@@ -48,6 +49,8 @@ pub(crate) struct Sharing {
     pub(crate) marker: Option<Arc<Marker>>,
     /// Why it goes to the origin.
     pub(crate) forward: CacheStatus,
+    /// Whether it wants an answer no older than itself.
+    pub(crate) is_reload: bool,
 }
 
 /// Answers by a flight.
@@ -66,6 +69,8 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
         match take(worker, asked, &sharing, (reader, stage, ended_before)).await {
             Taken::Served(served) => return served,
             Taken::OtherVariant(marker) => {
+                // What was to be confirmed is not this request's, if the marker is newer.
+                sharing.before = None;
                 // Another who waited as we did may have fetched it by now.
                 if let Some(found) =
                     Box::pin(lookup::find_variant(worker, &sharing.primary, &marker, &asked.fields)).await
@@ -76,6 +81,7 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
                 sharing.marker = Some(marker);
             }
             Taken::NotForUs => alone = true,
+            Taken::TooOld => sharing.is_reload = true,
             Taken::Again => {}
         }
     }
@@ -105,26 +111,25 @@ enum Taken {
     OtherVariant(Arc<Marker>),
     /// The response is not for this reader.
     NotForUs,
+    /// The response is older than this reader accepts: one that the origin was asked for after it came is not.
+    TooOld,
     /// The response answered another's condition; it says nothing about whether one could be shared.
     Again,
 }
 
 /// Joins a flight or begins one.
 fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: bool) -> FlightReader {
+    let is_reload = sharing.is_reload;
     let key = flight_key(worker, asked, sharing);
-    let begin = || Flight::new(worker.shared.epochs.now(), Arc::clone(&worker.shared.windows));
-    let (reader, begun) = if alone {
-        (FlightReader::first(Arc::new(begin())), true)
-    } else {
-        let (reader, begun) = worker.shared.flights.join(&key, begin);
-        // A flight from before an invalidation is not for requests from after it.
-        if !begun && !worker.shared.epochs.is_unchanged(&sharing.primary, reader.flight().began) {
-            (FlightReader::first(Arc::new(begin())), true)
-        } else {
-            (reader, begun)
-        }
-    };
-    if begun {
+    let begin = || Flight::new(worker.shared.epochs.now(), is_reload, Arc::clone(&worker.shared.windows));
+    let own = || Joined { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None };
+    let mut joined = if alone { own() } else { worker.shared.flights.join(&key, is_reload, begin) };
+    // A flight from before an invalidation is not for requests from after it.
+    if !joined.is_first && !worker.shared.epochs.is_unchanged(&sharing.primary, joined.reader.flight().began) {
+        joined = own();
+    }
+    let Joined { reader, is_first, after } = joined;
+    if is_first {
         let fetch = Fetch {
             worker: Arc::clone(worker),
             asked: Arc::clone(asked),
@@ -135,6 +140,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: boo
             stale_on_error: sharing.may_serve_on_error,
             marker: sharing.marker.clone(),
             group: worker.shared.groups.of_referred(asked.asker(worker), &asked.fields),
+            after,
         };
         tokio::spawn(fetch.run());
     } else {
@@ -166,8 +172,13 @@ async fn take(
     match stage {
         Stage::Open(open) => take_open(worker, asked, sharing, (reader, &open, ended_before)).await,
         Stage::Confirmed(found) => {
-            if !found.entry.head.matches(&asked.fields, &worker.shared.config.http) {
-                return Taken::NotForUs;
+            let settings = &worker.shared.config.http;
+            if !found.entry.head.matches(&asked.fields, settings) {
+                return found.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
+            }
+            let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, worker.now(), settings);
+            if !reader.is_first() && is_too_old(sharing, &decision) {
+                return Taken::TooOld;
             }
             Taken::Served(confirmed(worker, asked, sharing, (&found, reader.is_first())).await)
         }
@@ -200,6 +211,9 @@ async fn take_open(
             return open.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
         }
         let decision = reuse::decide(&asked.method, &asked.fields, &open.head, worker.now(), settings);
+        if is_too_old(sharing, &decision) {
+            return Taken::TooOld;
+        }
         if !open.shareable || (ended_before && !matches!(decision, Reuse::Fresh { .. })) {
             return Taken::NotForUs;
         }
@@ -221,6 +235,12 @@ async fn take_open(
     Taken::Served(Ok(Served { response, outcome, origin }))
 }
 
+/// Whether a response is older than a request's max-age accepts. What the origin was asked for after the request came is as
+/// new as can be.
+fn is_too_old(sharing: &Sharing, decision: &Reuse) -> bool {
+    !sharing.is_reload && matches!(decision, Reuse::MustValidate { reason: Reason::RequestMaxAge, .. })
+}
+
 /// From a part that is stored: what is missing of it is fetched as it is read.
 async fn take_part(
     worker: &Arc<Worker>,
@@ -234,7 +254,8 @@ async fn take_part(
     }
     let decision = reuse::decide(&asked.method, &asked.fields, &entry.head, worker.now(), settings);
     let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
-    let may_share = is_there && matches!(decision, Reuse::Fresh { .. });
+    let is_new = sharing.is_reload && kept.from_origin;
+    let may_share = is_there && (is_new || matches!(decision, Reuse::Fresh { .. }));
     if !is_first && !may_share {
         return Taken::NotForUs;
     }
@@ -299,11 +320,10 @@ async fn confirmed(
     (found, is_first): (&Confirmed, bool),
 ) -> Result<Served, Failure> {
     let entry = &found.entry;
-    let key = sharing.before.as_ref().map_or(&sharing.primary, |found| &found.key);
     let status = status_of(sharing, StatusCode::NOT_MODIFIED, false);
     let age_secs = age_of(worker, &entry.head).age_secs;
     let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs, status };
-    match hit::answer(&wanted, entry, Some((asked, key))) {
+    match hit::answer(&wanted, entry, Some((asked, &found.key))) {
         Some(mut answered) => {
             if is_first {
                 hit::add(answered.response.headers_mut(), &found.own);

@@ -16,7 +16,11 @@ use tokio::{
 use crate::{
     client::ticket::Ticket,
     errors::Failure,
-    origin::{connect, stream::OriginStream, target::Origin},
+    origin::{
+        connect,
+        stream::OriginStream,
+        target::{ODD_HOST, Origin, is_plain_host},
+    },
     watch::{Order, Watched, Watching},
     worker::{Presence, Worker},
 };
@@ -31,10 +35,17 @@ pub(crate) fn target(worker: &Worker, request: &Request<Incoming>) -> Result<Ori
         return Err(Failure::NoSite);
     }
     let malformed = Failure::BadRequest("CONNECT needs a host and a port");
+    // Only the authority stands there (RFC 9112 3.2.3).
+    if request.uri().scheme().is_some() || request.uri().path_and_query().is_some() {
+        return Err(malformed);
+    }
     let authority = request.uri().authority().ok_or(malformed.clone())?;
     let (host, port) = (authority.host(), authority.port_u16().ok_or(malformed.clone())?);
     if host.is_empty() || authority.as_str().contains('@') {
         return Err(malformed);
+    }
+    if !is_plain_host(host) {
+        return Err(Failure::BadRequest(ODD_HOST));
     }
     if !config.connect_ports.contains(&port) {
         return Err(Failure::PortDenied { port });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::{
     HeaderValue, Request, Response, StatusCode, Version,
-    header::{CONNECTION, UPGRADE},
+    header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_VERSION, UPGRADE},
 };
 use hyper::{
     body::{Body as _, Incoming},
@@ -52,11 +52,22 @@ pub(crate) fn is_asked(request: &Request<Incoming>) -> bool {
     request.version() == Version::HTTP_11 && asks_to_switch(request.headers()) && request.body().is_end_stream()
 }
 
+/// Whether a request asks for a version of WebSocket that nobody speaks: there is only 13 (RFC 6455 4.2.2, 4.4).
+fn asks_unknown_version(asked: &Asked) -> bool {
+    let mut offered = asked.fields.get_all(UPGRADE).iter();
+    let versions = asked.fields.get_all(SEC_WEBSOCKET_VERSION);
+    offered.any(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
+        && versions.iter().any(|version| version.as_bytes().trim_ascii() != b"13")
+}
+
 /// Asks the origin.
 ///
 /// # Errors
-/// It cannot be reached, or its answer makes no sense.
+/// It cannot be reached, its answer makes no sense, or the request is for a WebSocket that nobody speaks.
 pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Asked, client_side: OnUpgrade) -> Result<Reply, Failure> {
+    if asks_unknown_version(asked) {
+        return Err(Failure::WebSocketVersion);
+    }
     let mut request = asked.outgoing(&worker.shared, &Edits::default());
     let fields = request.headers_mut();
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -79,6 +90,7 @@ pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Asked, client_side: OnUpgr
     let origin_side = hyper::upgrade::on(response).await.map_err(|error| broken(error.to_string()))?;
     let watched = lease.into_watched().ok_or_else(|| broken("it switches a stream".into()))?;
     let mut fields = pass::prepared(&worker.shared, fields, CacheStatus::forwarded(Forward::Bypass));
+    fields.remove(CONTENT_LENGTH);
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     fields.insert(UPGRADE, protocol);
     let response = crate::cache::hit::respond(StatusCode::SWITCHING_PROTOCOLS, fields, ResponseBody::empty());

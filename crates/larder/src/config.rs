@@ -163,6 +163,9 @@ fn read_cache(section: &mut Section<'_>, http: &mut larder_http::Settings) -> Re
     section.set("negative", negative, |value| each(value, "a status and a duration", value::negative_lifetime))?;
     section.set("honour_request_directives", &mut http.honour_request_directives, Value::boolean)?;
     section.set("normalise_vary", &mut http.normalise_vary, Value::boolean)?;
+    section.set("normalise_language", &mut http.normalise_language, Value::boolean)?;
+    section.set("heuristic_with_cookies", &mut http.heuristic_with_cookies, Value::boolean)?;
+    section.set("store_set_cookie", &mut http.store_set_cookie, Value::boolean)?;
     section.set("targeted_fields", &mut http.targets, |value| {
         each(value, "the name of a field", value::field_name).map(TargetList::new)
     })
@@ -256,7 +259,8 @@ mod tests {
         assert_eq!(http.stale_on_error_max, Duration::from_hours(48));
         let negative = [(404, Duration::from_secs(10)), (410, Duration::from_mins(5))];
         assert_eq!(http.negative_lifetimes, negative);
-        assert!(!http.honour_request_directives && !http.normalise_vary);
+        assert!(!http.honour_request_directives && !http.normalise_vary && http.normalise_language);
+        assert!(http.heuristic_with_cookies && http.store_set_cookie);
         let targets = ["example-cache-control", "cdn-cache-control"].map(http::HeaderName::from_static);
         assert_eq!(http.targets, TargetList::new(targets));
         let key = |url: &str| http.key_rules.key("http", "mirror.example", url).unwrap();

@@ -79,8 +79,8 @@ impl StoredHead {
                 push_number(out, representation);
             }
         }
-        push_number(out, self.selecting.iter().len() as u64);
-        for (name, value) in self.selecting.iter() {
+        push_number(out, self.selecting.parts().count() as u64);
+        for (name, value) in self.selecting.parts() {
             push_name(out, name);
             out.push(u8::from(value.is_some()));
             push_bytes(out, value.map(|value| &value[..]).unwrap_or_default());
@@ -111,7 +111,8 @@ impl StoredHead {
             let (name, value) = (reader.name()?, reader.value()?);
             fields.try_append(name, value).map_err(|_| DecodeError::Bound)?;
         }
-        let receipt = Receipt { status, age_secs, request_time, response_time };
+        let answered_cookie = selecting.answered_cookie();
+        let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
         let directives = ResponseDirectives::from_fields(&fields, targets);
         Ok(Self::from_parts(&receipt, fields, (body, selecting), (&directives, targets)))
     }
@@ -136,7 +137,8 @@ impl VaryMarker {
 }
 
 fn decode_selecting(reader: &mut Reader) -> Result<Selecting, DecodeError> {
-    let count = reader.count(SELECTING_COUNT_MAX)?;
+    // One more than a rule can name: whether the request had a Cookie.
+    let count = reader.count(SELECTING_COUNT_MAX + 1)?;
     let mut parts = Vec::with_capacity(count);
     for _ in 0..count {
         let (name, present, value) = (reader.name()?, reader.byte()?, reader.bytes()?);

@@ -124,16 +124,28 @@ proptest! {
         if let RangeOutcome::Single { first, last } = range::select(&Method::GET, &later, &head, total_len) {
             prop_assert!(first <= last && last < total_len);
         }
+        let update = storable::Exchange {
+            request_fields: &later,
+            status: StatusCode::OK,
+            response_fields: &answer,
+            request_time: earlier,
+            response_time: earlier,
+            ..exchange
+        };
         if validate::selects(&answer, &head) {
-            let fresh = validate::freshen(&head, &answer, earlier, earlier);
+            let fresh = validate::freshen(&head, &update, &settings);
             prop_assert_eq!(fresh.body(), head.body());
+            if let Storability::Store { rule, .. } = storable::decide_updated(&later, &fresh, &settings) {
+                prop_assert!(fresh.selecting().cover(&VaryRule::from_fields(fresh.fields())));
+                prop_assert!(fresh.selecting().cover(&rule) || !fresh.selecting().cover_what_is_told(&later));
+            }
         }
-        validate::judge_head(&head, (StatusCode::OK, &answer), earlier, earlier);
+        validate::judge_head(&head, &update, &settings);
         if let Ok(part) = partial::part(StatusCode::PARTIAL_CONTENT, &answer) {
             prop_assert!(part.span.last < part.total_len);
         }
         partial::continuation(&head, &Span { first: 0, last: 9 }, (status, &answer), RECEIVED);
-        partial::combined(&head, &answer, earlier, earlier);
+        partial::combined(&head, &update, &settings);
         prop_assert_eq!(StoredHead::decode(head.encode().into(), &TargetList::default()).ok(), Some(head));
     }
 

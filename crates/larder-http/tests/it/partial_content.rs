@@ -13,7 +13,7 @@ use larder_http::{
 };
 use proptest::prelude::*;
 
-use crate::support::{DAY_SECS, RECEIVED, Response, date, fields};
+use crate::support::{DAY_SECS, RECEIVED, Response, date, fields, later_answer};
 
 const SPAN: Span = Span { first: 10, last: 19 };
 const PART: &str = "Cache-Control: max-age=60\nETag: \"a\"\nContent-Range: bytes 10-19/100";
@@ -209,13 +209,14 @@ fn parts_are_combined_by_the_same_strong_validator_only() {
 #[test]
 fn combined_response_has_the_newest_fields_and_its_own_framing() {
     let head = stored("ETag: \"a\"\nX-A: old\nX-B: kept\nContent-Length: 100\nCache-Control: max-age=1");
-    let now = RECEIVED.plus_secs(50);
     let update = "ETag: \"a\"\nX-A: new\nContent-Range: bytes 10-19/100\nContent-Length: 10\nCache-Control: max-age=60";
-    let head = combined(&head, &fields(update), now, now);
+    let (request, update) = (HeaderMap::new(), fields(update));
+    let answer = later_answer(&request, StatusCode::PARTIAL_CONTENT, &update);
+    let head = combined(&head, &answer, &Settings::default());
     assert_eq!((&head.fields()["x-a"], &head.fields()["x-b"]), (&"new".parse().unwrap(), &"kept".parse().unwrap()));
     assert_eq!(head.fields()["content-length"], "100");
     assert!(!head.fields().contains_key("content-range"));
-    assert_eq!(head.fresh_until(&Settings::default()), now.plus_secs(60));
+    assert_eq!(head.fresh_until(&Settings::default()), RECEIVED.plus_secs(160));
 }
 
 proptest! {

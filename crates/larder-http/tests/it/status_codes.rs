@@ -72,12 +72,6 @@ fn get_and_head_are_answered_from_a_stored_get_and_no_other_method_is() {
 }
 
 #[test]
-fn set_cookie_and_cookie_do_not_stop_reuse() {
-    let response = Response::new("Cache-Control: max-age=3600\nSet-Cookie: a=b").answering("Cookie: c=d");
-    assert!(response.is_reused_for(3, "Cookie: e=f"));
-}
-
-#[test]
 fn response_with_a_head_beyond_the_bounds_is_not_stored() {
     let many = "X-Many: a\n".repeat(600);
     assert_eq!(Response::new(&format!("Cache-Control: max-age=60\n{many}")).refusal(), Some(Reason::HeadTooLarge));

@@ -2,8 +2,10 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use larder_http::{
-    BodyPlace, Reason, Received, Reuse, Settings, Storability, StoredHead, Timestamp, date::format_http_date, reuse,
-    storable,
+    BodyPlace, Reason, Received, Reuse, Settings, Storability, StoredHead, Timestamp,
+    date::format_http_date,
+    reuse,
+    storable::{self, Exchange},
 };
 
 /// When responses are received: 2026-11-21, 05:00:00 and a half.
@@ -54,7 +56,7 @@ impl Response {
     }
 
     pub(crate) fn storability(&self) -> Storability {
-        let exchange = storable::Exchange {
+        let exchange = Exchange {
             method: &Method::GET,
             request_fields: &self.request,
             status: self.status_code(),
@@ -103,6 +105,19 @@ impl Response {
 
     fn status_code(&self) -> StatusCode {
         StatusCode::from_u16(self.status).expect("a test's status is a status")
+    }
+}
+
+/// An answer with these fields to a request with those, 100 seconds after the receipt.
+pub(crate) fn later_answer<'a>(request: &'a HeaderMap, status: StatusCode, answer: &'a HeaderMap) -> Exchange<'a> {
+    let now = RECEIVED.plus_secs(100);
+    Exchange {
+        method: &Method::GET,
+        request_fields: request,
+        status,
+        response_fields: answer,
+        request_time: now,
+        response_time: now,
     }
 }
 

@@ -3,15 +3,21 @@
 use http::{HeaderMap, StatusCode};
 use larder_http::{
     BodyPlace, Reason, Reuse, Settings, Storability, StoredHead, reuse, storable,
-    validate::{HeadVerdict, freshen, judge_head, request_fields, selects},
+    validate::{HeadVerdict, first_askers_own, freshen, judge_head, request_fields, selects},
 };
 
-use crate::support::{DAY_SECS, RECEIVED, Response, date, fields};
+use crate::support::{DAY_SECS, RECEIVED, Response, date, fields, later_answer};
 
 /// The stored response as a 304 with these fields, 100 seconds after the receipt, leaves it.
 fn freshened(stored: &str, not_modified: &str) -> StoredHead {
-    let now = RECEIVED.plus_secs(100);
-    freshen(&Response::new(stored).head(), &fields(not_modified), now, now)
+    freshened_for(&Response::new(stored), "", not_modified)
+}
+
+/// The same where the 304 answers a request with these fields.
+fn freshened_for(stored: &Response, request: &str, not_modified: &str) -> StoredHead {
+    let (request, not_modified) = (fields(request), fields(not_modified));
+    let answer = later_answer(&request, StatusCode::NOT_MODIFIED, &not_modified);
+    freshen(&stored.head(), &answer, &Settings::default())
 }
 
 fn value(fields: &HeaderMap, name: &str) -> Option<String> {
@@ -77,7 +83,7 @@ fn not_modified_speaks_of_the_stored_response_when_its_validators_agree() {
 fn not_modified_adds_and_replaces_fields() {
     let head = freshened(
         "ETag: \"a\"\nX-Old: 1\nX-Same: 1\nSet-Cookie: a\nSet-Cookie: b",
-        "ETag: \"a\"\nX-Same: 2\nX-New: 3\nContent-Foo: 4\nSet-Cookie: c\nCache-Control: max-age=60",
+        "ETag: \"a\"\nX-Same: 2\nX-New: 3\nContent-Foo: 4\nSet-Cookie: c\nCache-Control: max-age=60, public",
     );
     for (name, expected) in [
         ("x-old", Some("1")),
@@ -85,7 +91,7 @@ fn not_modified_adds_and_replaces_fields() {
         ("x-new", Some("3")),
         ("content-foo", Some("4")),
         ("set-cookie", Some("c")),
-        ("cache-control", Some("max-age=60")),
+        ("cache-control", Some("max-age=60, public")),
     ] {
         assert_eq!(value(head.fields(), name).as_deref(), expected, "{name}");
     }
@@ -159,9 +165,51 @@ fn age_of_a_304_counts() {
 #[test]
 fn selecting_fields_survive_the_update() {
     let response = Response::new("ETag: \"a\"\nVary: Foo").answering("Foo: 1");
-    let now = RECEIVED.plus_secs(100);
-    let head = freshen(&response.head(), &fields("X-A: 1"), now, now);
+    let head = freshened_for(&response, "Foo: 1", "X-A: 1");
     assert_eq!(head.selecting(), response.head().selecting());
+    let narrower = freshened_for(&response, "Foo: 1", "Vary: ");
+    assert_eq!(narrower.selecting(), response.head().selecting(), "what it was stored by holds");
+}
+
+/// Else a page made for one client is served to all (RFC 9111 4.1, 4.3.4).
+#[test]
+fn vary_that_an_update_brings_selects_from_then_on() {
+    let settings = Settings::default();
+    let stored = Response::new("ETag: \"a\"\nVary: Foo").answering("Foo: 1\nCookie: alice");
+    let head = freshened_for(&stored, "Foo: 1\nCookie: alice", "Vary: Foo, Cookie");
+    assert!(head.matches(&fields("Foo: 1\nCookie: alice"), &settings));
+    for other in ["Foo: 1\nCookie: bob", "Foo: 1", "Foo: 2\nCookie: alice", "Cookie: alice"] {
+        assert!(!head.matches(&fields(other), &settings), "{other}");
+    }
+    let dropped = freshened_for(&stored, "Foo: 1\nCookie: alice", "Vary: Cookie");
+    assert!(!dropped.matches(&fields("Foo: 2\nCookie: alice"), &settings), "what it was stored by still counts");
+    let star = freshened_for(&stored, "Foo: 1", "Vary: *\nCache-Control: max-age=60");
+    let refused = Storability::Refuse { reason: Reason::VaryStar };
+    assert_eq!(storable::decide_updated(&fields("Foo: 1"), &star, &settings), refused);
+}
+
+#[test]
+fn vary_that_is_new_needs_an_entity_tag_to_speak_of_the_stored_response() {
+    let modified = format!("Last-Modified: {}", date(-DAY_SECS));
+    let by_date = Response::new(&format!("{modified}\nVary: Foo")).head();
+    assert!(selects(&fields(&format!("{modified}\nVary: foo")), &by_date));
+    for vary in ["Vary: Foo, Cookie", "Vary: *"] {
+        assert!(!selects(&fields(&format!("{modified}\n{vary}")), &by_date), "{vary}");
+        assert!(selects(&fields(vary), &Response::new("ETag: \"a\"").head()), "{vary}");
+        assert_eq!(by_head(&modified, 200, &format!("{modified}\n{vary}")), HeadVerdict::Changed, "{vary}");
+        assert_eq!(by_head("ETag: \"a\"", 200, vary), HeadVerdict::Changed, "{vary}");
+    }
+    assert!(matches!(by_head("ETag: \"a\"", 200, "ETag: \"a\"\nVary: Cookie"), HeadVerdict::Holds(_)));
+}
+
+#[test]
+fn cookie_that_a_304_sets_is_not_stored_for_others_unless_it_is_for_all() {
+    let head = freshened("ETag: \"a\"\nCache-Control: max-age=1", "Set-Cookie: a=b");
+    assert_eq!(value(head.fields(), "set-cookie"), None);
+    assert_eq!(value(&first_askers_own(&fields("Set-Cookie: a=b"), &head), "set-cookie").as_deref(), Some("a=b"));
+    let head = freshened("ETag: \"a\"\nCache-Control: max-age=1, public", "Set-Cookie: a=b");
+    assert_eq!(value(head.fields(), "set-cookie").as_deref(), Some("a=b"));
+    assert!(first_askers_own(&fields("Set-Cookie: a=b"), &head).is_empty());
 }
 
 #[test]
@@ -177,13 +225,9 @@ fn update_that_forbids_storing_is_noticed() {
 }
 
 fn by_head(stored: &str, status: u16, answer: &str) -> HeadVerdict {
-    let now = RECEIVED.plus_secs(100);
-    judge_head(
-        &Response::new(stored).head(),
-        (StatusCode::from_u16(status).expect("a test's status is a status"), &fields(answer)),
-        now,
-        now,
-    )
+    let status = StatusCode::from_u16(status).expect("a test's status is a status");
+    let (request, answer) = (HeaderMap::new(), fields(answer));
+    judge_head(&Response::new(stored).head(), &later_answer(&request, status, &answer), &Settings::default())
 }
 
 #[test]

@@ -150,13 +150,18 @@ fn white_space_around_commas_does_not_matter_outside_quotes() {
 }
 
 #[test]
-fn accept_language_is_compared_without_case_white_space_and_order() {
+fn accept_language_is_compared_as_it_comes_unless_the_settings_say_otherwise() {
     let vary = "Vary: Accept-Language";
-    assert!(is_same_variant(vary, "Accept-Language: en, de;q=0.5", "Accept-Language: DE; q=0.5,EN"));
-    assert!(!is_same_variant(vary, "Accept-Language: en, de", "Accept-Language: en"));
-    assert!(!is_same_variant(vary, "Accept-Language: en;q=0.5", "Accept-Language: en;q=0.6"));
-    assert!(!is_same_variant("Vary: Foo", "Foo: en, de", "Foo: de, en"));
-    assert!(!is_same_variant("Vary: Foo", "Foo: en", "Foo: EN"));
+    assert!(!is_same_variant(vary, "Accept-Language: en, fr", "Accept-Language: fr, en"));
+    assert!(!is_same_variant(vary, "Accept-Language: en", "Accept-Language: EN"));
+    assert!(is_same_variant(vary, "Accept-Language: en,fr", "Accept-Language: en, fr"));
+    let normal = Settings { normalise_language: true, ..Settings::default() };
+    let is_same = |first: &str, second: &str| is_same_variant_with(&normal, vary, first, second);
+    assert!(is_same("Accept-Language: en, de;q=0.5", "Accept-Language: EN,DE; q=0.5"));
+    assert!(!is_same("Accept-Language: en, fr", "Accept-Language: fr, en"), "order may matter");
+    assert!(!is_same("Accept-Language: en, de", "Accept-Language: en"));
+    assert!(!is_same("Accept-Language: en;q=0.5", "Accept-Language: en;q=0.6"));
+    assert!(!is_same_variant_with(&normal, "Vary: Foo", "Foo: en", "Foo: EN"));
 }
 
 #[test]
@@ -213,8 +218,9 @@ proptest! {
         lines in proptest::collection::vec("[a-c,\" \\\\]{0,8}", 0..3),
         language in "[a-cA-C,; =0.5]{0,12}",
         normalise_vary in any::<bool>(),
+        normalise_language in any::<bool>(),
     ) {
-        let settings = Settings { normalise_vary, ..Settings::default() };
+        let settings = Settings { normalise_vary, normalise_language, ..Settings::default() };
         let mut request = String::new();
         for line in &lines {
             request += &format!("Foo: {line}\n");

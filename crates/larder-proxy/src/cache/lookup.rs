@@ -102,7 +102,7 @@ pub(crate) async fn find_by_language(
     marker: &Arc<Marker>,
     request_fields: &HeaderMap,
 ) -> Option<Found> {
-    if marker.languages.is_empty() || !worker.shared.config.http.normalise_vary {
+    if marker.languages.is_empty() || !worker.shared.config.http.normalise_language {
         return None;
     }
     let preferred = language::preferred(request_fields)?;

@@ -15,9 +15,10 @@ use larder_store::{Hints, Invalidation, Store, Writer};
 use crate::{
     asked::{Asked, path_of},
     cache::{
-        entry::{Entry, Marker},
+        entry::{Entry, EntryBody, Marker},
         epochs::Moment,
         hot::Hot,
+        lookup::Found,
         patience,
     },
     worker::Worker,
@@ -54,6 +55,23 @@ impl Place {
         };
         let key = marker.0.variant_key(primary, rule, &asked.fields, settings)?;
         Some(Self { primary: Arc::clone(primary), key: key.into(), marker: Some(marker), group: 0 })
+    }
+
+    /// The place of a stored response under a new head: where it is, unless it now varies on more than it is stored by. `None`:
+    /// no request could be led there, or its body is in chunks, which stay where they are.
+    pub(crate) fn renewed(
+        primary: &Arc<[u8]>,
+        before: &Found,
+        head: &StoredHead,
+        asked: &Asked,
+        settings: &Settings,
+    ) -> Option<Self> {
+        if before.entry.head.selecting().cover(&head.selecting().rule()) {
+            let (primary, key) = (Arc::clone(primary), Arc::clone(&before.key));
+            return Some(Self { primary, key, marker: None, group: 0 });
+        }
+        let EntryBody::Whole(_) = before.entry.body else { return None };
+        Self::new(primary, &head.selecting().rule(), asked, before.marker.as_ref(), settings)
     }
 
     /// This place of a response in one language, to which those who prefer that language are led too.
@@ -122,27 +140,37 @@ pub(crate) async fn commit_fragment(
     }
 }
 
-/// Keeps a stored response that the origin confirmed, with its new head; or drops it, if its new fields say that it
-/// is not to be stored (RFC 9111 3.2). What credentials have confirmed changes nothing for others (RFC 9111 3.5), nor
-/// does what answers a request that tells the origin more than those the response is stored for.
+/// Keeps a stored response that the origin confirmed, with its new head, at its `place` by that head (see [`Place::renewed`]);
+/// or drops it, if its new fields say that it is not to be stored (RFC 9111 3.2), or there is no such place. What credentials
+/// have confirmed changes nothing for others (RFC 9111 3.5), nor does what answers a request that tells the origin more than
+/// those the response is stored for; but what varies on more than was known is not kept as it was (RFC 9111 4.1).
 pub(crate) async fn confirm(
     worker: &Arc<Worker>,
     asked: &Asked,
-    place: &Place,
-    (before, head): (&Entry, StoredHead),
+    (before, place): (&Found, Option<Place>),
+    head: StoredHead,
     began: Moment,
 ) {
-    if !before.head.selecting().cover_what_is_told(&asked.fields) {
+    let selecting = before.entry.head.selecting();
+    if !selecting.cover_what_is_told(&asked.fields) {
         return;
     }
-    match storable::decide_updated(&asked.fields, &head, &worker.shared.config.http) {
-        Storability::Store { .. } => {
-            let entry = Arc::new(before.with_head(head.detached()));
+    match (storable::decide_updated(&asked.fields, &head, &worker.shared.config.http), place) {
+        (Storability::Store { .. }, Some(place)) if place.key == before.key => {
+            let entry = Arc::new(before.entry.with_head(head.detached()));
             worker.shared.hot.replace(&place.key, Hot::Response(Arc::clone(&entry)));
-            freshen(worker, place, &entry, began).await;
+            freshen(worker, &place, &entry, began).await;
         }
-        Storability::Refuse { reason: Reason::Authorization | Reason::RequestNoStore } => {}
-        Storability::Refuse { .. } => remove(worker, &place.key).await,
+        (Storability::Store { .. }, Some(place)) => {
+            // First it is gone from where it was: there it would be found by requests that it does not answer.
+            remove(worker, &before.key).await;
+            if let EntryBody::Whole(body) = &before.entry.body {
+                commit(worker, &place, &head, vec![body.clone()], began).await;
+            }
+        }
+        (Storability::Refuse { reason: Reason::Authorization | Reason::RequestNoStore }, Some(place))
+            if place.key == before.key => {}
+        (Storability::Refuse { .. } | Storability::Store { .. }, _) => remove(worker, &before.key).await,
     }
 }
 

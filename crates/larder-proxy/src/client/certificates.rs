@@ -35,7 +35,7 @@ pub(crate) struct Certificates {
 
 /// The certificates by the names they are good for.
 struct Table {
-    by_name: HashMap<String, Arc<CertifiedKey>>,
+    by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
     /// For clients that name none of them, or nothing.
     first: Arc<CertifiedKey>,
 }
@@ -48,6 +48,17 @@ impl Certificates {
     pub(crate) fn load(identities: &[TlsIdentity]) -> Result<Self, String> {
         let table = Table::load(identities)?;
         Ok(Self { identities: identities.to_vec(), table: RwLock::new(table) })
+    }
+
+    /// Whether a connection that asked for `name` may be used for requests to `host` (RFC 9110 7.4): both are names of the
+    /// certificate that was shown. Whoever asked for a name that no certificate has goes by something else.
+    pub(crate) fn speak_for(&self, name: &str, host: &str) -> bool {
+        if name.eq_ignore_ascii_case(host) {
+            return true;
+        }
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(shown) = table.named(name).next() else { return true };
+        table.named(host).any(|good| Arc::ptr_eq(good, shown))
     }
 
     /// Reads the files again.
@@ -88,7 +99,7 @@ impl Table {
             let certified = Arc::new(certified);
             first.get_or_insert_with(|| Arc::clone(&certified));
             for name in names {
-                by_name.entry(name).or_insert_with(|| Arc::clone(&certified));
+                by_name.entry(name).or_insert_with(Vec::new).push(Arc::clone(&certified));
             }
         }
         let first = first.ok_or("a listener with TLS needs a certificate and its key")?;
@@ -97,9 +108,15 @@ impl Table {
 
     /// The certificate for exactly this name, or for all names beside it (RFC 6125 6.4.3), or the first.
     fn choose(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
-        let Some(name) = name.map(str::to_ascii_lowercase) else { return &self.first };
-        let wildcard = || self.by_name.get(&format!("*{}", name.get(name.find('.')?..)?));
-        self.by_name.get(&name).or_else(wildcard).unwrap_or(&self.first)
+        name.and_then(|name| self.named(name).next()).unwrap_or(&self.first)
+    }
+
+    /// The certificates that are good for a name, best first.
+    fn named(&self, name: &str) -> impl Iterator<Item = &Arc<CertifiedKey>> {
+        let name = name.to_ascii_lowercase();
+        let wildcard = name.find('.').map(|dot| format!("*{}", &name[dot..]));
+        let wildcard = wildcard.and_then(|wildcard| self.by_name.get(&wildcard));
+        self.by_name.get(&name).into_iter().chain(wildcard).flatten()
     }
 }
 

@@ -32,6 +32,7 @@ use tokio::net::TcpStream;
 use crate::{
     client::{
         floods::{Arrived, Floods},
+        flushed::Flushed,
         http2,
         interim::Interim,
         opening::{self, Opened, Protocol, Socket},
@@ -42,6 +43,7 @@ use crate::{
     },
     config::Listener,
     exchange,
+    routes::host_of,
     watch::{Order, Watched, Watching},
     worker::Worker,
 };
@@ -54,6 +56,8 @@ pub(crate) struct Client {
     pub(crate) denied: bool,
     /// Whether the connection is TLS.
     pub(crate) secure: bool,
+    /// The name it asked for, if it is.
+    server_name: Option<Box<str>>,
     protocol: Protocol,
     phase: AtomicU8,
     /// Requests that are being answered; over HTTP/1.1 one at most.
@@ -69,6 +73,8 @@ pub(crate) struct Client {
     watched: Watched,
     /// What goes out before the final response.
     pub(crate) interim: Interim,
+    /// How often all that was written has gone out.
+    pub(crate) flushed: Flushed,
 }
 
 /// What a connection is doing.
@@ -115,6 +121,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
         peer,
         denied,
         secure: matches!(socket, Socket::Tls(_)),
+        server_name: socket.server_name().map(Into::into),
         protocol,
         phase: AtomicU8::new(Phase::Idle as u8),
         exchange_count: AtomicU32::new(0),
@@ -125,6 +132,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
         fatal_fault: OnceLock::new(),
         watched,
         interim: Interim::default(),
+        flushed: Flushed::default(),
     });
     let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(&client)));
     let connection = match protocol {
@@ -175,6 +183,14 @@ impl Client {
         }
     }
 
+    /// Whether a request to this authority, as one of ours, belongs on a connection for another (RFC 9110 7.4).
+    pub(crate) fn is_misdirected(&self, authority: &str) -> bool {
+        let Some((name, certificates)) = self.server_name.as_ref().zip(self.worker.shared.certificates.as_ref()) else {
+            return false;
+        };
+        !certificates.speak_for(name, host_of(authority))
+    }
+
     /// Whether several requests may be answered at once.
     pub(crate) fn is_http2(&self) -> bool {
         self.protocol == Protocol::Http2
@@ -186,7 +202,7 @@ impl Client {
     }
 
     /// Bytes came in; tells how many of them may go on, see [`RawRequests::push`].
-    pub(crate) fn note_received(&self, bytes: &[u8]) -> usize {
+    pub(crate) fn note_received(&self, bytes: &mut [u8]) -> usize {
         let limits = &self.worker.shared.config.limits;
         if let Some(floods) = &self.floods {
             return self.note_frames(floods.push(bytes, self.worker.watches.tick(), limits), bytes.len());
@@ -282,11 +298,16 @@ struct Answering(Arc<Client>);
 
 impl Service<Request<Incoming>> for Answering {
     type Response = Response<ResponseBody>;
-    type Error = std::convert::Infallible;
+    type Error = h2::Error;
     type Future = Answer;
 
     fn call(&self, request: Request<Incoming>) -> Answer {
-        match self.0.begin() {
+        let fault = self.0.begin();
+        if self.0.is_http2() && http2::is_malformed(&request) {
+            self.0.end(true);
+            return Answer::Reset;
+        }
+        match fault {
             None => exchange::answer(&self.0, request),
             Some(fault) => exchange::refuse(&self.0, &request, fault),
         }
@@ -297,16 +318,19 @@ impl Service<Request<Incoming>> for Answering {
 pub(crate) enum Answer {
     /// There; taken at the first poll.
     Ready(Option<Response<ResponseBody>>),
+    /// None: the stream is reset, for its request is malformed (RFC 9113 8.1.1).
+    Reset,
     /// Being worked on.
     Later(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
 }
 
 impl Future for Answer {
-    type Output = Result<Response<ResponseBody>, std::convert::Infallible>;
+    type Output = Result<Response<ResponseBody>, h2::Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
             Self::Ready(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
+            Self::Reset => Poll::Ready(Err(h2::Reason::PROTOCOL_ERROR.into())),
             Self::Later(future) => future.as_mut().poll(context).map(Ok),
         }
     }

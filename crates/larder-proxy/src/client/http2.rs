@@ -57,6 +57,12 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), &'st
     Ok(())
 }
 
+/// Whether a request is malformed in a way that the HTTP library lets pass: white space around a value (RFC 9113 8.2.1).
+pub(crate) fn is_malformed<B>(request: &Request<B>) -> bool {
+    let is_space = |octet: Option<&u8>| octet.is_some_and(|octet| b" \t".contains(octet));
+    request.headers().values().any(|value| is_space(value.as_bytes().first()) || is_space(value.as_bytes().last()))
+}
+
 /// Whether Host says the same as the target, if it is there (RFC 9113 8.3.1).
 fn agrees(target: &Uri, fields: &HeaderMap) -> bool {
     let Some(authority) = target.authority() else { return true };

@@ -16,7 +16,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderMap, StatusCode, Version};
+use http::{HeaderMap, StatusCode, Version, header::CONTENT_LENGTH};
 use larder_http::{fields::strip_hop_by_hop, interim::goes_on};
 use tokio::io::AsyncWrite;
 
@@ -112,6 +112,8 @@ impl InterimSink {
 fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     let mut fields = fields.clone();
     strip_hop_by_hop(&mut fields);
+    // A 1xx has no content, and says nothing of its length (RFC 9110 8.6).
+    fields.remove(CONTENT_LENGTH);
     let reason = status.canonical_reason().unwrap_or("Interim");
     let mut text = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
     for (name, value) in &fields {

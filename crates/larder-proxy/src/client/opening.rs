@@ -22,6 +22,16 @@ pub(crate) enum Socket {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl Socket {
+    /// The name that a client of TLS asked for.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => stream.get_ref().1.server_name(),
+        }
+    }
+}
+
 /// A connection whose protocol is known.
 pub(crate) struct Opened {
     /// Who the client is.

@@ -53,6 +53,10 @@ impl RawHead {
             self.is_connect = line.starts_with(b"CONNECT ");
             self.is_http10 = line.ends_with(b"HTTP/1.0");
             self.is_preface = line == b"PRI * HTTP/2.0";
+            // The library would cut it off, and ask for another target than the line names (RFC 9112 3.2).
+            if memchr(b'#', line).is_some() {
+                return Err("its target has a fragment");
+            }
             self.asks_server = line.starts_with(b"OPTIONS ") && has_no_path(&line[b"OPTIONS ".len()..]);
             return Ok(None);
         }
@@ -165,5 +169,6 @@ mod tests {
         assert!(judge("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
         assert!(judge("CONNECT a:443 HTTP/1.1\r\nContent-Length: 1\r\n\r\n").is_err());
         assert!(judge("GET / HTTP/1.1\nHost: a\r\n\r\n").is_err());
+        assert!(judge("GET /a#b HTTP/1.1\r\n\r\n").is_err());
     }
 }

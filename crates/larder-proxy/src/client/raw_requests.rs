@@ -5,6 +5,8 @@
 //! not there is a fault, and nothing behind a fault is followed or answered. Memory: the line that is not
 //! complete yet. Cost: one pass over heads, none over bodies with a length.
 
+use std::borrow::Cow;
+
 use memchr::memchr;
 
 use crate::client::{
@@ -25,6 +27,8 @@ pub(crate) struct RawRequests {
     fatal_fault: Option<Fault>,
     /// Requests the library has handed over.
     taken_count: u64,
+    /// Where in what has just arrived versions stand that are to be taken as 1.1.
+    later_versions: Vec<usize>,
     /// Which of those that it may still hand over ask about a server as a whole, counted from 1.
     server_wide: Vec<u64>,
 }
@@ -41,15 +45,25 @@ enum Place {
 
 impl RawRequests {
     /// Takes what arrived; tells how much of it may go on. The rest is behind a fault in a body, or is no HTTP/1.1 to begin with;
-    /// there the connection ends. (A fault in a head is told with the request, see [`RawRequests::take`].)
-    pub(crate) fn push(&mut self, received: &[u8], line_bytes_max: usize) -> usize {
+    /// there the connection ends. (A fault in a head is told with the request, see [`RawRequests::take`].) A later minor version
+    /// of HTTP/1 becomes 1.1, as which it is to be taken (RFC 9110 2.5); the library would refuse it.
+    pub(crate) fn push(&mut self, received: &mut [u8], line_bytes_max: usize) -> usize {
+        let accepted = self.follow(received, line_bytes_max);
+        for at in self.later_versions.drain(..) {
+            received[at] = b'1';
+        }
+        accepted
+    }
+
+    fn follow(&mut self, received: &[u8], line_bytes_max: usize) -> usize {
         let mut octets = received;
         loop {
             match &mut self.place {
                 Place::Off => return received.len(),
                 Place::Head if octets.is_empty() => return received.len(),
                 Place::Head => {
-                    octets = self.push_to_head(octets, line_bytes_max);
+                    let start = received.len() - octets.len();
+                    octets = self.push_to_head((start, octets), line_bytes_max);
                     if self.fatal_fault.is_some() {
                         return 0;
                     }
@@ -97,9 +111,21 @@ impl RawRequests {
         self.fatal_fault
     }
 
-    /// Takes one line, or what there is of it; returns what follows.
-    fn push_to_head<'a>(&mut self, octets: &'a [u8], line_bytes_max: usize) -> &'a [u8] {
-        let Some(line_end) = memchr(b'\n', octets) else {
+    /// Notes where the digit of a later version stands, if one ends the first line of a head here.
+    fn note_version(&mut self, start: usize, piece: &[u8]) {
+        if !self.head.is_at_start() || self.partial.len() + piece.len() > VERSION_LINE_BYTES_MAX {
+            return;
+        }
+        let known = self.partial.len();
+        let whole = if known == 0 { Cow::Borrowed(piece) } else { Cow::Owned([&self.partial, piece].concat()) };
+        self.later_versions.extend(later_version(&whole).and_then(|at| at.checked_sub(known)).map(|at| start + at));
+    }
+
+    /// Takes one line, or what there is of it, which stands at `start` of what arrived; returns what follows.
+    fn push_to_head<'a>(&mut self, (start, octets): (usize, &'a [u8]), line_bytes_max: usize) -> &'a [u8] {
+        let line_end = memchr(b'\n', octets);
+        self.note_version(start, &octets[..line_end.unwrap_or(octets.len())]);
+        let Some(line_end) = line_end else {
             // The library refuses a head this long; until it does, this must not grow.
             if self.partial.len() + octets.len() <= line_bytes_max {
                 self.partial.extend_from_slice(octets);
@@ -148,6 +174,15 @@ impl RawRequests {
     }
 }
 
+/// Where in a line the digit of a minor version stands that ends it and is later than 1.1.
+fn later_version(line: &[u8]) -> Option<usize> {
+    let (digit, before) = line.strip_suffix(b"\r").unwrap_or(line).split_last()?;
+    (matches!(digit, b'2'..=b'9') && before.ends_with(b" HTTP/1.")).then_some(before.len())
+}
+
+/// Longest first line in which a version is looked for: it is put together anew with each piece of it that arrives.
+const VERSION_LINE_BYTES_MAX: usize = 16 << 10;
+
 /// Whether a connection's first line is no request line at all, not even a bad one: neither what stands for its target nor
 /// anything behind that looks like one's (RFC 9112 3).
 fn is_foreign(line: &[u8]) -> bool {
@@ -167,13 +202,31 @@ mod tests {
         let mut outcomes = (1..=text.len()).map(|piece_len| {
             let mut requests = RawRequests::default();
             for piece in text.as_bytes().chunks(piece_len) {
-                assert_eq!(requests.push(piece, 1 << 16), piece.len());
+                assert_eq!(push(&mut requests, piece), piece.len());
             }
             (0..count).map(|_| requests.take().is_some()).collect::<Vec<_>>()
         });
         let first = outcomes.next().unwrap();
         assert!(outcomes.all(|outcome| outcome == first), "{text:?}");
         first
+    }
+
+    fn push(requests: &mut RawRequests, bytes: impl AsRef<[u8]>) -> usize {
+        requests.push(&mut bytes.as_ref().to_vec(), 1 << 16)
+    }
+
+    #[test]
+    fn later_minor_version_becomes_1_1_however_it_arrives() {
+        let text = "GET / HTTP/1.2\r\nA: HTTP/1.3\r\n\r\nPUT /HTTP/1.4 HTTP/1.9\r\nContent-Length: 9\r\n\r\n HTTP/1.5\
+                    GET / HTTP/1.0\r\n\r\nGET / HTTP/2.0\r\n\r\n";
+        let expected = text.replacen("1.2", "1.1", 1).replacen("1.9", "1.1", 1);
+        for piece_len in 1..=text.len() {
+            let (mut requests, mut bytes) = (RawRequests::default(), text.as_bytes().to_vec());
+            for piece in bytes.chunks_mut(piece_len) {
+                requests.push(piece, 1 << 16);
+            }
+            assert_eq!(String::from_utf8(bytes).unwrap(), expected, "{piece_len}");
+        }
     }
 
     const GOOD: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -194,10 +247,10 @@ mod tests {
         let body = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{BOTH}{GOOD}", BOTH.len());
         assert_eq!(taken(&body, 2), [false, false]);
         let mut requests = RawRequests::default();
-        requests.push(b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 1 << 16);
+        push(&mut requests, b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(requests.take(), None);
         requests.stop();
-        requests.push(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nno chunk", 1 << 16);
+        push(&mut requests, b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nno chunk");
         assert_eq!((requests.take(), requests.fatal_fault()), (None, None));
     }
 
@@ -205,9 +258,9 @@ mod tests {
     fn request_about_a_server_is_known_by_its_number() {
         let mut requests = RawRequests::default();
         for target in ["http://a", "http://a/", "*", "http://a?", "http://a:80"] {
-            requests.push(format!("OPTIONS {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(), 1 << 16);
+            push(&mut requests, format!("OPTIONS {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
         }
-        requests.push(b"GET http://a HTTP/1.1\r\nHost: a\r\n\r\n", 1 << 16);
+        push(&mut requests, b"GET http://a HTTP/1.1\r\nHost: a\r\n\r\n");
         let asks = [(); 6].map(|()| {
             requests.take();
             requests.asks_server()
@@ -219,8 +272,8 @@ mod tests {
     fn nothing_behind_a_malformed_chunk_goes_on() {
         let mut requests = RawRequests::default();
         let head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-        assert_eq!(requests.push(head, 1 << 16), head.len());
-        assert_eq!(requests.push(b"5\nhello", 1 << 16), 1);
+        assert_eq!(push(&mut requests, head), head.len());
+        assert_eq!(push(&mut requests, b"5\nhello"), 1);
         assert_eq!((requests.take(), requests.fatal_fault().is_some()), (None, true));
     }
 
@@ -231,10 +284,10 @@ mod tests {
             ["INVALID CONNECTION PREFACE", "\r\nINVALID CONNECTION PREFACE", "a b c", "a b c d", "PRI X HTTQ/2.0"]
         {
             let (text, mut requests) = (format!("{line}\r\n\r\n"), RawRequests::default());
-            assert_eq!(requests.push(text.as_bytes(), 1 << 16), 0, "{line:?}");
+            assert_eq!(push(&mut requests, &text), 0, "{line:?}");
             assert!(requests.fatal_fault().is_some(), "{line:?}");
             let mut slow = RawRequests::default();
-            assert!(text.bytes().any(|octet| slow.push(&[octet], 1 << 16) == 0), "{line:?}");
+            assert!(text.bytes().any(|octet| push(&mut slow, [octet]) == 0), "{line:?}");
         }
         for line in [
             "GET / HTTQ/1.1",
@@ -251,18 +304,18 @@ mod tests {
             "",
         ] {
             let (text, mut requests) = (format!("{line}\r\n\r\n"), RawRequests::default());
-            assert_eq!(requests.push(text.as_bytes(), 1 << 16), text.len(), "{line:?}");
+            assert_eq!(push(&mut requests, &text), text.len(), "{line:?}");
             assert_eq!(requests.fatal_fault(), None, "{line:?}");
         }
         let mut later = RawRequests::default();
-        assert_eq!(later.push(format!("{GOOD}a b c\r\n\r\n").as_bytes(), 1 << 16), GOOD.len() + 9);
+        assert_eq!(push(&mut later, format!("{GOOD}a b c\r\n\r\n").as_bytes()), GOOD.len() + 9);
     }
 
     #[test]
     fn line_that_never_ends_is_a_fault_before_it_is_long() {
         let mut requests = RawRequests::default();
         for _ in 0..100 {
-            requests.push(&[b'x'; 100], 1000);
+            requests.push(&mut [b'x'; 100], 1000);
         }
         assert!(requests.partial.capacity() <= 2000 && requests.take().is_some());
     }

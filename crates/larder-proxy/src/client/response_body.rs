@@ -2,8 +2,8 @@
 //!
 //! Owns: the one body type the connection knows, and the ticket that is settled when it ends. Does not:
 //! fetch or read; the sources do. Invariant: a body that cannot be completed ends in an error, so the
-//! connection is broken off and the client sees that something is missing; it never ends early in
-//! good order. Cost: whole bodies are handed over by reference, without a copy or an allocation.
+//! connection is broken off and the client sees that something is missing, but not before it has the head and all that came
+//! before; it never ends early in good order. Cost: whole bodies are handed over by reference, without a copy or an allocation.
 
 use std::{
     fmt,
@@ -40,32 +40,34 @@ enum Source {
     Chunks(Box<ChunkReader>),
     /// Several parts of a stored body.
     Parts(Box<PartsReader>),
+    /// Nothing more, and why; and how often the connection had been flushed when that was known.
+    Breaking { error: BodyError, flushed_before: u64 },
 }
 
 impl ResponseBody {
     pub(crate) fn empty() -> Self {
-        Self { source: Source::Empty, ticket: None }
+        Self::of(Source::Empty)
     }
 
     pub(crate) fn full(bytes: Bytes) -> Self {
         let source = if bytes.is_empty() { Source::Empty } else { Source::Whole(bytes) };
-        Self { source, ticket: None }
+        Self::of(source)
     }
 
     pub(crate) fn origin(body: OriginBody) -> Self {
-        Self { source: Source::Origin(Box::new(body)), ticket: None }
+        Self::of(Source::Origin(Box::new(body)))
     }
 
     pub(crate) fn flight(reader: FlightReader) -> Self {
-        Self { source: Source::Flight(Box::new(reader)), ticket: None }
+        Self::of(Source::Flight(Box::new(reader)))
     }
 
     pub(crate) fn chunks(reader: ChunkReader) -> Self {
-        Self { source: Source::Chunks(Box::new(reader)), ticket: None }
+        Self::of(Source::Chunks(Box::new(reader)))
     }
 
     pub(crate) fn parts(reader: PartsReader) -> Self {
-        Self { source: Source::Parts(Box::new(reader)), ticket: None }
+        Self::of(Source::Parts(Box::new(reader)))
     }
 
     /// Attaches what is to be settled when this body has been sent or broken off.
@@ -77,9 +79,25 @@ impl ResponseBody {
         self
     }
 
+    fn of(source: Source) -> Self {
+        Self { source, ticket: None }
+    }
+
+    /// Breaks off once all that came before has gone out: the client gets the head, and what there is of the body.
+    fn poll_breaking(&mut self, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Source::Breaking { error, flushed_before } = self.source else { return Poll::Pending };
+        if let Some(ticket) = &mut self.ticket {
+            if !ticket.client().flushed.is_after(flushed_before, context) {
+                return Poll::Pending;
+            }
+            ticket.note_broken(error);
+        }
+        Poll::Ready(Some(Err(error)))
+    }
+
     fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let piece = match &mut self.source {
-            Source::Empty => None,
+            Source::Empty | Source::Breaking { .. } => None,
             Source::Whole(_) => match std::mem::replace(&mut self.source, Source::Empty) {
                 Source::Whole(bytes) => Some(Ok(bytes)),
                 _ => None,
@@ -101,12 +119,23 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if matches!(self.source, Source::Breaking { .. }) {
+            return self.poll_breaking(context);
+        }
         let piece = ready!(self.poll_source(context));
+        if let (Some(Err(error)), Some(ticket)) = (&piece, &self.ticket) {
+            let breaking = Source::Breaking { error: *error, flushed_before: ticket.client().flushed.count() };
+            // Over HTTP/2 it is another task that writes.
+            ticket.client().wake();
+            self.source = breaking;
+            return self.poll_breaking(context);
+        }
         let ended = piece.is_none() || self.is_end_stream();
         if let Some(ticket) = &mut self.ticket {
             match &piece {
                 Some(Ok(frame)) => ticket.note_sent(frame.data_ref().map_or(0, Bytes::len), ended),
-                Some(Err(error)) => ticket.note_broken(*error),
+                // With a ticket, an error waits until what came before is out.
+                Some(Err(_)) => {}
                 None => ticket.note_sent(0, true),
             }
         }
@@ -116,7 +145,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Empty => true,
-            Source::Whole(_) => false,
+            Source::Whole(_) | Source::Breaking { .. } => false,
             Source::Origin(body) => body.is_finished(),
             Source::Flight(reader) => reader.remaining() == Some(0),
             Source::Chunks(reader) => reader.remaining() == 0,
@@ -127,6 +156,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         let exact = match &self.source {
             Source::Empty => Some(0),
+            Source::Breaking { .. } => None,
             Source::Whole(bytes) => Some(bytes.len() as u64),
             Source::Origin(body) => body.remaining(),
             Source::Flight(reader) => reader.remaining(),

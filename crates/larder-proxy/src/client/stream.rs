@@ -53,7 +53,7 @@ impl AsyncRead for ClientStream {
             Ok(())
         };
         if buf.filled().len() > before {
-            let accepted = self.client.note_received(&buf.filled()[before..]);
+            let accepted = self.client.note_received(&mut buf.filled_mut()[before..]);
             buf.set_filled(before + accepted);
             if let (0, Some(fault)) = (accepted, self.client.fatal_fault()) {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
@@ -104,7 +104,10 @@ impl AsyncWrite for ClientStream {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_interim(cx))?;
-        Pin::new(&mut self.socket).poll_flush(cx)
+        ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+        // The HTTP library flushes once it has written all it had.
+        self.client.flushed.note();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

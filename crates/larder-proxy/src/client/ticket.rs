@@ -28,6 +28,11 @@ impl Ticket {
         self.complete |= last;
     }
 
+    /// The client that it is about.
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
     /// Notes that the body ended in an error.
     pub(crate) fn note_broken(&mut self, error: BodyError) {
         tracing::debug!(%error, peer = %self.client.peer, "response broken off");

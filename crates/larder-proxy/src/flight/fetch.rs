@@ -27,6 +27,7 @@ use crate::{
     flight::{
         carry::Carrying,
         part::KeptPart,
+        reader::FlightReader,
         shared::{Confirmed, Flight, OpenHead, PrivateResponse, Stage},
     },
     origin::{
@@ -53,6 +54,8 @@ pub(crate) struct Fetch {
     pub(crate) marker: Option<Arc<Marker>>,
     /// The group of what was asked for with the same Referer; 0 is none.
     pub(crate) group: u32,
+    /// The fetch whose response's head is to be awaited first.
+    pub(crate) after: Option<Arc<Flight>>,
 }
 
 impl Fetch {
@@ -60,8 +63,30 @@ impl Fetch {
     pub(crate) async fn run(self) {
         self.worker.metrics.flights.add(1);
         // Whatever happens, nobody is left waiting: see its `Drop`.
-        let landing = Landing(self);
+        let mut landing = Landing(self);
+        if let Some(after) = landing.0.after.take() {
+            Box::pin(landing.0.follow(&after)).await;
+        }
+        landing.0.flight.leave();
         landing.0.fly().await;
+    }
+
+    /// Waits until the origin has answered another fetch, and goes by what is stored then.
+    async fn follow(&mut self, after: &Arc<Flight>) {
+        if let Some(mut reader) = FlightReader::join(after) {
+            reader.stage().await;
+        }
+        let found = lookup::find(&self.worker, &self.primary, &self.asked.fields).await;
+        match found {
+            Lookup::Found(found) if matches!(found.entry.body, EntryBody::Whole(_)) => {
+                self.marker.clone_from(&found.marker);
+                self.before = Some(found);
+            }
+            // Whether all of a long body is there was looked up before, and still counts.
+            Lookup::Found(_) => {}
+            Lookup::OtherVariants(marker) => (self.before, self.marker) = (None, Some(marker)),
+            Lookup::Nothing => (self.before, self.marker) = (None, None),
+        }
     }
 
     async fn fly(&self) {
@@ -131,14 +156,27 @@ impl Fetch {
         if !validate::selects(&answer.head.headers, &found.entry.head) {
             return false;
         }
-        let head =
-            validate::freshen(&found.entry.head, &answer.head.headers, answer.request_time, answer.response_time);
-        let entry = Arc::new(found.entry.with_head(head.clone()));
-        let own = cache_control::first_askers_own(&answer.head.headers, &self.worker.shared.config.http.targets);
-        self.flight.set_stage(Stage::Confirmed(Arc::new(Confirmed { entry, own })));
+        let settings = &self.worker.shared.config.http;
+        let answered = (answer.head.status, &answer.head.headers);
+        let exchange = self.exchange(answered, (answer.request_time, answer.response_time));
+        let head = validate::freshen(&found.entry.head, &exchange, settings);
+        let own = validate::first_askers_own(&answer.head.headers, &head);
         let group = self.group_of(head.fields());
-        let place = Place { primary: Arc::clone(&self.primary), key: Arc::clone(&found.key), marker: None, group };
-        storing::confirm(&self.worker, &self.asked, &place, (&found.entry, head), self.flight.began).await;
+        let place = Place::renewed(&self.primary, found, &head, &self.asked, settings);
+        let place = place.map(|place| Place { group, ..place });
+        let entry = Arc::new(found.entry.with_head(head.clone()));
+        let marker = place.as_ref().and_then(|place| place.marker.as_ref()).map(|(marker, _)| Arc::clone(marker));
+        let confirmed = Confirmed { entry, key: Arc::clone(&found.key), marker, own };
+        let stays = place.as_ref().is_some_and(|place| place.key == found.key);
+        let storing = storing::confirm(&self.worker, &self.asked, (found, place), head, self.flight.began);
+        // Who has been told that it moves finds it where it went.
+        if stays {
+            self.flight.set_stage(Stage::Confirmed(Arc::new(confirmed)));
+            storing.await;
+        } else {
+            storing.await;
+            self.flight.set_stage(Stage::Confirmed(Arc::new(confirmed)));
+        }
         true
     }
 
@@ -191,6 +229,7 @@ impl Fetch {
                 self.flight.set_private(PrivateResponse { status, fields, body, reason, is_exact: false });
             }
             Ok((mut place, selecting)) => {
+                Box::pin(self.forget_elsewhere(&place)).await;
                 place.group = self.group_of(&answer.head.headers);
                 let OriginAnswer { head, body, request_time, response_time } = answer;
                 let settings = &self.worker.shared.config.http;
@@ -221,6 +260,15 @@ impl Fetch {
         let settings = &self.worker.shared.config.http;
         let head = &found.entry.head;
         if head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(self.worker.now()) {
+            storing::remove(&self.worker, &found.key).await;
+        }
+    }
+
+    /// Drops what was to be confirmed and is replaced by a response that varies otherwise: where it is it would still be found,
+    /// by requests that the new one does not answer (RFC 9111 4.1). What answers a request that tells more replaces nothing.
+    async fn forget_elsewhere(&self, place: &Place) {
+        let Some(found) = self.before.as_ref().filter(|found| found.key != place.key) else { return };
+        if found.entry.head.selecting().cover_what_is_told(&self.asked.fields) {
             storing::remove(&self.worker, &found.key).await;
         }
     }

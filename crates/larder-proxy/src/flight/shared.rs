@@ -7,7 +7,10 @@
 //! Cost: one short lock per piece and reader.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -35,6 +38,10 @@ use crate::{
 pub(crate) struct Flight {
     /// When it began, for invalidations in between.
     pub(crate) began: Moment,
+    /// Whether it was begun by a request that wants an answer no older than itself.
+    is_reload: bool,
+    /// Whether its request may have left for the origin.
+    left: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -61,6 +68,10 @@ pub(crate) enum Stage {
 pub(crate) struct Confirmed {
     /// It, with its new head.
     pub(crate) entry: Arc<Entry>,
+    /// The key it was stored under.
+    pub(crate) key: Arc<[u8]>,
+    /// The marker of its variants, if it varies on more than was known.
+    pub(crate) marker: Option<Arc<Marker>>,
     /// Fields of the confirmation that are for the first asker alone.
     pub(crate) own: HeaderMap,
 }
@@ -140,7 +151,7 @@ pub(crate) enum Pace {
 }
 
 impl Flight {
-    pub(crate) fn new(began: Moment, budget: Arc<WindowBudget>) -> Self {
+    pub(crate) fn new(began: Moment, is_reload: bool, budget: Arc<WindowBudget>) -> Self {
         let state = State {
             stage: Stage::Waiting,
             private: None,
@@ -155,7 +166,20 @@ impl Flight {
             readers: Slab::new(),
             fetcher: None,
         };
-        Self { began, state: Mutex::new(state) }
+        Self { began, is_reload, left: AtomicBool::new(false), state: Mutex::new(state) }
+    }
+
+    /// Says that its request leaves: who reloads from now on is not answered by it.
+    pub(crate) fn leave(&self) {
+        self.left.store(true, SeqCst);
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        self.left.load(SeqCst)
+    }
+
+    pub(super) fn is_reload(&self) -> bool {
+        self.is_reload
     }
 
     /// Announces how far the fetch has come.

@@ -20,16 +20,29 @@ pub(crate) struct FlightTable {
 
 type Shard = Mutex<HashMap<Arc<[u8]>, Arc<Flight>>>;
 
+/// A flight that was joined or begun.
+pub(crate) struct Joined {
+    pub(crate) reader: FlightReader,
+    /// Whether it was begun, and is to be flown.
+    pub(crate) is_first: bool,
+    /// The reload that it leaves after, so that those who come meanwhile share it: however many reload a resource, its origin
+    /// is asked by one of them at a time.
+    pub(crate) after: Option<Arc<Flight>>,
+}
+
 impl FlightTable {
-    /// Joins the flight for a key, or begins the one that `begin` makes; tells whether it was begun.
-    pub(crate) fn join(&self, key: &Arc<[u8]>, begin: impl FnOnce() -> Flight) -> (FlightReader, bool) {
+    /// Joins the flight for a key, or begins the one that `begin` makes. A reload joins only one whose request has not left
+    /// yet; the one it begins takes the other's place.
+    pub(crate) fn join(&self, key: &Arc<[u8]>, is_reload: bool, begin: impl FnOnce() -> Flight) -> Joined {
         let mut flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reader) = flights.get(key).and_then(FlightReader::join) {
-            return (reader, false);
+        let present = flights.get(key);
+        if let Some(reader) = present.filter(|flight| !is_reload || !flight.has_left()).and_then(FlightReader::join) {
+            return Joined { reader, is_first: false, after: None };
         }
+        let after = present.filter(|flight| is_reload && flight.is_reload()).cloned();
         let flight = Arc::new(begin());
         flights.insert(Arc::clone(key), Arc::clone(&flight));
-        (FlightReader::first(flight), true)
+        Joined { reader: FlightReader::first(flight), is_first: true, after }
     }
 
     /// Takes a flight off the table, unless another has taken its place.

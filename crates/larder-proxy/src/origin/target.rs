@@ -146,6 +146,23 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
+/// Whether a host that a client named is a name, or an address as it is written (RFC 3986 3.2.2). The system's resolver also
+/// takes `127.1`, `2130706433`, `0x7f000001` and `::1%lo` for addresses; rules by name, others' above all, do not see them.
+pub(crate) fn is_plain_host(host: &str) -> bool {
+    if let Some(inner) = host.strip_prefix('[') {
+        return inner.strip_suffix(']').is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok());
+    }
+    let last = host.strip_suffix('.').unwrap_or(host).rsplit('.').next().unwrap_or_default();
+    let is_number = !last.is_empty() && last.bytes().all(|octet| octet.is_ascii_digit());
+    let hexadecimal = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
+    let is_number =
+        is_number || hexadecimal.is_some_and(|digits| digits.bytes().all(|octet| octet.is_ascii_hexdigit()));
+    !is_number || host.parse::<Ipv4Addr>().is_ok()
+}
+
+/// What a client is told whose host is not plain.
+pub(crate) const ODD_HOST: &str = "its host is an address, and not in the form that addresses have";
+
 /// The port an authority names, or the scheme's own; `None` if what stands there is no port (the `http` crate
 /// takes a number that is too large for no port at all).
 pub(crate) fn port_of(authority: &Authority, https: bool) -> Option<u16> {
@@ -172,6 +189,34 @@ mod tests {
         let port = |authority: &str| authority.parse().ok().and_then(|authority| port_of(&authority, false));
         assert_eq!(["a", "a:", "a:81", "[::1]:81", "[::1]"].map(port), [80, 80, 81, 81, 80].map(Some));
         assert_eq!(["a:0", "a:70000", "a:99999999999"].map(port), [None; 3]);
+    }
+
+    #[test]
+    fn hosts_are_names_or_addresses_as_they_are_written() {
+        for host in ["a", "a.example", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "1.example", "0x7f.example", "xn--a"]
+        {
+            assert!(is_plain_host(host), "{host}");
+        }
+        for host in [
+            "127.1",
+            "2130706433",
+            "0x7f000001",
+            "0x7f.0.0.0x1",
+            "0177.0.0.1",
+            "127.0.0.1.",
+            "127.0.0.256",
+            "1.2.3.4.5",
+            "example.1",
+            "a.0x",
+            "[::1%lo]",
+            "[::1%25lo]",
+            "[fe80::1%eth0]",
+            "[127.0.0.1]",
+            "[v1.a]",
+            "[::1",
+        ] {
+            assert!(!is_plain_host(host), "{host}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Rules that show only end to end, by clause (RFC 9111, RFC 9110).
 
-use crate::support::{Fixture, Gate, Reply, Response, eventually, request_text};
+use larder_proxy::ProxyConfig;
+
+use crate::support::{Fixture, Gate, Received, Reply, Response, eventually, request_text};
 
 /// Makes a response stale on arrival.
 const STALE: &str = "Age: 100";
@@ -344,12 +346,14 @@ fn client_of_http_1_0_gets_no_interim_response() {
 
 #[test]
 fn variant_is_chosen_by_the_language_that_is_preferred() {
-    let fixture = Fixture::new(|received, _| {
+    let normalised = |config: &mut ProxyConfig| config.http.normalise_language = true;
+    let handle = |received: &Received, _| {
         let languages = received.field("accept-language").unwrap_or_default();
         let tag = if languages.contains("de") { "de" } else { "en" };
         let fields = ["Cache-Control: max-age=60", "Vary: Accept-Language", &format!("Content-Language: {tag}")];
         Reply::ok(&fields, tag)
-    });
+    };
+    let fixture = Fixture::with(handle, normalised);
     fixture.get("/", &["Accept-Language: en"]);
     fixture.get("/", &["Accept-Language: en, de"]);
     fixture.get_hit("/", &["Accept-Language: en, de"]);
@@ -358,7 +362,7 @@ fn variant_is_chosen_by_the_language_that_is_preferred() {
         assert_eq!((chosen.is_hit(), chosen.text().as_str()), (true, "de"), "{accepted}");
     }
     assert_eq!(fixture.origin.count(), 2);
-    let fixture = fixture.restart();
+    let fixture = fixture.restart_with(normalised);
     assert!(fixture.get("/", &["Accept-Language: fr;q=0.1, en"]).is_hit(), "the store keeps what leads there");
     for accepted in ["it, de", "it;q=0.9, fr", "de;q=0, it"] {
         assert!(!fixture.get("/", &[&format!("Accept-Language: {accepted}")]).is_hit(), "{accepted}");

@@ -372,3 +372,28 @@ fn old_clients_get_bodies_they_can_read() {
     let response = connection.read_response("GET");
     assert_eq!((response.text().as_str(), response.field("transfer-encoding")), ("hello", None));
 }
+
+#[test]
+fn target_of_connect_is_an_authority_and_nothing_else() {
+    let fixture = Fixture::with(|_, _| Reply::ok(&[], "x"), |config| config.forward = true);
+    for target in ["http://127.0.0.1:443/", "http://127.0.0.1:443", "https://127.0.0.1:443/x"] {
+        let mut connection = fixture.connect();
+        connection.send(format!("CONNECT {target} HTTP/1.1\r\nHost: 127.0.0.1:443\r\n\r\n"));
+        assert_eq!(connection.read_head().status, 400, "{target}");
+    }
+}
+
+#[test]
+fn addresses_in_other_forms_than_their_own_are_refused_before_any_look_up() {
+    let fixture = forward(|_, _| Reply::ok(&[], "x"));
+    let port = fixture.origin.address.port();
+    for host in ["127.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.0.0.1.", "[::1%25lo]"] {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET http://{host}:{port}/ HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"));
+        assert_eq!(connection.read_head().status, 400, "{host}");
+        let mut connection = fixture.connect();
+        connection.send(format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n"));
+        assert_eq!(connection.read_head().status, 400, "{host}");
+    }
+    assert_eq!(fixture.origin.count(), 0);
+}

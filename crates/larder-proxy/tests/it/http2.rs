@@ -257,3 +257,16 @@ fn connection_that_begins_with_no_request_is_closed_without_an_answer() {
     }
     assert_eq!(fixture.origin.count(), 0);
 }
+
+/// RFC 9113 8.2.1, 8.1.1: malformed, and so an error of its stream, not of the connection.
+#[test]
+fn request_with_white_space_around_a_value_is_reset() {
+    let fixture = Fixture::new(storable);
+    let mut client = connect(&fixture);
+    for value in [" x", "x ", "\tx", "x\t", " "] {
+        let request = head("GET", "http://site.example/", &[("x-test", value)]).body(Sent::default()).unwrap();
+        assert_eq!(client.reset_of(request), Some(h2::Reason::PROTOCOL_ERROR), "{value:?}");
+    }
+    assert_eq!(client.get("http://site.example/", &[("x-test", "x y")]).status, 200);
+    assert_eq!(fixture.origin.count(), 1);
+}

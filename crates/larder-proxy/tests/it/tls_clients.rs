@@ -164,3 +164,38 @@ fn handshake_and_proxy_header_that_never_end_are_cut_off() {
         assert!(slow.is_closed());
     }
 }
+
+/// GET for a host of its own choosing; the status alone.
+fn status_of(stream: &mut Stream, host: &str) -> String {
+    write!(stream.get_mut(), "GET /{host} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    let mut text = String::new();
+    while !text.ends_with("\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        text.push(byte[0].into());
+    }
+    let length = text.to_ascii_lowercase().split("content-length: ").nth(1).unwrap().lines().next().unwrap().parse();
+    stream.read_exact(&mut vec![0; length.unwrap()]).unwrap();
+    text.split(' ').nth(1).unwrap().to_owned()
+}
+
+/// RFC 9110 7.4: else who has one name's certificate is told what another's site says.
+#[test]
+fn request_for_a_name_that_the_connection_does_not_speak_for_is_misdirected() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = Made::new(directory.path(), "a", &["a.example", "*.a.example", "both.example"]);
+    let other = Made::new(directory.path(), "b", &["b.example", "both.example"]);
+    let (fixture, address) = fixture(vec![one.identity.clone(), other.identity.clone()]);
+    let config = || client_config(&[&one.der, &other.der], &["http/1.1"]);
+    let mut by_b = connect(address, "b.example", config());
+    assert_eq!(status_of(&mut by_b, "b.example"), "200");
+    let mut by_a = connect(address, "a.example", config());
+    let hosts =
+        [("a.example", "200"), ("A.example:443", "200"), ("x.a.example", "200"), ("both.example", "200")].into_iter();
+    for (host, status) in hosts.chain([("b.example", "421"), ("c.example", "421"), ("a.example", "200")]) {
+        assert_eq!(status_of(&mut by_a, host), status, "{host}");
+    }
+    assert_eq!(status_of(&mut by_b, "both.example"), "200", "though the first certificate has it too");
+    assert_eq!(status_of(&mut by_b, "a.example"), "421", "also of what is in memory");
+    assert_eq!(fixture.origin.count(), 5);
+}

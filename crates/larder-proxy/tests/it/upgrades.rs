@@ -38,6 +38,30 @@ fn origin_that_declines_answers_over_http_and_the_connection_goes_on() {
 }
 
 #[test]
+fn version_of_websocket_that_there_is_not_is_told_which_there_is() {
+    let fixture = Fixture::new(|_, _| Reply::ok(&[], "http"));
+    for (version, status) in [("8", 426), ("13, 8", 426), ("", 426), ("13", 200)] {
+        let version = format!("Sec-WebSocket-Version: {version}");
+        let answer = fixture.get("/", &[ASK, &[&version]].concat());
+        assert_eq!(answer.status, status, "{version}");
+        assert_eq!(answer.field("sec-websocket-version"), (status == 426).then_some("13"), "{version}");
+    }
+    assert_eq!(fixture.get("/", ASK).status, 200, "without a version it is the origin's to say");
+    assert_eq!(fixture.origin.count(), 2);
+}
+
+#[test]
+fn interim_response_says_nothing_of_a_length() {
+    let fixture = Fixture::new(|_, _| {
+        let hint = "HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\nLink: </a>\r\n\r\n";
+        Reply::default().send(hint).send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+    });
+    let (interim, last) = fixture.connect().request_with_interim("GET", "/", &[]);
+    let hints: Vec<_> = interim.iter().map(|hint| (hint.field("link"), hint.field("content-length"))).collect();
+    assert_eq!((hints, last.text().as_str()), (vec![(Some("</a>"), None)], "hello"));
+}
+
+#[test]
 fn upgrade_to_h2c_is_answered_without_it() {
     let fixture = Fixture::new(|received, _| {
         assert!(received.field("upgrade").is_none());

@@ -3,8 +3,8 @@
 //! Order matters: a later translation may rest on what an earlier one has tidied up. Clauses and reasons are
 //! in `tests/differences.txt`, in the same order.
 
-use http::Method;
-use larder_http::{Reason, Settings, Storability, date::parse_http_date, storable};
+use http::{HeaderMap, Method};
+use larder_http::{Reason, Settings, Storability, VaryRule, date::parse_http_date, freshness::Lifetime, storable};
 
 use super::case::{Case, Message, RECEIVED, date, directive_name};
 
@@ -24,6 +24,24 @@ pub(super) fn translated(case: &Case) -> Case {
 }
 
 pub(super) const DIFFERENCES: &[Difference] = &[
+    Difference {
+        name: "set-cookie",
+        translate: |case| {
+            if case.response.value("set-cookie").is_none() {
+                return;
+            }
+            let is_guessed = matches!(
+                case.head(&VaryRule::from_fields(&HeaderMap::new())).freshness().lifetime,
+                Lifetime::Heuristic { .. }
+            );
+            if is_guessed || case.storability() == (Storability::Refuse { reason: Reason::SetCookie }) {
+                // A status that neither stores.
+                case.status = 206;
+            }
+            case.response.remove("set-cookie");
+        },
+        example: || Case::new(&["s-maxage=60"], &[("set-cookie", "a=b")]),
+    },
     Difference {
         name: "nothing-to-reuse",
         translate: |case| {
@@ -133,11 +151,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
             };
         },
         example: || Case { status: 503, ..Case::new(&["max-age=60"], &[]) },
-    },
-    Difference {
-        name: "set-cookie",
-        translate: |case| case.response.remove("set-cookie"),
-        example: || Case::new(&["max-age=60"], &[("set-cookie", "a=b")]),
     },
     Difference {
         name: "pragma-in-responses",

@@ -120,11 +120,16 @@ impl Fixture {
 
     /// Stops the proxy and starts it anew on the same store.
     pub(crate) fn restart(self) -> Self {
+        self.restart_with(|_| {})
+    }
+
+    /// As [`Fixture::restart`], with changes to the configuration.
+    pub(crate) fn restart_with(self, change: impl FnOnce(&mut ProxyConfig)) -> Self {
         let Self { proxy, store, origin, directory } = self;
         proxy.shutdown(PATIENCE);
         drop(store);
         let store = open_store(&directory);
-        Self::start(origin, directory, Some(store), |_| {})
+        Self::start(origin, directory, Some(store), change)
     }
 
     pub(crate) fn connect(&self) -> Connection {

@@ -100,6 +100,13 @@ impl Http2 {
         self.runtime.block_on(async { tokio::time::timeout(PATIENCE, read(answer.await.unwrap())).await.unwrap() })
     }
 
+    /// Why the stream of a request was reset; none if it was answered.
+    pub(crate) fn reset_of(&mut self, request: Request<Sent>) -> Option<h2::Reason> {
+        let answer = self.sender.send_request(request);
+        let error = self.runtime.block_on(answer).err()?;
+        std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<h2::Error>()?.reason())
+    }
+
     /// Sends several requests at once.
     pub(crate) fn get_all(&mut self, urls: &[String]) -> Vec<Response> {
         let answers: Vec<_> = urls

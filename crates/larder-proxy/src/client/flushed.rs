@@ -1,0 +1,52 @@
+//! How often everything that was to go out to a client has gone out.
+//!
+//! A body that cannot be completed ends in an error, at which the HTTP library drops what it has not written yet: the
+//! response's head among it, if the body breaks at once. So who breaks off waits until what came before is out. Owns: the
+//! count, and who waits. Does not: write. Cost: one plain addition and load per flush.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    task::{Context, Waker},
+};
+
+/// Counts a connection's flushes.
+#[derive(Default)]
+pub(crate) struct Flushed {
+    count: AtomicU64,
+    awaited: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Flushed {
+    /// Everything has gone out.
+    pub(crate) fn note(&self) {
+        self.count.fetch_add(1, SeqCst);
+        if self.awaited.load(SeqCst) {
+            let mut wakers = self.lock();
+            self.awaited.store(false, SeqCst);
+            wakers.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    /// How often it has.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(SeqCst)
+    }
+
+    /// Whether it has since the count was `before`; if not, the caller is woken then.
+    pub(crate) fn is_after(&self, before: u64, context: &Context<'_>) -> bool {
+        let mut wakers = self.lock();
+        if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            wakers.push(context.waker().clone());
+        }
+        self.awaited.store(true, SeqCst);
+        self.count() > before
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

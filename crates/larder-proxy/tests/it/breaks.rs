@@ -1,0 +1,74 @@
+//! Responses that the origin breaks off at once, and connections of clients of HTTP/1.0.
+
+use crate::support::{Fixture, Reply, http2::Http2};
+
+#[test]
+fn head_reaches_the_client_though_the_origin_closes_before_any_body() {
+    for head in ["Content-Length: 10", "Transfer-Encoding: chunked"] {
+        for control in ["Cache-Control: max-age=60", "Cache-Control: no-store"] {
+            let fixture = Fixture::new(move |received, _| match received.target.as_str() {
+                "/kept" => Reply::ok(&["Cache-Control: no-store"], "x"),
+                _ => Reply::head("200 OK", &[control, head, "X-Here: yes"]).close(),
+            });
+            let mut connection = fixture.connect();
+            for number in 0..20 {
+                // Every other one over a connection that is kept.
+                if number % 2 == 0 {
+                    connection.request("GET", "/kept", &[]);
+                }
+                let broken = connection.request("GET", &format!("/{number}"), &[]);
+                assert_eq!((broken.status, broken.field("x-here")), (200, Some("yes")), "{head} {control}");
+                assert!(!broken.complete, "{head} {control}");
+                connection = fixture.connect();
+            }
+        }
+    }
+}
+
+#[test]
+fn response_without_a_body_is_whole_though_the_origin_closes_behind_it() {
+    for (status, fields) in [("200 OK", "Content-Length: 0"), ("204 No Content", "X: y"), ("304 Not Modified", "X: y")]
+    {
+        let fixture = Fixture::new(move |_, _| Reply::head(status, &["Cache-Control: no-store", fields]).close());
+        let mut connection = fixture.connect();
+        for _ in 0..5 {
+            assert!(connection.request("GET", "/", &[]).complete, "{status}");
+        }
+    }
+}
+
+#[test]
+fn head_reaches_a_client_of_http2_too() {
+    let fixture =
+        Fixture::new(|_, _| Reply::head("200 OK", &["Content-Length: 10", "Cache-Control: max-age=60"]).close());
+    let mut http2 = Http2::plain(fixture.proxy.local_addrs()[0]);
+    for number in 0..5 {
+        let broken = http2.get(&format!("http://site.example/{number}"), &[]);
+        assert_eq!((broken.status, broken.complete), (200, false));
+    }
+}
+
+#[test]
+fn connection_of_a_client_of_http10_is_kept_if_it_asks_for_that_and_the_length_is_known() {
+    let fixture = Fixture::new(|received, _| match received.target.as_str() {
+        "/chunks" => Reply::head("200 OK", &["Transfer-Encoding: chunked"]).send("2\r\nok\r\n0\r\n\r\n"),
+        "/none" => Reply::status("204 No Content", &[], ""),
+        _ => Reply::ok(&["Cache-Control: max-age=60"], "ok"),
+    });
+    let mut connection = fixture.connect();
+    for (target, method) in [("/", "GET"), ("/", "GET"), ("/", "HEAD"), ("/none", "GET"), ("/x", "GET")] {
+        for keep in ["keep-alive", "Keep-Alive"] {
+            connection.send(format!("{method} {target} HTTP/1.0\r\nHost: site.example\r\nConnection: {keep}\r\n\r\n"));
+            let response = connection.read_response(method);
+            assert_eq!(response.field("connection"), Some("keep-alive"), "{method} {target}");
+        }
+    }
+    connection.send("GET /chunks HTTP/1.0\r\nHost: site.example\r\nConnection: keep-alive\r\n\r\n");
+    let response = connection.read_response("GET");
+    assert_ne!(response.field("connection"), Some("keep-alive"));
+    assert_eq!(response.text(), "ok", "its end is the connection's");
+    let mut connection = fixture.connect();
+    connection.send("GET / HTTP/1.0\r\nHost: site.example\r\n\r\n");
+    assert_eq!(connection.read_response("GET").text(), "ok");
+    assert!(connection.is_closed());
+}
