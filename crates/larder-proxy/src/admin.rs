@@ -1,6 +1,6 @@
 //! The admin listener: `/metrics`, `/healthz`, PURGE and EXPLAIN.
 //!
-//! Owns: the two pages, and what PURGE asks for: `PURGE http://host/path HTTP/1.1` makes what is stored of that URL invalid,
+//! Owns: the two pages (`/healthz` is 503 until the store is loaded), and what PURGE asks for: `PURGE http://host/path HTTP/1.1` makes what is stored of that URL invalid,
 //! with `Purge-Scope: site` all of its host, with `Purge-Scope: all` everything; and `EXPLAIN http://host/path HTTP/1.1` tells what a GET with the same fields would
 //! come to, and why. Does not: remove, see `cache::storing`. It has its
 //! own address, so that what is open to clients and what is open to operators can differ; no page in a browser
@@ -38,7 +38,7 @@ impl Pages {
             return page(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD, PURGE and EXPLAIN\n".into());
         }
         match request.uri.path() {
-            "/healthz" => page(StatusCode::OK, "ok\n".into()),
+            "/healthz" => health(worker),
             "/metrics" => {
                 let mut text = String::new();
                 match text::encode(&mut text, &self.0) {
@@ -57,9 +57,25 @@ impl Pages {
     }
 }
 
+/// Whether this proxy is to get requests. It answers them from the start, but until the store is loaded what is in it is
+/// missed, and all of that would go to the origins.
+fn health(worker: &Worker) -> Response<ResponseBody> {
+    let is_loaded = worker.shared.store.as_ref().is_none_or(|store| store.stats().loaded);
+    if is_loaded {
+        return page(StatusCode::OK, "ok\n".into());
+    }
+    let mut response = page(StatusCode::SERVICE_UNAVAILABLE, "the store is being loaded\n".into());
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
 /// Does what a PURGE asks for.
 async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
-    let done = match request.headers.get(PURGE_SCOPE).map(|scope| scope.as_bytes()) {
+    let scope = request.headers.get(PURGE_SCOPE).map(|scope| scope.as_bytes());
+    // Asked before, and answered all the same if not: what is being fetched, or cannot be read now, is made invalid too.
+    let is_of_url = matches!(scope, None | Some(b"url"));
+    let is_stored = !is_of_url || explain::is_stored(worker, &request.uri).await;
+    let done = match scope {
         None | Some(b"url") => match storing::invalidate(worker, &request.uri).await {
             true => Ok(()),
             false => Err("PURGE takes a whole URL, as in PURGE http://example.com/path HTTP/1.1".to_owned()),
@@ -69,7 +85,8 @@ async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<Respo
         Some(_) => Err("Purge-Scope is url, site or all".to_owned()),
     };
     match done {
-        Ok(()) => page(StatusCode::OK, "purged\n".into()),
+        Ok(()) if is_stored => page(StatusCode::OK, "purged\n".into()),
+        Ok(()) => page(StatusCode::OK, "nothing was stored\n".into()),
         Err(why) => page(StatusCode::BAD_REQUEST, format!("{why}\n").into()),
     }
 }

@@ -35,6 +35,16 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     Some(text)
 }
 
+/// Whether anything is stored of `uri`, whatever its variant.
+pub(crate) async fn is_stored(worker: &Arc<Worker>, uri: &Uri) -> bool {
+    for primary in storing::primaries_of(worker, uri).unwrap_or_default() {
+        if !matches!(lookup::find(worker, &primary, &HeaderMap::new()).await, Lookup::Nothing) {
+            return true;
+        }
+    }
+    false
+}
+
 fn tell_found(text: &mut String, worker: &Worker, fields: &HeaderMap, found: &Found) {
     let (head, settings) = (&found.entry.head, &worker.shared.config.http);
     let place = if found.from_memory { "in memory" } else { "on the disk" };

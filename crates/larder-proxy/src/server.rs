@@ -197,6 +197,21 @@ impl Proxy {
     }
 }
 
+impl ProxyConfig {
+    /// Refuses files of certificates, authorities and passwords that cannot be used, as [`Proxy::start`] does. Reads
+    /// them, and changes nothing.
+    ///
+    /// # Errors
+    /// `InvalidInput` that names the file and says what is wrong with it.
+    pub fn check_files(&self) -> io::Result<()> {
+        check_authorities(self)?;
+        let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        self.passwords.as_deref().map_or(Ok(()), |path| Passwords::load(path).map(drop)).map_err(refused)?;
+        let loaded = if self.identities.is_empty() { Ok(()) } else { Certificates::load(&self.identities).map(drop) };
+        loaded.map_err(refused)
+    }
+}
+
 impl RunningProxy {
     /// Stops accepting, lets exchanges finish for at most `grace`, and ends every thread.
     pub fn shutdown(mut self, grace: Duration) {

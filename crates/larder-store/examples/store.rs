@@ -8,9 +8,7 @@ fn main() -> larder_store::Result<()> {
     let path = std::env::args_os().nth(1).map_or_else(|| std::env::temp_dir().join("example.larder"), Into::into);
     let store = Store::open(StoreOptions::new(path, 64 << 20))?;
     futures_executor::block_on(async {
-        while !store.stats().loaded {
-            std::thread::yield_now();
-        }
+        store.ready().await;
         match store.get(b"greeting").await? {
             Some(reader) => {
                 let body = reader.read(0..reader.len()).await?.unwrap_or_default();

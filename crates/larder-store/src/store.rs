@@ -12,6 +12,7 @@ mod health;
 mod holds;
 mod inspect;
 mod keeper;
+mod loading;
 mod log;
 mod mapped;
 mod open;
@@ -48,6 +49,8 @@ pub(crate) use volumes::Volumes;
 /// # async fn example() -> larder_store::Result<()> {
 /// use larder_store::{Hints, Store, StoreOptions};
 /// let store = Store::open(StoreOptions::new("/var/cache/example.larder", 1 << 30))?;
+/// // Until here, what an earlier run stored may still be a miss.
+/// store.ready().await;
 /// let mut writer = store.insert(b"key", "head".into(), Hints::default())?;
 /// writer.write("body".into())?;
 /// writer.commit().await?;
@@ -97,7 +100,7 @@ pub struct VolumeStats<'a> {
 
 impl Store {
     /// Opens or creates a store. Blocks for a few device reads; loading the index goes on behind
-    /// (what is not loaded yet is a miss).
+    /// (what is not loaded yet is a miss, see [`Store::ready`]).
     ///
     /// # Errors
     /// `Invalid`: an option, or the file is not a Larder store, or has another size.
@@ -167,6 +170,18 @@ impl Store {
         let keepers = volumes.all().map(|engine| Keeper::start(engine, engine.volume().options.background));
         let keepers = keepers.collect::<Result<_>>()?;
         Ok(Self { volumes, _keepers: keepers })
+    }
+
+    /// Waits until everything that an earlier run stored is loaded: from then on a miss is one. A new store is ready at
+    /// once. Nobody has to wait: until then entries are found as they are loaded, and new ones are kept at once.
+    ///
+    /// # Cost
+    /// None once it is loaded. Loading reads checkpoints and the trailers of newer segments, or in rows that keep
+    /// nothing in memory, nothing.
+    pub async fn ready(&self) {
+        for engine in self.volumes.all() {
+            engine.volume().loaded().await;
+        }
     }
 
     /// Where entries go that are read along with one that was asked for (rows that read groups or

@@ -203,6 +203,10 @@ impl RunFlags {
         set_list(&mut proxy.clients, self.allow_client);
         set_list(&mut proxy.targets.allow, self.allow_target);
         let store = &mut settings.store;
+        if self.disk == [Disk::None] {
+            // Those of the file are of the disks that this replaces.
+            store.sizes.clear();
+        }
         set_list(&mut store.disks, self.disk);
         set_list(&mut store.sizes, self.size);
         set(&mut store.policy, self.policy.map(Some));

@@ -19,7 +19,7 @@ use larder_http::{TargetList, key_rules::KeyRules};
 use larder_proxy::{Limits, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{Problem, Section, Value};
-use std::{fs, io::Read, path::Path, time::Duration};
+use std::{collections::HashSet, fs, io::Read, path::Path, time::Duration};
 
 /// Longest configuration file, so that a device or a video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -69,7 +69,8 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.set("origin", &mut proxy.default_origin, |value| origin(value).map(Some))?;
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
     top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
-    proxy.sites = top.tables("site", site::read)?.into_iter().flatten().collect();
+    let mut hosts = HashSet::new();
+    proxy.sites = top.tables("site", |section| site::read(section, &mut hosts))?.into_iter().flatten().collect();
     top.table("memory", |section| {
         section.set("hot", &mut proxy.hot_bytes, bytes)?;
         section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
@@ -315,6 +316,16 @@ mod tests {
             let text = format!("{site}{more}");
             let found = parse(&text).unwrap_err();
             assert_eq!((found.problem.as_str(), &text[found.span]), (problem, "[[site]]"));
+        }
+    }
+
+    #[test]
+    fn a_host_that_has_a_site_already_is_pointed_at() {
+        let site = |host: &str| format!("[[site]]\nhosts = [\"b\", \"{host}\"]\norigin = \"http://c\"\n");
+        for (text, at) in [(site("B"), "\"B\""), (site("a") + &site("d"), "\"b\"")] {
+            let found = parse(&text).unwrap_err();
+            assert_eq!((found.problem.as_str(), &text[found.span.clone()]), ("a host with two sites: `b`", at));
+            assert_eq!(found.span.start, text.rfind(at).unwrap());
         }
     }
 

@@ -4,8 +4,15 @@
 //! every failure carries a help line.
 
 use crate::output::tell;
-use miette::{Diagnostic, LabeledSpan, MietteHandlerOpts, NamedSource, Report, SourceCode};
-use std::{error::Error, fmt, ops::Range, path::Path, process::ExitCode};
+use miette::{Diagnostic, LabeledSpan, MietteHandler, MietteHandlerOpts, NamedSource, Report, SourceCode};
+use std::{
+    error::Error,
+    fmt,
+    io::{self, IsTerminal},
+    ops::Range,
+    path::Path,
+    process::ExitCode,
+};
 
 /// What the shell is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,9 +80,15 @@ impl Failure {
     /// What is printed: the problem, its place if it has one, and what to do.
     pub(crate) fn shown(self) -> String {
         // Only ever set once; if a test harness has set another hook the report is still printed.
-        let _ = miette::set_hook(Box::new(|_| Box::new(MietteHandlerOpts::new().context_lines(2).build())));
+        let _ = miette::set_hook(Box::new(|_| Box::new(handler())));
         format!("{:?}", Report::new(self))
     }
+}
+
+/// Lines are wrapped for people at a terminal only: who greps a log for a path or a command to copy finds it whole.
+fn handler() -> MietteHandler {
+    let is_terminal = io::stderr().is_terminal();
+    MietteHandlerOpts::new().context_lines(2).wrap_lines(is_terminal).break_words(is_terminal).build()
 }
 
 impl fmt::Display for Failure {

@@ -35,7 +35,7 @@ pub fn run(bytes: &[u8]) {
     }
     for (index, disk) in settings.store.disks.iter().enumerate() {
         if let Disk::At(path) = disk {
-            let options = volumes::options_of(path, Content::Nothing, &settings.store, index);
+            let options = volumes::options_of(path, &Content::Nothing, &settings.store, index);
             assert!(options.size_bytes > 0 && options.path == *path);
         }
     }

@@ -14,9 +14,11 @@ mod config;
 mod duration;
 mod explain_command;
 mod failure;
+mod files;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod machine;
 mod open_files;
 mod output;
 mod plan_command;

@@ -8,6 +8,7 @@ use crate::{
     cli::{self, Cli, Command, ConfigCommand},
     config, explain_command,
     failure::Failure,
+    files, machine,
     output::{self, print_line},
     plan_command, purge_command,
     settings::Settings,
@@ -48,6 +49,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
             }
             flags.apply(&mut settings);
             settings.check()?;
+            files::check(&settings)?;
+            machine::check_memory(settings.proxy.hot_bytes)?;
             start_diagnostics();
             wiring::run(&settings)
         }
@@ -83,5 +86,6 @@ fn check_config(file: &Path) -> Result<(), Failure> {
     let mut settings = Settings::default();
     config::apply(file, &mut settings)?;
     settings.check()?;
+    files::check(&settings)?;
     print_line!("{}: ok", file.display())
 }

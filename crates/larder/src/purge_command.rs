@@ -3,7 +3,7 @@
 //! Owns: the flags. Does not: forget anything itself, the proxy's admin listener is asked to.
 //! Invariant: it says that something is purged only if the proxy said so.
 
-use crate::{admin_client, failure::Failure, value};
+use crate::{admin_client, failure::Failure, output::print_line, value};
 use clap::Args;
 use std::net::SocketAddr;
 
@@ -40,16 +40,18 @@ pub(crate) struct PurgeFlags {
 /// A usage failure for what is no URL; a runtime failure if the proxy cannot be reached or refuses.
 pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
     if flags.all {
-        return purge(flags.admin, "http://all.invalid/", "all");
+        return purge(flags.admin, "http://all.invalid/", "all", "everything");
     }
     let scope = if flags.site { "site" } else { "url" };
     for url in &flags.urls {
         admin_client::check_url(url)?;
-        purge(flags.admin, url, scope)?;
+        purge(flags.admin, url, scope, url)?;
     }
     Ok(())
 }
 
-fn purge(admin: SocketAddr, url: &str, scope: &str) -> Result<(), Failure> {
-    admin_client::ask(admin, &format!("PURGE {url}"), &format!("Purge-Scope: {scope}\r\n")).map(drop)
+/// Asks for it, and prints what the proxy says became of `shown`.
+fn purge(admin: SocketAddr, url: &str, scope: &str, shown: &str) -> Result<(), Failure> {
+    let said = admin_client::ask(admin, &format!("PURGE {url}"), &format!("Purge-Scope: {scope}\r\n"))?;
+    print_line!("{}: {shown}", said.trim_end())
 }

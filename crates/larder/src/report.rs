@@ -3,9 +3,12 @@
 //! Owns: their wording. Does not: find anything out. They go to standard error, because standard output may be the
 //! access log's.
 
-use crate::size;
+use crate::{
+    size,
+    volumes::{Missing, Opened},
+};
 use larder_proxy::ProxyConfig;
-use larder_store::{Policy, Stats, Store};
+use larder_store::{Policy, Stats};
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
 /// What is running.
@@ -24,8 +27,8 @@ pub(crate) struct Report<'a> {
 
 /// A store as it was opened.
 pub(crate) struct StoreReport {
-    /// How many disks it should have.
-    pub(crate) disk_count: usize,
+    /// Disks that it has to do without.
+    pub(crate) missing: Vec<Missing>,
     pub(crate) volumes: Vec<VolumeReport>,
     /// Of all volumes together.
     pub(crate) stats: Stats,
@@ -41,14 +44,15 @@ pub(crate) struct VolumeReport {
 }
 
 impl StoreReport {
-    pub(crate) fn of(store: &Store, disk_count: usize) -> Self {
+    pub(crate) fn of(opened: &Opened) -> Self {
+        let Opened { store, missing } = opened;
         let volumes = store.volumes().map(|volume| VolumeReport {
             path: volume.path.to_owned(),
             policy: volume.policy,
             size_bytes: volume.stats.size_bytes,
             device: volume.stats.device,
         });
-        Self { disk_count, volumes: volumes.collect(), stats: store.stats() }
+        Self { missing: missing.clone(), volumes: volumes.collect(), stats: store.stats() }
     }
 }
 
@@ -100,33 +104,20 @@ impl Report<'_> {
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hot = size::show(self.config.hot_bytes);
-        let Some(StoreReport { disk_count, volumes, stats }) = &self.store else {
+        let Some(StoreReport { missing, volumes, stats }) = &self.store else {
             writeln!(f, "  store    none: what is cached is lost at the end")?;
             return writeln!(f, "  memory   {hot} for the hot tier");
         };
         for VolumeReport { path, policy, size_bytes, device } in volumes {
             writeln!(f, "  store    {}: {} on {device}, policy {policy}", path.display(), size::show(*size_bytes))?;
         }
-        if volumes.len() < *disk_count {
-            writeln!(
-                f,
-                "  warning  {} of {disk_count} disks cannot be used, their share is missed",
-                disk_count - volumes.len()
-            )?;
+        for Missing { path, why } in missing {
+            writeln!(f, "  warning  {}: not in use, its share is missed: {why}", path.display())?;
         }
-        let (entries, entries_max) = (size::show_count(stats.entries), size::show_count(stats.entries_max));
-        writeln!(f, "  entries  {entries} of at most {entries_max}{}", self.loading(stats))?;
+        writeln!(f, "  entries  {} of at most {}", entries(stats), size::show_count(stats.entries_max))?;
         let index = size::show(stats.index_bytes);
         let bits = stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64;
         writeln!(f, "  memory   {index} for the index, {hot} for the hot tier; the index takes {bits:.1} bits an entry")
-    }
-
-    fn loading(&self, stats: &Stats) -> String {
-        let left = stats.recoverable_segments.saturating_sub(stats.recovered_segments);
-        if stats.loaded || left == 0 {
-            return String::new();
-        }
-        format!(", loading {left} segments more (until then their entries are misses)")
     }
 
     fn example(&self, address: SocketAddr) -> String {
@@ -144,6 +135,17 @@ impl Report<'_> {
             (None, Some(site)) => format!("curl {trust}-H 'Host: {}' {url}/", site.host),
             _ => format!("curl {trust}{url}/"),
         }
+    }
+}
+
+/// How many entries there are, if that is known yet.
+fn entries(stats: &Stats) -> String {
+    if stats.loaded {
+        return size::show_count(stats.entries);
+    }
+    match stats.recoverable_segments.saturating_sub(stats.recovered_segments) {
+        0 => "being loaded, misses until then,".to_owned(),
+        left => format!("being loaded ({left} segments are left), misses until then,"),
     }
 }
 
@@ -227,7 +229,8 @@ mod tests {
                 size_bytes: 64_000_000,
                 device: "threads",
             };
-            let store = Some(StoreReport { disk_count: 2, volumes: vec![volume], stats: stats.clone() });
+            let missing = vec![Missing { path: "/t".into(), why: "there is no such device".to_owned() }];
+            let store = Some(StoreReport { missing, volumes: vec![volume], stats: stats.clone() });
             Report {
                 config: &ProxyConfig::default(),
                 listeners: &[],
@@ -240,12 +243,12 @@ mod tests {
         };
         for line in [
             "store    /s: 64 MB on threads, policy log\n",
-            "warning  1 of 2 disks cannot be used, their share is missed\n",
+            "warning  /t: not in use, its share is missed: there is no such device\n",
             "for the hot tier; the index takes 8.0 bits an entry\n",
         ] {
             assert!(show(&stats).contains(line), "{}", show(&stats));
         }
-        let loading = "entries  0 of at most 61,035, loading 5 segments more (until then their entries are misses)\n";
+        let loading = "entries  being loaded (5 segments are left), misses until then, of at most 61,035\n";
         assert!(show(&stats).contains(loading), "{}", show(&stats));
         let warning = "warning  1024 open files are too few for 16384 connections";
         assert!(show(&stats).contains(warning), "{}", show(&stats));

@@ -4,10 +4,15 @@
 //! files or flags, or start anything. Invariant: settings that pass [`Settings::check`] never listen to strangers
 //! by accident.
 
-use crate::{failure::Failure, tuning::PolicyChoice, value::BadValue};
+use crate::{failure::Failure, size, tuning::PolicyChoice, value::BadValue, volumes};
 use larder_proxy::{AccessLogTarget, OriginUrl, ProxyConfig};
-use larder_store::{IoChoice, Policy, Tuning, mean_entry_bytes_default};
-use std::{fmt, net::IpAddr, path::PathBuf, time::Duration};
+use larder_store::{Content, IoChoice, Policy, Tuning, mean_entry_bytes_default};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// What to run with.
 #[derive(Clone, Debug)]
@@ -47,6 +52,43 @@ impl Store {
     /// The mean size of what is stored in a volume of `size_bytes`, as said or as the engine has it.
     pub(crate) fn mean_entry_bytes(&self, size_bytes: u64) -> u64 {
         self.mean_object_size_bytes.unwrap_or_else(|| mean_entry_bytes_default(size_bytes))
+    }
+
+    /// Refuses what makes no store.
+    fn check(&self) -> Result<(), Failure> {
+        let Self { disks, sizes, .. } = self;
+        if disks.len() > 1 && disks.contains(&Disk::None) {
+            return Err(Failure::usage("both a disk and none", "give disks, or `none` alone for memory only"));
+        }
+        if let Some(twice) = disks.iter().enumerate().find_map(|(at, disk)| disks[..at].contains(disk).then_some(disk))
+        {
+            let help = "give every disk once; a store takes one share of each";
+            return Err(Failure::usage(format!("a disk is given twice: {twice}"), help));
+        }
+        if sizes.len() > 1 && sizes.len() != disks.len() {
+            return Err(Failure::usage(
+                format!("{} sizes for {} disks", sizes.len(), disks.len()),
+                "give no size, one for all disks, or one for each in the same order",
+            ));
+        }
+        if disks.contains(&Disk::None) && !sizes.is_empty() {
+            return Err(Failure::usage(
+                "a size for a store, and none on disk",
+                "give --disk besides --size, or leave the size out; --memory is that of the hot tier",
+            ));
+        }
+        (0..disks.len()).filter(|_| !disks.contains(&Disk::None)).try_for_each(|index| self.check_sizes(index))
+    }
+
+    /// Refuses sizes for the `index`-th disk with which no store can be made there.
+    fn check_sizes(&self, index: usize) -> Result<(), Failure> {
+        let options = volumes::options_of(Path::new(""), &Content::Nothing, self, index);
+        let Err(error) = options.check() else { return Ok(()) };
+        let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_size_bytes));
+        let help = format!(
+            "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B to 1MiB"
+        );
+        Err(Failure::usage(format!("no store can be made so: {error}"), help))
     }
 }
 
@@ -146,6 +188,14 @@ impl Settings {
                  (repeat for more; 0.0.0.0/0 and ::/0 are everybody), or listen on 127.0.0.1",
             ));
         }
+        let addresses: Vec<_> =
+            self.proxy.listeners.iter().map(|listener| listener.address).chain(self.proxy.admin).collect();
+        // Port 0 is any that is free, each time another.
+        let is_twice = |(at, address): &(usize, &SocketAddr)| address.port() != 0 && addresses[..*at].contains(address);
+        if let Some((_, address)) = addresses.iter().enumerate().find(is_twice) {
+            let help = "give each listener an address of its own, the admin listener too";
+            return Err(Failure::usage(format!("an address to listen on is given twice: {address}"), help));
+        }
         let tls = self.proxy.listeners.iter().find(|listener| listener.tls && self.proxy.identities.is_empty());
         if let Some(listener) = tls {
             return Err(Failure::usage(
@@ -159,21 +209,7 @@ impl Settings {
                 "use a loopback address such as --admin 127.0.0.1:3180",
             ));
         }
-        let Store { disks, sizes, .. } = &self.store;
-        if disks.len() > 1 && disks.contains(&Disk::None) {
-            return Err(Failure::usage("both a disk and none", "give disks, or `none` alone for memory only"));
-        }
-        if let Some(twice) = disks.iter().enumerate().find_map(|(at, disk)| disks[..at].contains(disk).then_some(disk))
-        {
-            let help = "give every disk once; a store takes one share of each";
-            return Err(Failure::usage(format!("a disk is given twice: {twice}"), help));
-        }
-        if sizes.len() > 1 && sizes.len() != disks.len() {
-            return Err(Failure::usage(
-                format!("{} sizes for {} disks", sizes.len(), disks.len()),
-                "give no size, one for all disks, or one for each in the same order",
-            ));
-        }
+        self.store.check()?;
         if !self.forwards() && !self.reverses() {
             return Err(Failure::usage(
                 "nothing to do: forward mode is off and there is no origin",
@@ -245,6 +281,8 @@ mod tests {
         check(|settings| settings.proxy.admin = Some(admin), Err("stays on this machine: 10.0.0.1:1"));
         let tls = Listener::tls("127.0.0.1:3".parse().unwrap());
         check(|settings| settings.proxy.listeners = vec![tls], Err("needs a certificate: 127.0.0.1:3"));
+        let admin = |settings: &mut Settings| settings.proxy.admin = Some(settings.proxy.listeners[0].address);
+        check(admin, Err("an address to listen on is given twice: 127.0.0.1:3128"));
         check(|settings| settings.proxy.listeners.clear(), Err("no address to listen on"));
     }
 
@@ -255,8 +293,11 @@ mod tests {
             move |settings: &mut Settings| (settings.store.disks, settings.store.sizes) = (disks, sizes)
         };
         check(with(vec![at("a"), at("b")], vec![]), Ok(()));
-        check(with(vec![at("a"), at("b")], vec![1]), Ok(()));
-        check(with(vec![at("a"), at("b")], vec![1, 2]), Ok(()));
+        let (one, two) = (64 << 20, 128 << 20);
+        check(with(vec![at("a"), at("b")], vec![one]), Ok(()));
+        check(with(vec![at("a"), at("b")], vec![one, two]), Ok(()));
+        check(with(vec![at("a"), at("b")], vec![one, 1_000_000]), Err("no store can be made so: "));
+        check(with(vec![Disk::None], vec![one]), Err("a size for a store, and none on disk"));
         check(with(vec![at("a")], vec![1, 2]), Err("2 sizes for 1 disks"));
         check(with(vec![at("a"), at("a")], vec![]), Err("a disk is given twice: a"));
         check(with(vec![at("a"), Disk::None], vec![]), Err("both a disk and none"));

@@ -10,18 +10,19 @@ mod steps;
 
 use crate::{
     failure::Failure,
+    files,
     output::{self, print_line, tell},
     progress::Shown as Progress,
     size,
     tuning::{self, Tuned},
-    value::BadValue,
+    value::{self, BadValue},
 };
 use clap::{Args, Subcommand, ValueEnum};
 use larder_sim::{MODELS, Model, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError, jobs_default};
 use larder_store::Policy;
 use source::{SourceFlags, parse_count};
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -294,7 +295,11 @@ fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
 }
 
 fn model(name: &str) -> Result<Model, Failure> {
-    Model::open(name).map_err(|error| Failure::usage(error.to_string(), "see larder sim models"))
+    Model::open(name).map_err(|error| match fs::read(name) {
+        // The name of no machine, but of a file.
+        Err(unread) if unread.kind() != io::ErrorKind::NotFound => files::unreadable("model", Path::new(name), &unread),
+        _ => Failure::usage(error.to_string(), "see larder sim models"),
+    })
 }
 
 fn parse_paper(text: &str) -> Result<String, BadValue> {
@@ -314,8 +319,8 @@ fn parse_policies(text: &str) -> Result<Policies, BadValue> {
         return Ok(Policies(Vec::new()));
     }
     let policy = Policy::named(text).ok_or_else(|| {
-        let names: Vec<_> = Policy::all().iter().map(|policy| policy.name).collect();
-        BadValue::new(format!("not a policy: `{text}`"), format!("policies are all, none, {}", names.join(", ")))
+        let names = ["all", "none"].into_iter().chain(Policy::all().iter().map(|policy| policy.name));
+        BadValue::new(format!("not a policy: `{text}`"), value::names_help("policies", text, names))
     })?;
     Ok(Policies(vec![policy]))
 }

@@ -6,7 +6,7 @@
 use crate::{
     failure::Failure,
     output::{print_line, tell},
-    size,
+    size, store_path,
     tuning::{self, Tuned},
     volumes::SIZE_BYTES_DEFAULT,
 };
@@ -68,9 +68,20 @@ pub(crate) struct FormatFlags {
 /// A failure that says what to do.
 pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
-        StoreCommand::Info { path } => info(&path),
-        StoreCommand::Check { path } => check(&path),
+        StoreCommand::Info { path } => info(&existing(&path)?),
+        StoreCommand::Check { path } => check(&existing(&path)?),
         StoreCommand::Format(flags) => format(flags),
+    }
+}
+
+/// The store at `path`, or in it.
+fn existing(path: &Path) -> Result<PathBuf, Failure> {
+    match path.try_exists() {
+        Ok(false) => Err(Failure::runtime(
+            format!("there is no such file: {}", path.display()),
+            "give the path of a store, as --disk has it; without --disk it is larder in your cache directory",
+        )),
+        _ => Ok(store_path::existing(path)),
     }
 }
 

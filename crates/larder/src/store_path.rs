@@ -32,13 +32,13 @@ pub(crate) fn find(disk: &Disk, policy: Option<&Policy>) -> Result<Option<PathBu
 }
 
 /// `path` itself, or the store's file in it if it is a directory and not a store. `keeps_files` is whether the policy
-/// does, if one was said.
+/// does, if one was said. A store that is there is the place, whatever the policy: no second one is made inside.
 fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
     if path.is_dir() {
-        // One that cannot be looked at is a store in use.
-        let is_store = || !matches!(inspect(path), Ok(Content::Nothing | Content::OtherFile));
-        let is_place = keeps_files.unwrap_or_else(is_store);
-        return Ok(if is_place { path.to_owned() } else { path.join(FILE_NAME) });
+        return Ok(existing_in(path).unwrap_or_else(|| match keeps_files {
+            Some(true) => path.to_owned(),
+            _ => path.join(FILE_NAME),
+        }));
     }
     let named_as_directory = path.as_os_str().as_encoded_bytes().ends_with(b"/") && keeps_files != Some(true);
     let parent = if named_as_directory { path } else { path.parent().unwrap_or(path) };
@@ -50,6 +50,20 @@ fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
         ));
     }
     Ok(path.to_owned())
+}
+
+/// The store that a directory is, or that is in it under the usual name.
+fn existing_in(folder: &Path) -> Option<PathBuf> {
+    let file = folder.join(FILE_NAME);
+    // One that cannot be looked at is a store in use.
+    let is_store = || !matches!(inspect(folder), Ok(Content::Nothing | Content::OtherFile));
+    if file.exists() { Some(file) } else { is_store().then(|| folder.to_owned()) }
+}
+
+/// The store at `path` for whoever only looks at it: in a directory, the one that [`find`] would find there.
+pub(crate) fn existing(path: &Path) -> PathBuf {
+    let inside = if path.is_dir() { existing_in(path) } else { None };
+    inside.unwrap_or_else(|| path.to_owned())
 }
 
 fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {

@@ -34,8 +34,8 @@ pub(crate) fn parse_choice(text: &str) -> Result<PolicyChoice, BadValue> {
 /// Reads the name of a row.
 pub(crate) fn parse_policy(text: &str) -> Result<&'static Policy, BadValue> {
     Policy::named(text).ok_or_else(|| {
-        let names: Vec<_> = Policy::all().iter().map(|policy| policy.name).collect();
-        BadValue::new(format!("not a policy: `{text}`"), format!("the policies are {}", names.join(", ")))
+        let names = Policy::all().iter().map(|policy| policy.name);
+        BadValue::new(format!("not a policy: `{text}`"), value::names_help("policies", text, names))
     })
 }
 
@@ -44,8 +44,8 @@ pub(crate) fn parse_tuned(text: &str) -> Result<Tuned, BadValue> {
     let bad = |problem: String| BadValue::new(problem, "give a name and a value, such as reinsertion=off");
     let (name, value) = text.split_once('=').ok_or_else(|| bad(format!("no value for a constant: `{text}`")))?;
     let field = Tuning::fields().iter().find(|field| field.name == name).ok_or_else(|| {
-        let names: Vec<_> = Tuning::fields().iter().map(|field| field.name).collect();
-        BadValue::new(format!("not a constant: `{name}`"), format!("the constants are {}", names.join(", ")))
+        let names = Tuning::fields().iter().map(|field| field.name);
+        BadValue::new(format!("not a constant: `{name}`"), value::names_help("constants", name, names))
     })?;
     let value = match (&field.kind, value) {
         (TuningKind::Switch, "on" | "true") => TuningValue::Switch(true),
@@ -162,6 +162,10 @@ mod tests {
 
     #[test]
     fn what_is_no_policy_or_constant_says_what_is() {
+        let meant = parse_policy("hashcache-logs").unwrap_err().help;
+        assert!(meant.starts_with("did you mean `hashcache-log`? the policies are "), "{meant}");
+        let meant = parse_tuned("reinsertions=on").unwrap_err().help;
+        assert!(meant.starts_with("did you mean `reinsertion`? the constants are "), "{meant}");
         let bad = parse_policy("lru").unwrap_err();
         assert!(bad.problem == "not a policy: `lru`" && bad.help.contains("log"), "{bad:?}");
         for (text, problem) in [

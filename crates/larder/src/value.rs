@@ -195,6 +195,22 @@ pub(crate) fn host(text: &str) -> Result<String, BadValue> {
     ))
 }
 
+/// The one of `known` that `name` is most probably a misspelling of.
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = known.into_iter().map(|known| (strsim::jaro_winkler(name, known), known));
+    let (score, known) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (score >= SIMILARITY_MIN).then_some(known)
+}
+
+/// Help for a name that is none of `known`, which are `what`: the one that was probably meant, and all there are.
+pub(crate) fn names_help<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let meant = nearest(name, known.clone()).map_or_else(String::new, |known| format!("did you mean `{known}`? "));
+    format!("{meant}the {what} are {}", known.collect::<Vec<_>>().join(", "))
+}
+
+/// Names that are less alike are no misspellings of each other.
+const SIMILARITY_MIN: f64 = 0.7;
+
 /// More threads than any machine this runs on has processors.
 const WORKERS_MAX: usize = 1024;
 

@@ -2,31 +2,93 @@
 //!
 //! Owns: filling in what was not said from what is there (an existing store knows its size and its row, a block
 //! device its size), and what to tell when a store does not open. Does not: format anything that is not blank.
-//! Invariant: what was said is never replaced by what is there; the engine refuses it if the two differ.
+//! Invariants: what was said is never replaced by what is there; all disks are looked at, and each that cannot be used
+//! is named, before anything is made on any; a disk that is missing beside one with a store is gone without and told,
+//! never made anew in its place.
 
-use crate::{failure::Failure, settings::Store as Settings, size, store_path};
-use larder_store::{Content, Error, ErrorKind, Policy, Store, StoreOptions, inspect};
-use std::path::Path;
+mod refusal;
+
+use crate::{failure::Failure, settings::Store as Settings, store_path};
+use larder_store::{Content, ErrorKind, Policy, Result, Store, StoreOptions, inspect};
+pub(crate) use refusal::open_failure;
+use std::path::{Path, PathBuf};
 
 /// Size of a new store unless another is asked for.
 pub(crate) const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
+
+/// A store that is open.
+pub(crate) struct Opened {
+    pub(crate) store: Store,
+    /// What it has to do without.
+    pub(crate) missing: Vec<Missing>,
+}
+
+/// A disk that was given and is not in use.
+#[derive(Clone, Debug)]
+pub(crate) struct Missing {
+    pub(crate) path: PathBuf,
+    /// Why, and what to do.
+    pub(crate) why: String,
+}
+
+/// A disk that was given, and what was found there.
+struct Place {
+    options: StoreOptions,
+    there: Result<Content>,
+}
 
 /// Opens the store of `settings`; `None` for memory only.
 ///
 /// # Errors
 /// A failure that says what to do.
-pub(crate) fn open(settings: &Settings) -> Result<Option<Store>, Failure> {
-    let mut options = Vec::new();
+pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<Opened>, Failure> {
+    let mut places: Vec<Place> = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
-        if let Some(path) = store_path::find(disk, settings.row())? {
-            // What cannot be looked at cannot be opened either, and then the reason is told.
-            let there = inspect(&path).unwrap_or(Content::Nothing);
-            options.push(options_of(&path, there, settings, index));
+        let Some(path) = store_path::find(disk, settings.row())? else { continue };
+        if let Some(twice) = places.iter().find(|place| is_same(&place.options.path, &path)) {
+            return Err(refusal::twice(&twice.options.path, &path));
+        }
+        let there = inspect(&path);
+        // What cannot be looked at cannot be opened either, and then the reason is told.
+        let content = there.as_ref().unwrap_or(&Content::Nothing);
+        places.push(Place { options: options_of(&path, content, settings, index), there });
+    }
+    let is_alone = places.len() == 1;
+    let has_store = places.iter().any(|place| matches!(place.there, Ok(Content::Store(_))));
+    let (mut options, mut missing) = (Vec::new(), Vec::new());
+    for Place { options: wanted, there } in places {
+        match there {
+            Ok(Content::Nothing) if has_store => missing.push(refusal::missing(wanted.path)),
+            Ok(content) => {
+                refusal::check(&wanted, &content, settings.row())?;
+                options.push(wanted);
+            }
+            // Among several, the engine goes without one that cannot be had.
+            Err(error) if is_alone || error.kind() == ErrorKind::Invalid => return Err(open_failure(&error, &wanted)),
+            Err(_) => options.push(wanted),
         }
     }
-    let Some(first) = options.first().cloned() else { return Ok(None) };
-    let opened = if options.len() == 1 { Store::open(first.clone()) } else { Store::open_volumes(options) };
-    opened.map(Some).map_err(|error| open_failure(&error, &first))
+    if options.is_empty() {
+        return Ok(None);
+    }
+    let opened = match &options[..] {
+        [only] if is_alone => Store::open(only.clone()),
+        several => Store::open_volumes(several.to_vec()),
+    };
+    let store = opened.map_err(|error| {
+        let told = error.to_string();
+        let culprit = options.iter().find(|options| told.contains(&*options.path.to_string_lossy()));
+        open_failure(&error, culprit.unwrap_or(&options[0]))
+    })?;
+    let is_open = |path: &Path| store.volumes().any(|volume| volume.path.starts_with(path));
+    let unusable = options.iter().filter(|options| !is_open(&options.path));
+    missing.extend(unusable.map(|options| Missing { path: options.path.clone(), why: "see the error above".into() }));
+    Ok(Some(Opened { store, missing }))
+}
+
+/// Whether both lead to one place that exists.
+fn is_same(first: &Path, second: &Path) -> bool {
+    first.canonicalize().is_ok_and(|first| second.canonicalize().is_ok_and(|second| first == second))
 }
 
 /// The size that was said for the `index`-th disk, if one was.
@@ -36,10 +98,10 @@ pub(crate) fn said_size(settings: &Settings, index: usize) -> Option<u64> {
 }
 
 /// Options for the disk at `path`, the `index`-th of the settings, where `there` was found.
-pub(crate) fn options_of(path: &Path, there: Content, settings: &Settings, index: usize) -> StoreOptions {
+pub(crate) fn options_of(path: &Path, there: &Content, settings: &Settings, index: usize) -> StoreOptions {
     let (size_there, policy_there) = match there {
         Content::Store(info) => (Some(info.size_bytes), info.policy),
-        Content::Blank(size_bytes) | Content::OtherDevice { size_bytes, .. } => (Some(size_bytes), None),
+        Content::Blank(size_bytes) | Content::OtherDevice { size_bytes, .. } => (Some(*size_bytes), None),
         _ => (None, None),
     };
     let size_bytes = said_size(settings, index).or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
@@ -49,42 +111,5 @@ pub(crate) fn options_of(path: &Path, there: Content, settings: &Settings, index
         mean_entry_size_bytes: settings.mean_entry_bytes(size_bytes),
         io: settings.io,
         ..StoreOptions::new(path, size_bytes)
-    }
-}
-
-/// What the user can do about a store that does not open.
-pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
-    let shown = options.path.display();
-    let problem = format!("cannot use {shown} as the store: {error}");
-    match error.kind() {
-        ErrorKind::Invalid if !options.path.exists() => {
-            let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_size_bytes));
-            let ranges = format!(
-                "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B to 1MiB"
-            );
-            Failure::usage(problem, ranges)
-        }
-        ErrorKind::Invalid => Failure::runtime(
-            problem,
-            format!(
-                "nothing was changed; if this is your store, start it without --size and --policy (it knows its own), \
-                 or make it anew with larder store format {shown}; if it is something else, choose another --disk path"
-            ),
-        ),
-        ErrorKind::Corrupt => Failure::runtime(
-            problem,
-            format!(
-                "nothing was changed; it cannot be read any more: make it anew with larder store format {shown} --force, \
-                 or move it away"
-            ),
-        ),
-        _ => Failure::runtime(
-            problem,
-            format!(
-                "check that {shown} can be read and written, that its disk has room for {}, and that no other larder \
-                 uses it; or choose another --disk path",
-                size::show(options.size_bytes)
-            ),
-        ),
     }
 }

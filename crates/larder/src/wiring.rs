@@ -11,7 +11,7 @@ use crate::{
     output::tell,
     report::{Report, StoreReport},
     settings::Settings,
-    volumes,
+    size, volumes,
 };
 use larder_proxy::{Listener, Proxy, ProxyConfig, ProxyHandle, RunningProxy};
 use larder_store::Store;
@@ -19,7 +19,7 @@ use std::{
     io::{self, IsTerminal},
     net::TcpListener,
     process,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     runtime::{self, Handle, Runtime},
@@ -30,6 +30,9 @@ use tokio::{
 
 /// Code of a process that was told twice to stop and did not finish its work.
 const EXIT_CUT_SHORT: i32 = 1;
+
+/// How long the start lines wait for the store to be loaded.
+const LOADING_PATIENCE: Duration = Duration::from_millis(250);
 
 /// How long such a process waits for the access log to have the lines of the exchanges that were cut short.
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
@@ -46,17 +49,22 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
     let runtime = signal_runtime().map_err(system_failure)?;
     let mut signals = runtime.block_on(async { Signals::listen() }).map_err(system_failure)?;
     let open_files = open_files::raise();
-    let store = volumes::open(&settings.store)?;
+    let opened = volumes::open(&settings.store)?;
+    let store = opened.as_ref().map(|opened| opened.store.clone());
     let running = Proxy::start(config.clone(), store.clone()).map_err(start_failure)?;
+    if let Some(store) = &store {
+        await_loading(&runtime, store);
+    }
     let report = Report {
         config: &config,
         listeners: running.local_addrs(),
         admin: running.admin_addr(),
-        store: store.as_ref().map(|store| StoreReport::of(store, settings.store.disks.len())),
+        store: opened.as_ref().map(StoreReport::of),
         automatic,
         open_files: open_files.filter(|_| open_files::is_low(open_files, config.limits.connection_count_max)),
     };
     tell!("{report}");
+    drop((report, opened));
     runtime.block_on(async {
         let handle = running.handle();
         signals.stop(&handle).await;
@@ -79,6 +87,20 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// Waits a moment for the store to be loaded, so that the start lines can say what is in it; tells of it later if it
+/// takes longer.
+fn await_loading(runtime: &Runtime, store: &Store) {
+    let is_loaded = runtime.block_on(async { time::timeout(LOADING_PATIENCE, store.ready()).await.is_ok() });
+    if !is_loaded {
+        let (store, begun) = (store.clone(), Instant::now());
+        runtime.spawn(async move {
+            store.ready().await;
+            let (entries, passed_s) = (size::show_count(store.stats().entries), begun.elapsed().as_secs_f64());
+            tell!("the store is loaded: {entries} entries, after {passed_s:.1} s");
+        });
+    }
 }
 
 /// Finds out whether the addresses can be had before a store is made that nobody would use.

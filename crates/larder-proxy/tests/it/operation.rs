@@ -1,10 +1,11 @@
 //! Running it: start, stop, limits, log, figures.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use larder_proxy::{AccessLogTarget, Outcome, Proxy, ProxyConfig};
+use larder_store::{Store, StoreOptions};
 
-use crate::support::{Connection, Fixture, Gate, Reply, eventually};
+use crate::support::{Ailing, Ailment, Connection, Fixture, Gate, Origin, Reply, eventually};
 
 #[test]
 fn shutdown_lets_exchanges_finish_and_closes_idle_connections() {
@@ -266,6 +267,26 @@ fn operator_is_told_what_a_request_would_come_to_and_why() {
     for url in ["/a", "ftp://a/", "*"] {
         assert_eq!(explain(url, &[]).0, 400, "{url}");
     }
+}
+
+#[test]
+fn health_says_when_the_store_is_loaded() {
+    let device = Arc::new(Ailing::new(64 << 20));
+    let _recovering = device.recovering();
+    let open = || Store::open_on(device.clone(), &StoreOptions::new("memory", 64 << 20)).unwrap();
+    drop(open());
+    device.set(Ailment::HungInside);
+    let store = open();
+    let mut config = Fixture::config(&Origin::start(|_, _| Reply::default()));
+    config.admin = Some("127.0.0.1:0".parse().unwrap());
+    let proxy = Proxy::start(config, Some(store.clone())).unwrap();
+    let mut admin = Connection::open(proxy.admin_addr().unwrap());
+    let loading = admin.request("GET", "/healthz", &[]);
+    assert_eq!((loading.status, &*loading.text()), (503, "the store is being loaded\n"));
+    device.set(Ailment::Nothing);
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(store.ready());
+    let loaded = admin.request("GET", "/healthz", &[]);
+    assert_eq!((loaded.status, &*loaded.text()), (200, "ok\n"));
 }
 
 #[test]

@@ -159,7 +159,7 @@ impl AnyEngine {
 
     pub(crate) async fn load(&self) {
         each!(self, engine => engine.load().await);
-        self.volume().counters.loaded.store(true, Ordering::Release);
+        self.volume().set_loaded();
     }
 
     pub(crate) async fn get(&self, key: &[u8], extent: Extent) -> Result<Option<Reader>> {

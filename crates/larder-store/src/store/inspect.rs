@@ -97,7 +97,10 @@ fn look_into_directory(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)
         return look(&volume);
     }
     let unreadable = |error| Error::io(ErrorKind::Unavailable, format!("cannot look into {}", path.display()), error);
-    let is_empty = fs::read_dir(path).map_err(unreadable)?.next().is_none();
+    // A file system of its own has this one from the start.
+    let is_own =
+        |entry: &io::Result<fs::DirEntry>| !entry.as_ref().is_ok_and(|entry| entry.file_name() == "lost+found");
+    let is_empty = fs::read_dir(path).map_err(unreadable)?.find(is_own).is_none();
     Ok((if is_empty { Content::Nothing } else { Content::OtherFile }, None))
 }
 
@@ -107,6 +110,16 @@ fn look_into_directory(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)
 /// As [`crate::Store::open`].
 pub fn format(options: &StoreOptions) -> Result<()> {
     open::format_file(options)
+}
+
+impl StoreOptions {
+    /// Refuses options that no store can be made with. Touches nothing.
+    ///
+    /// # Errors
+    /// `Invalid`: says which and why.
+    pub fn check(&self) -> Result<()> {
+        open::check(self).map(drop)
+    }
 }
 
 impl StoreInfo {

@@ -249,7 +249,7 @@ pub(super) fn change_superblock(volume: &Volume, change: impl FnOnce(&mut Superb
 }
 
 /// Checks the options all rows share, and what the row makes of the others.
-fn check(options: &StoreOptions) -> Result<Shape> {
+pub(super) fn check(options: &StoreOptions) -> Result<Shape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let StoreOptions { size_bytes, mean_entry_size_bytes: mean, .. } = *options;
     if !(MEAN_ENTRY_BYTES_MIN..=MEAN_ENTRY_BYTES_MAX).contains(&mean) {

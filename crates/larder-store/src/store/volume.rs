@@ -11,6 +11,7 @@ use super::{
     counters::{Counters, add},
     health::Health,
     holds::Holds,
+    loading::Waiting,
 };
 use crate::{
     Clock, Error, ErrorKind, Policy, Reader, Result, StoreOptions,
@@ -50,6 +51,7 @@ pub(crate) struct Volume {
     pub(crate) health: Health,
     pub(crate) holds: Holds,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
+    pub(super) waiting: Waiting,
     superblock: RwLock<Superblock>,
     /// Held by whoever changes the superblock, over the transfers too.
     pub(super) superblock_changes: Mutex<()>,
@@ -89,6 +91,7 @@ impl Volume {
             health: Health::default(),
             holds: Holds::new(superblock.shape.size_bytes),
             begin_neighbours: OnceLock::new(),
+            waiting: Waiting::default(),
             superblock: RwLock::new(superblock),
             superblock_changes: Mutex::new(()),
             closed: AtomicBool::new(false),

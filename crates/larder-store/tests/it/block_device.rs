@@ -67,9 +67,7 @@ impl Drop for LoopDevice {
 
 fn open_loaded(options: StoreOptions) -> Store {
     let store = Store::open(options).unwrap();
-    while !store.stats().loaded {
-        std::thread::yield_now();
-    }
+    block_on(store.ready());
     store
 }
 

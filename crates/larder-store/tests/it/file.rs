@@ -27,12 +27,6 @@ fn path(directory: &TempDir) -> PathBuf {
     directory.path().join("store.larder")
 }
 
-fn wait_until_loaded(store: &Store) {
-    while !store.stats().loaded {
-        thread::yield_now();
-    }
-}
-
 #[test]
 fn entries_come_back_after_a_clean_stop() {
     let directory = directory();
@@ -44,7 +38,7 @@ fn entries_come_back_after_a_clean_stop() {
     assert_eq!(block_on(store.get(&key_bytes(1))).err().map(|error| error.kind()), Some(ErrorKind::Closed));
     drop(store);
     let store = Store::open(options(&directory)).unwrap();
-    wait_until_loaded(&store);
+    block_on(store.ready());
     for key in 0..500 {
         assert_eq!(version_of(&store, key), Some(key + 1));
     }
@@ -113,7 +107,7 @@ fn the_front_of_a_long_entry_is_read_first_and_its_ranges_when_asked_for() {
     block_on(store.close()).unwrap();
     drop(store);
     let store = Store::open(options(&directory)).unwrap();
-    wait_until_loaded(&store);
+    block_on(store.ready());
     let reader = block_on(store.front(&key_bytes(1))).unwrap().unwrap();
     let before = store.stats().read_bytes;
     let expected = body(1, 1, 900_000);

@@ -4,7 +4,7 @@
 //! keys there are; the known ones are those that were asked for. Invariant: a section that is finished had no key
 //! that nobody asked for.
 
-use crate::value::BadValue;
+use crate::value::{self, BadValue};
 use std::ops::Range;
 use toml::{
     Spanned,
@@ -127,7 +127,7 @@ impl<'a> Section<'a> {
             span: key.span(),
             problem: format!("unknown key `{name}`"),
             label: format!("not a key of {place}"),
-            help: match nearest(name, &self.known) {
+            help: match value::nearest(name, self.known.iter().copied()) {
                 Some(known) => format!("did you mean `{known}`?"),
                 None => format!("the keys here are {}", self.known.join(", ")),
             },
@@ -195,14 +195,6 @@ impl<'a> Value<'a> {
     fn refused(&self, bad: BadValue) -> Problem {
         Problem { span: self.0.span(), problem: bad.problem, label: "refused".to_owned(), help: bad.help }
     }
-}
-
-/// The one of `known` that `name` is most probably a misspelling of.
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    const SIMILARITY_MIN: f64 = 0.7;
-    let scored = known.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
-    let (score, known) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (score >= SIMILARITY_MIN).then_some(known)
 }
 
 #[cfg(test)]

@@ -1,19 +1,24 @@
 //! One `[[site]]` of the configuration file: hosts, and the origin or origins they live at.
 
-use std::sync::Arc;
-
 use super::{
-    duration, each, origin,
-    section::{Problem, Section},
+    duration, origin,
+    section::{Problem, Section, Value},
 };
 use crate::value::{self, BadValue};
 use larder_proxy::{Balance, OriginUrl, Origins, Site};
-use std::time::Duration;
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-/// Each of its hosts with its origins.
-pub(super) fn read(section: &mut Section<'_>) -> Result<Vec<Site>, Problem> {
-    let hosts =
-        section.take("hosts", |value| each(value, "a host name", value::host))?.filter(|hosts| !hosts.is_empty());
+/// Each of its hosts with its origins. `known` are the hosts of the sites before it.
+pub(super) fn read(section: &mut Section<'_>, known: &mut HashSet<String>) -> Result<Vec<Site>, Problem> {
+    let mut new_host = |text: &str| {
+        let host = value::host(text)?;
+        let help = "name each host once, in the [[site]] that says where it lives";
+        let is_new = known.insert(host.clone());
+        if is_new { Ok(host) } else { Err(BadValue::new(format!("a host with two sites: `{host}`"), help)) }
+    };
+    let what = "a list, each member a host name";
+    let read = |value: Value<'_>| value.list(what, |member| member.parsed("a host name", &mut new_host));
+    let hosts = section.take("hosts", read)?.filter(|hosts| !hosts.is_empty());
     let help = "name the hosts, such as hosts = [\"www.example.com\"]";
     let hosts = hosts.ok_or_else(|| section.missing("hosts", help))?;
     let one = section.take("origin", origin)?.map(|url| (url, 1));

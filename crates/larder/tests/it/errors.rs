@@ -61,6 +61,12 @@ fn wrong_flags_are_refused_with_what_is_right() {
         (&["run", "--drain", "10"], &["--drain: a duration without a unit: `10`"]),
         (&["run", "--io", "magic"], &["--io: not a way to do I/O: `magic`", "auto, uring or threads"]),
         (&["run", "--sise", "1GB"], &["unknown flag or argument: `--sise`", "did you mean `--size`?"]),
+        (&["run", "--policy", "hashcache-logs"], &["did you mean `hashcache-log`?"]),
+        (&["run", "--tune", "reinsertions=on"], &["not a constant: `reinsertions`", "did you mean `reinsertion`?"]),
+        (&["sim", "run", "--policy", "hashcash-log"], &["did you mean `hashcache-log`?"]),
+        (&["run", "--memory", "100000TB"], &["--memory is more than the ", "can be had here"]),
+        (&["run", "--disk", "none", "--size", "1GB"], &["a size for a store, and none on disk", "--disk besides"]),
+        (&["run", "--listen", "3128", "--listen", "3128"], &["given twice: 127.0.0.1:3128"]),
         (&["start"], &["unknown command: `start`", "see larder --help"]),
         (&["sim", "generate"], &["unknown command: `generate`", "see larder sim --help"]),
         (&["sim", "run", "--sead", "1"], &["unknown flag or argument: `--sead`", "did you mean `--seed`?"]),
@@ -81,6 +87,11 @@ fn wrong_configuration_is_pointed_at() {
         ("[store\n", &["larder.toml:1:", "this is not TOML"]),
         ("[[site]]\nhosts = [\"a\"]\n", &["larder.toml:1:1", "[[site]] has no `origin`"]),
         ("listen = [\"0.0.0.0:1\"]\n", &["needs a list of clients: 0.0.0.0:1"]),
+        ("[store]\nsize = \"1MB\"\n", &["no store can be made so: ", "--size is 1 MB and can be from 64MiB"]),
+        (
+            "[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\n[[site]]\nhosts = [\"A\"]\norigin = \"http://c\"\n",
+            &["larder.toml:5:10", "a host with two sites: `a`"],
+        ),
     ] {
         fs::write(&file, text).unwrap();
         check(&home, &["config", "check", path], 2, expected);
@@ -88,7 +99,56 @@ fn wrong_configuration_is_pointed_at() {
     }
     fs::write(&file, b"workers = 2\norigin = \"http://caf\xe9\"\n").unwrap();
     check(&home, &["config", "check", path], 2, &["larder.toml:2:21", "this is not text in UTF-8", "save it as UTF-8"]);
-    check(&home, &["run", "--config", "/nonexistent/larder.toml"], 1, &["cannot read configuration /nonexistent"]);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_told_with_1_and_those_that_hold_something_else_with_2() {
+    let home = TempDir::new().unwrap();
+    let (file, letter) = (home.path().join("larder.toml"), home.path().join("letter"));
+    fs::write(&letter, "dear").unwrap();
+    let (path, letter, folder) = (file.to_str().unwrap(), letter.to_str().unwrap(), home.path().to_str().unwrap());
+    let tls = |certificate: &str| {
+        let pair = format!("{certificate},{certificate}");
+        ["run", "--listen-tls", "0", "--certificate", &pair].map(str::to_owned).to_vec()
+    };
+    let flags = |flags: &[&str]| flags.iter().map(|flag| (*flag).to_owned()).collect::<Vec<_>>();
+    for gone in ["/nonexistent/file", folder] {
+        for arguments in [
+            flags(&["run", "--config", gone]),
+            flags(&["config", "check", gone]),
+            flags(&["run", "--passwords", gone]),
+            flags(&["plan", "--disk", "1TB", "--memory", "1GB", "--device", gone]),
+            flags(&["plan", "--disk", "1TB", "--memory", "1GB", "--trace", gone]),
+            flags(&["sim", "run", "--trace", gone]),
+            tls(gone),
+        ] {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            check(&home, &arguments, 1, &[gone]);
+        }
+    }
+    check(&home, &["sim", "run", "--disk", folder], 1, &["cannot read model", folder]);
+    let arguments = tls(letter);
+    check(&home, &arguments.iter().map(String::as_str).collect::<Vec<_>>(), 2, &[letter, "cannot read certificate"]);
+    check(&home, &["run", "--passwords", letter], 2, &[letter]);
+    let log = ["run", "--access-log", "/nonexistent/access.log"];
+    check(&home, &log, 1, &["no such directory for the access log: /nonexistent", "mkdir -p"]);
+    for (certificate, code) in [("/nonexistent/file", 1), (letter, 2)] {
+        let text = format!("[[certificate]]\nfile = \"{certificate}\"\nkey = \"{certificate}\"\n");
+        fs::write(&file, text).unwrap();
+        check(&home, &["config", "check", path], code, &[certificate]);
+    }
+}
+
+#[test]
+fn nothing_is_wrapped_where_there_is_no_terminal() {
+    let home = TempDir::new().unwrap();
+    let deep = home.path().join("a-folder-with-a-long-name/and-another-one-in-it/and-a-third-one-in-that/store.larder");
+    let said = run(&home, &["run", "--disk", deep.to_str().unwrap()]).stderr;
+    let said = String::from_utf8(said).unwrap();
+    let parent = deep.parent().unwrap().display();
+    let help =
+        format!("help: make it first (mkdir -p {parent}), or give another --disk path, or --disk none for memory");
+    assert!(said.contains(&help), "{said}");
 }
 
 #[test]

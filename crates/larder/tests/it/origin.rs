@@ -30,6 +30,9 @@ impl Origin {
         thread::spawn(move || {
             let begin = |connection: std::io::Result<TcpStream>| {
                 let mut connection = connection.unwrap();
+                // An answer before the request would be none.
+                let lines = BufReader::new(connection.try_clone().unwrap()).lines();
+                lines.map(Result::unwrap).take_while(|line| !line.is_empty()).for_each(drop);
                 connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx").unwrap();
                 connection
             };

@@ -143,3 +143,96 @@ fn several_disks_are_one_store() {
     assert!((190..=200).contains(&counts.iter().sum::<u64>()), "{counts:?}");
     assert!(counts[0] > 0 && counts[1] > counts[0], "each takes a share by its size: {counts:?}");
 }
+
+/// A command line of `larder run` with these disks.
+fn run_with<'a>(disks: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    let disks = disks.iter().flat_map(|disk| ["--disk", disk]);
+    ["run", "--listen", "127.0.0.1:0"].into_iter().chain(disks).chain(more.iter().copied()).collect()
+}
+
+/// Runs larder, which must fail with 1, say all of `expected`, and make nothing in `home`.
+#[track_caller]
+fn check_refused(home: &TempDir, arguments: &[&str], expected: &[&str]) {
+    let names = || {
+        let entries = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().path());
+        let mut names: Vec<_> = entries.collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let Output { status, stderr, .. } = run(home, arguments);
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(1), "{arguments:?}: {said}");
+    let words = said.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+    for text in expected {
+        assert!(words.contains(text), "{arguments:?}: {text:?} is not in {said}");
+    }
+    assert_eq!(names(), before, "{arguments:?} made something");
+}
+
+#[test]
+fn of_several_disks_the_one_that_is_wrong_is_named_and_the_good_one_left_alone() {
+    let home = TempDir::new().unwrap();
+    let paths = ["good", "garbage", "new"].map(|name| home.path().join(name).to_str().unwrap().to_owned());
+    let [good, garbage, new] = paths.each_ref().map(String::as_str);
+    check(&home, &["format", good, "--size", "64MiB"], 0, &[]);
+    fs::write(garbage, vec![7; 64 << 20]).unwrap();
+    let named = format!("cannot use {garbage} as the store: it is there, and no store");
+    let help = format!("help: nothing was changed; give another --disk path, or move {garbage} away");
+    check_refused(&home, &run_with(&[good, garbage], &[]), &[&named, &help]);
+    check_refused(&home, &run_with(&[new, garbage], &["--size", "64MiB"]), &[&named, &help]);
+    let named = format!("cannot use {good} as the store: it is a store of 67.1 MB (67108864 bytes), but 134 MB (");
+    check_refused(&home, &run_with(&[new, good], &["--size", "64MiB", "--size", "128MiB"]), &[&named]);
+    std::os::unix::fs::symlink(good, new).unwrap();
+    let twice = run(&home, &run_with(&[good, new], &[]));
+    let named = format!("a disk is given twice: {new} is {good}");
+    assert!(String::from_utf8_lossy(&twice.stderr).contains(&named), "{twice:?}");
+    assert_eq!(twice.status.code(), Some(2));
+}
+
+#[test]
+fn a_store_of_another_policy_gets_no_second_store_inside() {
+    let home = TempDir::new().unwrap();
+    let paths = ["files", "folder"].map(|name| home.path().join(name).to_str().unwrap().to_owned());
+    let [files, folder] = paths.each_ref().map(String::as_str);
+    let keeps_files = larder_store::Policy::all().iter().find(|policy| policy.layout.keeps_files()).unwrap();
+    check(&home, &["format", files, "--policy", keeps_files.name, "--size", "64MiB"], 0, &[]);
+    let named = format!("as the store: it is a store of policy {keeps_files}, but log was asked for");
+    check_refused(&home, &run_with(&[files], &["--policy", "log"]), &[&named, "start it without --policy"]);
+    assert!(!home.path().join("files/store.larder").exists());
+    fs::create_dir(folder).unwrap();
+    let inner = home.path().join("folder/store.larder");
+    check(&home, &["format", inner.to_str().unwrap(), "--size", "64MiB"], 0, &[]);
+    let named = format!("it is a store of policy log, but {keeps_files} was asked for");
+    check_refused(&home, &run_with(&[folder], &["--policy", keeps_files.name]), &[&named]);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
+    check(&home, &["info", folder], 0, &["policy log: "]);
+}
+
+#[test]
+fn a_missing_disk_is_gone_without_and_named_and_nothing_is_made_in_its_place() {
+    let home = TempDir::new().unwrap();
+    let paths = ["there", "gone"].map(|name| home.path().join(name).to_str().unwrap().to_owned());
+    let [there, gone] = paths.each_ref().map(String::as_str);
+    check(&home, &["format", there, "--size", "64MiB"], 0, &[]);
+    for (missing, why) in [(gone, "there is no store; mount it, or"), ("/dev/no-such-disk", "there is no such device")]
+    {
+        let larder = Larder::start(&home, &["--disk", there, "--disk", missing]);
+        let warning = format!("  warning  {missing}: not in use, its share is missed: {why}");
+        assert!(larder.start_lines.contains(&warning), "{}", larder.start_lines);
+        assert_eq!(larder.stop(), Some(0));
+        assert!(!fs::exists(missing).unwrap());
+    }
+    let alone = ["run", "--listen", "127.0.0.1:0", "--disk", "/dev/no-such-disk"];
+    check_refused(&home, &alone, &["cannot use /dev/no-such-disk as the store: there is no such device", "lsblk"]);
+    assert!(!fs::exists("/dev/no-such-disk").unwrap());
+}
+
+#[test]
+fn what_is_not_there_is_told_by_the_commands_that_look() {
+    let home = TempDir::new().unwrap();
+    let gone = home.path().join("gone");
+    for command in ["info", "check"] {
+        check(&home, &[command, gone.to_str().unwrap()], 1, &["there is no such file: ", "as --disk has it"]);
+    }
+}

@@ -21,7 +21,12 @@ pub(crate) enum Ailment {
     Dead,
     /// Nothing is answered until it recovers.
     Hung,
+    /// Only what lies at the very ends, where superblocks are, is answered until it recovers.
+    HungInside,
 }
+
+/// At each end, room for a superblock.
+const ENDS_BYTES: u64 = 64 << 10;
 
 /// A device with an [`Ailment`].
 pub(crate) struct Ailing {
@@ -68,14 +73,20 @@ impl Device for Ailing {
     fn submit(&self, transfer: Transfer) {
         let ailment = {
             let mut state = self.state.lock().unwrap();
-            if state.0 == Ailment::Hung {
+            let is_inside = match &transfer {
+                Transfer::Read { offset_bytes, .. } | Transfer::Write { offset_bytes, .. } => {
+                    (ENDS_BYTES..self.memory.len_bytes() - ENDS_BYTES).contains(offset_bytes)
+                }
+                Transfer::Sync { .. } => false,
+            };
+            if state.0 == Ailment::Hung || (state.0 == Ailment::HungInside && is_inside) {
                 return state.1.push(transfer);
             }
             state.0
         };
         let is_read = matches!(transfer, Transfer::Read { .. });
         let error = match ailment {
-            Ailment::Nothing | Ailment::Hung => None,
+            Ailment::Nothing | Ailment::Hung | Ailment::HungInside => None,
             Ailment::Full => (!is_read).then_some(io::ErrorKind::StorageFull),
             Ailment::ReadOnly => (!is_read).then_some(io::ErrorKind::ReadOnlyFilesystem),
             Ailment::Unreadable => is_read.then_some(io::ErrorKind::Other),

@@ -1,0 +1,57 @@
+//! The files that the settings name: looked at before anything is started or made.
+//!
+//! Owns: which these are. Does not: know what has to be in them (see `larder_proxy`). Invariants: nothing is changed; a file
+//! that cannot be read ends the program with 1, one that holds the wrong thing with 2, whichever it is.
+
+use crate::{failure::Failure, settings::Settings};
+use larder_proxy::{AccessLogTarget, ProxyConfig};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
+
+/// Refuses settings that name a file that cannot be used.
+///
+/// # Errors
+/// A failure that names it.
+pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
+    let ProxyConfig { identities, origin_ca_file, passwords, access_log, .. } = &settings.proxy;
+    for identity in identities {
+        check_readable("certificate", &identity.certificate)?;
+        check_readable("private key", &identity.key)?;
+    }
+    origin_ca_file.iter().try_for_each(|path| check_readable("certificate authorities", path))?;
+    passwords.iter().try_for_each(|path| check_readable("passwords", path))?;
+    settings.proxy.check_files().map_err(|error| {
+        Failure::usage(
+            format!("cannot start: {error}"),
+            "give another file, or correct this one; see docs/configuration.md",
+        )
+    })?;
+    match access_log {
+        Some(AccessLogTarget::File(path)) => check_folder(path),
+        _ => Ok(()),
+    }
+}
+
+fn check_readable(what: &str, path: &Path) -> Result<(), Failure> {
+    File::open(path).and_then(|mut file| file.read(&mut [0])).map(drop).map_err(|error| unreadable(what, path, &error))
+}
+
+/// What is told of every file that cannot be read.
+pub(crate) fn unreadable(what: &str, path: &Path, error: &io::Error) -> Failure {
+    let help = "give the path of a file that is there, and that this user may read";
+    Failure::runtime(format!("cannot read {what}: {error}: {}", path.display()), help)
+}
+
+/// The access log's file is made if it is not there, its folder is not.
+fn check_folder(log: &Path) -> Result<(), Failure> {
+    match log.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => Err(Failure::runtime(
+            format!("no such directory for the access log: {}", folder.display()),
+            format!("make it first (mkdir -p {}), or give another path", folder.display()),
+        )),
+        _ => Ok(()),
+    }
+}

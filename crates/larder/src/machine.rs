@@ -1,0 +1,48 @@
+//! What the machine has, where a setting must not ask for more.
+//!
+//! Owns: reading how much memory there is. Does not: reserve any.
+
+use crate::{failure::Failure, size};
+use std::fs;
+
+/// Refuses a hot tier that cannot fit into this machine's memory.
+///
+/// # Errors
+/// A usage failure that says how much there is.
+pub(crate) fn check_memory(hot_bytes: u64) -> Result<(), Failure> {
+    let there = memory_bytes(&read("/proc/meminfo"), &read("/sys/fs/cgroup/memory.max"));
+    match there {
+        Some(there) if hot_bytes > there => Err(Failure::usage(
+            format!("--memory is more than the {} that can be had here: {}", size::show(there), size::show(hot_bytes)),
+            "give less: the index, connections and the system need some besides; the default is 64MB",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// What the kernel has, or what it allows this group of processes, if that is less; `None` if it does not say.
+fn memory_bytes(meminfo: &str, group_max: &str) -> Option<u64> {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let total = total.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()).map(|kib| kib << 10);
+    // `max` is no limit.
+    let group_max = group_max.trim().parse().ok();
+    [total, group_max].into_iter().flatten().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lesser_of_machine_and_group_counts() {
+        let meminfo = "MemTotal:       24000000 kB\nMemFree:        1 kB\n";
+        assert_eq!(memory_bytes(meminfo, "max\n"), Some(24_000_000 << 10));
+        assert_eq!(memory_bytes(meminfo, "1000000\n"), Some(1_000_000));
+        assert_eq!(memory_bytes("", ""), None);
+        assert!(check_memory(1 << 20).is_ok() && check_memory(u64::MAX).is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! What cannot be a store, and what the user can do about it.
+//!
+//! Owns: the words. Does not: touch anything. Invariants: the place that is named is the one that is wrong, and what is
+//! advised works.
+
+use super::Missing;
+use crate::{failure::Failure, size};
+use larder_store::{Content, Error, ErrorKind, Policy, StoreOptions};
+use std::path::{Path, PathBuf};
+
+/// Refuses a place where the store of `options` cannot be; `asked` is the row that was said.
+///
+/// # Errors
+/// A failure that says what is there, and what to do.
+pub(super) fn check(options: &StoreOptions, there: &Content, asked: Option<&Policy>) -> Result<(), Failure> {
+    let path = options.path.display();
+    let refused = |what: String, help: String| {
+        Err(Failure::runtime(format!("cannot use {path} as the store: {what}"), format!("nothing was changed; {help}")))
+    };
+    match there {
+        Content::OtherFile => refused(
+            "it is there, and no store".to_owned(),
+            format!("give another --disk path, or move {path} away yourself, and a store is made in its place"),
+        ),
+        Content::OtherDevice { what, .. } => refused(
+            format!("it holds {what}"),
+            format!("give another --disk path; larder store format {path} --force destroys what the device holds"),
+        ),
+        Content::Nothing if is_device_path(&options.path) => refused(
+            "there is no such device".to_owned(),
+            "lsblk lists the devices there are; a store in a file cannot be under /dev".to_owned(),
+        ),
+        Content::Store(info) => {
+            let policy = info.policy.map_or("one that this larder does not know", |policy| policy.name);
+            let anew =
+                |flags: &str| format!("or make it anew, and empty, with larder store format {path} {flags} --force");
+            if let Some(asked) = asked.filter(|asked| info.policy.is_none_or(|there| there != *asked)) {
+                let help =
+                    format!("start it without --policy (it knows its own), {}", anew(&format!("--policy {asked}")));
+                return refused(format!("it is a store of policy {policy}, but {asked} was asked for"), help);
+            }
+            let keeps_files = info.policy.is_some_and(|policy| policy.layout.keeps_files());
+            if !keeps_files && info.size_bytes != options.size_bytes {
+                let (there, asked) = (info.size_bytes, options.size_bytes);
+                let what = format!(
+                    "it is a store of {} ({there} bytes), but {} ({asked} bytes) were asked for",
+                    size::show(there),
+                    size::show(asked)
+                );
+                let help = format!("start it without --size (it knows its own), {}", anew(&format!("--size {asked}")));
+                return refused(what, help);
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a path is of a device, and not of a file that could be made.
+fn is_device_path(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
+}
+
+/// A disk without a store, where others have one: it may not be mounted, and a store in its place would hide that.
+pub(super) fn missing(path: PathBuf) -> Missing {
+    let shown = path.display();
+    let why = if is_device_path(&path) {
+        "there is no such device".to_owned()
+    } else {
+        format!("there is no store; mount it, or make one with larder store format {shown} if the disk is new")
+    };
+    Missing { path, why }
+}
+
+/// The same place under two names.
+pub(super) fn twice(first: &Path, second: &Path) -> Failure {
+    Failure::usage(
+        format!("a disk is given twice: {} is {}", second.display(), first.display()),
+        "give every disk once; a store takes one share of each",
+    )
+}
+
+/// What the user can do about a store that does not open.
+pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
+    let shown = options.path.display();
+    let problem = format!("cannot use {shown} as the store: {error}");
+    match error.kind() {
+        ErrorKind::Invalid if !options.path.exists() => {
+            let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_size_bytes));
+            let ranges = format!(
+                "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B to 1MiB"
+            );
+            Failure::usage(problem, ranges)
+        }
+        ErrorKind::Invalid => Failure::runtime(
+            problem,
+            format!(
+                "nothing was changed; if this is your store, start it without --size and --policy (it knows its own), \
+                 or make it anew with larder store format {shown} --force; else choose another --disk path"
+            ),
+        ),
+        ErrorKind::Corrupt => Failure::runtime(
+            problem,
+            format!(
+                "nothing was changed; it cannot be read any more: move {shown} away, and a store is made in its place"
+            ),
+        ),
+        _ => Failure::runtime(
+            problem,
+            format!(
+                "check that {shown} can be read and written, that its disk has room for {}, and that no other larder \
+                 uses it; or choose another --disk path",
+                size::show(options.size_bytes)
+            ),
+        ),
+    }
+}
