@@ -11,13 +11,15 @@ pub struct Faults {
     pub about: &'static str,
     /// The rates.
     pub plan: FaultPlan,
+    /// Whether one transfer fails besides, which one follows from the seed.
+    pub fails_once: bool,
 }
 
 /// All kinds, the harmless first.
 pub fn all() -> Vec<Faults> {
     let harmless = FaultPlan { slow_transfers_ppm: 400_000, short_transfers_ppm: 100_000, ..FaultPlan::default() };
     let often = 20_000;
-    let with = |name, about, plan| Faults { name, about, plan };
+    let with = |name, about, plan| Faults { name, about, plan, fails_once: false };
     vec![
         with("none", "transfers complete at once", FaultPlan::default()),
         with("slow", "transfers complete late, in any order and in pieces", harmless.clone()),
@@ -48,6 +50,7 @@ pub fn all() -> Vec<Faults> {
         ),
         with("full", "after a while nothing can be written", FaultPlan { full_after: Some(150), ..harmless.clone() }),
         with("dead", "after a while nothing works", FaultPlan { dead_after: Some(250), ..harmless.clone() }),
+        Faults { fails_once: true, ..with("once", "one transfer fails", harmless.clone()) },
         with("all", "everything but the end of the device", everything(harmless)),
     ]
 }

@@ -2,8 +2,10 @@
 //!
 //! Every change is an interval of logical time from its call to its acknowledgement. A version may be found unless
 //! something that began after it was acknowledged has itself been acknowledged (for a lookup) or become durable (for
-//! a crash) since. Finding nothing is always allowed. Does not: run a store. Invariant: [`History::allows`] never
-//! refuses what a store that keeps its promises can show.
+//! a crash) since. Finding nothing is allowed unless the key is owed: whatever of it may be found last is a version
+//! that was acknowledged (before a crash: durable), of use, and newer than whatever excuses a loss. Does not: run a
+//! store, or know what excuses a loss. Invariant: [`History::allows`] and [`History::owes`] never refuse what a store
+//! that keeps its promises can show.
 //! Idea: the interval order of linearizability (Herlihy, Wing, TOPLAS 1990), with forgetting added.
 
 use std::collections::HashMap;
@@ -21,6 +23,8 @@ pub struct Seen {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     events: Vec<Event>,
+    /// Whether what a crash left is owed.
+    is_kept: bool,
     /// Every version that ever was begun.
     versions: HashMap<u64, Version>,
 }
@@ -52,6 +56,8 @@ struct Event {
     begun: u64,
     /// [`NEVER`] until it is acknowledged.
     ended: u64,
+    /// Whether it may be lost although it was acknowledged, because the device failed before it was durable.
+    is_unsure: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,18 +116,34 @@ impl History {
 
     /// An invalidation that covers the key, from `begun` to `ended`, durable when it ended.
     pub fn invalidate(&mut self, begun: u64, ended: u64) {
-        self.events.push(Event { change: Change::Invalidation, begun, ended });
+        self.events.push(Event { change: Change::Invalidation, begun, ended, is_unsure: false });
+    }
+
+    /// The device failed: what was not durable by then may be lost. A removal that was acknowledged is durable.
+    pub fn doubt(&mut self, durable: u64) {
+        let is_doubted = |event: &&mut Event| match event.change {
+            Change::Version(_) => event.ended > durable,
+            Change::Removal => event.ended == NEVER,
+            Change::Invalidation => false,
+        };
+        self.events.iter_mut().filter(is_doubted).for_each(|event| event.is_unsure = true);
     }
 
     /// The store stopped at `now`; what had been acknowledged by `durable` is to be found again, and nothing older.
+    /// `is_kept`: its row promises that what was durable is there.
     ///
     /// A removal survives a kill from its acknowledgement on.
-    pub fn crash(&mut self, durable: u64, is_kill: bool, now: u64) {
+    pub fn crash(&mut self, durable: u64, (is_kill, is_kept): (bool, bool), now: u64) {
         let events = std::mem::take(&mut self.events);
+        let was_kept = self.is_kept;
+        let is_durable = |event: &Event| !event.is_unsure && event.ended <= durable;
+        let lasting = |event: &&Event| event.change != Change::Invalidation && !is_superseded(event, &events, durable);
+        let is_whole = |event: &Event| is_durable(event) && (event.begun != 0 || was_kept);
+        self.is_kept = is_kept && events.iter().filter(lasting).all(is_whole);
         let is_sure = |later: &Event| is_kill && later.change == Change::Removal && later.ended < NEVER;
         let is_left = |event: &&Event| {
             let is_removed = events.iter().any(|later| is_sure(later) && later.begun > event.ended);
-            !is_superseded(event, &events, durable) && !is_removed
+            !is_lost_by(event, &events, durable) && !is_removed
         };
         // Any of those that are left may be the last; from here on they are equals.
         self.events = events.iter().filter(is_left).map(|event| merged(*event, now)).collect();
@@ -132,7 +154,8 @@ impl History {
     pub fn forgive(&mut self, keeps_invalidations: bool, now: u64) {
         let is_kept = |event: &&Event| keeps_invalidations && event.change == Change::Invalidation;
         let invalidations: Vec<Event> = self.events.iter().filter(is_kept).copied().collect();
-        let change = |&version: &u64| Event { change: Change::Version(version), begun: 0, ended: now };
+        let change = |&version: &u64| Event { change: Change::Version(version), begun: 0, ended: now, is_unsure: true };
+        self.is_kept = false;
         self.events = self.versions.keys().map(change).chain(invalidations).collect();
         self.events.sort_by_key(|event| match event.change {
             Change::Version(version) => version,
@@ -143,7 +166,7 @@ impl History {
     /// Forgets what cannot come back even when the power goes, given what was `durable` before.
     pub fn prune(&mut self, durable: u64) {
         let events = std::mem::take(&mut self.events);
-        self.events = events.iter().filter(|event| !is_superseded(event, &events, durable)).copied().collect();
+        self.events = events.iter().filter(|event| !is_lost_by(event, &events, durable)).copied().collect();
     }
 
     /// After `seen` was found for sure, what a crash left besides it cannot come back.
@@ -189,6 +212,31 @@ impl History {
         Ok(())
     }
 
+    /// Whether a lookup from `begun` to now must find something: all that may be the key's last is acknowledged, still of
+    /// use, and was begun after `since`, when something happened last that excuses a loss.
+    pub fn owes(&self, begun: u64, since: u64) -> bool {
+        let is_alive =
+            |event: &&Event| event.change != Change::Invalidation && !is_superseded(event, &self.events, begun);
+        let mut alive = self.events.iter().filter(is_alive).peekable();
+        alive.peek().is_some() && alive.all(|event| self.is_owed(event, begun, since))
+    }
+
+    fn is_owed(&self, event: &Event, begun: u64, since: u64) -> bool {
+        let Change::Version(version) = event.change else { return false };
+        let version = &self.versions[&version];
+        // An entry with a new head is as old as its body.
+        let oldest = match &version.body {
+            Body::Own { .. } => version.begun,
+            Body::OfOneOf { before, .. } => {
+                before.iter().map(|before| self.versions[before].begun).fold(version.begun, u64::min)
+            }
+        };
+        let is_invalidated =
+            self.events.iter().any(|other| other.change == Change::Invalidation && other.ended > oldest);
+        let is_kept = event.begun != 0 || self.is_kept;
+        event.ended <= begun && is_kept && oldest > since && version.useless_after == 0 && !is_invalidated
+    }
+
     /// Whether `seen` is a version there ever was, and still of use at `unix_s`.
     pub fn existed(&self, seen: Seen, unix_s: u32) -> bool {
         let is_of_use = |version: &Version| version.useless_after == 0 || version.useless_after >= unix_s;
@@ -217,7 +265,7 @@ impl History {
     }
 
     fn begin(&mut self, change: Change, now: u64) {
-        self.events.push(Event { change, begun: now, ended: NEVER });
+        self.events.push(Event { change, begun: now, ended: NEVER, is_unsure: false });
     }
 }
 
@@ -227,6 +275,14 @@ fn is_superseded(event: &Event, events: &[Event], until: u64) -> bool {
         && events
             .iter()
             .any(|later| later.change != Change::Invalidation && later.begun > event.ended && later.ended <= until)
+}
+
+/// As [`is_superseded`], by something that is sure not to be lost.
+fn is_lost_by(event: &Event, events: &[Event], until: u64) -> bool {
+    let supersedes = |later: &Event| {
+        later.change != Change::Invalidation && !later.is_unsure && later.begun > event.ended && later.ended <= until
+    };
+    event.change != Change::Invalidation && events.iter().any(supersedes)
 }
 
 /// An event of before a crash at `now`.
@@ -280,7 +336,7 @@ mod tests {
     #[test]
     fn a_crash_brings_back_nothing_older_than_what_was_durable() {
         let mut history = stored(&[(1, 10), (2, 20), (3, 30)]);
-        history.crash(25, true, 40);
+        history.crash(25, (true, true), 40);
         assert!(history.allows(seen(1), 50, 0).is_err());
         assert!(history.allows(seen(2), 50, 0).is_ok() && history.allows(seen(3), 50, 0).is_ok());
         history.narrow(seen(2));
@@ -290,6 +346,32 @@ mod tests {
         history.begin_insert(4, 10, 0, 90);
         history.acknowledge(90, 91);
         assert!(history.allows(seen(1), 95, 0).is_err(), "forgiveness does not reach what is stored later");
+    }
+
+    #[test]
+    fn what_was_stored_last_is_owed_unless_something_excuses_its_loss() {
+        let mut history = stored(&[(1, 10), (2, 20)]);
+        assert!(history.owes(30, 0) && !history.owes(30, 20), "something happened that excuses a loss");
+        assert!(!History::default().owes(30, 0));
+        history.begin_insert(3, 10, 0, 40);
+        assert!(!history.owes(50, 0), "it is under way");
+        history.acknowledge(40, 41);
+        assert!(history.owes(50, 0));
+        let mut with_removal = history.clone();
+        with_removal.begin_removal(60);
+        assert!(!with_removal.owes(61, 0));
+        let mut invalidated = history.clone();
+        invalidated.invalidate(60, 61);
+        assert!(!invalidated.owes(62, 0));
+        let after = |durable, is_kept| {
+            let mut history = history.clone();
+            history.crash(durable, (true, is_kept), 70);
+            history.owes(80, 0)
+        };
+        assert!(after(45, true) && !after(45, false) && !after(25, true), "the newest was not durable");
+        history.doubt(30);
+        history.crash(45, (true, true), 70);
+        assert!(!history.owes(80, 0) && history.allows(seen(2), 80, 0).is_ok(), "the device failed before");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use larder_store::Policy;
 use larder_torture::{
     Tally, faults,
     faults::Faults,
-    options,
     schedule::{self, Plan},
+    varied_options,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -38,7 +38,7 @@ struct Arguments {
     /// Only this policy row.
     #[arg(long, value_parser = policy)]
     policy: Option<&'static Policy>,
-    /// Only this kind of faults: none, slow, torn, lost, misdirected, flipped, errors, full, dead or all.
+    /// Only this kind of faults: none, slow, torn, lost, misdirected, flipped, errors, full, dead, once or all.
     #[arg(long, value_parser = kind_of_faults)]
     faults: Option<Faults>,
     /// Operations of each schedule.
@@ -135,7 +135,7 @@ impl Run {
             let (policy, faults) = (self.rows[row], &self.kinds[kind]);
             let plan = Plan {
                 seed,
-                options: options(policy, seed),
+                options: varied_options(policy, seed),
                 faults: faults.clone(),
                 operations: self.arguments.operations,
                 tell: self.arguments.tell.then_some(|what| println!("{what}")),
@@ -193,7 +193,9 @@ impl Run {
             eprintln!("{failure}");
         }
         if state.failures.is_empty() {
-            println!("no wrong byte, nothing older than promised, no other key's bytes");
+            println!(
+                "no wrong byte, nothing older than promised, no other key's bytes, nothing lost that had to be there"
+            );
             return ExitCode::SUCCESS;
         }
         ExitCode::FAILURE

@@ -45,7 +45,11 @@ pub struct Plan {
 /// The law that was broken.
 pub fn run(plan: &Plan) -> Result<End, String> {
     let mut dice = Dice::new(plan.seed);
-    let mut trial = Trial::new(plan.options.clone(), &plan.faults, dice.roll())?;
+    let mut faults = plan.faults.clone();
+    if faults.fails_once {
+        faults.plan.error_at = Some(Dice::new(!plan.seed).below(ONE_FAILS_WITHIN));
+    }
+    let mut trial = Trial::new(plan.options.clone(), &faults, dice.roll())?;
     if let Some(tell) = plan.tell {
         trial.tell(tell);
     }
@@ -60,6 +64,9 @@ pub fn run(plan: &Plan) -> Result<End, String> {
     let tally = schedule.trial.tally();
     Ok(End { tally, digest: hasher.finish() })
 }
+
+/// Among how many transfers the one is that fails, where one does: about as many as a schedule makes.
+const ONE_FAILS_WITHIN: u64 = 400;
 
 /// What a schedule is like, so that seeds differ in more than order.
 struct Character {

@@ -1,15 +1,18 @@
 //! One store on trial: operations are done to it and to the model, and whatever it shows is judged.
 //!
 //! Owns: the device, the store on it and the histories of all keys. Does not: choose what happens (schedules and
-//! property tests do). Invariant: a broken law ends the trial with what was found and why it may not be.
+//! property tests do). Invariant: a broken law ends the trial with what was found and why it may not be, or with what
+//! was not found and must be.
 
+mod debt;
 mod life;
 mod task;
 
 use crate::{History, Seen, content, drive, faults::Faults};
+use debt::Debt;
 use larder_store::{
     Clock, Error, IndexAxis, Policy, Store, StoreOptions, Tuning,
-    device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
+    device::{Device, Dice, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
 };
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
 pub(crate) use task::Task;
@@ -103,6 +106,10 @@ pub struct Tally {
     pub given_up: u64,
     /// Faults that struck.
     pub faults: u64,
+    /// Lookups that had to find something, and of these the ones that found nothing where a row may lose a few.
+    pub owed: u64,
+    /// As above.
+    pub missed: u64,
 }
 
 impl AddAssign for Tally {
@@ -114,16 +121,18 @@ impl AddAssign for Tally {
         self.failures += other.failures;
         self.given_up += other.given_up;
         self.faults += other.faults;
+        self.owed += other.owed;
+        self.missed += other.missed;
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operations, lookups, hits, crashes, failures, given_up, faults } = self;
+        let Self { operations, lookups, hits, crashes, failures, given_up, faults, owed, missed } = self;
         write!(
             f,
-            "{operations} operations, {lookups} lookups, {hits} hits, {crashes} crashes, {faults} faults, \
-             {failures} refused, {given_up} stores given up"
+            "{operations} operations, {lookups} lookups, {hits} hits, {owed} owed, {missed} of them missed, \
+             {crashes} crashes, {faults} faults, {failures} refused, {given_up} stores given up"
         )
     }
 }
@@ -153,6 +162,7 @@ pub struct Trial {
     staged: FaultStats,
     /// What ended by then survives a kill, or a power cut.
     durable: Durable,
+    debt: Debt,
     tally: Tally,
     tell: Option<fn(&str)>,
 }
@@ -170,12 +180,37 @@ struct Durable {
 /// Size of the volume: a dozen segments of the smallest size, so that reclaim is never far.
 pub const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
 
+/// As [`options`], with sizes and constants that follow from the seed as well.
+pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
+    let mut dice = Dice::new(!seed);
+    let mut pick = |values: &[u64]| values[dice.below(values.len() as u64) as usize];
+    let mut options = options(policy, seed);
+    // Between a dozen segments, where reclaim is never far, and so many that nothing is reclaimed.
+    options.size_bytes = pick(&[SIZE_BYTES, SIZE_BYTES, (20 << 18) + (68 << 10), 12 << 20]);
+    if policy.index != IndexAxis::RecentSetPlaces {
+        options.mean_entry_size_bytes = pick(&[1024, 2048, 8192]);
+    }
+    options.dirty_bytes_max = pick(&[256 << 10, 32 << 20]);
+    let tuning = &mut options.tuning;
+    tuning.hashcache_bin_bytes = pick(&[4 << 10, 8 << 10]);
+    tuning.hashcache_ways = pick(&[2, 4, 8]) as u32;
+    tuning.tiny_set_bytes = pick(&[4 << 10, 8 << 10, 16 << 10]);
+    tuning.tiny_front_percent = pick(&[1, 5, 20]);
+    tuning.tiny_threshold = pick(&[1, 2, 4]);
+    tuning.ucfs_cluster_bytes = pick(&[32 << 10, 128 << 10]);
+    tuning.esp_level_count = pick(&[3, 7]) as u32;
+    tuning.page_bytes = pick(&[8 << 10, 64 << 10]);
+    options
+}
+
 /// Options of a small store of one row, in virtual time, without a thread or a random number of its own.
 pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
     // So few sets and places in memory that even a short trial writes places to the file.
     let mean_entry_size_bytes = if policy.index == IndexAxis::RecentSetPlaces { 32 << 10 } else { 2048 };
     let mut tuning = Tuning::default();
     (tuning.hashcache_positions, tuning.hashcache_positions_waiting) = (1, 2);
+    // Less than the volume is long, or else `esp` goes on evicting whatever there is.
+    tuning.esp_threshold_bytes = 128 << 10;
     StoreOptions {
         policy,
         tuning,
@@ -197,11 +232,12 @@ impl Trial {
     /// It cannot be created although nothing went wrong.
     pub fn new(options: StoreOptions, faults: &Faults, seed: u64) -> Result<Self, String> {
         let device = FaultyDevice::new(options.size_bytes, seed, FaultPlan::default());
+        let directory = Arc::new(MemoryDirectory::new(options.size_bytes));
         let mut trial = Self {
             options,
             plan: faults.plan.clone(),
             device: Arc::new(device),
-            directory: Arc::new(MemoryDirectory::new(SIZE_BYTES)),
+            directory,
             store: None,
             histories: HashMap::new(),
             now: 1,
@@ -211,6 +247,7 @@ impl Trial {
             is_misled: false,
             staged: FaultStats::default(),
             durable: Durable::default(),
+            debt: Debt::default(),
             tally: Tally::default(),
             tell: None,
         };
@@ -234,7 +271,9 @@ impl Trial {
     /// The law that it broke.
     pub(crate) fn begin(&mut self, operation: Operation) -> Result<Option<Task>, String> {
         self.tally.operations += 1;
+        self.note_faults();
         self.say(|trial| format!("{} {operation:?}", trial.now + 1));
+        self.wear_by(&operation);
         match operation {
             Operation::Reopen => self.reopen()?,
             Operation::Crash { how, again_after } => self.crash(how, again_after)?,
@@ -249,6 +288,7 @@ impl Trial {
     /// # Errors
     /// The law that it broke.
     pub(crate) fn settle(&mut self, work: Work, outcome: Outcome) -> Result<(), String> {
+        self.note_faults();
         let ended = self.tick();
         self.say(|_| format!("{ended} {work:?}: {outcome:?}"));
         match (work, outcome) {
@@ -259,19 +299,23 @@ impl Trial {
             (Work::Head { key, begun }, Outcome::Updated(Ok(false))) => self.history(key).withdraw(begun),
             (Work::Look { key, begun, unix_s }, Outcome::Found(Ok(found))) => {
                 self.tally.lookups += 1;
-                if let Some(found) = found {
-                    self.judge(key, begun, unix_s, &found)?;
+                let is_owed = self.is_owed(key, begun);
+                self.tally.owed += u64::from(is_owed);
+                match found {
+                    Some(found) => self.judge(key, begun, unix_s, &found)?,
+                    None if is_owed => self.judge_loss(key, begun)?,
+                    None => {}
                 }
             }
-            (Work::Sync { begun }, Outcome::Done(Ok(()))) if self.is_honest() => {
+            (Work::Sync { begun }, Outcome::Done(Ok(()))) => {
                 self.durable.kill = self.durable.kill.max(begun);
                 self.durable.power = self.durable.power.max(begun);
             }
-            (Work::Sync { .. }, Outcome::Done(Ok(()))) => {}
-            (Work::Wait { flushed, synced }, Outcome::Maintained) => {
+            (Work::Wait { flushed, synced }, Outcome::Maintained) if self.is_trusted(flushed) => {
                 self.durable.kill_when_idle = self.durable.kill_when_idle.max(flushed);
                 self.durable.power_when_idle = self.durable.power_when_idle.max(synced);
             }
+            (Work::Wait { .. }, Outcome::Maintained) => {}
             (work, Outcome::Done(Err(error)) | Outcome::Updated(Err(error)) | Outcome::Found(Err(error))) => {
                 self.excuse(&work, &error)?;
             }
@@ -346,6 +390,8 @@ impl Trial {
         let is_full = error.kind() == larder_store::ErrorKind::Full;
         if is_full && let Work::Change { key, begun } | Work::Head { key, begun } = work {
             self.history(*key).withdraw(*begun);
+            // What found no room may have taken the older version with it.
+            self.debt.excuse(self.now);
         }
         if is_full || self.faults() > 0 { Ok(()) } else { Err(format!("{work:?} on a device without faults: {error}")) }
     }
@@ -375,11 +421,6 @@ impl Trial {
         (STARTED_UNIX_S + self.passed.as_secs()) as u32
     }
 
-    /// Whether what is acknowledged is what is on the medium, or soon will be.
-    fn is_honest(&self) -> bool {
-        self.failed_writes() == 0
-    }
-
     fn failed_writes(&self) -> u64 {
         let failed = |stats: &FaultStats| stats.write_errors + stats.sync_errors;
         failed(&self.device.stats()) - failed(&self.staged)
@@ -391,7 +432,7 @@ impl Trial {
     }
 
     fn note_idle(&mut self) {
-        if self.device.waiting_count() == 0 && self.is_honest() {
+        if self.device.waiting_count() == 0 {
             let Durable { kill, power, kill_when_idle, power_when_idle } = &mut self.durable;
             *kill = (*kill).max(*kill_when_idle);
             *power = (*power).max(*power_when_idle);
@@ -409,4 +450,33 @@ fn remembers_writes(policy: &Policy) -> bool {
 /// The device as the engine takes it.
 fn as_device(device: &Arc<FaultyDevice>) -> Arc<dyn Device> {
     Arc::clone(device) as Arc<dyn Device>
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults;
+
+    /// At stake: a law that an engine keeps by losing everything.
+    #[test]
+    fn a_store_that_loses_everything_breaks_the_law_in_every_row() {
+        for policy in Policy::all() {
+            let none = faults::named("none").expect("it is in the list");
+            let options = StoreOptions { size_bytes: 4 * SIZE_BYTES, ..options(policy, 1) };
+            let mut trial = Trial::new(options, &none, 1).unwrap();
+            for key in 0..8 {
+                trial.step(Operation::Insert { key, body_bytes: 1000, short_lived: false }).unwrap();
+            }
+            trial.step(Operation::Reopen).unwrap();
+            trial.check_all().unwrap_or_else(|broken| panic!("{policy}: {broken}"));
+            assert!(trial.tally().owed >= 8, "{policy}");
+            // The same, but the store that comes back is an empty one.
+            trial.device = Arc::new(FaultyDevice::new(4 * SIZE_BYTES, 2, FaultPlan::default()));
+            trial.directory = Arc::new(MemoryDirectory::new(4 * SIZE_BYTES));
+            trial.store = None;
+            trial.create().unwrap();
+            let broken = trial.check_all().expect_err("everything is lost");
+            assert!(broken.contains("must be there"), "{policy}: {broken}");
+        }
+    }
 }

@@ -4,7 +4,9 @@
 //! do I/O (it hands out [`SealedPack`]s to be written) or know what is in the packs. Invariants: packs
 //! stand on the volume in the order of their sequences, without gaps within a segment; segments are used
 //! in a circle and the oldest is freed first; a record is alive exactly as long as its segment's first
-//! sequence is not greater than its own. Cost: 4 bytes of memory a segment, one open pack and one spare.
+//! sequence is not greater than its own. On the volume a sequence has 32 bits and begins again after 4 billion packs
+//! (50 days of a thousand removals a second); in memory it has 64 and does not, and what is read is the low half of
+//! the greatest that it can be. Cost: 8 bytes of memory a segment, one open pack and one spare.
 //! Idea: Kangaroo's KLog (SOSP 2021) and HashCache's circular log (NSDI 2009).
 
 use super::pack::{OpenPack, PackShape, Parcel, SealedPack, copy_of};
@@ -28,13 +30,14 @@ pub(crate) struct Ring {
     area: RingArea,
     volume: VolumeId,
     /// The sequence of each segment's first pack; 0 is not in use.
-    first_sequences: Vec<u32>,
+    first_sequences: Vec<u64>,
     /// The segment that is written, and how far.
     head: u32,
     head_used_bytes: u64,
     /// Segments in use, the head among them, counted back from it.
     used_count: u32,
-    next_sequence: u32,
+    /// Its low half is never 0, which stands for none.
+    next_sequence: u64,
     open: Option<OpenPack>,
     in_flight: Vec<SealedPack>,
     /// Packs that the device did not take, to be written again.
@@ -47,7 +50,7 @@ pub(crate) struct Ring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingPlace {
     pub(crate) offset_bytes: u64,
-    /// The pack it went to, for [`Ring::is_pending`].
+    /// The sequence of the pack it went to, as it stands on the volume.
     pub(crate) sequence: u32,
 }
 
@@ -110,12 +113,13 @@ impl Ring {
 
     /// Takes up a ring of an earlier run (the ring is new): `first_sequences` are those of the segments in use (0: not),
     /// `next_sequence` is greater than any on the volume. The segment being written then is left as it is.
-    pub(crate) fn resume(&mut self, first_sequences: Vec<u32>, next_sequence: u32) {
+    pub(crate) fn resume(&mut self, first_sequences: Vec<u64>, next_sequence: u64) {
         assert_eq!(first_sequences.len(), self.first_sequences.len());
+        assert!(first_sequences.iter().all(|&first| first < next_sequence));
         let newest = (0..self.area.segment_count).max_by_key(|&segment| first_sequences[segment as usize]);
         self.head = newest.expect("a ring has segments");
         self.first_sequences = first_sequences;
-        self.next_sequence = next_sequence;
+        self.next_sequence = after(next_sequence - 1);
         let count = self.area.segment_count;
         let back = |steps: u32| (self.head + count - steps) % count;
         let oldest = (0..count).rev().find(|&steps| self.first_sequences[back(steps) as usize] != 0);
@@ -162,7 +166,7 @@ impl Ring {
     /// Completes the open pack, to be written.
     pub(crate) fn seal(&mut self) -> Option<SealedPack> {
         let open = self.open.take()?;
-        let sealed = open.seal(self.volume, self.oldest_sequence());
+        let sealed = open.seal(self.volume, self.oldest_sequence() as u32);
         self.head_used_bytes += sealed.len_bytes();
         assert!(self.head_used_bytes <= self.area.segment_bytes);
         self.in_flight.push(sealed.clone());
@@ -242,16 +246,27 @@ impl Ring {
     pub(crate) fn is_alive(&self, offset_bytes: u64, sequence: u32) -> bool {
         self.area.segment_of(offset_bytes).is_some_and(|segment| {
             let first = self.first_sequences[segment as usize];
-            first != 0 && first <= sequence && sequence < self.next_sequence
+            first != 0 && first <= self.widened(sequence)
         })
     }
 
     /// The sequences of a segment's packs, from the first to before the next segment's first.
-    pub(crate) fn sequences(&self, segment: u32) -> Option<std::ops::Range<u32>> {
+    pub(crate) fn sequences(&self, segment: u32) -> Option<std::ops::Range<u64>> {
         let first = self.first_sequences[segment as usize];
         let next = self.first_sequences[((segment + 1) % self.area.segment_count) as usize];
         let end = if next > first { next } else { self.next_sequence };
         (first != 0).then_some(first..end)
+    }
+
+    /// Whether a pack whose sequence on the volume is `sequence` can be one of a segment.
+    pub(crate) fn has_pack(&self, segment: u32, sequence: u32) -> bool {
+        self.sequences(segment).is_some_and(|sequences| sequences.contains(&self.widened(sequence)))
+    }
+
+    /// The greatest sequence so far that stands on the volume as `sequence`; 0 if there was none yet.
+    pub(crate) fn widened(&self, sequence: u32) -> u64 {
+        let last = self.last_sequence();
+        last.saturating_sub(u64::from((last as u32).wrapping_sub(sequence)))
     }
 
     /// How far `offset_bytes` is behind the head, in segments.
@@ -268,9 +283,10 @@ impl Ring {
     }
 
     /// Whether pack `sequence` or an earlier one is on its way to the device.
-    pub(crate) fn is_pending(&self, sequence: u32) -> bool {
+    pub(crate) fn is_pending(&self, sequence: u64) -> bool {
         let open = self.open.iter().map(|open| open.sequence);
-        open.chain(self.in_flight.iter().map(|pack| pack.sequence)).any(|pending| pending <= sequence)
+        let all = open.chain(self.in_flight.iter().map(|pack| pack.sequence));
+        all.into_iter().any(|pending| self.widened(pending) <= sequence)
     }
 
     /// Bytes committed but not with the device.
@@ -283,7 +299,7 @@ impl Ring {
         self.open.as_ref().map(|open| open.opened_at)
     }
 
-    pub(crate) fn last_sequence(&self) -> u32 {
+    pub(crate) fn last_sequence(&self) -> u64 {
         self.next_sequence - 1
     }
 
@@ -297,7 +313,7 @@ impl Ring {
     }
 
     /// Sequence from which on packs are needed.
-    fn oldest_sequence(&self) -> u32 {
+    fn oldest_sequence(&self) -> u64 {
         self.first_sequences.iter().copied().filter(|&first| first != 0).min().unwrap_or(self.next_sequence)
     }
 
@@ -318,7 +334,7 @@ impl Ring {
         let len = self.area.pack_len_bytes(len_bytes).min(room);
         let offset_bytes = self.area.segment_start_bytes(self.head) + self.head_used_bytes;
         let sequence = self.next_sequence;
-        self.next_sequence = sequence.checked_add(1).expect("4 billion packs outlast any device");
+        self.next_sequence = after(sequence);
         let buffer = match self.spare.take() {
             Some(mut spare) if spare.len() as u64 >= len => {
                 spare.truncate(len as usize);
@@ -326,9 +342,22 @@ impl Ring {
             }
             _ => AlignedBuffer::with_len(len as usize),
         };
-        self.open = Some(OpenPack::new(self.area.shape(), offset_bytes, buffer, sequence, now));
+        self.open = Some(OpenPack::new(self.area.shape(), offset_bytes, buffer, sequence as u32, now));
         Ok(())
     }
+
+    /// Begins at `sequence`, as if there had been all those before.
+    #[cfg(test)]
+    pub(crate) fn begin_at(&mut self, sequence: u64) {
+        assert_eq!(self.used_count, 0);
+        self.next_sequence = sequence;
+    }
+}
+
+/// The sequence that follows.
+fn after(sequence: u64) -> u64 {
+    let next = sequence + 1;
+    if next as u32 == 0 { next + 1 } else { next }
 }
 
 #[cfg(test)]
@@ -379,12 +408,13 @@ mod tests {
         let (mut ring, mut sealed) = (ring(), Vec::new());
         let place = append(&mut ring, 300, &mut sealed).unwrap();
         assert_eq!(ring.dirty_copy(place.offset_bytes, 300), Some(vec![1; 300]));
-        assert!(ring.is_pending(place.sequence) && ring.dirty_bytes() > 0);
+        let last = ring.last_sequence();
+        assert!(ring.is_pending(last) && ring.dirty_bytes() > 0);
         let pack = ring.seal().unwrap();
         assert_eq!(ring.dirty_copy(place.offset_bytes, 300), Some(vec![1; 300]));
         ring.written(pack.sequence);
         assert_eq!(ring.dirty_copy(place.offset_bytes, 300), None);
-        assert!(!ring.is_pending(place.sequence) && ring.dirty_bytes() == 0);
+        assert!(!ring.is_pending(last) && ring.dirty_bytes() == 0);
     }
 
     #[test]
@@ -394,12 +424,12 @@ mod tests {
         let pack = ring.seal().unwrap();
         ring.end_segment();
         ring.failed(pack.sequence);
-        assert!(!ring.is_pending(place.sequence) && ring.dirty_bytes() > 0);
+        assert!(!ring.is_pending(ring.last_sequence()) && ring.dirty_bytes() > 0);
         assert_eq!(ring.dirty_copy(place.offset_bytes, 300), Some(vec![1; 300]));
         assert_eq!(ring.oldest(), None, "its segment is not given away");
         let again = ring.send_again(pack.sequence).unwrap();
         assert_eq!((again.failures, again.offset_bytes), (1, pack.offset_bytes));
-        assert!(ring.is_pending(place.sequence) && ring.failed_packs().is_empty());
+        assert!(ring.is_pending(ring.last_sequence()) && ring.failed_packs().is_empty());
         ring.written(pack.sequence);
         assert_eq!((ring.dirty_bytes(), ring.oldest()), (0, Some(0)));
     }
@@ -414,6 +444,30 @@ mod tests {
         let mut sealed = Vec::new();
         let place = append(&mut ring, 100, &mut sealed).unwrap();
         assert_eq!((AREA.segment_of(place.offset_bytes), place.sequence), (Some(2), 30));
+    }
+
+    /// At stake: an abort, or entries that count as older than what they replaced.
+    #[test]
+    fn sequences_go_on_when_those_on_the_volume_begin_again() {
+        let (mut ring, mut sealed) = (ring(), Vec::new());
+        ring.begin_at(u64::from(u32::MAX) - 1);
+        let places: Vec<_> = (0..6)
+            .map(|_| {
+                let place = append(&mut ring, 300, &mut sealed).unwrap();
+                let pack = ring.seal().unwrap();
+                let (header, _) = pack::decode(VolumeId([1; 16]), pack.offset_bytes, pack.buffer.as_slice()).unwrap();
+                assert_eq!((header.sequence, header.oldest_sequence), (place.sequence, u32::MAX - 1));
+                ring.written(pack.sequence);
+                place
+            })
+            .collect();
+        let on_volume: Vec<_> = places.iter().map(|place| place.sequence).collect();
+        assert_eq!(on_volume, [u32::MAX - 1, u32::MAX, 1, 2, 3, 4], "0 stands for none");
+        let widened: Vec<_> = on_volume.iter().map(|&sequence| ring.widened(sequence)).collect();
+        assert!(widened.is_sorted() && widened[5] == ring.last_sequence());
+        assert!(places.iter().all(|place| ring.is_alive(place.offset_bytes, place.sequence)));
+        assert!(places.iter().all(|place| ring.has_pack(0, place.sequence)));
+        assert!(!ring.is_alive(places[0].offset_bytes, u32::MAX - 2), "that was before");
     }
 
     #[test]

@@ -65,3 +65,31 @@ fn a_store_cut_at_any_transfer_opens_clean() {
         }
     }
 }
+
+/// Runs the workload while transfer `number` fails, then kills and looks. Whether there was such a transfer.
+fn check_failure(policy: &'static Policy, number: u64) -> Result<bool, String> {
+    let mut faults = faults::named("none").expect("it is there");
+    faults.plan.error_at = Some(number);
+    let mut trial = Trial::new(options(policy, 1), &faults, 1)?;
+    workload().into_iter().try_for_each(|operation| trial.step(operation))?;
+    trial.step(Operation::Crash { how: Crash::Kill, again_after: None })?;
+    trial.check_all()?;
+    Ok(trial.tally().faults > 0)
+}
+
+/// At stake: a call site that takes what failed for done. Every fifth of a row's transfers fails, by itself; with
+/// `LARDER_FAILURES=every` each of them.
+#[test]
+fn the_law_holds_whichever_transfer_fails() {
+    let step = if std::env::var("LARDER_FAILURES").is_ok_and(|which| which == "every") { 1 } else { 5 };
+    for policy in Policy::all() {
+        let fails = |number| {
+            check_failure(policy, number).unwrap_or_else(|broken| panic!("{policy}, transfer {number}: {broken}"))
+        };
+        // The first ones make the store, before anything fails.
+        let first = (0..100).find(|&number| fails(number)).expect("a workload has transfers");
+        let failed = 1 + (1..).take_while(|times| fails(first + times * step)).count() as u64;
+        println!("{policy}: one of {} transfers failed, {failed} times", failed * step);
+        assert!(failed * step > 30, "row {policy} has something that can fail");
+    }
+}

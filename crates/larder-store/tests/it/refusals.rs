@@ -148,7 +148,11 @@ fn a_place_that_takes_no_write_costs_what_belongs_there_and_keeps_nothing_else_f
     }
     // One set in eight, and a piece of the front.
     device.refuse(|offset, len| {
-        if len == SET_BYTES { (offset / SET_BYTES as u64).is_multiple_of(8) } else { (96 << 10..112 << 10).contains(&offset) }
+        if len == SET_BYTES {
+            (offset / SET_BYTES as u64).is_multiple_of(8)
+        } else {
+            (96 << 10..112 << 10).contains(&offset)
+        }
     });
     for round in 1..=6 {
         push_through(&store, &options, 20_000 * round..20_000 * round + 1000);

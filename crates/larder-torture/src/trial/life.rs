@@ -48,7 +48,10 @@ impl Trial {
                 covered.for_each(|(_, history)| history.invalidate(begun, ended));
             }
             Err(error) if self.faults() == 0 => return Err(format!("invalidation without a fault: {error}")),
-            Err(_) => self.tally.failures += 1,
+            Err(_) => {
+                self.tally.failures += 1;
+                self.debt.haunt(ended);
+            }
         }
         Ok(())
     }
@@ -58,17 +61,19 @@ impl Trial {
         let closed = drive(&self.device, store.close()).map_err(|stuck| format!("closing: {stuck}"))?;
         drop(store);
         while self.device.turn() {}
+        self.note_faults();
         let now = self.tick();
         self.say(|_| format!("{now} closed: {closed:?}"));
+        let is_clean = closed.is_ok();
         match closed {
-            Ok(()) if self.is_honest() => self.durable = Durable { kill: now, power: now, ..Durable::default() },
+            Ok(()) => self.durable = Durable { kill: now, power: now, ..Durable::default() },
             Err(error) if self.faults() == 0 => return Err(format!("closing without a fault: {error}")),
-            closed => {
-                self.tally.failures += u64::from(closed.is_err());
+            Err(_) => {
+                self.tally.failures += 1;
                 self.device = Arc::new(self.device.kill());
             }
         }
-        self.pass_on(Crash::Kill, self.durable.kill);
+        self.pass_on(Crash::Kill, self.durable.kill, is_clean || self.outlives(Crash::Kill));
         self.open()
     }
 
@@ -101,6 +106,7 @@ impl Trial {
         self.staged.read_errors += after.read_errors - before.read_errors;
         self.staged.write_errors += after.write_errors - before.write_errors;
         self.staged.sync_errors += after.sync_errors - before.sync_errors;
+        self.forget_staged();
     }
 
     /// The device goes on with what the crash left; the model with what it may have left.
@@ -111,20 +117,22 @@ impl Trial {
             Crash::PowerCut => (self.device.power_cut(), self.durable.power),
         };
         self.device = Arc::new(next);
+        self.note_faults();
         self.tick();
-        self.pass_on(how, durable);
+        self.pass_on(how, durable, self.outlives(how));
     }
 
     /// From here on all that is known is what the medium holds.
-    fn pass_on(&mut self, how: Crash, durable: u64) {
+    fn pass_on(&mut self, how: Crash, durable: u64, is_kept: bool) {
         let now = self.tick();
         let lies = self.device.stats().lies();
+        self.debt.restart(now);
         self.say(|_| format!("{now} {how:?}, durable until {durable}, {lies} lies"));
         for history in self.histories.values_mut() {
             if lies > 0 {
                 history.forgive(lies == 1, now);
             } else {
-                history.crash(durable, how == Crash::Kill, now);
+                history.crash(durable, (how == Crash::Kill, is_kept), now);
             }
         }
         self.durable = Durable { kill: now, power: now, ..Durable::default() };

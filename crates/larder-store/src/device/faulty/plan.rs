@@ -29,6 +29,8 @@ pub struct FaultPlan {
     pub short_transfers_ppm: u32,
     /// Transfers that complete only when [`super::FaultyDevice::turn`] picks them.
     pub slow_transfers_ppm: u32,
+    /// The transfer of this number, from 0, fails with an I/O error.
+    pub error_at: Option<u64>,
     /// From this many transfers on, writes fail for want of room.
     pub full_after: Option<u64>,
     /// From this many transfers on, everything fails; if the first that does is a write, a part of it may land.
@@ -106,7 +108,7 @@ impl FaultPlan {
     /// Draws what happens to the next transfer, and counts it. At most one fault strikes a transfer.
     pub(super) fn draw(&self, motion: Motion, dice: &mut Dice, stats: &mut FaultStats) -> Fate {
         let reached = |limit: Option<u64>| limit.is_some_and(|limit| stats.transfers >= limit);
-        let fault = if reached(self.dead_after) {
+        let fault = if reached(self.dead_after) || self.error_at == Some(stats.transfers) {
             Some(Fault::Error)
         } else if reached(self.full_after) && motion == Motion::Write {
             Some(Fault::Full)

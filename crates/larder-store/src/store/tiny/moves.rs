@@ -19,6 +19,7 @@ use crate::{
         tiny_front::{FrontSlot, FrontState},
         tiny_sets::MayHold,
     },
+    layout::tiny_ring::Ring,
     store::counters::add,
     units::BLOCK_BYTES,
 };
@@ -136,7 +137,7 @@ impl TinyEngine {
         let start_bytes = self.plan.front.segment_start_bytes(segment);
         let Ok(bytes) = self.volume.read(start_bytes, self.plan.front.segment_bytes).await else { return false };
         let mut packs = packs_in(self, start_bytes, &bytes);
-        packs.retain(|found| sequences.contains(&found.header.sequence));
+        packs.retain(|found| self.lock().front.has_pack(segment, found.header.sequence));
         let outgoing = Outgoing { start_bytes, bytes };
         let listed = || {
             packs.iter().flat_map(|found| {
@@ -145,7 +146,7 @@ impl TinyEngine {
             })
         };
         let mut sets = BTreeSet::new();
-        if packs.len() != sequences.len() {
+        if packs.len() as u64 != sequences.end - sequences.start {
             sets = self.forget_unlisted(&outgoing, &listed().map(|(offset, _)| offset).collect());
         }
         {
@@ -190,7 +191,7 @@ impl TinyEngine {
 
     /// The oldest segment of the front and its sequences; when the index is full before the segments are, the
     /// one that is being written ends.
-    fn oldest_of_front(self: &Arc<Self>) -> Option<(u32, std::ops::Range<u32>)> {
+    fn oldest_of_front(self: &Arc<Self>) -> Option<(u32, std::ops::Range<u64>)> {
         let mut state = self.lock();
         if state.front.oldest().is_none() && state.index.is_full() {
             state.front.end_segment();
@@ -289,9 +290,10 @@ impl TinyEngine {
                 }
             };
             let segment = self.plan.front.segment_of(offset);
-            let sequences = segment.and_then(|segment| self.lock().front.sequences(segment));
+            let is_there =
+                |piece: &Piece| segment.is_some_and(|segment| self.lock().front.has_pack(segment, piece.sequence()));
             let piece = Piece::of(self.volume.id, &bytes)
-                .filter(|piece| sequences.is_some_and(|range| range.contains(&piece.sequence())))
+                .filter(is_there)
                 .filter(|piece| prefix_of(piece.hash().placing()) == slot.prefix);
             let Some(piece) = piece else {
                 broken.push(slot);
@@ -368,7 +370,7 @@ impl TinyEngine {
 
     /// Writes a set anew: what stays of it and of the arrivals.
     async fn write_set(self: &Arc<Self>, mut old: OldSet, arrivals: Vec<Arrival>, broken: &[FrontSlot]) -> Moved {
-        let (newest, gone) = newest_of(arrivals);
+        let (newest, gone) = newest_of(arrivals, &self.lock().front);
         let mut leaving: Vec<FrontSlot> =
             gone.iter().map(|arrival| arrival.slot).chain(broken.iter().copied()).collect();
         let (mut residents, mut items, mut slots) = (Vec::new(), Vec::new(), Vec::new());
@@ -412,8 +414,9 @@ impl TinyEngine {
 }
 
 /// The newest of the arrivals of each key, and the others.
-fn newest_of(mut arrivals: Vec<Arrival>) -> (Vec<Arrival>, Vec<Arrival>) {
-    arrivals.sort_by_key(|arrival| std::cmp::Reverse((arrival.piece.sequence(), arrival.slot.granule)));
+fn newest_of(mut arrivals: Vec<Arrival>, front: &Ring) -> (Vec<Arrival>, Vec<Arrival>) {
+    let age = |arrival: &Arrival| (front.widened(arrival.piece.sequence()), arrival.slot.granule);
+    arrivals.sort_by_key(|arrival| std::cmp::Reverse(age(arrival)));
     let mut seen = HashSet::new();
     arrivals.into_iter().partition(|arrival| seen.insert(arrival.piece.hash()))
 }

@@ -153,8 +153,7 @@ impl TinyEngine {
             return Ok(FrontRead::Moved);
         }
         let segment = self.plan.front.segment_of(offset);
-        let sequences = segment.and_then(|segment| state.front.sequences(segment));
-        let is_present = |piece: &Piece| sequences.as_ref().is_some_and(|range| range.contains(&piece.sequence()));
+        let is_present = |piece: &Piece| segment.is_some_and(|segment| state.front.has_pack(segment, piece.sequence()));
         Ok(piece.filter(is_present).map_or(FrontRead::Damaged, FrontRead::Piece))
     }
 

@@ -8,7 +8,7 @@
 
 use super::{TinyEngine, contents, front_slots, moves::packs_in, prefix_of, snapshot};
 use crate::{
-    format::pack::{self, PackedKind},
+    format::pack::{self, PackHeader, PackedKind},
     index::tiny_front::{FrontIndex, FrontSlot, FrontState},
     layout::tiny_ring::RingArea,
     store::counters::add,
@@ -25,21 +25,35 @@ const READS_AT_ONCE: u32 = 32;
 /// Sets that are read together.
 const SETS_PER_READ: u32 = 64;
 /// Sequences left out after a run, more than packs may have been on their way.
-const SEQUENCE_MARGIN: u32 = 1024;
+const SEQUENCE_MARGIN: u64 = 1024;
 
 /// What is known of a ring of an earlier run.
 struct FoundRing {
     /// The first sequence of each segment; 0 is none.
-    first_sequences: Vec<u32>,
+    first_sequences: Vec<u64>,
     /// Greatest sequence seen.
-    last_sequence: u32,
+    last_sequence: u64,
     /// From this sequence on packs count.
-    oldest_sequence: u32,
+    oldest_sequence: u64,
+    widening: Widening,
+}
+
+/// Makes sequences as they stand on the volume comparable: of two that are less than 2^31 packs apart, as all of a ring
+/// are, the later is the greater also where they began again.
+#[derive(Clone, Copy, Default)]
+struct Widening(Option<u32>);
+
+impl Widening {
+    fn of(&mut self, sequence: u32) -> u64 {
+        let origin = *self.0.get_or_insert(sequence);
+        let ahead = sequence.wrapping_sub(origin) as i32;
+        ((1 << u32::BITS) + u64::from(origin)).wrapping_add_signed(i64::from(ahead))
+    }
 }
 
 /// An entry of the front, and where its pack stands in the order of time.
 struct FoundEntry {
-    sequence: u32,
+    sequence: u64,
     placing: u64,
     offset_bytes: u64,
     state: FrontState,
@@ -58,7 +72,7 @@ pub(super) async fn run(engine: &Arc<TinyEngine>) {
 
 /// Reads the first block of each segment, and the whole newest segment.
 async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
-    let mut first_sequences = Vec::with_capacity(area.segment_count as usize);
+    let mut firsts = Vec::with_capacity(area.segment_count as usize);
     for from in (0..area.segment_count).step_by(READS_AT_ONCE as usize) {
         let batch = from..area.segment_count.min(from + READS_AT_ONCE);
         let probes = batch.map(async |segment| {
@@ -66,16 +80,18 @@ async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
             let bytes = read(engine, start, RingArea::DIRECTORY_BYTES).await?;
             pack::decode_header(engine.volume.id, start, &bytes).ok().map(|header| header.sequence)
         });
-        first_sequences.extend(join_all(probes).await.into_iter().map(Option::unwrap_or_default));
+        firsts.extend(join_all(probes).await);
     }
-    let mut found = FoundRing { last_sequence: 0, oldest_sequence: 0, first_sequences };
+    let mut widening = Widening::default();
+    let first_sequences: Vec<u64> =
+        firsts.into_iter().map(|first| first.map_or(0, |sequence| widening.of(sequence))).collect();
+    let mut found = FoundRing { last_sequence: 0, oldest_sequence: 0, first_sequences, widening };
     let newest = (0..area.segment_count).max_by_key(|&segment| found.first_sequences[segment as usize]);
     if let Some(segment) = newest {
         let start = area.segment_start_bytes(segment);
         let bytes = read(engine, start, area.segment_bytes).await.unwrap_or_default();
         for pack in packs_in(engine, start, &bytes) {
-            found.last_sequence = found.last_sequence.max(pack.header.sequence);
-            found.oldest_sequence = found.oldest_sequence.max(pack.header.oldest_sequence);
+            found.note(&pack.header);
         }
     }
     let oldest = found.oldest_sequence;
@@ -83,30 +99,41 @@ async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
     found
 }
 
+impl FoundRing {
+    /// Notes a pack of the ring; its sequence.
+    fn note(&mut self, header: &PackHeader) -> u64 {
+        let sequence = self.widening.of(header.sequence);
+        self.last_sequence = self.last_sequence.max(sequence);
+        self.oldest_sequence = self.oldest_sequence.max(self.widening.of(header.oldest_sequence));
+        sequence
+    }
+}
+
 /// Reads the whole front, for what counts of it.
 async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Vec<FoundEntry>) {
     let area = &engine.plan.front;
-    let mut entries = Vec::new();
+    let mut packs = Vec::new();
     for segment in 0..area.segment_count {
         let start = area.segment_start_bytes(segment);
         let bytes = read(engine, start, area.segment_bytes).await.unwrap_or_default();
-        let mut first = 0;
         for pack in packs_in(engine, start, &bytes) {
-            let sequence = pack.header.sequence;
-            found.last_sequence = found.last_sequence.max(sequence);
-            if sequence < found.oldest_sequence.max(1) {
-                continue;
-            }
-            first = if first == 0 { sequence } else { sequence.min(first) };
-            let offset = pack.header.offset_bytes;
-            entries.extend(pack.listings.iter().map(|listing| FoundEntry {
-                sequence,
-                placing: listing.placing,
-                offset_bytes: offset + u64::from(listing.at),
-                state: if listing.kind == PackedKind::Tombstone { FrontState::Removed } else { FrontState::Unused },
-            }));
+            packs.push((segment, found.note(&pack.header), pack));
         }
-        found.first_sequences[segment as usize] = first;
+    }
+    // Only now is it known which were needed last: the newest segment may have lost its first pack.
+    packs.retain(|(_, sequence, _)| *sequence >= found.oldest_sequence);
+    let mut entries = Vec::new();
+    found.first_sequences.fill(0);
+    for (segment, sequence, pack) in packs {
+        let first = &mut found.first_sequences[segment as usize];
+        *first = if *first == 0 { sequence } else { sequence.min(*first) };
+        let offset = pack.header.offset_bytes;
+        entries.extend(pack.listings.iter().map(|listing| FoundEntry {
+            sequence,
+            placing: listing.placing,
+            offset_bytes: offset + u64::from(listing.at),
+            state: if listing.kind == PackedKind::Tombstone { FrontState::Removed } else { FrontState::Unused },
+        }));
     }
     entries.sort_by_key(|entry| (entry.sequence, entry.offset_bytes));
     (found, entries)

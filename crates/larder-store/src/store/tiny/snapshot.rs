@@ -22,7 +22,7 @@ pub(super) fn area_bytes(sets: &SetSummaries) -> u64 {
 pub(super) async fn write(engine: &Arc<TinyEngine>) -> Result<()> {
     let (words, set_entries, number) = {
         let state = engine.lock();
-        (state.sets.words().to_vec(), state.set_entries, state.front.last_sequence())
+        (state.sets.words().to_vec(), state.set_entries, state.front.last_sequence() as u32)
     };
     if !pages::write_words(&engine.volume, number, &words).await? {
         // The store was made for larger entries; the next start reads the sets instead.
@@ -34,11 +34,11 @@ pub(super) async fn write(engine: &Arc<TinyEngine>) -> Result<()> {
 }
 
 /// Takes the snapshot, if there is one and it is of the front's last sequence; it is gone afterwards.
-pub(super) async fn take(engine: &TinyEngine, last_sequence: u32) -> Option<Known> {
+pub(super) async fn take(engine: &TinyEngine, last_sequence: u64) -> Option<Known> {
     let (number, header) = pages::read_header(&engine.volume).await?;
     let &[word_count, low, high] = header.get(..3)? else { return None };
     let expected = engine.lock().sets.words().len() as u64;
-    let fits = number == last_sequence && u64::from(word_count) == expected;
+    let fits = number == last_sequence as u32 && u64::from(word_count) == expected;
     let words = if fits { pages::read_words(&engine.volume, number, expected).await } else { None };
     pages::write_header(&engine.volume, 0, &[]).await.ok()?;
     engine.volume.sync().await.ok()?;

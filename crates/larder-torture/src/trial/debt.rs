@@ -1,0 +1,174 @@
+//! What a store owes its user: which lookups must find something.
+//!
+//! Owns: since when nothing happened that excuses a loss, which keys were lost where a row may lose a few. Does not: know what
+//! was done to a key ([`crate::History`] does). A cache may evict: a version is owed only until a quarter of the
+//! volume may have been written since, counting more than any row writes. Invariant: what a store that works as its
+//! row promises does not find is never owed.
+
+use super::{Crash, Operation, SITE_COUNT, Trial};
+use larder_store::{IndexAxis, LayoutAxis, Policy, StoreOptions};
+use std::collections::{HashSet, VecDeque};
+
+/// What excuses losses, and which there were.
+#[derive(Debug, Default)]
+pub(super) struct Debt {
+    /// What was begun by then is not owed.
+    excused_until: u64,
+    /// Bytes that may have been written so far, and how many at which moment.
+    worn_bytes: u64,
+    worn: VecDeque<(u64, u64)>,
+    /// The longest body so far.
+    longest_bytes: u64,
+    /// Faults of which the model knows, and failed writes among them.
+    known_faults: u64,
+    known_failed_writes: u64,
+    /// Whether an invalidation failed that may be on one of the volume's superblocks: the next start may find it there.
+    is_haunted: bool,
+    /// When a write failed last.
+    failed_at: u64,
+    /// Keys that were owed and not found in a row that may lose a few.
+    lost: HashSet<u64>,
+}
+
+impl Debt {
+    /// What was begun by `now` may be lost.
+    pub(super) fn excuse(&mut self, now: u64) {
+        self.excused_until = self.excused_until.max(now);
+    }
+
+    /// An invalidation failed: what is stored before the next start may be gone after it.
+    pub(super) fn haunt(&mut self, now: u64) {
+        self.excuse(now);
+        self.is_haunted = true;
+    }
+
+    /// The store starts again.
+    pub(super) fn restart(&mut self, now: u64) {
+        if std::mem::take(&mut self.is_haunted) {
+            self.excuse(now);
+        }
+    }
+
+    /// Up to `bytes` are written from `now` on; what was begun more than `room_bytes` ago may be overwritten.
+    fn wear(&mut self, bytes: u64, now: u64, room_bytes: u64) {
+        self.worn_bytes += bytes;
+        self.worn.push_back((now, self.worn_bytes));
+        while let Some(&(moment, worn)) = self.worn.front()
+            && worn + room_bytes < self.worn_bytes
+        {
+            self.excuse(moment);
+            self.worn.pop_front();
+        }
+    }
+}
+
+impl Trial {
+    /// Takes note of faults since the last look: they may cost what was stored before, and what was acknowledged may not
+    /// become durable.
+    pub(super) fn note_faults(&mut self) {
+        let (faults, failed_writes) = (self.faults(), self.failed_writes());
+        if failed_writes != self.debt.known_failed_writes {
+            let durable = self.durable.kill;
+            self.histories.values_mut().for_each(|history| history.doubt(durable));
+            (self.durable.kill_when_idle, self.durable.power_when_idle) = (0, 0);
+            self.debt.known_failed_writes = failed_writes;
+            self.debt.failed_at = self.now;
+        }
+        // A device that dies on purpose gives nothing back, but what was durable is there for the next.
+        if faults != self.debt.known_faults && !self.is_dead() {
+            self.debt.excuse(self.now);
+            self.debt.known_faults = faults;
+        }
+    }
+
+    /// Faults that have just been counted as staged are none.
+    pub(super) fn forget_staged(&mut self) {
+        (self.debt.known_faults, self.debt.known_failed_writes) = (self.faults(), self.failed_writes());
+    }
+
+    /// Whether what was asked for at `begun` can have become durable unless the device failed since.
+    pub(super) fn is_trusted(&self, begun: u64) -> bool {
+        begun > self.debt.failed_at
+    }
+
+    /// What an operation may write.
+    pub(super) fn wear_by(&mut self, operation: &Operation) {
+        let layout = self.options.policy.layout;
+        let is_clustered = layout == LayoutAxis::Clusters;
+        // Clusters are written whole, and one that has no room for an entry is closed.
+        let unit_bytes = if is_clustered { self.options.tuning.ucfs_cluster_bytes } else { PARTIAL_BYTES };
+        let times = if is_clustered { 2 } else { 1 };
+        let bytes = match *operation {
+            Operation::Insert { body_bytes, .. } => {
+                self.debt.longest_bytes = self.debt.longest_bytes.max(body_bytes);
+                body_bytes * times + PARTIAL_BYTES
+            }
+            Operation::UpdateHead { .. } => self.debt.longest_bytes * times + PARTIAL_BYTES,
+            Operation::Abandon { .. } | Operation::Remove { .. } => PARTIAL_BYTES,
+            Operation::Sync | Operation::Wait { .. } => unit_bytes * SITE_COUNT,
+            Operation::Reopen | Operation::Crash { .. } => {
+                2 * self.options.segment_size_bytes.max(unit_bytes * SITE_COUNT)
+            }
+            Operation::Read { .. } | Operation::ReadPart { .. } | Operation::Invalidate { .. } => 0,
+        };
+        let room_bytes = self.options.size_bytes / 4 / part_count(&self.options);
+        self.debt.wear(bytes, self.now, room_bytes);
+    }
+
+    /// Whether a lookup of `key` from `begun` to now has to find something.
+    pub(super) fn is_owed(&self, key: u64, begun: u64) -> bool {
+        let since = self.debt.excused_until;
+        // `esp` evicts as time goes by.
+        let lasts = self.options.policy.layout != LayoutAxis::MultilevelBitmap || self.passed.is_zero();
+        let is_countable = lasts && (!may_lose_a_few(self.options.policy) || self.histories.len() <= FEW_KEYS);
+        let owes = || self.histories.get(&key).is_some_and(|history| history.owes(begun, since));
+        is_countable && !self.is_dead() && owes()
+    }
+
+    /// A lookup of `key` from `begun` on found nothing and had to find something.
+    ///
+    /// # Errors
+    /// Its row may not lose that.
+    pub(super) fn judge_loss(&mut self, key: u64, begun: u64) -> Result<(), String> {
+        self.tally.missed += 1;
+        self.debt.lost.insert(key);
+        let few = if may_lose_a_few(self.options.policy) { 2 + self.histories.len() / 4 } else { 0 };
+        if self.debt.lost.len() <= few {
+            return Ok(());
+        }
+        let (since, history) = (self.debt.excused_until, self.history(key).clone());
+        Err(format!("key {key} at {begun}: nothing is found of what must be there since {since}: {history:?}"))
+    }
+
+    /// Whether what was durable is to be there after such an end.
+    pub(super) fn outlives(&self, how: Crash) -> bool {
+        match self.options.policy.layout {
+            LayoutAxis::Segments | LayoutAxis::Bins | LayoutAxis::Sets => true,
+            // A power cut while a set is written loses all of the set.
+            LayoutAxis::FrontAndSets => how == Crash::Kill,
+            // The others start empty.
+            _ => false,
+        }
+    }
+}
+
+/// Whether a few bits stand for a key, few places are open to it, or much goes with what is evicted, so that a new
+/// entry may cost others long before the volume is full.
+fn may_lose_a_few(policy: &Policy) -> bool {
+    let is_exact = matches!(policy.index, IndexAxis::Buckets | IndexAxis::Map);
+    !is_exact || policy.layout == LayoutAxis::MultilevelBitmap
+}
+
+/// Into how many parts a row divides its volume, each for entries of some lengths.
+fn part_count(options: &StoreOptions) -> u64 {
+    match options.policy.layout {
+        LayoutAxis::MultilevelBitmap => u64::from(options.tuning.esp_level_count) + 1,
+        LayoutAxis::Clusters | LayoutAxis::FrontAndSets => 2,
+        _ => 1,
+    }
+}
+
+/// What is written beside an entry's body at most: what is around it, and what a unit wastes that is not full.
+const PARTIAL_BYTES: u64 = 16 << 10;
+/// With more keys than this, rows that may lose a few lose many.
+const FEW_KEYS: usize = 24;
