@@ -33,8 +33,8 @@ pub use options::{Hints, IoChoice, StoreOptions, mean_entry_bytes_default};
 pub use policy::{Assumptions, Costs, EvictionAxis, IndexAxis, LayoutAxis, Policy, ReadAxis, Work, WriteAxis};
 pub use reader::{BodyStream, Reader};
 pub use store::{
-    Content, Damage, Findings, Held, Invalidation, Neighbour, NeighbourSink, Stats, Store, StoreInfo, VolumeStats,
-    check, format, inspect, survey,
+    Content, Damage, Findings, Held, Invalidation, Neighbour, NeighbourSink, Sighting, Stats, Store, StoreInfo,
+    VolumeStats, check, format, inspect, survey,
 };
 pub use tuning::{Tuning, TuningField, TuningKind, TuningValue};
 pub use writer::Writer;

@@ -8,6 +8,7 @@ use super::{
     keeper::block_on,
     log::{self, LogEngine},
     mapped::{self, MappedEngine},
+    sighting::{Sight, Sighting},
     survey::Met,
     table::{self, TableEngine},
     tiny::{self, TinyEngine},
@@ -30,6 +31,8 @@ pub(crate) enum Extent {
     Whole,
     /// Head and the first part of a long entry, if that saves something.
     Front,
+    /// As little as tells whose entry it is.
+    Key,
 }
 
 /// What an engine holds now.
@@ -49,6 +52,17 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 
     /// The entry of `key`, verified.
     async fn get(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<Reader>>;
+
+    /// Where `key`'s entry is, if there is one. As it stands here for rows whose memory has the whole hash of every entry.
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
+        self.volume().check_open()?;
+        Ok(self.may_contain(self.volume().hash(key).0).then_some(Sight::Known))
+    }
+
+    /// Whether an entry is still where it was seen; `false` where memory cannot tell.
+    fn is_in_sight(&self, placing: u64, sight: Sight) -> bool {
+        sight == Sight::Known && self.may_contain(placing)
+    }
 
     /// Makes `record` its key's entry; its sequence is filled in here.
     async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()>;
@@ -164,6 +178,15 @@ impl AnyEngine {
 
     pub(crate) async fn get(&self, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
         each!(self, engine => engine.get(key, extent).await)
+    }
+
+    pub(crate) async fn sight(&self, key: &[u8]) -> Result<Option<Sighting>> {
+        let sight = each!(self, engine => engine.sight(key).await)?;
+        Ok(sight.map(Sighting))
+    }
+
+    pub(crate) fn is_in_sight(&self, placing: u64, sight: Sight) -> bool {
+        each!(self, engine => engine.is_in_sight(placing, sight))
     }
 
     pub(crate) async fn commit(&self, record: Record<'_>) -> Result<()> {

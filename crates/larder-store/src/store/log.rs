@@ -16,6 +16,7 @@ mod recovery;
 mod walk;
 
 use super::{
+    Sight,
     bell::TICK,
     engine::{Engine, Extent, Gauges},
     volume::Volume,
@@ -227,6 +228,16 @@ impl Engine for LogEngine {
 
     async fn get(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
         Ok(self.look_up(key, extent).await?.map(|(_, reader)| reader))
+    }
+
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
+        let found = self.look_up(key, Extent::Key).await?;
+        Ok(found.map(|(position, _)| self.sight_at(position)))
+    }
+
+    fn is_in_sight(&self, placing: u64, sight: Sight) -> bool {
+        let Sight::At { position, .. } = sight else { return false };
+        self.still_at(placing, position) && self.sight_at(position) == sight
     }
 
     async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {

@@ -18,6 +18,7 @@ mod walk;
 mod write;
 
 use super::{
+    Sight,
     bell::TICK,
     engine::{Engine, Extent, Gauges},
     volume::Volume,
@@ -287,6 +288,10 @@ impl Engine for TableEngine {
 
     async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
         self.look_up(key).await
+    }
+
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
+        Ok(self.sees(key).await?.then_some(Sight::Passing))
     }
 
     async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {

@@ -25,6 +25,7 @@ mod snapshot;
 mod walk;
 
 use super::{
+    Sight,
     bell::TICK,
     engine::{Engine, Extent, Gauges},
     volume::Volume,
@@ -223,6 +224,10 @@ impl Engine for TinyEngine {
 
     async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
         self.look_up(key).await
+    }
+
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
+        Ok(self.sees(key).await?.then_some(Sight::Passing))
     }
 
     async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {

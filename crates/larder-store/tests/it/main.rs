@@ -12,6 +12,7 @@ mod law;
 mod refusals;
 mod rows;
 mod runtime;
+mod sighting;
 mod support;
 mod survey;
 mod volumes;

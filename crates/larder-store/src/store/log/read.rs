@@ -11,7 +11,7 @@ use crate::{
     format::record::{Decoded, Kind, Refusal},
     hash::KeyHash,
     index::{LogIndex, Matches, Slot},
-    store::{counters::add, engine::Extent},
+    store::{Sight, counters::add, engine::Extent},
     units::{BLOCK_BYTES, SECTOR_BYTES, Sector, sectors},
 };
 use bytes::Bytes;
@@ -57,10 +57,13 @@ impl Recognised {
 impl LogEngine {
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<(Sector, Reader)>> {
         self.volume.check_open()?;
-        add(&self.volume.counters.lookups, 1);
+        // Who only looks whether an entry is there has no use of it: it counts for nothing, least of all at reclaim.
+        let counts = extent != Extent::Key;
+        add(&self.volume.counters.lookups, counts.into());
         let (placing, hash) = self.volume.hash(key);
         for _ in 0..MOVES_FOLLOWED_MAX {
-            let matches = self.newest_first(self.index.find(placing));
+            let matches = if counts { self.index.find(placing) } else { self.index.peek(placing) };
+            let matches = self.newest_first(matches);
             if matches.is_empty() {
                 if self.recall(placing).await? {
                     continue;
@@ -75,8 +78,8 @@ impl LogEngine {
             }
             match self.entry_among(&matches, key, hash, extent).await? {
                 Search::Found(position, record, decoded) => {
-                    add(&self.volume.counters.hits, 1);
-                    if self.reads_groups() {
+                    add(&self.volume.counters.hits, counts.into());
+                    if self.reads_groups() && counts {
                         self.hand_over_group(position, &record, &decoded);
                     }
                     return Ok(Some((position, Reader::in_log(Arc::clone(self), position, record, decoded))));
@@ -118,7 +121,7 @@ impl LogEngine {
                 }
                 return Ok(Search::Nothing);
             }
-            if !is_only {
+            if !is_only && extent != Extent::Key {
                 self.index.count_hit(placing, Some(slot.position));
             }
             return Ok(Search::Found(slot.position, record, decoded));
@@ -182,6 +185,7 @@ impl LogEngine {
     pub(super) async fn read_record(&self, slot: Slot, extent: Extent) -> Result<Option<(Bytes, Decoded)>> {
         let want = match extent {
             Extent::Whole => slot.size.sectors(),
+            Extent::Key => RECOGNISED_SECTORS,
             Extent::Front if self.reads_groups() => slot.size.sectors(),
             Extent::Front => FRONT_SECTORS,
         };
@@ -241,7 +245,13 @@ impl LogEngine {
         })
     }
 
-    fn still_at(&self, placing: u64, position: Sector) -> bool {
+    /// What is remembered of a record that was found at `position`.
+    pub(super) fn sight_at(&self, position: Sector) -> Sight {
+        let segment = self.geometry.segment_of(position);
+        Sight::At { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }
+    }
+
+    pub(super) fn still_at(&self, placing: u64, position: Sector) -> bool {
         self.index.peek(placing).at(position).is_some()
     }
 }

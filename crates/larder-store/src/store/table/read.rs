@@ -71,6 +71,38 @@ impl TableEngine {
         Ok(None)
     }
 
+    /// Whether there is an entry of `key`, told by the header of its bin. Of a long one the rest is not read, only that
+    /// the ring has not gone over it.
+    pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
+        self.volume.check_open()?;
+        let target = self.target(key);
+        let (plan, changes) = {
+            let mut state = self.lock();
+            (state.plan(&target), state.changes(target.set))
+        };
+        let header = match plan {
+            Plan::Miss => return Ok(false),
+            Plan::Dirty(_) => return Ok(true),
+            Plan::Bin(way) => {
+                let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
+                let bin = self.volume.read(offset_bytes, BIN_HEADER_BYTES as u64).await?;
+                BinHeader::decode(self.volume.id, &bin, offset_bytes)
+            }
+            Plan::Set => {
+                let (bytes, summary) = self.read_set(target.set, changes).await?;
+                summary.newest(target.hash).and_then(|way| {
+                    let bin = &bytes[way * self.layout.bin_bytes as usize..];
+                    BinHeader::decode(self.volume.id, bin, self.layout.bin_offset_bytes(target.set, way as u64))
+                })
+            }
+        };
+        let first = self.layout.first_bytes();
+        Ok(header.is_some_and(|header| {
+            let rest = u64::from(header.record_bytes).saturating_sub(first);
+            header.hash == target.hash && (rest == 0 || self.lock().ring.offset_bytes(header.rest_at, rest).is_some())
+        }))
+    }
+
     fn hit(&self, found: Option<Reader>) -> Option<Reader> {
         add(&self.volume.counters.hits, u64::from(found.is_some()));
         found

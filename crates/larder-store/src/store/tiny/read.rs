@@ -53,6 +53,13 @@ enum Search {
     Moved,
 }
 
+/// What became of one attempt to find the piece that is a key's entry, or stands for it.
+enum Located {
+    At(Place, Piece),
+    Miss,
+    Moved,
+}
+
 /// What became of one attempt to read a piece of the front.
 enum FrontRead {
     Piece(Piece),
@@ -114,7 +121,32 @@ impl TinyEngine {
         }
     }
 
+    /// Whether there is an entry of `key`, told by its piece in front or set: of a long one the ring is not read.
+    pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
+        self.volume.check_open()?;
+        let hash = self.volume.hash(key).1;
+        for _ in 0..MOVES_FOLLOWED_MAX {
+            match self.locate(Wanted { key, hash }).await? {
+                Located::At(_, Piece { what: What::Stub(stub), .. }) => {
+                    return Ok(stub.len_bytes > 0 && self.is_alive(&stub));
+                }
+                Located::At(..) => return Ok(true),
+                Located::Miss => return Ok(false),
+                Located::Moved => {}
+            }
+        }
+        Ok(false)
+    }
+
     async fn search(&self, wanted: Wanted<'_>) -> Result<Search> {
+        match self.locate(wanted).await? {
+            Located::At(place, piece) => self.open(wanted, piece, place).await,
+            Located::Miss => Ok(Search::Miss),
+            Located::Moved => Ok(Search::Moved),
+        }
+    }
+
+    async fn locate(&self, wanted: Wanted<'_>) -> Result<Located> {
         let placing = wanted.hash.placing();
         let prefix = prefix_of(placing);
         let (slots, ready) = {
@@ -122,20 +154,20 @@ impl TinyEngine {
             (state.index.range(prefix, prefix).collect::<Vec<_>>(), state.ready)
         };
         if !ready {
-            return Ok(Search::Miss);
+            return Ok(Located::Miss);
         }
         for slot in slots.into_iter().rev() {
             if slot.state == FrontState::Removed {
-                return Ok(Search::Miss);
+                return Ok(Located::Miss);
             }
             match self.read_front(slot).await? {
-                FrontRead::Moved => return Ok(Search::Moved),
+                FrontRead::Moved => return Ok(Located::Moved),
                 FrontRead::Damaged => {
                     add(&self.volume.counters.corrupt, 1);
-                    return Ok(Search::Miss);
+                    return Ok(Located::Miss);
                 }
                 FrontRead::Piece(piece) if piece.hash() == wanted.hash => {
-                    return self.open(wanted, piece, Place::Front { granule: slot.granule }).await;
+                    return Ok(Located::At(Place::Front { granule: slot.granule }, piece));
                 }
                 FrontRead::Piece(_) => add(&self.volume.counters.strangers, 1),
             }
@@ -166,12 +198,12 @@ impl TinyEngine {
         self.volume.read(offset, len.min(self.plan.front.end_bytes() - offset)).await
     }
 
-    async fn search_set(&self, wanted: Wanted<'_>) -> Result<Search> {
+    async fn search_set(&self, wanted: Wanted<'_>) -> Result<Located> {
         let placing = wanted.hash.placing();
         let (set, version, dirty) = {
             let state = self.lock();
             if state.sets.may_hold(placing) != MayHold::Maybe {
-                return Ok(Search::Miss);
+                return Ok(Located::Miss);
             }
             let set = state.sets.set_of(placing);
             (set, state.sets.version(set), state.set_writes.get(&set).and_then(SetWrite::believed))
@@ -190,27 +222,27 @@ impl TinyEngine {
                 return Ok(self.set_is_damaged(set, version));
             };
             if piece.hash() == wanted.hash {
-                return self.open(wanted, piece, Place::Set { version }).await;
+                return Ok(Located::At(Place::Set { version }, piece));
             }
         }
         // The entry may have come into the set, or left it for the front, since the front was asked.
         let state = self.lock();
         let moved = state.sets.version(set) != version || state.newest(prefix_of(placing)).is_some();
-        Ok(if moved { Search::Moved } else { Search::Miss })
+        Ok(if moved { Located::Moved } else { Located::Miss })
     }
 
     /// What a set means that is not as it was written last: nothing of it is believed any more.
-    fn set_is_damaged(&self, set: u32, version: u8) -> Search {
+    fn set_is_damaged(&self, set: u32, version: u8) -> Located {
         let mut state = self.lock();
         if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
-            return Search::Moved;
+            return Located::Moved;
         }
         add(&self.volume.counters.corrupt, 1);
         state.forget_set(set);
         drop(state);
         // It is to be written anew.
         self.volume.bell.ring_if_idle();
-        Search::Miss
+        Located::Miss
     }
 
     /// The entry that a piece is or stands for.

@@ -1,0 +1,55 @@
+//! Finding out whether an entry is there without reading it. At stake: that a long body is called a hit though a chunk of
+//! it is gone, because another key looks the same in memory.
+
+use larder_store::{LayoutAxis, Policy, Store, StoreOptions, device::MemoryDevice};
+use std::sync::Arc;
+
+use crate::support::{block_on, insert, key_bytes, options, version_of};
+
+/// Entries long enough that looking at one is told from reading it.
+const BODY_BYTES: usize = 60_000;
+const SIZE_BYTES: u64 = 24 << 20;
+/// What a device transfers to tell whose record it is.
+const LOOK_BYTES_MAX: u64 = 8 << 10;
+
+fn open(policy: &'static Policy) -> Store {
+    let options = StoreOptions { policy, size_bytes: SIZE_BYTES, mean_entry_size_bytes: 32 << 10, ..options() };
+    Store::open_on(Arc::new(MemoryDevice::new(SIZE_BYTES)), &options).unwrap()
+}
+
+#[test]
+fn entry_is_in_sight_until_it_is_removed_and_no_other_is() {
+    for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
+        let (store, name) = (open(policy), policy.name);
+        block_on(store.maintain());
+        let there: Vec<u64> = (0..20).filter(|&key| insert(&store, key, 1, BODY_BYTES)).collect();
+        block_on(store.sync()).unwrap();
+        let there: Vec<u64> = there.into_iter().filter(|&key| version_of(&store, key).is_some()).collect();
+        assert!(there.len() > 5, "{name}: {}", there.len());
+        for key in there {
+            let (read_bytes, key) = (store.stats().read_bytes, key_bytes(key));
+            let seen = block_on(store.sight(&key)).unwrap().expect(name);
+            if policy.layout == LayoutAxis::Segments {
+                assert!(store.stats().read_bytes - read_bytes <= LOOK_BYTES_MAX, "{name}");
+            }
+            let reads = store.stats().reads;
+            let is_known = matches!(policy.layout, LayoutAxis::Bins | LayoutAxis::Sets | LayoutAxis::FrontAndSets);
+            assert_eq!(store.is_in_sight(&key, seen), !is_known, "{name}: memory tells");
+            assert_eq!(store.stats().reads, reads, "{name}: for free");
+            block_on(store.remove(&key)).unwrap();
+            assert!(!store.is_in_sight(&key, seen), "{name}");
+            assert!(block_on(store.sight(&key)).unwrap().is_none(), "{name}");
+        }
+        assert!((1000..1100).all(|key| block_on(store.sight(&key_bytes(key))).unwrap().is_none()), "{name}");
+    }
+}
+
+#[test]
+fn entry_that_was_written_again_elsewhere_is_out_of_sight() {
+    let store = open(Policy::default_row());
+    assert!(insert(&store, 1, 1, BODY_BYTES));
+    let seen = block_on(store.sight(&key_bytes(1))).unwrap().unwrap();
+    assert!(store.is_in_sight(&key_bytes(1), seen));
+    assert!(insert(&store, 1, 2, BODY_BYTES));
+    assert!(!store.is_in_sight(&key_bytes(1), seen));
+}
