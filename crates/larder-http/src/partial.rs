@@ -109,12 +109,17 @@ pub fn whole_head(
     StoredHead::new(received, BodyPlace::Chunks { len: part.total_len, representation }, selecting, targets)
 }
 
+/// The strong validator of a response, as If-Range names it (RFC 9110 13.1.5); none if it has none. Responses to requests for
+/// one resource that have the same are of one representation, byte for byte.
+pub fn validator(fields: &HeaderMap, response_time: Timestamp) -> Option<&HeaderValue> {
+    // Tags are in quotes and dates are not: the values of both kinds can be compared as they are.
+    strong_validator(fields, response_time).map(|(StrongValidator::Tag(value) | StrongValidator::Date(value))| value)
+}
+
 /// The fields that ask for a part of the very representation that is stored, or for the whole if it has
 /// changed (RFC 9110 13.1.5). None when the stored response has no strong validator.
 pub fn request_fields(stored: &StoredHead, wanted: &Span) -> Option<[(HeaderName, HeaderValue); 2]> {
-    let validator = match strong_validator(stored.fields(), stored.response_time())? {
-        StrongValidator::Tag(value) | StrongValidator::Date(value) => value.clone(),
-    };
+    let validator = validator(stored.fields(), stored.response_time())?.clone();
     let mut range = b"bytes=".to_vec();
     push_u64(&mut range, wanted.first);
     range.push(b'-');

@@ -59,6 +59,8 @@ pub enum Reason {
     PostWithoutLocation,
     /// The head is larger than a stored head may be.
     HeadTooLarge,
+    /// The store cannot keep up, and nobody is to wait for it.
+    StoreBehind,
 }
 
 impl Reason {
@@ -92,6 +94,7 @@ impl Reason {
             Self::Partial => "partial",
             Self::PostWithoutLocation => "post-without-location",
             Self::HeadTooLarge => "head-too-large",
+            Self::StoreBehind => "store-behind",
         }
     }
 }

@@ -20,7 +20,9 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{cache::hot::HotTier, flight::window::WindowBudget, outcome::Outcome};
+use crate::{
+    cache::hot::HotTier, client::response_body::BodyError, flight::window::WindowBudget, outcome::Outcome,
+};
 
 /// A number that one thread writes and any thread reads.
 #[derive(Debug, Default)]
@@ -60,6 +62,9 @@ pub(crate) struct WorkerMetrics {
     pub(crate) store_overdue: Counter,
     pub(crate) store_bypassed: Counter,
     pub(crate) aborted: Counter,
+    pub(crate) broken: [Counter; BodyError::ALL.len()],
+    pub(crate) rests_fetched: Counter,
+    pub(crate) storing_given_up: Counter,
     pub(crate) log_lines_dropped: Counter,
 }
 
@@ -103,6 +108,12 @@ pub struct ProxyStats {
     pub store_bypassed: u64,
     /// Responses broken off before their end.
     pub aborted: u64,
+    /// Responses among them that ended because their bytes could be had from nowhere, by why.
+    pub broken: [u64; BodyError::ALL.len()],
+    /// Fetches of what was missing of stored bodies.
+    pub rests_fetched: u64,
+    /// Responses not stored because the store could not keep up with them.
+    pub storing_given_up: u64,
     /// Access log lines dropped because the log's disk was too slow.
     pub log_lines_dropped: u64,
     /// Entries in memory.
@@ -149,6 +160,11 @@ impl ProxyStats {
             sum.store_overdue += worker.store_overdue.value();
             sum.store_bypassed += worker.store_bypassed.value();
             sum.aborted += worker.aborted.value();
+            for (total, count) in sum.broken.iter_mut().zip(&worker.broken) {
+                *total += count.value();
+            }
+            sum.rests_fetched += worker.rests_fetched.value();
+            sum.storing_given_up += worker.storing_given_up.value();
             sum.log_lines_dropped += worker.log_lines_dropped.value();
         }
         sum
@@ -188,6 +204,12 @@ impl Collector for Exposition {
             let labels = [("outcome", outcome.squid_code())];
             ConstCounter::new(stats.outcome(outcome)).encode(requests.encode_family(&labels)?)?;
         }
+        let help = "Responses broken off because their bytes could be had from nowhere";
+        let mut broken = encoder.encode_descriptor("broken_responses", help, None, zero.metric_type())?;
+        for error in BodyError::ALL {
+            let labels = [("why", error.token())];
+            ConstCounter::new(stats.broken[error as usize]).encode(broken.encode_family(&labels)?)?;
+        }
         for (name, help, value) in counters(&stats) {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
@@ -208,7 +230,7 @@ impl Collector for Exposition {
 
 type Figure = (&'static str, &'static str, u64);
 
-fn counters(stats: &ProxyStats) -> [Figure; 14] {
+fn counters(stats: &ProxyStats) -> [Figure; 16] {
     let hits = Outcome::ALL.iter().filter(|outcome| outcome.is_hit()).map(|outcome| stats.outcome(*outcome)).sum();
     [
         ("hits", "Exchanges whose body came from the cache", hits),
@@ -225,6 +247,8 @@ fn counters(stats: &ProxyStats) -> [Figure; 14] {
         ("store_overdue", "Works of the store that were not waited for to their end", stats.store_overdue),
         ("store_bypassed", "Works the store was spared because it did not answer", stats.store_bypassed),
         ("aborted_responses", "Responses broken off before their end", stats.aborted),
+        ("rests_fetched", "Fetches of what was missing of stored bodies", stats.rests_fetched),
+        ("storing_given_up", "Responses not stored because the store could not keep up", stats.storing_given_up),
     ]
 }
 

@@ -17,10 +17,11 @@ use larder_http::{
 use crate::{
     asked::Asked,
     cache::{
-        chunks::{self, CHUNK_BYTES},
+        chunks::{CHUNK_BYTES, ChunkedBody},
         entry::EntryBody,
         hit::{self, Wanted},
         lookup::{self, Found, Lookup},
+        presence::{self, Presence, Ready},
     },
     errors::Failure,
     exchange::Served,
@@ -38,35 +39,39 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
     let settings = &worker.shared.config.http;
     // What takes kilobytes for a moment is not part of what waits for the origin: the same below, and in the callers.
     let lookup = Box::pin(lookup::find(worker, key, &asked.fields)).await;
-    let serves = match &lookup {
-        Lookup::Found(Found { entry, .. }) if matches!(entry.body, EntryBody::Whole(_)) => true,
-        Lookup::Found(found) => Box::pin(chunks::serves(worker, asked, found)).await,
-        Lookup::OtherVariants(_) | Lookup::Nothing => false,
+    let presence = match &lookup {
+        Lookup::Found(Found { entry, .. }) if matches!(entry.body, EntryBody::Whole(_)) => Presence::There(None),
+        Lookup::Found(found) => Box::pin(presence::look(worker, asked, (&found.entry, &found.key))).await,
+        Lookup::OtherVariants(_) | Lookup::Nothing => Presence::Gone,
     };
+    let lacks = presence.is_lacking();
     let (found, marker, forward) = match lookup {
-        Lookup::Found(found) if !serves => (None, found.marker, CacheStatus::forwarded(Forward::Miss)),
+        Lookup::Found(found) if presence.is_gone() => (None, found.marker, CacheStatus::forwarded(Forward::Miss)),
         Lookup::Found(found) => {
             let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, worker.now(), settings);
             match decision {
-                Reuse::Fresh { age, reason } => return fresh(worker, asked, &found, (age, reason)).await,
+                Reuse::Fresh { age, reason } => match fresh(worker, asked, (&found, presence), (age, reason)).await {
+                    Some(served) => return served,
+                    None => (None, found.marker, CacheStatus::forwarded(Forward::Miss)),
+                },
                 Reuse::NotUsable { reason } => {
                     check_may_ask(worker, asked)?;
                     let status = CacheStatus::forwarded(Forward::Request).because(reason);
                     return pass::pass(worker, asked, None, status).await;
                 }
                 Reuse::Stale { may_serve_meanwhile: true, age, .. }
-                    if !asks_for_itself(asked) && found.entry.head.selecting().cover_what_is_told(&asked.fields) =>
+                    if !lacks
+                        && !asks_for_itself(asked)
+                        && found.entry.head.selecting().cover_what_is_told(&asked.fields) =>
                 {
-                    return meanwhile(worker, asked, key, (found, age)).await;
+                    return meanwhile(worker, asked, key, ((found, presence), age)).await;
                 }
-                Reuse::Stale { may_serve_on_error, reason, .. } => {
+                Reuse::Stale { may_serve_on_error: may, reason, .. }
+                | Reuse::MustValidate { may_serve_on_error: may, reason, .. } => {
+                    let is_asked = matches!(decision, Reuse::MustValidate { .. }) && reason != Reason::NoCache;
+                    let why = if is_asked { Forward::Request } else { Forward::Stale };
                     let marker = found.marker.clone();
-                    (Some((found, may_serve_on_error)), marker, CacheStatus::forwarded(Forward::Stale).because(reason))
-                }
-                Reuse::MustValidate { may_serve_on_error, reason, .. } => {
-                    let marker = found.marker.clone();
-                    let why = if reason == Reason::NoCache { Forward::Stale } else { Forward::Request };
-                    (Some((found, may_serve_on_error)), marker, CacheStatus::forwarded(why).because(reason))
+                    (Some((found, may && !lacks)), marker, CacheStatus::forwarded(why).because(reason))
                 }
             }
         }
@@ -135,7 +140,8 @@ pub(crate) fn stale_answer(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Fou
     let age = age_of(worker, &found.entry.head);
     let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
     let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs: age.age_secs, status };
-    let answered = hit::answer(&wanted, &found.entry, Some((asked, &found.key)))?;
+    let body = ChunkedBody::of(worker, asked, &found.key, &found.entry).map(Arc::new);
+    let answered = hit::answer(&wanted, &found.entry, body)?;
     let origin = Some(asked.origin.host.clone());
     Some(Served { response: answered.response, outcome: Outcome::RefreshFailed, origin })
 }
@@ -156,7 +162,10 @@ pub(crate) async fn if_fresh(
 ) -> Option<Result<Served, Failure>> {
     let settings = &worker.shared.config.http;
     match reuse::decide(&asked.method, &asked.fields, &found.entry.head, worker.now(), settings) {
-        Reuse::Fresh { age, reason } => Some(fresh(worker, asked, found, (age, reason)).await),
+        Reuse::Fresh { age, reason } => {
+            let presence = Box::pin(presence::look(worker, asked, (&found.entry, &found.key))).await;
+            fresh(worker, asked, (found, presence), (age, reason)).await
+        }
         Reuse::Stale { .. } | Reuse::MustValidate { .. } | Reuse::NotUsable { .. } => None,
     }
 }
@@ -166,39 +175,53 @@ async fn meanwhile(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
     key: &Arc<[u8]>,
-    (found, age): (Found, Age),
+    ((found, presence), age): ((Found, Presence), Age),
 ) -> Result<Served, Failure> {
-    let served = fresh(worker, asked, &found, (age, Reason::StaleWhileRevalidate)).await;
+    let served = fresh(worker, asked, (&found, presence), (age, Reason::StaleWhileRevalidate)).await;
     let (marker, forward) = (found.marker.clone(), CacheStatus::forwarded(Forward::Stale));
     let primary = Arc::clone(key);
     let before = Some(found);
     let sharing = Sharing { primary, before, may_serve_on_error: true, marker, forward, is_reload: false };
-    share::refresh(worker, asked, &sharing);
-    served
+    match served {
+        Some(served) => {
+            share::refresh(worker, asked, &sharing);
+            served
+        }
+        None => {
+            let sharing = Sharing { before: None, may_serve_on_error: false, ..sharing };
+            Box::pin(share::fly(worker, asked, sharing)).await
+        }
+    }
 }
 
+/// Answers from what is stored. `None`: it turns out that its body cannot be had.
 async fn fresh(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
-    found: &Found,
+    (found, presence): (&Found, Presence),
     (age, reason): (Age, Reason),
-) -> Result<Served, Failure> {
+) -> Option<Result<Served, Failure>> {
+    let Ready { body, continued } = presence.ready().await?;
     let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate);
-    let status = CacheStatus::hit(age.ttl_secs);
+    let status = continued.map_or(CacheStatus::hit(age.ttl_secs), share::completed);
     let status = if stale { status.because(reason) } else { status };
     let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs: age.age_secs, status };
-    let Some(answered) = hit::answer(&wanted, &found.entry, Some((asked, &found.key))) else {
+    let Some(answered) = hit::answer(&wanted, &found.entry, body) else {
         // Its preconditions are for the origin to judge (RFC 9111 4.3.2).
-        check_may_ask(worker, asked)?;
-        return pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Request)).await;
+        return Some(match check_may_ask(worker, asked) {
+            Ok(()) => pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Request)).await,
+            Err(failure) => Err(failure),
+        });
     };
     let outcome = match (answered.conditional, stale, found.from_memory) {
+        _ if continued.is_some() => Outcome::Miss,
         (true, _, _) => Outcome::ConditionalHit,
         (_, true, _) => Outcome::StaleHit,
         (_, _, true) => Outcome::MemoryHit,
         (_, _, false) => Outcome::Hit,
     };
-    Ok(Served { response: answered.response, outcome, origin: None })
+    let origin = continued.map(|_| asked.origin.host.clone());
+    Some(Ok(Served { response: answered.response, outcome, origin }))
 }
 
 /// Whether only the origin's answer to this very request will do: a HEAD that the cache cannot answer, or

@@ -31,8 +31,8 @@ use crate::{
         hot::{HotTier, Newcomers},
         lonely::Lonely,
         neighbours,
-        once::OnceTable,
         patience::Patience,
+        sightings::Sightings,
     },
     client::{
         certificates::{Caretaker, Certificates},
@@ -40,7 +40,7 @@ use crate::{
         passwords::Passwords,
     },
     config::ProxyConfig,
-    flight::{table::FlightTable, window::WindowBudget},
+    flight::{rest::Rests, table::FlightTable, window::WindowBudget},
     metrics::{Exposition, ProxyStats, WorkerMetrics},
     origin::{
         complaints::Complaints,
@@ -82,8 +82,10 @@ pub(crate) struct Shared {
     pub(crate) flights: FlightTable,
     /// What those hold for their readers.
     pub(crate) windows: Arc<WindowBudget>,
-    /// Fetches of missing chunks in progress.
-    pub(crate) chunk_fetches: OnceTable,
+    /// Fetches of what is missing of stored bodies in progress.
+    pub(crate) rests: Rests,
+    /// Where the chunks of long bodies were seen.
+    pub(crate) sightings: Sightings,
     /// Invalidations, by the resource's key.
     pub(crate) epochs: Epochs,
     pub(crate) lonely: Lonely,
@@ -154,7 +156,8 @@ impl Proxy {
             hot: Arc::clone(&hot),
             flights: FlightTable::default(),
             windows: Arc::clone(&windows),
-            chunk_fetches: OnceTable::default(),
+            rests: Rests::default(),
+            sightings: Sightings::default(),
             epochs: Epochs::default(),
             lonely: Lonely::default(),
             groups: Groups::new(config.group_window),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::{Response, StatusCode, header};
 use larder_http::{
     BodyPlace, CacheStatus, Precondition, Reason, Received, Reuse, Selecting, StoredHead,
-    cache_status::Handling,
+    cache_status::{Forward, Handling},
     conditional,
     reuse::{self, Age},
 };
@@ -16,10 +16,11 @@ use larder_http::{
 use crate::{
     asked::Asked,
     cache::{
-        chunks::CHUNK_BYTES,
+        chunks::{CHUNK_BYTES, ChunkedBody},
         entry::{Marker, outgoing_fields},
         hit::{self, Portion, Wanted},
         lookup::{self, Found},
+        presence::{self, Ready},
     },
     client::response_body::ResponseBody,
     errors::Failure,
@@ -83,6 +84,7 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
             Taken::NotForUs => alone = true,
             Taken::TooOld => sharing.is_reload = true,
             Taken::Again => {}
+            Taken::Incomplete => (sharing.before, sharing.may_serve_on_error) = (None, false),
         }
     }
     pass::pass(worker, asked, None, sharing.forward).await
@@ -115,6 +117,8 @@ enum Taken {
     TooOld,
     /// The response answered another's condition; it says nothing about whether one could be shared.
     Again,
+    /// What is stored was confirmed, but its body cannot be had.
+    Incomplete,
 }
 
 /// Joins a flight or begins one.
@@ -180,7 +184,10 @@ async fn take(
             if !reader.is_first() && is_too_old(sharing, &decision) {
                 return Taken::TooOld;
             }
-            Taken::Served(confirmed(worker, asked, sharing, (&found, reader.is_first())).await)
+            match confirmed(worker, asked, sharing, (&found, reader.is_first())).await {
+                Some(served) => Taken::Served(served),
+                None => Taken::Incomplete,
+            }
         }
         Stage::Part(kept) => take_part(worker, asked, sharing, (&kept, reader.is_first())).await,
         Stage::OriginFailing => match stale.and_then(|found| stale_answer(worker, asked, found)) {
@@ -192,7 +199,7 @@ async fn take(
             None => Taken::NotForUs,
         },
         Stage::Private if reader.flight().answered_a_condition() => Taken::Again,
-        Stage::Private | Stage::Waiting => Taken::NotForUs,
+        Stage::Private | Stage::Waiting | Stage::Continued(_) => Taken::NotForUs,
         Stage::Failed(failure) => Taken::Served(or_stale(worker, asked, Err(failure), stale)),
     }
 }
@@ -221,8 +228,8 @@ async fn take_open(
     let age = age_of(worker, &open.head);
     let (status, outcome) = match (ended_before, &sharing.before) {
         (true, _) => (CacheStatus::hit(age.ttl_secs), Outcome::MemoryHit),
-        (false, Some(_)) => (stored(status_of(sharing, open.head.status(), !first)), Outcome::RefreshModified),
-        (false, None) => (stored(status_of(sharing, open.head.status(), !first)), Outcome::Miss),
+        (false, Some(_)) => (arriving(sharing, open, !first), Outcome::RefreshModified),
+        (false, None) => (arriving(sharing, open, !first), Outcome::Miss),
     };
     // What comes straight from the origin carries an Age only if it brought one (RFC 9111 5.1).
     let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
@@ -266,7 +273,11 @@ async fn take_part(
         (CacheStatus::hit(ttl_secs), Outcome::MemoryHit)
     };
     let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs, status };
-    match hit::answer(&wanted, entry, Some((asked, &kept.key))) {
+    let body = ChunkedBody::of(worker, asked, &kept.key, entry);
+    if let (Some(body), Some(arrived)) = (&body, &kept.arrived) {
+        body.set_begun(arrived.clone());
+    }
+    match hit::answer(&wanted, entry, body.map(Arc::new)) {
         Some(answered) => {
             let origin = kept.from_origin.then(|| asked.origin.host.clone());
             let mut response = answered.response;
@@ -312,27 +323,30 @@ fn open_response(
     Some(hit::respond(status, fields, ResponseBody::flight(reader)))
 }
 
-/// From what was stored, which the origin has confirmed.
+/// From what was stored, which the origin has confirmed. `None`: its body cannot be had.
 async fn confirmed(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
     sharing: &Sharing,
     (found, is_first): (&Confirmed, bool),
-) -> Result<Served, Failure> {
+) -> Option<Result<Served, Failure>> {
     let entry = &found.entry;
-    let status = status_of(sharing, StatusCode::NOT_MODIFIED, false);
+    let presence = Box::pin(presence::look(worker, asked, (entry, &found.key))).await;
+    let Ready { body, continued } = presence.ready().await?;
+    let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
     let age_secs = age_of(worker, &entry.head).age_secs;
     let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs, status };
-    match hit::answer(&wanted, entry, Some((asked, &found.key))) {
+    Some(match hit::answer(&wanted, entry, body) {
         Some(mut answered) => {
             if is_first {
                 hit::add(answered.response.headers_mut(), &found.own);
             }
             let origin = Some(asked.origin.host.clone());
-            Ok(Served { response: answered.response, outcome: Outcome::RefreshUnmodified, origin })
+            let outcome = if continued.is_some() { Outcome::Miss } else { Outcome::RefreshUnmodified };
+            Ok(Served { response: answered.response, outcome, origin })
         }
         None => pass::pass(worker, asked, None, sharing.forward).await,
-    }
+    })
 }
 
 /// From a response that is for this asker alone.
@@ -367,6 +381,20 @@ fn status_of(sharing: &Sharing, origin: StatusCode, is_collapsed: bool) -> Cache
         *collapsed = is_collapsed;
     }
     cache_status
+}
+
+/// The Cache-Status of what is arriving: whether it is being stored, or why not.
+fn arriving(sharing: &Sharing, open: &OpenHead, is_collapsed: bool) -> CacheStatus {
+    let status = status_of(sharing, open.head.status(), is_collapsed);
+    match open.unstored {
+        None => stored(status),
+        Some(reason) => status.because(reason),
+    }
+}
+
+/// The Cache-Status of what is stored in part, and completed by what the origin answered with this status.
+pub(crate) fn completed(origin: StatusCode) -> CacheStatus {
+    stored(pass::with_origin_status(CacheStatus::forwarded(Forward::Partial), origin))
 }
 
 /// A Cache-Status that says that the response is being stored.

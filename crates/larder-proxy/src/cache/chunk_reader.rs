@@ -1,7 +1,10 @@
-//! Streams a span of a body that is stored in chunks, reading ahead.
+//! Streams a span of a body that is stored in chunks, reading ahead; what the store does not give comes from the origin.
 //!
-//! Owns: the reads in flight. Invariant: bytes come in order and without gaps, or the stream ends in an
-//! error. Memory: at most [`AHEAD_COUNT`] chunks per client, whatever the body's length.
+//! Owns: the reads in flight, and the order of what is tried for the next byte: the store, for as long as it may take to
+//! answer; the origin, which goes on from there (`flight::rest`), up to the next chunk that seems to be there; and, where
+//! the origin cannot, the store again for as long as the client may be without progress. Invariant: bytes come in order and
+//! without gaps, or the stream ends in an error: only when none of these has the next byte. Memory: at most [`AHEAD_COUNT`]
+//! chunks per client, or a flight's window, whatever the body's length.
 
 use std::{
     collections::VecDeque,
@@ -9,14 +12,18 @@ use std::{
     ops::Range,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 
 use crate::{
-    cache::chunks::{CHUNK_BYTES, ChunkedBody, Placed},
+    cache::{
+        chunks::{Absence, CHUNK_BYTES, ChunkedBody, Placed},
+        patience::Waiting,
+    },
     client::response_body::BodyError,
+    flight::{reader::FlightReader, rest, shared::Stage},
 };
 
 /// A span of a chunked body on its way to a client.
@@ -27,19 +34,37 @@ pub(crate) struct ChunkReader {
     /// The next chunk to begin reading.
     next: u64,
     ahead: VecDeque<Read>,
+    rest: Rest,
+    /// How often the store was in trouble.
+    trouble_count: u32,
+    /// Whether the origin does not go on with this body.
+    is_alone: bool,
 }
 
-/// One chunk: being read, or there.
+type Reading = Pin<Box<dyn Future<Output = Result<Placed, Absence>> + Send>>;
+
+/// One chunk: being read, or there, or not.
 enum Read {
-    Pending(Pin<Box<dyn Future<Output = Result<Placed, BodyError>> + Send>>),
-    Done(Result<Placed, BodyError>),
+    Pending(Reading),
+    Done(Result<Placed, Absence>),
+}
+
+/// What comes from the origin in the store's place.
+enum Rest {
+    Nothing,
+    /// It is being asked, from here on.
+    Asked(u64, Pin<Box<dyn Future<Output = Option<FlightReader>> + Send>>),
+    /// It goes on, since it was here.
+    Comes(u64, Box<FlightReader>),
 }
 
 impl ChunkReader {
     /// Reads `span` of `body`; the span lies within it.
     pub(crate) fn new(body: Arc<ChunkedBody>, span: Range<u64>) -> Self {
         let next = span.start / CHUNK_BYTES;
-        Self { body, span, next, ahead: VecDeque::with_capacity(AHEAD_COUNT) }
+        let is_alone = !body.can_go_on();
+        let ahead = VecDeque::with_capacity(AHEAD_COUNT);
+        Self { body, span, next, ahead, rest: Rest::Nothing, trouble_count: 0, is_alone }
     }
 
     /// Bytes still to come.
@@ -49,31 +74,46 @@ impl ChunkReader {
 
     /// The next bytes.
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        if self.span.is_empty() {
-            return Poll::Ready(None);
-        }
-        self.read_ahead(context);
-        match self.ahead.pop_front() {
-            Some(Read::Done(Ok(chunk))) => Poll::Ready(Some(self.take_from(&chunk))),
-            Some(Read::Done(Err(error))) => {
-                self.span.start = self.span.end;
-                self.ahead.clear();
-                Poll::Ready(Some(Err(error)))
+        loop {
+            if self.span.is_empty() {
+                return Poll::Ready(None);
             }
-            Some(pending @ Read::Pending(_)) => {
-                self.ahead.push_front(pending);
-                Poll::Pending
+            if !matches!(self.rest, Rest::Nothing) {
+                if let Some(bytes) = ready!(self.poll_rest(context)) {
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
+                continue;
             }
-            // `read_ahead` leaves none only when the span is empty.
-            None => Poll::Ready(Some(Err(BodyError::PartMissing))),
+            if self.ahead.is_empty()
+                && let Some(reader) = self.body.take_rest(self.span.start)
+            {
+                self.rest = Rest::Comes(self.span.start, Box::new(reader));
+                continue;
+            }
+            self.read_ahead(context);
+            match self.ahead.pop_front() {
+                Some(Read::Done(Ok(chunk))) => return Poll::Ready(Some(self.take_from(&chunk))),
+                Some(Read::Done(Err(absence))) => {
+                    if !self.go_on_without(absence) {
+                        return Poll::Ready(Some(Err(self.give_up())));
+                    }
+                }
+                Some(pending @ Read::Pending(_)) => {
+                    self.ahead.push_front(pending);
+                    return Poll::Pending;
+                }
+                // `read_ahead` leaves none only when the span is empty.
+                None => return Poll::Ready(Some(Err(self.give_up()))),
+            }
         }
     }
 
     /// Begins reads up to the bound, and drives those that are begun.
     fn read_ahead(&mut self, context: &mut Context<'_>) {
+        // Where nobody else has it there is no use in losing patience.
+        let waiting = if self.is_alone { Waiting::Long } else { Waiting::Short };
         while self.ahead.len() < AHEAD_COUNT && self.next * CHUNK_BYTES < self.span.end {
-            let reading = Arc::clone(&self.body).read_within(self.next, self.span.clone());
-            self.ahead.push_back(Read::Pending(Box::pin(reading)));
+            self.ahead.push_back(self.begin_reading(self.next, waiting));
             self.next += 1;
         }
         for read in &mut self.ahead {
@@ -85,15 +125,94 @@ impl ChunkReader {
         }
     }
 
+    fn begin_reading(&self, number: u64, waiting: Waiting) -> Read {
+        Read::Pending(Box::pin(Arc::clone(&self.body).read(number, self.span.clone(), waiting)))
+    }
+
+    /// Turns to the origin for what the store does not give, or to the store once more. `false`: there is no way on.
+    fn go_on_without(&mut self, absence: Absence) -> bool {
+        if self.is_alone {
+            return false;
+        }
+        let (start, end) = (self.span.start, self.span.end);
+        self.ahead.clear();
+        if let Some(reader) = self.body.take_rest(start) {
+            self.rest = Rest::Comes(start, Box::new(reader));
+            return true;
+        }
+        let end = match absence {
+            Absence::Gap => rest::gap_end(&self.body, start, end),
+            // More each time: a passing weakness of the store costs little, and one that lasts few requests.
+            Absence::Trouble => {
+                let bytes = TROUBLE_BYTES << self.trouble_count.min(TROUBLE_DOUBLINGS_MAX);
+                self.trouble_count += 1;
+                end.min((start + bytes).next_multiple_of(CHUNK_BYTES))
+            }
+        };
+        let body = Arc::clone(&self.body);
+        let asking = async move {
+            let mut reader = rest::board(&body, start, end).await;
+            matches!(reader.stage().await, Stage::Continued(_)).then_some(reader)
+        };
+        self.rest = Rest::Asked(start, Box::pin(asking));
+        true
+    }
+
+    /// The next bytes from the origin; `None`: nothing more comes from there now, look again what there is.
+    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match &mut self.rest {
+            Rest::Nothing => return Poll::Ready(None),
+            Rest::Asked(start, asking) => {
+                let start = *start;
+                match ready!(asking.as_mut().poll(context)) {
+                    Some(reader) => self.rest = Rest::Comes(start, Box::new(reader)),
+                    None => self.end_rest(true),
+                }
+                return Poll::Ready(None);
+            }
+            Rest::Comes(_, reader) => {
+                if let Some(Ok(mut bytes)) = ready!(reader.poll_data(context)) {
+                    bytes.truncate(usize::try_from(self.remaining()).unwrap_or(usize::MAX));
+                    self.span.start += bytes.len() as u64;
+                    return Poll::Ready(Some(bytes));
+                }
+            }
+        }
+        let brought_nothing = matches!(&self.rest, Rest::Comes(start, _) if *start == self.span.start);
+        self.end_rest(brought_nothing);
+        Poll::Ready(None)
+    }
+
+    /// Goes back to the store; for good, if the origin was of no use.
+    fn end_rest(&mut self, was_useless: bool) {
+        self.is_alone |= was_useless;
+        self.rest = Rest::Nothing;
+        self.next = self.span.start / CHUNK_BYTES;
+    }
+
+    fn give_up(&mut self) -> BodyError {
+        self.span.start = self.span.end;
+        self.ahead.clear();
+        BodyError::PartMissing
+    }
+
     /// The bytes that lie in the span.
     fn take_from(&mut self, placed: &Placed) -> Result<Bytes, BodyError> {
         let end = placed.span().end.min(self.span.end);
-        let bytes = placed.slice(self.span.start..end).filter(|bytes| !bytes.is_empty());
-        let bytes = bytes.ok_or(BodyError::PartMissing)?;
+        let Some(bytes) = placed.slice(self.span.start..end).filter(|bytes| !bytes.is_empty()) else {
+            return Err(self.give_up());
+        };
         self.span.start = end;
+        // Of a chunk there may have been a fragment, which ends before it.
+        if end < self.span.end && !end.is_multiple_of(CHUNK_BYTES) {
+            (self.next, self.ahead) = (end / CHUNK_BYTES, VecDeque::new());
+        }
         Ok(bytes)
     }
 }
 
 /// Chunks a client may have in memory at once.
 const AHEAD_COUNT: usize = 3;
+/// How much comes from the origin when the store is in trouble for the first time, in bytes.
+const TROUBLE_BYTES: u64 = 8 << 20;
+const TROUBLE_DOUBLINGS_MAX: u32 = 20;

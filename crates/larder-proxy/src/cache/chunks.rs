@@ -1,32 +1,36 @@
-//! Long bodies in chunks of their own entries: reading one, and fetching one that is gone.
+//! Long bodies in chunks of their own entries: what one is made of, and reading and storing its chunks.
 //!
-//! Owns: the chunks' keys and the repair. Does not: stream, see `chunk_reader`. Invariant: a chunk handed out
-//! is exactly the bytes of that place in that representation: either the store verified it under the
-//! representation's own key, or the origin sent it for the very same strong entity tag and length
-//! (RFC 9110 14.4, 15.3.7.3). Where neither is possible it is an error, never other bytes. Of a chunk that is not there
-//! one fragment may be (RFC 9111 3.4); what is missing is fetched once, however many wait for it.
-//! Cost: one device read per chunk; for one that is missing a lookup more, for its fragment.
+//! Owns: the chunks' keys, and what of a chunk can be had from memory and store. Does not: stream (see `chunk_reader`), find
+//! out beforehand what is there (see `presence`), or fetch what is not (see `flight::rest`). Invariant: what is handed out is
+//! exactly the bytes of that place in that representation: the store verified it under the representation's own key, or the
+//! origin sent it under the same strong validator and length (RFC 9110 14.4, 15.3.7.3). Of a chunk that is not there one
+//! fragment may be (RFC 9111 3.4). Cost: one device read per chunk; for one that is missing a lookup more, for its fragment.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    future::poll_fn,
+    ops::Range,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::Poll,
+};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Method, StatusCode, header};
-use larder_http::{RangeOutcome, Reuse, entity_tag::EntityTag, key, range, reuse};
+use http::{HeaderValue, header};
+use larder_http::{StoredHead, entity_tag::EntityTag, key, partial};
 use larder_store::Writer;
 
 use crate::{
-    asked::{Asked, Edits},
+    asked::Asked,
     cache::{
         entry::{Entry, EntryBody},
         hot::Hot,
-        lookup::{self, Found},
+        lookup::{self, Trouble},
+        patience::Waiting,
+        sightings::{Chunks, Known},
         storing,
     },
-    client::response_body::BodyError,
-    origin::{
-        body::OriginBody,
-        pool::{self, Outgoing, Repeat},
-    },
+    flight::reader::FlightReader,
+    origin::body::OriginBody,
     worker::Worker,
 };
 
@@ -38,56 +42,50 @@ pub(crate) struct ChunkedBody {
     pub(crate) worker: Arc<Worker>,
     /// The request it is read for, by which missing chunks can be fetched.
     pub(crate) asked: Arc<Asked>,
+    pub(crate) place: BodyKeys,
+    /// Length of the whole, once known.
+    pub(crate) len: Option<u64>,
+    /// What tells it from other representations (RFC 9110 8.8.1), if anything does.
+    pub(crate) validator: Option<HeaderValue>,
+    begun: Mutex<Begun>,
+}
+
+/// What leads to the chunks of a body.
+#[derive(Clone)]
+pub(crate) struct BodyKeys {
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
     /// The key of the entry that has the head.
     pub(crate) key: Arc<[u8]>,
     pub(crate) representation: u64,
-    /// Length of the whole, once known.
-    pub(crate) len: Option<u64>,
-    /// The strong entity tag, if there is one.
-    pub(crate) entity_tag: Option<HeaderValue>,
+}
+
+/// What was read or begun before the answer, for whoever streams it.
+#[derive(Default)]
+struct Begun {
+    bytes: Option<Placed>,
+    rest: Option<(u64, FlightReader)>,
+}
+
+/// Why bytes cannot be had from memory and store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// They are not there.
+    Gap,
+    /// The store failed, or did not answer in time: they may be there.
+    Trouble,
+}
+
+impl From<Trouble> for Absence {
+    fn from(_: Trouble) -> Self {
+        Self::Trouble
+    }
 }
 
 /// The strong entity tag among a response's fields, if it has one.
 pub(crate) fn strong_tag(fields: &http::HeaderMap) -> Option<HeaderValue> {
     let value = fields.get(header::ETAG)?;
     EntityTag::parse(value.as_bytes()).filter(|tag| !tag.weak).map(|_| value.clone())
-}
-
-/// Whether a stored response's body can be served to its end, as far as memory tells: its chunks are there,
-/// or the origin announced that it can be asked for those that are not. Cost: one lookup in the store's
-/// index per chunk, no transfer.
-fn is_servable(worker: &Worker, key: &[u8], entry: &Entry) -> bool {
-    let EntryBody::Chunks { len, representation } = entry.body else { return true };
-    let fields = entry.head.fields();
-    let announced =
-        fields.get(header::ACCEPT_RANGES).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"bytes"));
-    if announced && strong_tag(fields).is_some() {
-        return true;
-    }
-    let Some(store) = &worker.shared.store else { return false };
-    (0..len.div_ceil(CHUNK_BYTES)).all(|number| store.may_contain(&key::chunk_key(key, representation, number)))
-}
-
-/// Whether a stored response can answer a request: its body can be served to its end, or it is fresh and what is wanted of
-/// it is there, though the origin cannot be asked for the rest, or must not be (RFC 9111 5.2.1.7). Cost: none where memory
-/// tells; else a transfer for each chunk of which only a fragment is there.
-pub(crate) async fn serves(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Found) -> bool {
-    let EntryBody::Chunks { len, .. } = found.entry.body else { return true };
-    let (head, settings) = (&found.entry.head, &worker.shared.config.http);
-    let alone = asked.method == Method::GET && reuse::is_only_if_cached(&asked.fields, settings);
-    if !alone && is_servable(worker, &found.key, &found.entry) {
-        return true;
-    }
-    let wanted = match range::select(&asked.method, &asked.fields, head, len) {
-        RangeOutcome::Single { first, last } => first..last + 1,
-        RangeOutcome::Whole if alone => 0..len,
-        RangeOutcome::Whole | RangeOutcome::Many(_) | RangeOutcome::NotSatisfiable => return false,
-    };
-    let decision = reuse::decide(&asked.method, &asked.fields, head, worker.now(), settings);
-    let Some(body) = ChunkedBody::of(worker, asked, &found.key, &found.entry) else { return false };
-    matches!(decision, Reuse::Fresh { .. }) && body.has(wanted).await
 }
 
 /// Bytes and their place in the whole.
@@ -98,112 +96,137 @@ pub(crate) struct Placed {
 }
 
 impl ChunkedBody {
+    /// The body under `head`, which need not have come to its end.
+    pub(crate) fn new(
+        worker: &Arc<Worker>,
+        asked: &Arc<Asked>,
+        place: BodyKeys,
+        (head, len): (&StoredHead, Option<u64>),
+    ) -> Self {
+        let validator = partial::validator(head.fields(), head.response_time()).cloned();
+        let (worker, asked) = (Arc::clone(worker), Arc::clone(asked));
+        Self { worker, asked, place, len, validator, begun: Mutex::default() }
+    }
+
     /// The body of a stored response, for a request; `None` if it is in one piece.
     pub(crate) fn of(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>, entry: &Entry) -> Option<Self> {
         let EntryBody::Chunks { len, representation } = entry.body else { return None };
-        Some(Self {
-            worker: Arc::clone(worker),
-            asked: Arc::clone(asked),
-            primary: Arc::clone(asked.key.as_ref()?),
-            key: Arc::clone(key),
-            representation,
-            len: Some(len),
-            entity_tag: strong_tag(entry.head.fields()),
-        })
+        let place = BodyKeys { primary: Arc::clone(asked.key.as_ref()?), key: Arc::clone(key), representation };
+        Some(Self::new(worker, asked, place, (&entry.head, Some(len))))
     }
 
-    /// The bytes of chunk `number`.
-    pub(crate) async fn read(self: Arc<Self>, number: u64) -> Result<Bytes, BodyError> {
-        let span = self.span(number);
-        self.read_within(number, span).await.map(|placed| placed.bytes)
+    /// The same body, of which nothing was begun.
+    pub(crate) fn twin(&self) -> Self {
+        Self {
+            worker: Arc::clone(&self.worker),
+            asked: Arc::clone(&self.asked),
+            place: self.place.clone(),
+            len: self.len,
+            validator: self.validator.clone(),
+            begun: Mutex::default(),
+        }
     }
 
-    /// Bytes of chunk `number` among which are those of `wanted` that are in it.
-    pub(crate) async fn read_within(self: Arc<Self>, number: u64, wanted: Range<u64>) -> Result<Placed, BodyError> {
-        let key = key::chunk_key(&self.key, self.representation, number);
+    /// Hands bytes to whoever comes to their place.
+    pub(crate) fn set_begun(&self, bytes: Placed) {
+        self.lock().bytes = Some(bytes);
+    }
+
+    /// Hands a fetch of the rest from `position` on to whoever comes there.
+    pub(crate) fn set_rest(&self, position: u64, reader: FlightReader) {
+        self.lock().rest = Some((position, reader));
+    }
+
+    /// The fetch of the rest from `position` on, if one was begun.
+    pub(crate) fn take_rest(&self, position: u64) -> Option<FlightReader> {
+        self.lock().rest.take_if(|(start, _)| *start == position).map(|(_, reader)| reader)
+    }
+
+    /// Whether the origin can be asked for what is missing: it is known what the whole is.
+    pub(crate) fn can_go_on(&self) -> bool {
+        self.len.is_some() && self.validator.is_some()
+    }
+
+    /// Bytes of chunk `number`, from memory or store, among which are those of `wanted` that are in it.
+    pub(crate) async fn read(
+        self: Arc<Self>,
+        number: u64,
+        wanted: Range<u64>,
+        waiting: Waiting,
+    ) -> Result<Placed, Absence> {
         let span = self.span(number);
-        if let Some(bytes) = self.read_chunk(&key, &span).await {
+        let wanted = wanted.start.max(span.start)..wanted.end.min(span.end);
+        if let Some(begun) = self.lock().bytes.take_if(|begun| covers(&begun.span(), &wanted)) {
+            return Ok(begun);
+        }
+        let key = self.chunk_key(number);
+        let expected = span.end - span.start;
+        let hot = &self.worker.shared.hot;
+        if let Some(Hot::Chunk(bytes)) = hot.find(&key)
+            && bytes.len() as u64 == expected
+        {
             return Ok(Placed { start: span.start, bytes });
         }
-        let fragment = self.read_fragment(number, &span).await;
-        let wanted = wanted.start.max(span.start)..wanted.end.min(span.end);
-        if let Some(fragment) = fragment.as_ref().filter(|fragment| covers(&fragment.span(), &wanted)) {
-            return Ok(fragment.clone());
+        let store = self.worker.shared.store.as_ref().ok_or(Absence::Gap)?;
+        let moment = hot.moment();
+        let found = lookup::try_read(&self.worker, store, &key, waiting).await?;
+        if let Some((_, bytes)) = found.filter(|(_, bytes)| bytes.len() as u64 == expected) {
+            hot.insert(&key, Hot::Chunk(bytes.clone()), moment);
+            return Ok(Placed { start: span.start, bytes });
         }
-        let fetches = &self.worker.shared.chunk_fetches;
-        let bytes = fetches.once(&key, self.complete(&key, &span, fragment)).await;
-        match bytes {
-            Some(bytes) => Ok(Placed { start: span.start, bytes }),
-            None => {
-                self.forget().await;
-                Err(BodyError::PartMissing)
-            }
-        }
+        let fragment = self.read_fragment(number).await;
+        fragment.filter(|fragment| covers(&fragment.span(), &wanted)).ok_or(Absence::Gap)
     }
 
-    /// Whether these bytes of the whole are there, as far as memory and fragments tell.
-    async fn has(&self, wanted: Range<u64>) -> bool {
-        let Some(store) = &self.worker.shared.store else { return false };
-        for number in wanted.start / CHUNK_BYTES..wanted.end.div_ceil(CHUNK_BYTES) {
-            let span = self.span(number);
-            let within = wanted.start.max(span.start)..wanted.end.min(span.end);
-            if !store.may_contain(&key::chunk_key(&self.key, self.representation, number))
-                && !self.read_fragment(number, &span).await.is_some_and(|fragment| covers(&fragment.span(), &within))
-            {
-                return false;
-            }
-        }
-        true
+    /// The fragment of a chunk, if one is stored.
+    pub(crate) async fn read_fragment(&self, number: u64) -> Option<Placed> {
+        let key = key::fragment_key(&self.place.key, self.place.representation, number);
+        let store = self.worker.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
+        let (reader, bytes) = lookup::read(&self.worker, store, &key).await?;
+        let start = u64::from_le_bytes(reader.head().as_ref().try_into().ok()?);
+        let fragment = Placed { start, bytes };
+        covers(&self.span(number), &fragment.span()).then_some(fragment)
     }
 
     /// The bytes of the whole that are chunk `number`.
-    fn span(&self, number: u64) -> Range<u64> {
+    pub(crate) fn span(&self, number: u64) -> Range<u64> {
         let start = number * CHUNK_BYTES;
         let end = start + CHUNK_BYTES;
         start..self.len.map_or(end, |len| end.min(len).max(start))
     }
 
-    /// A chunk from memory or store.
-    async fn read_chunk(&self, key: &[u8], span: &Range<u64>) -> Option<Bytes> {
-        let expected = span.end - span.start;
-        if let Some(Hot::Chunk(bytes)) = self.worker.shared.hot.find(key)
-            && bytes.len() as u64 == expected
-        {
-            return Some(bytes);
-        }
-        self.read_stored(key).await.filter(|bytes| bytes.len() as u64 == expected)
+    pub(crate) fn chunk_key(&self, number: u64) -> Vec<u8> {
+        key::chunk_key(&self.place.key, self.place.representation, number)
     }
 
-    /// The fragment of a chunk, if one is stored.
-    async fn read_fragment(&self, number: u64, span: &Range<u64>) -> Option<Placed> {
-        let key = key::fragment_key(&self.key, self.representation, number);
-        let store = self.worker.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
-        let (reader, bytes) = lookup::read(&self.worker, store, &key).await?;
-        let start = u64::from_le_bytes(reader.head().as_ref().try_into().ok()?);
-        let fragment = Placed { start, bytes };
-        covers(span, &fragment.span()).then_some(fragment)
+    /// What is remembered of its chunks, once its length is known.
+    pub(crate) fn known(&self) -> Option<Arc<Chunks>> {
+        self.len.map(|len| self.worker.shared.sightings.of(self.place.representation, len))
     }
 
-    /// Fetches what a fragment lacks of its chunk, or all of it, and stores the chunk.
-    async fn complete(&self, key: &[u8], span: &Range<u64>, fragment: Option<Placed>) -> Option<Bytes> {
-        // Somebody may have done it since this was looked for.
-        if let Some(bytes) = self.read_chunk(key, span).await {
-            return Some(bytes);
+    /// Whether chunk `number` is there, as far as memory tells.
+    pub(crate) fn seems_there(&self, number: u64) -> bool {
+        let Some(store) = &self.worker.shared.store else { return false };
+        match self.known().map_or(Known::Nothing, |known| known.known(number)) {
+            Known::Absent => false,
+            Known::Nothing | Known::Seen(_) => store.may_contain(&self.chunk_key(number)),
         }
-        let bytes = match fragment {
-            Some(fragment) if fragment.start == span.start => {
-                let rest = self.fetch(fragment.span().end..span.end).await?;
-                [fragment.bytes, rest].concat().into()
-            }
-            Some(fragment) if fragment.span().end == span.end => {
-                let rest = self.fetch(span.start..fragment.start).await?;
-                [rest, fragment.bytes].concat().into()
-            }
-            _ => self.fetch(span.clone()).await?,
-        };
-        // If it cannot be stored again, that is counted, and the next reader fetches it again.
-        storing::commit_chunk(&self.worker, &self.primary, key, vec![bytes.clone()]).await;
-        Some(bytes)
+    }
+
+    /// Stores chunk `number`, and remembers where it is.
+    pub(crate) async fn store_chunk(&self, number: u64, pieces: Vec<Bytes>) -> bool {
+        let key = self.chunk_key(number);
+        if !storing::commit_chunk(&self.worker, &self.place.primary, &key, pieces).await {
+            return false;
+        }
+        if let (Some(store), Some(known)) = (&self.worker.shared.store, self.known()) {
+            // It is dirty, so that this takes no device; where it does not, whoever needs to know looks for it.
+            let mut looking = pin!(store.sight(&key));
+            let seen = poll_fn(|context| Poll::Ready(looking.as_mut().poll(context))).await;
+            let seen = if let Poll::Ready(Ok(Some(sighting))) = seen { Known::Seen(sighting) } else { Known::Nothing };
+            known.note(number, seen);
+        }
+        true
     }
 
     /// Stores what arrived of the body, chunk by chunk; of a chunk that is not all there, as its fragment.
@@ -215,59 +238,24 @@ impl ChunkedBody {
             let end = arrived.span().end.min(span.end);
             let Some(bytes) = arrived.slice(start..end) else { return };
             if start == span.start && end == span.end {
-                let key = key::chunk_key(&self.key, self.representation, number);
-                storing::commit_chunk(&self.worker, &self.primary, &key, vec![bytes]).await;
+                self.store_chunk(number, vec![bytes]).await;
             } else {
-                let key = key::fragment_key(&self.key, self.representation, number);
-                storing::commit_fragment(&self.worker, &self.primary, &key, (start, bytes)).await;
+                let key = key::fragment_key(&self.place.key, self.place.representation, number);
+                storing::commit_fragment(&self.worker, &self.place.primary, &key, (start, bytes)).await;
             }
             start = end;
         }
     }
 
-    async fn read_stored(&self, key: &[u8]) -> Option<Bytes> {
-        let hot = &self.worker.shared.hot;
-        let store = self.worker.shared.store.as_ref()?;
-        let moment = hot.moment();
-        let (_, bytes) = lookup::read(&self.worker, store, key).await?;
-        hot.insert(key, Hot::Chunk(bytes.clone()), moment);
-        Some(bytes)
+    /// Drops the head, if it is still this body's: the origin has another representation now.
+    pub(crate) async fn forget(&self) {
+        if lookup::representation(&self.worker, &self.place.key).await == Some(self.place.representation) {
+            storing::remove(&self.worker, &self.place.key).await;
+        }
     }
 
-    /// Asks the origin for a span of the same representation.
-    async fn fetch(&self, span: Range<u64>) -> Option<Bytes> {
-        let (len, entity_tag) = (self.len?, self.entity_tag.as_ref()?);
-        let (first, last) = (span.start, span.end.checked_sub(1)?);
-        let to = if span.end == len { String::new() } else { last.to_string() };
-        let range = HeaderValue::try_from(format!("bytes={first}-{to}")).ok()?;
-        let added = vec![(header::RANGE, range), (header::IF_RANGE, entity_tag.clone())];
-        let edits = Edits { whole: true, added };
-        let outgoing = Outgoing {
-            origin: self.asked.origin.clone(),
-            choice: self.asked.choice.clone(),
-            repeat: Repeat::Safe,
-            make: || self.asked.outgoing(&self.worker.shared, &edits),
-        };
-        self.worker.metrics.origin_requests.add(1);
-        let (response, lease) = pool::send(&self.worker, outgoing).await.ok()?;
-        let (head, incoming) = response.into_parts();
-        let expected_range = larder_http::range::content_range(first, last, len);
-        let same = head.status == StatusCode::PARTIAL_CONTENT
-            && head.headers.get(header::CONTENT_RANGE) == Some(&expected_range)
-            && head.headers.get(header::ETAG) == Some(entity_tag);
-        if !same {
-            return None;
-        }
-        let body = OriginBody::new(incoming, lease, Arc::clone(&self.worker));
-        collect(body, usize::try_from(span.end - span.start).ok()?).await
-    }
-
-    /// Drops the head: what it promises is not all there any more.
-    async fn forget(&self) {
-        if self.len.is_none() {
-            return;
-        }
-        storing::remove(&self.worker, &self.key).await;
+    fn lock(&self) -> std::sync::MutexGuard<'_, Begun> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -284,7 +272,7 @@ impl Placed {
     }
 }
 
-fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
+pub(crate) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 

@@ -13,7 +13,6 @@ use larder_http::{
 };
 
 use crate::{
-    asked::Asked,
     cache::{
         chunk_reader::ChunkReader,
         chunks::ChunkedBody,
@@ -41,12 +40,12 @@ pub(crate) struct Wanted<'a> {
     pub(crate) status: CacheStatus,
 }
 
-/// What a body in chunks needs besides: the request, by which missing chunks are fetched, and the key.
-pub(crate) type Chunked<'a> = Option<(&'a Arc<Asked>, &'a Arc<[u8]>)>;
+/// The body of a response, if it is in chunks.
+pub(crate) type Chunked = Option<Arc<ChunkedBody>>;
 
 /// Answers from a stored response. `None`: its preconditions are for the origin to judge, or the body is
 /// in chunks and `chunked` is missing.
-pub(crate) fn answer(wanted: &Wanted<'_>, entry: &Arc<Entry>, chunked: Chunked<'_>) -> Option<Answered> {
+pub(crate) fn answer(wanted: &Wanted<'_>, entry: &Arc<Entry>, chunked: Chunked) -> Option<Answered> {
     match conditional::evaluate(wanted.fields, &entry.head) {
         Precondition::Pass => {}
         Precondition::NotModified => {
@@ -65,7 +64,7 @@ pub(crate) fn answer(wanted: &Wanted<'_>, entry: &Arc<Entry>, chunked: Chunked<'
         }
         ResponseBody::empty()
     } else {
-        body_of(wanted.worker, entry, portion, chunked)?
+        body_of(entry, portion, chunked)?
     };
     Some(Answered { response: respond(status, fields, body), conditional: false })
 }
@@ -160,7 +159,7 @@ pub(crate) fn not_modified(
     respond(StatusCode::NOT_MODIFIED, fields, ResponseBody::empty())
 }
 
-fn body_of(worker: &Arc<Worker>, entry: &Arc<Entry>, portion: Portion, chunked: Chunked<'_>) -> Option<ResponseBody> {
+fn body_of(entry: &Arc<Entry>, portion: Portion, chunked: Chunked) -> Option<ResponseBody> {
     match &entry.body {
         EntryBody::Whole(bytes) => Some(match portion {
             Portion::Span(span) => {
@@ -172,8 +171,7 @@ fn body_of(worker: &Arc<Worker>, entry: &Arc<Entry>, portion: Portion, chunked: 
             }
         }),
         EntryBody::Chunks { .. } => {
-            let (asked, key) = chunked?;
-            let body = Arc::new(ChunkedBody::of(worker, asked, key, entry)?);
+            let body = chunked?;
             Some(match portion {
                 Portion::Span(span) => ResponseBody::chunks(ChunkReader::new(body, span)),
                 Portion::Parts(multipart) => {

@@ -16,7 +16,7 @@ use crate::{
     cache::{
         entry::{Entry, EntryBody, Marker},
         hot::Hot,
-        patience,
+        patience::{self, Waiting},
     },
     worker::Worker,
 };
@@ -150,21 +150,52 @@ async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
     One::of(hot).map(|one| (one, false))
 }
 
+/// The representation whose chunks the response under a key promises, if it does.
+pub(crate) async fn representation(worker: &Worker, key: &[u8]) -> Option<u64> {
+    match find_one(worker, key).await? {
+        (One::Response(entry), _) => match entry.body {
+            EntryBody::Chunks { representation, .. } => Some(representation),
+            EntryBody::Whole(_) => None,
+        },
+        (One::Marker(_), _) => None,
+    }
+}
+
+/// The store failed or does not answer, so that it is not known what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble;
+
 /// The store's entry under a key, with its whole body. Damage, errors and a store that does not answer are misses.
 pub(crate) async fn read(worker: &Worker, store: &Store, key: &[u8]) -> Option<(Reader, Bytes)> {
+    try_read(worker, store, key, Waiting::Short).await.ok().flatten()
+}
+
+/// As [`read`], but tells what is not there from what cannot be had.
+pub(crate) async fn try_read(
+    worker: &Worker,
+    store: &Store,
+    key: &[u8],
+    waiting: Waiting,
+) -> Result<Option<(Reader, Bytes)>, Trouble> {
     let reading = async {
         let Some(reader) = store.get(key).await? else { return Ok(None) };
         let body = reader.read(0..reader.len()).await?;
         Ok::<_, larder_store::Error>(body.map(|body| (reader, body)))
     };
-    match patience::read(worker, reading).await? {
-        Ok(found) => found,
-        Err(error) => {
-            worker.metrics.store_errors.add(1);
-            tracing::debug!(%error, "store cannot be read, going on without it");
-            None
-        }
-    }
+    ask(worker, waiting, reading).await
+}
+
+/// What a read of the store brings.
+pub(crate) async fn ask<T>(
+    worker: &Worker,
+    waiting: Waiting,
+    reading: impl Future<Output = larder_store::Result<Option<T>>>,
+) -> Result<Option<T>, Trouble> {
+    patience::read(worker, waiting, reading).await.ok_or(Trouble)?.map_err(|error| {
+        worker.metrics.store_errors.add(1);
+        tracing::debug!(%error, "store cannot be read, going on without it");
+        Trouble
+    })
 }
 
 /// What an entry of the store is in memory, unless it is a chunk; `None` if head and body do not belong together.

@@ -1,4 +1,5 @@
-//! How long a store may take, and when it is left alone because it does not answer.
+//! How long a store may take, and when it is left alone because it does not answer, or spared long responses because it is
+//! behind.
 //!
 //! Owns: the bounds, and the state of rest. Does not: know what is done with the store. Invariants: nothing waits longer
 //! for the store than the limit; a store rests only if it answered nothing at all for that long; meanwhile one lookup or
@@ -30,6 +31,8 @@ pub(crate) struct Patience {
     answer_count: AtomicU64,
     /// Works that go on without anybody waiting.
     detached: AtomicUsize,
+    /// A time in which it gets no long responses.
+    behind: Mutex<Rest>,
 }
 
 /// A time in which the store is left alone.
@@ -49,12 +52,23 @@ impl Patience {
             rest: Mutex::default(),
             answer_count: AtomicU64::new(0),
             detached: AtomicUsize::new(0),
+            behind: Mutex::default(),
         }
     }
 
     /// Whether the store may be used now.
     pub(crate) fn admits(&self) -> bool {
         !self.resting.load(Relaxed) || self.lock().admits(Instant::now())
+    }
+
+    /// Notes that the store could not keep up with a response: for a while, longer each time, no long one is stored.
+    pub(crate) fn note_behind(&self) {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).begin(Instant::now(), self.limit);
+    }
+
+    /// Whether the store is spared long responses.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).holds(Instant::now())
     }
 
     /// A work took too long. Begins a rest unless others were answered since it began: then the store is slow, not
@@ -99,6 +113,18 @@ impl Rest {
         }
     }
 
+    /// Whether it lasts at `now`; when it is over, it has ended then.
+    fn holds(&mut self, now: Instant) -> bool {
+        match self.until {
+            Some(until) if now < until => true,
+            Some(until) => {
+                self.end(until);
+                false
+            }
+            None => false,
+        }
+    }
+
     /// Begins a rest, unless there is one. If the last is not long over, it is taken up again.
     fn begin(&mut self, now: Instant, limit: Duration) {
         if self.until.is_some() {
@@ -114,16 +140,30 @@ impl Rest {
     }
 }
 
+/// For how long a read of the store is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// As long as the store may take to answer; one that rests is not asked. The origin has it too.
+    Short,
+    /// As long as a client may be without progress: nobody else has what is wanted.
+    Long,
+}
+
 /// Waits for a read of the store; `None`: it takes too long, or the store rests. What takes too long is dropped.
 pub(crate) async fn read<T>(
     worker: &Worker,
+    waiting: Waiting,
     work: impl Future<Output = Result<Option<T>>>,
 ) -> Option<Result<Option<T>>> {
     let patience = &worker.shared.patience;
-    if !patience.admits() {
-        worker.metrics.store_bypassed.add(1);
-        return None;
-    }
+    let limit = match waiting {
+        Waiting::Short if !patience.admits() => {
+            worker.metrics.store_bypassed.add(1);
+            return None;
+        }
+        Waiting::Short => patience.limit,
+        Waiting::Long => patience.limit.max(worker.shared.config.limits.stall),
+    };
     let answers_before = patience.answer_count.load(Relaxed);
     let mut work = pin!(work);
     if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
@@ -133,7 +173,7 @@ pub(crate) async fn read<T>(
         }
         return Some(done);
     }
-    match tokio::time::timeout(patience.limit, work).await {
+    match tokio::time::timeout(limit, work).await {
         Ok(done) => {
             patience.note_answer();
             Some(done)
@@ -225,6 +265,21 @@ mod tests {
         assert!(!patience.note_overdue(before) && patience.admits());
         let before = patience.answer_count.load(Relaxed);
         assert!(patience.note_overdue(before) && !patience.admits());
+    }
+
+    #[test]
+    fn store_that_falls_behind_again_is_spared_for_longer() {
+        let (start, mut rest, mut spared) = (Instant::now(), Rest::default(), Vec::new());
+        let mut now = start;
+        for _ in 0..8 {
+            rest.begin(now, LIMIT);
+            let since = now;
+            while rest.holds(now) {
+                now += Duration::from_secs(1);
+            }
+            spared.push((now - since).as_secs());
+        }
+        assert_eq!(spared, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
 
     #[test]

@@ -178,6 +178,20 @@ pub(crate) enum BodyError {
     TooSlow,
 }
 
+impl BodyError {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 3] = [Self::OriginBroke, Self::PartMissing, Self::TooSlow];
+
+    /// The reason as figures name it.
+    pub(crate) const fn token(self) -> &'static str {
+        match self {
+            Self::OriginBroke => "origin-broke",
+            Self::PartMissing => "part-missing",
+            Self::TooSlow => "client-too-slow",
+        }
+    }
+}
+
 impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

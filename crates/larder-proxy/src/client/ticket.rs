@@ -36,6 +36,7 @@ impl Ticket {
     /// Notes that the body ended in an error.
     pub(crate) fn note_broken(&mut self, error: BodyError) {
         tracing::debug!(%error, peer = %self.client.peer, "response broken off");
+        self.client.worker.metrics.broken[error as usize].add(1);
         self.complete = false;
         self.broken = true;
     }

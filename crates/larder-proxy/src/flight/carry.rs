@@ -1,64 +1,42 @@
-//! A body on its way from the origin to the readers of a flight and into the store.
+//! A response on its way from the origin to the readers of a flight and into the store.
 //!
-//! Owns: how much has arrived, how much is stored, and in which form. Invariants: only a body that ended as
-//! its framing announced gets a head in the store; chunks without a head are never found. Memory: up to
-//! one chunk that is not stored yet, and what `shared` keeps.
+//! Owns: in which form it is stored, and its head. Does not: move bytes, see `carrier`. Invariants: a body gets a head in the
+//! store as a whole only if it ended as its framing announced; one that broke off, or that everybody left, gets one only as a
+//! representation of which parts are there (RFC 9111 3.3), with the length of the whole and a strong validator, so that the
+//! rest can be fetched; chunks without a head are never found.
 
-use std::{sync::Arc, task::Poll, time::Duration};
+use std::{sync::Arc, task::Poll};
 
-use bytes::Bytes;
-use http::HeaderMap;
-use larder_http::{BodyPlace, key};
+use larder_http::BodyPlace;
 
 use crate::{
     cache::{
-        chunks::{CHUNK_BYTES, ChunkedBody, strong_tag},
+        chunks::{BodyKeys, CHUNK_BYTES, ChunkedBody},
         entry::random,
         storing::{self, Place},
     },
     client::response_body::BodyError,
     flight::{
+        carrier::{Carrier, Next, Storage},
         fetch::Fetch,
-        shared::{OpenHead, Pace},
+        shared::OpenHead,
     },
     origin::body::OriginBody,
 };
 
-/// A body on its way from the origin to readers and store.
+/// A response on its way from the origin to readers and store.
 pub(super) struct Carrying<'a> {
     fetch: &'a Fetch,
     open: &'a OpenHead,
     place: Place,
-    produced: u64,
-    committed: u64,
-    storage: Storage,
-}
-
-/// How the body is being stored.
-enum Storage {
-    /// In one piece, at the end.
-    Whole,
-    /// In chunks, each as it fills.
-    Chunks(Arc<ChunkedBody>),
-    /// Not.
-    Off,
-}
-
-/// What came next.
-enum Next {
-    Data(Bytes),
-    Trailers(HeaderMap),
-    End,
-    Broken(BodyError),
-    /// The readers are to come further first.
-    Held,
-    /// Nobody reads it, and it is not worth finishing.
-    Abandoned,
+    carrier: Carrier,
 }
 
 impl<'a> Carrying<'a> {
     pub(super) fn new(fetch: &'a Fetch, open: &'a OpenHead, place: Place) -> Self {
-        Self { fetch, open, place, produced: 0, committed: 0, storage: Storage::Whole }
+        let storage = if open.unstored.is_some() { Storage::Off } else { Storage::Whole };
+        let carrier = Carrier::new(&fetch.worker, &fetch.flight, storage, 0);
+        Self { fetch, open, place, carrier }
     }
 
     /// Carries the body to its end. The last bytes are handed out once the response is stored, if that takes
@@ -67,22 +45,28 @@ impl<'a> Carrying<'a> {
         let flight = Arc::clone(&self.fetch.flight);
         self.choose_storage(self.open.total_len.unwrap_or(0));
         loop {
-            match self.next(&mut body).await {
+            match self.carrier.next(&mut body, self.is_worth_finishing()).await {
                 Next::Data(bytes) => {
-                    self.produced += bytes.len() as u64;
-                    if self.open.total_len == Some(self.produced) {
+                    self.carrier.produced += bytes.len() as u64;
+                    if self.open.total_len == Some(self.carrier.produced) {
                         flight.withhold(bytes);
                         break;
                     }
                     flight.push(bytes);
-                    self.choose_storage(self.produced);
-                    self.commit_full_chunks().await;
+                    self.choose_storage(self.carrier.produced);
+                    self.carrier.commit_full_chunks().await;
                 }
                 Next::Trailers(trailers) => flight.set_trailers(trailers),
                 Next::End => break,
-                Next::Broken(error) => return flight.end(Err(error)),
-                Next::Abandoned => return flight.end(Err(BodyError::OriginBroke)),
-                Next::Held => self.wait_for_readers().await,
+                Next::Broken(error) => {
+                    flight.end(Err(error));
+                    return self.keep_parts().await;
+                }
+                Next::Abandoned => {
+                    drop(body);
+                    self.keep_parts().await;
+                    return flight.end(Err(BodyError::OriginBroke));
+                }
             }
         }
         drop(body);
@@ -97,60 +81,15 @@ impl<'a> Carrying<'a> {
         drop(late);
     }
 
-    async fn next(&self, body: &mut OriginBody) -> Next {
-        std::future::poll_fn(|context| {
-            match self.fetch.flight.poll_pace(self.leaves_window(), context) {
-                Pace::Wait => return Poll::Ready(Next::Held),
-                Pace::Unread if !self.is_worth_finishing() && self.fetch.flight.close_if_unread() => {
-                    return Poll::Ready(Next::Abandoned);
-                }
-                Pace::Go | Pace::Unread => {}
-            }
-            body.poll_frame(context).map(|piece| match piece {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => Next::Data(bytes),
-                    Err(frame) => Next::Trailers(frame.into_trailers().unwrap_or_default()),
-                },
-                Some(Err(error)) => Next::Broken(error),
-                None => Next::End,
-            })
-        })
-        .await
-    }
-
-    /// Waits until the readers have come further. Where nothing is stored the slowest sets the pace, but it
-    /// must not hold up others for long.
-    async fn wait_for_readers(&self) {
-        let flight = &self.fetch.flight;
-        let stored = self.leaves_window();
-        let moved = std::future::poll_fn(|context| match flight.poll_pace(stored, context) {
-            Pace::Wait => Poll::Pending,
-            Pace::Go | Pace::Unread => Poll::Ready(()),
-        });
-        if stored {
-            moved.await;
-        } else if tokio::time::timeout(LAG_PATIENCE, moved).await.is_err() {
-            flight.drop_slowest();
-        }
-    }
-
-    /// Whether what leaves the window can be had from the store.
-    fn leaves_window(&self) -> bool {
-        match self.storage {
-            Storage::Whole => self.produced <= CHUNK_BYTES,
-            Storage::Chunks(_) => true,
-            Storage::Off => false,
-        }
-    }
-
     /// A client that leaves does not kill a fetch that is nearly there, or small.
     fn is_worth_finishing(&self) -> bool {
-        if matches!(self.storage, Storage::Off) {
+        if matches!(self.carrier.storage, Storage::Off) {
             return false;
         }
+        let produced = self.carrier.produced;
         match self.open.total_len {
-            Some(total) => total.saturating_sub(self.produced) < SMALL_REST_BYTES || self.produced >= total / 2,
-            None => self.produced < CHUNK_BYTES,
+            Some(total) => total.saturating_sub(produced) < SMALL_REST_BYTES || produced >= total / 2,
+            None => produced < CHUNK_BYTES,
         }
     }
 
@@ -158,69 +97,56 @@ impl<'a> Carrying<'a> {
     fn choose_storage(&mut self, len: u64) {
         let worker = &self.fetch.worker;
         if len > worker.shared.config.entry_bytes_max {
-            self.storage = Storage::Off;
+            self.carrier.storage = Storage::Off;
         }
-        if len <= CHUNK_BYTES || !matches!(self.storage, Storage::Whole) {
+        if len <= CHUNK_BYTES || !matches!(self.carrier.storage, Storage::Whole) {
             return;
         }
         if worker.shared.store.is_none() {
-            self.storage = Storage::Off;
+            self.carrier.storage = Storage::Off;
             return;
         }
-        let chunks = Arc::new(ChunkedBody {
-            worker: Arc::clone(worker),
-            asked: Arc::clone(&self.fetch.asked),
-            primary: Arc::clone(&self.place.primary),
-            key: Arc::clone(&self.place.key),
-            representation: random(),
-            len: self.open.total_len,
-            entity_tag: strong_tag(self.open.head.fields()),
-        });
+        let (primary, key) = (Arc::clone(&self.place.primary), Arc::clone(&self.place.key));
+        let place = BodyKeys { primary, key, representation: random() };
+        let head = (&self.open.head, self.open.total_len);
+        let chunks = Arc::new(ChunkedBody::new(worker, &self.fetch.asked, place, head));
         self.fetch.flight.set_chunks(Arc::clone(&chunks));
-        self.storage = Storage::Chunks(chunks);
-    }
-
-    async fn commit_full_chunks(&mut self) {
-        while let Storage::Chunks(chunks) = &self.storage
-            && self.produced - self.committed >= CHUNK_BYTES
-        {
-            let chunks = Arc::clone(chunks);
-            self.commit_chunk(&chunks, CHUNK_BYTES).await;
-        }
-    }
-
-    async fn commit_chunk(&mut self, chunks: &ChunkedBody, len: u64) {
-        let pieces = self.fetch.flight.copy_out(self.committed, len);
-        let key = key::chunk_key(&chunks.key, chunks.representation, self.committed / CHUNK_BYTES);
-        if storing::commit_chunk(&self.fetch.worker, &chunks.primary, &key, pieces).await {
-            self.committed += len;
-            self.fetch.flight.note_committed(self.committed);
-        } else {
-            self.storage = Storage::Off;
-        }
+        self.carrier.storage = Storage::Chunks(chunks);
     }
 
     /// Stores what has not been, and with it makes the response visible.
     async fn commit_rest(mut self) {
-        self.commit_full_chunks().await;
-        let (place, body) = match &self.storage {
+        self.carrier.commit_last_chunk().await;
+        let produced = self.carrier.produced;
+        let (place, body) = match &self.carrier.storage {
             Storage::Off => return,
             Storage::Whole => {
-                let body = self.fetch.flight.copy_out(0, self.produced);
-                (BodyPlace::Whole { len: self.produced }, body)
+                let body = self.fetch.flight.copy_out(0, produced);
+                (BodyPlace::Whole { len: produced }, body)
             }
             Storage::Chunks(chunks) => {
-                let chunks = Arc::clone(chunks);
-                let rest = self.produced - self.committed;
-                if rest > 0 {
-                    self.commit_chunk(&chunks, rest).await;
-                }
-                if matches!(self.storage, Storage::Off) {
-                    return;
-                }
-                (BodyPlace::Chunks { len: self.produced, representation: chunks.representation }, Vec::new())
+                (BodyPlace::Chunks { len: produced, representation: chunks.place.representation }, Vec::new())
             }
         };
+        self.commit_head(place, body).await;
+    }
+
+    /// Keeps what arrived of a body that does not come to its end, if the rest can be asked for.
+    async fn keep_parts(&mut self) {
+        let Storage::Chunks(chunks) = &self.carrier.storage else { return };
+        let Some(len) = chunks.len.filter(|_| chunks.can_go_on() && self.carrier.committed > 0) else { return };
+        // Another fetch may have begun since this one took no more readers; what it brings is whole.
+        if !self.fetch.is_in_table() {
+            return;
+        }
+        let place = BodyPlace::Chunks { len, representation: chunks.place.representation };
+        self.carrier.keep_fragment().await;
+        if matches!(self.carrier.storage, Storage::Chunks(_)) {
+            self.commit_head(place, Vec::new()).await;
+        }
+    }
+
+    async fn commit_head(&self, place: BodyPlace, body: Vec<bytes::Bytes>) {
         let placed = (self.open.head.body() != place).then(|| self.open.head.clone().with_body(place));
         let head = placed.as_ref().unwrap_or(&self.open.head);
         storing::commit(&self.fetch.worker, &self.place, head, body, self.fetch.flight.began).await;
@@ -229,5 +155,3 @@ impl<'a> Carrying<'a> {
 
 /// A fetch with less than this to come is finished though nobody reads it any more.
 const SMALL_REST_BYTES: u64 = 256 << 10;
-/// How long one reader may hold up the others where nothing is stored.
-const LAG_PATIENCE: Duration = Duration::from_secs(10);

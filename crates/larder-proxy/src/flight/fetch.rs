@@ -18,6 +18,7 @@ use larder_http::{
 use crate::{
     asked::{Asked, Edits},
     cache::{
+        chunks::CHUNK_BYTES,
         entry::{EntryBody, Marker},
         groups,
         lookup::{self, Found, Lookup},
@@ -127,7 +128,13 @@ impl Fetch {
         // A body in chunks is read later, when an ailing store can no longer be made up for.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
         let Found { entry, key, marker, .. } = found;
-        usable.then(|| KeptPart { entry, key, marker, own: HeaderMap::new(), alone: None, from_origin: false })
+        let own = HeaderMap::new();
+        usable.then(|| KeptPart { entry, key, marker, own, alone: None, from_origin: false, arrived: None })
+    }
+
+    /// Whether this is the fetch that others find under its key.
+    pub(super) fn is_in_table(&self) -> bool {
+        self.table_key.as_ref().is_some_and(|key| self.worker.shared.flights.has(key, &self.flight))
     }
 
     /// The client's own conditions, where nothing is stored: the origin can answer that it has nothing new.
@@ -246,7 +253,10 @@ impl Fetch {
                     lonely.insert(&self.primary);
                 }
                 let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
-                let open = Arc::new(OpenHead { head, own, total_len, shareable, marker });
+                let is_long = total_len.is_some_and(|len| len > CHUNK_BYTES);
+                let behind = is_long && self.worker.shared.patience.is_behind();
+                let unstored = behind.then_some(Reason::StoreBehind);
+                let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, marker });
                 self.flight.set_stage(Stage::Open(Arc::clone(&open)));
                 Carrying::new(self, &open, place).run(body).await;
             }

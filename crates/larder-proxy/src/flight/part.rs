@@ -17,7 +17,7 @@ use larder_http::{
 use crate::{
     asked::Asked,
     cache::{
-        chunks::{self, CHUNK_BYTES, ChunkedBody, Placed, strong_tag},
+        chunks::{self, BodyKeys, CHUNK_BYTES, ChunkedBody, Placed, strong_tag},
         entry::{Entry, EntryBody, Marker, random},
         storing::{self, Place},
     },
@@ -40,6 +40,8 @@ pub(crate) struct KeptPart {
     pub(crate) alone: Option<Span>,
     /// Whether it has just come, or was there.
     pub(crate) from_origin: bool,
+    /// The part that has just come.
+    pub(crate) arrived: Option<Placed>,
 }
 
 impl Fetch {
@@ -108,36 +110,25 @@ impl Fetch {
         let received = Received { status: head.status, fields: head.headers, request_time, response_time };
         let alone = (tag.is_none() && part.span.len() < part.total_len).then_some(part.span);
         let head = head_of(received, (&part, selecting), targets);
-        let entry = self.keep_part(&place, head, (arrived, tag)).await;
+        let entry = self.keep_part(&place, head, &arrived).await;
         let marker = place.marker.map(|(marker, _)| marker);
-        let kept = KeptPart { entry, key: place.key, marker, own, alone, from_origin: true };
+        let kept = KeptPart { entry, key: place.key, marker, own, alone, from_origin: true, arrived: Some(arrived) };
         self.flight.set_stage(Stage::Part(Arc::new(kept)));
     }
 
-    async fn keep_part(
-        &self,
-        place: &Place,
-        head: StoredHead,
-        (arrived, entity_tag): (Placed, Option<HeaderValue>),
-    ) -> Arc<Entry> {
+    async fn keep_part(&self, place: &Place, head: StoredHead, arrived: &Placed) -> Arc<Entry> {
         let worker = &self.worker;
         let (len, representation) = match head.body() {
             BodyPlace::Whole { .. } => {
                 storing::commit(worker, place, &head, vec![arrived.bytes.clone()], self.flight.began).await;
-                return Arc::new(Entry::new(head, EntryBody::Whole(arrived.bytes)));
+                return Arc::new(Entry::new(head, EntryBody::Whole(arrived.bytes.clone())));
             }
             BodyPlace::Chunks { len, representation } => (len, representation),
         };
-        let body = ChunkedBody {
-            worker: Arc::clone(worker),
-            asked: Arc::clone(&self.asked),
-            primary: Arc::clone(&place.primary),
-            key: Arc::clone(&place.key),
-            representation,
-            len: Some(len),
-            entity_tag,
-        };
-        body.keep(&arrived).await;
+        let (primary, key) = (Arc::clone(&place.primary), Arc::clone(&place.key));
+        let keys = BodyKeys { primary, key, representation };
+        let body = ChunkedBody::new(worker, &self.asked, keys, (&head, Some(len)));
+        body.keep(arrived).await;
         storing::commit(worker, place, &head, Vec::new(), self.flight.began).await;
         Arc::new(Entry::new(head, EntryBody::Chunks { len, representation }))
     }

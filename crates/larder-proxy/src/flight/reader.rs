@@ -2,12 +2,11 @@
 //!
 //! Owns: the reader's place; leaving gives it up. Invariant: bytes come in order and without gaps, or the
 //! stream ends in an error. Cost: pieces in memory are handed over by reference; a reader that fell
-//! behind reads one chunk at a time from the store.
+//! behind reads one chunk at a time from the store, and one that fell behind what is kept for it gets the rest by a
+//! fetch of its own, if the response has a strong validator.
 
 use std::{
-    future::Future,
     ops::Range,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
@@ -16,7 +15,7 @@ use bytes::Bytes;
 use http_body::Frame;
 
 use crate::{
-    cache::chunks::CHUNK_BYTES,
+    cache::{chunk_reader::ChunkReader, chunks::ChunkedBody},
     client::response_body::BodyError,
     flight::shared::{Flight, Piece, Stage},
 };
@@ -33,11 +32,9 @@ pub(crate) struct FlightReader {
     finished: bool,
     /// Whether the trailers are still to be handed out, if there are any.
     awaits_trailers: bool,
-    /// A chunk that is being read from the store because this reader is behind.
-    behind: Option<Behind>,
+    /// What is read from elsewhere because this reader is behind.
+    behind: Option<Box<ChunkReader>>,
 }
-
-type Behind = (u64, Pin<Box<dyn Future<Output = Result<Bytes, BodyError>> + Send>>);
 
 impl FlightReader {
     /// The reader that the flight was begun for.
@@ -50,6 +47,14 @@ impl FlightReader {
     pub(crate) fn join(flight: &Arc<Flight>) -> Option<Self> {
         let index = flight.add_reader()?;
         Some(Self::at(Arc::clone(flight), index, false))
+    }
+
+    /// A reader from `position` on; `None` if the flight does not bring that soon.
+    pub(crate) fn join_at(flight: &Arc<Flight>, position: u64) -> Option<Self> {
+        let index = flight.add_reader_at(position)?;
+        let mut reader = Self::at(Arc::clone(flight), index, false);
+        reader.position = position;
+        Some(reader)
     }
 
     /// Whether the flight was begun for this reader.
@@ -92,51 +97,53 @@ impl FlightReader {
 
     /// The next bytes.
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        if self.finished {
-            return Poll::Ready(None);
-        }
-        if self.behind.is_some() {
-            return self.poll_behind(context);
-        }
-        match ready!(self.flight.poll_piece(self.index, self.position, context)) {
-            Piece::Bytes(bytes) => Poll::Ready(Some(Ok(self.advance(bytes)))),
-            Piece::InStore(chunks, number) => {
-                self.behind = Some((number, Box::pin(chunks.read(number))));
-                self.poll_behind(context)
+        loop {
+            if self.finished {
+                return Poll::Ready(None);
             }
-            Piece::End(result) => {
-                self.finished = true;
-                // Ended in good order before the announced end: then not in good order.
-                let short = self.end.is_some_and(|end| self.position < end);
-                self.awaits_trailers = result.is_ok() && self.end.is_none();
-                Poll::Ready(match result {
-                    Ok(()) if short => Some(Err(BodyError::OriginBroke)),
-                    Ok(()) => None,
-                    Err(error) => Some(Err(error)),
-                })
+            if let Some(behind) = &mut self.behind {
+                match ready!(behind.poll_data(context)) {
+                    Some(Ok(bytes)) => return Poll::Ready(Some(Ok(self.advance(bytes)))),
+                    Some(Err(error)) => return Poll::Ready(Some(Err(self.fail(error)))),
+                    None => self.behind = None,
+                }
+                continue;
+            }
+            match ready!(self.flight.poll_piece(self.index, self.position, context)) {
+                Piece::Bytes(bytes) => return Poll::Ready(Some(Ok(self.advance(bytes)))),
+                Piece::InStore(chunks, number) => {
+                    let end = chunks.span(number).end.min(self.end.unwrap_or(u64::MAX));
+                    self.behind = Some(Box::new(ChunkReader::new(chunks, self.position..end)));
+                }
+                Piece::End(Err(BodyError::TooSlow)) if let Some((chunks, len)) = self.way_on() => {
+                    let end = *self.end.get_or_insert(len);
+                    self.behind = Some(Box::new(ChunkReader::new(chunks, self.position..end)));
+                }
+                Piece::End(result) => {
+                    self.finished = true;
+                    // Ended in good order before the announced end: then not in good order.
+                    let short = self.end.is_some_and(|end| self.position < end);
+                    self.awaits_trailers = result.is_ok() && self.end.is_none();
+                    return Poll::Ready(match result {
+                        Ok(()) if short => Some(Err(BodyError::OriginBroke)),
+                        Ok(()) => None,
+                        Err(error) => Some(Err(error)),
+                    });
+                }
             }
         }
     }
 
-    fn poll_behind(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        let Some((number, future)) = &mut self.behind else { return Poll::Ready(None) };
-        let number = *number;
-        let chunk = ready!(future.as_mut().poll(context));
-        self.behind = None;
-        let within = usize::try_from(self.position - number * CHUNK_BYTES).unwrap_or(usize::MAX);
-        let piece =
-            chunk.and_then(
-                |chunk| {
-                    if within < chunk.len() { Ok(chunk.slice(within..)) } else { Err(BodyError::PartMissing) }
-                },
-            );
-        Poll::Ready(Some(match piece {
-            Ok(bytes) => Ok(self.advance(bytes)),
-            Err(error) => {
-                self.finished = true;
-                Err(error)
-            }
-        }))
+    /// The body and its length, if what this flight no longer has for this reader can be had in another way.
+    fn way_on(&self) -> Option<(Arc<ChunkedBody>, u64)> {
+        let chunks = self.flight.chunks().filter(|chunks| chunks.can_go_on())?;
+        let len = chunks.len.filter(|len| self.position < *len)?;
+        Some((chunks, len))
+    }
+
+    fn fail(&mut self, error: BodyError) -> BodyError {
+        self.finished = true;
+        error
     }
 
     /// Notes that bytes are handed out, and cuts them at the end of the span.

@@ -7,6 +7,7 @@
 //! Cost: one short lock per piece and reader.
 
 use std::{
+    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -56,6 +57,8 @@ pub(crate) enum Stage {
     Confirmed(Arc<Confirmed>),
     /// It is stored, or a part of it whose rest can be fetched.
     Part(Arc<KeptPart>),
+    /// The origin goes on with a stored body, having answered with this status, see [`crate::flight::rest`].
+    Continued(StatusCode),
     /// The origin answered with an error that stale responses may stand in for.
     OriginFailing,
     /// The response is for the first asker alone, see [`Flight::take_private`].
@@ -86,6 +89,8 @@ pub(crate) struct OpenHead {
     pub(crate) total_len: Option<u64>,
     /// Whether others than the first asker may have it.
     pub(crate) shareable: bool,
+    /// Why it is not stored although it may be, if that is known already.
+    pub(crate) unstored: Option<larder_http::Reason>,
     /// The marker of its variants, if it varies.
     pub(crate) marker: Option<Arc<Marker>>,
 }
@@ -106,6 +111,10 @@ struct State {
     /// Whether that is, or was, a 304 to the first asker's condition.
     answered_condition: bool,
     window: Window,
+    /// Where in the body it began.
+    start: u64,
+    /// Where it ends, if it does before the body's end.
+    limit: u64,
     /// Place up to which readers may have the window's bytes.
     visible: u64,
     /// Bytes from the start that are in the store, in whole chunks.
@@ -151,15 +160,32 @@ pub(crate) enum Pace {
 }
 
 impl Flight {
+    /// A fetch of a whole response.
     pub(crate) fn new(began: Moment, is_reload: bool, budget: Arc<WindowBudget>) -> Self {
+        Self { is_reload, ..Self::of_span(began, budget, None, 0..u64::MAX) }
+    }
+
+    /// A fetch of a span of a stored body, from and to where a chunk begins or the body ends.
+    pub(crate) fn continuing(began: Moment, body: Arc<ChunkedBody>, span: Range<u64>) -> Self {
+        Self::of_span(began, Arc::clone(&body.worker.shared.windows), Some(body), span)
+    }
+
+    fn of_span(
+        began: Moment,
+        budget: Arc<WindowBudget>,
+        chunks: Option<Arc<ChunkedBody>>,
+        span: Range<u64>,
+    ) -> Self {
         let state = State {
             stage: Stage::Waiting,
             private: None,
             answered_condition: false,
-            window: Window::new(budget),
-            visible: 0,
-            committed: 0,
-            chunks: None,
+            window: Window::at_place(span.start, budget),
+            start: span.start,
+            limit: span.end,
+            visible: span.start,
+            committed: span.start,
+            chunks,
             trailers: None,
             ended: None,
             closed: false,
@@ -212,6 +238,26 @@ impl Flight {
     /// Whether the whole body is there.
     pub(crate) fn is_complete(&self) -> bool {
         matches!(self.lock().ended, Some(Ok(())))
+    }
+
+    /// Where in the body it began.
+    pub(crate) fn start(&self) -> u64 {
+        self.lock().start
+    }
+
+    /// Where it ends, if it does before the body's end.
+    pub(crate) fn limit(&self) -> u64 {
+        self.lock().limit
+    }
+
+    /// Lets it end where another fetch has begun, unless it has come further already.
+    pub(crate) fn end_before(&self, place: u64) {
+        let mut state = self.lock();
+        if state.start < place && state.window.end() <= place && place < state.limit {
+            state.limit = place;
+            state.wake_readers();
+            state.wake_fetcher();
+        }
     }
 
     /// Bytes that have arrived.
@@ -327,6 +373,19 @@ impl Flight {
         Some(state.readers.insert(Slot::default()))
     }
 
+    /// Adds a reader from `position` on, if that is here or will soon be.
+    pub(super) fn add_reader_at(&self, position: u64) -> Option<usize> {
+        let mut state = self.lock();
+        let near = state.window.start()..state.limit.min(state.window.end() + CHUNK_BYTES + 1);
+        let takes = !state.closed && near.contains(&position);
+        takes.then(|| state.readers.insert(Slot { position, ..Slot::default() }))
+    }
+
+    /// Where its chunks are, if it has any.
+    pub(super) fn chunks(&self) -> Option<Arc<ChunkedBody>> {
+        self.lock().chunks.clone()
+    }
+
     pub(super) fn remove_reader(&self, index: usize) {
         let mut state = self.lock();
         state.readers.remove(index);
@@ -353,6 +412,9 @@ impl Flight {
             state.readers[index].position = position;
             state.wake_fetcher();
         }
+        if position >= state.limit {
+            return Poll::Ready(Piece::End(Ok(())));
+        }
         if position < state.window.start() {
             let number = position / CHUNK_BYTES;
             return Poll::Ready(match &state.chunks {
@@ -363,7 +425,8 @@ impl Flight {
         if position < state.visible
             && let Some(mut bytes) = state.window.at(position)
         {
-            bytes.truncate(usize::try_from(state.visible - position).unwrap_or(usize::MAX));
+            let end = state.visible.min(state.limit);
+            bytes.truncate(usize::try_from(end - position).unwrap_or(usize::MAX));
             return Poll::Ready(Piece::Bytes(bytes));
         }
         if let Some(ended) = state.ended {

@@ -45,6 +45,12 @@ impl FlightTable {
         Joined { reader: FlightReader::first(flight), is_first: true, after }
     }
 
+    /// Whether a flight is the one for its key.
+    pub(crate) fn has(&self, key: &Arc<[u8]>, flight: &Arc<Flight>) -> bool {
+        let flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        flights.get(key).is_some_and(|present| Arc::ptr_eq(present, flight))
+    }
+
     /// Takes a flight off the table, unless another has taken its place.
     pub(crate) fn remove(&self, key: &Arc<[u8]>, flight: &Arc<Flight>) {
         let mut flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);

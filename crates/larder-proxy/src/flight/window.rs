@@ -46,8 +46,9 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(budget: Arc<WindowBudget>) -> Self {
-        Self { budget, pieces: VecDeque::new(), start: 0, end: 0 }
+    /// An empty window on a body from `start` on.
+    pub(super) fn at_place(start: u64, budget: Arc<WindowBudget>) -> Self {
+        Self { budget, pieces: VecDeque::new(), start, end: start }
     }
 
     /// Whether all windows together hold more than is good.
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     fn empty() -> Window {
-        Window::new(Arc::new(WindowBudget::new(1000)))
+        Window::at_place(0, Arc::new(WindowBudget::new(1000)))
     }
 
     /// A window of 10 pieces of 300 bytes, each byte being its piece's number.
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn what_windows_hold_is_counted_until_they_let_go_of_it() {
         let mut window = window();
-        let mut other = Window::new(Arc::clone(&window.budget));
+        let mut other = Window::at_place(0, Arc::clone(&window.budget));
         other.push(vec![0; 50].into());
         assert_eq!(other.budget.held_bytes(), 3050);
         assert!(other.is_over_budget());

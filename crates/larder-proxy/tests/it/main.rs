@@ -16,6 +16,7 @@ mod forward;
 mod groups;
 mod http2;
 mod http2_origins;
+mod long_bodies;
 mod neighbours;
 mod operation;
 mod origins;

@@ -1,8 +1,10 @@
 //! Memory a device can transfer to and from directly: aligned to 4 KiB, reused.
 //!
-//! Owns: a length in bytes over whole 4 KiB blocks, and a small free list per thread. Invariant:
-//! `len <= capacity`. Cost: usually none; a new buffer is zeroed once. One of over 128 KiB costs two system calls and a page
-//! fault for every 4 KiB, and goes back to the system whole when it is dropped.
+//! Owns: a length in bytes over whole 4 KiB blocks, and small free lists per thread. Invariant:
+//! `len <= capacity`. Cost: usually none; a new buffer is zeroed once. One of over 128 KiB that is not read into costs two
+//! system calls and a page fault for every 4 KiB, and goes back to the system whole when it is dropped. Of those that are
+//! read into, as the chunks of long bodies are, a thread keeps [`LONG_COUNT_MAX`]: to have new ones zeroed for each read was
+//! a third of what a long hit took.
 
 mod pool;
 
@@ -19,6 +21,12 @@ const REUSE_BYTES_MAX: usize = 128 << 10;
 /// How many bytes of buffers of one size a thread keeps, and how many buffers at most.
 const REUSE_CLASS_BYTES_MAX: usize = 1 << 20;
 const REUSE_COUNT_MAX: usize = 64;
+/// Longest buffer that is kept after it was read into: the longest record with what aligns it.
+const LONG_BYTES_MAX: usize = 2 << 20;
+/// How many of them a thread keeps: as many as one long hit reads at a time, and the one it sends.
+const LONG_COUNT_MAX: usize = 4;
+/// What the capacity of these is a multiple of, so that records of about one length take each other's buffers.
+const LONG_STEP_BYTES: usize = 64 << 10;
 const SIZE_CLASS_COUNT: usize = REUSE_BYTES_MAX.ilog2() as usize - BUFFER_ALIGNMENT_BYTES.ilog2() as usize + 1;
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -26,6 +34,7 @@ const SIZE_CLASS_COUNT: usize = REUSE_BYTES_MAX.ilog2() as usize - BUFFER_ALIGNM
 struct Block([u8; BUFFER_ALIGNMENT_BYTES]);
 
 thread_local! {
+    static LONG: RefCell<Vec<Vec<Block>>> = const { RefCell::new(Vec::new()) };
     static FREE: RefCell<[Vec<Vec<Block>>; SIZE_CLASS_COUNT]> = const { RefCell::new([const { Vec::new() }; SIZE_CLASS_COUNT]) };
 }
 
@@ -63,8 +72,14 @@ impl AlignedBuffer {
     pub(crate) fn for_reading(len_bytes: usize) -> Self {
         match Pool::take(len_bytes) {
             Some((pooled, pool)) => Self { memory: Memory::Registered(pooled, pool), len_bytes },
+            None if len_bytes > REUSE_BYTES_MAX => Self::long(len_bytes),
             None => Self::allocated(len_bytes),
         }
+    }
+
+    fn long(len_bytes: usize) -> Self {
+        let blocks = kept_long(len_bytes).unwrap_or_else(|| blocks(len_bytes.next_multiple_of(LONG_STEP_BYTES)));
+        Self { memory: Memory::Blocks(blocks), len_bytes }
     }
 
     fn allocated(len_bytes: usize) -> Self {
@@ -142,7 +157,10 @@ impl Drop for AlignedBuffer {
                 return pool.give_back(Pooled { index: *index, blocks: mem::take(blocks) });
             }
         };
-        let capacity = blocks.len() * BUFFER_ALIGNMENT_BYTES;
+        let capacity = capacity_of(&blocks);
+        if capacity > REUSE_BYTES_MAX {
+            return keep_long(blocks);
+        }
         if let Some(class) = size_class(capacity)
             && class_bytes(class) == capacity
         {
@@ -166,6 +184,40 @@ fn blocks(capacity_bytes: usize) -> Vec<Block> {
 fn reused(len_bytes: usize) -> Option<Vec<Block>> {
     let class = size_class(len_bytes)?;
     FREE.try_with(|free| free.try_borrow_mut().ok()?[class].pop()).ok()?
+}
+
+/// A kept buffer that holds `len_bytes`, and not many times as much.
+fn kept_long(len_bytes: usize) -> Option<Vec<Block>> {
+    let fits = |kept: &Vec<Block>| (len_bytes..=2 * len_bytes).contains(&capacity_of(kept));
+    LONG.try_with(|long| {
+        let mut long = long.try_borrow_mut().ok()?;
+        let place = long.iter().position(fits)?;
+        Some(long.swap_remove(place))
+    })
+    .ok()?
+}
+
+/// Keeps a long buffer, if there is room for it, or in place of a shorter one.
+fn keep_long(blocks: Vec<Block>) {
+    if capacity_of(&blocks) > LONG_BYTES_MAX {
+        return;
+    }
+    // At thread exit the list may be gone already; then the memory is simply freed.
+    let _ = LONG.try_with(|long| {
+        let Ok(mut long) = long.try_borrow_mut() else { return };
+        if long.len() < LONG_COUNT_MAX {
+            return long.push(blocks);
+        }
+        if let Some(shortest) = long.iter_mut().min_by_key(|kept| kept.len())
+            && shortest.len() < blocks.len()
+        {
+            *shortest = blocks;
+        }
+    });
+}
+
+fn capacity_of(blocks: &[Block]) -> usize {
+    blocks.len() * BUFFER_ALIGNMENT_BYTES
 }
 
 fn whole_blocks(len_bytes: usize) -> usize {
@@ -200,6 +252,23 @@ mod tests {
                 assert!(buffer.len() >= len && buffer.len() - len < BUFFER_ALIGNMENT_BYTES.max(len + 1));
             }
         }
+    }
+
+    #[test]
+    fn long_buffers_that_were_read_into_are_used_again_within_their_bound() {
+        let read = |len| AlignedBuffer::for_reading(len);
+        let buffer = read(1 << 20);
+        let place = buffer.as_slice().as_ptr();
+        drop(buffer);
+        let again = read((1 << 20) - 30_000);
+        assert_eq!((again.as_slice().as_ptr(), again.len()), (place, (1 << 20) - 30_000));
+        let many: Vec<_> = (0..20).map(|number| read((200 + 10 * number) << 10)).collect();
+        drop((again, many));
+        let kept = LONG.with_borrow(|long| long.iter().map(|kept| capacity_of(kept)).collect::<Vec<_>>());
+        assert_eq!(kept.len(), LONG_COUNT_MAX);
+        assert!(kept.contains(&(1 << 20)), "the longest stay: {kept:?}");
+        drop(read(LONG_BYTES_MAX + 1));
+        assert!(LONG.with_borrow(|long| long.iter().all(|kept| capacity_of(kept) <= LONG_BYTES_MAX)));
     }
 
     #[test]

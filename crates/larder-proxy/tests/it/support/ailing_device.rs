@@ -2,7 +2,11 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use larder_store::device::{Device, MemoryDevice, Transfer};
@@ -23,6 +27,8 @@ pub(crate) enum Ailment {
     Hung,
     /// Only what lies at the very ends, where superblocks are, is answered until it recovers.
     HungInside,
+    /// Writes are done one at a time, each some while after the last, see [`Ailing::slow_down`].
+    Slow,
 }
 
 /// At each end, room for a superblock.
@@ -31,12 +37,14 @@ const ENDS_BYTES: u64 = 64 << 10;
 /// A device with an [`Ailment`].
 pub(crate) struct Ailing {
     memory: MemoryDevice,
+    written_bytes: AtomicU64,
     state: Mutex<(Ailment, Vec<Transfer>)>,
 }
 
 impl Ailing {
     pub(crate) fn new(len_bytes: u64) -> Self {
-        Self { memory: MemoryDevice::new(len_bytes), state: Mutex::new((Ailment::Nothing, Vec::new())) }
+        let memory = MemoryDevice::new(len_bytes);
+        Self { memory, written_bytes: AtomicU64::new(0), state: Mutex::new((Ailment::Nothing, Vec::new())) }
     }
 
     /// Changes what is wrong; what waited is then done, or fails.
@@ -47,6 +55,37 @@ impl Ailing {
             std::mem::take(&mut state.1)
         };
         waiting.into_iter().for_each(|transfer| self.submit(transfer));
+    }
+
+    /// Makes it do one write every `pause` until it is set to something else.
+    pub(crate) fn slow_down(self: &Arc<Self>, pause: Duration) {
+        self.set(Ailment::Slow);
+        let device = Arc::clone(self);
+        std::thread::spawn(move || {
+            loop {
+                std::thread::park_timeout(pause);
+                let next = {
+                    let mut state = device.state.lock().unwrap();
+                    if state.0 != Ailment::Slow {
+                        return;
+                    }
+                    if state.1.is_empty() { None } else { Some(state.1.remove(0)) }
+                };
+                next.into_iter().for_each(|transfer| device.transfer(transfer));
+            }
+        });
+    }
+
+    /// Bytes written so far.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::SeqCst)
+    }
+
+    fn transfer(&self, transfer: Transfer) {
+        if let Transfer::Write { buffer, .. } = &transfer {
+            self.written_bytes.fetch_add(buffer.len() as u64, Ordering::SeqCst);
+        }
+        self.memory.submit(transfer);
     }
 
     /// Transfers that wait for its recovery.
@@ -79,21 +118,27 @@ impl Device for Ailing {
                 }
                 Transfer::Sync { .. } => false,
             };
-            if state.0 == Ailment::Hung || (state.0 == Ailment::HungInside && is_inside) {
+            let waits = match state.0 {
+                Ailment::Hung => true,
+                Ailment::HungInside => is_inside,
+                Ailment::Slow => !matches!(transfer, Transfer::Read { .. }),
+                _ => false,
+            };
+            if waits {
                 return state.1.push(transfer);
             }
             state.0
         };
         let is_read = matches!(transfer, Transfer::Read { .. });
         let error = match ailment {
-            Ailment::Nothing | Ailment::Hung | Ailment::HungInside => None,
+            Ailment::Nothing | Ailment::Hung | Ailment::HungInside | Ailment::Slow => None,
             Ailment::Full => (!is_read).then_some(io::ErrorKind::StorageFull),
             Ailment::ReadOnly => (!is_read).then_some(io::ErrorKind::ReadOnlyFilesystem),
             Ailment::Unreadable => is_read.then_some(io::ErrorKind::Other),
             Ailment::Dead => Some(io::ErrorKind::Other),
         };
         match (error, transfer) {
-            (None, transfer) => self.memory.submit(transfer),
+            (None, transfer) => self.transfer(transfer),
             (Some(kind), Transfer::Read { completion, .. }) => completion.complete(Err(kind.into())),
             (Some(kind), Transfer::Write { completion, .. } | Transfer::Sync { completion }) => {
                 completion.complete(Err(kind.into()));

@@ -1,0 +1,205 @@
+//! Whether a stored response can be answered from, found out before its first byte goes out.
+//!
+//! Owns: which chunks a request needs, the look at each, and what is begun so that the answer comes: the first bytes, or a
+//! fetch of what is missing. Does not: stream. Invariant: what is called a hit was there, every chunk of what is asked for,
+//! with its key compared, just before; a body with a gap is called one only once the origin has agreed to go on with it.
+//! Design: the index knows an entry by a few bits of its hash, and says of one chunk in 500 that is gone that it is there, so
+//! of a body of 1,000 for certain of one sooner or later. So each chunk's record is looked at, and where it lies is remembered
+//! (see `sightings`). Alternatives that lost: positions in the head (wrong after reclaim has moved a chunk, and a change of
+//! what is stored), reading ahead of the client only (a gap shows when it is too late to call the answer something
+//! else, and cannot be filled without a validator). Cost: a lookup in memory for each chunk that was seen before, else a
+//! transfer of 4 KiB, [`LOOKS_AT_ONCE_MAX`] at once; then one chunk is read, which the answer begins with anyway.
+
+use std::{iter, ops::Range, sync::Arc};
+
+use http::{Method, StatusCode};
+use larder_http::{Precondition, RangeOutcome, conditional, range, reuse};
+use larder_store::Store;
+use tokio::task::JoinSet;
+
+use crate::{
+    asked::Asked,
+    cache::{
+        chunks::{Absence, CHUNK_BYTES, ChunkedBody, covers},
+        entry::{Entry, EntryBody},
+        lookup::{self, Trouble},
+        patience::Waiting,
+        sightings::{Chunks, Known},
+    },
+    flight::{rest, shared::Stage},
+    worker::Worker,
+};
+
+/// What of a stored response is there for a request.
+pub(crate) enum Presence {
+    /// All of it; no body if it needs none from the store.
+    There(Option<Body>),
+    /// Not all, but the rest can be asked for: this is where the first gap begins.
+    Lacking(Body, u64),
+    /// Not all, and there is no way to the rest.
+    Gone,
+}
+
+/// A body in chunks, and what is wanted of it, in order.
+pub(crate) struct Body {
+    chunked: Arc<ChunkedBody>,
+    wanted: Vec<Range<u64>>,
+}
+
+/// What an answer can be made from.
+pub(crate) struct Ready {
+    /// The body, if it is in chunks.
+    pub(crate) body: Option<Arc<ChunkedBody>>,
+    /// What the origin answered, if it goes on with what is stored.
+    pub(crate) continued: Option<StatusCode>,
+}
+
+/// Looks what of a stored response is there. It asks no origin.
+pub(crate) async fn look(worker: &Arc<Worker>, asked: &Arc<Asked>, (entry, key): (&Entry, &Arc<[u8]>)) -> Presence {
+    let EntryBody::Chunks { len, .. } = entry.body else { return Presence::There(None) };
+    let Some(body) = ChunkedBody::of(worker, asked, key, entry) else { return Presence::Gone };
+    let chunked = Arc::new(body);
+    let wanted = wanted(asked, entry, len);
+    let missing = match first_missing(&chunked, &wanted).await {
+        Ok(None) if wanted.is_empty() => return Presence::There(None),
+        Ok(None) => return Presence::There(Some(Body { chunked, wanted })),
+        Ok(Some(missing)) => missing,
+        Err(Trouble) => return Presence::Gone,
+    };
+    // RFC 9111 5.2.1.7.
+    let alone = reuse::is_only_if_cached(&asked.fields, &worker.shared.config.http);
+    if alone || !chunked.can_go_on() {
+        return Presence::Gone;
+    }
+    Presence::Lacking(Body { chunked, wanted }, missing)
+}
+
+impl Presence {
+    /// Whether there is no way to answer from what is stored.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone)
+    }
+
+    /// Whether it takes the origin to answer.
+    pub(crate) fn is_lacking(&self) -> bool {
+        matches!(self, Self::Lacking(..))
+    }
+
+    /// Reads the first bytes, or begins to fetch the first that are missing. `None`: the answer has to come from elsewhere.
+    pub(crate) async fn ready(self) -> Option<Ready> {
+        match self {
+            Self::There(None) => Some(Ready { body: None, continued: None }),
+            // What takes kilobytes for a moment is not part of what waits.
+            Self::There(Some(body)) => Box::pin(body.open()).await,
+            Self::Lacking(body, missing) => Box::pin(body.fill(missing)).await,
+            Self::Gone => None,
+        }
+    }
+}
+
+impl Body {
+    async fn open(self) -> Option<Ready> {
+        let first = self.wanted.first()?.clone();
+        let number = first.start / CHUNK_BYTES;
+        match Arc::clone(&self.chunked).read(number, first.clone(), Waiting::Short).await {
+            Ok(bytes) => {
+                self.chunked.set_begun(bytes);
+                Some(Ready { body: Some(self.chunked), continued: None })
+            }
+            Err(Absence::Gap | Absence::Trouble) if !self.chunked.can_go_on() => None,
+            Err(Absence::Gap) => self.fill(first.start).await,
+            // Whatever else is wanted of the store would take as long.
+            Err(Absence::Trouble) => None,
+        }
+    }
+
+    /// Asks the origin for what is missing from `missing` on.
+    async fn fill(self, missing: u64) -> Option<Ready> {
+        let end = self.wanted.iter().find(|span| span.contains(&missing))?.end;
+        let mut reader = rest::board(&self.chunked, missing, rest::gap_end(&self.chunked, missing, end)).await;
+        let Stage::Continued(status) = reader.stage().await else { return None };
+        self.chunked.set_rest(missing, reader);
+        Some(Ready { body: Some(self.chunked), continued: Some(status) })
+    }
+}
+
+/// The bytes of a body of `len` that a request wants from the store.
+fn wanted(asked: &Asked, entry: &Entry, len: u64) -> Vec<Range<u64>> {
+    let has_body =
+        asked.method != Method::HEAD && matches!(conditional::evaluate(&asked.fields, &entry.head), Precondition::Pass);
+    if !has_body {
+        return Vec::new();
+    }
+    match range::select(&asked.method, &asked.fields, &entry.head, len) {
+        RangeOutcome::Whole => iter::once(0..len).collect(),
+        RangeOutcome::Single { first, last } => iter::once(first..last + 1).collect(),
+        RangeOutcome::Many(spans) => spans.iter().map(|span| span.first..span.last + 1).collect(),
+        RangeOutcome::NotSatisfiable => Vec::new(),
+    }
+}
+
+/// Where the first of the wanted bytes lies that are not there.
+async fn first_missing(body: &Arc<ChunkedBody>, wanted: &[Range<u64>]) -> Result<Option<u64>, Trouble> {
+    let Some((store, known)) = body.worker.shared.store.as_ref().zip(body.known()) else { return Ok(Some(0)) };
+    let mut unknown = Vec::new();
+    for number in wanted.iter().flat_map(chunks_of) {
+        match known.known(number) {
+            Known::Seen(sighting) if store.is_in_sight(&body.chunk_key(number), sighting) => {}
+            Known::Nothing | Known::Absent | Known::Seen(_) => unknown.push(number),
+        }
+    }
+    unknown.dedup();
+    let mut missing = look_at(body, (store, &known), unknown).await?;
+    missing.sort_unstable();
+    for number in missing {
+        let span = body.span(number);
+        for wanted in wanted.iter().filter(|wanted| wanted.start < span.end && span.start < wanted.end) {
+            let within = wanted.start.max(span.start)..wanted.end.min(span.end);
+            let is_whole = within == span;
+            let fragment = if is_whole { None } else { body.read_fragment(number).await };
+            if !fragment.is_some_and(|fragment| covers(&fragment.span(), &within)) {
+                return Ok(Some(within.start));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn chunks_of(span: &Range<u64>) -> Range<u64> {
+    span.start / CHUNK_BYTES..span.end.div_ceil(CHUNK_BYTES)
+}
+
+/// Looks at chunks, some at once; what it finds is noted. Those that are not there.
+async fn look_at(
+    body: &Arc<ChunkedBody>,
+    (store, known): (&Store, &Arc<Chunks>),
+    numbers: Vec<u64>,
+) -> Result<Vec<u64>, Trouble> {
+    let (mut missing, mut looks) = (Vec::new(), JoinSet::new());
+    let mut numbers = numbers.into_iter();
+    loop {
+        while looks.len() < LOOKS_AT_ONCE_MAX
+            && let Some(number) = numbers.next()
+        {
+            let key = body.chunk_key(number);
+            if store.may_contain(&key) {
+                let (worker, store) = (Arc::clone(&body.worker), store.clone());
+                looks.spawn(async move { (number, lookup::ask(&worker, Waiting::Short, store.sight(&key)).await) });
+            } else {
+                known.note(number, Known::Absent);
+                missing.push(number);
+            }
+        }
+        // The error is of a runtime that stops.
+        let Some(looked) = looks.join_next().await else { return Ok(missing) };
+        let (number, seen) = looked.map_err(|_| Trouble)?;
+        let seen = seen?;
+        known.note(number, seen.map_or(Known::Absent, Known::Seen));
+        if seen.is_none() {
+            missing.push(number);
+        }
+    }
+}
+
+/// Chunks that are looked at at once, for one answer.
+const LOOKS_AT_ONCE_MAX: usize = 64;

@@ -1,0 +1,99 @@
+//! Where the chunks of long bodies were seen, so that a hit need not look for them again.
+//!
+//! Owns: what is remembered, by representation. Does not: look; see `presence`. Invariant: a chunk counts as seen only if
+//! the store says, for free, that it still is where it was: reclaim, a removal, a replacement or an invalidated volume end
+//! that by themselves, so nothing has to be told to forget. Why it is remembered: a hit of 1 GB after a start looks at
+//! 1,000 records of 4 KiB, 4 MB in all, 64 at a time; what was stored since the start, or looked at once, costs 1,000
+//! lookups in memory. Memory: 24 bytes for a chunk, [`CHUNK_COUNT_MAX`] of them: 3 MiB for 128 GiB of long bodies.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use larder_store::Sighting;
+use quick_cache::{Weighter, sync::Cache};
+
+use crate::cache::chunks::CHUNK_BYTES;
+
+/// What is known of the chunks of long bodies.
+pub(crate) struct Sightings(Cache<u64, Arc<Chunks>, ChunkCount>);
+
+/// What is known of the chunks of one body, by number.
+pub(crate) struct Chunks(Mutex<Box<[Known]>>);
+
+/// What is known of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Nobody has looked.
+    Nothing,
+    /// It was seen here.
+    Seen(Sighting),
+    /// It was not there. A hint only: it may have come since.
+    Absent,
+}
+
+impl Sightings {
+    /// What is known of a body of `len` bytes; nothing, if nobody has asked before.
+    pub(crate) fn of(&self, representation: u64, len: u64) -> Arc<Chunks> {
+        let count = usize::try_from(len.div_ceil(CHUNK_BYTES)).unwrap_or(usize::MAX).min(CHUNK_COUNT_MAX);
+        if let Some(chunks) = self.0.get(&representation) {
+            return chunks;
+        }
+        let chunks = Arc::new(Chunks(Mutex::new(vec![Known::Nothing; count].into())));
+        self.0.insert(representation, Arc::clone(&chunks));
+        chunks
+    }
+}
+
+impl Default for Sightings {
+    fn default() -> Self {
+        Self(Cache::with_weighter(BODY_COUNT_USUAL, CHUNK_COUNT_MAX as u64, ChunkCount))
+    }
+}
+
+impl Chunks {
+    /// What is known of chunk `number`.
+    pub(crate) fn known(&self, number: u64) -> Known {
+        let chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        usize::try_from(number).ok().and_then(|number| chunks.get(number).copied()).unwrap_or(Known::Nothing)
+    }
+
+    /// Notes what is known of chunk `number` now.
+    pub(crate) fn note(&self, number: u64, known: Known) {
+        let mut chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = usize::try_from(number).ok().and_then(|number| chunks.get_mut(number)) {
+            *place = known;
+        }
+    }
+}
+
+#[derive(Clone)]
+struct ChunkCount;
+
+impl Weighter<u64, Arc<Chunks>> for ChunkCount {
+    fn weight(&self, _: &u64, chunks: &Arc<Chunks>) -> u64 {
+        chunks.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
+    }
+}
+
+/// Chunks of all bodies of which something is remembered.
+const CHUNK_COUNT_MAX: usize = 128 << 10;
+/// Bodies the table is made for at first.
+const BODY_COUNT_USUAL: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_a_body_stays_known_and_is_bounded() {
+        let sightings = Sightings::default();
+        sightings.of(1, 3 << 20).note(2, Known::Absent);
+        assert_eq!(sightings.of(1, 3 << 20).known(2), Known::Absent);
+        assert_eq!(sightings.of(1, 3 << 20).known(3), Known::Nothing);
+        // As much as a hundred bodies of 4 GiB, more than there is room for.
+        for representation in 2..102 {
+            sightings.of(representation, 4 << 30).note(0, Known::Absent);
+        }
+        let kept = (2..102).filter(|representation| sightings.0.get(representation).is_some()).count();
+        assert!(kept > 0 && kept * 4096 <= CHUNK_COUNT_MAX, "{kept}");
+    }
+}

@@ -1,0 +1,170 @@
+//! What carries a body from the origin to the readers of a flight and, as chunks, into the store.
+//!
+//! Owns: how much has arrived, how much is stored, in which form, and at whose pace. Does not: know whether it is the whole of
+//! a response (see `carry`) or the rest of one (see `rest`), or store heads. Invariants: chunks are stored in order; bytes
+//! that are not stored stay in the window until the slowest reader has them. Memory: up to one chunk that is not stored yet,
+//! and what `shared` keeps.
+
+use std::{sync::Arc, task::Poll, time::Duration};
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::{
+    cache::chunks::{CHUNK_BYTES, ChunkedBody, Placed},
+    client::response_body::BodyError,
+    flight::{
+        hold_up::HoldUp,
+        shared::{Flight, Pace},
+    },
+    origin::body::OriginBody,
+    worker::Worker,
+};
+
+/// A body on its way.
+pub(super) struct Carrier {
+    worker: Arc<Worker>,
+    pub(super) flight: Arc<Flight>,
+    pub(super) storage: Storage,
+    /// Place after the last byte that arrived.
+    pub(super) produced: u64,
+    /// Place after the last byte that is stored.
+    pub(super) committed: u64,
+    hold_up: HoldUp,
+}
+
+/// How the body is being stored.
+pub(super) enum Storage {
+    /// In one piece, at the end.
+    Whole,
+    /// In chunks, each as it fills.
+    Chunks(Arc<ChunkedBody>),
+    /// Not.
+    Off,
+}
+
+/// What came next.
+pub(super) enum Next {
+    Data(Bytes),
+    Trailers(HeaderMap),
+    End,
+    Broken(BodyError),
+    /// Nobody reads it, and it is not worth finishing.
+    Abandoned,
+}
+
+impl Carrier {
+    /// Carries what comes from `start` on.
+    pub(super) fn new(worker: &Arc<Worker>, flight: &Arc<Flight>, storage: Storage, start: u64) -> Self {
+        let (worker, flight) = (Arc::clone(worker), Arc::clone(flight));
+        Self { worker, flight, storage, produced: start, committed: start, hold_up: HoldUp::default() }
+    }
+
+    /// What comes next, once the readers are far enough to have it. `is_worth_finishing` even if nobody reads.
+    pub(super) async fn next(&self, body: &mut OriginBody, is_worth_finishing: bool) -> Next {
+        loop {
+            let next = std::future::poll_fn(|context| {
+                match self.flight.poll_pace(self.leaves_window(), context) {
+                    Pace::Wait => return Poll::Ready(None),
+                    Pace::Unread if !is_worth_finishing && self.flight.close_if_unread() => {
+                        return Poll::Ready(Some(Next::Abandoned));
+                    }
+                    Pace::Go | Pace::Unread => {}
+                }
+                body.poll_frame(context).map(|piece| {
+                    Some(match piece {
+                        Some(Ok(frame)) => match frame.into_data() {
+                            Ok(bytes) => Next::Data(bytes),
+                            Err(frame) => Next::Trailers(frame.into_trailers().unwrap_or_default()),
+                        },
+                        Some(Err(error)) => Next::Broken(error),
+                        None => Next::End,
+                    })
+                })
+            })
+            .await;
+            match next {
+                Some(next) => return next,
+                None => self.wait_for_readers().await,
+            }
+        }
+    }
+
+    /// Stores the chunks that have filled.
+    pub(super) async fn commit_full_chunks(&mut self) {
+        while let Storage::Chunks(chunks) = &self.storage
+            && self.produced - self.committed >= CHUNK_BYTES
+        {
+            let chunks = Arc::clone(chunks);
+            self.commit_chunk(&chunks, CHUNK_BYTES).await;
+        }
+    }
+
+    /// Stores what has arrived since the last chunk as a chunk: the body ends there.
+    pub(super) async fn commit_last_chunk(&mut self) {
+        self.commit_full_chunks().await;
+        if let Storage::Chunks(chunks) = &self.storage
+            && self.produced > self.committed
+        {
+            let chunks = Arc::clone(chunks);
+            self.commit_chunk(&chunks, self.produced - self.committed).await;
+        }
+    }
+
+    /// Stores what has arrived since the last chunk as a fragment: no more will come of it.
+    pub(super) async fn keep_fragment(&mut self) {
+        self.commit_full_chunks().await;
+        if let Storage::Chunks(chunks) = &self.storage
+            && self.produced > self.committed
+        {
+            let pieces = self.flight.copy_out(self.committed, self.produced - self.committed);
+            let arrived = Placed { start: self.committed, bytes: pieces.concat().into() };
+            chunks.keep(&arrived).await;
+        }
+    }
+
+    async fn commit_chunk(&mut self, chunks: &ChunkedBody, len: u64) {
+        let pieces = self.flight.copy_out(self.committed, len);
+        let storing = chunks.store_chunk(self.committed / CHUNK_BYTES, pieces);
+        match self.hold_up.bounded(len, storing).await {
+            Some(true) => {
+                self.committed += len;
+                self.flight.note_committed(self.committed);
+            }
+            Some(false) => self.storage = Storage::Off,
+            None => {
+                self.storage = Storage::Off;
+                self.worker.metrics.storing_given_up.add(1);
+                self.worker.shared.patience.note_behind();
+                tracing::debug!(stored = self.committed, "the store cannot keep up, a response is not stored");
+            }
+        }
+    }
+
+    /// Waits until the readers have come further. Where nothing is stored the slowest sets the pace, but it
+    /// must not hold up others for long.
+    async fn wait_for_readers(&self) {
+        let stored = self.leaves_window();
+        let moved = std::future::poll_fn(|context| match self.flight.poll_pace(stored, context) {
+            Pace::Wait => Poll::Pending,
+            Pace::Go | Pace::Unread => Poll::Ready(()),
+        });
+        if stored {
+            moved.await;
+        } else if tokio::time::timeout(LAG_PATIENCE, moved).await.is_err() {
+            self.flight.drop_slowest();
+        }
+    }
+
+    /// Whether what leaves the window can be had from the store.
+    fn leaves_window(&self) -> bool {
+        match self.storage {
+            Storage::Whole => self.produced <= CHUNK_BYTES,
+            Storage::Chunks(_) => true,
+            Storage::Off => false,
+        }
+    }
+}
+
+/// How long one reader may hold up the others where nothing is stored.
+const LAG_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,301 @@
+//! The rest of a stored body from the origin: one fetch for all that is missing in a row, shared by who reads there.
+//!
+//! Owns: the request for it, whether its answer goes on with what is stored, and the fetches in progress, by representation.
+//! Does not: decide when the origin is asked (see `cache::presence`, `cache::chunk_reader`). Invariants: only bytes of the
+//! same strong validator and the same length of the whole are handed out: of a 206, or of a 200 after as many bytes as lie
+//! before (RFC 9110 13.1.5, 15.3.7.3); what is stored of them is whole chunks, and what has come of one that did not fill is
+//! kept as its fragment. Where two fetches would bring the same bytes, the earlier ends where the later has begun. Cost: one
+//! request; memory: a flight's window.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::{Buf as _, Bytes};
+use http::{HeaderValue, StatusCode, header};
+use larder_http::{fields::settle_response, partial};
+
+use crate::{
+    asked::Edits,
+    cache::chunks::{CHUNK_BYTES, ChunkedBody},
+    client::response_body::BodyError,
+    errors::Failure,
+    flight::{
+        carrier::{Carrier, Next, Storage},
+        reader::FlightReader,
+        shared::{Flight, Stage},
+    },
+    origin::{
+        body::OriginBody,
+        pool::{self, Outgoing, Repeat},
+    },
+};
+
+/// The fetches in progress, by representation.
+#[derive(Default)]
+pub(crate) struct Rests {
+    bodies: Mutex<HashMap<u64, Vec<Arc<Flight>>>>,
+}
+
+/// One fetch of what is missing.
+struct Rest {
+    /// The body, of which nothing else was begun.
+    body: Arc<ChunkedBody>,
+    flight: Arc<Flight>,
+    /// Place of the first byte to ask for.
+    start: u64,
+    /// What there is of the last chunk, to its end.
+    last: Option<Bytes>,
+    /// Place after the last byte to ask for.
+    end: u64,
+}
+
+/// What the origin's answer is to what is stored.
+enum Answer {
+    /// The same: so many bytes lie before what is missing.
+    Continued {
+        status: StatusCode,
+        body: OriginBody,
+        skip: u64,
+    },
+    /// Another representation.
+    Changed,
+    Failed(Failure),
+}
+
+/// Where the gap ends that begins at `start`: at the next chunk that seems to be there, or at the end of the chunk in which
+/// what is wanted ends, so that what comes can be stored.
+pub(crate) fn gap_end(body: &ChunkedBody, start: u64, wanted_end: u64) -> u64 {
+    let mut number = start / CHUNK_BYTES + 1;
+    while number * CHUNK_BYTES < wanted_end && !body.seems_there(number) {
+        number += 1;
+    }
+    body.span(number - 1).end
+}
+
+/// Reads the rest of `body` from `position` on, as somebody else fetches it, or fetches it up to `end`.
+pub(crate) async fn board(body: &Arc<ChunkedBody>, position: u64, end: u64) -> FlightReader {
+    let rests = &body.worker.shared.rests;
+    if let Some(reader) = rests.join(body.place.representation, position) {
+        return reader;
+    }
+    let first = position / CHUNK_BYTES;
+    let (chunk, end) = (body.span(first), end.max(position + 1));
+    let last = end.div_ceil(CHUNK_BYTES) - 1;
+    let end = body.span(last).end;
+    let mut fragment = body.read_fragment(first).await;
+    let before = fragment.take_if(|fragment| fragment.start == chunk.start && fragment.span().end < end);
+    if last != first {
+        fragment = body.read_fragment(last).await;
+    }
+    let after = fragment.filter(|fragment| fragment.span().end == end && fragment.start > body.span(last).start);
+    let twin = Arc::new(body.twin());
+    let began = body.worker.shared.epochs.now();
+    let begin = |end| Arc::new(Flight::continuing(began, Arc::clone(&twin), chunk.start..end));
+    let (reader, begun_end) = rests.join_or_begin((body.place.representation, position), chunk.start..end, begin);
+    if let Some(begun_end) = begun_end {
+        let flight = Arc::clone(reader.flight());
+        let start = before.map_or(chunk.start, |before| {
+            let start = before.span().end;
+            flight.push(before.bytes);
+            start
+        });
+        // Where another fetch has begun on the way, its end is not ours.
+        let last = after.filter(|after| begun_end == end && after.start >= start);
+        let end = last.as_ref().map_or(begun_end, |last| last.start);
+        tokio::spawn(Rest { body: twin, flight, start, last: last.map(|last| last.bytes), end }.run());
+    }
+    reader
+}
+
+impl Rests {
+    /// A reader of the fetch that brings, or will soon bring, the byte at `position`.
+    fn join(&self, representation: u64, position: u64) -> Option<FlightReader> {
+        join(self.lock().get(&representation)?, position)
+    }
+
+    /// As [`Self::join`], or a reader of the fetch of `span` that `begin` makes, which may end earlier: with its end.
+    fn join_or_begin(
+        &self,
+        (representation, position): (u64, u64),
+        span: std::ops::Range<u64>,
+        begin: impl FnOnce(u64) -> Arc<Flight>,
+    ) -> (FlightReader, Option<u64>) {
+        let mut bodies = self.lock();
+        let flights = bodies.entry(representation).or_default();
+        if let Some(reader) = join(flights, position) {
+            return (reader, None);
+        }
+        let end = flights.iter().map(|flight| flight.start()).filter(|start| *start > span.start).min();
+        let end = end.map_or(span.end, |start| start.min(span.end));
+        for flight in flights.iter() {
+            flight.end_before(span.start);
+        }
+        let flight = begin(end);
+        flights.push(Arc::clone(&flight));
+        (FlightReader::join_at(&flight, position).expect("a new flight takes readers"), Some(end))
+    }
+
+    fn remove(&self, representation: u64, flight: &Arc<Flight>) {
+        let mut bodies = self.lock();
+        if let Some(flights) = bodies.get_mut(&representation) {
+            flights.retain(|known| !Arc::ptr_eq(known, flight));
+            if flights.is_empty() {
+                bodies.remove(&representation);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<Arc<Flight>>>> {
+        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn join(flights: &[Arc<Flight>], position: u64) -> Option<FlightReader> {
+    flights.iter().find_map(|flight| FlightReader::join_at(flight, position))
+}
+
+impl Rest {
+    async fn run(self) {
+        self.body.worker.metrics.rests_fetched.add(1);
+        // Whatever happens, nobody is left waiting: see its `Drop`.
+        let landing = Landing(self);
+        let rest = &landing.0;
+        match rest.ask().await {
+            Answer::Continued { status, body, skip } => {
+                rest.flight.set_stage(Stage::Continued(status));
+                rest.carry(body, skip).await;
+            }
+            Answer::Changed => {
+                rest.body.forget().await;
+                let why = "it has another representation by now".to_owned();
+                rest.flight.set_stage(Stage::Failed(Failure::Broken { host: rest.host(), why }));
+            }
+            Answer::Failed(failure) => rest.flight.set_stage(Stage::Failed(failure)),
+        }
+    }
+
+    /// Asks for what is missing.
+    async fn ask(&self) -> Answer {
+        let (body, worker) = (&self.body, &self.body.worker);
+        let (Some(len), Some(validator)) = (body.len, &body.validator) else {
+            let why = "it cannot be asked for the rest of a body without a validator".to_owned();
+            return Answer::Failed(Failure::Broken { host: self.host(), why });
+        };
+        let last = if self.end == len { String::new() } else { (self.end - 1).to_string() };
+        let range =
+            HeaderValue::try_from(format!("bytes={}-{last}", self.start)).expect("digits and a dash are a value");
+        let added = vec![(header::RANGE, range), (header::IF_RANGE, validator.clone())];
+        let edits = Edits { whole: true, added };
+        let outgoing = Outgoing {
+            origin: body.asked.origin.clone(),
+            choice: body.asked.choice.clone(),
+            repeat: Repeat::Safe,
+            make: || body.asked.outgoing(&worker.shared, &edits),
+        };
+        worker.metrics.origin_requests.add(1);
+        let (response, lease) = match pool::send(worker, outgoing).await {
+            Ok(answered) => answered,
+            Err(failure) => {
+                worker.metrics.origin_failures.add(1);
+                return Answer::Failed(failure);
+            }
+        };
+        let (mut head, incoming) = response.into_parts();
+        if let Err(error) = settle_response(head.status, &mut head.headers, head.version) {
+            return Answer::Failed(Failure::Broken { host: self.host(), why: error.to_string() });
+        }
+        let incoming = OriginBody::new(incoming, lease, Arc::clone(worker));
+        let answered = partial::validator(&head.headers, worker.now());
+        let is_same = answered == Some(validator);
+        match head.status {
+            StatusCode::PARTIAL_CONTENT if is_same => match partial::part(head.status, &head.headers) {
+                Ok(part) if part.total_len != len => Answer::Changed,
+                Ok(part) if part.span.first == self.start => {
+                    Answer::Continued { status: head.status, body: incoming, skip: 0 }
+                }
+                _ => Answer::Failed(self.unclear(head.status)),
+            },
+            StatusCode::OK if is_same && incoming.remaining() == Some(len) => {
+                Answer::Continued { status: head.status, body: incoming, skip: self.start }
+            }
+            StatusCode::PARTIAL_CONTENT if answered.is_none() => Answer::Failed(self.unclear(head.status)),
+            StatusCode::PARTIAL_CONTENT
+            | StatusCode::OK
+            | StatusCode::RANGE_NOT_SATISFIABLE
+            | StatusCode::NOT_FOUND
+            | StatusCode::GONE => Answer::Changed,
+            status => Answer::Failed(self.unclear(status)),
+        }
+    }
+
+    /// Carries what comes to readers and store. The last bytes are handed out once they are stored, so that who has had an
+    /// answer finds all of it there.
+    async fn carry(&self, mut body: OriginBody, mut skip: u64) {
+        let worker = Arc::clone(&self.body.worker);
+        let storage = Storage::Chunks(Arc::clone(&self.body));
+        let mut carrier = Carrier::new(&worker, &self.flight, storage, self.flight.start());
+        carrier.produced = self.start;
+        loop {
+            let end = self.end.min(self.flight.limit());
+            if carrier.produced >= end {
+                break;
+            }
+            // The chunk that it is at fills, even if nobody reads any more.
+            let worth = skip == 0 && end - carrier.produced < CHUNK_BYTES;
+            match carrier.next(&mut body, worth).await {
+                Next::Data(mut bytes) => {
+                    let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(bytes.len());
+                    bytes.advance(skipped);
+                    skip -= skipped as u64;
+                    bytes.truncate(usize::try_from(end - carrier.produced).unwrap_or(usize::MAX));
+                    carrier.produced += bytes.len() as u64;
+                    if carrier.produced == end {
+                        self.flight.withhold(bytes);
+                        break;
+                    }
+                    if !bytes.is_empty() {
+                        self.flight.push(bytes);
+                        carrier.commit_full_chunks().await;
+                    }
+                }
+                Next::Trailers(_) => {}
+                Next::End | Next::Broken(_) => {
+                    self.flight.end(Err(BodyError::OriginBroke));
+                    return carrier.keep_fragment().await;
+                }
+                Next::Abandoned => {
+                    drop(body);
+                    return carrier.keep_fragment().await;
+                }
+            }
+        }
+        drop(body);
+        if let Some(last) = self.last.clone().filter(|_| carrier.produced == self.end) {
+            carrier.produced += last.len() as u64;
+            self.flight.withhold(last);
+        }
+        carrier.commit_last_chunk().await;
+        self.flight.end(Ok(()));
+    }
+
+    fn unclear(&self, status: StatusCode) -> Failure {
+        Failure::Broken { host: self.host(), why: format!("its answer says nothing about what is stored: {status}") }
+    }
+
+    fn host(&self) -> String {
+        self.body.asked.origin.to_string()
+    }
+}
+
+/// Sees to it that a fetch that ends in any way leaves the table and leaves nobody waiting.
+struct Landing(Rest);
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let rest = &self.0;
+        rest.flight.abandon_if_unfinished(&rest.body.asked.origin);
+        rest.body.worker.shared.rests.remove(rest.body.place.representation, &rest.flight);
+    }
+}

@@ -1,0 +1,321 @@
+//! Long bodies never break off when they could be completed: gaps found before an answer and within it, a store that fails or
+//! falls silent in the middle, downloads that nobody finished.
+
+use std::time::Duration;
+
+use larder_http::{BodyPlace, Head, TargetList, key};
+use larder_proxy::ProxyConfig;
+use larder_store::Policy;
+
+use crate::support::{Ailment, Connection, Fixture, Gate, Received, Reply, eventually, request_text};
+
+const CHUNK: usize = 1 << 20;
+/// Longer than what sockets and the proxy hold of a body on its way.
+const LEN: usize = 40 * CHUNK + 12_345;
+const TAGGED: &[&str] = &["Cache-Control: max-age=600", "ETag: \"v1\""];
+const UNTAGGED: &[&str] = &["Cache-Control: max-age=600"];
+
+/// Bytes of which no megabyte is like another.
+fn body(len: usize) -> Vec<u8> {
+    (0..len).map(|index| (index ^ (index >> 8) ^ (index >> 16)) as u8).collect()
+}
+
+/// Answers ranges too.
+fn ranged(received: &Received, len: usize) -> Reply {
+    let range = received.field("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+    let Some((first, last)) = range else { return Reply::ok(TAGGED, body(len)) };
+    let first: usize = first.parse().unwrap();
+    let last = last.parse().unwrap_or(len - 1);
+    let content_range = format!("Content-Range: bytes {first}-{last}/{len}");
+    let fields: Vec<&str> = TAGGED.iter().copied().chain([content_range.as_str()]).collect();
+    Reply::status("206 Partial Content", &fields, &body(len)[first..=last])
+}
+
+/// Long enough for a device in memory, and not long for a test that waits for it in vain.
+fn patient(config: &mut ProxyConfig) {
+    config.limits.store = Duration::from_millis(200);
+}
+
+/// What the origin was asked for, request by request.
+fn asked_ranges(fixture: &Fixture) -> Vec<String> {
+    let received = fixture.origin.received();
+    received.iter().map(|received| received.field("range").unwrap_or("all").to_owned()).collect()
+}
+
+/// Stores the long body, and begins to read it again.
+fn begin(fixture: &Fixture) -> Connection {
+    assert!(fixture.get("/long", &[]).body == body(LEN));
+    eventually("it is stored", || fixture.get("/long", &["Range: bytes=0-0"]).is_hit());
+    settle(fixture);
+    let mut connection = fixture.connect();
+    connection.send(request_text("GET", "/long", &[]));
+    let head = connection.read_head();
+    assert!(head.is_hit(), "{}", head.cache_status());
+    assert!(connection.read_exact(CHUNK) == body(LEN)[..CHUNK]);
+    connection
+}
+
+fn check_rest(mut connection: Connection) {
+    assert!(connection.read_exact(LEN - CHUNK) == body(LEN)[CHUNK..]);
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+}
+
+/// Waits until everything is on the device.
+fn settle(fixture: &Fixture) {
+    run(fixture.store.as_ref().unwrap().sync()).unwrap();
+}
+
+/// Takes chunks of a long entry out of the store.
+fn lose(fixture: &Fixture, target: &str, numbers: impl IntoIterator<Item = u64>) {
+    let store = fixture.store.clone().unwrap();
+    run(async {
+        let primary = key::primary_key("http", "site.example", target).unwrap();
+        let entry = store.get(&primary).await.unwrap().expect("the entry is stored");
+        let Head::Response(head) = Head::decode(entry.head(), &TargetList::default()).unwrap() else {
+            panic!("no response")
+        };
+        let BodyPlace::Chunks { representation, .. } = head.body() else { panic!("not in chunks") };
+        for number in numbers {
+            store.remove(&key::chunk_key(&primary, representation, number)).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn gap_that_appears_while_sending_is_filled_by_one_request_for_it() {
+    let fixture = Fixture::with(|received, _| ranged(received, LEN), |config| config.hot_bytes = 0);
+    let connection = begin(&fixture);
+    lose(&fixture, "/long", 33..38);
+    check_rest(connection);
+    assert_eq!(asked_ranges(&fixture), ["all", "bytes=34603008-39845887"]);
+    assert_eq!(fixture.origin.received()[1].field("if-range"), Some("\"v1\""));
+    // It is whole again.
+    let hit = fixture.get_hit("/long", &[]);
+    assert!(hit.complete && hit.body == body(LEN));
+    assert_eq!(fixture.origin.count(), 2);
+    assert_eq!(fixture.proxy.stats().broken, [0; 3]);
+}
+
+#[test]
+fn gap_that_appears_while_sending_is_filled_though_the_origin_knows_no_ranges() {
+    for validator in ["ETag: \"v1\"", "Last-Modified: Sat, 01 Jan 2022 00:00:00 GMT"] {
+        let answer = move |_: &Received, _: usize| {
+            // Old enough that its date tells versions apart, and fresh all the same.
+            let fields = ["Cache-Control: max-age=999999999", "Date: Sun, 02 Jan 2022 00:00:00 GMT", validator];
+            Reply::ok(&fields, body(LEN))
+        };
+        let fixture = Fixture::with(answer, |config| config.hot_bytes = 0);
+        let connection = begin(&fixture);
+        lose(&fixture, "/long", [35]);
+        check_rest(connection);
+        assert_eq!(fixture.origin.count(), 2, "{validator}");
+    }
+}
+
+#[test]
+fn store_that_fails_or_falls_silent_while_sending_is_made_up_for_by_the_origin() {
+    for ailment in [Ailment::Unreadable, Ailment::Dead, Ailment::Hung] {
+        let (fixture, device) = Fixture::ailing(|received, _| ranged(received, LEN), patient);
+        let _recovering = device.recovering();
+        let connection = begin(&fixture);
+        device.set(ailment);
+        check_rest(connection);
+        assert!(fixture.proxy.stats().rests_fetched > 0);
+        assert_eq!(fixture.proxy.stats().broken, [0; 3], "{ailment:?}");
+        let asked = asked_ranges(&fixture);
+        assert!(asked.len() <= 4, "few requests, not one for each chunk: {asked:?}");
+    }
+}
+
+#[test]
+fn slow_store_is_waited_for_where_nobody_else_has_the_rest() {
+    let (fixture, device) = Fixture::ailing(|_, _| Reply::ok(UNTAGGED, body(LEN)), patient);
+    let _recovering = device.recovering();
+    let connection = begin(&fixture);
+    device.set(Ailment::Hung);
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| check_rest(connection));
+        eventually("it waits for the device", || device.waiting_count() > 0);
+        device.set(Ailment::Nothing);
+        reading.join().unwrap();
+    });
+    assert_eq!((fixture.origin.count(), fixture.proxy.stats().broken), (1, [0; 3]));
+}
+
+#[test]
+fn answer_that_can_be_completed_by_nobody_breaks_and_is_counted() {
+    let fixture = Fixture::with(|_, _| Reply::ok(UNTAGGED, body(LEN)), |config| config.hot_bytes = 0);
+    let mut connection = begin(&fixture);
+    lose(&fixture, "/long", [35]);
+    let mut rest = Vec::new();
+    // A reset at the end is an end like any other.
+    let _ = std::io::Read::read_to_end(&mut connection.reader, &mut rest);
+    assert!(
+        rest.len() < LEN - CHUNK && rest == body(LEN)[CHUNK..CHUNK + rest.len()],
+        "what there was, and nothing else"
+    );
+    eventually("it is counted", || fixture.proxy.stats().broken == [0, 1, 0]);
+    // Before its first byte the gap is seen, and makes a miss.
+    let whole = fixture.get("/long", &[]);
+    assert!(whole.complete && whole.body == body(LEN) && !whole.is_hit());
+}
+
+#[test]
+fn body_with_a_gap_is_no_hit_and_says_what_it_is() {
+    let fixture = Fixture::with(|received, _| ranged(received, 8 * CHUNK), |config| config.hot_bytes = 0);
+    fixture.get("/long", &[]);
+    fixture.get_hit("/long", &[]);
+    lose(&fixture, "/long", [3, 4, 6]);
+    let filled = fixture.get("/long", &[]);
+    assert!(filled.complete && filled.body == body(8 * CHUNK));
+    assert_eq!(filled.cache_status(), "fwd=partial; fwd-status=206; stored");
+    assert_eq!(asked_ranges(&fixture), ["all", "bytes=3145728-5242879", "bytes=6291456-7340031"]);
+    let hit = fixture.get_hit("/long", &[]);
+    assert!(hit.complete && hit.body == body(8 * CHUNK));
+    // What is not asked for may be missing.
+    lose(&fixture, "/long", [5]);
+    let part = fixture.get("/long", &["Range: bytes=1000000-2000000"]);
+    assert!(part.is_hit() && part.body == body(8 * CHUNK)[1_000_000..=2_000_000]);
+    let parts = fixture.get("/long", &["Range: bytes=0-9, 5242870-5242889"]);
+    assert_eq!((parts.status, parts.complete), (206, true));
+    assert!(parts.cache_status().starts_with("fwd=partial"), "{}", parts.cache_status());
+    assert!(parts.body.windows(20).any(|window| *window == body(8 * CHUNK)[5_242_870..5_242_890]));
+}
+
+#[test]
+fn body_with_a_gap_of_a_changed_resource_is_fetched_anew() {
+    let fixture = Fixture::with(
+        |received, number| match number {
+            0 => ranged(received, 8 * CHUNK),
+            _ => Reply::ok(&["Cache-Control: max-age=600", "ETag: \"v2\""], "changed"),
+        },
+        |config| config.hot_bytes = 0,
+    );
+    fixture.get("/long", &[]);
+    fixture.get_hit("/long", &[]);
+    lose(&fixture, "/long", [3]);
+    let changed = fixture.get("/long", &[]);
+    assert_eq!((changed.complete, changed.text()), (true, "changed".to_owned()));
+}
+
+#[test]
+fn gap_in_a_body_that_changed_while_it_was_sent_breaks_off_and_forgets() {
+    let fixture = Fixture::with(
+        |received, number| match number {
+            0 => ranged(received, LEN),
+            _ => Reply::ok(&["Cache-Control: max-age=600", "ETag: \"v2\""], "changed"),
+        },
+        |config| config.hot_bytes = 0,
+    );
+    let mut connection = begin(&fixture);
+    lose(&fixture, "/long", [35]);
+    let mut rest = Vec::new();
+    // A reset at the end is an end like any other.
+    let _ = std::io::Read::read_to_end(&mut connection.reader, &mut rest);
+    assert!(rest.len() < LEN - CHUNK, "a mixed body must not look whole");
+    assert!(rest == body(LEN)[CHUNK..CHUNK + rest.len()]);
+    eventually("it is counted", || fixture.proxy.stats().broken == [0, 1, 0]);
+    assert_eq!(fixture.get("/long", &[]).text(), "changed");
+}
+
+/// At stake: a chunk that is gone, in a row whose memory says that anything may be there.
+#[test]
+fn gap_that_memory_does_not_know_of_is_found_before_the_first_byte() {
+    let rows = ["log", "hashcache-basic", "hashcache-set", "hashcache-setmem", "hashcache-log", "tiny"];
+    for row in rows {
+        let policy = Policy::named(row).unwrap();
+        let fixture =
+            Fixture::with_policy(policy, |_, _| Reply::ok(UNTAGGED, body(4 * CHUNK)), |config| config.hot_bytes = 0);
+        for target in ["/a", "/b"] {
+            fixture.get(target, &[]);
+        }
+        let stored = ["/a", "/b"].map(|target| fixture.get(target, &["Range: bytes=4194303-"]).is_hit());
+        for (target, stored) in ["/a", "/b"].into_iter().zip(stored) {
+            if stored {
+                lose(&fixture, target, [2]);
+            }
+            let whole = fixture.get(target, &[]);
+            assert!(whole.complete && whole.body == body(4 * CHUNK), "{row} {target}");
+        }
+        assert_eq!(fixture.proxy.stats().broken, [0; 3], "{row}");
+    }
+}
+
+#[test]
+fn what_arrived_of_a_download_that_everybody_left_is_kept_and_gone_on_with() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let arrived = 5 * CHUNK + 300_000;
+    let fixture = Fixture::with(
+        move |received, number| match number {
+            0 => Reply::head("200 OK", &[TAGGED, &[&*format!("Content-Length: {LEN}")]].concat())
+                .send(&body(LEN)[..arrived])
+                .wait(&held),
+            _ => ranged(received, LEN),
+        },
+        |config| config.hot_bytes = 0,
+    );
+    let mut leaving = fixture.connect();
+    leaving.send(request_text("GET", "/long", &[]));
+    assert_eq!(leaving.read_head().status, 200);
+    assert!(leaving.read_exact(arrived) == body(LEN)[..arrived]);
+    drop(leaving);
+    let primary = key::primary_key("http", "site.example", "/long").unwrap();
+    eventually("it is kept", || fixture.store.as_ref().unwrap().may_contain(&primary));
+    let whole = fixture.get("/long", &[]);
+    assert!(whole.complete && whole.body == body(LEN));
+    assert_eq!(whole.cache_status(), "fwd=partial; fwd-status=206; stored");
+    assert_eq!(asked_ranges(&fixture), ["all".to_owned(), format!("bytes={arrived}-")]);
+    let hit = fixture.get_hit("/long", &[]);
+    assert!(hit.complete && hit.body == body(LEN));
+    gate.open();
+}
+
+#[test]
+fn download_that_was_left_is_not_kept_without_a_validator() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::new(move |_, number| match number {
+        0 => Reply::head("200 OK", &[UNTAGGED, &[&*format!("Content-Length: {LEN}")]].concat())
+            .send(&body(LEN)[..3 * CHUNK])
+            .wait(&held)
+            .close(),
+        _ => Reply::ok(UNTAGGED, "another"),
+    });
+    let mut leaving = fixture.connect();
+    leaving.send(request_text("GET", "/long", &[]));
+    assert_eq!(leaving.read_head().status, 200);
+    leaving.read_exact(3 * CHUNK);
+    drop(leaving);
+    eventually("it is noticed", || fixture.proxy.stats().aborted == 1);
+    gate.open();
+    eventually("nothing is left of it", || fixture.get("/long", &[]).text() == "another");
+}
+
+#[test]
+fn store_that_cannot_keep_up_slows_nobody_down() {
+    let (fixture, device) =
+        Fixture::ailing(|received, _| ranged(received, LEN), |config| config.limits.store = Duration::from_secs(20));
+    let _recovering = device.recovering();
+    device.slow_down(Duration::from_millis(200));
+    let whole = fixture.get("/long", &[]);
+    assert!(whole.complete && whole.body == body(LEN));
+    assert_eq!(whole.cache_status(), "fwd=uri-miss; fwd-status=200; stored", "nobody knew");
+    assert!(
+        device.written_bytes() < LEN as u64 / 2,
+        "the client had it all before the device: {}",
+        device.written_bytes()
+    );
+    assert_eq!(fixture.proxy.stats().storing_given_up, 1);
+    // Now it is known.
+    let next = fixture.get("/next", &[]);
+    assert!(next.complete && next.body == body(LEN));
+    assert_eq!(next.cache_status(), "fwd=uri-miss; fwd-status=200; detail=store-behind");
+    // And nothing of either is taken for the whole.
+    device.set(Ailment::Nothing);
+    settle(&fixture);
+    assert!(!fixture.get("/long", &["Range: bytes=0-0"]).is_hit());
+}
