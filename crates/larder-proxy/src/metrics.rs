@@ -20,9 +20,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{
-    cache::hot::HotTier, client::response_body::BodyError, flight::window::WindowBudget, outcome::Outcome,
-};
+use crate::{cache::hot::HotTier, client::response_body::BodyError, flight::window::WindowBudget, outcome::Outcome};
 
 /// A number that one thread writes and any thread reads.
 #[derive(Debug, Default)]

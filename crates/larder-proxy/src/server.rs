@@ -127,11 +127,7 @@ impl Proxy {
     /// access log or a thread.
     pub fn start(config: ProxyConfig, store: Option<Store>) -> io::Result<RunningProxy> {
         config.check()?;
-        let name = config.pseudonym.clone().unwrap_or_else(unique_name);
-        let pseudonym = Pseudonym::new(&*name).ok_or_else(|| {
-            let why = format!("pseudonym must be letters, digits, '-', '.' or '_': {name:?}");
-            io::Error::new(io::ErrorKind::InvalidInput, why)
-        })?;
+        let pseudonym = pseudonym_of(&config)?;
         check_authorities(&config)?;
         let passwords = config.passwords.as_deref().map(Passwords::load).transpose();
         let passwords = passwords.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?.map(Arc::new);
@@ -213,6 +209,15 @@ impl ProxyConfig {
         let loaded = if self.identities.is_empty() { Ok(()) } else { Certificates::load(&self.identities).map(drop) };
         loaded.map_err(refused)
     }
+}
+
+/// The name in the configuration, or one that nobody else has.
+fn pseudonym_of(config: &ProxyConfig) -> io::Result<Pseudonym> {
+    let name = config.pseudonym.clone().unwrap_or_else(unique_name);
+    Pseudonym::new(&*name).ok_or_else(|| {
+        let why = format!("pseudonym must be letters, digits, '-', '.' or '_': {name:?}");
+        io::Error::new(io::ErrorKind::InvalidInput, why)
+    })
 }
 
 impl RunningProxy {

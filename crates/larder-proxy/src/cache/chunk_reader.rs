@@ -3,8 +3,9 @@
 //! Owns: the reads in flight, and the order of what is tried for the next byte: the store, for as long as it may take to
 //! answer; the origin, which goes on from there (`flight::rest`), up to the next chunk that seems to be there; and, where
 //! the origin cannot, the store again for as long as the client may be without progress. Invariant: bytes come in order and
-//! without gaps, or the stream ends in an error: only when none of these has the next byte. Memory: at most [`AHEAD_COUNT`]
-//! chunks per client, or a flight's window, whatever the body's length.
+//! without gaps, or the stream ends in an error: only when none of these has the next byte. What is still to be sent is held, so
+//! that the store does not reclaim it under its reader. Memory: at most [`AHEAD_COUNT`] chunks per client, or a flight's window,
+//! and [`HELD_COUNT_MAX`] holds, whatever the body's length.
 
 use std::{
     collections::VecDeque,
@@ -16,6 +17,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use larder_store::Held;
 
 use crate::{
     cache::{
@@ -34,6 +36,10 @@ pub(crate) struct ChunkReader {
     /// The next chunk to begin reading.
     next: u64,
     ahead: VecDeque<Read>,
+    /// Those that are still to be sent, in order.
+    held: VecDeque<Held>,
+    /// The first chunk after them.
+    held_end: u64,
     rest: Rest,
     /// How often the store was in trouble.
     trouble_count: u32,
@@ -64,7 +70,8 @@ impl ChunkReader {
         let next = span.start / CHUNK_BYTES;
         let is_alone = !body.can_go_on();
         let ahead = VecDeque::with_capacity(AHEAD_COUNT);
-        Self { body, span, next, ahead, rest: Rest::Nothing, trouble_count: 0, is_alone }
+        let (held, rest) = (VecDeque::new(), Rest::Nothing);
+        Self { body, span, next, ahead, held, held_end: next, rest, trouble_count: 0, is_alone }
     }
 
     /// Bytes still to come.
@@ -110,6 +117,7 @@ impl ChunkReader {
 
     /// Begins reads up to the bound, and drives those that are begun.
     fn read_ahead(&mut self, context: &mut Context<'_>) {
+        self.hold();
         // Where nobody else has it there is no use in losing patience.
         let waiting = if self.is_alone { Waiting::Long } else { Waiting::Short };
         while self.ahead.len() < AHEAD_COUNT && self.next * CHUNK_BYTES < self.span.end {
@@ -123,6 +131,19 @@ impl ChunkReader {
                 *read = Read::Done(result);
             }
         }
+    }
+
+    /// Holds what is still to be sent, as far as the bound goes, and lets go of what was.
+    fn hold(&mut self) {
+        let Some(store) = &self.body.worker.shared.store else { return };
+        let current = self.span.start / CHUNK_BYTES;
+        let end = self.span.end.div_ceil(CHUNK_BYTES).min(current + HELD_COUNT_MAX);
+        for number in self.held_end..end {
+            self.held.push_back(store.hold(&self.body.chunk_key(number)));
+        }
+        self.held_end = self.held_end.max(end);
+        let still_to_come = usize::try_from(self.held_end - current).unwrap_or(usize::MAX);
+        self.held.drain(..self.held.len().saturating_sub(still_to_come));
     }
 
     fn begin_reading(&self, number: u64, waiting: Waiting) -> Read {
@@ -213,6 +234,8 @@ impl ChunkReader {
 
 /// Chunks a client may have in memory at once.
 const AHEAD_COUNT: usize = 3;
+/// Chunks a client may have held at once: 1 GiB of a body. The store has a bound for all clients together.
+const HELD_COUNT_MAX: u64 = 1024;
 /// How much comes from the origin when the store is in trouble for the first time, in bytes.
 const TROUBLE_BYTES: u64 = 8 << 20;
 const TROUBLE_DOUBLINGS_MAX: u32 = 20;

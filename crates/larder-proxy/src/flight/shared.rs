@@ -170,12 +170,7 @@ impl Flight {
         Self::of_span(began, Arc::clone(&body.worker.shared.windows), Some(body), span)
     }
 
-    fn of_span(
-        began: Moment,
-        budget: Arc<WindowBudget>,
-        chunks: Option<Arc<ChunkedBody>>,
-        span: Range<u64>,
-    ) -> Self {
+    fn of_span(began: Moment, budget: Arc<WindowBudget>, chunks: Option<Arc<ChunkedBody>>, span: Range<u64>) -> Self {
         let state = State {
             stage: Stage::Waiting,
             private: None,
@@ -192,7 +187,7 @@ impl Flight {
             readers: Slab::new(),
             fetcher: None,
         };
-        Self { began, is_reload, left: AtomicBool::new(false), state: Mutex::new(state) }
+        Self { began, is_reload: false, left: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     /// Says that its request leaves: who reloads from now on is not answered by it.

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use larder_http::{BodyPlace, Head, TargetList, key};
 use larder_proxy::ProxyConfig;
-use larder_store::Policy;
+use larder_store::{Hints, Policy};
 
 use crate::support::{Ailment, Connection, Fixture, Gate, Received, Reply, eventually, request_text};
 
 const CHUNK: usize = 1 << 20;
 /// Longer than what sockets and the proxy hold of a body on its way.
 const LEN: usize = 40 * CHUNK + 12_345;
+/// Room for it more than four times over.
+const STORE_BYTES: u64 = 192 << 20;
 const TAGGED: &[&str] = &["Cache-Control: max-age=600", "ETag: \"v1\""];
 const UNTAGGED: &[&str] = &["Cache-Control: max-age=600"];
 
@@ -33,7 +35,7 @@ fn ranged(received: &Received, len: usize) -> Reply {
 
 /// Long enough for a device in memory, and not long for a test that waits for it in vain.
 fn patient(config: &mut ProxyConfig) {
-    config.limits.store = Duration::from_millis(200);
+    config.limits.store = Duration::from_millis(500);
 }
 
 /// What the origin was asked for, request by request.
@@ -118,21 +120,22 @@ fn gap_that_appears_while_sending_is_filled_though_the_origin_knows_no_ranges() 
 #[test]
 fn store_that_fails_or_falls_silent_while_sending_is_made_up_for_by_the_origin() {
     for ailment in [Ailment::Unreadable, Ailment::Dead, Ailment::Hung] {
-        let (fixture, device) = Fixture::ailing(|received, _| ranged(received, LEN), patient);
+        let (fixture, device) = Fixture::ailing_of(STORE_BYTES, |received, _| ranged(received, LEN), patient);
         let _recovering = device.recovering();
         let connection = begin(&fixture);
+        let before = fixture.origin.count();
         device.set(ailment);
         check_rest(connection);
         assert!(fixture.proxy.stats().rests_fetched > 0);
         assert_eq!(fixture.proxy.stats().broken, [0; 3], "{ailment:?}");
-        let asked = asked_ranges(&fixture);
+        let asked = &asked_ranges(&fixture)[before..];
         assert!(asked.len() <= 4, "few requests, not one for each chunk: {asked:?}");
     }
 }
 
 #[test]
 fn slow_store_is_waited_for_where_nobody_else_has_the_rest() {
-    let (fixture, device) = Fixture::ailing(|_, _| Reply::ok(UNTAGGED, body(LEN)), patient);
+    let (fixture, device) = Fixture::ailing_of(STORE_BYTES, |_, _| Reply::ok(UNTAGGED, body(LEN)), patient);
     let _recovering = device.recovering();
     let connection = begin(&fixture);
     device.set(Ailment::Hung);
@@ -297,8 +300,11 @@ fn download_that_was_left_is_not_kept_without_a_validator() {
 
 #[test]
 fn store_that_cannot_keep_up_slows_nobody_down() {
-    let (fixture, device) =
-        Fixture::ailing(|received, _| ranged(received, LEN), |config| config.limits.store = Duration::from_secs(20));
+    let (fixture, device) = Fixture::ailing_of(
+        STORE_BYTES,
+        |received, _| ranged(received, LEN),
+        |config| config.limits.store = Duration::from_secs(20),
+    );
     let _recovering = device.recovering();
     device.slow_down(Duration::from_millis(200));
     let whole = fixture.get("/long", &[]);
@@ -318,4 +324,23 @@ fn store_that_cannot_keep_up_slows_nobody_down() {
     device.set(Ailment::Nothing);
     settle(&fixture);
     assert!(!fixture.get("/long", &["Range: bytes=0-0"]).is_hit());
+}
+
+#[test]
+fn body_that_is_being_read_is_not_reclaimed_under_its_reader() {
+    let (fixture, _device) = Fixture::ailing_of(STORE_BYTES, |_, _| Reply::ok(UNTAGGED, body(LEN)), patient);
+    let connection = begin(&fixture);
+    let store = fixture.store.as_ref().unwrap();
+    let evicted = store.stats().evicted;
+    run(async {
+        // More than the store has room for.
+        for number in 0..300 {
+            let mut writer = store.insert(format!("filler {number}").as_bytes(), "".into(), Hints::default()).unwrap();
+            writer.write(vec![0; CHUNK].into()).unwrap();
+            writer.commit().await.unwrap();
+        }
+    });
+    assert!(store.stats().evicted > evicted + 50);
+    check_rest(connection);
+    assert_eq!((fixture.origin.count(), fixture.proxy.stats().broken), (1, [0; 3]));
 }

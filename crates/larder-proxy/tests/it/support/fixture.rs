@@ -73,8 +73,17 @@ impl Fixture {
         handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
         change: impl FnOnce(&mut ProxyConfig),
     ) -> (Self, Arc<Ailing>) {
-        let device = Arc::new(Ailing::new(AILING_BYTES));
-        let options = StoreOptions { dirty_bytes_max: 4 << 20, ..StoreOptions::new("memory", AILING_BYTES) };
+        Self::ailing_of(64 << 20, handle, change)
+    }
+
+    /// As [`Fixture::ailing`], with a store of so many bytes.
+    pub(crate) fn ailing_of(
+        bytes: u64,
+        handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+        change: impl FnOnce(&mut ProxyConfig),
+    ) -> (Self, Arc<Ailing>) {
+        let device = Arc::new(Ailing::new(bytes));
+        let options = StoreOptions { dirty_bytes_max: 4 << 20, ..StoreOptions::new("memory", bytes) };
         let store = Store::open_on(device.clone(), &options).unwrap();
         eventually("the store has loaded", || store.stats().loaded);
         let change = |config: &mut ProxyConfig| {
@@ -160,9 +169,6 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::park_timeout(Duration::from_millis(1));
     }
 }
-
-/// Size of a store on a device that can be made to fail: room for a body longer than what is on its way at once.
-const AILING_BYTES: u64 = 192 << 20;
 
 fn open_store(directory: &TempDir) -> Store {
     let store = Store::open(StoreOptions::new(directory.path().join("store"), 256 << 20)).unwrap();
