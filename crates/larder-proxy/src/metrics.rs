@@ -7,7 +7,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -20,7 +20,9 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{cache::hot::HotTier, client::response_body::BodyError, flight::window::WindowBudget, outcome::Outcome};
+use crate::{
+    cache::hot::HotTier, client::response_body::BodyError, flight::window::WindowBudget, outcome::Outcome, server::Shared,
+};
 
 /// A number that one thread writes and any thread reads.
 #[derive(Debug, Default)]
@@ -175,6 +177,7 @@ pub(crate) struct Exposition {
     pub(crate) hot: Arc<HotTier>,
     pub(crate) windows: Arc<WindowBudget>,
     pub(crate) store: Option<Store>,
+    pub(crate) shared: Weak<Shared>,
 }
 
 impl Exposition {
@@ -219,6 +222,9 @@ impl Collector for Exposition {
         for (name, help, value) in gauges(&stats).into_iter().chain(windows) {
             encode_gauge(&mut encoder, name, help, value)?;
         }
+        if let Some(shared) = self.shared.upgrade() {
+            encode_memory(&mut encoder, &shared, &stats)?;
+        }
         if let Some(store) = &self.store {
             encode_store(&mut encoder, &store.stats())?;
         }
@@ -257,6 +263,39 @@ fn gauges(stats: &ProxyStats) -> [Figure; 4] {
         ("hot_bytes", "Bytes the entries in memory take", stats.hot_bytes),
         ("log_lines_dropped", "Access log lines dropped so far", stats.log_lines_dropped),
     ]
+}
+
+/// Where the memory is, part by part, and what the process has of it in all.
+fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &ProxyStats) -> fmt::Result {
+    let waiting = shared.waiting_count.load(Relaxed) as u64;
+    let index_bytes = shared.store.as_ref().map_or(0, |store| store.stats().index_bytes);
+    let parts = [
+        ("index", index_bytes),
+        ("hot", stats.hot_bytes),
+        ("windows", stats.window_bytes),
+        ("connections", stats.connections_open * CONNECTION_BYTES + waiting * EXCHANGE_BYTES),
+    ];
+    let zero = ConstGauge::new(0_i64);
+    let help = "Bytes of memory by what they are for; those of connections are an estimate";
+    let mut family = encoder.encode_descriptor("memory_bytes", help, None, zero.metric_type())?;
+    for (part, value) in parts {
+        let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+        gauge.encode(family.encode_family(&[("part", part)])?)?;
+    }
+    let waiting_max = shared.config.limits.waiting_count_max as u64;
+    encode_gauge(encoder, "waiting_requests", "Requests that wait for an answer", waiting)?;
+    encode_gauge(encoder, "waiting_requests_max", "Requests that may wait for an answer", waiting_max)?;
+    match resident_bytes() {
+        Some(bytes) => encode_gauge(encoder, "resident_bytes", "Bytes of memory the process has", bytes),
+        None => Ok(()),
+    }
+}
+
+/// What the system says that the process has.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
@@ -301,3 +340,7 @@ fn encode_gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, val
     let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
+
+/// What a client's connection that was used takes, and an exchange that waits besides, as measured (docs/semantics.md, 4.5 and 4.7).
+const CONNECTION_BYTES: u64 = 12 << 10;
+const EXCHANGE_BYTES: u64 = 48 << 10;

@@ -8,6 +8,7 @@ pub(crate) mod fault;
 pub(crate) mod group;
 pub(crate) mod pool;
 pub(crate) mod request_body;
+pub(crate) mod room;
 pub(crate) mod shared;
 pub(crate) mod stream;
 pub(crate) mod target;

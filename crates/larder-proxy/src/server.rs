@@ -44,6 +44,8 @@ use crate::{
     metrics::{Exposition, ProxyStats, WorkerMetrics},
     origin::{
         complaints::Complaints,
+        pool::Own,
+        room::Rooms,
         tls::{self, Tls},
     },
     routes::Routes,
@@ -92,6 +94,8 @@ pub(crate) struct Shared {
     pub(crate) groups: Groups,
     pub(crate) patience: Patience,
     pub(crate) tls: Tls,
+    /// Room for connections to origins.
+    pub(crate) rooms: Rooms<Own>,
     /// What the operator was told of origins of late.
     pub(crate) complaints: Complaints,
     /// What is shown in handshakes with clients.
@@ -137,12 +141,7 @@ impl Proxy {
         let admin_listener = config.admin.map(|address| bind(address, false)).transpose()?;
         let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?;
-        let brings_unasked = store.as_ref().is_some_and(Store::brings_neighbours);
-        let newcomers = if brings_unasked { Newcomers::ManyUnasked } else { Newcomers::AskedFor };
-        let hot = Arc::new(HotTier::new(config.hot_bytes, newcomers));
-        if let Some(store) = &store {
-            neighbours::connect(store, &hot, &config.http.targets);
-        }
+        let hot = open_hot_tier(&config, store.as_ref());
         let windows = Arc::new(WindowBudget::new(config.window_bytes()));
         let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
         let own: Vec<SocketAddr> = local_addrs.iter().copied().chain(admin_addr).collect();
@@ -159,6 +158,7 @@ impl Proxy {
             groups: Groups::new(config.group_window),
             patience: Patience::new(config.limits.store),
             tls: Tls::default(),
+            rooms: Rooms::new(&config.limits),
             complaints: Complaints::default(),
             certificates,
             acceptor,
@@ -172,14 +172,15 @@ impl Proxy {
             own_addresses: OnceLock::from(own),
             config,
         });
-        let pages = admin::Pages::new(Exposition {
+        let exposition = Exposition {
             workers: metrics.clone(),
             hot: Arc::clone(&hot),
             windows: Arc::clone(&windows),
             store,
-        });
+            shared: Arc::downgrade(&shared),
+        };
         let (stop, stopped) = watch::channel(None);
-        let mut admin = admin_listener.map(|listener| (listener, pages));
+        let mut admin = admin_listener.map(|listener| (listener, admin::Pages::new(exposition)));
         let mut running = RunningProxy {
             local_addrs,
             admin_addr,
@@ -255,6 +256,7 @@ impl RunningProxy {
     ) -> io::Result<()> {
         for (index, listeners) in listeners.into_iter().enumerate() {
             let start = worker::Start {
+                index,
                 shared: Arc::clone(shared),
                 metrics: Arc::clone(&self.metrics[index]),
                 listeners,
@@ -307,6 +309,17 @@ fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
     let Some(path) = &config.origin_ca_file else { return Ok(()) };
     let mut roots = rustls::RootCertStore::empty();
     tls::load_ca_file(path, &mut roots).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
+/// The memory tier, into which the store brings what it reads along.
+fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
+    let brings_unasked = store.is_some_and(Store::brings_neighbours);
+    let newcomers = if brings_unasked { Newcomers::ManyUnasked } else { Newcomers::AskedFor };
+    let hot = Arc::new(HotTier::new(config.hot_bytes, newcomers));
+    if let Some(store) = store {
+        neighbours::connect(store, &hot, &config.http.targets);
+    }
+    hot
 }
 
 /// What handshakes with clients take, if there is a listener for them.

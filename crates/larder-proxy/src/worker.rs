@@ -37,6 +37,8 @@ use crate::{
 
 /// What the connections of one worker share.
 pub(crate) struct Worker {
+    /// Its number among the workers.
+    pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) watches: Arc<Watches>,
@@ -61,6 +63,7 @@ impl Drop for LateCommit {
 
 /// What a worker's thread is started with.
 pub(crate) struct Start {
+    pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) listeners: Vec<StdListener>,
@@ -114,8 +117,9 @@ impl Drop for Worker {
 }
 
 async fn run_inside(start: Start) -> io::Result<()> {
-    let Start { shared, metrics, listeners, admin, mut stop } = start;
+    let Start { index, shared, metrics, listeners, admin, mut stop } = start;
     let worker = Arc::new(Worker {
+        index,
         shared,
         metrics,
         watches: Arc::new(Watches::default()),
@@ -218,6 +222,7 @@ async fn tick(worker: Arc<Worker>) {
         interval.tick().await;
         worker.watches.advance();
         worker.pool.sweep();
+        worker.shared.rooms.sweep();
         worker.flush_log();
     }
 }

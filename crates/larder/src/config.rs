@@ -152,6 +152,8 @@ fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Pro
     section.set("origin_connect", &mut limits.origin_connect, duration)?;
     section.set("origin_response", &mut limits.origin_response, duration)?;
     section.set("origin_idle", &mut limits.origin_idle, duration)?;
+    let connections = &mut limits.origin_connection_count_max;
+    section.set("origin_connections", connections, |value| value.parsed("a count", value::count))?;
     section.set("origin_idle_connections", &mut limits.origin_idle_count_max, count)
 }
 
@@ -269,7 +271,7 @@ mod tests {
         let limits = proxy.limits;
         assert_eq!((limits.header_bytes_max, limits.header_count_max), (32 << 10, 200));
         assert_eq!((limits.connection_count_max, limits.stream_count_max, limits.abandoned_count_max), (4096, 64, 100));
-        assert_eq!(limits.control_count_max, 1000);
+        assert_eq!((limits.control_count_max, limits.origin_connection_count_max), (1000, 500));
         assert_eq!((limits.origin_idle_count_max, limits.waiting_count_max), (32, 1000));
         assert_eq!((limits.body_rate, limits.body_grace), (1 << 10, Duration::from_secs(30)));
         let times = [

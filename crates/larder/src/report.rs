@@ -78,6 +78,10 @@ impl fmt::Display for Report<'_> {
             writeln!(f, "  policy   {automatic}")?;
         }
         self.write_store(f)?;
+        let limits = &self.config.limits;
+        let (waiting, connections) = (limits.waiting_count_max as u64, limits.origin_connection_count_max as u64);
+        let (waiting, connections) = (size::show_count(waiting), size::show_count(connections));
+        writeln!(f, "  limits   {waiting} requests may wait, {connections} connections to one origin")?;
         if let Some(admin) = self.admin {
             writeln!(f, "  admin    http://{admin}/metrics")?;
         }
@@ -103,10 +107,10 @@ impl Report<'_> {
     }
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hot = size::show(self.config.hot_bytes);
+        let (hot, windows) = (size::show(self.config.hot_bytes), size::show(self.config.window_bytes()));
         let Some(StoreReport { missing, volumes, stats }) = &self.store else {
             writeln!(f, "  store    none: what is cached is lost at the end")?;
-            return writeln!(f, "  memory   {hot} for the hot tier");
+            return writeln!(f, "  memory   {hot} for the hot tier, {windows} for what fetches hold");
         };
         for VolumeReport { path, policy, size_bytes, device } in volumes {
             writeln!(f, "  store    {}: {} on {device}, policy {policy}", path.display(), size::show(*size_bytes))?;
@@ -117,7 +121,10 @@ impl Report<'_> {
         writeln!(f, "  entries  {} of at most {}", entries(stats), size::show_count(stats.entries_max))?;
         let index = size::show(stats.index_bytes);
         let bits = stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64;
-        writeln!(f, "  memory   {index} for the index, {hot} for the hot tier; the index takes {bits:.1} bits an entry")
+        writeln!(
+            f,
+            "  memory   {index} for the index, {hot} for the hot tier, {windows} for what fetches hold; the index takes {bits:.1} bits an entry"
+        )
     }
 
     fn example(&self, address: SocketAddr) -> String {
@@ -244,7 +251,7 @@ mod tests {
         for line in [
             "store    /s: 64 MB on threads, policy log\n",
             "warning  /t: not in use, its share is missed: there is no such device\n",
-            "for the hot tier; the index takes 8.0 bits an entry\n",
+            "for the hot tier, 16 MB for what fetches hold; the index takes 8.0 bits an entry\n",
         ] {
             assert!(show(&stats).contains(line), "{}", show(&stats));
         }
@@ -258,6 +265,16 @@ mod tests {
 
     #[test]
     fn memory_only_says_what_it_means() {
-        check(|_| {}, &["store    none: what is cached is lost at the end", "memory   64 MB for the hot tier"]);
+        check(
+            |_| {},
+            &[
+                "store    none: what is cached is lost at the end",
+                "memory   64 MB for the hot tier, 16 MB for what fetches hold",
+            ],
+        );
+        check(
+            |config| config.limits.waiting_count_max = 50_000,
+            &["limits   50,000 requests may wait, 1,000 connections to one origin"],
+        );
     }
 }

@@ -28,6 +28,7 @@ use crate::{
         fault::Fault,
         group::Choice,
         request_body::{BodyFault, Fate, RequestBody},
+        room::{Entered, Place, Room, Turn},
         shared::{SharedConnection, Stream},
         stream::OriginStream,
         target::Origin,
@@ -51,7 +52,8 @@ struct Idle {
 }
 
 /// One connection of HTTP/1.1 to an origin, in use or kept.
-struct Own {
+pub(crate) struct Own {
+    room: Arc<Room<Own>>,
     sender: SendRequest<RequestBody>,
     watched: Arc<Watched>,
 }
@@ -153,11 +155,10 @@ where
     let mut is_resent = false;
     loop {
         let kept = if is_resent { None } else { worker.pool.take(&outgoing.origin) };
-        let is_kept = kept.is_some();
-        let connection = match kept {
-            Some(connection) => connection,
-            None => match Box::pin(connect(worker, &outgoing.origin)).await {
-                Ok(connection) => connection,
+        let (connection, is_kept) = match kept {
+            Some(connection) => (connection, true),
+            None => match Box::pin(obtain(worker, &outgoing.origin)).await {
+                Ok(obtained) => obtained,
                 Err(failure) => {
                     return Err(Failed { failure, unsent: Some(request), unprocessed: true, answered: false });
                 }
@@ -191,10 +192,12 @@ pub(crate) async fn send_upgrade(
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), Failure> {
     let sent = async {
+        // What leaves HTTP is no connection that others wait for.
         let Link { stream, watched, .. } = connect::connect(worker, origin, false).await?;
         let (sender, connection) = handshake(worker, origin, stream.into_tunnel()).await?;
-        tokio::spawn(Driven { connection: connection.with_upgrades(), watched: Arc::clone(&watched), started: false });
-        let connection = Connection::Own(Own { sender, watched });
+        let (connection, place) = (connection.with_upgrades(), None);
+        tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false, _place: place });
+        let connection = Connection::Own(Own { room: worker.shared.rooms.of(origin), sender, watched });
         attempt(worker, origin, connection, request).await.map_err(|failed| failed.failure)
     };
     sent.await.inspect_err(|failure| worker.shared.complaints.note(failure))
@@ -223,6 +226,8 @@ impl Pool {
 
     fn put(&self, worker: &Worker, origin: Origin, connection: Own) {
         let limits = &worker.shared.config.limits;
+        let room = Arc::clone(&connection.room);
+        let Some(connection) = room.offer(worker.index, connection) else { return };
         connection.watched.arm(limits.origin_idle);
         let idle = &mut *self.lock();
         if idle.count >= IDLE_COUNT_MAX {
@@ -376,10 +381,34 @@ fn note_answered(fate: Option<&Arc<Fate>>) {
     }
 }
 
-async fn connect(worker: &Arc<Worker>, origin: &Origin) -> Result<Connection, Failure> {
+/// A connection that none was kept for: a new one, or one that was given back while there was no room. Tells whether it is that.
+async fn obtain(worker: &Arc<Worker>, origin: &Origin) -> Result<(Connection, bool), Failure> {
+    let room = worker.shared.rooms.of(origin);
+    let turn = match room.enter(worker.index) {
+        Entered::Now(place) => Turn::Open(place),
+        Entered::Wait(turn) => {
+            let waited = tokio::time::timeout(worker.shared.config.limits.origin_connect, turn).await;
+            waited.ok().and_then(Result::ok).ok_or(Failure::Overloaded)?
+        }
+        Entered::Full => return Err(Failure::Overloaded),
+    };
+    match turn {
+        Turn::Open(place) => Ok((connect(worker, origin, (room, place)).await?, false)),
+        Turn::Kept(own) => {
+            own.watched.disarm();
+            Ok((Connection::Own(own), true))
+        }
+    }
+}
+
+async fn connect(
+    worker: &Arc<Worker>,
+    origin: &Origin,
+    (room, place): (Arc<Room<Own>>, Place<Own>),
+) -> Result<Connection, Failure> {
     let Link { stream, watched, http2 } = connect::connect(worker, origin, worker.shared.config.origin_http2).await?;
     if http2 {
-        let connection = SharedConnection::start(worker, stream, watched).await;
+        let connection = SharedConnection::start(worker, stream, watched, place).await;
         let connection = connection.map_err(|error| failure_of(origin, &error, None))?;
         let stream = connection.open_stream();
         worker.pool.share(origin, connection);
@@ -387,8 +416,8 @@ async fn connect(worker: &Arc<Worker>, origin: &Origin) -> Result<Connection, Fa
         return stream.map(Connection::Shared).ok_or_else(refused);
     }
     let (sender, connection) = handshake(worker, origin, stream).await?;
-    tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false });
-    Ok(Connection::Own(Own { sender, watched }))
+    tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false, _place: Some(place) });
+    Ok(Connection::Own(Own { room, sender, watched }))
 }
 
 type Handshaken = (SendRequest<RequestBody>, http1::Connection<TokioIo<OriginStream>, RequestBody>);
@@ -408,6 +437,8 @@ struct Driven<C> {
     connection: C,
     watched: Arc<Watched>,
     started: bool,
+    /// Its place among the origin's connections, while it is one.
+    _place: Option<Place<Own>>,
 }
 
 impl<C: Future + Unpin> Future for Driven<C> {

@@ -28,7 +28,7 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::{
-    origin::{request_body::RequestBody, stream::OriginStream},
+    origin::{pool::Own, request_body::RequestBody, room::Place, stream::OriginStream},
     watch::{Order, Watched, Watches, Watching},
     worker::Worker,
 };
@@ -73,6 +73,7 @@ impl SharedConnection {
         worker: &Arc<Worker>,
         stream: OriginStream,
         watched: Arc<Watched>,
+        place: Place<Own>,
     ) -> Result<Self, hyper::Error> {
         let limits = &worker.shared.config.limits;
         let secure = stream.is_tls();
@@ -91,7 +92,7 @@ impl SharedConnection {
             idle: limits.origin_idle,
             secure,
         });
-        tokio::spawn(Driven { connection, state: Arc::clone(&state), started: false });
+        tokio::spawn(Driven { connection, state: Arc::clone(&state), started: false, _place: place });
         Ok(Self { sender, state })
     }
 
@@ -163,6 +164,8 @@ struct Driven {
     connection: Connection<TokioIo<OriginStream>, RequestBody, TokioExecutor>,
     state: Arc<State>,
     started: bool,
+    /// Its place among the origin's connections.
+    _place: Place<Own>,
 }
 
 impl Future for Driven {

@@ -2,7 +2,7 @@
 
 use std::{io::Read as _, time::Duration};
 
-use crate::support::{Connection, Fixture, Gate, Reply, eventually};
+use crate::support::{Connection, Fixture, Gate, Reply, eventually, request_text};
 
 /// A client of HTTP/2 that sends the frames it is told to.
 struct Raw(Connection);
@@ -155,6 +155,48 @@ fn responses_that_nobody_reads_share_one_budget_and_arrive_once_they_are_read() 
     }
     assert_eq!(received, COUNT as usize * body.len());
     eventually("nothing is held any more", || fixture.proxy.stats().window_bytes == 0);
+}
+
+#[test]
+fn connections_to_one_origin_are_bounded_and_who_waits_is_served() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::with(
+        move |_, _| Reply::default().wait(&held).send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
+        |config| config.limits.origin_connection_count_max = 2,
+    );
+    let mut clients: Vec<Connection> = (0..8).map(|_| fixture.connect()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(request_text("GET", &format!("/{number}"), &[]));
+    }
+    eventually("two have reached the origin", || fixture.origin.count() == 2);
+    eventually("all are flying", || fixture.proxy.stats().origin_requests == 8);
+    assert_eq!((fixture.origin.count(), fixture.origin.connections()), (2, 2));
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.read_response("GET").status, 200);
+    }
+    assert_eq!(fixture.origin.count(), 8);
+}
+
+#[test]
+fn who_waits_too_long_for_a_connection_is_told_to_come_back() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let fixture = Fixture::with(
+        move |_, _| Reply::default().wait(&held).send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
+        |config| {
+            config.limits.origin_connection_count_max = 1;
+            config.limits.origin_connect = Duration::from_millis(200);
+        },
+    );
+    let mut first = fixture.connect();
+    first.send(request_text("GET", "/first", &[]));
+    eventually("it has reached the origin", || fixture.origin.count() == 1);
+    let told = fixture.get("/second", &[]);
+    assert_eq!((told.status, told.field("retry-after")), (503, Some("1")));
+    gate.open();
+    assert_eq!(first.read_response("GET").text(), "x");
 }
 
 const DATA: u8 = 0;

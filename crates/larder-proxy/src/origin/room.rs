@@ -1,0 +1,217 @@
+//! Room for connections to an origin, over all workers, and who waits for some.
+//!
+//! Owns: how many connections an origin has, and the queue of those who want one more. Does not: connect or keep connections,
+//! see `pool`. Invariants: there are never more places than the limit; who waits is served in turn, by a place that has become
+//! free or by a connection that its own worker got back. Memory: an entry for each origin with connections, and a bounded queue
+//! each. Cost: one short lock for each new connection; a connection that is given back costs a load while nobody waits.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use tokio::sync::oneshot;
+
+use crate::{config::Limits, origin::target::Origin};
+
+/// The rooms of all origins that have connections of the kind `C`.
+pub(crate) struct Rooms<C> {
+    rooms: Mutex<HashMap<Origin, Arc<Room<C>>>>,
+    place_count_max: usize,
+    waiting_count_max: usize,
+}
+
+/// Room for connections to one origin.
+pub(crate) struct Room<C> {
+    place_count_max: usize,
+    waiting_count_max: usize,
+    /// How many wait; looked at without the lock.
+    waiting_count: AtomicUsize,
+    state: Mutex<State<C>>,
+}
+
+struct State<C> {
+    place_count: usize,
+    waiting: VecDeque<Waiter<C>>,
+}
+
+struct Waiter<C> {
+    worker: usize,
+    turn: oneshot::Sender<Turn<C>>,
+}
+
+/// The right to have a connection.
+pub(crate) struct Place<C>(Option<Arc<Room<C>>>);
+
+/// What somebody gets who wanted a connection.
+pub(crate) enum Turn<C> {
+    /// The right to open one.
+    Open(Place<C>),
+    /// One that another request was done with.
+    Kept(C),
+}
+
+/// What there is for somebody who wants a connection.
+pub(crate) enum Entered<C> {
+    /// Room.
+    Now(Place<C>),
+    /// A place in the queue.
+    Wait(oneshot::Receiver<Turn<C>>),
+    /// Not even that.
+    Full,
+}
+
+impl<C> Rooms<C> {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            rooms: Mutex::default(),
+            place_count_max: limits.origin_connection_count_max.max(1),
+            waiting_count_max: limits.waiting_count_max,
+        }
+    }
+
+    /// The room of an origin.
+    pub(crate) fn of(&self, origin: &Origin) -> Arc<Room<C>> {
+        let mut rooms = self.lock();
+        if let Some(room) = rooms.get(origin) {
+            return Arc::clone(room);
+        }
+        let room = Arc::new(Room {
+            place_count_max: self.place_count_max,
+            waiting_count_max: self.waiting_count_max,
+            waiting_count: AtomicUsize::new(0),
+            state: Mutex::new(State { place_count: 0, waiting: VecDeque::new() }),
+        });
+        rooms.insert(origin.clone(), Arc::clone(&room));
+        room
+    }
+
+    /// Forgets the origins that have no connections.
+    pub(crate) fn sweep(&self) {
+        self.lock().retain(|_, room| Arc::strong_count(room) > 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Arc<Room<C>>>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C> Room<C> {
+    /// Takes a place, or one in the queue.
+    pub(crate) fn enter(self: &Arc<Self>, worker: usize) -> Entered<C> {
+        let mut state = self.lock();
+        if state.place_count < self.place_count_max {
+            state.place_count += 1;
+            return Entered::Now(Place(Some(Arc::clone(self))));
+        }
+        state.waiting.retain(|waiter| !waiter.turn.is_closed());
+        let entered = if state.waiting.len() < self.waiting_count_max {
+            let (turn, taken) = oneshot::channel();
+            state.waiting.push_back(Waiter { worker, turn });
+            Entered::Wait(taken)
+        } else {
+            Entered::Full
+        };
+        self.waiting_count.store(state.waiting.len(), Relaxed);
+        entered
+    }
+
+    /// Gives a connection that `worker` has no more use for to somebody there who waits. What comes back may be kept; a connection
+    /// that only other workers wait for is closed, so that they can have its place.
+    pub(crate) fn offer(&self, worker: usize, mut connection: C) -> Option<C> {
+        while self.waiting_count.load(Relaxed) > 0 {
+            let mut state = self.lock();
+            let at = state.waiting.iter().position(|waiter| waiter.worker == worker);
+            let waiter = at.and_then(|at| state.waiting.remove(at));
+            let others_wait = !state.waiting.is_empty();
+            self.waiting_count.store(state.waiting.len(), Relaxed);
+            drop(state);
+            connection = match waiter {
+                Some(waiter) => match waiter.turn.send(Turn::Kept(connection)) {
+                    Err(Turn::Kept(connection)) => connection,
+                    Ok(()) | Err(Turn::Open(_)) => return None,
+                },
+                None if others_wait => return None,
+                None => break,
+            };
+        }
+        Some(connection)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C> Drop for Place<C> {
+    fn drop(&mut self) {
+        let Some(room) = self.0.take() else { return };
+        loop {
+            let mut state = room.lock();
+            let Some(waiter) = state.waiting.pop_front() else {
+                assert!(state.place_count > 0, "a place was taken");
+                state.place_count -= 1;
+                return;
+            };
+            room.waiting_count.store(state.waiting.len(), Relaxed);
+            drop(state);
+            match waiter.turn.send(Turn::Open(Place(Some(Arc::clone(&room))))) {
+                Ok(()) => return,
+                // Who waited has left: the place is the next one's.
+                Err(Turn::Open(mut place)) => place.0 = None,
+                Err(Turn::Kept(_)) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(place_count_max: usize) -> Arc<Room<u32>> {
+        let limits = Limits { origin_connection_count_max: place_count_max, waiting_count_max: 2, ..Limits::default() };
+        Rooms::new(&limits).of(&Origin::of_client("a.example", 80))
+    }
+
+    fn wait(room: &Arc<Room<u32>>, worker: usize) -> oneshot::Receiver<Turn<u32>> {
+        match room.enter(worker) {
+            Entered::Wait(turn) => turn,
+            Entered::Now(_) | Entered::Full => panic!("there is a queue"),
+        }
+    }
+
+    #[test]
+    fn place_that_becomes_free_is_the_next_ones_who_still_waits() {
+        let room = room(1);
+        let Entered::Now(place) = room.enter(0) else { panic!("there is room") };
+        let (gone, mut next) = (wait(&room, 0), wait(&room, 1));
+        assert!(matches!(room.enter(0), Entered::Full));
+        drop(gone);
+        drop(place);
+        let Ok(Turn::Open(place)) = next.try_recv() else { panic!("it is its turn") };
+        assert_eq!(room.lock().place_count, 1);
+        // A turn that nobody took up is passed on too.
+        let (unread, mut last) = (wait(&room, 0), wait(&room, 0));
+        drop(place);
+        drop(unread);
+        assert!(matches!(last.try_recv(), Ok(Turn::Open(_))));
+        assert_eq!(room.lock().place_count, 0);
+    }
+
+    #[test]
+    fn connection_is_handed_on_within_its_worker_and_closed_for_others() {
+        let room = room(1);
+        let Entered::Now(_place) = room.enter(0) else { panic!("there is room") };
+        assert_eq!(room.offer(0, 7), Some(7), "nobody waits");
+        let mut here = wait(&room, 0);
+        assert_eq!(room.offer(0, 7), None);
+        assert!(matches!(here.try_recv(), Ok(Turn::Kept(7))));
+        let _there = wait(&room, 1);
+        assert_eq!(room.offer(0, 7), None);
+        drop(wait(&room, 0));
+    }
+}
