@@ -16,7 +16,13 @@ use larder_http::fields::strip_hop_by_hop;
 use prometheus_client::{encoding::text, registry::Registry};
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::{cache::storing, client::response_body::ResponseBody, explain, metrics::Exposition, worker::Worker};
+use crate::{
+    cache::storing::{self, NotInvalid},
+    client::response_body::ResponseBody,
+    explain,
+    metrics::Exposition,
+    worker::Worker,
+};
 
 /// What the pages show.
 #[derive(Clone)]
@@ -76,18 +82,24 @@ async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<Respo
     let is_of_url = matches!(scope, None | Some(b"url"));
     let is_stored = !is_of_url || explain::is_stored(worker, &request.uri).await;
     let done = match scope {
-        None | Some(b"url") => match storing::invalidate(worker, &request.uri).await {
-            true => Ok(()),
-            false => Err("PURGE takes a whole URL, as in PURGE http://example.com/path HTTP/1.1".to_owned()),
-        },
+        None | Some(b"url") => storing::invalidate(worker, &request.uri).await,
         Some(b"site") => storing::invalidate_many(worker, Some(&request.uri)).await,
         Some(b"all") => storing::invalidate_many(worker, None).await,
-        Some(_) => Err("Purge-Scope is url, site or all".to_owned()),
+        Some(_) => return page(StatusCode::BAD_REQUEST, "Purge-Scope is url, site or all\n".into()),
     };
     match done {
         Ok(()) if is_stored => page(StatusCode::OK, "purged\n".into()),
         Ok(()) => page(StatusCode::OK, "nothing was stored\n".into()),
-        Err(why) => page(StatusCode::BAD_REQUEST, format!("{why}\n").into()),
+        Err(NotInvalid::NoUrl) => {
+            let text = "PURGE takes a whole URL, as in PURGE http://example.com/path HTTP/1.1\n";
+            page(StatusCode::BAD_REQUEST, text.into())
+        }
+        Err(NotInvalid::NotDurable(why)) => {
+            let text = format!(
+                "not purged for good: {why}\nit is not served now, and this is tried again; after a crash it may be back\n"
+            );
+            page(StatusCode::SERVICE_UNAVAILABLE, text.into())
+        }
     }
 }
 

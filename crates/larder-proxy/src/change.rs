@@ -45,7 +45,8 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
     let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
     let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
     for target in target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields)) {
-        storing::invalidate(worker, &target).await;
+        // What the store cannot write down it does not show either.
+        drop(storing::invalidate(worker, &target).await);
     }
     let received = Received { status, fields, request_time, response_time: worker.now() };
     let kept = target.and_then(|target| rule_if_kept(worker, asked, &target, &received));

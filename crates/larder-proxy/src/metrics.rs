@@ -321,13 +321,14 @@ fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats
         let counter = ConstCounter::new(value);
         counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
     }
-    let gauges: [Figure; 7] = [
+    let gauges: [Figure; 8] = [
         ("store_entries", "Entries in the index", stats.entries),
         ("store_entries_max", "Entries the index has room for", stats.entries_max),
         ("store_index_bytes", "Memory the index takes when full", stats.index_bytes),
         ("store_size_bytes", "Size of the volumes", stats.size_bytes),
         ("store_volumes", "Volumes of the store", stats.volumes),
         ("store_volumes_out", "Volumes taken out because they failed", stats.volumes_out),
+        ("store_removals_waiting", "Removals that could not be written yet", stats.removals_waiting),
         ("store_loaded", "1 once everything on the volume can be found again", u64::from(stats.loaded)),
     ];
     for (name, help, value) in gauges {

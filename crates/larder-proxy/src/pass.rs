@@ -85,7 +85,7 @@ pub(crate) async fn pass_head(
             let place = Place::renewed(primary, found, &fresh, asked, settings);
             storing::confirm(worker, asked, (found, place), *fresh, began).await;
         }
-        HeadVerdict::Changed => storing::remove(worker, &found.key).await,
+        HeadVerdict::Changed => drop(storing::remove(worker, &found.key).await),
         HeadVerdict::Silent => {}
     }
     let status = with_origin_status(status, head.status);

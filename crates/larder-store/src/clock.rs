@@ -1,13 +1,15 @@
-//! Time as the engine sees it: milliseconds since the Unix epoch, from the system or set by hand.
+//! Time as the engine sees it, from the system or set by hand: how long ago something was, and what time it is.
 //!
-//! With [`Clock::manual`] a simulation or a test runs the engine in virtual time.
+//! Two clocks, because the time of day may be set: intervals and deadlines go by [`Clock::now`], which never goes
+//! back; only lifetimes, which were given as a time of day, go by [`Clock::now_s`]. With [`Clock::manual`] a
+//! simulation or a test runs the engine in virtual time.
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, LazyLock,
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// A source of time.
@@ -18,31 +20,75 @@ pub struct Clock(Source);
 enum Source {
     #[default]
     System,
-    Manual(Arc<AtomicU64>),
+    Manual(Arc<Manual>),
 }
+
+/// Milliseconds.
+#[derive(Debug)]
+struct Manual {
+    passed: AtomicU64,
+    time_of_day: AtomicI64,
+}
+
+/// One point in time on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// As [`Clock::now`].
+    pub(crate) at: Duration,
+    /// As [`Clock::now_s`].
+    pub(crate) unix_s: u32,
+}
+
+/// When the process first asked for the time.
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Clock {
     /// A clock that stands still until [`Clock::advance`]; clones share it.
     pub fn manual(since_epoch: Duration) -> Self {
-        Self(Source::Manual(Arc::new(AtomicU64::new(since_epoch.as_millis() as u64))))
+        let (passed, time_of_day) = (AtomicU64::new(0), AtomicI64::new(since_epoch.as_millis() as i64));
+        Self(Source::Manual(Arc::new(Manual { passed, time_of_day })))
     }
 
     /// Moves a manual clock on; a system clock moves by itself and ignores this.
     pub fn advance(&self, by: Duration) {
-        if let Source::Manual(now) = &self.0 {
-            now.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
+        if let Source::Manual(manual) = &self.0 {
+            manual.passed.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
+            manual.time_of_day.fetch_add(by.as_millis() as i64, Ordering::Relaxed);
         }
     }
 
-    /// Time since the Unix epoch.
+    /// Sets the time of day of a manual clock forth or back by so many seconds, without any time passing.
+    pub fn step(&self, by_s: i64) {
+        if let Source::Manual(manual) = &self.0 {
+            manual.time_of_day.fetch_add(by_s * 1000, Ordering::Relaxed);
+        }
+    }
+
+    /// Time since some moment in the past, always the same one of a process: never goes back.
     pub(crate) fn now(&self) -> Duration {
         match &self.0 {
-            Source::System => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
-            Source::Manual(now) => Duration::from_millis(now.load(Ordering::Relaxed)),
+            Source::System => STARTED.elapsed(),
+            Source::Manual(manual) => Duration::from_millis(manual.passed.load(Ordering::Relaxed)),
         }
     }
 
+    /// The time of day, since the Unix epoch: may be set back or forth.
+    pub(crate) fn since_epoch(&self) -> Duration {
+        match &self.0 {
+            Source::System => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
+            Source::Manual(manual) => {
+                Duration::from_millis(u64::try_from(manual.time_of_day.load(Ordering::Relaxed)).unwrap_or(0))
+            }
+        }
+    }
+
+    /// The time of day, in seconds since the Unix epoch.
     pub(crate) fn now_s(&self) -> u32 {
-        u32::try_from(self.now().as_secs()).unwrap_or(u32::MAX)
+        u32::try_from(self.since_epoch().as_secs()).unwrap_or(u32::MAX)
+    }
+
+    /// Now, on both clocks.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment { at: self.now(), unix_s: self.now_s() }
     }
 }

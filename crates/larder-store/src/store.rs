@@ -4,6 +4,7 @@
 //! rows, each of which executes what index, layout, schedule and eviction decide. Invariant: whatever is
 //! returned for a key was committed under exactly that key.
 
+mod arrears;
 mod bell;
 mod clusters;
 mod counters;
@@ -19,6 +20,7 @@ mod open;
 mod pages;
 mod room;
 mod sighting;
+mod superblocks;
 mod survey;
 mod table;
 mod tiny;
@@ -34,7 +36,7 @@ use bytes::Bytes;
 pub use counters::Stats;
 pub(crate) use engine::AnyEngine;
 use engine::Extent;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 pub use holds::Held;
 pub use inspect::{Content, StoreInfo, format, inspect};
 use keeper::Keeper;
@@ -252,7 +254,14 @@ impl Store {
     pub fn insert(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<Writer> {
         self.check_open()?;
         check_lengths(key, &head)?;
-        let engine = self.volumes.sound_of(key).ok_or_else(volumes::is_out)?;
+        let engine = self.volumes.of(key);
+        if engine.volume().health.is_out() {
+            // What cannot be replaced must not come back.
+            if !engine.volume().health.is_safe() {
+                engine.volume().owe_removal(key);
+            }
+            return Err(volumes::is_out());
+        }
         Ok(Writer::new(self.volumes.clone(), engine.clone(), key, head, hints))
     }
 
@@ -269,32 +278,29 @@ impl Store {
         }
     }
 
-    /// Removes `key`; once this returns it stays removed, also after a crash of the process.
-    /// Costs one small device write, shared with whatever else is dirty, and none in rows that start empty after
-    /// a crash.
+    /// Removes `key`; once this returns it stays removed, also after a crash of the process; after a power cut
+    /// from the next sync on. Costs one small device write, shared with whatever else is dirty, and none in rows that
+    /// start empty after a crash.
     ///
     /// # Errors
-    /// `Unavailable` when that write fails: the key is gone now but may come back after a crash.
+    /// `Unavailable` when that write fails: the key is gone, and its removal is tried again until it can be written or
+    /// the store is closed; only if the process is killed before may the key come back. Until then nothing is stored
+    /// on its volume.
     pub async fn remove(&self, key: &[u8]) -> Result<()> {
         check_lengths(key, &[])?;
-        self.volumes.remove_strays(key).await?;
-        match self.volumes.sound_of(key) {
-            Some(engine) => engine.remove(key).await,
-            // It is emptied before it is believed again, if that is on record.
-            None => self.volumes.check_outage(key),
-        }
+        let (strays, own) = join(self.volumes.remove_strays(key), self.volumes.remove(key)).await;
+        own.and(strays)
     }
 
     /// Makes every entry begun so far that matches a miss; durable when this returns.
     ///
     /// # Errors
-    /// `Unavailable` when a superblock cannot be written: then some or all of them are still there.
+    /// `Unavailable` when a superblock cannot be written: as for [`Store::remove`].
     pub async fn invalidate(&self, which: Invalidation) -> Result<()> {
         self.check_open()?;
-        for engine in self.volumes.sound() {
-            open::invalidate(engine.volume(), which).await?;
-        }
-        self.volumes.check_outages()
+        let owing = self.volumes.all().filter(|engine| !engine.volume().health.is_out_and_safe());
+        let done = join_all(owing.map(|engine| superblocks::invalidate(engine.volume(), which))).await;
+        done.into_iter().collect()
     }
 
     /// Whether memory knows of an entry of `key` (no I/O; false positives by the row, 0.4% in `log`). Rows
@@ -343,12 +349,16 @@ impl Store {
     /// Syncs and closes; later calls answer `Closed`.
     ///
     /// # Errors
-    /// As [`Store::sync`]; the store is closed all the same.
+    /// As [`Store::sync`], or removals that could not be written may come undone; the store is closed all the same.
     pub async fn close(&self) -> Result<()> {
+        let owing = self.volumes.all().filter(|engine| !engine.volume().is_closed());
+        join_all(owing.map(|engine| engine.pay_arrears(true))).await;
         let open: Vec<_> = self.volumes.all().filter(|engine| engine.volume().close()).collect();
+        self.volumes.record_outages().await;
+        let settled = join_all(open.iter().map(|engine| engine.settle_arrears())).await;
         let sound = open.into_iter().filter(|engine| !engine.volume().health.is_out());
         let finished = join_all(sound.map(AnyEngine::finish)).await;
-        finished.into_iter().collect()
+        settled.into_iter().chain(finished).collect()
     }
 
     /// Flushes, syncs and reclaims what is due: what the store's own threads do, for stores opened

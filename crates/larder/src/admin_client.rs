@@ -35,10 +35,15 @@ pub(crate) fn ask(admin: SocketAddr, request: &str, fields: &str) -> Result<Stri
         Failure::runtime(format!("cannot ask the proxy: {error}: {admin}"), help)
     })?;
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    if head.split(' ').nth(1) == Some("200") {
-        return Ok(body.to_owned());
+    let why = body.trim();
+    match head.split(' ').nth(1) {
+        Some("200") => Ok(body.to_owned()),
+        Some("503") => {
+            let help = "the disk of its store may be full, read-only or failing; ask again when that is mended";
+            Err(Failure::runtime(format!("the proxy could not do it: {why}"), help))
+        }
+        _ => Err(Failure::runtime(format!("the proxy refuses: {why}"), "see the admin listener's address and the URL")),
     }
-    Err(Failure::runtime(format!("the proxy refuses: {}", body.trim()), "see the admin listener's address and the URL"))
 }
 
 fn exchange(admin: SocketAddr, request: &str, fields: &str) -> std::io::Result<String> {

@@ -28,11 +28,15 @@ use tokio::{
     task, time,
 };
 
-/// Code of a process that was told twice to stop and did not finish its work.
+/// Code of a process that was told to stop and did not finish its work.
 const EXIT_CUT_SHORT: i32 = 1;
 
 /// How long the start lines wait for the store to be loaded.
 const LOADING_PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long the store may take to close, once exchanges are over: an index of a terabyte is written in seconds, and a disk
+/// that does not answer never lets it end.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long such a process waits for the access log to have the lines of the exchanges that were cut short.
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
@@ -83,6 +87,14 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
                 // However it goes, the process ends.
                 let _ = time::timeout(CUT_PATIENCE, has_ended).await;
                 tell!("stopped at once: exchanges were cut short, and the last second of what was stored may be lost");
+                process::exit(EXIT_CUT_SHORT)
+            }
+            () = time::sleep(drain + CLOSE_PATIENCE) => {
+                tell!(
+                    "stopped without its store, which did not close within {} s: the last second of what was stored may be \
+                     lost, and the next start takes longer",
+                    CLOSE_PATIENCE.as_secs()
+                );
                 process::exit(EXIT_CUT_SHORT)
             }
         }

@@ -250,7 +250,7 @@ impl ChunkedBody {
     /// Drops the head, if it is still this body's: the origin has another representation now.
     pub(crate) async fn forget(&self) {
         if lookup::representation(&self.worker, &self.place.key).await == Some(self.place.representation) {
-            storing::remove(&self.worker, &self.place.key).await;
+            drop(storing::remove(&self.worker, &self.place.key).await);
         }
     }
 

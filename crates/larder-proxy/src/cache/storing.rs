@@ -163,14 +163,14 @@ pub(crate) async fn confirm(
         }
         (Storability::Store { .. }, Some(place)) => {
             // First it is gone from where it was: there it would be found by requests that it does not answer.
-            remove(worker, &before.key).await;
+            drop(remove(worker, &before.key).await);
             if let EntryBody::Whole(body) = &before.entry.body {
                 commit(worker, &place, &head, vec![body.clone()], began).await;
             }
         }
         (Storability::Refuse { reason: Reason::Authorization | Reason::RequestNoStore }, Some(place))
             if place.key == before.key => {}
-        (Storability::Refuse { .. } | Storability::Store { .. }, _) => remove(worker, &before.key).await,
+        (Storability::Refuse { .. } | Storability::Store { .. }, _) => drop(remove(worker, &before.key).await),
     }
 }
 
@@ -189,30 +189,42 @@ async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, began: Mome
         }
     }
     if !worker.shared.epochs.is_unchanged(&place.primary, began) {
-        remove(worker, &place.key).await;
+        drop(remove(worker, &place.key).await);
     }
 }
 
-/// Makes every stored response of a URI invalid, variants and fetches in progress included (RFC 9111 4.4). Whether it is
-/// one that can have any.
-pub(crate) async fn invalidate(worker: &Arc<Worker>, uri: &Uri) -> bool {
-    let Some(primaries) = primaries_of(worker, uri) else { return false };
+/// Why something is not invalid for good.
+#[derive(Debug)]
+pub(crate) enum NotInvalid {
+    /// There is nothing that could be stored of this URI.
+    NoUrl,
+    /// It is not shown any more, but the store could not write this down: after a crash it may be back.
+    NotDurable(String),
+}
+
+/// Makes every stored response of a URI invalid, variants and fetches in progress included (RFC 9111 4.4).
+///
+/// # Errors
+/// It has none, or what it has may be back after a crash.
+pub(crate) async fn invalidate(worker: &Arc<Worker>, uri: &Uri) -> Result<(), NotInvalid> {
+    let primaries = primaries_of(worker, uri).ok_or(NotInvalid::NoUrl)?;
+    let mut outcome = Ok(());
     for primary in primaries {
         worker.shared.epochs.advance(&primary);
-        remove(worker, &primary).await;
+        outcome = remove(worker, &primary).await.map_err(NotInvalid::NotDurable).and(outcome);
     }
-    true
+    outcome
 }
 
 /// Makes all that is stored of a URI's host invalid, or all that is stored, fetches in progress included.
 ///
 /// # Errors
-/// The store could not note it, in words for the operator; what is in memory is gone.
-pub(crate) async fn invalidate_many(worker: &Arc<Worker>, host_of: Option<&Uri>) -> Result<(), String> {
+/// There is no such host, or what there is of it may be back after a crash.
+pub(crate) async fn invalidate_many(worker: &Arc<Worker>, host_of: Option<&Uri>) -> Result<(), NotInvalid> {
     let which = match host_of {
         None => Invalidation::All,
         Some(uri) => {
-            let primary = primary_of(worker, uri).ok_or("this URL has no host whose responses could be stored")?;
+            let primary = primary_of(worker, uri).ok_or(NotInvalid::NoUrl)?;
             Invalidation::Site(site_of(&primary))
         }
     };
@@ -220,10 +232,15 @@ pub(crate) async fn invalidate_many(worker: &Arc<Worker>, host_of: Option<&Uri>)
     worker.shared.hot.clear();
     if let Some(store) = worker.shared.store.clone() {
         let noted = patience::write(worker, async move { store.invalidate(which).await }).await;
-        noted.ok_or("the store does not answer")?.map_err(|error| error.to_string())?;
+        let outcome = noted.map_or_else(no_answer, |noted| noted.map_err(|error| error.to_string()));
+        worker.shared.hot.clear();
+        return outcome.map_err(NotInvalid::NotDurable);
     }
-    worker.shared.hot.clear();
     Ok(())
+}
+
+fn no_answer() -> Result<(), String> {
+    Err("the store does not answer".to_owned())
 }
 
 /// The keys under which responses of a URI can be stored; `None` for what has none.
@@ -238,15 +255,23 @@ fn primary_of(worker: &Worker, uri: &Uri) -> Option<Vec<u8>> {
 }
 
 /// Removes an entry from memory and store, even while the store is left alone.
-pub(crate) async fn remove(worker: &Arc<Worker>, key: &[u8]) {
+///
+/// # Errors
+/// The store could not write it down, in words for the operator. The entry is not shown all the same, and this is tried again.
+pub(crate) async fn remove(worker: &Arc<Worker>, key: &[u8]) -> Result<(), String> {
     worker.shared.hot.remove(key);
-    if let Some(store) = worker.shared.store.clone() {
-        let owned = Box::<[u8]>::from(key);
-        if let Some(Err(error)) = patience::write(worker, async move { store.remove(&owned).await }).await {
+    let Some(store) = worker.shared.store.clone() else { return Ok(()) };
+    let owned = Box::<[u8]>::from(key);
+    let outcome = match patience::write(worker, async move { store.remove(&owned).await }).await {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => {
             note_error(worker, &error);
+            Err(error.to_string())
         }
-    }
+        None => no_answer(),
+    };
     worker.shared.hot.remove(key);
+    outcome
 }
 
 /// An invalidation between the check and the commit would have been in vain: make up for it.
@@ -254,7 +279,7 @@ async fn undo_if_invalidated(worker: &Arc<Worker>, place: &Place, began: Moment)
     if worker.shared.epochs.is_unchanged(&place.primary, began) {
         return true;
     }
-    remove(worker, &place.primary).await;
+    drop(remove(worker, &place.primary).await);
     false
 }
 
@@ -275,7 +300,7 @@ async fn replace_in_memory(worker: &Arc<Worker>, place: &Place, head: &StoredHea
     if let Some(store) = &worker.shared.store
         && store.may_contain(&place.key)
     {
-        remove(worker, &place.key).await;
+        drop(remove(worker, &place.key).await);
     }
     commit_to_memory(worker, place, head, body);
 }

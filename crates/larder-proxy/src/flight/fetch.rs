@@ -270,7 +270,7 @@ impl Fetch {
         let settings = &self.worker.shared.config.http;
         let head = &found.entry.head;
         if head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(self.worker.now()) {
-            storing::remove(&self.worker, &found.key).await;
+            drop(storing::remove(&self.worker, &found.key).await);
         }
     }
 
@@ -279,7 +279,7 @@ impl Fetch {
     async fn forget_elsewhere(&self, place: &Place) {
         let Some(found) = self.before.as_ref().filter(|found| found.key != place.key) else { return };
         if found.entry.head.selecting().cover_what_is_told(&self.asked.fields) {
-            storing::remove(&self.worker, &found.key).await;
+            drop(storing::remove(&self.worker, &found.key).await);
         }
     }
 

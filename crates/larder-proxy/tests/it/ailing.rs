@@ -146,6 +146,39 @@ fn invalidation_counts_although_the_store_does_not_answer() {
     assert_eq!(fixture.origin.count(), asked + 1);
 }
 
+/// At stake: an operator who is told that something is gone, which the next start serves again.
+#[test]
+fn purge_that_cannot_be_written_is_refused_and_what_it_is_about_is_not_served() {
+    for ailment in [Ailment::Full, Ailment::ReadOnly, Ailment::Dead, Ailment::Hung] {
+        let (fixture, device) = Fixture::ailing(answer, |config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
+        let _recovering = device.recovering();
+        let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+        let targets = ["/short/purged", "/short/posted", "/short/gone"];
+        for target in targets {
+            check(&fixture, target, "");
+        }
+        settle(&fixture);
+        device.set(ailment);
+        let purged = admin.request("PURGE", "http://site.example/short/purged", &[]);
+        assert_eq!(purged.status, 503, "{ailment:?}: {}", purged.text());
+        assert!(purged.text().starts_with("not purged for good: "), "{}", purged.text());
+        let posted = fixture.connect().request("POST", "/short/posted", &["Content-Length: 0"]);
+        assert_eq!(posted.status, 200, "{ailment:?}");
+        let all = admin.request("PURGE", "http://site.example/", &["Purge-Scope: site"]);
+        assert_eq!(all.status, 503, "{ailment:?}: {}", all.text());
+        for target in targets {
+            let asked = fixture.origin.count();
+            check(&fixture, target, "");
+            assert!(fixture.origin.count() > asked, "{ailment:?}: {target} is served from the store");
+        }
+        device.set(Ailment::Nothing);
+        eventually("what was removed is written", || fixture.store.as_ref().unwrap().stats().removals_waiting == 0);
+        eventually("a purge works again", || {
+            admin.request("PURGE", "http://site.example/short/purged", &[]).status == 200
+        });
+    }
+}
+
 /// The origin: what kind of response it is, the first part of the path tells.
 fn answer(received: &Received, _: usize) -> Reply {
     let lifetime = match kind(&received.target) {

@@ -11,10 +11,11 @@ mod open;
 
 use super::{NoRoom, segments::SegmentTable};
 use crate::{
+    clock::Moment,
     device::AlignedBuffer,
     format::{
         VolumeId,
-        record::Record,
+        record::{Decoded, Record},
         trailer::{self, Listing, trailer_bytes},
     },
     units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
@@ -55,6 +56,8 @@ pub(crate) struct Log {
     trailers_in_flight: Vec<(SegmentId, Arc<AlignedBuffer>)>,
     /// Whether it is known which segments are free, and which sequences.
     ready: bool,
+    /// Whether there is no sequence to be used: nothing is appended or reclaimed until one is there.
+    is_barred: bool,
     spare: Vec<AlignedBuffer>,
     /// A closed segment's list, emptied: its memory serves the next segment.
     spare_listings: Vec<Listing>,
@@ -85,6 +88,13 @@ pub(crate) struct Appended {
     /// The unit it went to, for [`Log::is_pending`].
     pub(crate) ticket: u64,
     pub(crate) short_lived: bool,
+}
+
+/// A record that could not be written.
+pub(crate) struct Lost {
+    pub(crate) placing: u64,
+    pub(crate) position: Sector,
+    pub(crate) key: Box<[u8]>,
 }
 
 /// A segment whose last units or trailer are on their way.
@@ -134,6 +144,7 @@ impl Log {
             failed_units: 0,
             trailers_in_flight: Vec::new(),
             ready: false,
+            is_barred: false,
             spare,
             spare_listings: Vec::new(),
             waiting: Vec::new(),
@@ -154,7 +165,7 @@ impl Log {
 
     /// Starts the log on what is known of the volume: `free` segments in the order of their use,
     /// `sealed` ones with their sequences, oldest first; `last_sequence` is the greatest that is known,
-    /// `first_sequence` the next to be used, without which nothing is ever appended or reclaimed.
+    /// `first_sequence` the next to be used, without which nothing is appended or reclaimed.
     /// Returns those that wait for room.
     pub(crate) fn begin(
         &mut self,
@@ -169,15 +180,26 @@ impl Log {
             self.segments.begin(segment, sequence, false);
         }
         self.last_sequence = last_sequence;
-        if let Some(first_sequence) = first_sequence {
-            assert!(first_sequence > last_sequence);
-            self.next_sequence = first_sequence;
-            self.synced_sequence = first_sequence;
-        }
         self.sealed = sealed.iter().map(|&(segment, _)| segment).collect();
         self.free = free.into();
-        self.ready = first_sequence.is_some();
+        self.is_barred = true;
+        match first_sequence {
+            Some(first_sequence) => self.lift_bar(first_sequence),
+            None => std::mem::take(&mut self.waiting),
+        }
+    }
+
+    /// Begins to append, from `first_sequence` on. Returns those that wait for room.
+    pub(crate) fn lift_bar(&mut self, first_sequence: u32) -> Vec<Waker> {
+        assert!(self.is_barred && first_sequence > self.last_sequence);
+        (self.next_sequence, self.synced_sequence) = (first_sequence, first_sequence);
+        (self.ready, self.is_barred) = (true, false);
         std::mem::take(&mut self.waiting)
+    }
+
+    /// Whether nothing can be appended for want of a sequence; the greatest that was used.
+    pub(crate) fn is_barred(&self) -> Option<u32> {
+        self.is_barred.then_some(self.last_sequence)
     }
 
     /// Appends `record` (its sequence is filled in here). The transfers this makes due go to `actions`.
@@ -185,7 +207,7 @@ impl Log {
         &mut self,
         record: &mut Record<'_>,
         appender: Appender,
-        now: Duration,
+        now: Moment,
         actions: &mut Vec<Action>,
     ) -> Result<Appended, NoRoom> {
         let len_bytes = record.len_sectors() * SECTOR_BYTES;
@@ -208,12 +230,11 @@ impl Log {
         if open.unit.is_none() {
             let capacity = open.unit_capacity(&self.geometry, len_bytes);
             let buffer = buffer_of(&mut self.spare, capacity);
-            open.unit = Some(OpenUnit::new(buffer, capacity, self.next_ticket, now));
+            open.unit = Some(OpenUnit::new(buffer, capacity, self.next_ticket, now.at));
             self.next_ticket += 1;
         }
         self.dirty_bytes += len_bytes;
-        let now_s = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
-        let short_lived = self.segments.note(open.segment, record.meta.useless_after, now_s);
+        let short_lived = self.segments.note(open.segment, record.meta.useless_after, now.unix_s);
         let (position, ticket) = open.append(&self.geometry, self.volume, record);
         Ok(Appended { position, ticket, short_lived })
     }
@@ -247,7 +268,7 @@ impl Log {
         ticket: u64,
         ok: bool,
         actions: &mut Vec<Action>,
-        lost: &mut Vec<(u64, Sector)>,
+        lost: &mut Vec<Lost>,
     ) -> Vec<Waker> {
         let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else { return Vec::new() };
         let unit = self.in_flight.swap_remove(at);
@@ -257,10 +278,7 @@ impl Log {
         }
         if !ok {
             self.failed_units += 1;
-            let start = self.geometry.segment_start_bytes(unit.segment) / SECTOR_BYTES;
-            lost.extend(
-                unit.listings.iter().map(|listing| (listing.placing, Sector(start + u64::from(listing.sector)))),
-            );
+            lost.extend(unit.listings.iter().filter_map(|listing| self.lost(&unit, listing)));
             // Behind a hole, units of an unsealed segment are not found again; a trailer lists them.
             if self.open.as_ref().is_some_and(|open| open.segment == unit.segment) {
                 self.seal_segment(actions);
@@ -269,6 +287,15 @@ impl Log {
         self.write_due_trailers(actions);
         self.keep_for_reuse(unit.buffer);
         std::mem::take(&mut self.waiting)
+    }
+
+    /// A record of a unit that could not be written.
+    fn lost(&self, unit: &UnitInFlight, listing: &Listing) -> Option<Lost> {
+        let start = self.geometry.segment_start_bytes(unit.segment) / SECTOR_BYTES;
+        let position = Sector(start + u64::from(listing.sector));
+        let record = &unit.buffer.as_slice()[(position.byte_offset() - unit.start.byte_offset()) as usize..];
+        let key = Decoded::decode(self.volume, record).ok()?.key;
+        Some(Lost { placing: listing.placing, position, key: record[key].into() })
     }
 
     /// Notes that a segment's trailer was written, or could not be: then its units list its records.

@@ -20,7 +20,7 @@ use super::{
     bell::TICK,
     engine::{Engine, Extent, Gauges},
     pages,
-    volume::Volume,
+    volume::{START_RETRY_PAUSE, Volume, cannot_begin},
 };
 use crate::{
     Error, ErrorKind, Hints, Reader, Result, StoreOptions,
@@ -173,7 +173,7 @@ impl Engine for ClustersEngine {
         // A close that is under way may have written its snapshot already, and while nothing can be written the
         // last close's stands.
         self.volume.check_open()?;
-        if ready { Ok(()) } else { Err(Error::new(ErrorKind::Unavailable, "the store's header could not be written")) }
+        if ready { Ok(()) } else { Err(cannot_begin()) }
     }
 
     async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
@@ -192,16 +192,18 @@ impl Engine for ClustersEngine {
     }
 
     async fn maintain(self: &Arc<Self>) {
-        if session::reservation_is_due(self) {
-            session::reserve(self).await;
-        }
+        session::keep(self).await;
         let waiting = std::mem::take(&mut self.lock().waiting);
         waiting.into_iter().for_each(Waker::wake);
     }
 
     fn next_due(&self) -> Option<Duration> {
-        let due = session::reservation_is_due(self) || !self.lock().waiting.is_empty();
-        due.then_some(TICK)
+        let (is_ready, is_awaited) = {
+            let state = self.lock();
+            (state.ready, !state.waiting.is_empty())
+        };
+        let reservation = session::reservation_is_due(self).then_some(if is_ready { TICK } else { START_RETRY_PAUSE });
+        is_awaited.then_some(TICK).or(reservation)
     }
 
     async fn flush(self: &Arc<Self>) -> Result<()> {

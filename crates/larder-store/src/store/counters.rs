@@ -32,6 +32,8 @@ macro_rules! counters {
             pub volumes: u64,
             /// Volumes that were taken out because they failed.
             pub volumes_out: u64,
+            /// Removals and invalidations that could not be written yet.
+            pub removals_waiting: u64,
             $($(#[$doc])* pub $name: u64,)*
         }
 
@@ -47,6 +49,7 @@ macro_rules! counters {
                     device: sum.device,
                     volumes: sum.volumes + volume.volumes,
                     volumes_out: sum.volumes_out + volume.volumes_out,
+                    removals_waiting: sum.removals_waiting + volume.removals_waiting,
                     $($name: sum.$name + volume.$name,)*
                 })
                 .unwrap_or_default()
@@ -63,6 +66,7 @@ macro_rules! counters {
                     device: volume.device.name(),
                     volumes: 1,
                     volumes_out: u64::from(volume.health.is_out()),
+                    removals_waiting: volume.arrears.count(),
                     $($name: volume.counters.$name.load(Ordering::Relaxed),)*
                 }
             }

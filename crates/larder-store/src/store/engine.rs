@@ -4,6 +4,7 @@
 //! existing axes touches neither. Does not: decide anything. Cost: one match per call, no allocation.
 
 use super::{
+    arrears::Removal,
     clusters::{self, ClustersEngine},
     keeper::block_on,
     log::{self, LogEngine},
@@ -177,6 +178,9 @@ impl AnyEngine {
     }
 
     pub(crate) async fn get(&self, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
+        if self.volume().arrears.hides(key) {
+            return self.volume().check_open().map(|()| None);
+        }
         each!(self, engine => engine.get(key, extent).await)
     }
 
@@ -190,15 +194,44 @@ impl AnyEngine {
     }
 
     pub(crate) async fn commit(&self, record: Record<'_>) -> Result<()> {
+        if let Err(error) = self.check_arrears().await {
+            // What cannot be replaced must not come back either.
+            if self.may_contain(record.meta.hash.placing()) {
+                self.volume().owe_removal(record.key);
+            }
+            return Err(error);
+        }
         each!(self, engine => engine.commit(record).await)
     }
 
+    /// Removes an entry. What cannot be written is owed.
     pub(crate) async fn remove(&self, key: &[u8]) -> Result<()> {
+        let removal = Removal::new(self.volume(), key);
+        let outcome = self.remove_owed(key).await;
+        removal.end(&outcome);
+        outcome
+    }
+
+    /// As [`Self::remove`], of what is owed already.
+    pub(super) async fn remove_owed(&self, key: &[u8]) -> Result<()> {
         each!(self, engine => engine.remove(key).await)
     }
 
     pub(crate) async fn update_head(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        if self.volume().arrears.hides(key) {
+            return self.volume().check_open().map(|()| false);
+        }
+        self.check_arrears().await?;
         each!(self, engine => engine.update_head(key, head, hints).await)
+    }
+
+    /// Nothing is stored while something is owed. Where nobody else pays, who wants to store does.
+    async fn check_arrears(&self) -> Result<()> {
+        let volume = self.volume();
+        if !volume.arrears.is_clear() && !volume.options.background {
+            self.pay_arrears(true).await;
+        }
+        volume.check_arrears()
     }
 
     pub(crate) fn may_contain(&self, placing: u64) -> bool {
@@ -214,12 +247,14 @@ impl AnyEngine {
     }
 
     pub(crate) fn next_due(&self) -> Option<Duration> {
-        each!(self, engine => engine.next_due())
+        let due = each!(self, engine => engine.next_due());
+        due.into_iter().chain(self.volume().arrears_due()).min()
     }
 
     /// One round of what is due now, the sync of what was written included.
     pub(crate) async fn maintain(&self) {
         each!(self, engine => engine.maintain().await);
+        self.pay_arrears(false).await;
         let volume = self.volume();
         if volume.bell.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
             let weak = Arc::downgrade(volume);

@@ -61,6 +61,11 @@ impl Health {
         self.is_out.load(Ordering::Acquire)
     }
 
+    /// Whether it is out, and will be emptied before it is believed again.
+    pub(super) fn is_out_and_safe(&self) -> bool {
+        self.is_out() && self.is_safe()
+    }
+
     /// Whether what the volume still holds cannot be believed by mistake: it is in use, or will be emptied first.
     pub(super) fn is_safe(&self) -> bool {
         !self.is_out() || self.is_recorded.load(Ordering::Acquire)

@@ -52,6 +52,10 @@ fn run(engine: &AnyEngine) {
         bell.wait(|| engine.next_due());
     }
     if !engine.volume().is_closed() {
+        block_on(engine.pay_arrears(true));
+        if let Err(error) = block_on(engine.settle_arrears()) {
+            tracing::error!("{error}");
+        }
         engine.finish_blocking();
     }
 }

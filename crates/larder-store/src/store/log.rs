@@ -19,7 +19,7 @@ use super::{
     Sight,
     bell::TICK,
     engine::{Engine, Extent, Gauges},
-    volume::Volume,
+    volume::{START_RETRY_PAUSE, Volume},
 };
 use crate::{
     Error, ErrorKind, Hints, IndexAxis, Reader, Result, StoreOptions, WriteAxis,
@@ -261,6 +261,7 @@ impl Engine for LogEngine {
     }
 
     async fn maintain(self: &Arc<Self>) {
+        recovery::retry(self).await;
         let waiting = self.flush_due(self.volume.clock.now());
         self.sync_segments_begun().await;
         while self.lock_log().free_count() < self.reserve_segments() {
@@ -274,8 +275,14 @@ impl Engine for LogEngine {
     }
 
     fn next_due(&self) -> Option<Duration> {
-        let dirty = self.lock_log().unit_opened_at().is_some();
-        (dirty || self.checkpoints.is_writing() || self.positions_are_due()).then_some(TICK)
+        let (dirty, is_barred) = {
+            let log = self.lock_log();
+            (log.unit_opened_at().is_some(), log.is_barred().is_some())
+        };
+        if dirty || self.checkpoints.is_writing() || self.positions_are_due() {
+            return Some(TICK);
+        }
+        is_barred.then_some(START_RETRY_PAUSE)
     }
 
     async fn flush(self: &Arc<Self>) -> Result<()> {

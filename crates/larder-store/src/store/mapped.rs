@@ -23,7 +23,7 @@ mod walk;
 use super::{
     bell::TICK,
     engine::{Engine, Extent, Gauges},
-    volume::Volume,
+    volume::{START_RETRY_PAUSE, Volume},
 };
 use crate::{
     Error, ErrorKind, Hints, Reader, Result, StoreOptions,
@@ -145,6 +145,7 @@ impl Engine for MappedEngine {
     }
 
     async fn maintain(self: &Arc<Self>) {
+        self.retry_start().await;
         let numbers_are_scarce = self.do_what_is_due();
         if numbers_are_scarce {
             self.reserve_numbers().await;
@@ -155,7 +156,8 @@ impl Engine for MappedEngine {
         let state = self.lock();
         let read_due = state.reads_due_at().map(|at| at.saturating_sub(self.volume.clock.now()));
         let tick = state.is_busy().then_some(TICK);
-        read_due.into_iter().chain(tick).min()
+        let retry = (state.phase == state::Phase::Unusable).then_some(START_RETRY_PAUSE);
+        read_due.into_iter().chain(tick).chain(retry).min()
     }
 
     async fn flush(self: &Arc<Self>) -> Result<()> {

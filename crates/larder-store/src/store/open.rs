@@ -3,12 +3,11 @@
 //! Invariant: nothing of an existing file is written before its superblock was accepted. A new file
 //! gets its name only when it is whole.
 
-use super::{Invalidation, engine::shape_of, keeper::block_on, volume::Volume};
+use super::{engine::shape_of, keeper::block_on, superblocks, volume::Volume};
 use crate::{
     Error, ErrorKind, Policy, Result, StoreOptions,
     device::{
-        AlignedBuffer, Completion, Device, Dice, Directory, FilesDirectory, Unfinished, VolumeFile,
-        open_device as device_of,
+        AlignedBuffer, Device, Dice, Directory, FilesDirectory, Unfinished, VolumeFile, open_device as device_of,
     },
     format::{
         VolumeId,
@@ -16,12 +15,7 @@ use crate::{
     },
     units::{SECTOR_BYTES, SUPERBLOCK_BYTES, last_superblock_bytes},
 };
-use std::{
-    fs, io,
-    path::Path,
-    sync::{Arc, PoisonError},
-    thread,
-};
+use std::{fs, io, path::Path, sync::Arc};
 
 const SIZE_BYTES_MAX: u64 = 16 << 40;
 const MEAN_ENTRY_BYTES_MIN: u64 = SECTOR_BYTES;
@@ -93,6 +87,7 @@ fn open_volume(options: &StoreOptions, shape: Shape) -> Result<Volume> {
     }
     let mut file = VolumeFile::open(&options.path)?;
     let holds = if file.is_block_device() { Some(file.foreign_content()?) } else { None };
+    let is_block_device = file.is_block_device();
     file.shorten_to_store(options)?;
     let device = device_of(file, options.io)?;
     let superblock = match (read_superblock(&device), holds) {
@@ -102,6 +97,15 @@ fn open_volume(options: &StoreOptions, shape: Shape) -> Result<Volume> {
         (Err(refusal), _) => return Err(refused(refusal, &options.path)),
     };
     let policy = check_row(&superblock, options)?;
+    if device.len_bytes() != superblock.shape.size_bytes && !is_block_device {
+        let place = format!(
+            "{} was made as a store of {} bytes, but the file has {} now",
+            options.path.display(),
+            superblock.shape.size_bytes,
+            device.len_bytes()
+        );
+        return Err(Error::new(ErrorKind::Corrupt, place));
+    }
     if superblock.shape.size_bytes != options.size_bytes || device.len_bytes() != options.size_bytes {
         let place = format!(
             "{} is a store of {} bytes, but {} were asked for",
@@ -215,39 +219,6 @@ fn check_row(superblock: &Superblock, options: &StoreOptions) -> Result<&'static
     Err(Error::new(ErrorKind::Invalid, place))
 }
 
-/// Applies an invalidation: durable first, then in memory, so that no entry written before it can
-/// carry the new epoch. Blocks a thread of its own; this is rare.
-pub(super) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Result<()> {
-    let (completion, pending) = Completion::pair();
-    let volume = Arc::clone(volume);
-    let work = move || completion.complete(invalidate_blocking(&volume, which));
-    let spawned = thread::Builder::new().name("larder-invalidate".into()).spawn(work);
-    let outcome = match spawned {
-        Ok(_) => pending.await,
-        Err(source) => Err(source),
-    };
-    outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
-}
-
-fn invalidate_blocking(volume: &Volume, which: Invalidation) -> io::Result<()> {
-    change_superblock(volume, |superblock| match which {
-        Invalidation::All => superblock.epochs.invalidate_all(),
-        Invalidation::Site(site) => superblock.epochs.invalidate_site(site),
-    })
-}
-
-/// Changes the superblock, first on the device and then in memory. Blocks.
-pub(super) fn change_superblock(volume: &Volume, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
-    // Only one change at a time; readers wait for none of this, nor does any other volume.
-    let _alone = volume.superblock_changes.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut superblock = volume.superblock().clone();
-    superblock.generation += 1;
-    change(&mut superblock);
-    write_superblock(&volume.device, &superblock)?;
-    volume.set_superblock(superblock);
-    Ok(())
-}
-
 /// Checks the options all rows share, and what the row makes of the others.
 pub(super) fn check(options: &StoreOptions) -> Result<Shape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
@@ -356,21 +327,9 @@ fn format(device: &Arc<dyn Device>, shape: Shape, identity_seed: Option<u64>) ->
     let (epochs, membership, sequence_floor) = (Epochs::default(), Membership::default(), 0);
     let superblock =
         Superblock { id: VolumeId(id), hash_key, shape, generation: 1, epochs, membership, sequence_floor };
-    let written = write_superblock(device, &superblock);
+    let written = block_on(superblocks::write(device, &superblock));
     written.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the new store's superblock", source))?;
     Ok(superblock)
-}
-
-/// One copy after the other, so that one of them is always whole.
-fn write_superblock(device: &Arc<dyn Device>, superblock: &Superblock) -> io::Result<()> {
-    let mut block = AlignedBuffer::with_len(SUPERBLOCK_BYTES as usize);
-    superblock.encode(block.as_mut_slice());
-    let block = Arc::new(block);
-    for offset_bytes in [0, last_superblock_bytes(superblock.shape.size_bytes)] {
-        block_on(device.write(offset_bytes, Arc::clone(&block)))?;
-        block_on(device.sync())?;
-    }
-    Ok(())
 }
 
 fn is_blank(device: &Arc<dyn Device>) -> Result<bool> {

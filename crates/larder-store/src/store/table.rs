@@ -21,7 +21,7 @@ use super::{
     Sight,
     bell::TICK,
     engine::{Engine, Extent, Gauges},
-    volume::Volume,
+    volume::{START_RETRY_PAUSE, Volume, cannot_begin},
 };
 use crate::{
     Error, ErrorKind, Hints, IndexAxis, LayoutAxis, Reader, Result, StoreOptions, Tuning,
@@ -53,7 +53,7 @@ use std::{
 pub(super) use walk::walk;
 
 const BIN_BYTES_MAX: u64 = 1 << 20;
-/// When to try again to begin to store, or to wipe a set.
+/// When to try again to wipe a set.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How many change counts there are; sets share them.
 const CHANGE_COUNT: usize = 1024;
@@ -203,7 +203,7 @@ impl TableEngine {
     async fn hold(self: &Arc<Self>, set: u64) -> Result<Hold> {
         self.wait(|state| match state.phase {
             Phase::Loading => None,
-            Phase::Failed => Some(Err(Error::new(ErrorKind::Unavailable, "the store could not be loaded"))),
+            Phase::Failed => Some(Err(cannot_begin())),
             Phase::Ready if state.held.contains_key(&set) => None,
             Phase::Ready => {
                 state.held.insert(set, None);
@@ -327,7 +327,7 @@ impl Engine for TableEngine {
             (state.phase, !state.doubts.is_empty())
         };
         match phase {
-            Phase::Failed => Some(RETRY_PAUSE),
+            Phase::Failed => Some(START_RETRY_PAUSE),
             _ => self.session_is_due().then_some(TICK).or_else(|| doubts.then_some(RETRY_PAUSE)),
         }
     }

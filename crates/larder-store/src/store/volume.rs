@@ -7,11 +7,13 @@
 
 use super::{
     Neighbour, NeighbourSink,
+    arrears::Arrears,
     bell::Bell,
     counters::{Counters, add},
     health::Health,
     holds::Holds,
     loading::Waiting,
+    superblocks::Gate,
 };
 use crate::{
     Clock, Error, ErrorKind, Policy, Reader, Result, StoreOptions,
@@ -27,9 +29,10 @@ use bytes::Bytes;
 use std::{
     io,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard,
-        atomic::{AtomicBool, Ordering},
+        Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 /// Makes a sink for the entries that are read along with one that was asked for.
@@ -50,12 +53,24 @@ pub(crate) struct Volume {
     pub(crate) bell: Bell,
     pub(crate) health: Health,
     pub(crate) holds: Holds,
+    /// Removals and invalidations that are not durable.
+    pub(crate) arrears: Arrears,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     pub(super) waiting: Waiting,
     superblock: RwLock<Superblock>,
-    /// Held by whoever changes the superblock, over the transfers too.
-    pub(super) superblock_changes: Mutex<()>,
+    /// When a start that could not be written is tried again, in milliseconds of the clock.
+    start_retry_at: AtomicU64,
+    /// Passed by whoever changes the superblock.
+    pub(super) superblock_gate: Gate,
     closed: AtomicBool,
+}
+
+/// Time between attempts to write what a start has to write.
+pub(super) const START_RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// What is said of a store that cannot begin to store.
+pub(super) fn cannot_begin() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store takes nothing: what it has to write at its start cannot be written")
 }
 
 /// What bytes turn out to be that were read in search of a key.
@@ -90,10 +105,12 @@ impl Volume {
             bell: Bell::default(),
             health: Health::default(),
             holds: Holds::new(superblock.shape.size_bytes),
+            arrears: Arrears::default(),
             begin_neighbours: OnceLock::new(),
             waiting: Waiting::default(),
             superblock: RwLock::new(superblock),
-            superblock_changes: Mutex::new(()),
+            start_retry_at: AtomicU64::new(0),
+            superblock_gate: Gate::default(),
             closed: AtomicBool::new(false),
         }
     }
@@ -124,6 +141,22 @@ impl Volume {
         Ok(())
     }
 
+    /// Whether what a start has to write before anything is stored is to be tried again now.
+    pub(super) fn start_retry_is_due(&self) -> bool {
+        let now = self.clock.now();
+        let is_due = now.as_millis() as u64 >= self.start_retry_at.load(Ordering::Relaxed);
+        if is_due {
+            self.note_failed_start();
+        }
+        is_due
+    }
+
+    /// Notes that what a start has to write could not be written: it is tried again later.
+    pub(super) fn note_failed_start(&self) {
+        let at = self.clock.now() + START_RETRY_PAUSE;
+        self.start_retry_at.store(at.as_millis() as u64, Ordering::Relaxed);
+    }
+
     /// The superblock as it is now.
     pub(crate) fn superblock(&self) -> RwLockReadGuard<'_, Superblock> {
         self.superblock.read().unwrap_or_else(PoisonError::into_inner)
@@ -141,7 +174,7 @@ impl Volume {
 
     /// Whether no invalidation covers an entry of `site` written in `epoch`.
     pub(crate) fn admits(&self, site: u64, epoch: u32) -> bool {
-        self.superblock().epochs.admits(site, epoch)
+        self.superblock().epochs.admits(site, epoch) && !self.arrears.hides_site(site)
     }
 
     /// The hash of a key, and the part of it that places the entry.
@@ -190,10 +223,9 @@ impl Volume {
     /// may be given out. Its body is verified by who reads it, so that those nobody reads cost no pass over them.
     pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: Decoded) -> Option<Neighbour> {
         let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
-        is_entry.then(|| {
-            let key = record.slice(decoded.key.clone());
-            Neighbour { key, reader: Reader::whole(Arc::clone(self), record, decoded) }
-        })
+        let key = record.slice(decoded.key.clone());
+        (is_entry && !self.arrears.hides(&key))
+            .then(|| Neighbour { key, reader: Reader::whole(Arc::clone(self), record, decoded) })
     }
 
     /// Notes a failure that costs no entry.

@@ -9,6 +9,7 @@ mod membership;
 
 use super::{
     engine::{AnyEngine, Extent},
+    superblocks,
     volume::Volume,
 };
 use crate::{Error, ErrorKind, Result, format::VolumeId};
@@ -73,22 +74,37 @@ impl Volumes {
             return Ok(());
         }
         let owner = self.of(key).volume().id;
+        let mut outcome = Ok(());
         for engine in self.sound().filter(|engine| engine.volume().id != owner) {
             if may_have(engine, key).await {
-                engine.remove(key).await?;
+                outcome = engine.remove(key).await.and(outcome);
             }
         }
-        Ok(())
+        outcome
     }
 
-    /// Whether an entry of `key`, whose volume is out, cannot come back with it.
-    pub(super) fn check_outage(&self, key: &[u8]) -> Result<()> {
-        if self.of(key).volume().health.is_safe() { Ok(()) } else { Err(is_out()) }
+    /// Removes `key` from its volume. One that is out is emptied before it is believed again, if that is on record.
+    pub(super) async fn remove(&self, key: &[u8]) -> Result<()> {
+        let engine = self.of(key);
+        if engine.volume().health.is_out_and_safe() {
+            return engine.volume().check_open();
+        }
+        engine.remove(key).await
     }
 
-    /// As [`Self::check_outage`], for all volumes that are out.
-    pub(super) fn check_outages(&self) -> Result<()> {
-        if self.all().all(|engine| engine.volume().health.is_safe()) { Ok(()) } else { Err(is_out()) }
+    /// Sees to it before a close that what volumes that are out have missed is not forgotten.
+    pub(super) async fn record_outages(&self) {
+        let is_unknown = |engine: &&AnyEngine| !engine.volume().health.is_safe() && self.0.len() > 1;
+        for engine in self.all().filter(is_unknown) {
+            let (volumes, lost) = (self.clone(), engine.volume().id);
+            let work = move || {
+                volumes.record_outage(lost);
+                Ok(())
+            };
+            if let Err(error) = superblocks::apart(work).await {
+                tracing::error!(%error, "cannot record that a volume is out");
+            }
+        }
     }
 
     /// Makes it durable that `lost` is out, so that what it missed is not forgotten when it returns.

@@ -1,7 +1,9 @@
 //! The engine from outside: contracts, the law, crashes, damage.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod arrears;
 mod block_device;
+mod clock;
 mod contract;
 mod crash;
 mod damage;

@@ -255,7 +255,7 @@ fn a_store_whose_only_volume_died_misses_and_promises_nothing() {
     assert_eq!(found(&store, 1), [0; 0]);
     assert_eq!(block_on(store.remove(&key_bytes(1))).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(block_on(store.invalidate(Invalidation::All)).unwrap_err().kind(), ErrorKind::Unavailable);
-    block_on(store.close()).unwrap();
+    assert_eq!(block_on(store.close()).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 /// At stake: a proxy that does not start because one of its disks is gone.

@@ -207,6 +207,9 @@ fn stores_of_another_size_in_use_or_damaged_are_refused_and_left_alone() {
     check(&home, &other, 1, &["store.larder", "--size"]);
 
     let store = fs::OpenOptions::new().write(true).open(&file).unwrap();
+    store.set_len(48 << 20).unwrap();
+    check(&home, &again, 1, &["67108864 bytes", "50331648 now", "larder store format"]);
+    store.set_len(64 << 20).unwrap();
     let noise = [0x5a; 64 << 10];
     store.write_all_at(&noise, 0).unwrap();
     store.write_all_at(&noise, (64 << 20) - noise.len() as u64).unwrap();

@@ -5,7 +5,12 @@ use crate::{
     process::{self, Larder, Response},
 };
 use rustix::process::Signal;
-use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+};
 use tempfile::TempDir;
 
 /// More requests than loading a store of one segment can take.
@@ -179,4 +184,25 @@ fn until_stored(larder: &Larder, path: &str) -> Response {
     let request = format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n");
     let mut responses = (0..ATTEMPTS_MAX).map(|_| larder.send(&request));
     responses.find(|response| response.status != 504).expect("it is loaded in time")
+}
+
+#[test]
+fn purge_that_the_proxy_could_not_write_down_ends_with_1() {
+    let (home, listener) = (TempDir::new().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let admin = listener.local_addr().unwrap().to_string();
+    let proxy = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            asked.push(byte[0]);
+        }
+        socket.write_all(b"HTTP/1.1 503 Service Unavailable\r\n\r\nnot purged for good: the disk is full\n").unwrap();
+    });
+    let told = process::run(&home, &["purge", "--admin", &admin, "http://site.example/a"]);
+    proxy.join().unwrap();
+    assert_eq!(told.status.code(), Some(1));
+    let errors = String::from_utf8(told.stderr).unwrap();
+    assert!(errors.contains("not purged for good: the disk is full") && errors.contains("help: "), "{errors}");
 }

@@ -14,13 +14,13 @@ use crate::{
         clusters::Lack,
         pack::{Parcel, SealedPack},
     },
-    store::{counters::add, engine::Engine, room::Renewal},
+    store::{counters::add, engine::Engine, room::Renewal, volume::cannot_begin},
 };
 use bytes::Bytes;
 use std::{
     future::poll_fn,
     io,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     task::{Poll, Waker},
 };
 
@@ -44,6 +44,9 @@ impl ClustersEngine {
 
     /// Appends, waiting for room for a bounded time.
     async fn append(self: &Arc<Self>, record: &mut Record<'_>, found: Option<Found>) -> Result<bool> {
+        if self.is_barred() {
+            return Err(cannot_begin());
+        }
         if !self.volume.options.background {
             if let Ok(appended) = self.try_append(record, found, None) {
                 return Ok(appended);
@@ -55,6 +58,11 @@ impl ClustersEngine {
         let too_long = "the entry is longer than the store has clusters for";
         let attempt = |waker: &Waker| self.try_append(record, found, Some(waker));
         self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
+    }
+
+    /// Whether the start is over and had to do without its header.
+    fn is_barred(&self) -> bool {
+        self.volume.counters.loaded.load(Ordering::Acquire) && !self.lock().ready
     }
 
     fn try_append(

@@ -36,7 +36,7 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
             _ => (number, None),
         },
         // A new volume, or a header that was damaged: then no time was twice the same.
-        None => (engine.volume.clock.now().as_millis() as u32, None),
+        None => (engine.volume.clock.since_epoch().as_millis() as u32, None),
     };
     {
         let mut state = engine.lock();
@@ -52,28 +52,42 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
         }
         state.reserved = next;
     }
-    reserve(engine).await;
+    if let Err(error) = reserve(engine).await {
+        tracing::error!("the store takes nothing: {error}");
+        engine.volume.note_failed_start();
+        let waiting = std::mem::take(&mut engine.lock().waiting);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Reserves sequences, if it is time.
+pub(super) async fn keep(engine: &Arc<ClustersEngine>) {
+    if !reservation_is_due(engine) || (!engine.lock().ready && !engine.volume.start_retry_is_due()) {
+        return;
+    }
+    if let Err(error) = reserve(engine).await {
+        engine.volume.note_failure(&error);
+    }
 }
 
 /// Whether sequences are to be reserved.
 pub(super) fn reservation_is_due(engine: &ClustersEngine) -> bool {
     let state = engine.lock();
     let left = state.reserved.wrapping_sub(state.clusters.next_sequence());
-    left < RESERVED_COUNT / 2 && !engine.volume.is_closed()
+    (!state.ready || left < RESERVED_COUNT / 2) && !engine.volume.is_closed()
 }
 
 /// Reserves sequences; the store is ready when that is durable.
-pub(super) async fn reserve(engine: &Arc<ClustersEngine>) {
+async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
     let end = engine.lock().clusters.next_sequence().wrapping_add(RESERVED_COUNT);
-    let written = pages::write_header(&engine.volume, end, &[]).await;
-    if written.is_err() || engine.volume.sync().await.is_err() {
-        return;
-    }
+    pages::write_header(&engine.volume, end, &[]).await?;
+    engine.volume.sync().await?;
     let mut state = engine.lock();
     (state.reserved, state.ready) = (end, !engine.volume.is_closed());
     let waiting = std::mem::take(&mut state.waiting);
     drop(state);
     waiting.into_iter().for_each(Waker::wake);
+    Ok(())
 }
 
 /// Flushes, and writes the snapshot.

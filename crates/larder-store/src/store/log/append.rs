@@ -11,12 +11,13 @@ use crate::{
     index::{Inserted, LogIndex, SizeClass, Slot},
     layout::{
         NoRoom,
-        log::{Action, Appended, Appender, Log},
+        log::{Action, Appended, Appender, Log, Lost},
     },
     store::{
         counters::add,
         engine::{Engine, Extent},
         room::Renewal,
+        volume::cannot_begin,
     },
     sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
     units::{Sector, SegmentId},
@@ -128,6 +129,9 @@ impl LogEngine {
 
     /// Appends, waiting for room for a bounded time; `None` if the key's entry is no longer the one at `still_at`.
     async fn append(self: &Arc<Self>, record: &mut Record<'_>, still_at: Option<Sector>) -> Result<Option<Appended>> {
+        if self.lock_log().is_barred().is_some() {
+            return Err(cannot_begin());
+        }
         let hash = record.meta.hash;
         let mut recognised = match still_at {
             Some(_) => Recognised::default(),
@@ -178,7 +182,7 @@ impl LogEngine {
             }
             Condition::StillAt(_) | Condition::Recognised(_) => {}
         }
-        let outcome = log.append(record, appender, self.volume.clock.now(), &mut actions);
+        let outcome = log.append(record, appender, self.volume.clock.moment(), &mut actions);
         self.follow_moves(&mut log);
         match outcome {
             Ok(appended) => self.index_appended(record, appended, condition),
@@ -250,7 +254,12 @@ impl LogEngine {
         self.volume.note_write(outcome);
         let (mut actions, mut lost) = (Vec::new(), Vec::new());
         let waiting = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
-        for (placing, position) in lost {
+        for Lost { placing, position, key } in lost {
+            let matches = self.index.peek(placing);
+            // Unless there is a newer entry, what this one replaced must not come back at the next start.
+            if matches.is_empty() || matches.at(position).is_some() {
+                self.volume.owe_removal(&key);
+            }
             if self.forget_through(placing, position) {
                 // An older record of the key is in some segment up to this one.
                 let segment = self.geometry.segment_of(position);

@@ -14,6 +14,7 @@ use super::{
     listing::{Listed, listings, read_blocks},
 };
 use crate::{
+    Error, ErrorKind, Result,
     device::AlignedBuffer,
     format::{
         checkpoint::{ImageOf, Root, image_of},
@@ -24,7 +25,7 @@ use crate::{
         checkpoint::{CheckpointArea, Places},
         log::unsynced_count_max,
     },
-    store::{counters::add, open::change_superblock},
+    store::{counters::add, superblocks},
     units::{SECTOR_BYTES, Sector, SegmentId},
 };
 use futures_util::{StreamExt, future::join, stream};
@@ -88,7 +89,14 @@ async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, u32)>
     // Writers need room at once: the oldest go first anyway.
     let missing = engine.reserve_segments().saturating_sub(free.len()).min(used.len());
     free.extend(used.drain(..missing).map(|(segment, _)| segment));
-    let first_sequence = reserve_sequences(engine, last_sequence);
+    let first_sequence = match reserve_sequences(engine, last_sequence).await {
+        Ok(first_sequence) => Some(first_sequence),
+        Err(error) => {
+            tracing::error!("{error}");
+            engine.volume.note_failed_start();
+            None
+        }
+    };
     let waiting = engine.lock_log().begin(free, &used, last_sequence, first_sequence);
     for state in root.iter().flat_map(|root| &root.segments) {
         if state.sequence > 0 && engine.segments.sequence(state.segment) == state.sequence {
@@ -99,24 +107,37 @@ async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, u32)>
     used
 }
 
-/// The first sequence of this run; `None` if it could not be made sure that no other run takes the same ones.
+/// Reserves sequences after all, if they could not be at the start.
+pub(super) async fn retry(engine: &LogEngine) {
+    let Some(last_sequence) = engine.lock_log().is_barred() else { return };
+    if engine.volume.start_retry_is_due()
+        && let Ok(first_sequence) = reserve_sequences(engine, last_sequence).await
+    {
+        let waiting = engine.lock_log().lift_bar(first_sequence);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The first sequence of this run; an error if it could not be made sure that no other run takes the same ones.
 ///
 /// After a power cut parts of segments may be on the volume whose first unit is not, so that nobody knows their
 /// sequences; used again, those parts would pass for new. Hence no two runs share one: where the last run began is
 /// in the superblock, and how far it can have come without a trace is bounded.
-fn reserve_sequences(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
+async fn reserve_sequences(engine: &LogEngine, last_sequence: u32) -> Result<u32> {
     let floor = engine.volume.superblock().sequence_floor;
     let unknown = unsynced_count_max(&engine.geometry) + 1;
-    let first = if last_sequence == 0 { floor.max(1) } else { floor.max(last_sequence.checked_add(unknown)?) };
-    let next_floor = first.checked_add(unknown)?;
-    match change_superblock(&engine.volume, |superblock| superblock.sequence_floor = next_floor) {
-        Ok(()) => Some(first),
-        Err(error) => {
+    let after_last = if last_sequence == 0 { Some(1) } else { last_sequence.checked_add(unknown) };
+    let first = after_last.map(|first| first.max(floor));
+    let Some((first, next_floor)) = first.and_then(|first| Some((first, first.checked_add(unknown)?))) else {
+        return Err(Error::new(ErrorKind::Unavailable, "the store takes nothing: it has no sequences left"));
+    };
+    superblocks::change(&engine.volume, |superblock| superblock.sequence_floor = next_floor).await.map_err(
+        |source| {
             add(&engine.volume.counters.io_errors, 1);
-            tracing::error!("cannot write the store's superblock, nothing will be stored: {error}");
-            None
-        }
-    }
+            Error::io(ErrorKind::Unavailable, "the store takes nothing: its superblock cannot be written", source)
+        },
+    )?;
+    Ok(first)
 }
 
 /// Nothing older than what `segment` holds counts any more: it may have been removed there.

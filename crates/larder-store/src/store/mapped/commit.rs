@@ -11,7 +11,10 @@ use crate::{
     format::record::Record,
     index::map::Entry,
     layout::NoRoom,
-    store::room::{NO_ROOM, ROOM_PATIENCE, Renewal},
+    store::{
+        room::{NO_ROOM, ROOM_PATIENCE, Renewal},
+        volume::cannot_begin,
+    },
     units::SECTOR_BYTES,
 };
 use bytes::Bytes;
@@ -77,7 +80,10 @@ impl MappedEngine {
                         return Poll::Pending;
                     }
                     // The entry may be in a snapshot that the next run believes.
-                    Phase::Unusable => return Poll::Ready(Err(unusable())),
+                    Phase::Unusable => {
+                        state.remove(placing);
+                        return Poll::Ready(Err(cannot_begin()));
+                    }
                     Phase::Open | Phase::Closed => drop(state.remove(placing)),
                 }
                 Poll::Ready(Ok(()))
@@ -153,7 +159,7 @@ impl MappedEngine {
                     Poll::Pending
                 }
                 Phase::Loading => Poll::Ready(Ok(None)),
-                Phase::Unusable => Poll::Ready(Err(unusable())),
+                Phase::Unusable => Poll::Ready(Err(cannot_begin())),
                 Phase::Closed => Poll::Ready(Err(Error::new(ErrorKind::Closed, "the store is closed"))),
             }
         })
@@ -206,10 +212,6 @@ impl MappedEngine {
             before
         })
     }
-}
-
-fn unusable() -> Error {
-    Error::new(ErrorKind::Unavailable, "the store cannot be written to since it was opened")
 }
 
 async fn wait_written(pending: Pending<()>) -> Result<()> {

@@ -34,26 +34,52 @@ const TRANSFER_COUNT: usize = 4;
 impl MappedEngine {
     pub(super) async fn load_snapshot(self: &Arc<Self>) {
         let found = self.read_header().await;
-        let next_write = found.as_ref().map_or(self.volume.clock.now().as_millis() as u32, |header| header.next_write);
-        let begun = self.begin_run(found.as_ref().map_or(0, |header| header.generation), next_write).await;
+        let next_write =
+            found.as_ref().map_or(self.volume.clock.since_epoch().as_millis() as u32, |header| header.next_write);
+        let generation = found.as_ref().map_or(0, |header| header.generation);
+        let begun = self.begin_run(generation, next_write).await;
+        // What cannot be marked as used can be read all the same, and nothing of it changes.
+        let all_known = self.load_entries(found.filter(|header| header.whole)).await;
         let begun = match begun {
-            Ok(()) => self.load_entries(found.filter(|header| header.whole)).await,
+            Ok(()) => self.drop_unknown_files(all_known).await,
             Err(error) => Err(error),
         };
+        if let Err(error) = &begun {
+            tracing::error!("the store takes nothing: {error}");
+            self.volume.note_failed_start();
+            let mut state = self.lock();
+            (state.generation, state.next_write, state.reserved_until) = (generation, next_write, next_write);
+            state.all_known = all_known;
+        }
         self.enter(if begun.is_ok() { Phase::Open } else { Phase::Unusable });
-        if let Err(error) = begun {
-            tracing::error!("the store is not used: {error}");
+    }
+
+    /// Begins the run after all, if that failed at the start.
+    pub(super) async fn retry_start(self: &Arc<Self>) {
+        let (phase, generation, next_write, all_known) = {
+            let state = self.lock();
+            (state.phase, state.generation, state.next_write, state.all_known)
+        };
+        if phase == Phase::Unusable
+            && self.volume.start_retry_is_due()
+            && self.begin_run(generation, next_write).await.is_ok()
+            && self.drop_unknown_files(all_known).await.is_ok()
+        {
+            self.enter(Phase::Open);
         }
     }
 
-    /// Loads what the snapshot lists. In rows with files, all files go unless the snapshot tells whose each is.
-    async fn load_entries(self: &Arc<Self>, whole: Option<Header>) -> Result<()> {
-        let mut all_known = false;
-        if let Some(header) = whole {
-            all_known = self.lock().set_slot_counts(&header.slot_counts);
-            all_known &= self.load_pages(&header).await;
-            self.lock().point_at(header.pointer);
-        }
+    /// Loads what the snapshot lists; whether that was all.
+    async fn load_entries(self: &Arc<Self>, whole: Option<Header>) -> bool {
+        let Some(header) = whole else { return false };
+        let mut all_known = self.lock().set_slot_counts(&header.slot_counts);
+        all_known &= self.load_pages(&header).await;
+        self.lock().point_at(header.pointer);
+        all_known
+    }
+
+    /// In rows with files, all files go unless the snapshot tells whose each is.
+    async fn drop_unknown_files(&self, all_known: bool) -> Result<()> {
         if let (Some(directory), false) = (&self.volume.directory, all_known) {
             self.lock().forget_all();
             let failed =
@@ -120,7 +146,7 @@ impl MappedEngine {
     /// Marks the snapshot used and reserves the numbers from `next_write` on.
     async fn begin_run(&self, generation_before: u64, next_write: u32) -> Result<()> {
         // The time makes generations grow even if both headers were lost.
-        let generation = (generation_before + 1).max(self.volume.clock.now().as_millis() as u64);
+        let generation = (generation_before + 1).max(self.volume.clock.since_epoch().as_millis() as u64);
         let reserved_until = next_write.wrapping_add(NUMBERS_RESERVED);
         let header = Header {
             generation,

@@ -58,6 +58,8 @@ pub(super) struct State {
     /// Whether there was anything to store since eviction was paced last.
     asked_for_room: bool,
     waiting: Vec<Waker>,
+    /// Whether everything that an earlier run left is in the map; kept for a start that has to be tried again.
+    pub(super) all_known: bool,
     /// What is to be transferred once the lock is released.
     pub(super) outbox: Vec<Action>,
 }
@@ -108,6 +110,7 @@ impl State {
             generation: 0,
             asked_for_room: false,
             waiting: Vec::new(),
+            all_known: false,
             outbox: Vec::new(),
             volume: Arc::clone(volume),
         }

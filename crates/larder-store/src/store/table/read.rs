@@ -4,7 +4,7 @@
 //! of the whole set; one more for an entry longer than its bin. Invariant: what was read while the set
 //! changed proves nothing about what is not there, and is read again.
 
-use super::{Dirty, State, TableEngine};
+use super::{Dirty, Phase, State, TableEngine};
 use crate::{
     Reader, Result,
     format::bin::{BIN_HEADER_BYTES, BinHeader, is_blank},
@@ -201,8 +201,11 @@ impl TableEngine {
 
 impl State {
     fn plan(&mut self, target: &Target<'_>) -> Plan {
-        if self.phase != super::Phase::Ready {
-            return Plan::Miss;
+        match self.phase {
+            Phase::Loading => return Plan::Miss,
+            // Memory knows of no set yet.
+            Phase::Failed => return Plan::Set,
+            Phase::Ready => {}
         }
         if let Some(Some(Dirty { hash, record })) = self.held.get(&target.set)
             && *hash == target.hash

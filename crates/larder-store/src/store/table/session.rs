@@ -35,7 +35,9 @@ impl TableEngine {
         state.phase = match outcome {
             Ok(()) => Phase::Ready,
             Err(error) => {
-                tracing::error!("cannot begin to store: {error}");
+                if state.phase != Phase::Failed {
+                    tracing::error!("the store takes nothing: {error}");
+                }
                 Phase::Failed
             }
         };
@@ -87,11 +89,13 @@ impl TableEngine {
         let blank = copies.as_slice().iter().all(|&byte| byte == 0);
         let fresh = blank && self.volume.superblock().generation == 1;
         let last = last.unwrap_or_default();
-        let now_ms = u64::try_from(self.volume.clock.now().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = u64::try_from(self.volume.clock.since_epoch().as_millis()).unwrap_or(u64::MAX);
         let above_last = last.first_sequence.saturating_add(SEQUENCES_PER_RUN);
         let first_sequence = above_last.max(now_ms.saturating_mul(SEQUENCES_PER_MS));
         let ring = ring(&self.layout, last.ring_next);
         let ahead = ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;
+        // What is there can be read although nothing can be written.
+        self.lock().ring = ring;
         let session = Session { generation: last.generation + 1, first_sequence, ring_next: ahead };
         self.write_session(session).await?;
         if fresh {
@@ -101,7 +105,6 @@ impl TableEngine {
         self.volume.sync().await?;
         let mut state = self.lock();
         state.memory = self.memory(fresh);
-        state.ring = ring;
         state.session = Session { generation: session.generation + u64::from(fresh), ..session };
         state.next_sequence = first_sequence;
         Ok(())

@@ -8,7 +8,7 @@
 use crate::{
     Error, ErrorKind, Result,
     format::{VolumeId, superblock::Membership},
-    store::{open::change_superblock, volume::Volume},
+    store::{superblocks, volume::Volume},
 };
 use siphasher::sip::SipHasher13;
 use std::{hash::Hasher, io};
@@ -32,7 +32,7 @@ pub(in crate::store) fn reconcile(volumes: &[&Volume]) -> Result<()> {
         if was_away && volume.superblock().generation > 1 {
             tracing::warn!(volume = %volume.options.path.display(), "a volume was away meanwhile and is emptied");
         }
-        let changed = change_superblock(volume, |superblock| {
+        let changed = superblocks::change_blocking(volume, |superblock| {
             superblock.membership = present;
             if was_away {
                 superblock.epochs.invalidate_all();
@@ -54,7 +54,7 @@ pub(super) fn record_outage(volumes: &[&Volume], lost: VolumeId) -> bool {
     let Ok(present) = next(newest, set_of(rest().map(|volume| volume.id))) else { return false };
     let mut is_recorded = false;
     for volume in rest() {
-        match change_superblock(volume, |superblock| superblock.membership = present) {
+        match superblocks::change_blocking(volume, |superblock| superblock.membership = present) {
             Ok(()) => is_recorded = true,
             Err(error) => tracing::error!(%error, "cannot note on a volume that another is out"),
         }
@@ -62,7 +62,7 @@ pub(super) fn record_outage(volumes: &[&Volume], lost: VolumeId) -> bool {
     let emptied = volumes
         .iter()
         .filter(|volume| volume.id == lost)
-        .all(|volume| change_superblock(volume, |superblock| superblock.epochs.invalidate_all()).is_ok());
+        .all(|volume| superblocks::change_blocking(volume, |superblock| superblock.epochs.invalidate_all()).is_ok());
     is_recorded || emptied
 }
 

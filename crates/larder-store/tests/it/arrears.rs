@@ -1,0 +1,237 @@
+//! At stake: that a removal is told to be done although it was not, and that what was removed, invalidated or replaced
+//! while the device could not be written comes back later.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use larder_store::{
+    ErrorKind, Hints, IndexAxis, Invalidation, LayoutAxis, Policy, Store, StoreOptions,
+    device::{Device, Directory, MemoryDevice, MemoryDirectory, Transfer},
+};
+use larder_torture::{SIZE_BYTES, options};
+
+use crate::support::{block_on, body, head, insert, key_bytes, version_of};
+
+const KEYS: std::ops::Range<u64> = 0..20;
+const SITE: u64 = 7;
+const KINDS: [io::ErrorKind; 3] = [io::ErrorKind::Other, io::ErrorKind::StorageFull, io::ErrorKind::ReadOnlyFilesystem];
+
+/// A memory device whose writes can be made to fail.
+struct Unwritable {
+    inner: MemoryDevice,
+    fault: Mutex<Option<Fault>>,
+}
+
+#[derive(Clone, Copy)]
+struct Fault {
+    kind: io::ErrorKind,
+    /// Whether superblocks can be written all the same.
+    spares_superblocks: bool,
+}
+
+impl Unwritable {
+    fn set(&self, fault: Option<Fault>) {
+        *self.fault.lock().unwrap() = fault;
+    }
+
+    fn fail(&self, kind: io::ErrorKind) {
+        self.set(Some(Fault { kind, spares_superblocks: false }));
+    }
+}
+
+impl Device for Unwritable {
+    fn submit(&self, transfer: Transfer) {
+        let fault = *self.fault.lock().unwrap();
+        match (fault, transfer) {
+            (Some(fault), Transfer::Write { offset_bytes, completion, buffer }) => {
+                let is_superblock = offset_bytes == 0 || offset_bytes + 4096 == SIZE_BYTES;
+                if fault.spares_superblocks && is_superblock {
+                    self.inner.submit(Transfer::Write { offset_bytes, completion, buffer });
+                } else {
+                    completion.complete(Err(fault.kind.into()));
+                }
+            }
+            (_, transfer) => self.inner.submit(transfer),
+        }
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn alignment_bytes(&self) -> u32 {
+        self.inner.alignment_bytes()
+    }
+
+    fn name(&self) -> &'static str {
+        "unwritable"
+    }
+}
+
+/// A row's store on such a device.
+struct Subject {
+    options: StoreOptions,
+    device: Arc<Unwritable>,
+    directory: Arc<MemoryDirectory>,
+}
+
+impl Subject {
+    fn new(policy: &'static Policy) -> Self {
+        let device = Arc::new(Unwritable { inner: MemoryDevice::new(SIZE_BYTES), fault: Mutex::new(None) });
+        Self { options: options(policy, 1), device, directory: Arc::new(MemoryDirectory::new(SIZE_BYTES)) }
+    }
+
+    fn open(&self) -> Store {
+        self.open_on(Arc::clone(&self.device) as Arc<dyn Device>)
+    }
+
+    fn open_on(&self, device: Arc<dyn Device>) -> Store {
+        if self.options.policy.layout.keeps_files() {
+            Store::open_on_files(device, Arc::clone(&self.directory) as Arc<dyn Directory>, &self.options).unwrap()
+        } else {
+            Store::open_on(device, &self.options).unwrap()
+        }
+    }
+
+    /// What the next process finds when this one is killed now.
+    fn after_kill(&self) -> Store {
+        self.open_on(Arc::new(self.device.inner.snapshot()))
+    }
+
+    fn wait(&self, store: &Store, time: Duration) {
+        self.options.clock.advance(time);
+        block_on(store.maintain());
+    }
+}
+
+/// Whether what a row removes is gone after a crash without a write.
+fn starts_empty(policy: &Policy) -> bool {
+    policy.index == IndexAxis::Map || policy.layout == LayoutAxis::Clusters
+}
+
+fn fill(store: &Store) {
+    KEYS.for_each(|key| assert!(insert(store, key, 1, 500)));
+    let mut writer = store.insert(&key_bytes(100), head(100, 1, 50), Hints { site: SITE, ..Hints::default() }).unwrap();
+    writer.write(body(100, 1, 50)).unwrap();
+    block_on(writer.commit()).unwrap();
+    block_on(store.sync()).unwrap();
+}
+
+#[test]
+fn a_removal_that_cannot_be_written_is_an_error_and_is_made_up_for() {
+    for (policy, kind) in Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind))) {
+        let subject = Subject::new(policy);
+        let store = subject.open();
+        fill(&store);
+        let before: Vec<u64> = KEYS.filter(|&key| version_of(&store, key).is_some()).collect();
+        subject.device.fail(kind);
+        let removed = block_on(store.remove(&key_bytes(before[0])));
+        assert_eq!(removed.is_ok(), starts_empty(policy), "{policy}, {kind}: {removed:?}");
+        let invalidated = block_on(store.invalidate(Invalidation::Site(SITE)));
+        assert_eq!(invalidated.unwrap_err().kind(), ErrorKind::Unavailable, "{policy}, {kind}");
+        assert!(store.stats().removals_waiting > 0, "{policy}, {kind}");
+        assert_eq!((version_of(&store, before[0]), version_of(&store, 100)), (None, None), "{policy}, {kind}");
+        assert_eq!(version_of(&store, before[1]), Some(1), "{policy}, {kind}: what is not concerned is found");
+        assert!(!insert(&store, 200, 1, 500), "{policy}, {kind}: nothing is stored meanwhile");
+        // Tried again and again, and at last in vain no longer.
+        subject.wait(&store, Duration::from_secs(2));
+        assert!(store.stats().removals_waiting > 0, "{policy}, {kind}");
+        subject.device.set(None);
+        subject.wait(&store, Duration::from_secs(10));
+        assert_eq!(store.stats().removals_waiting, 0, "{policy}, {kind}");
+        let after = subject.after_kill();
+        assert_eq!((version_of(&after, before[0]), version_of(&after, 100)), (None, None), "{policy}, {kind}: killed");
+        assert!(insert(&store, before[0], 2, 500) && insert(&store, 100, 2, 50), "{policy}, {kind}");
+        assert_eq!((version_of(&store, before[0]), version_of(&store, 100)), (Some(2), Some(2)), "{policy}, {kind}");
+    }
+}
+
+#[test]
+fn what_a_store_could_not_remove_until_its_stop_empties_it_or_is_told() {
+    for policy in Policy::all().iter().filter(|policy| !starts_empty(policy)) {
+        for spares_superblocks in [true, false] {
+            let subject = Subject::new(policy);
+            let store = subject.open();
+            fill(&store);
+            subject.device.set(Some(Fault { kind: io::ErrorKind::StorageFull, spares_superblocks }));
+            block_on(store.remove(&key_bytes(1))).unwrap_err();
+            let closed = block_on(store.close());
+            drop(store);
+            subject.device.set(None);
+            if spares_superblocks {
+                let store = subject.open();
+                assert!(KEYS.into_iter().all(|key| version_of(&store, key).is_none()), "{policy}: it was emptied");
+                assert!(insert(&store, 1, 2, 500) && version_of(&store, 1) == Some(2), "{policy}");
+            } else {
+                let message = closed.unwrap_err().to_string();
+                assert!(message.contains("removals could not be written"), "{policy}: {message}");
+            }
+        }
+    }
+}
+
+/// At stake: an entry that was replaced, and stored, as far as anybody was told.
+#[test]
+fn what_was_replaced_by_an_entry_that_could_not_be_written_does_not_come_back() {
+    for (policy, kind) in Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind))) {
+        let subject = Subject::new(policy);
+        let store = subject.open();
+        fill(&store);
+        subject.device.fail(kind);
+        // Few, so that the volume is not taken out.
+        let replaced = KEYS.take(2).filter(|&key| insert(&store, key, 2, 500)).collect::<Vec<_>>();
+        let _ = block_on(store.sync());
+        subject.device.set(None);
+        subject.wait(&store, Duration::from_secs(2));
+        let after = subject.after_kill();
+        for key in replaced {
+            let found = version_of(&after, key);
+            assert!(found.is_none_or(|version| version == 2), "{policy}, {kind}: version {found:?} of key {key}");
+        }
+        // What failed too often in a row is out until the next start.
+        if store.stats().volumes_out == 0 {
+            assert!(insert(&store, 1, 3, 500) && version_of(&store, 1) == Some(3), "{policy}, {kind}");
+        }
+    }
+}
+
+/// At stake: the hits of a store whose disk is full when it is opened.
+#[test]
+fn a_store_that_cannot_be_written_at_its_start_keeps_its_hits_and_refuses_at_once() {
+    for (policy, kind) in Policy::all().iter().flat_map(|policy| KINDS.map(|kind| (policy, kind))) {
+        let subject = Subject::new(policy);
+        let store = subject.open();
+        fill(&store);
+        let before: Vec<_> = KEYS.map(|key| version_of(&store, key)).collect();
+        block_on(store.close()).unwrap();
+        drop(store);
+        subject.device.fail(kind);
+        let store = subject.open();
+        let found: Vec<_> = KEYS.map(|key| version_of(&store, key)).collect();
+        if policy.index == IndexAxis::RecentSetPlaces {
+            // Its file of places is written anew at a start; memory has room for some.
+            assert!(
+                found.iter().zip(&before).all(|(found, before)| found.is_none() || found == before),
+                "{policy}, {kind}"
+            );
+            assert!(found.iter().any(Option::is_some), "{policy}, {kind}");
+        } else {
+            assert_eq!(found, before, "{policy}, {kind}");
+        }
+        let mut writer = store.insert(&key_bytes(200), head(200, 1, 50), Hints::default()).unwrap();
+        writer.write(body(200, 1, 50)).unwrap();
+        // In rows that have nothing to write at their start the entry may be lost later.
+        let refused = block_on(writer.commit()).and_then(|()| block_on(store.sync()));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable, "{policy}, {kind}");
+        subject.device.set(None);
+        subject.wait(&store, Duration::from_secs(2));
+        let mut writer = store.insert(&key_bytes(201), head(201, 1, 50), Hints::default()).unwrap();
+        writer.write(body(201, 1, 50)).unwrap();
+        block_on(writer.commit()).unwrap_or_else(|error| panic!("{policy}, {kind}: {error:?}"));
+        assert_eq!(version_of(&store, 201), Some(1), "{policy}, {kind}");
+        assert_eq!(version_of(&store, 1), found[1], "{policy}, {kind}");
+    }
+}

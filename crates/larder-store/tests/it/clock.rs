@@ -1,0 +1,40 @@
+//! At stake: a clock that is set back while something waits for its time to come.
+
+use crate::support::{block_on, insert, version_of};
+use larder_store::{
+    Policy, Store,
+    device::{Device, FaultPlan, FaultyDevice},
+};
+use larder_torture::options;
+use std::{sync::Arc, time::Duration};
+
+const HOUR_S: i64 = 3600;
+
+#[test]
+fn what_is_stored_is_flushed_and_synced_in_time_whenever_the_clock_is_set() {
+    // The others start empty after a crash.
+    let is_durable =
+        |policy: &&Policy| policy.name == "log" || policy.name == "tiny" || policy.name.contains("cache-log");
+    for (policy, step_s) in
+        Policy::all().iter().filter(is_durable).flat_map(|policy| [(policy, -HOUR_S), (policy, HOUR_S)])
+    {
+        let options = options(policy, 1);
+        let device = Arc::new(FaultyDevice::new(options.size_bytes, 1, FaultPlan::default()));
+        let open =
+            |device: &Arc<FaultyDevice>| Store::open_on(Arc::clone(device) as Arc<dyn Device>, &options).unwrap();
+        let store = open(&device);
+        let wait = |time: Duration| {
+            options.clock.advance(time);
+            // Once for what is due, and once for the sync of what that wrote.
+            (0..2).for_each(|_| block_on(store.maintain()));
+        };
+        assert!(insert(&store, 1, 1, 700));
+        wait(options.sync_interval);
+        assert!(insert(&store, 2, 1, 700));
+        options.clock.step(step_s);
+        wait(options.flush_interval);
+        assert_eq!(version_of(&open(&Arc::new(device.kill())), 2), Some(1), "{policy}: flushed, after {step_s} s");
+        wait(options.sync_interval);
+        assert_eq!(version_of(&open(&Arc::new(device.power_cut())), 2), Some(1), "{policy}: synced, after {step_s} s");
+    }
+}
