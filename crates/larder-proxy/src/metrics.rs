@@ -21,7 +21,8 @@ use prometheus_client::{
 };
 
 use crate::{
-    cache::hot::HotTier, client::response_body::BodyError, flight::window::WindowBudget, outcome::Outcome, server::Shared,
+    cache::hot::HotTier, client::response_body::BodyError, flight::window::WindowBudget, outcome::Outcome,
+    server::Shared,
 };
 
 /// A number that one thread writes and any thread reads.
