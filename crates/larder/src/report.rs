@@ -251,7 +251,7 @@ mod tests {
         for line in [
             "store    /s: 64 MB on threads, policy log\n",
             "warning  /t: not in use, its share is missed: there is no such device\n",
-            "for the hot tier, 16 MB for what fetches hold; the index takes 8.0 bits an entry\n",
+            "for the hot tier, 16.8 MB for what fetches hold; the index takes 8.0 bits an entry\n",
         ] {
             assert!(show(&stats).contains(line), "{}", show(&stats));
         }
@@ -269,7 +269,7 @@ mod tests {
             |_| {},
             &[
                 "store    none: what is cached is lost at the end",
-                "memory   64 MB for the hot tier, 16 MB for what fetches hold",
+                "memory   64 MB for the hot tier, 16.8 MB for what fetches hold",
             ],
         );
         check(

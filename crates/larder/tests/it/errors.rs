@@ -208,7 +208,7 @@ fn stores_of_another_size_in_use_or_damaged_are_refused_and_left_alone() {
 
     let store = fs::OpenOptions::new().write(true).open(&file).unwrap();
     store.set_len(48 << 20).unwrap();
-    check(&home, &again, 1, &["67108864 bytes", "50331648 now", "larder store format"]);
+    check(&home, &again, 1, &["67108864 bytes", "50331648 now", "move"]);
     store.set_len(64 << 20).unwrap();
     let noise = [0x5a; 64 << 10];
     store.write_all_at(&noise, 0).unwrap();
