@@ -36,27 +36,29 @@ pub fn drive<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Resul
             return Ok(outcome);
         }
         while !flag.is_raised() {
-            if !device.turn() && !flag.wait() {
+            if !device.turn() && !flag.wait(PATIENCE_ROUNDS) {
                 return Err(Stuck);
             }
         }
     }
 }
 
-/// Runs `future` to its end without turning anything: for what the engine does on a thread of its own, which must
-/// not meet this one at the device, or its faults would come in another order every time.
+/// Runs `future` to its end without turning `device` while a thread of the engine's own may be at it: that one must not
+/// meet this one there, or its faults would come in another order every time. What the thread may wait for was on its way before.
 ///
 /// # Errors
-/// [`Stuck`]: nobody wakes it.
-pub(crate) fn await_thread<T>(future: impl Future<Output = T>) -> Result<T, Stuck> {
+/// [`Stuck`]: nobody wakes it, and the device has nothing left to do.
+pub(crate) fn await_thread<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Result<T, Stuck> {
     let mut future = pin!(future);
     let flag = Flag::new();
     loop {
         if let Poll::Ready(outcome) = flag.poll(future.as_mut()) {
             return Ok(outcome);
         }
-        if !flag.wait() {
-            return Err(Stuck);
+        while !flag.wait(THREAD_ROUNDS) {
+            if !device.turn() && !flag.wait(PATIENCE_ROUNDS) {
+                return Err(Stuck);
+            }
         }
     }
 }
@@ -84,8 +86,8 @@ impl Flag {
     }
 
     /// Waits for threads that the engine may have started for something rare. `false`: nobody came.
-    pub(crate) fn wait(&self) -> bool {
-        for _ in 0..PATIENCE_ROUNDS {
+    pub(crate) fn wait(&self, rounds: u32) -> bool {
+        for _ in 0..rounds {
             if self.is_raised() {
                 return true;
             }
@@ -104,4 +106,6 @@ impl Wake for Flag {
 
 /// How long another thread may take before a future counts as stuck: a watchdog, not a measurement.
 const PATIENCE_ROUND: Duration = Duration::from_millis(100);
-const PATIENCE_ROUNDS: u32 = 100;
+pub(crate) const PATIENCE_ROUNDS: u32 = 100;
+/// How long a thread of the engine's is left alone with the device.
+const THREAD_ROUNDS: u32 = 10;

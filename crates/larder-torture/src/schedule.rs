@@ -4,7 +4,7 @@
 //! Cost: some hundred operations on a volume of 3 MiB in memory take a few milliseconds.
 
 use crate::{
-    drive::Flag,
+    drive::{Flag, PATIENCE_ROUNDS},
     faults::Faults,
     trial::{Crash, Operation, SITE_COUNT, Tally, Task, Trial},
 };
@@ -156,6 +156,8 @@ impl Schedule {
             // Whoever asked is gone with the process.
             Operation::Crash { .. } => self.running.clear(),
             Operation::Reopen => self.finish_running()?,
+            // What could not be written is tried again by whoever maintains the store: nobody would go on with that meanwhile.
+            Operation::Invalidate { .. } if self.trial.faults() > 0 => self.finish_running()?,
             _ => {}
         }
         if let Some(task) = self.trial.begin(operation)? {
@@ -173,7 +175,7 @@ impl Schedule {
         }
         if ready.is_empty() {
             // The engine may have a thread of its own at work.
-            let waits = self.running.iter().any(|(_, flag)| flag.wait());
+            let waits = self.running.iter().any(|(_, flag)| flag.wait(PATIENCE_ROUNDS));
             let works = || self.running.iter().map(|(task, _)| task.work).collect::<Vec<_>>();
             return if waits { Ok(()) } else { Err(format!("nobody goes on: {:?}", works())) };
         }

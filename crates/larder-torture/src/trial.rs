@@ -393,7 +393,13 @@ impl Trial {
             // What found no room may have taken the older version with it.
             self.debt.excuse(self.now);
         }
-        if is_full || self.faults() > 0 { Ok(()) } else { Err(format!("{work:?} on a device without faults: {error}")) }
+        // A store goes on refusing for some time after a fault, also after one that an earlier life met.
+        let may_recover = self.plan.error_at.is_some();
+        if is_full || may_recover || self.faults() > 0 {
+            Ok(())
+        } else {
+            Err(format!("{work:?} on a device without faults: {error}"))
+        }
     }
 
     fn say(&self, what: impl FnOnce(&Self) -> String) {
@@ -426,7 +432,7 @@ impl Trial {
         failed(&self.device.stats()) - failed(&self.staged)
     }
 
-    fn faults(&self) -> u64 {
+    pub(crate) fn faults(&self) -> u64 {
         let stats = self.device.stats();
         stats.lies() + stats.bad_reads() - self.staged.bad_reads() + self.failed_writes()
     }

@@ -36,6 +36,12 @@ impl Debt {
         self.excused_until = self.excused_until.max(now);
     }
 
+    /// What was begun later is owed. While an invalidation is owed to the volume nothing is: it is tried again, and covers what
+    /// was begun by then.
+    fn since(&self) -> u64 {
+        if self.is_haunted { u64::MAX } else { self.excused_until }
+    }
+
     /// An invalidation failed: what is stored before the next start may be gone after it.
     pub(super) fn haunt(&mut self, now: u64) {
         self.excuse(now);
@@ -117,7 +123,7 @@ impl Trial {
 
     /// Whether a lookup of `key` from `begun` to now has to find something.
     pub(super) fn is_owed(&self, key: u64, begun: u64) -> bool {
-        let since = self.debt.excused_until;
+        let since = self.debt.since();
         // `esp` evicts as time goes by.
         let lasts = self.options.policy.layout != LayoutAxis::MultilevelBitmap || self.passed.is_zero();
         let is_countable = lasts && (!may_lose_a_few(self.options.policy) || self.histories.len() <= FEW_KEYS);
@@ -136,7 +142,7 @@ impl Trial {
         if self.debt.lost.len() <= few {
             return Ok(());
         }
-        let (since, history) = (self.debt.excused_until, self.history(key).clone());
+        let (since, history) = (self.debt.since(), self.history(key).clone());
         Err(format!("key {key} at {begun}: nothing is found of what must be there since {since}: {history:?}"))
     }
 

@@ -37,7 +37,7 @@ impl Trial {
         let which = site.map_or(Invalidation::All, Invalidation::Site);
         // A thread of the engine's own may wait for these transfers: they come at once, so that its pace is no matter.
         self.device.set_plan(self.prompt());
-        let outcome = await_thread(store.invalidate(which));
+        let outcome = await_thread(&self.device, store.invalidate(which));
         self.device.set_plan(self.plan.clone());
         let ended = self.tick();
         self.say(|_| format!("{ended} invalidated since {begun}: {outcome:?}"));

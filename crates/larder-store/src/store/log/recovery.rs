@@ -113,7 +113,10 @@ pub(super) async fn retry(engine: &LogEngine) {
     if engine.volume.start_retry_is_due()
         && let Ok(first_sequence) = reserve_sequences(engine, last_sequence).await
     {
-        let waiting = engine.lock_log().lift_bar(first_sequence);
+        let mut log = engine.lock_log();
+        // Somebody else may have been faster.
+        let waiting = if log.is_barred().is_some() { log.lift_bar(first_sequence) } else { Vec::new() };
+        drop(log);
         waiting.into_iter().for_each(Waker::wake);
     }
 }
