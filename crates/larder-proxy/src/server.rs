@@ -274,7 +274,14 @@ impl RunningProxy {
     }
 
     fn stop_all(&mut self, grace: Duration) {
-        self.stop.send_replace(Some(grace));
+        // Who was told to cut exchanges short was told so for good.
+        self.stop.send_if_modified(|told| {
+            let is_less = told.is_none_or(|told| grace < told);
+            if is_less {
+                *told = Some(grace);
+            }
+            is_less
+        });
         for thread in self.threads.drain(..) {
             // A worker that panicked has said so on its own.
             let _ = thread.join();
