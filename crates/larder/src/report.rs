@@ -269,7 +269,7 @@ mod tests {
             |_| {},
             &[
                 "store    none: what is cached is lost at the end",
-                "memory   64 MB for the hot tier, 16.8 MB for what fetches hold",
+                "memory   64 MB for the hot tier, 16 MB for what fetches hold",
             ],
         );
         check(
