@@ -47,6 +47,8 @@ enum Body {
     OfOneOf {
         before: Vec<u64>,
         since: u64,
+        /// Whether each of these bodies is known to be whole: what a crash left and is not owed may have lost its end.
+        is_whole: bool,
     },
 }
 
@@ -79,20 +81,26 @@ impl History {
 
     /// A head of `version` is being given to whatever entry is there.
     pub fn begin_head(&mut self, version: u64, useless_after: u32, now: u64) {
-        let (mut bodies, mut since_all) = (Vec::new(), now);
+        let (mut bodies, mut since_all, mut are_whole) = (Vec::new(), now, true);
         for event in self.events.iter().filter(|event| !is_superseded(event, &self.events, now)) {
             let Change::Version(before) = event.change else { continue };
+            are_whole &= event.begun != 0 || self.is_kept;
             match &self.versions[&before].body {
                 Body::Own { .. } => bodies.push(before),
-                Body::OfOneOf { before, since } => {
+                Body::OfOneOf { before, since, is_whole } => {
                     bodies.extend(before);
                     since_all = since_all.min(*since);
+                    are_whole &= is_whole;
                 }
             }
         }
         self.versions.insert(
             version,
-            Version { begun: now, body: Body::OfOneOf { before: bodies, since: since_all }, useless_after },
+            Version {
+                begun: now,
+                body: Body::OfOneOf { before: bodies, since: since_all, is_whole: are_whole },
+                useless_after,
+            },
         );
         self.begin(Change::Version(version), now);
     }
@@ -234,7 +242,8 @@ impl History {
         let is_invalidated =
             self.events.iter().any(|other| other.change == Change::Invalidation && other.ended > oldest);
         let is_kept = event.begun != 0 || self.is_kept;
-        event.ended <= begun && is_kept && oldest > since && version.useless_after == 0 && !is_invalidated
+        let is_whole = !matches!(version.body, Body::OfOneOf { is_whole: false, .. });
+        event.ended <= begun && is_kept && is_whole && oldest > since && version.useless_after == 0 && !is_invalidated
     }
 
     /// Whether `seen` is a version there ever was, and still of use at `unix_s`.
@@ -256,7 +265,7 @@ impl History {
         match self.versions.get(&seen.head) {
             None => Vec::new(),
             Some(Version { body: Body::Own { .. }, .. }) => Some(seen.head).into_iter().filter(is_long).collect(),
-            Some(Version { body: Body::OfOneOf { before, since }, .. }) => {
+            Some(Version { body: Body::OfOneOf { before, since, .. }, .. }) => {
                 let later = self.versions.iter().filter(|(_, version)| version.begun > *since);
                 let later = later.map(|(number, _)| number);
                 before.iter().chain(later).copied().filter(is_long).collect()

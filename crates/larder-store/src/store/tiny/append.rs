@@ -299,7 +299,12 @@ impl TinyEngine {
     /// Sends off everything and waits until what the front has of a key is with the device.
     async fn flush_key(self: &Arc<Self>, placing: u64) -> Result<()> {
         let prefix = prefix_of(placing);
-        if self.flush_until(|state| !self.has_failed(state, (prefix, prefix))).await {
+        // What left the front and is in no set that is believed was given up, not written.
+        let is_written = |state: &State| {
+            let is_known = state.newest(prefix).is_some() || !state.is_doubted(state.sets.set_of(placing));
+            is_known && !self.has_failed(state, (prefix, prefix))
+        };
+        if self.flush_until(is_written).await {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Unavailable, "a removal could not be written to the store"))
