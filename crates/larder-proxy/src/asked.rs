@@ -7,7 +7,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version,
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{
         CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
         TRANSFER_ENCODING,
@@ -16,6 +16,7 @@ use http::{
 };
 use larder_http::{
     fields::{self, count_down, strip_hop_by_hop, strip_named, via},
+    interim::expects_continue,
     key,
 };
 
@@ -24,7 +25,7 @@ use crate::{
     client::{connection::Client, interim::InterimSink},
     errors::Failure,
     forwarded::Told,
-    origin::{group::Choice, request_body::RequestBody, target::Origin},
+    origin::{expectation::Expectation, group::Choice, request_body::RequestBody, target::Origin},
     routes::Destination,
     server::Shared,
     worker::Worker,
@@ -43,6 +44,8 @@ pub(crate) struct Asked {
     pub(crate) goes_on: bool,
     /// Where interim responses go, if they go anywhere.
     interim: Option<Arc<InterimSink>>,
+    /// What its body waits for, if the origin is to say first whether it wants it (RFC 9110 10.1.1).
+    expectation: Option<Arc<Expectation>>,
     /// The key of the resource; `None` if it can have none.
     pub(crate) key: Option<Arc<[u8]>>,
     /// Path and query as the client means them.
@@ -103,8 +106,25 @@ impl Asked {
         let (method, version) = (request.method().clone(), request.version());
         let goes_on = count_down(&method, &mut fields);
         let (key, client) = (key.map(Arc::from), client.peer.ip());
-        let interim = None;
-        Ok(Self { method, fields, version, origin, choice, client, goes_on, interim, key, path, target, host, scheme })
+        // A client of HTTP/1.0 cannot be waiting.
+        let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
+        let (interim, expectation) = (None, expects.then(Arc::default));
+        Ok(Self {
+            method,
+            fields,
+            version,
+            origin,
+            choice,
+            client,
+            goes_on,
+            interim,
+            expectation,
+            key,
+            path,
+            target,
+            host,
+            scheme,
+        })
     }
 
     /// This request, whose interim responses go to `sink`.
@@ -124,6 +144,9 @@ impl Asked {
         let is_chunked = fields.contains_key(TRANSFER_ENCODING);
         strip_hop_by_hop(&mut fields);
         fields.remove(EXPECT);
+        if self.expectation.is_some() {
+            fields.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        }
         if edits.whole {
             for name in [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, IF_RANGE, RANGE] {
                 fields.remove(name);
@@ -153,8 +176,16 @@ impl Asked {
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = fields;
-        if let Some(sink) = self.interim.clone() {
-            hyper::ext::on_informational(&mut request, move |interim| sink.push(interim.status(), interim.headers()));
+        let (sink, expectation) = (self.interim.clone(), self.expectation.clone());
+        if sink.is_some() || expectation.is_some() {
+            hyper::ext::on_informational(&mut request, move |interim| {
+                if let Some(expectation) = expectation.as_ref().filter(|_| interim.status() == StatusCode::CONTINUE) {
+                    expectation.grant();
+                }
+                if let Some(sink) = &sink {
+                    sink.push(interim.status(), interim.headers());
+                }
+            });
         }
         request
     }
@@ -171,9 +202,17 @@ impl Asked {
 
     /// Whether the client sends a body.
     pub(crate) fn has_body(&self) -> bool {
-        self.fields.contains_key(TRANSFER_ENCODING)
-            || self.fields.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0")
+        has_body(&self.fields)
     }
+
+    /// What its body waits for, if it does.
+    pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
+        self.expectation.clone()
+    }
+}
+
+fn has_body(fields: &HeaderMap) -> bool {
+    fields.contains_key(TRANSFER_ENCODING) || fields.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0")
 }
 
 /// Takes a request's head out of the buffer it was read into, which then serves for the next one. To be called before the HTTP

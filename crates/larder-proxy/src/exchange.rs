@@ -174,7 +174,16 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     match (cached, &asked.key) {
         (true, Some(key)) => serve::from_cache(worker, &asked, key).await,
         (true, None) => serve::from_origin(worker, &asked).await,
-        (false, _) => Box::pin(change::change(worker, &asked, body)).await,
+        (false, _) => {
+            let mut served = Box::pin(change::change(worker, &asked, body)).await?;
+            let is_unread = asked.expectation().is_some_and(|expectation| !expectation.is_granted());
+            if is_unread && !client.is_http2() {
+                // A client that was not told to go on may send its body or not (RFC 9110 10.1.1): what follows would be
+                // read in two ways.
+                served.response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(served)
+        }
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod body;
 pub(crate) mod complaints;
 pub(crate) mod connect;
 pub(crate) mod dns;
+pub(crate) mod expectation;
 pub(crate) mod fault;
 pub(crate) mod group;
 pub(crate) mod pool;

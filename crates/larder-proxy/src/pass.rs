@@ -114,7 +114,7 @@ pub(crate) async fn ask(
         make: || {
             let request = asked.outgoing(&worker.shared, &Edits::default());
             let body = body.take();
-            request.map(|none| body.map_or(none, |body| RequestBody::of_client(worker, body)))
+            request.map(|none| body.map_or(none, |body| RequestBody::of_client(worker, body, asked.expectation())))
         },
     };
     worker.metrics.origin_requests.add(1);

@@ -25,6 +25,7 @@ use crate::{
     errors::Failure,
     origin::{
         connect::{self, Link},
+        expectation::{Expectation, Refusal},
         fault::Fault,
         group::Choice,
         request_body::{BodyFault, Fate, RequestBody},
@@ -69,6 +70,8 @@ pub(crate) struct Lease {
     connection: Connection,
     origin: Origin,
     worker: Arc<Worker>,
+    /// Whether the connection owes the origin a body that it did not want.
+    refusal: Option<Refusal>,
 }
 
 /// A request that can be made again, should it have to be.
@@ -266,7 +269,10 @@ impl Pool {
 impl Lease {
     /// Says that the response has been read to its end: the connection is kept for the next request.
     pub(crate) fn release(self) {
-        let Self { connection, origin, worker } = self;
+        let Self { connection, origin, worker, refusal } = self;
+        if refusal.is_some() {
+            return;
+        }
         // A stream ends with its response.
         let Connection::Own(mut connection) = connection else { return };
         connection.watched.disarm();
@@ -326,7 +332,11 @@ async fn attempt(
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), Failed> {
     let fate = request.body().fate();
-    let leased = |connection| Lease { connection, origin: origin.clone(), worker: Arc::clone(worker) };
+    let expectation = request.body().expectation();
+    let leased = |connection| {
+        let refusal = expectation.as_ref().and_then(Expectation::refuse);
+        Lease { connection, origin: origin.clone(), worker: Arc::clone(worker), refusal }
+    };
     let patience = worker.shared.config.limits.origin_response;
     match connection {
         Connection::Own(mut own) => {
@@ -349,20 +359,26 @@ async fn attempt(
                 }
             }
         }
-        Connection::Shared(mut stream) => match stream.send(request, patience).await {
-            Some(Ok(response)) => {
-                note_answered(fate.as_ref());
-                Ok((response, leased(Connection::Shared(stream))))
+        Connection::Shared(mut stream) => {
+            // The HTTP library shows no interim response of HTTP/2: none can be waited for.
+            if let Some(expectation) = &expectation {
+                expectation.grant();
             }
-            Some(Err(refused)) => {
-                let failure = failure_of(origin, &refused.error, fate.as_ref());
-                Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed, answered: false })
+            match stream.send(request, patience).await {
+                Some(Ok(response)) => {
+                    note_answered(fate.as_ref());
+                    Ok((response, leased(Connection::Shared(stream))))
+                }
+                Some(Err(refused)) => {
+                    let failure = failure_of(origin, &refused.error, fate.as_ref());
+                    Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed, answered: false })
+                }
+                None => {
+                    let failure = Failure::Timeout { host: origin.to_string() };
+                    Err(Failed { failure, unsent: None, unprocessed: false, answered: false })
+                }
             }
-            None => {
-                let failure = Failure::Timeout { host: origin.to_string() };
-                Err(Failed { failure, unsent: None, unprocessed: false, answered: false })
-            }
-        },
+        }
     }
 }
 
@@ -371,7 +387,9 @@ fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<Fate>>) -
     match fate.and_then(|fate| fate.fault()) {
         Some(BodyFault::BrokenOff) => Failure::BadRequest("its body broke off"),
         Some(BodyFault::TooSlow) => Failure::SlowBody,
-        None => Failure::Unusable { host: origin.to_string(), fault: Fault::of_http(error) },
+        Some(BodyFault::NotWanted) | None => {
+            Failure::Unusable { host: origin.to_string(), fault: Fault::of_http(error) }
+        }
     }
 }
 

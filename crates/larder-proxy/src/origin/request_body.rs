@@ -21,6 +21,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use crate::{
+    origin::expectation::{Expectation, Word},
     watch::{Order, Watched, Watches},
     worker::Worker,
 };
@@ -39,6 +40,8 @@ struct Streamed {
     own: Option<Watched>,
     /// The origin's deadline, and for how long a piece that is sent puts it off.
     origins: Option<(Arc<Watched>, Duration)>,
+    /// What has to be said before any of it is read, and how long that is waited for.
+    expected: Option<(Arc<Expectation>, Watched)>,
 }
 
 /// What becomes of a body, for whoever waits for the response.
@@ -55,11 +58,13 @@ pub(crate) enum BodyFault {
     BrokenOff,
     /// The client sent it too slowly.
     TooSlow,
+    /// The origin gave its answer without it.
+    NotWanted,
 }
 
 impl RequestBody {
-    /// The client's body, streamed.
-    pub(crate) fn of_client(worker: &Worker, body: Incoming) -> Self {
+    /// The client's body, streamed; once the origin wants it, if that is for it to say first.
+    pub(crate) fn of_client(worker: &Worker, body: Incoming, expectation: Option<Arc<Expectation>>) -> Self {
         if body.is_end_stream() {
             return Self::none();
         }
@@ -71,6 +76,7 @@ impl RequestBody {
             watches: Arc::clone(&worker.watches),
             own: None,
             origins: None,
+            expected: expectation.map(|expectation| (expectation, worker.watches.register())),
         })))
     }
 
@@ -85,6 +91,11 @@ impl RequestBody {
             streamed.origins = Some((Arc::clone(deadline), patience));
         }
         self
+    }
+
+    /// What it waits for, if it waits for anything.
+    pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
+        self.0.as_ref()?.expected.as_ref().map(|(expectation, _)| Arc::clone(expectation))
     }
 
     /// What becomes of it; none if there is no body.
@@ -124,6 +135,11 @@ impl Body for RequestBody {
 
 impl Streamed {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        match self.poll_expected(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Some(fault)) => return Poll::Ready(Some(Err(fault))),
+            Poll::Ready(None) => {}
+        }
         let tick = self.watches.tick();
         match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Pending => {
@@ -147,6 +163,30 @@ impl Streamed {
                 }))
             }
         }
+    }
+
+    /// Ready when the origin wants the body, or is silent for so long that the client would send it (RFC 9110 10.1.1); or
+    /// with why it is not sent.
+    fn poll_expected(&mut self, cx: &Context<'_>) -> Poll<Option<BodyFault>> {
+        let Some((expectation, deadline)) = &self.expected else { return Poll::Ready(None) };
+        match expectation.poll_word(cx) {
+            Word::Go => {}
+            Word::Over => return Poll::Ready(Some(self.fails(BodyFault::NotWanted))),
+            Word::Refused => {
+                deadline.disarm();
+                return Poll::Pending;
+            }
+            Word::Awaited if deadline.order() == Order::Expire => expectation.grant(),
+            Word::Awaited => {
+                if !deadline.is_armed() {
+                    deadline.arm(EXPECTATION_PATIENCE);
+                }
+                deadline.remember(cx);
+                return Poll::Pending;
+            }
+        }
+        self.expected = None;
+        Poll::Ready(None)
     }
 
     /// Has the client's time run, and not the origin's.
@@ -192,6 +232,7 @@ impl fmt::Display for BodyFault {
         f.write_str(match self {
             Self::BrokenOff => "its body broke off",
             Self::TooSlow => "its body came too slowly",
+            Self::NotWanted => "its body is not wanted",
         })
     }
 }
@@ -234,6 +275,9 @@ impl Pace {
         self.left_bytes.checked_div(self.rate).map(Duration::from_secs)
     }
 }
+
+/// How long an origin may be silent about an expectation before the body is sent all the same, as long as curl waits.
+const EXPECTATION_PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

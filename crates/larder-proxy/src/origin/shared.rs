@@ -18,7 +18,7 @@ use std::{
 
 use http::{
     HeaderValue, Request, Response, Uri, Version,
-    header::{HOST, TE, TRANSFER_ENCODING},
+    header::{EXPECT, HOST, TE, TRANSFER_ENCODING},
     uri::Scheme,
 };
 use hyper::{
@@ -189,6 +189,8 @@ impl Future for Driven {
 fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestBody> {
     let fields = request.headers_mut();
     fields.remove(TRANSFER_ENCODING);
+    // Its body does not wait, see `pool`.
+    fields.remove(EXPECT);
     // Trailers are passed on whoever asks.
     fields.insert(TE, HeaderValue::from_static("trailers"));
     let host = fields.remove(HOST);

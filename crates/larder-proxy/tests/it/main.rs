@@ -11,6 +11,7 @@ mod caching;
 mod chunks;
 mod clauses;
 mod cookies;
+mod expectations;
 mod flights;
 mod forward;
 mod groups;

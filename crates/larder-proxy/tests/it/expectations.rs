@@ -1,0 +1,83 @@
+//! Expect: 100-continue (RFC 9110 10.1.1): it is the origin that says whether it wants a body.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    thread::JoinHandle,
+};
+
+use larder_proxy::RunningProxy;
+
+use crate::support::{Connection, Fixture, gate::PATIENCE};
+
+const PUT: &str = "PUT / HTTP/1.1\r\nHost: site.example\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n";
+
+/// A proxy in front of an origin that does this with its one connection, once a head has come.
+fn proxy_to(script: impl FnOnce(&mut TcpStream) + Send + 'static) -> (RunningProxy, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let origin = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            let mut octet = [0];
+            socket.read_exact(&mut octet).unwrap();
+            head.push(octet[0].into());
+        }
+        assert!(head.to_ascii_lowercase().contains("\r\nexpect: 100-continue\r\n"), "{head}");
+        script(&mut socket);
+    });
+    (Fixture::proxy_to(address, |_| {}), origin)
+}
+
+fn read_body(socket: &mut TcpStream) {
+    let mut body = [0; 5];
+    socket.read_exact(&mut body).unwrap();
+    assert_eq!(&body, b"hello");
+    socket.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").unwrap();
+}
+
+#[test]
+fn body_is_asked_for_once_the_origin_wants_it() {
+    let (proxy, origin) = proxy_to(|socket| {
+        socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap();
+        read_body(socket);
+    });
+    let mut client = Connection::open(proxy.local_addrs()[0]);
+    client.send(PUT);
+    assert_eq!(client.read_head().status, 100);
+    client.send("hello");
+    let answer = client.read_response("PUT");
+    assert_eq!((answer.status, answer.field("connection")), (201, None));
+    origin.join().unwrap();
+}
+
+#[test]
+fn body_that_the_origin_refuses_does_not_cross_the_line() {
+    let (proxy, origin) = proxy_to(|socket| {
+        socket.write_all(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig").unwrap();
+        let mut rest = Vec::new();
+        // The end may come as a reset; what came before it is what counts.
+        let _ = socket.read_to_end(&mut rest);
+        assert_eq!(rest, b"", "nothing of the body came, and the connection is not used again");
+    });
+    let mut client = Connection::open(proxy.local_addrs()[0]);
+    client.send(PUT);
+    let refused = client.read_response("PUT");
+    assert_eq!((refused.status, refused.text().as_str()), (413, "big"), "and no 100 before it");
+    assert_eq!(refused.field("connection"), Some("close"));
+    assert!(client.is_closed());
+    origin.join().unwrap();
+}
+
+#[test]
+fn body_goes_to_an_origin_that_is_silent_about_it() {
+    let (proxy, origin) = proxy_to(read_body);
+    let mut client = Connection::open(proxy.local_addrs()[0]);
+    client.send(PUT);
+    assert_eq!(client.read_head().status, 100);
+    client.send("hello");
+    assert_eq!(client.read_response("PUT").status, 201);
+    origin.join().unwrap();
+}
