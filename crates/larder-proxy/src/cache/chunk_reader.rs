@@ -41,6 +41,8 @@ pub(crate) struct ChunkReader {
     /// The first chunk after them.
     held_end: u64,
     rest: Rest,
+    /// The chunk that was looked for a second time, since it came after it had been looked for.
+    looked_again: Option<u64>,
     /// How often the store was in trouble.
     trouble_count: u32,
     /// Whether the origin does not go on with this body.
@@ -71,7 +73,7 @@ impl ChunkReader {
         let is_alone = !body.can_go_on();
         let ahead = VecDeque::with_capacity(AHEAD_COUNT);
         let (held, rest) = (VecDeque::new(), Rest::Nothing);
-        Self { body, span, next, ahead, held, held_end: next, rest, trouble_count: 0, is_alone }
+        Self { body, span, next, ahead, held, held_end: next, rest, looked_again: None, trouble_count: 0, is_alone }
     }
 
     /// Bytes still to come.
@@ -120,7 +122,10 @@ impl ChunkReader {
         self.hold();
         // Where nobody else has it there is no use in losing patience.
         let waiting = if self.is_alone { Waiting::Long } else { Waiting::Short };
-        while self.ahead.len() < AHEAD_COUNT && self.next * CHUNK_BYTES < self.span.end {
+        // A fetch that was begun for what is missing is read from where it begins. Ahead of it the store would say of its chunks
+        // that they are not there, or not yet, and they would be asked for twice.
+        let end = self.body.rest_start().filter(|start| *start > self.span.start).unwrap_or(self.span.end);
+        while self.ahead.len() < AHEAD_COUNT && self.next * CHUNK_BYTES < self.span.end.min(end) {
             self.ahead.push_back(self.begin_reading(self.next, waiting));
             self.next += 1;
         }
@@ -159,6 +164,12 @@ impl ChunkReader {
         self.ahead.clear();
         if let Some(reader) = self.body.take_rest(start) {
             self.rest = Rest::Comes(start, Box::new(reader));
+            return true;
+        }
+        let number = start / CHUNK_BYTES;
+        if absence == Absence::Gap && self.looked_again != Some(number) && self.body.was_seen(number) {
+            // It was read too far ahead: another reader's fetch has brought it since.
+            (self.looked_again, self.next) = (Some(number), number);
             return true;
         }
         let end = match absence {

@@ -142,6 +142,11 @@ impl ChunkedBody {
         self.lock().rest.take_if(|(start, _)| *start == position).map(|(_, reader)| reader)
     }
 
+    /// Returns where the fetch of the rest begins that was begun, and that nobody has taken up yet.
+    pub(crate) fn rest_start(&self) -> Option<u64> {
+        self.lock().rest.as_ref().map(|(start, _)| *start)
+    }
+
     /// Whether the origin can be asked for what is missing: it is known what the whole is.
     pub(crate) fn can_go_on(&self) -> bool {
         self.len.is_some() && self.validator.is_some()
@@ -211,6 +216,12 @@ impl ChunkedBody {
             Known::Absent => false,
             Known::Nothing | Known::Seen(_) => store.may_contain(&self.chunk_key(number)),
         }
+    }
+
+    /// Whether chunk `number` was seen, and still is where it was.
+    pub(crate) fn was_seen(&self, number: u64) -> bool {
+        let Some((store, known)) = self.worker.shared.store.as_ref().zip(self.known()) else { return false };
+        matches!(known.known(number), Known::Seen(sighting) if store.is_in_sight(&self.chunk_key(number), sighting))
     }
 
     /// Stores chunk `number`, and remembers where it is.

@@ -143,9 +143,8 @@ async fn first_missing(body: &Arc<ChunkedBody>, wanted: &[Range<u64>]) -> Result
     let Some((store, known)) = body.worker.shared.store.as_ref().zip(body.known()) else { return Ok(Some(0)) };
     let mut unknown = Vec::new();
     for number in wanted.iter().flat_map(chunks_of) {
-        match known.known(number) {
-            Known::Seen(sighting) if store.is_in_sight(&body.chunk_key(number), sighting) => {}
-            Known::Nothing | Known::Absent | Known::Seen(_) => unknown.push(number),
+        if !body.was_seen(number) {
+            unknown.push(number);
         }
     }
     unknown.dedup();
