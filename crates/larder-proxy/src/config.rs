@@ -272,8 +272,9 @@ pub struct Limits {
     /// How long the store may take to answer; then the origin is asked, and a store that goes on so is left alone for a
     /// while. Longer: a slow disk still gives hits. Shorter: clients of a dying disk wait less. Default 3 s.
     pub store: Duration,
-    /// Most connections to one origin at once, over all workers; who needs one more waits for it, for `origin_connect` at most, and
-    /// then gets 503. More: slow origins are asked more at once. Tunnels are not counted. Default 1000; at least 1.
+    /// Most connections to one origin at once, over all workers; who needs one more waits for it, for `origin_response` at most, and
+    /// then gets 503. More: slow origins are asked more at once. Tunnels are not counted. Default: half of the files that the
+    /// process may have open, from 1000 to 16384, and no more than may wait; at least 1.
     pub origin_connection_count_max: usize,
     /// How long an unused origin connection is kept. Default 60 s.
     pub origin_idle: Duration,
@@ -299,7 +300,7 @@ impl Default for Limits {
             origin_connect: Duration::from_secs(10),
             origin_response: Duration::from_secs(60),
             store: Duration::from_secs(3),
-            origin_connection_count_max: 1000,
+            origin_connection_count_max: memory::origin_connection_count_max(),
             origin_idle: Duration::from_secs(60),
             origin_idle_count_max: 64,
         }

@@ -54,6 +54,7 @@ pub(crate) struct WorkerMetrics {
     pub(crate) origin_requests: Counter,
     pub(crate) origin_connections: Counter,
     pub(crate) origin_failures: Counter,
+    pub(crate) origin_waits: Counter,
     pub(crate) flights: Counter,
     pub(crate) collapsed: Counter,
     pub(crate) connections: Counter,
@@ -91,6 +92,8 @@ pub struct ProxyStats {
     pub origin_connections: u64,
     /// Requests to origins that failed.
     pub origin_failures: u64,
+    /// Requests that had to wait for a connection because their origin had as many as it may.
+    pub origin_waits: u64,
     /// Fetches that others could wait for.
     pub flights: u64,
     /// Requests that waited for another's fetch instead of making their own.
@@ -152,6 +155,7 @@ impl ProxyStats {
             sum.origin_requests += worker.origin_requests.value();
             sum.origin_connections += worker.origin_connections.value();
             sum.origin_failures += worker.origin_failures.value();
+            sum.origin_waits += worker.origin_waits.value();
             sum.flights += worker.flights.value();
             sum.collapsed += worker.collapsed.value();
             sum.connections += worker.connections.value();
@@ -235,7 +239,7 @@ impl Collector for Exposition {
 
 type Figure = (&'static str, &'static str, u64);
 
-fn counters(stats: &ProxyStats) -> [Figure; 16] {
+fn counters(stats: &ProxyStats) -> [Figure; 17] {
     let hits = Outcome::ALL.iter().filter(|outcome| outcome.is_hit()).map(|outcome| stats.outcome(*outcome)).sum();
     [
         ("hits", "Exchanges whose body came from the cache", hits),
@@ -244,6 +248,7 @@ fn counters(stats: &ProxyStats) -> [Figure; 16] {
         ("origin_requests", "Requests sent to origins", stats.origin_requests),
         ("origin_connections", "Connections opened to origins", stats.origin_connections),
         ("origin_failures", "Requests to origins that failed", stats.origin_failures),
+        ("origin_waits", "Requests that had to wait for one of their origin's connections", stats.origin_waits),
         ("flights", "Fetches that others could wait for", stats.flights),
         ("collapsed_requests", "Requests that waited for another's fetch", stats.collapsed),
         ("connections", "Client connections accepted", stats.connections),
@@ -286,6 +291,9 @@ fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &P
     let waiting_max = shared.config.limits.waiting_count_max as u64;
     encode_gauge(encoder, "waiting_requests", "Requests that wait for an answer", waiting)?;
     encode_gauge(encoder, "waiting_requests_max", "Requests that may wait for an answer", waiting_max)?;
+    let for_origins = shared.rooms.waiting_count() as u64;
+    let help = "Requests that wait for one of their origin's connections (limits.origin_connections)";
+    encode_gauge(encoder, "origin_waiting_requests", help, for_origins)?;
     match resident_bytes() {
         Some(bytes) => encode_gauge(encoder, "resident_bytes", "Bytes of memory the process has", bytes),
         None => Ok(()),

@@ -273,7 +273,9 @@ mod tests {
             ],
         );
         check(
-            |config| config.limits.waiting_count_max = 50_000,
+            |config| {
+                (config.limits.waiting_count_max, config.limits.origin_connection_count_max) = (50_000, 1000);
+            },
             &["limits   50,000 requests may wait, 1,000 connections to one origin"],
         );
     }

@@ -1,9 +1,11 @@
-//! How much memory this machine has for the process, and what follows from it.
+//! How much memory and how many open files there are for the process, and what follows from it.
 //!
-//! Owns: the bound on waiting requests where none was said. Does not: allocate or watch. A container's own limit counts where it
+//! Owns: the bounds on waiting requests and on connections to an origin where none were said. Does not: allocate or watch. A container's own limit counts where it
 //! is lower than the machine's.
 
 use std::{fs, path::Path};
+
+use rustix::process::{Resource, getrlimit};
 
 /// The bytes of memory that this process may come to have: the machine's, or what its control group allows.
 fn machine_memory_bytes() -> u64 {
@@ -16,6 +18,18 @@ fn machine_memory_bytes() -> u64 {
 pub(super) fn waiting_count_max() -> usize {
     let count = machine_memory_bytes() / WAITING_SHARE / WAITING_BYTES;
     usize::try_from(count).unwrap_or(usize::MAX).max(WAITING_COUNT_MIN)
+}
+
+/// Most connections to one origin where nothing was said.
+pub(super) fn origin_connection_count_max() -> usize {
+    // The program raises its limit as far as it may.
+    connections_of(getrlimit(Resource::Nofile).maximum, waiting_count_max())
+}
+
+/// Half of the descriptors are for clients; who cannot wait needs no connection.
+fn connections_of(descriptor_count_max: Option<u64>, waiting_count_max: usize) -> usize {
+    let half = usize::try_from(descriptor_count_max.unwrap_or(u64::MAX) / 2).unwrap_or(usize::MAX);
+    half.min(waiting_count_max).clamp(CONNECTION_COUNT_MIN, CONNECTION_COUNT_MAX)
 }
 
 /// The limit of the control group, version 2 or 1.
@@ -42,10 +56,27 @@ const WAITING_BYTES: u64 = 64 << 10;
 const WAITING_SHARE: u64 = 4;
 /// So many may wait on the smallest machine.
 const WAITING_COUNT_MIN: usize = 1024;
+/// So many connections an origin may have on the smallest machine, and on the largest: to one address there are 28,000 ports
+/// on Linux, of which some are still taken by connections that have ended.
+const CONNECTION_COUNT_MIN: usize = 1000;
+const CONNECTION_COUNT_MAX: usize = 16_384;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bound_on_connections_to_an_origin_follows_from_descriptors_and_memory() {
+        for (descriptors, waiting, connections) in [
+            (Some(1024), 8192, 1000),
+            (Some(8192), 8192, 4096),
+            (Some(1 << 20), 8192, 8192),
+            (None, 1 << 20, 16_384),
+            (None, 10, 1000),
+        ] {
+            assert_eq!(connections_of(descriptors, waiting), connections, "{descriptors:?} {waiting}");
+        }
+    }
 
     #[test]
     fn bound_on_waiting_requests_follows_from_memory() {

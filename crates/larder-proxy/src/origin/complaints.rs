@@ -12,7 +12,7 @@ use std::{
 
 use larder_http::proxy_status::ProxyError;
 
-use crate::errors::Failure;
+use crate::{errors::Failure, origin::target::Origin};
 
 /// What was told of late.
 #[derive(Default)]
@@ -35,6 +35,20 @@ impl Complaints {
                 0 => tracing::warn!(origin = host, error, why, "an origin fails"),
                 more => tracing::warn!(origin = host, error, why, more, "an origin still fails"),
             }
+        }
+    }
+
+    /// Tells the operator that requests wait for one of `count_max` connections to `origin`, if it is time to say so.
+    pub(crate) fn note_full(&self, origin: &Origin, count_max: usize) {
+        let origin = origin.to_string();
+        if let Some(untold_count) = self.admit((origin.clone(), ProxyError::ConnectionLimitReached), Instant::now()) {
+            let waiting = untold_count + 1;
+            tracing::warn!(
+                origin,
+                waiting,
+                "limits.origin_connections" = count_max,
+                "all connections that an origin may have are in use: requests wait for one"
+            );
         }
     }
 

@@ -405,7 +405,11 @@ async fn obtain(worker: &Arc<Worker>, origin: &Origin) -> Result<(Connection, bo
     let turn = match room.enter(worker.index) {
         Entered::Now(place) => Turn::Open(place),
         Entered::Wait(turn) => {
-            let waited = tokio::time::timeout(worker.shared.config.limits.origin_connect, turn).await;
+            worker.metrics.origin_waits.add(1);
+            let limits = &worker.shared.config.limits;
+            worker.shared.complaints.note_full(origin, limits.origin_connection_count_max);
+            // As long as for an origin that is slow in itself: to whoever waits there is no difference.
+            let waited = tokio::time::timeout(limits.origin_response, turn).await;
             waited.ok().and_then(Result::ok).ok_or(Failure::Overloaded)?
         }
         Entered::Full => return Err(Failure::Overloaded),

@@ -94,6 +94,11 @@ impl<C> Rooms<C> {
         self.lock().retain(|_, room| Arc::strong_count(room) > 1);
     }
 
+    /// Returns how many wait for a connection, to whichever origin.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.lock().values().map(|room| room.waiting_count.load(Relaxed)).sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Arc<Room<C>>>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,9 @@
 //! Bounds on what clients can make the proxy do and hold over HTTP/2, told in its own frames.
 
-use std::{io::Read as _, time::Duration};
+use std::{
+    io::Read as _,
+    time::{Duration, Instant},
+};
 
 use crate::support::{Connection, Fixture, Gate, Reply, eventually, request_text};
 
@@ -159,18 +162,28 @@ fn responses_that_nobody_reads_share_one_budget_and_arrive_once_they_are_read() 
 
 #[test]
 fn connections_to_one_origin_are_bounded_and_who_waits_is_served() {
+    const CONNECT: Duration = Duration::from_millis(100);
     let gate = Gate::default();
     let held = gate.clone();
     let fixture = Fixture::with(
         move |_, _| Reply::default().wait(&held).send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
-        |config| config.limits.origin_connection_count_max = 2,
+        |config| {
+            config.limits.origin_connection_count_max = 2;
+            config.limits.origin_connect = CONNECT;
+            config.admin = Some("127.0.0.1:0".parse().unwrap());
+        },
     );
     let mut clients: Vec<Connection> = (0..8).map(|_| fixture.connect()).collect();
     for (number, client) in clients.iter_mut().enumerate() {
         client.send(request_text("GET", &format!("/{number}"), &[]));
     }
     eventually("two have reached the origin", || fixture.origin.count() == 2);
-    eventually("all are flying", || fixture.proxy.stats().origin_requests == 8);
+    eventually("the others wait", || fixture.proxy.stats().origin_waits == 6);
+    let page = Connection::open(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]).text();
+    assert!(page.contains("\nlarder_origin_waiting_requests 6\n"), "{page}");
+    // Longer than a connection may take: they do not fail while their origin works.
+    let since = Instant::now();
+    eventually("they wait", || since.elapsed() > 2 * CONNECT);
     assert_eq!((fixture.origin.count(), fixture.origin.connections()), (2, 2));
     gate.open();
     for client in &mut clients {
@@ -187,7 +200,7 @@ fn who_waits_too_long_for_a_connection_is_told_to_come_back() {
         move |_, _| Reply::default().wait(&held).send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
         |config| {
             config.limits.origin_connection_count_max = 1;
-            config.limits.origin_connect = Duration::from_millis(200);
+            config.limits.origin_response = Duration::from_millis(200);
         },
     );
     let mut first = fixture.connect();
