@@ -11,6 +11,7 @@ pub(crate) mod pool;
 pub(crate) mod request_body;
 pub(crate) mod room;
 pub(crate) mod shared;
+pub(crate) mod status_line;
 pub(crate) mod stream;
 pub(crate) mod target;
 pub(crate) mod tls;

@@ -75,6 +75,11 @@ impl RawHead {
         self.line_count == 0
     }
 
+    /// Whether its first line has come and says HTTP/1.0.
+    pub(crate) fn is_http10(&self) -> bool {
+        self.is_http10
+    }
+
     /// Whether it is an OPTIONS about a server as a whole, by the URI of one without a path (RFC 9112 3.2.4).
     pub(crate) fn asks_server(&self) -> bool {
         self.asks_server

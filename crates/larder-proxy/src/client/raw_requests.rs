@@ -27,8 +27,8 @@ pub(crate) struct RawRequests {
     fatal_fault: Option<Fault>,
     /// Requests the library has handed over.
     taken_count: u64,
-    /// Where in what has just arrived versions stand that are to be taken as 1.1.
-    later_versions: Vec<usize>,
+    /// What is to be written over what has just arrived, and where.
+    rewrites: Vec<(usize, &'static [u8])>,
     /// Which of those that it may still hand over ask about a server as a whole, counted from 1.
     server_wide: Vec<u64>,
 }
@@ -46,11 +46,12 @@ enum Place {
 impl RawRequests {
     /// Takes what arrived; tells how much of it may go on. The rest is behind a fault in a body, or is no HTTP/1.1 to begin with;
     /// there the connection ends. (A fault in a head is told with the request, see [`RawRequests::take`].) A later minor version
-    /// of HTTP/1 becomes 1.1, as which it is to be taken (RFC 9110 2.5); the library would refuse it.
+    /// of HTTP/1 becomes 1.1, as which it is to be taken (RFC 9110 2.5); the library would refuse it. `Proxy-Connection: keep-alive`
+    /// of a client of HTTP/1.0, which the library does not know, becomes `Connection: keep-alive`, which it means (RFC 9112 C.2.2).
     pub(crate) fn push(&mut self, received: &mut [u8], line_bytes_max: usize) -> usize {
         let accepted = self.follow(received, line_bytes_max);
-        for at in self.later_versions.drain(..) {
-            received[at] = b'1';
+        for (at, octets) in self.rewrites.drain(..) {
+            received[at..at + octets.len()].copy_from_slice(octets);
         }
         accepted
     }
@@ -118,7 +119,8 @@ impl RawRequests {
         }
         let known = self.partial.len();
         let whole = if known == 0 { Cow::Borrowed(piece) } else { Cow::Owned([&self.partial, piece].concat()) };
-        self.later_versions.extend(later_version(&whole).and_then(|at| at.checked_sub(known)).map(|at| start + at));
+        let at = later_version(&whole).and_then(|at| at.checked_sub(known));
+        self.rewrites.extend(at.map(|at| (start + at, &b"1"[..])));
     }
 
     /// Takes one line, or what there is of it, which stands at `start` of what arrived; returns what follows.
@@ -135,6 +137,10 @@ impl RawRequests {
             return &[];
         };
         let (line, rest) = (&octets[..line_end], &octets[line_end + 1..]);
+        // A line that came in pieces has been handed on in part.
+        if self.partial.is_empty() && self.head.is_http10() && asks_proxy_to_stay(line) {
+            self.rewrites.push((start, CONNECTION));
+        }
         let is_first = self.good_count == 0 && self.head.is_at_start();
         let (outcome, is_foreign) = if self.partial.is_empty() {
             (self.head.push_line(line), is_first && is_foreign(line))
@@ -179,6 +185,16 @@ fn later_version(line: &[u8]) -> Option<usize> {
     let (digit, before) = line.strip_suffix(b"\r").unwrap_or(line).split_last()?;
     (matches!(digit, b'2'..=b'9') && before.ends_with(b" HTTP/1.")).then_some(before.len())
 }
+
+/// Whether a line is `Proxy-Connection: keep-alive`.
+fn asks_proxy_to_stay(line: &[u8]) -> bool {
+    let Some((name, value)) = line.split_at_checked(PROXY_CONNECTION.len()) else { return false };
+    name.eq_ignore_ascii_case(PROXY_CONNECTION) && value.trim_ascii().eq_ignore_ascii_case(b"keep-alive")
+}
+
+/// A field's name, and another that takes its place, octet for octet.
+const PROXY_CONNECTION: &[u8] = b"Proxy-Connection:";
+const CONNECTION: &[u8] = b"Connection:      ";
 
 /// Longest first line in which a version is looked for: it is put together anew with each piece of it that arrives.
 const VERSION_LINE_BYTES_MAX: usize = 16 << 10;
@@ -227,6 +243,16 @@ mod tests {
             }
             assert_eq!(String::from_utf8(bytes).unwrap(), expected, "{piece_len}");
         }
+    }
+
+    #[test]
+    fn client_of_http10_that_asks_a_proxy_to_stay_is_understood() {
+        let text = "GET / HTTP/1.0\r\nproxy-connection: Keep-Alive\r\nA: Proxy-Connection: keep-alive\r\n\r\n\
+                    GET / HTTP/1.0\r\nProxy-Connection: close\r\n\r\nGET / HTTP/1.1\r\nProxy-Connection: keep-alive\r\n\r\n";
+        let mut bytes = text.as_bytes().to_vec();
+        RawRequests::default().push(&mut bytes, 1 << 16);
+        let expected = text.replacen("proxy-connection:", "Connection:      ", 1);
+        assert_eq!(String::from_utf8(bytes).unwrap(), expected);
     }
 
     const GOOD: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -14,6 +14,7 @@ use crate::{
     errors::Failure,
     origin::{
         fault::Fault,
+        status_line::RequestCount,
         stream::{OriginStream, Transport},
         target::Origin,
     },
@@ -26,6 +27,8 @@ pub(crate) struct Link {
     pub(crate) stream: OriginStream,
     /// The deadline of what is on it.
     pub(crate) watched: Arc<Watched>,
+    /// Requests over HTTP/1.1 that are begun on it.
+    pub(crate) requests: Arc<RequestCount>,
     /// Whether HTTP/2 is to be spoken on it.
     pub(crate) http2: bool,
 }
@@ -52,9 +55,10 @@ pub(crate) async fn connect(worker: &Arc<Worker>, origin: &Origin, http2: bool) 
         Transport::Plain(stream)
     };
     let watched = Arc::new(worker.watches.register());
-    let stream = OriginStream::new(transport, Arc::clone(&watched), limits.origin_response);
+    let requests = Arc::<RequestCount>::default();
+    let stream = OriginStream::new(transport, Arc::clone(&watched), limits.origin_response, Arc::clone(&requests));
     worker.metrics.origin_connections.add(1);
-    Ok(Link { stream, watched, http2: agreed })
+    Ok(Link { stream, watched, requests, http2: agreed })
 }
 
 /// Opens a connection to one of the origin's addresses that the rules allow.

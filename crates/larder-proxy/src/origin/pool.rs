@@ -31,6 +31,7 @@ use crate::{
         request_body::{BodyFault, Fate, RequestBody},
         room::{Entered, Place, Room, Turn},
         shared::{SharedConnection, Stream},
+        status_line::RequestCount,
         stream::OriginStream,
         target::Origin,
     },
@@ -57,6 +58,7 @@ pub(crate) struct Own {
     room: Arc<Room<Own>>,
     sender: SendRequest<RequestBody>,
     watched: Arc<Watched>,
+    requests: Arc<RequestCount>,
 }
 
 /// Where a request can be sent.
@@ -196,11 +198,11 @@ pub(crate) async fn send_upgrade(
 ) -> Result<(Response<Incoming>, Lease), Failure> {
     let sent = async {
         // What leaves HTTP is no connection that others wait for.
-        let Link { stream, watched, .. } = connect::connect(worker, origin, false).await?;
+        let Link { stream, watched, requests, .. } = connect::connect(worker, origin, false).await?;
         let (sender, connection) = handshake(worker, origin, stream.into_tunnel()).await?;
         let (connection, place) = (connection.with_upgrades(), None);
         tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false, _place: place });
-        let connection = Connection::Own(Own { room: worker.shared.rooms.of(origin), sender, watched });
+        let connection = Connection::Own(Own { room: worker.shared.rooms.of(origin), sender, watched, requests });
         attempt(worker, origin, connection, request).await.map_err(|failed| failed.failure)
     };
     sent.await.inspect_err(|failure| worker.shared.complaints.note(failure))
@@ -342,6 +344,7 @@ async fn attempt(
         Connection::Own(mut own) => {
             own.watched.arm(patience);
             let request = request.map(|body| body.with_deadline(&own.watched, patience));
+            own.requests.note();
             match own.sender.try_send_request(request).await {
                 Ok(response) => {
                     note_answered(fate.as_ref());
@@ -428,7 +431,8 @@ async fn connect(
     origin: &Origin,
     (room, place): (Arc<Room<Own>>, Place<Own>),
 ) -> Result<Connection, Failure> {
-    let Link { stream, watched, http2 } = connect::connect(worker, origin, worker.shared.config.origin_http2).await?;
+    let Link { stream, watched, requests, http2 } =
+        connect::connect(worker, origin, worker.shared.config.origin_http2).await?;
     if http2 {
         let connection = SharedConnection::start(worker, stream, watched, place).await;
         let connection = connection.map_err(|error| failure_of(origin, &error, None))?;
@@ -439,7 +443,7 @@ async fn connect(
     }
     let (sender, connection) = handshake(worker, origin, stream).await?;
     tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false, _place: Some(place) });
-    Ok(Connection::Own(Own { room, sender, watched }))
+    Ok(Connection::Own(Own { room, sender, watched, requests }))
 }
 
 type Handshaken = (SendRequest<RequestBody>, http1::Connection<TokioIo<OriginStream>, RequestBody>);

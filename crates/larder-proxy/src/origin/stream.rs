@@ -19,7 +19,10 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use crate::watch::Watched;
+use crate::{
+    origin::status_line::{RequestCount, StatusLines},
+    watch::Watched,
+};
 
 /// A connection to an origin.
 pub(crate) struct OriginStream {
@@ -31,6 +34,7 @@ pub(crate) struct OriginStream {
     both_ways: bool,
     /// What came since something was sent last, in bytes.
     received: u64,
+    status_lines: StatusLines,
 }
 
 /// Plain or TLS.
@@ -40,13 +44,20 @@ pub(crate) enum Transport {
 }
 
 impl OriginStream {
-    pub(crate) fn new(transport: Transport, watched: Arc<Watched>, patience: Duration) -> Self {
-        Self { transport, watched, patience, both_ways: false, received: 0 }
+    /// A stream on which `requests` will have been begun whenever a response is read.
+    pub(crate) fn new(
+        transport: Transport,
+        watched: Arc<Watched>,
+        patience: Duration,
+        requests: Arc<RequestCount>,
+    ) -> Self {
+        let status_lines = StatusLines::new(requests);
+        Self { transport, watched, patience, both_ways: false, received: 0, status_lines }
     }
 
     /// A stream on which every byte either way is progress, as in a tunnel.
     pub(crate) fn of_tunnel(socket: TcpStream, watched: Arc<Watched>, patience: Duration) -> Self {
-        Self::new(Transport::Plain(socket), watched, patience).into_tunnel()
+        Self::new(Transport::Plain(socket), watched, patience, Arc::default()).into_tunnel()
     }
 
     /// This stream, on which every byte either way is progress from now on.
@@ -78,6 +89,7 @@ impl AsyncRead for OriginStream {
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         });
         self.received += (buf.filled().len() - before) as u64;
+        self.status_lines.follow(&mut buf.filled_mut()[before..]);
         if self.both_ways {
             self.note_progress();
         }

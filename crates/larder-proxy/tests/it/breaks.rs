@@ -53,22 +53,50 @@ fn connection_of_a_client_of_http10_is_kept_if_it_asks_for_that_and_the_length_i
     let fixture = Fixture::new(|received, _| match received.target.as_str() {
         "/chunks" => Reply::head("200 OK", &["Transfer-Encoding: chunked"]).send("2\r\nok\r\n0\r\n\r\n"),
         "/none" => Reply::status("204 No Content", &[], ""),
-        _ => Reply::ok(&["Cache-Control: max-age=60"], "ok"),
+        "/unchanged" => Reply::status("304 Not Modified", &["ETag: \"v\""], ""),
+        "/private" => Reply::ok(&["Cache-Control: no-store"], "ok"),
+        "/failing" => Reply::status("500 Internal Server Error", &[], "no"),
+        "/gone" => Reply::default().close(),
+        _ => Reply::ok(&["Cache-Control: max-age=60", "ETag: \"v\""], "ok"),
     });
+    let cases: &[(&str, &str, &str, u16)] = &[
+        ("GET", "/", "", 200),
+        ("GET", "/", "", 200),
+        ("HEAD", "/", "", 200),
+        ("GET", "/", "If-None-Match: \"v\"\r\n", 304),
+        ("GET", "/", "Range: bytes=0-0\r\n", 206),
+        ("GET", "/", "Range: bytes=9-\r\n", 416),
+        ("HEAD", "/unknown", "", 200),
+        ("HEAD", "/chunks", "", 200),
+        ("GET", "/none", "", 204),
+        ("GET", "/unchanged", "If-None-Match: \"v\"\r\n", 304),
+        ("GET", "/private", "", 200),
+        ("POST", "/private", "Content-Length: 0\r\n", 200),
+        ("GET", "/failing", "", 500),
+        ("GET", "/gone", "", 502),
+        ("GET", "/absent", "Cache-Control: only-if-cached\r\n", 504),
+    ];
+    let asking = ["Connection: keep-alive", "connection: Keep-Alive", "Proxy-Connection: keep-alive"];
     let mut connection = fixture.connect();
-    for (target, method) in [("/", "GET"), ("/", "GET"), ("/", "HEAD"), ("/none", "GET"), ("/x", "GET")] {
-        for keep in ["keep-alive", "Keep-Alive"] {
-            connection.send(format!("{method} {target} HTTP/1.0\r\nHost: site.example\r\nConnection: {keep}\r\n\r\n"));
+    for (method, target, fields, status) in cases {
+        for keep in asking {
+            connection.send(format!("{method} {target} HTTP/1.0\r\nHost: site.example\r\n{fields}{keep}\r\n\r\n"));
             let response = connection.read_response(method);
-            assert_eq!(response.field("connection"), Some("keep-alive"), "{method} {target}");
+            let told = (response.status, response.field("connection"), response.complete);
+            assert_eq!(told, (*status, Some("keep-alive"), true), "{method} {target} {keep}");
         }
     }
-    connection.send("GET /chunks HTTP/1.0\r\nHost: site.example\r\nConnection: keep-alive\r\n\r\n");
-    let response = connection.read_response("GET");
-    assert_ne!(response.field("connection"), Some("keep-alive"));
-    assert_eq!(response.text(), "ok", "its end is the connection's");
-    let mut connection = fixture.connect();
-    connection.send("GET / HTTP/1.0\r\nHost: site.example\r\n\r\n");
-    assert_eq!(connection.read_response("GET").text(), "ok");
-    assert!(connection.is_closed());
+    for keep in asking {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET /chunks HTTP/1.0\r\nHost: site.example\r\n{keep}\r\n\r\n"));
+        let response = connection.read_response("GET");
+        assert_ne!(response.field("connection"), Some("keep-alive"));
+        assert_eq!(response.text(), "ok", "its end is the connection's");
+    }
+    for close in ["", "Connection: close\r\nProxy-Connection: keep-alive\r\n", "Proxy-Connection: close\r\n"] {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET / HTTP/1.0\r\nHost: site.example\r\n{close}\r\n"));
+        assert_eq!(connection.read_response("GET").text(), "ok");
+        assert!(connection.is_closed(), "{close}");
+    }
 }

@@ -1,0 +1,148 @@
+//! Versions in the status lines of an origin: a later minor version of HTTP/1 is taken as 1.1 (RFC 9110 2.5), which the HTTP
+//! library refuses.
+//!
+//! Owns: where a connection's octets have come to, as far as it takes to find the next status line. Does not: judge a head, or
+//! follow a body. Invariant: only the digit behind `HTTP/1.` at the very beginning of a response's head is touched, never an octet
+//! of a body: after a final head nothing is looked at until the next request has begun. Cost: twelve octets a response; of
+//! interim responses the whole heads.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+/// Requests that were begun on a connection, counted by whoever sends them. Wraps.
+#[derive(Default)]
+pub(crate) struct RequestCount(AtomicU32);
+
+/// Where the octets of a connection's responses have come to.
+pub(crate) struct StatusLines {
+    requests: Arc<RequestCount>,
+    /// How many of those have had their response looked at.
+    seen: u32,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// So many octets into a status line.
+    Line { octets: usize, is_interim: bool },
+    /// In the fields of an interim response: whether the line has octets besides its end.
+    Fields { is_line_empty: bool },
+    /// Behind what is looked at of this response.
+    Behind,
+}
+
+impl RequestCount {
+    /// Says that a request is about to be sent.
+    pub(crate) fn note(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+impl StatusLines {
+    /// Returns the status lines of a connection on which nothing was sent yet.
+    pub(crate) fn new(requests: Arc<RequestCount>) -> Self {
+        let seen = requests.0.load(Relaxed);
+        Self { requests, seen, place: Place::Behind }
+    }
+
+    /// Takes what arrived, and changes the versions in it that have to be.
+    pub(crate) fn follow(&mut self, received: &mut [u8]) {
+        if self.place == Place::Behind {
+            let requests = self.requests.0.load(Relaxed);
+            if self.seen == requests {
+                return;
+            }
+            self.seen = requests;
+            self.place = Place::BEGIN;
+        }
+        for octet in received {
+            self.place = self.place.after(octet);
+            if self.place == Place::Behind {
+                return;
+            }
+        }
+    }
+}
+
+impl Place {
+    const BEGIN: Self = Self::Line { octets: 0, is_interim: false };
+
+    /// The place behind this octet, which is changed if it is the digit of a later version.
+    fn after(self, octet: &mut u8) -> Self {
+        match self {
+            Self::Line { octets: at, .. } if at < PROTOCOL.len() => {
+                if *octet == PROTOCOL[at] {
+                    Self::Line { octets: at + 1, is_interim: false }
+                } else {
+                    Self::Behind
+                }
+            }
+            Self::Line { octets, is_interim } => match (octets - PROTOCOL.len(), *octet) {
+                (0, b'0'..=b'9') => {
+                    if matches!(*octet, b'2'..=b'9') {
+                        *octet = b'1';
+                    }
+                    Self::Line { octets: octets + 1, is_interim }
+                }
+                (1, b' ') => Self::Line { octets: octets + 1, is_interim },
+                (2, b'1') => Self::Line { octets: octets + 1, is_interim: true },
+                (3, _) => Self::Line { octets: octets + 1, is_interim },
+                // What follows a 101 is another protocol.
+                (4, last) if is_interim && last != b'1' => Self::Fields { is_line_empty: false },
+                _ => Self::Behind,
+            },
+            Self::Fields { is_line_empty } => match *octet {
+                b'\n' if is_line_empty => Self::BEGIN,
+                b'\n' => Self::Fields { is_line_empty: true },
+                b'\r' => self,
+                _ => Self::Fields { is_line_empty: false },
+            },
+            Self::Behind => self,
+        }
+    }
+}
+
+const PROTOCOL: &[u8] = b"HTTP/1.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of `responses`, each to a request of its own, in pieces of every length.
+    fn check(responses: &[(&str, &str)]) {
+        for piece_len in 1..=responses.iter().map(|(sent, _)| sent.len()).max().unwrap() {
+            let requests = Arc::<RequestCount>::default();
+            let mut lines = StatusLines::new(Arc::clone(&requests));
+            for (sent, expected) in responses {
+                requests.note();
+                let mut octets = sent.as_bytes().to_vec();
+                octets.chunks_mut(piece_len).for_each(|piece| lines.follow(piece));
+                assert_eq!(String::from_utf8(octets).unwrap(), *expected, "{piece_len}");
+            }
+        }
+    }
+
+    #[test]
+    fn later_minor_version_of_a_response_becomes_1_1_and_nothing_else_changes() {
+        check(&[
+            ("HTTP/1.2 200 OK\r\n\r\nHTTP/1.2 200 OK", "HTTP/1.1 200 OK\r\n\r\nHTTP/1.2 200 OK"),
+            ("HTTP/1.0 200 OK\r\n\r\nHTTP/1.9 ", "HTTP/1.0 200 OK\r\n\r\nHTTP/1.9 "),
+            (
+                "HTTP/1.3 103 Early\r\nA: HTTP/1.2\r\n\r\nHTTP/1.9 404 No\r\n\r\nHTTP/1.2 200",
+                "HTTP/1.1 103 Early\r\nA: HTTP/1.2\r\n\r\nHTTP/1.1 404 No\r\n\r\nHTTP/1.2 200",
+            ),
+            ("HTTP/2.0 200 OK\r\n", "HTTP/2.0 200 OK\r\n"),
+            ("HTTP/1.5 101 OK\r\n\r\nHTTP/1.5 100 ", "HTTP/1.1 101 OK\r\n\r\nHTTP/1.5 100 "),
+            ("http/1.5 200 OK\r\n", "http/1.5 200 OK\r\n"),
+        ]);
+    }
+
+    #[test]
+    fn what_comes_without_a_request_is_left_as_it_is() {
+        let mut octets = *b"HTTP/1.2 200 OK\r\n\r\n";
+        StatusLines::new(Arc::default()).follow(&mut octets);
+        assert_eq!(octets, *b"HTTP/1.2 200 OK\r\n\r\n");
+    }
+}
