@@ -234,8 +234,7 @@ def many(options):
             written += 0 if hit else sizes[number]
             asked.append(number)
         except (Broken, OSError) as error:
-            if options.restarts and os.path.exists(options.restarts):
-                os.remove(options.restarts)  # it was killed under this answer
+            if options.restarts and os.path.exists(options.restarts):  # it is being killed and started again
                 results["restarts"] += 1
             else:
                 results["broken"] += 1
@@ -257,7 +256,7 @@ def main():
     for name in ("bytes", "count", "bodies", "least", "most", "store", "turnovers"):
         parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--restarts", default="", help="a file that says that the proxy was just killed")
+    parser.add_argument("--restarts", default="", help="a file that exists while the proxy is killed and started again")
     options = parser.parse_args()
     {"serve": serve, "get": get, "small": small, "many": many}[options.what](options)
 

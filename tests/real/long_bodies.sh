@@ -30,7 +30,7 @@ small=${SMALL:-573000}
 client() { local what=$1; shift; python3 "$here/long_bodies.py" "$what" --port "$larder_port" "$@"; }
 field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$stage/$1.json" "$2"; }
 answers() { python3 -c 'import socket, sys; socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1)' "$1" 2>/dev/null; }
-figure() { curl -sS "http://127.0.0.1:$admin_port/metrics" | awk -v name="$1" '$1 ~ "^"name { sum += $2 } END { print sum + 0 }'; }
+figure() { curl -sS "http://127.0.0.1:$admin_port/metrics" | awk -v name="$1" '$1 == name || index($1, name "{") == 1 { sum += $2 } END { print sum + 0 }'; }
 origin() {
   origin_port=$(free_port)
   python3 "$here/long_bodies.py" serve --port "$origin_port" "$@" >"$stage/origin.log" 2>&1 </dev/null &
@@ -80,6 +80,7 @@ if [ "$many" = 1 ]; then
     touch "$stage/killed"
     end KILL "$larder_pid"
     start many
+    rm "$stage/killed"
   done
   wait "$asking"
   tell_failures many

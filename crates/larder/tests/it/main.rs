@@ -5,6 +5,7 @@
 
 mod bench;
 mod errors;
+mod memory;
 mod origin;
 mod output;
 mod planning;

@@ -4,7 +4,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc,
+        Arc, RwLock,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
@@ -50,6 +50,14 @@ impl Origin {
             loop {
                 thread::park();
             }
+        })
+    }
+
+    /// Says in `asked` that it was asked, and answers once nobody has locked `gate` to write.
+    pub(crate) fn start_gated(asked: mpsc::Sender<()>, gate: Arc<RwLock<()>>) -> Self {
+        Self::start_with(move |_| {
+            let _ = asked.send(());
+            drop(gate.read());
         })
     }
 

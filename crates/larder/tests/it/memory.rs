@@ -1,0 +1,68 @@
+//! At stake: that memory which a burst of clients took goes back to the system.
+
+use crate::{origin::Origin, process::Larder};
+use std::{
+    fs,
+    io::Write,
+    net::TcpStream,
+    sync::{Arc, RwLock, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// Requests that wait at once, and the bytes of fields that each of them has.
+const WAITING: usize = 200;
+const FIELD_BYTES: usize = 50_000;
+/// The promise in docs/semantics.md, section 5.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
+
+#[test]
+#[cfg_attr(not(feature = "jemalloc"), ignore = "the C library's allocator keeps it")]
+fn memory_of_a_burst_is_given_back_within_10_seconds() {
+    let home = TempDir::new().unwrap();
+    let (asked, was_asked) = mpsc::channel();
+    let gate = Arc::new(RwLock::new(()));
+    let origin = format!("http://{}", Origin::start_gated(asked, Arc::clone(&gate)).address);
+    // Connections that are kept for later keep their buffers.
+    let config = home.path().join("larder.toml");
+    fs::write(&config, "[limits]\norigin_idle_connections = 1\n").unwrap();
+    let flags = ["--config", config.to_str().unwrap(), "--disk", "none", "--memory", "1MB", "--origin", &origin];
+    let larder = Larder::start(&home, &flags);
+    let request = |number| {
+        let mut connection = TcpStream::connect(larder.address).unwrap();
+        let field = "x".repeat(FIELD_BYTES / 10);
+        let fields: String = (0..10).map(|name| format!("X-{name}: {field}\r\n")).collect();
+        connection.write_all(format!("GET /{number} HTTP/1.1\r\nHost: a.test\r\n{fields}\r\n").as_bytes()).unwrap();
+        connection
+    };
+    assert_eq!(larder.get("/first").status, 200);
+    was_asked.recv().unwrap();
+    let before = larder.resident_bytes();
+
+    let closed = gate.write().unwrap();
+    let burst: Vec<TcpStream> = (0..WAITING).map(request).collect();
+    burst.iter().for_each(|_| was_asked.recv().unwrap());
+    let during = larder.resident_bytes() - before;
+    assert!(during >= WAITING * FIELD_BYTES, "it took {during} bytes, which is not even the fields");
+    drop((burst, closed));
+
+    let end = Instant::now() + GIVEN_BACK_WITHIN;
+    loop {
+        let kept = larder.resident_bytes().saturating_sub(before);
+        if kept <= during / 4 {
+            return;
+        }
+        assert!(Instant::now() < end, "{kept} bytes of {during} are kept");
+        thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+impl Larder {
+    /// What the process has in memory.
+    fn resident_bytes(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
+    }
+}
