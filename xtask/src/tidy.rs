@@ -8,6 +8,7 @@ mod documents;
 mod files;
 mod imports;
 mod manifests;
+mod rings;
 pub(crate) mod source;
 pub(crate) mod test_names;
 
@@ -61,6 +62,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
         findings.extend(code::check(source));
         findings.extend(imports::check(source));
     }
+    findings.extend(rings::check(&tree.sources));
     findings.extend(manifests::check(&tree.manifests));
     findings.extend(documents::check(tree));
     findings.extend(conformance::check(tree));
