@@ -30,7 +30,10 @@ mod writer;
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};
 pub use options::{Hints, IoChoice, StoreOptions, mean_entry_bytes_default};
-pub use policy::{Assumptions, Costs, EvictionAxis, IndexAxis, LayoutAxis, Policy, ReadAxis, Work, WriteAxis};
+pub use policy::{
+    Assumptions, Costs, EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow,
+    MappedRow, Policy, ReadAxis, SlotSchedule, TableRow, Work, WriteAxis,
+};
 pub use reader::{BodyStream, Reader};
 pub use store::{
     Content, Damage, Findings, Held, Invalidation, Neighbour, NeighbourSink, Sighting, Stats, Store, StoreInfo,

@@ -1,16 +1,20 @@
-//! The policy table: every row is a composition of an index, a layout, a schedule and an eviction.
+//! The policy table: every row is an engine with its settings.
 //!
-//! Owns: the rows and the axes they are made of. The one table feeds configuration, `--help`, tests,
-//! simulator and documents; a row that no engine can run does not compile, because each family's match
-//! over the axes is exhaustive. Does not: run anything. Adding a row that recombines existing parts is
-//! one entry in [`POLICIES`].
+//! Owns: the rows, and the words that describe them. The one table feeds configuration, `--help`, tests,
+//! simulator and documents. A row that no engine can run does not compile, because [`EngineRow`] has no value for it; index,
+//! layout, schedule and eviction are columns that follow from the row. Does not: run anything. Adding a row that recombines
+//! existing parts is one entry in [`POLICIES`].
 
+mod axes;
 mod costs;
+mod engine_row;
 
+pub use axes::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
 pub use costs::{Assumptions, Costs, Work};
+pub use engine_row::{EngineRow, FileNaming, LocatedRow, LogEviction, LogRow, MappedRow, SlotSchedule, TableRow};
 use std::fmt;
 
-/// A row: how entries are found, where they lie, when they travel, and which of them go.
+/// A row: an engine with its settings, and what that comes to for those who read the table.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
@@ -20,6 +24,8 @@ pub struct Policy {
     pub about: &'static str,
     /// Where the idea comes from.
     pub source: &'static str,
+    /// Which engine runs it, and how.
+    pub engine: EngineRow,
     /// What is in memory for an entry.
     pub index: IndexAxis,
     /// Where an entry's bytes go.
@@ -34,354 +40,104 @@ pub struct Policy {
     pub(crate) code: u32,
 }
 
-/// What is in memory for an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum IndexAxis {
-    /// Two-choice buckets of 16 packed slots with tag, position, length class and hit bits.
-    Buckets,
-    /// A hash table of all entries with their places and order of use: 272 bits an entry.
-    Map,
-    /// Nothing: the volume itself says what is where.
-    Nothing,
-    /// Per set of the disk table a tag and a rank for each way.
-    SetTags,
-    /// The same, of the sets used last.
-    RecentSetTags,
-    /// Eight bytes for an entry in the front; for a set a Bloom filter of 3 bits and 1 hit bit an entry.
-    FrontAndFilters,
-    /// An object table of 20 bytes an entry, a cluster table of 24 bytes a cluster.
-    Objects,
-    /// Per set of the index a tag, a rank and a generation for each way, and the entry's position in the log.
-    SetPlaces,
-    /// The same, with positions of the entries used last; the others' are in a file.
-    RecentSetPlaces,
-}
-
-/// Where an entry's bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LayoutAxis {
-    /// Segments written once from start to end, in a circle.
-    Segments,
-    /// A file per entry, all in one directory.
-    OneDirectory,
-    /// A file per entry, in 16 x 256 directories by turns.
-    RoundRobinDirectories,
-    /// A file per entry, a directory per site.
-    SiteDirectories,
-    /// A file of slots per length, the first free slot; long entries a file each.
-    SizeClasses,
-    /// One file of 512-byte slots, the next free ones from a pointer that goes round.
-    Slots,
-    /// One file of 4 KiB blocks in a bitmap of several levels, written along long free runs.
-    MultilevelBitmap,
-    /// A table of bins, a key having one; what does not fit it in a ring.
-    Bins,
-    /// The same with bins in sets, a key having all bins of one.
-    Sets,
-    /// A small log in front of sets; long entries in a ring of their own.
-    FrontAndSets,
-    /// Clusters that are written, read and evicted whole.
-    Clusters,
-}
-
-impl LayoutAxis {
-    /// Whether entries are kept in files of a directory, instead of on one file or device.
-    pub fn keeps_files(self) -> bool {
-        matches!(self, Self::OneDirectory | Self::RoundRobinDirectories | Self::SiteDirectories | Self::SizeClasses)
-    }
-}
-
-/// When bytes are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WriteAxis {
-    /// Gathered into units of up to 1 MiB.
-    Units,
-    /// The same, the entries of a group side by side.
-    UnitsByGroup,
-    /// Each entry on its own; its commit waits for the device.
-    Through,
-    /// Each entry on its own, many in flight; commits do not wait.
-    Asynchronous,
-    /// Contiguous writes gather in a page.
-    Pages,
-    /// As [`Self::Pages`], behind buffers that each gather the entries of one site.
-    SitePages,
-    /// To the front in packs, from there to their sets, several entries at once.
-    PacksThenSets,
-    /// Gathered into whole clusters, by site.
-    Clusters,
-}
-
-/// How bytes are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReadAxis {
-    /// Each entry on its own, at once.
-    Direct,
-    /// Each entry on its own, at once, many in flight.
-    Asynchronous,
-    /// In batches sorted by place, with a time-out.
-    SortedBatches,
-    /// A group with one read, at its first entry.
-    Groups,
-    /// The whole set, at once.
-    WholeSet,
-    /// The whole cluster, whose other entries go to the hot tier.
-    Clusters,
-}
-
-/// Which entries go when there is no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EvictionAxis {
-    /// The oldest segment; what of it was hit is written again, up to `Tuning::reinsertion_share`.
-    Reinsertion,
-    /// The least recently used entries, until there is room for the new one.
-    Lru,
-    /// The least recently used entries, ahead of need, at a pace set by fill and by the free runs found.
-    PacedLru,
-    /// Whatever stands where a new entry belongs.
-    Overwrite,
-    /// The entry of the set that was written first.
-    FirstInSet,
-    /// The entry of the set that was used least recently.
-    LeastRecentInSet,
-    /// Out of a set what is believed to be used last; from the front into a set what is worth it.
-    RankInSet,
-    /// The least recently used cluster, and all that is in it.
-    ClusterLru,
-    /// The oldest segment, unread; before that the entry of the index's set that was used least recently.
-    OverwriteOrLeastRecent,
+/// How a row is described to users.
+struct Words {
+    about: &'static str,
+    source: &'static str,
 }
 
 /// Every row.
 static POLICIES: &[Policy] = &[
-    Policy {
-        name: "log",
+    Policy::new(1, "log", EngineRow::Log(LogRow::Packed(LogEviction::MostHit)), Words {
         about: "segmented log with a packed index: one read a hit, none a miss, sequential writes",
         source: "STREAM-PACK (Markatos et al., USITS 1999) and HashCache-Log (NSDI 2009), with whole segments and hit bits",
-        index: IndexAxis::Buckets,
-        layout: LayoutAxis::Segments,
-        writes: WriteAxis::Units,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::Reinsertion,
-        code: 1,
-    },
-    Policy {
-        name: "simple",
+    }),
+    Policy::new(2, "simple", EngineRow::Mapped(MappedRow::Files(FileNaming::OneDirectory)), Words {
         about: "a file per entry, all in one directory",
         source: "SIMPLE, Markatos et al., USITS 1999",
-        index: IndexAxis::Map,
-        layout: LayoutAxis::OneDirectory,
-        writes: WriteAxis::Through,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::Lru,
-        code: 2,
-    },
-    Policy {
-        name: "squid",
+    }),
+    Policy::new(3, "squid", EngineRow::Mapped(MappedRow::Files(FileNaming::RoundRobin)), Words {
         about: "a file per entry, in 16 x 256 directories by turns",
         source: "SQUID, Markatos et al., USITS 1999",
-        index: IndexAxis::Map,
-        layout: LayoutAxis::RoundRobinDirectories,
-        writes: WriteAxis::Through,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::Lru,
-        code: 3,
-    },
-    Policy {
-        name: "multiple-dirs",
+    }),
+    Policy::new(4, "multiple-dirs", EngineRow::Mapped(MappedRow::Files(FileNaming::BySite)), Words {
         about: "a file per entry, a directory per site",
         source: "MULTIPLE-DIRS, Markatos et al., USITS 1999",
-        index: IndexAxis::Map,
-        layout: LayoutAxis::SiteDirectories,
-        writes: WriteAxis::Through,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::Lru,
-        code: 4,
-    },
-    Policy {
-        name: "buddy",
+    }),
+    Policy::new(5, "buddy", EngineRow::Mapped(MappedRow::SizeClasses), Words {
         about: "a file of slots for each length, a file each for long entries",
         source: "BUDDY, Markatos et al., USITS 1999",
-        index: IndexAxis::Map,
-        layout: LayoutAxis::SizeClasses,
-        writes: WriteAxis::Through,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::Lru,
-        code: 5,
-    },
-    Policy {
-        name: "stream",
+    }),
+    Policy::new(6, "stream", EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Through)), Words {
         about: "one file of 512-byte slots, written by a pointer that goes round",
         source: "STREAM, Markatos et al., USITS 1999",
-        index: IndexAxis::Map,
-        layout: LayoutAxis::Slots,
-        writes: WriteAxis::Through,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::Lru,
-        code: 6,
-    },
-    Policy {
-        name: "stream-pack",
+    }),
+    Policy::new(7, "stream-pack", EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Pages)), Words {
         about: "stream, with contiguous writes gathered in pages",
         source: "STREAM-PACKETIZER, Markatos et al., USITS 1999",
-        index: IndexAxis::Map,
-        layout: LayoutAxis::Slots,
-        writes: WriteAxis::Pages,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::Lru,
-        code: 7,
-    },
-    Policy {
-        name: "lazy-reads",
+    }),
+    Policy::new(8, "lazy-reads", EngineRow::Mapped(MappedRow::Slots(SlotSchedule::PagesAndSortedReads)), Words {
         about: "stream-pack, with reads in sorted batches",
         source: "LAZY-READS, Markatos et al., USITS 1999",
-        index: IndexAxis::Map,
-        layout: LayoutAxis::Slots,
-        writes: WriteAxis::Pages,
-        reads: ReadAxis::SortedBatches,
-        eviction: EvictionAxis::Lru,
-        code: 8,
-    },
-    Policy {
-        name: "lazy-reads-loc",
+    }),
+    Policy::new(9, "lazy-reads-loc", EngineRow::Mapped(MappedRow::Slots(SlotSchedule::SitePagesAndSortedReads)), Words {
         about: "lazy-reads, with the entries of a site gathered before they are written",
         source: "LAZY-READS-LOC, Markatos et al., USITS 1999",
-        index: IndexAxis::Map,
-        layout: LayoutAxis::Slots,
-        writes: WriteAxis::SitePages,
-        reads: ReadAxis::SortedBatches,
-        eviction: EvictionAxis::Lru,
-        code: 9,
-    },
-    Policy {
-        name: "large-file",
+    }),
+    Policy::new(10, "large-file", EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Asynchronous)), Words {
         about: "stream without waiting: many writes and reads in flight, on a file or a raw device",
         source: "expv1, Performance Issues in Squid, 2002",
-        index: IndexAxis::Map,
-        layout: LayoutAxis::Slots,
-        writes: WriteAxis::Asynchronous,
-        reads: ReadAxis::Asynchronous,
-        eviction: EvictionAxis::Lru,
-        code: 10,
-    },
-    Policy {
-        name: "esp",
+    }),
+    Policy::new(11, "esp", EngineRow::Mapped(MappedRow::Bitmap), Words {
         about: "4 KiB blocks in a bitmap of several levels, written along long free runs that eviction keeps open",
         source: "ESP, ICS 2002",
-        index: IndexAxis::Map,
-        layout: LayoutAxis::MultilevelBitmap,
-        writes: WriteAxis::Through,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::PacedLru,
-        code: 11,
-    },
-    Policy {
-        name: "hashcache-basic",
+    }),
+    Policy::new(31, "hashcache-basic", EngineRow::Table(TableRow::Bins), Words {
         about: "no index at all: a key has one bin of the disk table, a collision overwrites",
         source: "HashCache-Basic (NSDI 2009)",
-        index: IndexAxis::Nothing,
-        layout: LayoutAxis::Bins,
-        writes: WriteAxis::Through,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::Overwrite,
-        code: 31,
-    },
-    Policy {
-        name: "hashcache-set",
+    }),
+    Policy::new(32, "hashcache-set", EngineRow::Table(TableRow::Sets), Words {
         about: "no index at all: a key has a set of eight bins, read whole",
         source: "HashCache-Set (NSDI 2009)",
-        index: IndexAxis::Nothing,
-        layout: LayoutAxis::Sets,
-        writes: WriteAxis::Through,
-        reads: ReadAxis::WholeSet,
-        eviction: EvictionAxis::FirstInSet,
-        code: 32,
-    },
-    Policy {
-        name: "hashcache-setmem",
+    }),
+    Policy::new(33, "hashcache-setmem", EngineRow::Table(TableRow::TaggedSets), Words {
         about: "11 bits an entry: tags and ranks of all sets in memory, one read a hit, none a miss",
         source: "HashCache-SetMem (NSDI 2009)",
-        index: IndexAxis::SetTags,
-        layout: LayoutAxis::Sets,
-        writes: WriteAxis::Through,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::LeastRecentInSet,
-        code: 33,
-    },
-    Policy {
-        name: "hashcache-setmem-lru",
+    }),
+    Policy::new(34, "hashcache-setmem-lru", EngineRow::Table(TableRow::RecentlyTaggedSets), Words {
         about: "less than 11 bits an entry: tags and ranks of the sets used last",
         source: "HashCache-SetMemLRU (NSDI 2009)",
-        index: IndexAxis::RecentSetTags,
-        layout: LayoutAxis::Sets,
-        writes: WriteAxis::Through,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::LeastRecentInSet,
-        code: 34,
-    },
-    Policy {
-        name: "hashcache-log-n",
+    }),
+    Policy::new(35, "hashcache-log-n", EngineRow::Log(LogRow::Located(LocatedRow::Plain)), Words {
         about: "47 bits an entry: sets with positions in memory, everything in a log, no groups",
         source: "HashCache-LogN (NSDI 2009)",
-        index: IndexAxis::SetPlaces,
-        layout: LayoutAxis::Segments,
-        writes: WriteAxis::Units,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::OverwriteOrLeastRecent,
-        code: 35,
-    },
-    Policy {
-        name: "hashcache-log",
+    }),
+    Policy::new(36, "hashcache-log", EngineRow::Log(LogRow::Located(LocatedRow::Grouped)), Words {
         about: "55 bits an entry: as hashcache-log-n, and what was asked for together lies and is read together",
         source: "HashCache-Log (NSDI 2009)",
-        index: IndexAxis::SetPlaces,
-        layout: LayoutAxis::Segments,
-        writes: WriteAxis::UnitsByGroup,
-        reads: ReadAxis::Groups,
-        eviction: EvictionAxis::OverwriteOrLeastRecent,
-        code: 36,
-    },
-    Policy {
-        name: "hashcache-log-lru",
+    }),
+    Policy::new(37, "hashcache-log-lru", EngineRow::Log(LogRow::Located(LocatedRow::Recent)), Words {
         about: "31 bits an entry: as hashcache-log-n, with half the positions in a file: one read a hit, or two",
         source: "HashCache-LogLRU (NSDI 2009)",
-        index: IndexAxis::RecentSetPlaces,
-        layout: LayoutAxis::Segments,
-        writes: WriteAxis::Units,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::OverwriteOrLeastRecent,
-        code: 37,
-    },
-    Policy {
-        name: "ucfs",
+    }),
+    Policy::new(12, "ucfs", EngineRow::Clusters, Words {
         about: "clusters of 128 KiB, filled by site, written, read and evicted whole; starts empty after a crash",
         source: "UCFS/CFS (Wang, Hu: IEEE Transactions on Computers, 2002), by what its abstract says",
-        index: IndexAxis::Objects,
-        layout: LayoutAxis::Clusters,
-        writes: WriteAxis::Clusters,
-        reads: ReadAxis::Clusters,
-        eviction: EvictionAxis::ClusterLru,
-        code: 12,
-    },
-    Policy {
-        name: "tiny",
+    }),
+    Policy::new(20, "tiny", EngineRow::Tiny, Words {
         about: "a small log in front of sets, for very little memory on flash: one read a hit, two if it is long",
         source: "Larder's own, after Kangaroo (SOSP 2021), with HashCache's log for long entries; docs/tiny.md",
-        index: IndexAxis::FrontAndFilters,
-        layout: LayoutAxis::FrontAndSets,
-        writes: WriteAxis::PacksThenSets,
-        reads: ReadAxis::Direct,
-        eviction: EvictionAxis::RankInSet,
-        code: 20,
-    },
+    }),
 ];
 
 impl Policy {
+    const fn new(code: u32, name: &'static str, engine: EngineRow, words: Words) -> Self {
+        let Words { about, source } = words;
+        let (index, layout) = (engine.index(), engine.layout());
+        let (writes, reads, eviction) = (engine.writes(), engine.reads(), engine.eviction());
+        Self { name, about, source, engine, index, layout, writes, reads, eviction, code }
+    }
+
     /// Every row, in the order of the table.
     pub fn all() -> &'static [Self] {
         POLICIES

@@ -16,7 +16,7 @@ use super::{
     volume::Volume,
 };
 use crate::{
-    Error, ErrorKind, Hints, LayoutAxis, Reader, Result, StoreOptions,
+    EngineRow, Error, ErrorKind, Hints, Reader, Result, StoreOptions,
     device::{Completion, Transfer},
     format::{record::Record, superblock::Shape},
 };
@@ -120,33 +120,23 @@ macro_rules! each {
 
 /// The shape of a new volume with these options, if the row can work with them.
 pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
-    match options.policy.layout {
-        LayoutAxis::Segments => log::shape_of(options),
-        LayoutAxis::OneDirectory
-        | LayoutAxis::RoundRobinDirectories
-        | LayoutAxis::SiteDirectories
-        | LayoutAxis::SizeClasses
-        | LayoutAxis::Slots
-        | LayoutAxis::MultilevelBitmap => mapped::shape_of(options),
-        LayoutAxis::Bins | LayoutAxis::Sets => table::shape_of(options),
-        LayoutAxis::FrontAndSets => tiny::shape_of(options),
-        LayoutAxis::Clusters => clusters::shape_of(options),
+    match options.policy.engine {
+        EngineRow::Log(row) => log::shape_of(options, row),
+        EngineRow::Mapped(_) => mapped::shape_of(options),
+        EngineRow::Table(row) => table::shape_of(options, row),
+        EngineRow::Tiny => tiny::shape_of(options),
+        EngineRow::Clusters => clusters::shape_of(options),
     }
 }
 
 /// Walks over every record of a volume that no engine has, and verifies it.
 pub(super) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
-    match volume.policy.layout {
-        LayoutAxis::Segments => log::walk(volume, meet),
-        LayoutAxis::OneDirectory
-        | LayoutAxis::RoundRobinDirectories
-        | LayoutAxis::SiteDirectories
-        | LayoutAxis::SizeClasses
-        | LayoutAxis::Slots
-        | LayoutAxis::MultilevelBitmap => mapped::walk(volume, meet),
-        LayoutAxis::Bins | LayoutAxis::Sets => table::walk(volume, meet),
-        LayoutAxis::FrontAndSets => tiny::walk(volume, meet),
-        LayoutAxis::Clusters => clusters::walk(volume, meet),
+    match volume.policy.engine {
+        EngineRow::Log(_) => log::walk(volume, meet),
+        EngineRow::Mapped(row) => mapped::walk(volume, row, meet),
+        EngineRow::Table(_) => table::walk(volume, meet),
+        EngineRow::Tiny => tiny::walk(volume, meet),
+        EngineRow::Clusters => clusters::walk(volume, meet),
     }
 }
 
@@ -154,17 +144,12 @@ impl AnyEngine {
     /// The engine of the volume's row; `Corrupt` if the row cannot work with what the superblock says.
     pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
         let damaged = || Error::new(ErrorKind::Corrupt, "the superblock's layout is none of its policy");
-        Ok(match volume.policy.layout {
-            LayoutAxis::Segments => Self::Log(Arc::new(LogEngine::new(volume).ok_or_else(damaged)?)),
-            LayoutAxis::OneDirectory
-            | LayoutAxis::RoundRobinDirectories
-            | LayoutAxis::SiteDirectories
-            | LayoutAxis::SizeClasses
-            | LayoutAxis::Slots
-            | LayoutAxis::MultilevelBitmap => Self::Mapped(Arc::new(MappedEngine::new(volume))),
-            LayoutAxis::Bins | LayoutAxis::Sets => Self::Table(Arc::new(TableEngine::new(volume).ok_or_else(damaged)?)),
-            LayoutAxis::Clusters => Self::Clusters(Arc::new(ClustersEngine::new(volume)?)),
-            LayoutAxis::FrontAndSets => Self::Tiny(Arc::new(TinyEngine::new(volume)?)),
+        Ok(match volume.policy.engine {
+            EngineRow::Log(row) => Self::Log(Arc::new(LogEngine::new(volume, row).ok_or_else(damaged)?)),
+            EngineRow::Mapped(row) => Self::Mapped(Arc::new(MappedEngine::new(volume, row))),
+            EngineRow::Table(row) => Self::Table(Arc::new(TableEngine::new(volume, row).ok_or_else(damaged)?)),
+            EngineRow::Clusters => Self::Clusters(Arc::new(ClustersEngine::new(volume)?)),
+            EngineRow::Tiny => Self::Tiny(Arc::new(TinyEngine::new(volume)?)),
         })
     }
 

@@ -22,7 +22,7 @@ use super::{
     volume::{START_RETRY_PAUSE, Volume},
 };
 use crate::{
-    Error, ErrorKind, Hints, IndexAxis, Reader, Result, StoreOptions, WriteAxis,
+    Error, ErrorKind, Hints, LocatedRow, LogRow, Reader, Result, StoreOptions,
     admission::Admission,
     format::{
         record::Record,
@@ -58,22 +58,21 @@ const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// The shape of a new volume of this family.
-pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+pub(super) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<Shape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let StoreOptions { size_bytes, segment_size_bytes: segment_bytes, .. } = *options;
     if !segment_bytes.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
         return invalid(format!("segment size is not a power of two from 256 KiB to 64 MiB: {segment_bytes}"));
     }
-    let row = options.policy.code;
-    let mut shape = Shape { row, size_bytes, segment_bytes, index_bytes: 0, parameters: [0; PARAMETER_COUNT] };
+    let parameters = [0; PARAMETER_COUNT];
+    let mut shape = Shape { row: options.policy.code, size_bytes, segment_bytes, index_bytes: 0, parameters };
     let without = shape.geometry();
-    shape.index_bytes = without.map_or(0, |geometry| match options.policy.index {
-        IndexAxis::Buckets => checkpoint_bytes(options, &geometry),
-        IndexAxis::RecentSetPlaces => PositionFile::bytes_for(options),
-        _ => 0,
+    shape.index_bytes = without.map_or(0, |geometry| match row {
+        LogRow::Packed(_) => checkpoint_bytes(options, &geometry),
+        LogRow::Located(LocatedRow::Recent) => PositionFile::bytes_for(options),
+        LogRow::Located(LocatedRow::Plain | LocatedRow::Grouped) => 0,
     });
-    let may_do_without = options.policy.index == IndexAxis::Buckets;
-    if shape.geometry().is_none() && may_do_without {
+    if shape.geometry().is_none() && matches!(row, LogRow::Packed(_)) {
         // Too small to give something away: such a volume is recovered from its trailers.
         shape.index_bytes = 0;
     }
@@ -95,7 +94,7 @@ fn index_shape(options: &StoreOptions, size_bytes: u64) -> IndexShape {
 }
 
 /// HashCache's index of the log.
-fn located_sets(volume: &Volume, geometry: Geometry, segments: &Arc<SegmentTable>) -> LocatedSets {
+fn located_sets(volume: &Volume, row: LocatedRow, segments: &Arc<SegmentTable>, geometry: Geometry) -> LocatedSets {
     let (options, tuning) = (&volume.options, &volume.options.tuning);
     let sectors = geometry.size_bytes / SECTOR_BYTES;
     let shape = sets::Shape {
@@ -103,8 +102,8 @@ fn located_sets(volume: &Volume, geometry: Geometry, segments: &Arc<SegmentTable
         tag_bits: tuning.hashcache_tag_bits,
         generation_bits: tuning.hashcache_generation_bits,
         position_bits: if sectors > 1 << POSITION_BITS { POSITION_BITS_LONG } else { POSITION_BITS },
-        length_bits: if volume.policy.writes == WriteAxis::UnitsByGroup { LENGTH_BITS } else { 0 },
-        positions: if volume.policy.index == IndexAxis::RecentSetPlaces {
+        length_bits: if row == LocatedRow::Grouped { LENGTH_BITS } else { 0 },
+        positions: if row == LocatedRow::Recent {
             tuning.hashcache_positions.min(tuning.hashcache_ways)
         } else {
             tuning.hashcache_ways
@@ -116,7 +115,7 @@ fn located_sets(volume: &Volume, geometry: Geometry, segments: &Arc<SegmentTable
         u64::from(sequence / geometry.segment_count)
     };
     let unknown_size = SizeClass::holding(tuning.hashcache_first_read_bytes / SECTOR_BYTES);
-    let room = PositionFile::of(volume).map_or(u64::MAX, |file| file.entries_max(volume));
+    let room = PositionFile::of(volume, row).map_or(u64::MAX, |file| file.entries_max(volume));
     let entries = (geometry.size_bytes / options.mean_entry_size_bytes).min(room);
     LocatedSets::new(shape, entries, tuning.hashcache_positions_waiting, unknown_size, Box::new(generation))
 }
@@ -124,6 +123,7 @@ fn located_sets(volume: &Volume, geometry: Geometry, segments: &Arc<SegmentTable
 /// One volume of the log family.
 pub(crate) struct LogEngine {
     pub(crate) volume: Arc<Volume>,
+    row: LogRow,
     pub(crate) geometry: Geometry,
     pub(crate) index: LogIndex,
     pub(crate) segments: Arc<SegmentTable>,
@@ -141,26 +141,31 @@ pub(crate) struct LogEngine {
 
 impl LogEngine {
     /// `None` if the superblock tells of no segments.
-    pub(crate) fn new(volume: Arc<Volume>) -> Option<Self> {
+    pub(crate) fn new(volume: Arc<Volume>, row: LogRow) -> Option<Self> {
         let geometry = volume.shape.geometry()?;
         let segments = Arc::new(SegmentTable::new(geometry.segment_count));
-        let index = match volume.policy.index {
-            IndexAxis::Buckets => LogIndex::Buckets(Index::new(index_shape(&volume.options, geometry.size_bytes))),
-            _ => LogIndex::Sets(located_sets(&volume, geometry, &segments)),
+        let (index, positions) = match row {
+            LogRow::Packed(_) => {
+                (LogIndex::Buckets(Index::new(index_shape(&volume.options, geometry.size_bytes))), None)
+            }
+            LogRow::Located(located) => {
+                let sets = located_sets(&volume, located, &segments, geometry);
+                (LogIndex::Sets(sets), PositionFile::of(&volume, located))
+            }
         };
         index.begin_loading();
         let mut log = Log::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
-        if volume.policy.writes == WriteAxis::UnitsByGroup {
+        if row.is_grouped() {
             log.group_records();
         }
         let checkpoints = Checkpoints::new(&volume, &geometry, &index);
-        let positions = PositionFile::of(&volume);
         let (told_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
         // The papers' rows admit every entry.
-        let second_hit = volume.options.tuning.second_hit && volume.policy.index == IndexAxis::Buckets;
+        let second_hit = volume.options.tuning.second_hit && matches!(row, LogRow::Packed(_));
         let admission = second_hit.then(|| Mutex::new(Admission::new(index.entries_max())));
         Some(Self {
             volume,
+            row,
             geometry,
             index,
             segments,

@@ -26,7 +26,7 @@ use super::{
     volume::{START_RETRY_PAUSE, Volume},
 };
 use crate::{
-    Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    Error, ErrorKind, Hints, MappedRow, Reader, Result, StoreOptions,
     device::Directory,
     format::{
         record::{RECORD_SECTORS_MAX, Record},
@@ -79,13 +79,14 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
 /// One volume of this family.
 pub(crate) struct MappedEngine {
     volume: Arc<Volume>,
+    row: MappedRow,
     state: Mutex<State>,
 }
 
 impl MappedEngine {
-    pub(crate) fn new(volume: Arc<Volume>) -> Self {
-        let state = Mutex::new(State::new(&volume));
-        Self { volume, state }
+    pub(crate) fn new(volume: Arc<Volume>, row: MappedRow) -> Self {
+        let state = Mutex::new(State::new(&volume, row));
+        Self { volume, row, state }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

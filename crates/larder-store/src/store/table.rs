@@ -24,7 +24,7 @@ use super::{
     volume::{START_RETRY_PAUSE, Volume, cannot_begin},
 };
 use crate::{
-    Error, ErrorKind, Hints, IndexAxis, LayoutAxis, Reader, Result, StoreOptions, Tuning,
+    Error, ErrorKind, Hints, Reader, Result, StoreOptions, TableRow, Tuning,
     format::{
         record::Record,
         session::{SESSION_AREA_BYTES, Session},
@@ -59,13 +59,16 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const CHANGE_COUNT: usize = 1024;
 
 /// The shape of a new volume of this family.
-pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+pub(super) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<Shape> {
     let Tuning { hashcache_bin_bytes: bin_bytes, hashcache_ways, hashcache_ring_share, .. } = options.tuning;
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     if !hashcache_ways.is_power_of_two() {
         return invalid(format!("ways of a set are not 2, 4, 8 or 16: {hashcache_ways}"));
     }
-    let ways = if options.policy.layout == LayoutAxis::Bins { 1 } else { u64::from(hashcache_ways) };
+    let ways = match row {
+        TableRow::Bins => 1,
+        TableRow::Sets | TableRow::TaggedSets | TableRow::RecentlyTaggedSets => u64::from(hashcache_ways),
+    };
     let mut shape = Shape {
         row: options.policy.code,
         size_bytes: options.size_bytes,
@@ -94,6 +97,7 @@ fn layout_of(shape: &Shape) -> Option<TableLayout> {
 /// One volume with a disk table.
 pub(crate) struct TableEngine {
     volume: Arc<Volume>,
+    row: TableRow,
     layout: TableLayout,
     state: Mutex<State>,
 }
@@ -150,7 +154,7 @@ impl Drop for Hold {
 
 impl TableEngine {
     /// `None` if the superblock tells of no possible table.
-    pub(crate) fn new(volume: Arc<Volume>) -> Option<Self> {
+    pub(crate) fn new(volume: Arc<Volume>, row: TableRow) -> Option<Self> {
         let layout = layout_of(&volume.shape)?;
         let state = State {
             phase: Phase::Loading,
@@ -166,7 +170,7 @@ impl TableEngine {
             changes: vec![0; CHANGE_COUNT].into_boxed_slice(),
             waiting: Vec::new(),
         };
-        Some(Self { volume, layout, state: Mutex::new(state) })
+        Some(Self { volume, row, layout, state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -189,13 +193,13 @@ impl TableEngine {
             positions: 0,
         };
         let set_count = self.layout.set_count;
-        match self.volume.policy.index {
-            IndexAxis::SetTags => SetMemory::All(PackedSets::new(shape, set_count, fresh)),
-            IndexAxis::RecentSetTags => {
+        match self.row {
+            TableRow::TaggedSets => SetMemory::All(PackedSets::new(shape, set_count, fresh)),
+            TableRow::RecentlyTaggedSets => {
                 let resident = (set_count as f64 * tuning.hashcache_resident_share) as u64;
                 SetMemory::Recent(ResidentSets::new(shape, set_count, resident))
             }
-            _ => SetMemory::Nothing,
+            TableRow::Bins | TableRow::Sets => SetMemory::Nothing,
         }
     }
 

@@ -7,7 +7,7 @@
 
 use super::LogEngine;
 use crate::{
-    IndexAxis, Result, StoreOptions,
+    LocatedRow, Result, StoreOptions,
     device::AlignedBuffer,
     format::positions::{self, Pair, sheet_bytes, sheets_per_block},
     index::{LogIndex, sets::located::LocatedSets},
@@ -36,10 +36,9 @@ impl PositionFile {
     }
 
     /// The file of a volume, if its row has one.
-    pub(super) fn of(volume: &Volume) -> Option<Self> {
-        let has_one = volume.policy.index == IndexAxis::RecentSetPlaces;
+    pub(super) fn of(volume: &Volume, row: LocatedRow) -> Option<Self> {
         let (start_bytes, ways) = (volume.shape.index_area().start, volume.options.tuning.hashcache_ways);
-        has_one.then_some(Self { start_bytes, ways })
+        (row == LocatedRow::Recent).then_some(Self { start_bytes, ways })
     }
 
     /// How many entries it has room for.

@@ -7,7 +7,7 @@
 
 use super::LogEngine;
 use crate::{
-    ReadAxis, Reader, Result,
+    Reader, Result,
     format::record::{Decoded, Kind, Refusal},
     hash::KeyHash,
     index::{LogIndex, Matches, Slot},
@@ -232,7 +232,7 @@ impl LogEngine {
     }
 
     pub(super) fn reads_groups(&self) -> bool {
-        self.volume.policy.reads == ReadAxis::Groups
+        self.row.is_grouped()
     }
 
     fn is_useless(&self, slot: &Slot) -> bool {

@@ -6,7 +6,7 @@
 
 use super::{MappedEngine, dirty::DirtyEntry, state::Phase};
 use crate::{
-    Error, ErrorKind, Hints, Result, WriteAxis,
+    Error, ErrorKind, Hints, Result,
     device::{AlignedBuffer, Completion, Pending},
     format::record::Record,
     index::map::Entry,
@@ -106,7 +106,7 @@ impl MappedEngine {
         };
         record.meta.sequence = sequence;
         let write = self.encode(&record);
-        let waits = self.volume.policy.writes == WriteAxis::Through;
+        let waits = self.row.waits_for_device();
         let (mut done, pending) = if waits {
             let (completion, pending) = Completion::pair();
             (Some(completion), Some(pending))

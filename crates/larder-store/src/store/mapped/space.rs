@@ -3,7 +3,7 @@
 //! Owns: which layout a row has, and how full it may become. Does not: decide; each layout does.
 
 use crate::{
-    LayoutAxis,
+    FileNaming, MappedRow,
     device::FileName,
     layout::{
         classes::Classes,
@@ -59,7 +59,7 @@ const LONG_PREFIX: &str = "long";
 
 impl Space {
     /// All of a volume's space, free.
-    pub(super) fn new(volume: &Volume) -> Self {
+    pub(super) fn new(volume: &Volume, row: MappedRow) -> Self {
         let (area, tuning) = (volume.shape.data_area(), &volume.options.tuning);
         let (start, len_sectors) = (Sector(area.start / SECTOR_BYTES), (area.end - area.start) / SECTOR_BYTES);
         let alignment_bytes = u64::from(volume.device.alignment_bytes());
@@ -67,8 +67,8 @@ impl Space {
         let block_sectors = (block_bytes / SECTOR_BYTES).max(1);
         let files_sectors = volume.shape.files_bytes() / SECTOR_BYTES;
         let files = |naming| Self::Files { files: Files::new(naming, block_sectors), used_sectors_max: files_sectors };
-        match volume.policy.layout {
-            LayoutAxis::MultilevelBitmap => {
+        match row {
+            MappedRow::Bitmap => {
                 let shape = LevelsShape {
                     block_bytes: tuning.esp_block_bytes.max(alignment_bytes),
                     level_count: tuning.esp_level_count,
@@ -76,15 +76,15 @@ impl Space {
                 };
                 Self::Levels(Levels::new(start, len_sectors, shape))
             }
-            LayoutAxis::OneDirectory => files(Naming::OneDirectory),
-            LayoutAxis::RoundRobinDirectories => files(Naming::RoundRobin),
-            LayoutAxis::SiteDirectories => files(Naming::BySite),
-            LayoutAxis::SizeClasses => Self::Classes {
+            MappedRow::Files(FileNaming::OneDirectory) => files(Naming::OneDirectory),
+            MappedRow::Files(FileNaming::RoundRobin) => files(Naming::RoundRobin),
+            MappedRow::Files(FileNaming::BySite) => files(Naming::BySite),
+            MappedRow::SizeClasses => Self::Classes {
                 classes: Classes::new(tuning.buddy_threshold_bytes / SECTOR_BYTES, files_sectors),
                 long: Files::new(Naming::OneDirectory, block_sectors),
                 used_sectors_max: files_sectors * u64::from(tuning.buddy_used_percent) / 100,
             },
-            _ => {
+            MappedRow::Slots(_) => {
                 let slots = Slots::new(start, len_sectors, SECTOR_BYTES.max(alignment_bytes));
                 let used_sectors_max = slots.capacity_sectors() * u64::from(tuning.stream_used_percent) / 100;
                 Self::Slots { slots, used_sectors_max }

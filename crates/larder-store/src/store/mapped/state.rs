@@ -11,7 +11,7 @@ use super::{
     space::Space,
 };
 use crate::{
-    EvictionAxis, ReadAxis, WriteAxis,
+    MappedRow, SlotSchedule,
     device::Completion,
     eviction::pace::{Pace, Pacer, RunFound},
     format::snapshot::listings_in,
@@ -39,6 +39,7 @@ pub(super) enum Phase {
 /// One volume's state.
 pub(super) struct State {
     pub(super) volume: Arc<Volume>,
+    row: MappedRow,
     pub(super) map: Map,
     pub(super) space: Space,
     pub(super) writes: Writes,
@@ -77,16 +78,23 @@ pub(super) enum Writes {
 }
 
 impl State {
-    pub(super) fn new(volume: &Arc<Volume>) -> Self {
-        let (policy, tuning, shape) = (volume.policy, &volume.options.tuning, &volume.shape);
+    pub(super) fn new(volume: &Arc<Volume>, row: MappedRow) -> Self {
+        let (tuning, shape) = (&volume.options.tuning, &volume.shape);
         let entries = volume.size_bytes() / volume.options.mean_entry_size_bytes;
         let packetizer = Packetizer::new(tuning.page_bytes);
         let locality = || LocalityBuffers::new(tuning.locality_buffer_count, tuning.locality_buffer_bytes);
-        let writes = match policy.writes {
-            WriteAxis::Pages => Writes::Packets { packetizer, locality: None },
-            WriteAxis::SitePages => Writes::Packets { packetizer, locality: Some(locality()) },
-            WriteAxis::Asynchronous => Writes::Asynchronous,
-            _ => Writes::Through,
+        let writes = match row {
+            MappedRow::Slots(SlotSchedule::Pages | SlotSchedule::PagesAndSortedReads) => {
+                Writes::Packets { packetizer, locality: None }
+            }
+            MappedRow::Slots(SlotSchedule::SitePagesAndSortedReads) => {
+                Writes::Packets { packetizer, locality: Some(locality()) }
+            }
+            MappedRow::Slots(SlotSchedule::Asynchronous) => Writes::Asynchronous,
+            MappedRow::Slots(SlotSchedule::Through)
+            | MappedRow::Files(_)
+            | MappedRow::SizeClasses
+            | MappedRow::Bitmap => Writes::Through,
         };
         let pace = Pace {
             low_percent: tuning.esp_low_percent.into(),
@@ -96,10 +104,10 @@ impl State {
         };
         Self {
             map: Map::new(entries.min(listings_in(shape.index_bytes)), volume.clock.now_s()),
-            space: Space::new(volume),
+            space: Space::new(volume, row),
             writes,
-            reads: (policy.reads == ReadAxis::SortedBatches).then(|| ReadBatches::new(tuning.read_batch_count)),
-            pacer: (policy.eviction == EvictionAxis::PacedLru).then(|| Pacer::new(pace)),
+            reads: row.sorts_reads().then(|| ReadBatches::new(tuning.read_batch_count)),
+            pacer: (row == MappedRow::Bitmap).then(|| Pacer::new(pace)),
             dirty: Dirty::default(),
             phase: Phase::Loading,
             used_sectors: 0,
@@ -113,6 +121,7 @@ impl State {
             all_known: false,
             outbox: Vec::new(),
             volume: Arc::clone(volume),
+            row,
         }
     }
 
@@ -230,7 +239,7 @@ impl State {
     /// Starts empty after all.
     pub(super) fn forget_all(&mut self) {
         self.map = Map::new(self.map.entries_max(), self.volume.clock.now_s());
-        self.space = Space::new(&self.volume);
+        self.space = Space::new(&self.volume, self.row);
         self.used_sectors = 0;
     }
 

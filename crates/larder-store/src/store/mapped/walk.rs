@@ -6,6 +6,7 @@
 
 use super::space::{Space, Spot};
 use crate::{
+    MappedRow,
     format::snapshot::{HEADER_COUNT, Header, Listing, PAGE_LISTING_COUNT, decode_page, listings_in},
     store::{
         keeper::block_on,
@@ -17,9 +18,9 @@ use crate::{
 use bytes::Bytes;
 
 /// Walks over the snapshot and the records it lists.
-pub(in crate::store) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
+pub(in crate::store) fn walk(volume: &Volume, row: MappedRow, meet: &mut dyn FnMut(Met)) {
     let area_start = volume.shape.index_area().start;
-    let space = Space::new(volume);
+    let space = Space::new(volume, row);
     let Some(header) = newest_header(volume, meet).filter(|header| header.whole) else { return };
     let listing_count = header.listing_count.min(listings_in(volume.shape.index_bytes));
     for number in 0..listing_count.div_ceil(PAGE_LISTING_COUNT) {
