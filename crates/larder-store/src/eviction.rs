@@ -1,16 +1,17 @@
-//! What of a segment is kept when it is reclaimed: entries that are being read, then those that were hit, most hit first.
+//! What of a segment is kept when it is reclaimed: one pure function for each eviction, which the row names.
 //!
-//! Pure decision. Invariant: what is kept takes at most the room it is given (seven eighths of a segment if it is being read,
-//! else a quarter or less), so that reclaiming always frees some of a segment, and writing again has a bound.
-//! Idea: reinsertion by hit bits, a CLOCK with as many hands as segments.
+//! Owns: what the functions are told ([`Reclaimed`]) and what they answer ([`Choice`]). Does not: read, write or know the index;
+//! reclaim executes what is chosen. Invariant: what is kept takes at most the room it is given (seven eighths of a segment if it
+//! is being read, else what the row's tuning says), so that reclaiming always frees some of a segment, and writing again has a bound.
 
+mod most_hit;
 pub(crate) mod pace;
 pub(crate) mod rrip;
 
-use crate::format::trailer::Listing;
+use crate::{LogEviction, format::trailer::Listing};
 
 /// A live entry of a segment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) listing: Listing,
     /// How often it was hit.
@@ -28,58 +29,88 @@ pub(crate) struct Room {
     pub(crate) hit: u64,
 }
 
-/// Picks from the live entries of a segment those to keep, in log order: what is held within its room, then what was hit
-/// within the room that this leaves, most hit first. Entries that are of no use after `now_s` are never kept.
-pub(crate) fn keep(live: &[Candidate], room: Room, now_s: u32) -> Vec<Listing> {
+/// A segment that is about to be reclaimed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reclaimed<'a> {
+    /// Its live entries, in log order.
+    pub(crate) live: &'a [Candidate],
+    pub(crate) room: Room,
+    /// Unix time in seconds.
+    pub(crate) now_s: u32,
+}
+
+/// An entry that is written again, and the hits that it begins with there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) listing: Listing,
+    pub(crate) hits: u8,
+}
+
+/// What is written again, in log order; everything else of the segment is forgotten.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) kept: Vec<Kept>,
+}
+
+/// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is held goes first.
+pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice {
+    let Reclaimed { live, room, now_s } = *reclaimed;
     let useful = |entry: &&Candidate| entry.listing.useless_after == 0 || entry.listing.useless_after >= now_s;
-    let (held, mut others): (Vec<&Candidate>, Vec<&Candidate>) =
-        live.iter().filter(useful).partition(|entry| entry.held);
-    others.retain(|entry| entry.hits > 0);
-    others.sort_by_key(|entry| std::cmp::Reverse(entry.hits));
+    let (held, others): (Vec<Candidate>, Vec<Candidate>) = live.iter().filter(useful).partition(|entry| entry.held);
     let mut kept = Vec::new();
-    let taken = take(&held, room.held, &mut kept);
-    take(&others, room.hit.saturating_sub(taken), &mut kept);
-    kept.sort_by_key(|listing| listing.sector);
-    kept
+    let taken = take(held.iter().map(|entry| Kept { listing: entry.listing, hits: 0 }), room.held, &mut kept);
+    let wanted = match eviction {
+        LogEviction::MostHit => most_hit::rank(others),
+    };
+    take(wanted.into_iter(), room.hit.saturating_sub(taken), &mut kept);
+    assert!(sectors_of(&kept) <= room.held.max(room.hit), "what is kept fits its room");
+    kept.sort_by_key(|kept| kept.listing.sector);
+    Choice { kept }
 }
 
 /// Takes what fits into `room`, in order. Returns how much that is.
-fn take(entries: &[&Candidate], room: u64, kept: &mut Vec<Listing>) -> u64 {
+fn take(wanted: impl Iterator<Item = Kept>, room: u64, kept: &mut Vec<Kept>) -> u64 {
     let mut taken = 0;
-    for Candidate { listing, .. } in entries {
-        if taken + u64::from(listing.sectors) <= room {
-            taken += u64::from(listing.sectors);
-            kept.push(*listing);
+    for one in wanted {
+        let sectors = u64::from(one.listing.sectors);
+        if taken + sectors <= room {
+            taken += sectors;
+            kept.push(one);
         }
     }
     taken
+}
+
+fn sectors_of(kept: &[Kept]) -> u64 {
+    kept.iter().map(|kept| u64::from(kept.listing.sectors)).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn live(sector: u32, sectors: u16, hits: u8, useless_after: u32) -> Candidate {
+    /// A live entry: where it begins, its length, its hits, and after when it is of no use.
+    pub(super) fn live(sector: u32, sectors: u16, hits: u8, useless_after: u32) -> Candidate {
         let listing = Listing { placing: 1, sector, sectors, tombstone: false, useless_after };
         Candidate { listing, hits, held: false }
     }
 
-    fn kept(live: &[Candidate], held: u64, hit: u64) -> Vec<u32> {
-        keep(live, Room { held, hit }, 100).iter().map(|listing| listing.sector).collect()
-    }
-
-    #[test]
-    fn the_most_hit_are_kept_within_their_room() {
-        let all = [live(0, 10, 1, 0), live(10, 10, 0, 0), live(20, 10, 3, 0), live(30, 10, 2, 0), live(40, 10, 3, 50)];
-        assert_eq!(kept(&all, 50, 20), [20, 30], "the useless and the never hit left out");
+    /// What is kept at second 100, each by its sector, with the hits it begins with.
+    pub(super) fn kept(eviction: LogEviction, live: &[Candidate], held: u64, hit: u64) -> Vec<(u32, u8)> {
+        let chosen = choose(eviction, &Reclaimed { live, room: Room { held, hit }, now_s: 100 });
+        chosen.kept.iter().map(|kept| (kept.listing.sector, kept.hits)).collect()
     }
 
     #[test]
     fn what_is_held_is_kept_first_and_has_a_bound_too() {
         let held = |entry| Candidate { held: true, ..entry };
         let all = [live(0, 10, 3, 0), held(live(10, 10, 0, 0)), held(live(20, 10, 0, 0)), held(live(30, 10, 0, 50))];
-        assert_eq!(kept(&all, 30, 20), [10, 20], "it takes the room of what was hit");
-        assert_eq!(kept(&all, 10, 20), [0, 10]);
-        assert_eq!(kept(&all, 0, 0), [0; 0]);
+        let sectors = |held, hit| {
+            let kept = kept(LogEviction::MostHit, &all, held, hit);
+            kept.into_iter().map(|(sector, _)| sector).collect::<Vec<_>>()
+        };
+        assert_eq!(sectors(30, 20), [10, 20], "it takes the room of what was hit");
+        assert_eq!(sectors(10, 20), [0, 10]);
+        assert_eq!(sectors(0, 0), [0; 0]);
     }
 }

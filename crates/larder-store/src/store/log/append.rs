@@ -40,6 +40,8 @@ pub(super) enum Condition<'a> {
     Recognised(&'a Recognised),
     /// The key's entry is still the one at this place; it is replaced.
     StillAt(Sector),
+    /// The same, by itself: it begins with these hits.
+    Reinserted { from: Sector, hits: u8 },
 }
 
 /// What became of an append for which there was room.
@@ -176,11 +178,13 @@ impl LogEngine {
         let mut actions = Vec::new();
         let mut log = self.lock_log();
         match condition {
-            Condition::StillAt(position) if matches().at(position).is_none() => return Ok(Attempt::Changed),
+            Condition::StillAt(from) | Condition::Reinserted { from, .. } if matches().at(from).is_none() => {
+                return Ok(Attempt::Changed);
+            }
             Condition::Recognised(recognised) if self.index.holds_strangers() && !recognised.covers(&matches()) => {
                 return Ok(Attempt::Unrecognised);
             }
-            Condition::StillAt(_) | Condition::Recognised(_) => {}
+            Condition::StillAt(_) | Condition::Reinserted { .. } | Condition::Recognised(_) => {}
         }
         let outcome = log.append(record, appender, self.volume.clock.moment(), &mut actions);
         self.follow_moves(&mut log);
@@ -204,9 +208,10 @@ impl LogEngine {
     fn index_appended(&self, record: &Record<'_>, appended: Appended, condition: Condition<'_>) {
         let placing = record.meta.hash.placing();
         let size = SizeClass::holding(record.len_sectors());
-        let slot = Slot { position: appended.position, size, hits: 0, short_lived: appended.short_lived };
+        let hits = if let Condition::Reinserted { hits, .. } = condition { hits } else { 0 };
+        let slot = Slot { position: appended.position, size, hits, short_lived: appended.short_lived };
         let replaced = match &condition {
-            Condition::StillAt(position) => std::slice::from_ref(position),
+            Condition::StillAt(from) | Condition::Reinserted { from, .. } => std::slice::from_ref(from),
             Condition::Recognised(recognised) => {
                 recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(placing, position));
                 &recognised.own

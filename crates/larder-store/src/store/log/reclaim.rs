@@ -9,7 +9,8 @@ use super::{
     listing,
 };
 use crate::{
-    eviction::{self, Candidate, Room},
+    LogRow,
+    eviction::{self, Candidate, Choice, Kept, Reclaimed, Room},
     format::{
         record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
         trailer::Listing,
@@ -64,8 +65,7 @@ impl LogEngine {
         }
         let listings = listing::listings(self, segment).await.records;
         let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
-        let candidates: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
-        let kept = eviction::keep(&candidates, self.room_for_kept(), self.volume.clock.now_s());
+        let Choice { kept } = self.choose(&needed);
         for batch in kept.chunks(READ_BATCH) {
             self.reinsert(segment, batch).await;
         }
@@ -79,6 +79,14 @@ impl LogEngine {
         let waiting = self.lock_log().release_oldest(segment);
         waiting.into_iter().for_each(Waker::wake);
         true
+    }
+
+    /// Asks the row's eviction which of the records that are needed are written again.
+    fn choose(&self, needed: &[Needed]) -> Choice {
+        let LogRow::Packed(eviction) = self.row else { return Choice::default() };
+        let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
+        let reclaimed = Reclaimed { live: &live, room: self.room_for_kept(), now_s: self.volume.clock.now_s() };
+        eviction::choose(eviction, &reclaimed)
     }
 
     fn candidate(&self, needed: &Needed) -> Candidate {
@@ -115,10 +123,10 @@ impl LogEngine {
     }
 
     /// Writes entries of a segment again, unless they changed or are damaged, or there is no room.
-    async fn reinsert(self: &Arc<Self>, segment: SegmentId, listings: &[Listing]) {
-        let slots = listings.iter().filter_map(|listing| Some(self.needed(segment, *listing)?.slot));
-        let reads = slots.map(async |slot| (slot, self.read_record(slot, Extent::Whole).await));
-        for (slot, outcome) in join_all(reads).await {
+    async fn reinsert(self: &Arc<Self>, segment: SegmentId, kept: &[Kept]) {
+        let slots = kept.iter().filter_map(|kept| Some((self.needed(segment, kept.listing)?.slot, kept.hits)));
+        let reads = slots.map(async |(slot, hits)| (slot, hits, self.read_record(slot, Extent::Whole).await));
+        for (slot, hits, outcome) in join_all(reads).await {
             let Ok(Some((bytes, decoded))) = outcome else { continue };
             let Some(body) = self.body_in(segment, slot.position, &bytes, &decoded).await else { continue };
             let mut record = Record {
@@ -132,7 +140,7 @@ impl LogEngine {
             if !self.is_newest(record.meta.hash, slot.position).await {
                 continue;
             }
-            let condition = Condition::StillAt(slot.position);
+            let condition = Condition::Reinserted { from: slot.position, hits };
             if let Ok(Attempt::Appended(_)) = self.try_append(&mut record, Appender::Reclaim, condition, None) {
                 add(&self.volume.counters.reinserted, 1);
             }
