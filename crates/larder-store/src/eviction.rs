@@ -4,6 +4,7 @@
 //! reclaim executes what is chosen. Invariant: what is kept takes at most the room it is given (seven eighths of a segment if it
 //! is being read, else what the row's tuning says), so that reclaiming always frees some of a segment, and writing again has a bound.
 
+mod clock;
 mod most_hit;
 pub(crate) mod pace;
 pub(crate) mod rrip;
@@ -61,6 +62,7 @@ pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice
     let taken = take(held.iter().map(|entry| Kept { listing: entry.listing, hits: 0 }), room.held, &mut kept);
     let wanted = match eviction {
         LogEviction::MostHit => most_hit::rank(others),
+        LogEviction::Clock => clock::rank(others),
     };
     take(wanted.into_iter(), room.hit.saturating_sub(taken), &mut kept);
     assert!(sectors_of(&kept) <= room.held.max(room.hit), "what is kept fits its room");

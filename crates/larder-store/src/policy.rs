@@ -52,6 +52,10 @@ static POLICIES: &[Policy] = &[
         about: "segmented log with a packed index: one read a hit, none a miss, sequential writes",
         source: "STREAM-PACK (Markatos et al., USITS 1999) and HashCache-Log (NSDI 2009), with whole segments and hit bits",
     }),
+    Policy::new(38, "log-clock", EngineRow::Log(LogRow::Packed(LogEviction::Clock)), Words {
+        about: "as log, but an entry goes round once for each of its hits",
+        source: "generalised CLOCK (Smith, ACM TODS 1978), its hand at the end of the log",
+    }),
     Policy::new(2, "simple", EngineRow::Mapped(MappedRow::Files(FileNaming::OneDirectory)), Words {
         about: "a file per entry, all in one directory",
         source: "SIMPLE, Markatos et al., USITS 1999",

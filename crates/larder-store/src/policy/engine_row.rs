@@ -52,6 +52,8 @@ pub enum LogRow {
 pub enum LogEviction {
     /// Entries that were hit, most hit first.
     MostHit,
+    /// Entries that were hit, once for each hit.
+    Clock,
 }
 
 /// HashCache's rows on a log.
@@ -185,7 +187,7 @@ impl EngineRow {
 
     pub(super) const fn eviction(self) -> EvictionAxis {
         match self {
-            Self::Log(LogRow::Packed(LogEviction::MostHit)) => EvictionAxis::Reinsertion,
+            Self::Log(LogRow::Packed(LogEviction::MostHit | LogEviction::Clock)) => EvictionAxis::Reinsertion,
             Self::Log(LogRow::Located(_)) => EvictionAxis::OverwriteOrLeastRecent,
             Self::Mapped(MappedRow::Bitmap) => EvictionAxis::PacedLru,
             Self::Mapped(MappedRow::Files(_) | MappedRow::SizeClasses | MappedRow::Slots(_)) => EvictionAxis::Lru,
