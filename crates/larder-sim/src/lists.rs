@@ -117,6 +117,11 @@ impl<const COUNT: usize> Lists<COUNT> {
         &self.nodes[id as usize]
     }
 
+    /// The list that an object is in.
+    pub(crate) fn list_of(&self, id: NodeId) -> usize {
+        self.nodes[id as usize].list as usize
+    }
+
     pub(crate) fn tail(&self, list: usize) -> Option<NodeId> {
         some(self.ends[list].tail)
     }

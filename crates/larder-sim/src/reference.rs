@@ -5,17 +5,21 @@
 //! another way, and misses 0.6% less of web objects.
 //! Cost: one hash table lookup and a few links per request, about 50 bytes of memory per object and list.
 
+mod arc;
 mod belady;
 mod gdsf;
 mod queues;
 mod s3_fifo;
+mod tiny_lfu;
 
 use crate::lists::APPROACHED_MAX;
+use arc::Arc;
 use belady::Belady;
 pub use belady::NextUses;
 use gdsf::Gdsf;
 use queues::{Fifo, Lru, Sieve};
 use s3_fifo::S3Fifo;
+use tiny_lfu::TinyLfu;
 
 /// A cache of a number of bytes with one of the known evictions.
 pub enum Reference {
@@ -27,6 +31,10 @@ pub enum Reference {
     Sieve(Sieve),
     /// S3-FIFO (SOSP 2023).
     S3Fifo(S3Fifo),
+    /// ARC (FAST 2003).
+    Arc(Arc),
+    /// W-TinyLFU (ACM TOS 2017).
+    TinyLfu(TinyLfu),
     /// Greedy dual size with frequency.
     Gdsf(Gdsf),
     /// The offline optimum for objects of one size, Belady's MIN.
@@ -35,7 +43,7 @@ pub enum Reference {
 
 impl Reference {
     /// The names [`Self::named`] knows, without Belady's, which must know the future.
-    pub const NAMES: [&'static str; 5] = ["lru", "fifo", "sieve", "s3-fifo", "gdsf"];
+    pub const NAMES: [&'static str; 7] = ["lru", "fifo", "sieve", "s3-fifo", "arc", "w-tinylfu", "gdsf"];
 
     /// The eviction of this name with `size_bytes` of cache.
     pub fn named(name: &str, size_bytes: u64) -> Option<Self> {
@@ -44,6 +52,8 @@ impl Reference {
             "fifo" => Self::Fifo(Fifo::new(size_bytes)),
             "sieve" => Self::Sieve(Sieve::new(size_bytes)),
             "s3-fifo" => Self::S3Fifo(S3Fifo::new(size_bytes)),
+            "arc" => Self::Arc(Arc::new(size_bytes)),
+            "w-tinylfu" => Self::TinyLfu(TinyLfu::new(size_bytes)),
             "gdsf" => Self::Gdsf(Gdsf::new(size_bytes)),
             _ => return None,
         })
@@ -72,6 +82,8 @@ impl Reference {
             Self::Fifo(cache) => cache.request(key, size_bytes),
             Self::Sieve(cache) => cache.request(key, size_bytes),
             Self::S3Fifo(cache) => cache.request(key, size_bytes),
+            Self::Arc(cache) => cache.request(key, size_bytes),
+            Self::TinyLfu(cache) => cache.request(key, size_bytes),
             Self::Gdsf(cache) => cache.request(key, size_bytes),
             Self::Belady(cache) => cache.request(key, size_bytes),
         }
@@ -83,6 +95,8 @@ impl Reference {
             Self::Fifo(cache) => cache.queue.approach(keys),
             Self::Sieve(cache) => cache.queue.approach(keys),
             Self::S3Fifo(cache) => cache.queues.approach(keys),
+            Self::Arc(cache) => cache.lists.approach(keys),
+            Self::TinyLfu(cache) => cache.lists.approach(keys),
             Self::Gdsf(cache) => cache.objects.approach(keys),
             Self::Belady(cache) => cache.objects.approach(keys),
         }

@@ -1,0 +1,84 @@
+//! ARC (Megiddo and Modha, FAST 2003), by bytes: what was asked for once and what was asked for again share the cache, and
+//! hits on the names of what either lost move the border between them.
+
+use crate::lists::Lists;
+
+/// Asked for once, asked for again; behind each the names of what it lost.
+const ONCE: usize = 0;
+const AGAIN: usize = 1;
+const ONCE_GHOSTS: usize = 2;
+const AGAIN_GHOSTS: usize = 3;
+
+/// ARC.
+pub struct Arc {
+    pub(super) lists: Lists<4>,
+    size_bytes: u64,
+    /// What the objects asked for once may have.
+    once_bytes: u64,
+}
+
+impl Arc {
+    pub(super) fn new(size_bytes: u64) -> Self {
+        Self { lists: Lists::new(), size_bytes, once_bytes: 0 }
+    }
+
+    pub(super) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        let found = self.lists.find(key);
+        let list = found.map(|id| self.lists.list_of(id));
+        if let (Some(id), Some(ONCE | AGAIN)) = (found, list) {
+            self.lists.move_to_head(AGAIN, id);
+            return true;
+        }
+        if size_bytes > self.size_bytes {
+            return false;
+        }
+        if let (Some(id), Some(ghosts)) = (found, list) {
+            self.adapt(ghosts, size_bytes);
+            self.lists.remove(id);
+            self.make_room(size_bytes, ghosts == AGAIN_GHOSTS);
+            self.lists.insert(AGAIN, key, size_bytes);
+            return false;
+        }
+        self.make_room(size_bytes, false);
+        self.lists.insert(ONCE, key, size_bytes);
+        self.forget_ghosts();
+        false
+    }
+
+    /// Moves the border towards the list that lost what is asked for now.
+    fn adapt(&mut self, ghosts: usize, size_bytes: u64) {
+        let bytes = |list| self.lists.bytes(list).max(1) as f64;
+        let other = if ghosts == ONCE_GHOSTS { AGAIN_GHOSTS } else { ONCE_GHOSTS };
+        let step = (size_bytes as f64 * (bytes(other) / bytes(ghosts)).max(1.0)) as u64;
+        self.once_bytes = match ghosts {
+            ONCE_GHOSTS => (self.once_bytes + step).min(self.size_bytes),
+            _ => self.once_bytes.saturating_sub(step),
+        };
+    }
+
+    fn make_room(&mut self, size_bytes: u64, is_again_ghost: bool) {
+        while self.lists.bytes(ONCE) + self.lists.bytes(AGAIN) + size_bytes > self.size_bytes {
+            let once = self.lists.bytes(ONCE);
+            let is_over = once > self.once_bytes || (is_again_ghost && once == self.once_bytes);
+            let (from, to) = if once > 0 && (is_over || self.lists.bytes(AGAIN) == 0) {
+                (ONCE, ONCE_GHOSTS)
+            } else {
+                (AGAIN, AGAIN_GHOSTS)
+            };
+            let Some(tail) = self.lists.tail(from) else { return };
+            self.lists.move_to_head(to, tail);
+        }
+    }
+
+    /// Names of as many bytes as the cache has, at most, and as many as those asked for once leave.
+    fn forget_ghosts(&mut self) {
+        while self.lists.bytes(ONCE) + self.lists.bytes(ONCE_GHOSTS) > self.size_bytes {
+            let Some(tail) = self.lists.tail(ONCE_GHOSTS) else { break };
+            self.lists.remove(tail);
+        }
+        while (0..4).map(|list| self.lists.bytes(list)).sum::<u64>() > 2 * self.size_bytes {
+            let Some(tail) = self.lists.tail(AGAIN_GHOSTS) else { break };
+            self.lists.remove(tail);
+        }
+    }
+}
