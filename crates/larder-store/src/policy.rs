@@ -48,90 +48,186 @@ struct Words {
 
 /// Every row.
 static POLICIES: &[Policy] = &[
-    Policy::new(1, "log", EngineRow::Log(LogRow::Packed(LogEviction::MostHit)), Words {
-        about: "segmented log with a packed index: one read a hit, none a miss, sequential writes",
-        source: "STREAM-PACK (Markatos et al., USITS 1999) and HashCache-Log (NSDI 2009), with whole segments and hit bits",
-    }),
-    Policy::new(38, "log-clock", EngineRow::Log(LogRow::Packed(LogEviction::Clock)), Words {
-        about: "as log, but an entry goes round once for each of its hits",
-        source: "generalised CLOCK (Smith, ACM TODS 1978), its hand at the end of the log",
-    }),
-    Policy::new(2, "simple", EngineRow::Mapped(MappedRow::Files(FileNaming::OneDirectory)), Words {
-        about: "a file per entry, all in one directory",
-        source: "SIMPLE, Markatos et al., USITS 1999",
-    }),
-    Policy::new(3, "squid", EngineRow::Mapped(MappedRow::Files(FileNaming::RoundRobin)), Words {
-        about: "a file per entry, in 16 x 256 directories by turns",
-        source: "SQUID, Markatos et al., USITS 1999",
-    }),
-    Policy::new(4, "multiple-dirs", EngineRow::Mapped(MappedRow::Files(FileNaming::BySite)), Words {
-        about: "a file per entry, a directory per site",
-        source: "MULTIPLE-DIRS, Markatos et al., USITS 1999",
-    }),
-    Policy::new(5, "buddy", EngineRow::Mapped(MappedRow::SizeClasses), Words {
-        about: "a file of slots for each length, a file each for long entries",
-        source: "BUDDY, Markatos et al., USITS 1999",
-    }),
-    Policy::new(6, "stream", EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Through)), Words {
-        about: "one file of 512-byte slots, written by a pointer that goes round",
-        source: "STREAM, Markatos et al., USITS 1999",
-    }),
-    Policy::new(7, "stream-pack", EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Pages)), Words {
-        about: "stream, with contiguous writes gathered in pages",
-        source: "STREAM-PACKETIZER, Markatos et al., USITS 1999",
-    }),
-    Policy::new(8, "lazy-reads", EngineRow::Mapped(MappedRow::Slots(SlotSchedule::PagesAndSortedReads)), Words {
-        about: "stream-pack, with reads in sorted batches",
-        source: "LAZY-READS, Markatos et al., USITS 1999",
-    }),
-    Policy::new(9, "lazy-reads-loc", EngineRow::Mapped(MappedRow::Slots(SlotSchedule::SitePagesAndSortedReads)), Words {
-        about: "lazy-reads, with the entries of a site gathered before they are written",
-        source: "LAZY-READS-LOC, Markatos et al., USITS 1999",
-    }),
-    Policy::new(10, "large-file", EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Asynchronous)), Words {
-        about: "stream without waiting: many writes and reads in flight, on a file or a raw device",
-        source: "expv1, Performance Issues in Squid, 2002",
-    }),
-    Policy::new(11, "esp", EngineRow::Mapped(MappedRow::Bitmap), Words {
-        about: "4 KiB blocks in a bitmap of several levels, written along long free runs that eviction keeps open",
-        source: "ESP, ICS 2002",
-    }),
-    Policy::new(31, "hashcache-basic", EngineRow::Table(TableRow::Bins), Words {
-        about: "no index at all: a key has one bin of the disk table, a collision overwrites",
-        source: "HashCache-Basic (NSDI 2009)",
-    }),
-    Policy::new(32, "hashcache-set", EngineRow::Table(TableRow::Sets), Words {
-        about: "no index at all: a key has a set of eight bins, read whole",
-        source: "HashCache-Set (NSDI 2009)",
-    }),
-    Policy::new(33, "hashcache-setmem", EngineRow::Table(TableRow::TaggedSets), Words {
-        about: "11 bits an entry: tags and ranks of all sets in memory, one read a hit, none a miss",
-        source: "HashCache-SetMem (NSDI 2009)",
-    }),
-    Policy::new(34, "hashcache-setmem-lru", EngineRow::Table(TableRow::RecentlyTaggedSets), Words {
-        about: "less than 11 bits an entry: tags and ranks of the sets used last",
-        source: "HashCache-SetMemLRU (NSDI 2009)",
-    }),
-    Policy::new(35, "hashcache-log-n", EngineRow::Log(LogRow::Located(LocatedRow::Plain)), Words {
-        about: "47 bits an entry: sets with positions in memory, everything in a log, no groups",
-        source: "HashCache-LogN (NSDI 2009)",
-    }),
-    Policy::new(36, "hashcache-log", EngineRow::Log(LogRow::Located(LocatedRow::Grouped)), Words {
-        about: "55 bits an entry: as hashcache-log-n, and what was asked for together lies and is read together",
-        source: "HashCache-Log (NSDI 2009)",
-    }),
-    Policy::new(37, "hashcache-log-lru", EngineRow::Log(LogRow::Located(LocatedRow::Recent)), Words {
-        about: "31 bits an entry: as hashcache-log-n, with half the positions in a file: one read a hit, or two",
-        source: "HashCache-LogLRU (NSDI 2009)",
-    }),
-    Policy::new(12, "ucfs", EngineRow::Clusters, Words {
-        about: "clusters of 128 KiB, filled by site, written, read and evicted whole; starts empty after a crash",
-        source: "UCFS/CFS (Wang, Hu: IEEE Transactions on Computers, 2002), by what its abstract says",
-    }),
-    Policy::new(20, "tiny", EngineRow::Tiny, Words {
-        about: "a small log in front of sets, for very little memory on flash: one read a hit, two if it is long",
-        source: "Larder's own, after Kangaroo (SOSP 2021), with HashCache's log for long entries; docs/tiny.md",
-    }),
+    Policy::new(
+        1,
+        "log",
+        EngineRow::Log(LogRow::Packed(LogEviction::MostHit)),
+        Words {
+            about: "segmented log with a packed index: one read a hit, none a miss, sequential writes",
+            source: "STREAM-PACK (Markatos et al., USITS 1999) and HashCache-Log (NSDI 2009), with whole segments and hit bits",
+        },
+    ),
+    Policy::new(
+        38,
+        "log-clock",
+        EngineRow::Log(LogRow::Packed(LogEviction::Clock)),
+        Words {
+            about: "as log, but an entry goes round once for each of its hits",
+            source: "generalised CLOCK (Smith, ACM TODS 1978), its hand at the end of the log",
+        },
+    ),
+    Policy::new(
+        2,
+        "simple",
+        EngineRow::Mapped(MappedRow::Files(FileNaming::OneDirectory)),
+        Words { about: "a file per entry, all in one directory", source: "SIMPLE, Markatos et al., USITS 1999" },
+    ),
+    Policy::new(
+        3,
+        "squid",
+        EngineRow::Mapped(MappedRow::Files(FileNaming::RoundRobin)),
+        Words {
+            about: "a file per entry, in 16 x 256 directories by turns",
+            source: "SQUID, Markatos et al., USITS 1999",
+        },
+    ),
+    Policy::new(
+        4,
+        "multiple-dirs",
+        EngineRow::Mapped(MappedRow::Files(FileNaming::BySite)),
+        Words { about: "a file per entry, a directory per site", source: "MULTIPLE-DIRS, Markatos et al., USITS 1999" },
+    ),
+    Policy::new(
+        5,
+        "buddy",
+        EngineRow::Mapped(MappedRow::SizeClasses),
+        Words {
+            about: "a file of slots for each length, a file each for long entries",
+            source: "BUDDY, Markatos et al., USITS 1999",
+        },
+    ),
+    Policy::new(
+        6,
+        "stream",
+        EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Through)),
+        Words {
+            about: "one file of 512-byte slots, written by a pointer that goes round",
+            source: "STREAM, Markatos et al., USITS 1999",
+        },
+    ),
+    Policy::new(
+        7,
+        "stream-pack",
+        EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Pages)),
+        Words {
+            about: "stream, with contiguous writes gathered in pages",
+            source: "STREAM-PACKETIZER, Markatos et al., USITS 1999",
+        },
+    ),
+    Policy::new(
+        8,
+        "lazy-reads",
+        EngineRow::Mapped(MappedRow::Slots(SlotSchedule::PagesAndSortedReads)),
+        Words { about: "stream-pack, with reads in sorted batches", source: "LAZY-READS, Markatos et al., USITS 1999" },
+    ),
+    Policy::new(
+        9,
+        "lazy-reads-loc",
+        EngineRow::Mapped(MappedRow::Slots(SlotSchedule::SitePagesAndSortedReads)),
+        Words {
+            about: "lazy-reads, with the entries of a site gathered before they are written",
+            source: "LAZY-READS-LOC, Markatos et al., USITS 1999",
+        },
+    ),
+    Policy::new(
+        10,
+        "large-file",
+        EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Asynchronous)),
+        Words {
+            about: "stream without waiting: many writes and reads in flight, on a file or a raw device",
+            source: "expv1, Performance Issues in Squid, 2002",
+        },
+    ),
+    Policy::new(
+        11,
+        "esp",
+        EngineRow::Mapped(MappedRow::Bitmap),
+        Words {
+            about: "4 KiB blocks in a bitmap of several levels, written along long free runs that eviction keeps open",
+            source: "ESP, ICS 2002",
+        },
+    ),
+    Policy::new(
+        31,
+        "hashcache-basic",
+        EngineRow::Table(TableRow::Bins),
+        Words {
+            about: "no index at all: a key has one bin of the disk table, a collision overwrites",
+            source: "HashCache-Basic (NSDI 2009)",
+        },
+    ),
+    Policy::new(
+        32,
+        "hashcache-set",
+        EngineRow::Table(TableRow::Sets),
+        Words {
+            about: "no index at all: a key has a set of eight bins, read whole",
+            source: "HashCache-Set (NSDI 2009)",
+        },
+    ),
+    Policy::new(
+        33,
+        "hashcache-setmem",
+        EngineRow::Table(TableRow::TaggedSets),
+        Words {
+            about: "11 bits an entry: tags and ranks of all sets in memory, one read a hit, none a miss",
+            source: "HashCache-SetMem (NSDI 2009)",
+        },
+    ),
+    Policy::new(
+        34,
+        "hashcache-setmem-lru",
+        EngineRow::Table(TableRow::RecentlyTaggedSets),
+        Words {
+            about: "less than 11 bits an entry: tags and ranks of the sets used last",
+            source: "HashCache-SetMemLRU (NSDI 2009)",
+        },
+    ),
+    Policy::new(
+        35,
+        "hashcache-log-n",
+        EngineRow::Log(LogRow::Located(LocatedRow::Plain)),
+        Words {
+            about: "47 bits an entry: sets with positions in memory, everything in a log, no groups",
+            source: "HashCache-LogN (NSDI 2009)",
+        },
+    ),
+    Policy::new(
+        36,
+        "hashcache-log",
+        EngineRow::Log(LogRow::Located(LocatedRow::Grouped)),
+        Words {
+            about: "55 bits an entry: as hashcache-log-n, and what was asked for together lies and is read together",
+            source: "HashCache-Log (NSDI 2009)",
+        },
+    ),
+    Policy::new(
+        37,
+        "hashcache-log-lru",
+        EngineRow::Log(LogRow::Located(LocatedRow::Recent)),
+        Words {
+            about: "31 bits an entry: as hashcache-log-n, with half the positions in a file: one read a hit, or two",
+            source: "HashCache-LogLRU (NSDI 2009)",
+        },
+    ),
+    Policy::new(
+        12,
+        "ucfs",
+        EngineRow::Clusters,
+        Words {
+            about: "clusters of 128 KiB, filled by site, written, read and evicted whole; starts empty after a crash",
+            source: "UCFS/CFS (Wang, Hu: IEEE Transactions on Computers, 2002), by what its abstract says",
+        },
+    ),
+    Policy::new(
+        20,
+        "tiny",
+        EngineRow::Tiny,
+        Words {
+            about: "a small log in front of sets, for very little memory on flash: one read a hit, two if it is long",
+            source: "Larder's own, after Kangaroo (SOSP 2021), with HashCache's log for long entries; docs/tiny.md",
+        },
+    ),
 ];
 
 impl Policy {
