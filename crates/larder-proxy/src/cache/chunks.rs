@@ -139,7 +139,9 @@ impl ChunkedBody {
 
     /// The fetch of the rest from `position` on, if one was begun.
     pub(crate) fn take_rest(&self, position: u64) -> Option<FlightReader> {
-        self.lock().rest.take_if(|(start, _)| *start == position).map(|(_, reader)| reader)
+        // Nobody comes to its beginning any more once that was passed, and it would wait for who does.
+        let rest = self.lock().rest.take_if(|(start, _)| *start <= position);
+        rest.filter(|(start, _)| *start == position).map(|(_, reader)| reader)
     }
 
     /// Returns where the fetch of the rest begins that was begun, and that nobody has taken up yet.

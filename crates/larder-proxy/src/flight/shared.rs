@@ -372,8 +372,13 @@ impl Flight {
     pub(super) fn add_reader_at(&self, position: u64) -> Option<usize> {
         let mut state = self.lock();
         let near = state.window.start()..state.limit.min(state.window.end() + CHUNK_BYTES + 1);
-        let takes = !state.closed && near.contains(&position);
-        takes.then(|| state.readers.insert(Slot { position, ..Slot::default() }))
+        if state.closed || !near.contains(&position) {
+            return None;
+        }
+        let index = state.readers.insert(Slot { position, ..Slot::default() });
+        // It may be further than all others, for whom the fetcher waits.
+        state.wake_fetcher();
+        Some(index)
     }
 
     /// Where its chunks are, if it has any.
@@ -477,3 +482,35 @@ const AHEAD_BYTES: u64 = 4 << 20;
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
 /// How much that is in the store already stays in memory, for readers that are a little behind.
 const BEHIND_BYTES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+
+    use super::*;
+    use crate::cache::epochs::Epochs;
+
+    /// Whether it was woken.
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, SeqCst);
+        }
+    }
+
+    #[test]
+    fn fetcher_that_waits_for_readers_goes_on_when_one_joins_further_on() {
+        let flight = Flight::new(Epochs::default().now(), false, Arc::new(WindowBudget::new(u64::MAX)));
+        flight.add_reader().expect("it is open");
+        flight.push(vec![0; AHEAD_BYTES as usize].into());
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let context = Context::from_waker(&waker);
+        assert_eq!(flight.poll_pace(true, &context), Pace::Wait);
+        flight.add_reader_at(AHEAD_BYTES).expect("its bytes come next");
+        assert!(woken.0.load(SeqCst));
+        assert_eq!(flight.poll_pace(true, &context), Pace::Go);
+    }
+}
