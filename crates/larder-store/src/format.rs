@@ -18,11 +18,27 @@ pub(crate) mod superblock;
 pub(crate) mod trailer;
 pub(crate) mod unit;
 
+use siphasher::sip::SipHasher13;
+use std::hash::Hasher;
+
 /// What makes one volume's checksums differ from another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeId(pub(crate) [u8; 16]);
 
 impl VolumeId {
+    /// Returns the identity under which a volume starts over, empty. It follows from this one, so that simulations repeat
+    /// themselves; `secret` keeps others from knowing it.
+    pub(crate) fn successor(self, secret: &[u8; 16]) -> Self {
+        let mut next = [0; 16];
+        for (number, half) in (0_u8..).zip(next.as_chunks_mut::<8>().0) {
+            let mut hasher = SipHasher13::new_with_key(secret);
+            hasher.write(&self.0);
+            hasher.write_u8(number);
+            *half = hasher.finish().to_le_bytes();
+        }
+        Self(next)
+    }
+
     /// The volume's checksum of `parts`, one after the other.
     pub(crate) fn checksum(self, parts: &[&[u8]]) -> u32 {
         let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
@@ -46,6 +62,15 @@ mod tests {
     #[test]
     fn the_plain_checksum_is_crc32c() {
         assert_eq!(plain_checksum(b"123456789"), 0xE306_9283);
+    }
+
+    #[test]
+    fn an_identity_has_one_successor_and_it_is_another() {
+        let id = VolumeId([1; 16]);
+        assert_eq!(id.successor(&[2; 16]), id.successor(&[2; 16]));
+        assert_ne!(id.successor(&[2; 16]), id);
+        assert_ne!(id.successor(&[2; 16]), id.successor(&[3; 16]));
+        assert_ne!(id.successor(&[2; 16]).successor(&[2; 16]), id);
     }
 
     #[test]

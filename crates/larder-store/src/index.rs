@@ -212,6 +212,12 @@ impl Index {
         partition.note_removed(placing, place, packed);
     }
 
+    /// Returns whether `placing`'s address has a slot, and another one finds room beside it.
+    pub(crate) fn has_room_beside(&self, placing: u64) -> bool {
+        let (partition, place) = self.locate(placing);
+        partition.has_room_beside(place)
+    }
+
     /// A number for `placing`'s address; no two have the same.
     pub(crate) fn address(&self, placing: u64) -> u64 {
         let (partition, place) = self.shape.place(placing);

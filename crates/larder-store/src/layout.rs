@@ -21,4 +21,6 @@ pub(crate) enum NoRoom {
     Now,
     /// Not at all: it is longer than the layout takes.
     Ever,
+    /// Not in this run: the layout has no number left for what it would have to begin.
+    Spent,
 }

@@ -306,7 +306,10 @@ impl Store {
     /// Whether memory knows of an entry of `key` (no I/O; false positives by the row, 0.4% in `log`). Rows
     /// that keep nothing in memory always say yes.
     pub fn may_contain(&self, key: &[u8]) -> bool {
-        self.volumes.sound_of(key).is_some_and(|engine| engine.may_contain(engine.volume().hash(key).0))
+        self.volumes.sound_of(key).is_some_and(|engine| {
+            let volume = engine.volume();
+            engine.may_contain(volume.hash(key).0) && !volume.arrears.ends(key)
+        })
     }
 
     /// Counts a hit that was served from elsewhere (a memory tier), so that reclaim keeps the entry.

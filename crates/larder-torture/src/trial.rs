@@ -158,6 +158,8 @@ pub struct Trial {
     dying: Option<FaultStats>,
     /// Whether what this life found at its start need not be what the medium holds.
     is_misled: bool,
+    /// Whether something found no room.
+    was_full: bool,
     /// Faults of devices that died on purpose in the middle of a recovery.
     staged: FaultStats,
     /// What ended by then survives a kill, or a power cut.
@@ -245,6 +247,7 @@ impl Trial {
             passed: Duration::ZERO,
             dying: None,
             is_misled: false,
+            was_full: false,
             staged: FaultStats::default(),
             durable: Durable::default(),
             debt: Debt::default(),
@@ -395,7 +398,10 @@ impl Trial {
         }
         // A store goes on refusing for some time after a fault, also after one that an earlier life met.
         let may_recover = self.plan.error_at.is_some();
-        if is_full || may_recover || self.faults() > 0 {
+        // A removal that found no room is owed, and until it is paid nothing is stored.
+        self.was_full |= is_full;
+        let owes = self.store.as_ref().is_some_and(|store| store.stats().removals_waiting > 0);
+        if is_full || (self.was_full && owes) || may_recover || self.faults() > 0 {
             Ok(())
         } else {
             Err(format!("{work:?} on a device without faults: {error}"))

@@ -247,6 +247,50 @@ fn gap_that_memory_does_not_know_of_is_found_before_the_first_byte() {
     }
 }
 
+/// Rows whose memory knows an entry by a few bits of its key's hash, or by where its key belongs.
+const ROWS_WITH_TAGS: [&str; 9] = [
+    "log",
+    "hashcache-basic",
+    "hashcache-set",
+    "hashcache-setmem",
+    "hashcache-setmem-lru",
+    "hashcache-log-n",
+    "hashcache-log",
+    "hashcache-log-lru",
+    "tiny",
+];
+
+/// At stake: a download that breaks because small entries took its chunks' places in the index.
+#[test]
+fn long_body_among_many_small_entries_is_whole_in_every_row_with_tags() {
+    for row in ROWS_WITH_TAGS {
+        let small_index = |options: &mut larder_store::StoreOptions| {
+            (options.policy, options.mean_entry_size_bytes) = (Policy::named(row).unwrap(), 512 << 10);
+        };
+        let answer = |received: &Received, _: usize| ranged(received, 24 * CHUNK);
+        let fixture = Fixture::with_options(small_index, answer, |config| config.hot_bytes = 0);
+        assert!(fixture.get("/long", &[]).body == body(24 * CHUNK));
+        settle(&fixture);
+        let store = fixture.store.as_ref().unwrap();
+        run(async {
+            // As many as the index has room for.
+            for number in 0_u32..512 {
+                let mut writer = store.insert(&number.to_le_bytes(), "small".into(), Hints::default()).unwrap();
+                writer.write(vec![number as u8; 600].into()).unwrap();
+                let _ = writer.commit().await;
+            }
+            store.sync().await.unwrap();
+        });
+        for _ in 0..2 {
+            let whole = fixture.get("/long", &[]);
+            assert!(whole.complete && whole.body == body(24 * CHUNK), "{row}: {}", whole.cache_status());
+        }
+        let is_log = row == "log";
+        assert!(!is_log || fixture.origin.count() == 1, "an index of entries that can be told apart drops none");
+        assert_eq!(fixture.proxy.stats().broken, [0; 3], "{row}");
+    }
+}
+
 #[test]
 fn what_arrived_of_a_download_that_everybody_left_is_kept_and_gone_on_with() {
     let gate = Gate::default();

@@ -95,6 +95,15 @@ impl LogIndex {
         }
     }
 
+    /// Whether another slot of `placing`'s address finds room beside those that there are, of which there is one. It may be taken
+    /// by somebody else.
+    pub(crate) fn has_room_beside(&self, placing: u64) -> bool {
+        match self {
+            Self::Buckets(index) => index.has_room_beside(placing),
+            Self::Sets(_) => false,
+        }
+    }
+
     /// As [`Index::address`].
     pub(crate) fn address(&self, placing: u64) -> u64 {
         each!(self, index => index.address(placing))

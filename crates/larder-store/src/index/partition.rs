@@ -183,6 +183,13 @@ impl Partition {
         self.ways_of(place).map(|at| self.widths.unpack(self.read(at))).collect()
     }
 
+    /// Returns whether the address has a slot, and one of its buckets an empty way.
+    pub(super) fn has_room_beside(&self, place: Place) -> bool {
+        let is_known = self.ways_of(place).next().is_some();
+        is_known
+            && [place.bucket, self.other_bucket(place.bucket, place.tag)].iter().any(|&b| self.empty_way(b).is_some())
+    }
+
     pub(super) fn entries(&self) -> u64 {
         self.entries
     }

@@ -29,6 +29,10 @@ pub(crate) const UNIT_BYTES: u64 = 1 << 20;
 /// Most bytes of segments begun without a sync between: a crash of the machine may lose or keep them in any
 /// order, so recovery looks this far behind the last one it finds.
 const UNSYNCED_BYTES_MAX: u64 = 4 << 30;
+/// The last sequence that is used.
+pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
+/// From this sequence on it is time to see to it that the volume's next start begins anew: enough are left for whoever runs now.
+pub(crate) const SEQUENCE_NEAR_END: u32 = SEQUENCE_LAST - (1 << 28);
 /// Unit buffers kept for reuse.
 const SPARE_COUNT_MAX: usize = 1;
 
@@ -191,7 +195,7 @@ impl Log {
 
     /// Begins to append, from `first_sequence` on. Returns those that wait for room.
     pub(crate) fn lift_bar(&mut self, first_sequence: u32) -> Vec<Waker> {
-        assert!(self.is_barred && first_sequence > self.last_sequence);
+        assert!(self.is_barred && (self.last_sequence + 1..=SEQUENCE_LAST).contains(&first_sequence));
         (self.next_sequence, self.synced_sequence) = (first_sequence, first_sequence);
         (self.ready, self.is_barred) = (true, false);
         std::mem::take(&mut self.waiting)
@@ -418,6 +422,9 @@ impl Log {
     }
 
     fn open_segment(&mut self, appender: Appender) -> Result<(), NoRoom> {
+        if self.next_sequence > SEQUENCE_LAST {
+            return Err(NoRoom::Spent);
+        }
         let kept = if appender == Appender::Reclaim { 0 } else { 1 };
         if self.free.len() <= kept {
             return Err(NoRoom::Now);
@@ -427,7 +434,8 @@ impl Log {
         }
         let segment = self.free.pop_front().ok_or(NoRoom::Now)?;
         let sequence = self.next_sequence;
-        self.next_sequence = sequence.checked_add(1).expect("4 billion segments outlast any device");
+        assert!(sequence > self.last_sequence, "no two segments share a sequence");
+        self.next_sequence = sequence + 1;
         self.last_sequence = sequence;
         let oldest_sequence = self.sealed.front().map_or(sequence, |&oldest| self.segments.sequence(oldest));
         self.segments.begin(segment, sequence, true);

@@ -47,11 +47,18 @@ struct Owed {
     all: bool,
     next_number: u64,
     /// Keys whose removal is under way.
-    under_way: Vec<Box<[u8]>>,
+    under_way: Vec<UnderWay>,
     /// When the next attempt is due, and how long the pause before it was.
     due_at: Duration,
     pause: Duration,
     is_paying: bool,
+}
+
+/// A key whose removal is under way.
+struct UnderWay {
+    key: Box<[u8]>,
+    /// Whether something was stored for it since, which the removal may leave.
+    is_overtaken: bool,
 }
 
 /// What is paid together.
@@ -79,7 +86,24 @@ impl Arrears {
     pub(crate) fn hides(&self, key: &[u8]) -> bool {
         self.hides_some() && {
             let owed = self.lock();
-            owed.all || owed.keys.contains_key(key) || owed.under_way.iter().any(|other| **other == *key)
+            owed.all || owed.keys.contains_key(key) || owed.under_way.iter().any(|other| *other.key == *key)
+        }
+    }
+
+    /// Whether nothing that is stored of `key` now will ever be shown.
+    pub(crate) fn ends(&self, key: &[u8]) -> bool {
+        self.hides_some() && {
+            let owed = self.lock();
+            let is_removed = |other: &UnderWay| *other.key == *key && !other.is_overtaken;
+            owed.all || owed.keys.contains_key(key) || owed.under_way.iter().any(is_removed)
+        }
+    }
+
+    /// Notes that something is about to be stored for `key`.
+    pub(super) fn note_commit(&self, key: &[u8]) {
+        if self.hides_some() {
+            let mut owed = self.lock();
+            owed.under_way.iter_mut().filter(|other| *other.key == *key).for_each(|other| other.is_overtaken = true);
         }
     }
 
@@ -200,7 +224,7 @@ pub(super) struct Removal<'a> {
 
 impl<'a> Removal<'a> {
     pub(super) fn new(volume: &'a Volume, key: &'a [u8]) -> Self {
-        volume.arrears.change(|owed| owed.under_way.push(key.into()));
+        volume.arrears.change(|owed| owed.under_way.push(UnderWay { key: key.into(), is_overtaken: false }));
         Self { volume, key, is_settled: false }
     }
 
@@ -217,7 +241,7 @@ impl Drop for Removal<'_> {
             self.volume.owe_removal(self.key);
         }
         self.volume.arrears.change(|owed| {
-            if let Some(at) = owed.under_way.iter().position(|key| **key == *self.key) {
+            if let Some(at) = owed.under_way.iter().position(|other| *other.key == *self.key) {
                 owed.under_way.swap_remove(at);
             }
         });

@@ -170,6 +170,9 @@ impl AnyEngine {
     }
 
     pub(crate) async fn sight(&self, key: &[u8]) -> Result<Option<Sighting>> {
+        if self.volume().arrears.hides(key) {
+            return self.volume().check_open().map(|()| None);
+        }
         let sight = each!(self, engine => engine.sight(key).await)?;
         Ok(sight.map(Sighting))
     }
@@ -186,6 +189,7 @@ impl AnyEngine {
             }
             return Err(error);
         }
+        self.volume().arrears.note_commit(record.key);
         each!(self, engine => engine.commit(record).await)
     }
 

@@ -266,6 +266,7 @@ impl Engine for LogEngine {
     }
 
     async fn maintain(self: &Arc<Self>) {
+        recovery::start_over_when_spent(self).await;
         recovery::retry(self).await;
         let waiting = self.flush_due(self.volume.clock.now());
         self.sync_segments_begun().await;

@@ -40,6 +40,7 @@ impl Volume {
             match attempt(context.waker()) {
                 Ok(appended) => Poll::Ready(Ok(appended)),
                 Err(NoRoom::Ever) => Poll::Ready(Err(Error::new(ErrorKind::Full, too_long))),
+                Err(NoRoom::Spent) => Poll::Ready(Err(spent())),
                 Err(NoRoom::Now) if self.clock.now() >= deadline => {
                     Poll::Ready(Err(Error::new(ErrorKind::Full, NO_ROOM)))
                 }
@@ -60,6 +61,13 @@ impl Volume {
             Err(_) => add(&self.counters.rejected, 1),
         }
     }
+}
+
+/// What is said of a volume that has numbered all it can.
+pub(super) fn spent() -> Error {
+    let place =
+        "the store takes nothing more, as it has used all its sequence numbers: start it again, and it begins empty";
+    Error::new(ErrorKind::Unavailable, place)
 }
 
 /// A found entry, to be written again with another head.

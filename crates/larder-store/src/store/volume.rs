@@ -157,6 +157,11 @@ impl Volume {
         self.start_retry_at.store(at.as_millis() as u64, Ordering::Relaxed);
     }
 
+    /// Whether the volume has a new identity on the device, under which its next start finds nothing.
+    pub(super) fn starts_over(&self) -> bool {
+        self.superblock().id != self.id
+    }
+
     /// The superblock as it is now.
     pub(crate) fn superblock(&self) -> RwLockReadGuard<'_, Superblock> {
         self.superblock.read().unwrap_or_else(PoisonError::into_inner)

@@ -59,9 +59,18 @@ impl Fixture {
         handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
         change: impl FnOnce(&mut ProxyConfig),
     ) -> Self {
+        Self::with_options(|options| options.policy = policy, handle, change)
+    }
+
+    /// As [`Fixture::with`], on a store with other options.
+    pub(crate) fn with_options(
+        change_options: impl FnOnce(&mut StoreOptions),
+        handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+        change: impl FnOnce(&mut ProxyConfig),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut options = StoreOptions::new(directory.path().join("store"), 256 << 20);
-        options.policy = policy;
+        change_options(&mut options);
         let store = Store::open(options).unwrap();
         eventually("the store has loaded", || store.stats().loaded);
         Self::start(Origin::start(handle), directory, Some(store), change)

@@ -8,6 +8,7 @@ use crate::{
     admission::Admission,
     device::{Completion, Transfer},
     format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
+    hash::KeyHash,
     index::{Inserted, LogIndex, SizeClass, Slot},
     layout::{
         NoRoom,
@@ -16,7 +17,7 @@ use crate::{
     store::{
         counters::add,
         engine::{Engine, Extent},
-        room::Renewal,
+        room::{Renewal, spent},
         volume::cannot_begin,
     },
     sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
@@ -42,6 +43,8 @@ pub(super) enum Condition<'a> {
     StillAt(Sector),
     /// The same, by itself: it begins with these hits.
     Reinserted { from: Sector, hits: u8 },
+    /// None, and nothing is replaced: whatever may be the key's is older, and stays beside until it was read.
+    Beside,
 }
 
 /// What became of an append for which there was room.
@@ -98,19 +101,47 @@ impl LogEngine {
 
     pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
-        let (placing, hash) = self.volume.hash(key);
-        // Gone at once, whether or not the news of it can be written.
-        let recognised = self.recognise(hash).await;
-        recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(placing, position));
-        self.index.remove(placing, &recognised.own);
-        self.index.note_removed(placing, None);
+        self.check_begun()?;
+        let hash = self.volume.hash(key).1;
         let meta = Meta::new(Kind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
         let mut record = Record { meta, key, head: &[], checksums: &[], body: &[] };
         let failed_before = self.lock_log().failed_units();
-        match self.append(&mut record, None).await? {
-            Some(appended) => self.flush_through(appended.ticket, failed_before).await,
-            None => Ok(()),
+        // The key is hidden while it is removed (see `arrears`), so that nothing need be read first: a device that does not
+        // answer keeps no reads waiting.
+        let beside = self.index.has_room_beside(hash.placing());
+        let appended = if beside {
+            match self.append_if(&mut record, Condition::Beside).await? {
+                Attempt::Appended(appended) => Some(appended),
+                Attempt::Changed | Attempt::Unrecognised => unreachable!("a removal beside its entry has no condition"),
+            }
+        } else {
+            self.append(&mut record, None).await?
+        };
+        let Some(appended) = appended else { return Ok(()) };
+        let end = self.age(appended.position);
+        self.flush_through(appended.ticket, failed_before).await?;
+        if beside {
+            self.clear_through(hash, end).await;
         }
+        Ok(())
+    }
+
+    /// Takes what a removal left in the index until it was durable: the slots of the key up to that of the removal's own
+    /// record, of age `end`.
+    async fn clear_through(&self, hash: KeyHash, end: (u32, Sector)) {
+        let placing = hash.placing();
+        let is_older = |other: Sector| self.age(other) < end;
+        let older = self.index.peek(placing).iter().filter(|slot| is_older(slot.position)).collect();
+        let recognised = self.recognise_among(hash, &older).await;
+        // No segment is used again while the log is locked, and what is still older is what was read.
+        let log = self.lock_log();
+        for &unreadable in recognised.unreadable.iter().filter(|&&unreadable| is_older(unreadable)) {
+            self.forget_through(placing, unreadable);
+        }
+        let its_own = Some(end.1).filter(|&position| self.age(position) == end);
+        let own: Vec<_> = recognised.own.into_iter().filter(|&own| is_older(own)).chain(its_own).collect();
+        self.index.remove(placing, &own);
+        drop(log);
     }
 
     pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
@@ -131,9 +162,7 @@ impl LogEngine {
 
     /// Appends, waiting for room for a bounded time; `None` if the key's entry is no longer the one at `still_at`.
     async fn append(self: &Arc<Self>, record: &mut Record<'_>, still_at: Option<Sector>) -> Result<Option<Appended>> {
-        if self.lock_log().is_barred().is_some() {
-            return Err(cannot_begin());
-        }
+        self.check_begun()?;
         let hash = record.meta.hash;
         let mut recognised = match still_at {
             Some(_) => Recognised::default(),
@@ -149,6 +178,16 @@ impl LogEngine {
             }
         }
         unreachable!("rounds are counted without end")
+    }
+
+    /// # Errors
+    /// `Unavailable`: the log cannot begin to append, for want of a superblock or of sequences.
+    fn check_begun(&self) -> Result<()> {
+        match self.lock_log().is_barred() {
+            None => Ok(()),
+            Some(_) if self.volume.starts_over() => Err(spent()),
+            Some(_) => Err(cannot_begin()),
+        }
     }
 
     async fn append_if(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition<'_>) -> Result<Attempt> {
@@ -181,17 +220,21 @@ impl LogEngine {
             Condition::StillAt(from) | Condition::Reinserted { from, .. } if matches().at(from).is_none() => {
                 return Ok(Attempt::Changed);
             }
+            // It is being removed, by a record that may be newer than what is at that place.
+            Condition::StillAt(_) | Condition::Reinserted { .. } if self.volume.arrears.hides(record.key) => {
+                return Ok(Attempt::Changed);
+            }
             Condition::Recognised(recognised) if self.index.holds_strangers() && !recognised.covers(&matches()) => {
                 return Ok(Attempt::Unrecognised);
             }
-            Condition::StillAt(_) | Condition::Reinserted { .. } | Condition::Recognised(_) => {}
+            Condition::StillAt(_) | Condition::Reinserted { .. } | Condition::Recognised(_) | Condition::Beside => {}
         }
         let outcome = log.append(record, appender, self.volume.clock.moment(), &mut actions);
         self.follow_moves(&mut log);
         match outcome {
             Ok(appended) => self.index_appended(record, appended, condition),
             Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.wait(waker.clone())),
-            Err(NoRoom::Ever) => {}
+            Err(NoRoom::Ever | NoRoom::Spent) => {}
         }
         let reclaim_due = log.free_count() < RESERVE_SEGMENTS_MIN;
         drop(log);
@@ -212,12 +255,13 @@ impl LogEngine {
         let slot = Slot { position: appended.position, size, hits, short_lived: appended.short_lived };
         let replaced = match &condition {
             Condition::StillAt(from) | Condition::Reinserted { from, .. } => std::slice::from_ref(from),
+            Condition::Beside => &[],
             Condition::Recognised(recognised) => {
                 recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(placing, position));
                 &recognised.own
             }
         };
-        if record.meta.kind == Kind::Tombstone {
+        if record.meta.kind == Kind::Tombstone && !matches!(condition, Condition::Beside) {
             self.index.remove(placing, replaced);
             self.index.note_removed(placing, Some(slot));
         } else if let Inserted::Displaced(slot, address) = self.index.insert(placing, slot, replaced) {

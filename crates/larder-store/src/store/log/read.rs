@@ -131,12 +131,16 @@ impl LogEngine {
 
     /// Reads the records of all that may be the entry of a key, to tell which are.
     pub(super) async fn recognise(&self, hash: KeyHash) -> Recognised {
-        let placing = hash.placing();
-        let mut recognised = Recognised::default();
         if !self.index.holds_strangers() {
-            return recognised;
+            return Recognised::default();
         }
-        for slot in self.index.peek(placing).iter() {
+        self.recognise_among(hash, &self.index.peek(hash.placing())).await
+    }
+
+    /// As [`Self::recognise`], of these slots.
+    pub(super) async fn recognise_among(&self, hash: KeyHash, matches: &Matches) -> Recognised {
+        let mut recognised = Recognised::default();
+        for slot in matches.iter() {
             match self.read_front(slot, RECOGNISED_SECTORS).await {
                 Ok(Some((_, decoded))) if decoded.meta.hash == hash => recognised.own.push(slot.position),
                 Ok(Some(_)) => recognised.others.push(slot.position),
@@ -176,7 +180,7 @@ impl LogEngine {
     }
 
     /// What is greater was written later.
-    fn age(&self, position: Sector) -> (u32, Sector) {
+    pub(super) fn age(&self, position: Sector) -> (u32, Sector) {
         let segment = self.geometry.segment_of(position);
         (segment.map_or(0, |segment| self.segments.sequence(segment)), position)
     }

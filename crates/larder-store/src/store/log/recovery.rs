@@ -23,9 +23,9 @@ use crate::{
     index::{Loaded, LogIndex, SizeClass, Slot},
     layout::{
         checkpoint::{CheckpointArea, Places},
-        log::unsynced_count_max,
+        log::{SEQUENCE_LAST, SEQUENCE_NEAR_END, unsynced_count_max},
     },
-    store::{counters::add, superblocks},
+    store::{counters::add, room::spent, superblocks},
     units::{SECTOR_BYTES, Sector, SegmentId},
 };
 use futures_util::{StreamExt, future::join, stream};
@@ -49,6 +49,7 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
     };
     let root = found.as_ref().map(|(_, root, _)| root);
     let used = begin(engine, root).await;
+    start_over_when_spent(engine).await;
     let stamp = root.map_or(0, |root| root.stamp);
     let (covered, newer): (Vec<_>, Vec<_>) = used.iter().partition(|&&(_, sequence)| sequence <= stamp);
     let newer: Vec<SegmentId> = newer.into_iter().map(|&(segment, _)| segment).collect();
@@ -93,7 +94,6 @@ async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, u32)>
         Ok(first_sequence) => Some(first_sequence),
         Err(error) => {
             tracing::error!("{error}");
-            engine.volume.note_failed_start();
             None
         }
     };
@@ -127,20 +127,53 @@ pub(super) async fn retry(engine: &LogEngine) {
 /// sequences; used again, those parts would pass for new. Hence no two runs share one: where the last run began is
 /// in the superblock, and how far it can have come without a trace is bounded.
 async fn reserve_sequences(engine: &LogEngine, last_sequence: u32) -> Result<u32> {
-    let floor = engine.volume.superblock().sequence_floor;
-    let unknown = unsynced_count_max(&engine.geometry) + 1;
-    let after_last = if last_sequence == 0 { Some(1) } else { last_sequence.checked_add(unknown) };
-    let first = after_last.map(|first| first.max(floor));
-    let Some((first, next_floor)) = first.and_then(|first| Some((first, first.checked_add(unknown)?))) else {
-        return Err(Error::new(ErrorKind::Unavailable, "the store takes nothing: it has no sequences left"));
-    };
+    let first = first_sequence_after(engine, last_sequence).ok_or_else(spent)?;
+    // A floor without anything above it ends the volume's numbers.
+    let next_floor = first.saturating_add(unknown_count(engine));
     superblocks::change(&engine.volume, |superblock| superblock.sequence_floor = next_floor).await.map_err(
         |source| {
             add(&engine.volume.counters.io_errors, 1);
+            engine.volume.note_failed_start();
             Error::io(ErrorKind::Unavailable, "the store takes nothing: its superblock cannot be written", source)
         },
     )?;
     Ok(first)
+}
+
+/// The first sequence of a run that finds `last_sequence`; `None` if there is none left.
+fn first_sequence_after(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
+    let floor = engine.volume.superblock().sequence_floor;
+    let after_last = if last_sequence == 0 { Some(1) } else { last_sequence.checked_add(unknown_count(engine)) };
+    after_last.map(|first| first.max(floor)).filter(|&first| first <= SEQUENCE_LAST)
+}
+
+/// How many sequences beyond the last that is found may have been used.
+fn unknown_count(engine: &LogEngine) -> u32 {
+    unsynced_count_max(&engine.geometry) + 1
+}
+
+/// Gives the volume a new identity on the device while there still are sequences, so that its next start finds nothing, and
+/// numbers from the beginning. This run goes on with the old one.
+pub(super) async fn start_over_when_spent(engine: &LogEngine) {
+    let next = {
+        let log = engine.lock_log();
+        log.is_barred().map_or(Some(log.next_sequence()), |last_sequence| first_sequence_after(engine, last_sequence))
+    };
+    let is_near_end = next.is_none_or(|next| next >= SEQUENCE_NEAR_END);
+    if !is_near_end || engine.volume.starts_over() || !engine.volume.start_retry_is_due() {
+        return;
+    }
+    let renewed = superblocks::change(&engine.volume, |superblock| {
+        superblock.id = superblock.id.successor(&superblock.hash_key);
+        superblock.sequence_floor = 0;
+    });
+    match renewed.await {
+        Ok(()) => tracing::warn!("the store has used nearly all its sequence numbers: its next start begins empty"),
+        Err(source) => {
+            let place = "the store has used nearly all its sequence numbers, and its superblock cannot be written";
+            engine.volume.note_failure(&Error::io(ErrorKind::Unavailable, place, source));
+        }
+    }
 }
 
 /// Nothing older than what `segment` holds counts any more: it may have been removed there.
@@ -228,4 +261,95 @@ fn load_image(engine: &LogEngine, image: ImageOf, stamp: u32, mut frame: Aligned
         engine.index.buckets().set_changed(image.partition);
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Clock, Hints, Policy, Store, StoreOptions,
+        device::MemoryDevice,
+        store::{engine::AnyEngine, keeper::block_on},
+    };
+    use std::time::Duration;
+
+    fn options() -> StoreOptions {
+        StoreOptions {
+            policy: Policy::named("log").unwrap(),
+            segment_size_bytes: 256 << 10,
+            identity_seed: Some(1),
+            background: false,
+            clock: Clock::manual(Duration::from_secs(1_700_000_000)),
+            ..StoreOptions::new("", 8 << 20)
+        }
+    }
+
+    fn put(store: &Store, key: &[u8]) -> Result<()> {
+        let mut writer = store.insert(key, "head".into(), Hints::default())?;
+        writer.write(vec![7; 100_000].into())?;
+        block_on(writer.commit())
+    }
+
+    fn has(store: &Store, key: &[u8]) -> bool {
+        block_on(store.get(key)).unwrap().is_some()
+    }
+
+    /// A volume with one entry, "kept", whose next run begins at `floor`.
+    fn volume_with_floor(floor: u32) -> Arc<MemoryDevice> {
+        let device = Arc::new(MemoryDevice::new(8 << 20));
+        let store = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
+        put(&store, b"kept").unwrap();
+        let volume = Arc::clone(store.volumes.all().next().unwrap().volume());
+        superblocks::change_blocking(&volume, |superblock| superblock.sequence_floor = floor).unwrap();
+        block_on(store.close()).unwrap();
+        device
+    }
+
+    /// Stores until nothing is stored any more. Returns the last key that was, and the error.
+    fn fill(store: &Store) -> (u32, Error) {
+        let mut stored = (0_u32..500).map(|n| (n, put(store, &n.to_le_bytes())));
+        let (end, error) = stored.find_map(|(n, outcome)| Some((n, outcome.err()?))).expect("sequences end");
+        (end - 1, error)
+    }
+
+    /// At stake: an abort in the middle of a run, or a store that refuses for ever.
+    #[test]
+    fn when_sequences_end_hits_go_on_and_the_next_start_begins_anew() {
+        let device = volume_with_floor(u32::MAX - 40);
+        let store = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
+        assert!(has(&store, b"kept"), "what there is counts in this run");
+        let (last, error) = fill(&store);
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("start it again, and it begins empty"), "{error}");
+        assert!(last > 40, "every sequence is used: {last}");
+        assert!(has(&store, &last.to_le_bytes()), "hits go on");
+        assert!(block_on(store.remove(&last.to_le_bytes())).is_err(), "it cannot be written");
+        assert!(!has(&store, &last.to_le_bytes()));
+        block_on(store.maintain());
+        block_on(store.close()).unwrap();
+        let again = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
+        assert!(!has(&again, b"kept") && !has(&again, &(last - 1).to_le_bytes()), "nothing of the old numbers counts");
+        put(&again, b"new").unwrap();
+        block_on(again.close()).unwrap();
+        let later = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
+        let Some(AnyEngine::Log(engine)) = later.volumes.all().next() else { panic!("another engine") };
+        assert!(has(&later, b"new") && engine.lock_log().next_sequence() < 1 << 20 && !engine.volume.starts_over());
+    }
+
+    /// At stake: a store that refuses for ever to store anything.
+    #[test]
+    fn start_for_which_no_sequence_is_left_serves_hits_and_says_what_to_do() {
+        let device = volume_with_floor(u32::MAX);
+        let store = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
+        assert!(has(&store, b"kept"));
+        let error = put(&store, b"new").unwrap_err();
+        assert!(error.to_string().contains("start it again, and it begins empty"), "{error}");
+        block_on(store.maintain());
+        assert!(put(&store, b"new").is_err() && has(&store, b"kept"));
+        block_on(store.close()).unwrap();
+        let again = Store::open_on(device as _, &options()).unwrap();
+        assert!(!has(&again, b"kept"));
+        put(&again, b"new").unwrap();
+        assert!(has(&again, b"new"));
+    }
 }
