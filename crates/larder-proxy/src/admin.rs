@@ -20,7 +20,7 @@ use crate::{
     cache::storing::{self, NotInvalid},
     client::response_body::ResponseBody,
     explain,
-    metrics::Exposition,
+    exposition::Exposition,
     worker::Worker,
 };
 

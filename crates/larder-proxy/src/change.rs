@@ -23,11 +23,12 @@ use crate::{
         storing::{self, Place},
     },
     client::response_body::ResponseBody,
+    clock,
     errors::Failure,
-    exchange::Served,
     final_recipient,
     outcome::Outcome,
     pass,
+    served::Served,
     worker::Worker,
 };
 
@@ -39,7 +40,7 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
     if !asked.goes_on {
         return Ok(final_recipient::answer(asked));
     }
-    let request_time = worker.now();
+    let request_time = clock::now();
     let (head, body) = pass::ask(worker, asked, Some(body)).await?;
     let (status, fields) = (head.status, head.headers);
     let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
@@ -48,7 +49,7 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
         // What the store cannot write down it does not show either.
         drop(storing::invalidate(worker, &target).await);
     }
-    let received = Received { status, fields, request_time, response_time: worker.now() };
+    let received = Received { status, fields, request_time, response_time: clock::now() };
     let kept = target.and_then(|target| rule_if_kept(worker, asked, &target, &received));
     let len = body.remaining().filter(|len| *len <= CHUNK_BYTES).and_then(|len| usize::try_from(len).ok());
     let (Some(rule), Some(len)) = (kept, len) else {
@@ -58,7 +59,7 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
     let bytes = chunks::collect(body, len).await.ok_or_else(broken)?;
     let (fields, stored) = (received.fields.clone(), keep(worker, asked, &rule, (received, &bytes)).await);
     let cache_status = told(cache_status, stored);
-    let fields = pass::prepared(&worker.shared, fields, cache_status);
+    let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
     let response = crate::cache::hit::respond(status, fields, ResponseBody::full(bytes));
     Ok(Served { response, outcome: Outcome::Miss, origin: Some(asked.origin.host.clone()) })
 }

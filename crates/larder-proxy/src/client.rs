@@ -1,5 +1,6 @@
 //! The clients' side: connections, responses on their way out, and what is noted when they are gone.
 
+pub(crate) mod answer;
 pub(crate) mod certificates;
 pub(crate) mod connection;
 pub(crate) mod floods;
@@ -8,6 +9,7 @@ pub(crate) mod http2;
 pub(crate) mod interim;
 pub(crate) mod opening;
 pub(crate) mod passwords;
+pub(crate) mod peer;
 pub(crate) mod proxied;
 pub(crate) mod raw_chunks;
 pub(crate) mod raw_frames;

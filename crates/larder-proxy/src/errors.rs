@@ -1,15 +1,15 @@
-//! What goes wrong in an exchange, as status and a short text for the client.
+//! What goes wrong in an exchange or within a body, as status and a short text for the client.
 //!
-//! Owns: the kinds of failure, their status codes and texts. Does not: decide whether something
-//! stale is served instead, or tell the operator (see `origin::complaints`). Invariants: these responses are never
-//! stored, here or downstream; a client is told what went wrong in plain words, never in those of a library.
+//! Owns: the kinds of failure, their status codes and texts. Does not: make the response (see `refusal`), decide whether
+//! something stale is served instead, or tell the operator (see `origin::complaints`). Invariant: a client is told what went wrong in
+//! plain words, never in those of a library.
 
 use std::{fmt, net::IpAddr};
 
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
-use larder_http::proxy_status::{ProxyError, ProxyStatus};
+use http::StatusCode;
+use larder_http::proxy_status::ProxyError;
 
-use crate::{client::response_body::ResponseBody, origin::fault::Fault};
+use crate::origin::fault::Fault;
 
 /// Why an exchange has no answer from cache or origin. Cheap to clone: all waiters of a flight get one.
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ impl Failure {
     }
 
     /// What RFC 9209 calls it.
-    fn proxy_error(&self) -> ProxyError {
+    pub(crate) fn proxy_error(&self) -> ProxyError {
         match self {
             Self::BadRequest(_)
             | Self::SlowBody
@@ -113,7 +113,7 @@ impl Failure {
     }
 
     /// The origin it is about.
-    fn next_hop(&self) -> Option<&str> {
+    pub(crate) fn next_hop(&self) -> Option<&str> {
         match self {
             Self::TargetDenied { host, .. }
             | Self::Unusable { host, .. }
@@ -121,38 +121,6 @@ impl Failure {
             | Self::Broken { host, .. } => Some(host),
             _ => None,
         }
-    }
-
-    /// The response for the client.
-    pub(crate) fn response(&self) -> Response<ResponseBody> {
-        let mut response = Response::new(ResponseBody::full(format!("{self}\n").into()));
-        *response.status_mut() = self.status();
-        let fields = response.headers_mut();
-        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        let status = ProxyStatus { next_hop: self.next_hop(), ..ProxyStatus::failed(self.proxy_error()) };
-        fields.insert(HeaderName::from_static("proxy-status"), status.to_value());
-        match self {
-            Self::NoPassword => {
-                let challenge = HeaderValue::from_static("Basic realm=\"proxy\", charset=\"UTF-8\"");
-                fields.insert(header::PROXY_AUTHENTICATE, challenge);
-            }
-            Self::WebSocketVersion => {
-                fields.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-                fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-                fields.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-            }
-            Self::Overloaded => {
-                fields.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            _ => {}
-        }
-        // What follows a malformed request on the connection, or one whose body may not come, cannot be trusted
-        // (RFC 9112 9.6).
-        if matches!(self, Self::BadRequest(_) | Self::SlowBody | Self::UnknownExpectation | Self::ClientDenied) {
-            fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        response
     }
 }
 
@@ -214,3 +182,40 @@ fn in_plain_words(error: ProxyError) -> &'static str {
         _ => "no connection to it can be made",
     }
 }
+
+/// Why a body could not be completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    /// The origin broke off or was silent for too long.
+    OriginBroke,
+    /// Part of a stored body is gone, and the origin no longer has it.
+    PartMissing,
+    /// This reader fell behind by more than may be kept for it.
+    TooSlow,
+}
+
+impl BodyError {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 3] = [Self::OriginBroke, Self::PartMissing, Self::TooSlow];
+
+    /// The reason as figures name it.
+    pub(crate) const fn token(self) -> &'static str {
+        match self {
+            Self::OriginBroke => "origin-broke",
+            Self::PartMissing => "part-missing",
+            Self::TooSlow => "client-too-slow",
+        }
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OriginBroke => "the origin broke off before the end of its response",
+            Self::PartMissing => "part of the stored response is gone",
+            Self::TooSlow => "the client fell too far behind",
+        })
+    }
+}
+
+impl std::error::Error for BodyError {}

@@ -10,46 +10,30 @@ use std::{
     time::Instant,
 };
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
-use larder_http::{
-    CacheStatus, Reuse,
-    fields::{BodyLength, check_request},
-    interim::expects_unknown,
-    reuse,
-};
+use larder_http::{CacheStatus, Reuse, reuse};
 
 use crate::{
     access_log::Line,
-    asked::{self, Asked, path_of},
+    admission,
     cache::{
         entry::EntryBody,
         hit::{self, Wanted},
         lookup,
     },
     change,
-    client::{
-        connection::{Answer, Client},
-        http2,
-        interim::Interim,
-        raw_head::Fault,
-        response_body::ResponseBody,
-        ticket::Ticket,
-    },
+    client::{answer::Answer, http2, peer::Client, raw_head::Fault, response_body::ResponseBody, ticket::Ticket},
+    clock,
     errors::Failure,
+    origin::target::path_of,
     outcome::Outcome,
-    serve, tunnel,
+    serve,
+    served::Served,
+    tunnel,
     upgrade::{self, Reply, Switched},
 };
-
-/// A response and how it came about.
-pub(crate) struct Served {
-    pub(crate) response: Response<ResponseBody>,
-    pub(crate) outcome: Outcome,
-    /// The origin that was asked for it, if one was.
-    pub(crate) origin: Option<Box<str>>,
-}
 
 /// Answers a request.
 pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> Answer {
@@ -59,7 +43,7 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
     match answer_from_memory(client, &request) {
         Some(response) => Answer::Ready(Some(response)),
         None => {
-            asked::detach(&mut request);
+            admission::detach(&mut request);
             Answer::Later(Box::pin(run(Begun::new(client), request)))
         }
     }
@@ -69,14 +53,6 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
 pub(crate) fn refuse(client: &Arc<Client>, request: &Request<Incoming>, fault: Fault) -> Answer {
     let served = Served::failure(&Failure::BadRequest(fault));
     Answer::Ready(Some(finish(client, LineStart::new(client, request), served)))
-}
-
-impl Served {
-    /// The answer to a request that failed.
-    pub(crate) fn failure(failure: &Failure) -> Self {
-        let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
-        Self { response: failure.response(), outcome, origin: None }
-    }
 }
 
 /// The short way: a fresh response in memory, whole, and nothing unusual about the request.
@@ -100,10 +76,10 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
     if matches!(entry.body, EntryBody::Chunks { .. }) {
         return None;
     }
-    let decision = reuse::decide(method, fields, &entry.head, worker.now(), &worker.shared.config.http);
+    let decision = reuse::decide(method, fields, &entry.head, clock::now(), &worker.shared.config.http);
     let Reuse::Fresh { age, .. } = decision else { return None };
     let status = CacheStatus::hit(age.ttl_secs);
-    let wanted = Wanted { worker, method, fields, age_secs: age.age_secs, status };
+    let wanted = Wanted { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
     let answered = hit::answer(&wanted, &entry, None)?;
     if entry.count_hit()
         && let Some(store) = &worker.shared.store
@@ -168,7 +144,7 @@ impl Drop for Begun {
 
 async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> Result<Served, Failure> {
     let worker = &client.worker;
-    let asked = admit(client, &mut request).await?;
+    let asked = admission::admit(client, &mut request).await?;
     let body = request.into_body();
     let cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
     match (cached, &asked.key) {
@@ -187,44 +163,6 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     }
 }
 
-/// Takes a request's head apart, if it is one that is answered at all.
-async fn admit(client: &Arc<Client>, request: &mut Request<Incoming>) -> Result<Arc<Asked>, Failure> {
-    if client.denied {
-        return Err(Failure::ClientDenied);
-    }
-    let shared = &client.worker.shared;
-    if shared.waiting_count.load(Relaxed) > shared.config.limits.waiting_count_max {
-        return Err(Failure::Overloaded);
-    }
-    http2::check(request, &shared.config.limits).map_err(Failure::BadRequest)?;
-    if expects_unknown(request.headers()) {
-        return Err(Failure::UnknownExpectation);
-    }
-    let ambiguous = Failure::BadRequest("the length of its body can be read in two ways");
-    if let BodyLength::Length(length) = check_request(request.headers(), request.version()).map_err(|_| ambiguous)? {
-        // As a plain number, however it was written: nobody reads leading zeros otherwise.
-        request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    }
-    if client.is_http2() {
-        http2::frame_body(request);
-    }
-    let sink = Interim::open(client, request.version());
-    let asked = Asked::new(client, request)?;
-    // Sites are for everybody who may connect.
-    if !asked.origin.trusted && !may_forward(client, &asked.fields).await {
-        return Err(Failure::NoPassword);
-    }
-    Ok(Arc::new(asked.with_interim(sink)))
-}
-
-/// Whether a request names a user with the right password, if that is asked for.
-async fn may_forward(client: &Client, fields: &HeaderMap) -> bool {
-    match &client.worker.shared.passwords {
-        Some(passwords) => passwords.admit(fields).await,
-        None => true,
-    }
-}
-
 async fn run_upgrade(
     client: &Arc<Client>,
     mut request: Request<Incoming>,
@@ -232,7 +170,7 @@ async fn run_upgrade(
 ) -> Response<ResponseBody> {
     let worker = &client.worker;
     let answered = async {
-        let asked = admit(client, &mut request).await?;
+        let asked = admission::admit(client, &mut request).await?;
         let reply = upgrade::ask(worker, &asked, hyper::upgrade::on(&mut request)).await?;
         Ok((reply, asked.origin.host.clone()))
     };
@@ -261,7 +199,7 @@ async fn run_tunnel(
         if client.denied {
             return Err(Failure::ClientDenied);
         }
-        if !may_forward(client, request.headers()).await {
+        if !admission::may_forward(client, request.headers()).await {
             return Err(Failure::NoPassword);
         }
         let origin = tunnel::target(worker, &request)?;

@@ -14,7 +14,7 @@ use crate::{
         lookup::{self, Found, Lookup},
         storing,
     },
-    serve,
+    clock, serve,
     worker::Worker,
 };
 
@@ -61,7 +61,7 @@ fn tell_found(text: &mut String, worker: &Worker, fields: &HeaderMap, found: &Fo
         line(text, "variant", format_args!("{name}: {value}"));
     }
     tell_age(text, worker, head);
-    let decision = reuse::decide(&Method::GET, fields, head, worker.now(), settings);
+    let decision = reuse::decide(&Method::GET, fields, head, clock::now(), settings);
     let (answer, reason) = match decision {
         Reuse::Fresh { reason, .. } => ("from the cache", reason),
         Reuse::Stale { may_serve_meanwhile: true, reason, .. } => ("from the cache, and validated behind", reason),

@@ -16,29 +16,37 @@
 
 mod access_log;
 mod admin;
+mod admission;
 mod asked;
 mod cache;
 mod change;
 mod client;
+mod clock;
 mod config;
 mod errors;
 mod exchange;
 mod explain;
+mod exposition;
 mod final_recipient;
 mod flight;
 mod forwarded;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod marks;
 mod metrics;
 mod origin;
 mod outcome;
 mod pass;
+mod refusal;
 mod routes;
 mod serve;
+mod served;
 mod server;
 mod share;
+mod shared;
 mod tunnel;
+mod unfinished;
 mod upgrade;
 mod watch;
 mod worker;
@@ -47,6 +55,6 @@ pub use config::{
     AccessLogTarget, Balance, InvalidOriginUrl, Limits, Listener, OriginUrl, Origins, ProxyConfig, Site, TargetRules,
     TlsIdentity,
 };
-pub use metrics::ProxyStats;
+pub use exposition::ProxyStats;
 pub use outcome::Outcome;
 pub use server::{Proxy, ProxyHandle, RunningProxy};

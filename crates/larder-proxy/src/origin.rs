@@ -1,5 +1,6 @@
 //! The way to origins: names, addresses, rules, connections, and the bodies that travel on them.
 
+pub(crate) mod ask;
 pub(crate) mod body;
 pub(crate) mod complaints;
 pub(crate) mod connect;
@@ -7,6 +8,7 @@ pub(crate) mod dns;
 pub(crate) mod expectation;
 pub(crate) mod fault;
 pub(crate) mod group;
+pub(crate) mod origins;
 pub(crate) mod pool;
 pub(crate) mod request_body;
 pub(crate) mod room;

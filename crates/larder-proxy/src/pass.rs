@@ -12,7 +12,7 @@ use hyper::body::{Body as _, Incoming};
 use larder_http::{
     CacheStatus,
     cache_status::Handling,
-    fields::{settle_response, strip_hop_by_hop},
+    fields::strip_hop_by_hop,
     storable::Exchange,
     validate::{self, HeadVerdict},
 };
@@ -26,15 +26,16 @@ use crate::{
         storing::{self, Place},
     },
     client::response_body::ResponseBody,
+    clock,
     errors::Failure,
-    exchange::Served,
+    marks::Marks,
     origin::{
         body::OriginBody,
-        pool::{self, Outgoing, Repeat},
+        pool::{Outgoing, Repeat},
         request_body::RequestBody,
     },
     outcome::Outcome,
-    server::Shared,
+    served::Served,
     worker::Worker,
 };
 
@@ -64,7 +65,7 @@ pub(crate) async fn pass_head(
     (primary, found): (&Arc<[u8]>, &Found),
     status: CacheStatus,
 ) -> Result<Served, Failure> {
-    let (began, request_time) = (worker.shared.epochs.now(), worker.now());
+    let (began, request_time) = (worker.shared.epochs.now(), clock::now());
     let (head, body) = ask(worker, asked, None).await?;
     let settings = &worker.shared.config.http;
     let answer = Exchange {
@@ -73,7 +74,7 @@ pub(crate) async fn pass_head(
         status: head.status,
         response_fields: &head.headers,
         request_time,
-        response_time: worker.now(),
+        response_time: clock::now(),
     };
     let mut updated = None;
     match validate::judge_head(&found.entry.head, &answer, settings) {
@@ -112,21 +113,17 @@ pub(crate) async fn ask(
         choice: asked.choice.clone(),
         repeat,
         make: || {
-            let request = asked.outgoing(&worker.shared, &Edits::default());
+            let request = asked.outgoing(&worker.shared.marks, &Edits::default());
             let body = body.take();
-            request.map(|none| body.map_or(none, |body| RequestBody::of_client(worker, body, asked.expectation())))
+            request.map(|none| {
+                body.map_or(none, |body| {
+                    let limits = &worker.shared.config.limits;
+                    RequestBody::of_client(body, asked.expectation(), limits, &worker.watches)
+                })
+            })
         },
     };
-    worker.metrics.origin_requests.add(1);
-    let (response, lease) = pool::send(worker, outgoing).await.inspect_err(|failure| {
-        if failure.is_origin_failure() {
-            worker.metrics.origin_failures.add(1);
-        }
-    })?;
-    let (mut head, incoming) = response.into_parts();
-    settle_response(head.status, &mut head.headers, head.version)
-        .map_err(|error| Failure::Broken { host: asked.origin.to_string(), why: error.to_string() })?;
-    Ok((head, OriginBody::new(incoming, lease, Arc::clone(worker))))
+    worker.origins.ask(outgoing).await
 }
 
 /// A response with an origin's status, fields and body.
@@ -136,7 +133,7 @@ pub(crate) fn respond(
     (status, fields, body): (StatusCode, HeaderMap, OriginBody),
     cache_status: CacheStatus,
 ) -> Served {
-    let fields = prepared(&worker.shared, fields, cache_status);
+    let fields = prepared(&worker.shared.marks, fields, cache_status);
     let response = hit::respond(status, fields, ResponseBody::origin(body));
     Served { response, outcome: Outcome::Miss, origin: Some(asked.origin.host.clone()) }
 }
@@ -150,12 +147,12 @@ pub(crate) fn with_origin_status(mut cache_status: CacheStatus, origin: StatusCo
 }
 
 /// An origin's fields, fit for the client's connection.
-pub(crate) fn prepared(shared: &Shared, mut fields: HeaderMap, cache_status: CacheStatus) -> HeaderMap {
+pub(crate) fn prepared(marks: &Marks, mut fields: HeaderMap, cache_status: CacheStatus) -> HeaderMap {
     strip_hop_by_hop(&mut fields);
-    if let Some(via) = &shared.via {
+    if let Some(via) = &marks.via {
         fields.append(header::VIA, HeaderValue::clone(via));
     }
-    if shared.config.add_cache_status {
+    if marks.add_cache_status {
         fields.append(&CACHE_STATUS, cache_status.to_value());
     }
     fields

@@ -8,12 +8,11 @@ use http::{HeaderMap, Request, Uri, Version};
 use larder_http::fields::effective_authority;
 
 use crate::{
-    asked::path_of,
     config::{OriginUrl, Origins, ProxyConfig},
     errors::Failure,
     origin::{
         group::{Choice, Group},
-        target::{ODD_HOST, Origin, is_plain_host, port_of},
+        target::{ODD_HOST, Origin, host_of, is_plain_host, path_of, port_of},
     },
 };
 
@@ -197,13 +196,4 @@ fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Dest
     let port = port.ok_or(Failure::BadRequest("the target's port is not a number from 1 to 65535"))?;
     let origin = Origin { https, ..Origin::of_client(host, port) };
     Ok(Destination { scheme, authority: Cow::Borrowed(authority), origin, choice: None, prefix: "", mark: Mark::None })
-}
-
-/// The host of an authority that is known to be well-formed.
-pub(crate) fn host_of(authority: &str) -> &str {
-    if authority.starts_with('[') {
-        authority.find(']').map_or(authority, |end| &authority[..=end])
-    } else {
-        authority.split(':').next().unwrap_or(authority)
-    }
 }

@@ -23,10 +23,11 @@ use crate::{
         lookup::{self, Found, Lookup},
         presence::{self, Presence, Ready},
     },
+    clock,
     errors::Failure,
-    exchange::Served,
     outcome::Outcome,
     pass,
+    served::Served,
     share::{self, Sharing},
     worker::Worker,
 };
@@ -48,7 +49,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
     let (found, marker, forward) = match lookup {
         Lookup::Found(found) if presence.is_gone() => (None, found.marker, CacheStatus::forwarded(Forward::Miss)),
         Lookup::Found(found) => {
-            let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, worker.now(), settings);
+            let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings);
             match decision {
                 Reuse::Fresh { age, reason } => match fresh(worker, asked, (&found, presence), (age, reason)).await {
                     Some(served) => return served,
@@ -139,7 +140,13 @@ pub(crate) fn or_stale(
 pub(crate) fn stale_answer(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Found) -> Option<Served> {
     let age = age_of(worker, &found.entry.head);
     let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
-    let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs: age.age_secs, status };
+    let wanted = Wanted {
+        marks: &worker.shared.marks,
+        method: &asked.method,
+        fields: &asked.fields,
+        age_secs: age.age_secs,
+        status,
+    };
     let body = ChunkedBody::of(worker, asked, &found.key, &found.entry).map(Arc::new);
     let answered = hit::answer(&wanted, &found.entry, body)?;
     let origin = Some(asked.origin.host.clone());
@@ -149,7 +156,7 @@ pub(crate) fn stale_answer(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Fou
 /// How old a stored response is, and what is left of its lifetime.
 pub(crate) fn age_of(worker: &Worker, head: &StoredHead) -> Age {
     let freshness = head.freshness();
-    let age_millis = freshness.age_millis(worker.now());
+    let age_millis = freshness.age_millis(clock::now());
     let left = freshness.lifetime_millis(&worker.shared.config.http).saturating_sub(age_millis);
     Age { age_secs: (age_millis / 1000).unsigned_abs(), ttl_secs: left.div_euclid(1000) }
 }
@@ -161,7 +168,7 @@ pub(crate) async fn if_fresh(
     found: &Found,
 ) -> Option<Result<Served, Failure>> {
     let settings = &worker.shared.config.http;
-    match reuse::decide(&asked.method, &asked.fields, &found.entry.head, worker.now(), settings) {
+    match reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings) {
         Reuse::Fresh { age, reason } => {
             let presence = Box::pin(presence::look(worker, asked, (&found.entry, &found.key))).await;
             fresh(worker, asked, (found, presence), (age, reason)).await
@@ -205,7 +212,13 @@ async fn fresh(
     let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate);
     let status = continued.map_or(CacheStatus::hit(age.ttl_secs), share::completed);
     let status = if stale { status.because(reason) } else { status };
-    let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs: age.age_secs, status };
+    let wanted = Wanted {
+        marks: &worker.shared.marks,
+        method: &asked.method,
+        fields: &asked.fields,
+        age_secs: age.age_secs,
+        status,
+    };
     let Some(answered) = hit::answer(&wanted, &found.entry, body) else {
         // Its preconditions are for the origin to judge (RFC 9111 4.3.2).
         return Some(match check_may_ask(worker, asked) {

@@ -8,14 +8,14 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize},
     },
     thread::JoinHandle,
     time::Duration,
 };
 
-use http::{HeaderValue, Version};
+use http::Version;
 use larder_http::fields::via::Pseudonym;
 use larder_store::Store;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -40,17 +40,16 @@ use crate::{
         passwords::Passwords,
     },
     config::ProxyConfig,
+    exposition::{Exposition, ProxyStats},
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
-    metrics::{Exposition, ProxyStats, WorkerMetrics},
-    origin::{
-        complaints::Complaints,
-        pool::Own,
-        room::Rooms,
-        tls::{self, Tls},
-    },
+    marks::Marks,
+    metrics::WorkerMetrics,
+    origin::{origins::OriginsShared, tls},
     routes::Routes,
-    worker,
+    shared::Shared,
 };
+
+mod threads;
 
 /// Starts proxies.
 pub struct Proxy;
@@ -73,54 +72,6 @@ pub struct RunningProxy {
 pub struct ProxyHandle {
     shared: Weak<Shared>,
     stop: watch::Sender<Option<Duration>>,
-}
-
-/// What all workers share.
-pub(crate) struct Shared {
-    pub(crate) config: ProxyConfig,
-    pub(crate) routes: Routes,
-    pub(crate) store: Option<Store>,
-    pub(crate) hot: Arc<HotTier>,
-    pub(crate) flights: FlightTable,
-    /// What those hold for their readers.
-    pub(crate) windows: Arc<WindowBudget>,
-    /// Fetches of what is missing of stored bodies in progress.
-    pub(crate) rests: Rests,
-    /// Where the chunks of long bodies were seen.
-    pub(crate) sightings: Sightings,
-    /// Invalidations, by the resource's key.
-    pub(crate) epochs: Epochs,
-    pub(crate) lonely: Lonely,
-    pub(crate) groups: Groups,
-    pub(crate) patience: Patience,
-    pub(crate) tls: Tls,
-    /// Room for connections to origins.
-    pub(crate) rooms: Rooms<Own>,
-    /// What the operator was told of origins of late.
-    pub(crate) complaints: Complaints,
-    /// What is shown in handshakes with clients.
-    pub(crate) certificates: Option<Arc<Certificates>>,
-    /// Does handshakes with clients, if any listener wants them.
-    pub(crate) acceptor: Option<TlsAcceptor>,
-    pub(crate) access_log: Option<AccessLog>,
-    pub(crate) pseudonym: Pseudonym,
-    /// Our member of Via in responses, if one is added.
-    pub(crate) via: Option<HeaderValue>,
-    /// Who may use the forward proxy, if not everybody.
-    pub(crate) passwords: Option<Arc<Passwords>>,
-    pub(crate) connection_count: AtomicUsize,
-    /// Whether a worker looks after the origins' health.
-    pub(crate) checks_begun: AtomicBool,
-    /// Requests that wait for an answer.
-    pub(crate) waiting_count: AtomicUsize,
-    own_addresses: OnceLock<Vec<SocketAddr>>,
-}
-
-impl Shared {
-    /// The addresses of our own listeners, which nothing may be proxied to.
-    pub(crate) fn own_addresses(&self) -> &[SocketAddr] {
-        self.own_addresses.get().map_or(&[], Vec::as_slice)
-    }
 }
 
 impl Proxy {
@@ -157,19 +108,15 @@ impl Proxy {
             lonely: Lonely::default(),
             groups: Groups::new(config.group_window),
             patience: Patience::new(config.limits.store),
-            tls: Tls::default(),
-            rooms: Rooms::new(&config.limits),
-            complaints: Complaints::default(),
+            origins: Arc::new(OriginsShared::new(&config, own)),
             certificates,
             acceptor,
             access_log,
-            via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
-            pseudonym,
+            marks: Arc::new(marks_of(&config, pseudonym)),
             passwords,
             connection_count: AtomicUsize::new(0),
             checks_begun: AtomicBool::new(false),
             waiting_count: AtomicUsize::new(0),
-            own_addresses: OnceLock::from(own),
             config,
         });
         let exposition = Exposition {
@@ -221,6 +168,17 @@ fn pseudonym_of(config: &ProxyConfig) -> io::Result<Pseudonym> {
     })
 }
 
+fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> Marks {
+    Marks {
+        add_via: config.add_via,
+        via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
+        pseudonym,
+        add_x_forwarded: config.add_x_forwarded,
+        add_forwarded: config.add_forwarded,
+        add_cache_status: config.add_cache_status,
+    }
+}
+
 impl RunningProxy {
     /// Stops accepting, lets exchanges finish for at most `grace`, and ends every thread.
     pub fn shutdown(mut self, grace: Duration) {
@@ -255,7 +213,7 @@ impl RunningProxy {
         stopped: &watch::Receiver<Option<Duration>>,
     ) -> io::Result<()> {
         for (index, listeners) in listeners.into_iter().enumerate() {
-            let start = worker::Start {
+            let start = threads::Start {
                 index,
                 shared: Arc::clone(shared),
                 metrics: Arc::clone(&self.metrics[index]),
@@ -265,7 +223,7 @@ impl RunningProxy {
             };
             let thread = std::thread::Builder::new().name(format!("larder-worker-{index}"));
             self.threads.push(thread.spawn(move || {
-                if let Err(error) = worker::run(start) {
+                if let Err(error) = threads::run(start) {
                     tracing::error!(%error, index, "worker ended");
                 }
             })?);

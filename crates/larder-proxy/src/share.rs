@@ -23,8 +23,8 @@ use crate::{
         presence::{self, Ready},
     },
     client::response_body::ResponseBody,
+    clock,
     errors::Failure,
-    exchange::Served,
     flight::{
         fetch::Fetch,
         part::{KeptPart, is_all_wanted},
@@ -35,6 +35,7 @@ use crate::{
     outcome::Outcome,
     pass,
     serve::{self, age_of, or_stale, stale_answer},
+    served::Served,
     worker::Worker,
 };
 
@@ -143,7 +144,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: boo
             before: sharing.before.clone(),
             stale_on_error: sharing.may_serve_on_error,
             marker: sharing.marker.clone(),
-            group: worker.shared.groups.of_referred(asked.asker(worker), &asked.fields),
+            group: worker.shared.groups.of_referred(asked.asker(), &asked.fields),
             after,
         };
         tokio::spawn(fetch.run());
@@ -180,7 +181,7 @@ async fn take(
             if !found.entry.head.matches(&asked.fields, settings) {
                 return found.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
             }
-            let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, worker.now(), settings);
+            let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings);
             if !reader.is_first() && is_too_old(sharing, &decision) {
                 return Taken::TooOld;
             }
@@ -217,7 +218,7 @@ async fn take_open(
         if !open.head.matches(&asked.fields, settings) {
             return open.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
         }
-        let decision = reuse::decide(&asked.method, &asked.fields, &open.head, worker.now(), settings);
+        let decision = reuse::decide(&asked.method, &asked.fields, &open.head, clock::now(), settings);
         if is_too_old(sharing, &decision) {
             return Taken::TooOld;
         }
@@ -259,7 +260,7 @@ async fn take_part(
     if !entry.head.matches(&asked.fields, settings) {
         return kept.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
     }
-    let decision = reuse::decide(&asked.method, &asked.fields, &entry.head, worker.now(), settings);
+    let decision = reuse::decide(&asked.method, &asked.fields, &entry.head, clock::now(), settings);
     let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
     let is_new = sharing.is_reload && kept.from_origin;
     let may_share = is_there && (is_new || matches!(decision, Reuse::Fresh { .. }));
@@ -272,7 +273,7 @@ async fn take_part(
     } else {
         (CacheStatus::hit(ttl_secs), Outcome::MemoryHit)
     };
-    let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs, status };
+    let wanted = Wanted { marks: &worker.shared.marks, method: &asked.method, fields: &asked.fields, age_secs, status };
     let body = ChunkedBody::of(worker, asked, &kept.key, entry);
     if let (Some(body), Some(arrived)) = (&body, &kept.arrived) {
         body.set_begun(arrived.clone());
@@ -302,11 +303,13 @@ fn open_response(
 ) -> Option<Response<ResponseBody>> {
     match conditional::evaluate(&asked.fields, &open.head) {
         Precondition::Pass => {}
-        Precondition::NotModified => return Some(hit::not_modified(worker, &open.head, age_secs, cache_status)),
+        Precondition::NotModified => {
+            return Some(hit::not_modified(&worker.shared.marks, &open.head, age_secs, cache_status));
+        }
         Precondition::Failed => return None,
     }
-    let mut fields = outgoing_fields(open.head.fields(), &worker.shared);
-    hit::set_times(worker, &mut fields, age_secs, cache_status);
+    let mut fields = outgoing_fields(open.head.fields(), &worker.shared.marks);
+    hit::set_times(&worker.shared.marks, &mut fields, age_secs, cache_status);
     if reader.is_first() {
         hit::add(&mut fields, &open.own);
     }
@@ -335,7 +338,7 @@ async fn confirmed(
     let Ready { body, continued } = presence.ready().await?;
     let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
     let age_secs = age_of(worker, &entry.head).age_secs;
-    let wanted = Wanted { worker, method: &asked.method, fields: &asked.fields, age_secs, status };
+    let wanted = Wanted { marks: &worker.shared.marks, method: &asked.method, fields: &asked.fields, age_secs, status };
     Some(match hit::answer(&wanted, entry, body) {
         Some(mut answered) => {
             if is_first {
@@ -362,12 +365,12 @@ async fn private(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, re
     let conditional =
         asked.fields.contains_key(header::IF_NONE_MATCH) || asked.fields.contains_key(header::IF_MODIFIED_SINCE);
     if conditional {
-        let now = worker.now();
+        let now = clock::now();
         let received = Received { status, fields: fields.clone(), request_time: now, response_time: now };
         let (body, targets) = (BodyPlace::Whole { len: 0 }, &worker.shared.config.http.targets);
         let head = StoredHead::new(received, body, Selecting::default(), targets);
         if conditional::evaluate(&asked.fields, &head) == Precondition::NotModified {
-            let response = hit::not_modified(worker, &head, None, cache_status);
+            let response = hit::not_modified(&worker.shared.marks, &head, None, cache_status);
             let origin = Some(asked.origin.host.clone());
             return Taken::Served(Ok(Served { response, outcome: Outcome::Miss, origin }));
         }

@@ -58,7 +58,7 @@ pub(crate) fn target(worker: &Worker, request: &Request<Incoming>) -> Result<Ori
 /// # Errors
 /// The rules refuse the target, or it does not take the connection.
 pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
-    connect::open(worker, origin).await.inspect_err(|failure| worker.shared.complaints.note(failure))
+    connect::open(&worker.origins, origin).await.inspect_err(|failure| worker.shared.origins.complaints.note(failure))
 }
 
 /// Carries bytes both ways once the client has been told that the way is open; settles `ticket` at the end. `watched` is

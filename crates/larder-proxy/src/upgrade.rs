@@ -13,19 +13,15 @@ use hyper::{
     body::{Body as _, Incoming},
     upgrade::{OnUpgrade, Upgraded},
 };
-use larder_http::{
-    CacheStatus,
-    cache_status::Forward,
-    fields::{asks_to_switch, settle_response},
-};
+use larder_http::{CacheStatus, cache_status::Forward, fields::asks_to_switch};
 
 use crate::{
     asked::{Asked, Edits},
     client::response_body::ResponseBody,
     errors::Failure,
-    exchange::Served,
-    origin::{body::OriginBody, pool},
+    origin::ask::UpgradeAnswer,
     pass,
+    served::Served,
     watch::Watched,
     worker::Worker,
 };
@@ -68,28 +64,25 @@ pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Asked, client_side: OnUpgr
     if asks_unknown_version(asked) {
         return Err(Failure::WebSocketVersion);
     }
-    let mut request = asked.outgoing(&worker.shared, &Edits::default());
+    let mut request = asked.outgoing(&worker.shared.marks, &Edits::default());
     let fields = request.headers_mut();
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = asked.fields.get(UPGRADE) {
         fields.insert(UPGRADE, protocol.clone());
     }
-    worker.metrics.origin_requests.add(1);
-    let sent = pool::send_upgrade(worker, &asked.origin, request).await;
-    let (response, lease) = sent.inspect_err(|_| worker.metrics.origin_failures.add(1))?;
+    let (response, lease) = match worker.origins.ask_upgrade(&asked.origin, request).await? {
+        UpgradeAnswer::Switched(response, lease) => (response, lease),
+        UpgradeAnswer::Declined(head, body) => {
+            let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
+            return Ok(Reply::Declined(pass::respond(worker, asked, (head.status, head.headers, body), status)));
+        }
+    };
     let broken = |why: String| Failure::Broken { host: asked.origin.to_string(), why };
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        let (mut head, incoming) = response.into_parts();
-        settle_response(head.status, &mut head.headers, head.version).map_err(|error| broken(error.to_string()))?;
-        let body = OriginBody::new(incoming, lease, Arc::clone(worker));
-        let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
-        return Ok(Reply::Declined(pass::respond(worker, asked, (head.status, head.headers, body), status)));
-    }
     let fields = response.headers().clone();
     let protocol = fields.get(UPGRADE).cloned().ok_or_else(|| broken("it switches to no protocol".into()))?;
     let origin_side = hyper::upgrade::on(response).await.map_err(|error| broken(error.to_string()))?;
     let watched = lease.into_watched().ok_or_else(|| broken("it switches a stream".into()))?;
-    let mut fields = pass::prepared(&worker.shared, fields, CacheStatus::forwarded(Forward::Bypass));
+    let mut fields = pass::prepared(&worker.shared.marks, fields, CacheStatus::forwarded(Forward::Bypass));
     fields.remove(CONTENT_LENGTH);
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     fields.insert(UPGRADE, protocol);

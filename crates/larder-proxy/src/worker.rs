@@ -1,95 +1,35 @@
-//! One worker: a thread with a single-threaded runtime, listeners of its own, and everything its
-//! connections share without other workers.
+//! What the connections of one worker share without other workers.
 //!
-//! Owns: the accept loops, the one-second tick, the store's ring of this thread. Invariant: a connection
-//! lives and dies on the worker that accepted it. Cost: nothing is shared between workers on a hit
-//! except the memory tier's shard.
+//! Does not: run, see `server::threads`. Cost: nothing is shared between workers on a hit except the memory tier's shard.
 
-use std::{
-    io,
-    net::TcpListener as StdListener,
-    os::fd::{AsFd as _, AsRawFd, RawFd},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering, Ordering::AcqRel},
-    },
-    task::Poll,
-    time::Duration,
-};
-
-use larder_http::Timestamp;
-use larder_store::device::ThreadDriver;
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    net::TcpListener,
-    sync::{Notify, watch},
-};
+use std::sync::{Arc, atomic::Ordering::AcqRel};
 
 use crate::{
     access_log::{Line, LineBuffer},
-    admin,
-    client::{connection, shed::shed},
     metrics::WorkerMetrics,
-    origin::{dns::Dns, pool::Pool},
-    server::Shared,
-    watch::{Order, Watches},
+    origin::origins::Origins,
+    shared::Shared,
+    unfinished::Unfinished,
+    watch::Watches,
 };
 
 /// What the connections of one worker share.
 pub(crate) struct Worker {
-    /// Its number among the workers.
-    pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) watches: Arc<Watches>,
-    pub(crate) pool: Pool,
-    pub(crate) dns: Dns,
+    pub(crate) origins: Arc<Origins>,
+    pub(crate) unfinished: Arc<Unfinished>,
     log_buffer: LineBuffer,
-    /// Responses that are being stored though their clients have had them.
-    late_commits: AtomicUsize,
-    /// Told when a connection ends, or a late commit.
-    work_ended: Notify,
-}
-
-/// A late commit that stopping waits for.
-pub(crate) struct LateCommit(Arc<Worker>);
-
-impl Drop for LateCommit {
-    fn drop(&mut self) {
-        self.0.late_commits.fetch_sub(1, Ordering::Relaxed);
-        self.0.work_ended.notify_one();
-    }
-}
-
-/// What a worker's thread is started with.
-pub(crate) struct Start {
-    pub(crate) index: usize,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) metrics: Arc<WorkerMetrics>,
-    pub(crate) listeners: Vec<StdListener>,
-    /// The admin listener, for one of the workers.
-    pub(crate) admin: Option<(StdListener, admin::Pages)>,
-    /// Says for how long to drain once the worker is to stop.
-    pub(crate) stop: watch::Receiver<Option<Duration>>,
-}
-
-/// Runs a worker until it is told to stop; the body of its thread.
-pub(crate) fn run(start: Start) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run_inside(start))
 }
 
 impl Worker {
-    /// Makes stopping wait for a commit whose client does not.
-    pub(crate) fn begin_late_commit(self: &Arc<Self>) -> LateCommit {
-        self.late_commits.fetch_add(1, Ordering::Relaxed);
-        LateCommit(Arc::clone(self))
-    }
-
-    /// The wall clock, coarse: a few milliseconds behind at most, and a tenth of the price.
-    pub(crate) fn now(&self) -> Timestamp {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-        Timestamp::from_millis(now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000))
+    /// Returns the worker with this number.
+    pub(crate) fn new(index: usize, shared: Arc<Shared>, metrics: Arc<WorkerMetrics>) -> Self {
+        let watches = Arc::<Watches>::default();
+        let origins = Origins::new(index, &shared.origins, &metrics, &watches);
+        let unfinished = Arc::default();
+        Self { shared, metrics, watches, origins: Arc::new(origins), unfinished, log_buffer: LineBuffer::default() }
     }
 
     /// Writes a line to the access log, if there is one.
@@ -100,7 +40,8 @@ impl Worker {
         }
     }
 
-    fn flush_log(&self) {
+    /// Hands the lines that have gathered on to the access log.
+    pub(crate) fn flush_log(&self) {
         if let Some(log) = &self.shared.access_log {
             self.metrics.log_lines_dropped.add(self.log_buffer.flush(log));
         }
@@ -116,87 +57,8 @@ impl Drop for Worker {
     }
 }
 
-async fn run_inside(start: Start) -> io::Result<()> {
-    let Start { index, shared, metrics, listeners, admin, mut stop } = start;
-    let worker = Arc::new(Worker {
-        index,
-        shared,
-        metrics,
-        watches: Arc::new(Watches::default()),
-        pool: Pool::default(),
-        dns: Dns::default(),
-        log_buffer: LineBuffer::default(),
-        late_commits: AtomicUsize::new(0),
-        work_ended: Notify::new(),
-    });
-    // As a task of its own: waking the root future costs a system call, waking a task does not.
-    let drivers = worker.shared.store.as_ref().map(larder_store::Store::attach_thread);
-    for driver in drivers.into_iter().flatten() {
-        tokio::spawn(drive(watch_ring(driver)?));
-    }
-    let mut accepting = Vec::new();
-    for (index, listener) in listeners.into_iter().enumerate() {
-        listener.set_nonblocking(true)?;
-        let listener = TcpListener::from_std(listener)?;
-        accepting.push(tokio::spawn(accept(Arc::clone(&worker), listener, index)));
-    }
-    if let Some((listener, pages)) = admin {
-        listener.set_nonblocking(true)?;
-        accepting.push(tokio::spawn(admin::serve(Arc::clone(&worker), TcpListener::from_std(listener)?, pages)));
-    }
-    // One worker looks after the origins of all.
-    let has_begun = worker.shared.checks_begun.swap(true, AcqRel);
-    for group in if has_begun { Vec::new() } else { worker.shared.routes.groups() } {
-        accepting.push(tokio::spawn(group.check_all(Arc::clone(&worker))));
-    }
-    let ticking = tokio::spawn(tick(Arc::clone(&worker)));
-    // An error means that the proxy was dropped without shutdown: stop without draining.
-    let grace = stop.wait_for(Option::is_some).await.map_or(Duration::ZERO, |grace| grace.unwrap_or_default());
-    accepting.iter().for_each(|task| task.abort());
-    for task in accepting {
-        // Aborted on purpose.
-        let _ = task.await;
-    }
-    drain(&worker, grace, stop).await;
-    ticking.abort();
-    Ok(())
-}
-
-/// Accepts on the listener that is the `index`th of the configuration.
-async fn accept(worker: Arc<Worker>, listener: TcpListener, index: usize) {
-    loop {
-        match listener.accept().await {
-            Ok((socket, peer)) => {
-                let limit = worker.shared.config.limits.connection_count_max;
-                if worker.shared.connection_count.fetch_add(1, AcqRel) >= limit {
-                    worker.shared.connection_count.fetch_sub(1, AcqRel);
-                    worker.metrics.connections_refused.add(1);
-                    if !worker.shared.config.listeners[index].tls {
-                        shed(socket);
-                    }
-                    continue;
-                }
-                // Responses are to leave at once; a socket that refuses the option still works.
-                let _ = socket.set_nodelay(true);
-                worker.metrics.connections.add(1);
-                worker.metrics.connections_open.add(1);
-                let presence = Presence(Arc::clone(&worker));
-                tokio::spawn(async move {
-                    connection::serve(&presence.0, socket, peer, &presence.0.shared.config.listeners[index]).await;
-                    drop(presence);
-                });
-            }
-            Err(error) => {
-                // Out of descriptors or memory: wait for connections to end instead of spinning.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
 /// Counts a connection for as long as it, or the tunnel it became, lives.
-pub(crate) struct Presence(Arc<Worker>);
+pub(crate) struct Presence(pub(crate) Arc<Worker>);
 
 impl Presence {
     /// Counts a task that outlives its connection.
@@ -211,74 +73,6 @@ impl Drop for Presence {
     fn drop(&mut self) {
         self.0.shared.connection_count.fetch_sub(1, AcqRel);
         self.0.metrics.connections_open.take(1);
-        self.0.work_ended.notify_one();
+        self.0.unfinished.note_ended();
     }
 }
-
-async fn tick(worker: Arc<Worker>) {
-    let mut interval = tokio::time::interval(TICK);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        interval.tick().await;
-        worker.watches.advance();
-        worker.pool.sweep();
-        worker.shared.rooms.sweep();
-        worker.flush_log();
-    }
-}
-
-/// Lets connections finish what they are at, and commits that outlast them, for as long as `grace`, or until `stop` says
-/// that there is no time left.
-async fn drain(worker: &Arc<Worker>, grace: Duration, mut stop: watch::Receiver<Option<Duration>>) {
-    worker.watches.give_all(Order::Drain);
-    let emptied = async {
-        while worker.metrics.connections_open.value() > 0 || worker.late_commits.load(Ordering::Relaxed) > 0 {
-            worker.work_ended.notified().await;
-        }
-    };
-    let cut_short = stop.wait_for(|grace| grace.is_none_or(|grace| grace.is_zero()));
-    let is_emptied = tokio::select! {
-        emptied = tokio::time::timeout(grace, emptied) => emptied.is_ok(),
-        _ = cut_short => false,
-    };
-    if !is_emptied {
-        let open = worker.metrics.connections_open.value();
-        tracing::info!(open, "closing connections that did not finish in time");
-    }
-}
-
-#[expect(deprecated, reason = "its successor is unsafe to call; the descriptor lives as long as the driver it is in")]
-fn watch_ring(driver: ThreadDriver) -> io::Result<AsyncFd<RingDescriptor>> {
-    AsyncFd::with_interest(RingDescriptor(driver), Interest::READABLE)
-}
-
-/// Turns the store's ring of this thread: submits what was queued, delivers what completed.
-async fn drive(mut descriptor: AsyncFd<RingDescriptor>) {
-    std::future::poll_fn(|context| {
-        loop {
-            descriptor.get_mut().0.turn(context.waker());
-            match descriptor.poll_read_ready(context) {
-                // Edge-triggered: the counter is never read, only the edge is taken.
-                Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
-                Poll::Ready(Err(error)) => {
-                    tracing::error!(%error, "the store's ring cannot be polled any more");
-                    return Poll::Ready(());
-                }
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    })
-    .await;
-}
-
-/// The ring's event descriptor, as the runtime wants it.
-struct RingDescriptor(ThreadDriver);
-
-impl AsRawFd for RingDescriptor {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
-}
-
-const TICK: Duration = Duration::from_secs(1);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

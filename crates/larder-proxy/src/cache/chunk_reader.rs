@@ -24,7 +24,7 @@ use crate::{
         chunks::{Absence, CHUNK_BYTES, ChunkedBody, Placed},
         patience::Waiting,
     },
-    client::response_body::BodyError,
+    errors::BodyError,
     flight::{reader::FlightReader, rest, shared::Stage},
 };
 

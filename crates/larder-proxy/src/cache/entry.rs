@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use larder_http::{BodyPlace, Settings, StoredHead, VaryMarker, key};
 
-use crate::server::Shared;
+use crate::marks::Marks;
 
 /// A stored response, shared by everybody who serves it.
 pub(crate) struct Entry {
@@ -73,8 +73,8 @@ impl Entry {
 
     /// The fields to send, with places for Age and Cache-Status; both are made once for all hits.
     /// Content-Length is left to the HTTP library, which knows what it sends.
-    pub(crate) fn fields(&self, shared: &Shared) -> HeaderMap {
-        self.ready.get_or_init(|| outgoing_fields(self.head.fields(), shared)).clone()
+    pub(crate) fn fields(&self, marks: &Marks) -> HeaderMap {
+        self.ready.get_or_init(|| outgoing_fields(self.head.fields(), marks)).clone()
     }
 
     /// Counts a hit from memory; every so often it says that the store should hear of it.
@@ -96,14 +96,14 @@ impl Entry {
 }
 
 /// A stored response's fields as they are sent, with places for Age and Cache-Status.
-pub(crate) fn outgoing_fields(stored: &HeaderMap, shared: &Shared) -> HeaderMap {
+pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &Marks) -> HeaderMap {
     let mut fields = stored.clone();
     fields.remove(header::CONTENT_LENGTH);
-    if let Some(via) = &shared.via {
+    if let Some(via) = &marks.via {
         fields.append(header::VIA, via.clone());
     }
     fields.insert(header::AGE, HeaderValue::from_static(""));
-    if shared.config.add_cache_status && !fields.contains_key(&CACHE_STATUS) {
+    if marks.add_cache_status && !fields.contains_key(&CACHE_STATUS) {
         fields.insert(&CACHE_STATUS, HeaderValue::from_static(""));
     }
     fields

@@ -19,7 +19,7 @@ use std::{
 use http::{HeaderMap, Uri, header};
 use larder_http::{Timestamp, key};
 
-use crate::asked::path_of;
+use crate::origin::target::path_of;
 
 /// The page views of the last moments, of all clients and workers.
 pub(crate) struct Groups {

@@ -20,7 +20,7 @@ use crate::{
         parts::{PartsReader, PartsSource},
     },
     client::response_body::ResponseBody,
-    worker::Worker,
+    marks::Marks,
 };
 
 /// A response and whether it has a body of its own or answers a condition.
@@ -31,7 +31,7 @@ pub(crate) struct Answered {
 
 /// What is asked of a stored response.
 pub(crate) struct Wanted<'a> {
-    pub(crate) worker: &'a Arc<Worker>,
+    pub(crate) marks: &'a Marks,
     pub(crate) method: &'a Method,
     pub(crate) fields: &'a HeaderMap,
     /// Age of the stored response in seconds.
@@ -49,14 +49,14 @@ pub(crate) fn answer(wanted: &Wanted<'_>, entry: &Arc<Entry>, chunked: Chunked) 
     match conditional::evaluate(wanted.fields, &entry.head) {
         Precondition::Pass => {}
         Precondition::NotModified => {
-            let response = not_modified(wanted.worker, &entry.head, Some(wanted.age_secs), wanted.status);
+            let response = not_modified(wanted.marks, &entry.head, Some(wanted.age_secs), wanted.status);
             return Some(Answered { response, conditional: true });
         }
         Precondition::Failed => return None,
     }
     let total_len = entry.body_len();
-    let mut fields = entry.fields(&wanted.worker.shared);
-    set_times(wanted.worker, &mut fields, Some(wanted.age_secs), wanted.status);
+    let mut fields = entry.fields(wanted.marks);
+    set_times(wanted.marks, &mut fields, Some(wanted.age_secs), wanted.status);
     let (status, portion) = portion(wanted.method, wanted.fields, &entry.head, total_len, &mut fields);
     let body = if wanted.method == Method::HEAD {
         if status != StatusCode::NO_CONTENT {
@@ -106,7 +106,7 @@ pub(crate) fn portion(
 
 /// Sets the fields that tell how old a response is and how it came about, among fields that have places for
 /// them; without an age the place goes.
-pub(crate) fn set_times(worker: &Worker, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
+pub(crate) fn set_times(marks: &Marks, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
     match age_secs {
         Some(age_secs) => {
             fields.insert(header::AGE, HeaderValue::from(age_secs));
@@ -115,7 +115,7 @@ pub(crate) fn set_times(worker: &Worker, fields: &mut HeaderMap, age_secs: Optio
             fields.remove(header::AGE);
         }
     }
-    if worker.shared.config.add_cache_status {
+    if marks.add_cache_status {
         let value = status.to_value();
         match fields.get_mut(&CACHE_STATUS) {
             Some(place) if place.is_empty() => *place = value,
@@ -143,7 +143,7 @@ pub(crate) fn respond(status: StatusCode, fields: HeaderMap, body: ResponseBody)
 
 /// The 304 of RFC 9110 15.4.5.
 pub(crate) fn not_modified(
-    worker: &Worker,
+    marks: &Marks,
     head: &StoredHead,
     age_secs: Option<u64>,
     status: CacheStatus,
@@ -152,10 +152,10 @@ pub(crate) fn not_modified(
     for (name, value) in conditional::not_modified_fields(head) {
         fields.append(name.clone(), value.clone());
     }
-    if let Some(via) = &worker.shared.via {
+    if let Some(via) = &marks.via {
         fields.append(header::VIA, via.clone());
     }
-    set_times(worker, &mut fields, age_secs, status);
+    set_times(marks, &mut fields, age_secs, status);
     respond(StatusCode::NOT_MODIFIED, fields, ResponseBody::empty())
 }
 

@@ -18,7 +18,7 @@ use larder_http::{
 
 use crate::{
     cache::{chunk_reader::ChunkReader, chunks::ChunkedBody},
-    client::response_body::BodyError,
+    errors::BodyError,
 };
 
 /// Several parts of a body on their way to a client.

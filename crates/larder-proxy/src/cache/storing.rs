@@ -13,7 +13,7 @@ use larder_http::{Reason, Settings, Storability, StoredHead, VaryRule, language,
 use larder_store::{Hints, Invalidation, Store, Writer};
 
 use crate::{
-    asked::{Asked, path_of},
+    asked::Asked,
     cache::{
         entry::{Entry, EntryBody, Marker},
         epochs::Moment,
@@ -21,6 +21,7 @@ use crate::{
         lookup::Found,
         patience,
     },
+    origin::target::path_of,
     worker::Worker,
 };
 

@@ -20,7 +20,7 @@ use http::{HeaderMap, StatusCode, Version, header::CONTENT_LENGTH};
 use larder_http::{fields::strip_hop_by_hop, interim::goes_on};
 use tokio::io::AsyncWrite;
 
-use crate::client::connection::Client;
+use crate::client::peer::Client;
 
 /// What waits to be written to one connection.
 #[derive(Default)]

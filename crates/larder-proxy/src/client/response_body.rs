@@ -6,7 +6,6 @@
 //! before; it never ends early in good order. Cost: whole bodies are handed over by reference, without a copy or an allocation.
 
 use std::{
-    fmt,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -17,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use crate::{
     cache::{chunk_reader::ChunkReader, parts::PartsReader},
     client::ticket::Ticket,
+    errors::BodyError,
     flight::reader::FlightReader,
     origin::body::OriginBody,
 };
@@ -166,40 +166,3 @@ impl Body for ResponseBody {
         exact.map_or_else(SizeHint::new, SizeHint::with_exact)
     }
 }
-
-/// Why a body could not be completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyError {
-    /// The origin broke off or was silent for too long.
-    OriginBroke,
-    /// Part of a stored body is gone, and the origin no longer has it.
-    PartMissing,
-    /// This reader fell behind by more than may be kept for it.
-    TooSlow,
-}
-
-impl BodyError {
-    /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 3] = [Self::OriginBroke, Self::PartMissing, Self::TooSlow];
-
-    /// The reason as figures name it.
-    pub(crate) const fn token(self) -> &'static str {
-        match self {
-            Self::OriginBroke => "origin-broke",
-            Self::PartMissing => "part-missing",
-            Self::TooSlow => "client-too-slow",
-        }
-    }
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OriginBroke => "the origin broke off before the end of its response",
-            Self::PartMissing => "part of the stored response is gone",
-            Self::TooSlow => "the client fell too far behind",
-        })
-    }
-}
-
-impl std::error::Error for BodyError {}

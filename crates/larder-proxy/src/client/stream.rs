@@ -17,7 +17,7 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::client::{connection::Client, opening::Socket};
+use crate::client::{opening::Socket, peer::Client};
 
 /// A client's socket.
 pub(crate) struct ClientStream {

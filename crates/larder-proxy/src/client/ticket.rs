@@ -3,10 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{
-    access_log::Line,
-    client::{connection::Client, response_body::BodyError},
-};
+use crate::{access_log::Line, client::peer::Client, errors::BodyError};
 
 /// Settles one exchange when dropped.
 pub(crate) struct Ticket {

@@ -12,7 +12,7 @@ use http::HeaderMap;
 
 use crate::{
     cache::chunks::{CHUNK_BYTES, ChunkedBody, Placed},
-    client::response_body::BodyError,
+    errors::BodyError,
     flight::{
         hold_up::HoldUp,
         shared::{Flight, Pace},

@@ -15,7 +15,7 @@ use crate::{
         entry::random,
         storing::{self, Place},
     },
-    client::response_body::BodyError,
+    errors::BodyError,
     flight::{
         carrier::{Carrier, Next, Storage},
         fetch::Fetch,
@@ -73,7 +73,7 @@ impl<'a> Carrying<'a> {
         let worker = Arc::clone(&self.fetch.worker);
         let mut storing = std::pin::pin!(self.commit_rest());
         let stored = std::future::poll_fn(|context| Poll::Ready(storing.as_mut().poll(context).is_ready())).await;
-        let late = (!stored).then(|| worker.begin_late_commit());
+        let late = (!stored).then(|| worker.unfinished.begin_late_commit());
         flight.end(Ok(()));
         if !stored {
             storing.await;

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode, header, response};
 use larder_http::{
-    BodyPlace, Reason, Received, Reuse, Storability, StoredHead, Timestamp, cache_control,
-    fields::settle_response,
-    reuse,
+    BodyPlace, Reason, Received, Reuse, Storability, StoredHead, Timestamp, cache_control, reuse,
     storable::{self, Exchange},
     validate,
 };
@@ -24,6 +22,7 @@ use crate::{
         lookup::{self, Found, Lookup},
         storing::{self, Place},
     },
+    clock,
     errors::Failure,
     flight::{
         carry::Carrying,
@@ -33,7 +32,7 @@ use crate::{
     },
     origin::{
         body::OriginBody,
-        pool::{self, Outgoing, Repeat},
+        pool::{Outgoing, Repeat},
     },
     worker::Worker,
 };
@@ -123,7 +122,7 @@ impl Fetch {
         // What takes kilobytes for a moment is not part of what waits for the origin.
         let looking = Box::pin(lookup::find(worker, &self.primary, &self.asked.fields));
         let Lookup::Found(found) = looking.await else { return None };
-        let (settings, now) = (&worker.shared.config.http, worker.now());
+        let (settings, now) = (&worker.shared.config.http, clock::now());
         let decision = reuse::decide(&self.asked.method, &self.asked.fields, &found.entry.head, now, settings);
         // A body in chunks is read later, when an ailing store can no longer be made up for.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
@@ -195,22 +194,11 @@ impl Fetch {
             origin: self.asked.origin.clone(),
             choice: self.asked.choice.clone(),
             repeat: Repeat::Safe,
-            make: || self.asked.outgoing(&worker.shared, &edits),
+            make: || self.asked.outgoing(&worker.shared.marks, &edits),
         };
-        let request_time = worker.now();
-        worker.metrics.origin_requests.add(1);
-        let (response, lease) = match pool::send(worker, outgoing).await {
-            Ok(answered) => answered,
-            Err(failure) => {
-                worker.metrics.origin_failures.add(1);
-                return Err(failure);
-            }
-        };
-        let response_time = worker.now();
-        let (mut head, incoming) = response.into_parts();
-        settle_response(head.status, &mut head.headers, head.version)
-            .map_err(|error| Failure::Broken { host: self.asked.origin.to_string(), why: error.to_string() })?;
-        let body = OriginBody::new(incoming, lease, Arc::clone(worker));
+        let request_time = clock::now();
+        let (head, body) = worker.origins.ask(outgoing).await?;
+        let response_time = clock::now();
         Ok(OriginAnswer { head, body, request_time, response_time })
     }
 
@@ -269,7 +257,7 @@ impl Fetch {
         let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
         let settings = &self.worker.shared.config.http;
         let head = &found.entry.head;
-        if head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(self.worker.now()) {
+        if head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(clock::now()) {
             drop(storing::remove(&self.worker, &found.key).await);
         }
     }
@@ -286,7 +274,7 @@ impl Fetch {
     /// The group of a response with these fields: that of its Referer, or one of its own if others will refer to it.
     fn group_of(&self, response_fields: &HeaderMap) -> u32 {
         if groups::is_document(response_fields) {
-            self.worker.shared.groups.of_document(self.asked.asker(&self.worker), &self.primary, self.group)
+            self.worker.shared.groups.of_document(self.asked.asker(), &self.primary, self.group)
         } else {
             self.group
         }

@@ -16,7 +16,7 @@ use http_body::Frame;
 
 use crate::{
     cache::{chunk_reader::ChunkReader, chunks::ChunkedBody},
-    client::response_body::BodyError,
+    errors::BodyError,
     flight::shared::{Flight, Piece, Stage},
 };
 

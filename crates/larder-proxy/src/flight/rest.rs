@@ -14,13 +14,13 @@ use std::{
 
 use bytes::{Buf as _, Bytes};
 use http::{HeaderValue, StatusCode, header};
-use larder_http::{fields::settle_response, partial};
+use larder_http::partial;
 
 use crate::{
     asked::Edits,
     cache::chunks::{CHUNK_BYTES, ChunkedBody},
-    client::response_body::BodyError,
-    errors::Failure,
+    clock,
+    errors::{BodyError, Failure},
     flight::{
         carrier::{Carrier, Next, Storage},
         reader::FlightReader,
@@ -28,7 +28,7 @@ use crate::{
     },
     origin::{
         body::OriginBody,
-        pool::{self, Outgoing, Repeat},
+        pool::{Outgoing, Repeat},
     },
 };
 
@@ -192,22 +192,13 @@ impl Rest {
             origin: body.asked.origin.clone(),
             choice: body.asked.choice.clone(),
             repeat: Repeat::Safe,
-            make: || body.asked.outgoing(&worker.shared, &edits),
+            make: || body.asked.outgoing(&worker.shared.marks, &edits),
         };
-        worker.metrics.origin_requests.add(1);
-        let (response, lease) = match pool::send(worker, outgoing).await {
+        let (head, incoming) = match worker.origins.ask(outgoing).await {
             Ok(answered) => answered,
-            Err(failure) => {
-                worker.metrics.origin_failures.add(1);
-                return Answer::Failed(failure);
-            }
+            Err(failure) => return Answer::Failed(failure),
         };
-        let (mut head, incoming) = response.into_parts();
-        if let Err(error) = settle_response(head.status, &mut head.headers, head.version) {
-            return Answer::Failed(Failure::Broken { host: self.host(), why: error.to_string() });
-        }
-        let incoming = OriginBody::new(incoming, lease, Arc::clone(worker));
-        let answered = partial::validator(&head.headers, worker.now());
+        let answered = partial::validator(&head.headers, clock::now());
         let is_same = answered == Some(validator);
         match head.status {
             StatusCode::PARTIAL_CONTENT if is_same => match partial::part(head.status, &head.headers) {

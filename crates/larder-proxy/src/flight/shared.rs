@@ -26,8 +26,7 @@ use crate::{
         entry::{Entry, Marker},
         epochs::Moment,
     },
-    client::response_body::BodyError,
-    errors::Failure,
+    errors::{BodyError, Failure},
     flight::{
         part::KeptPart,
         window::{Window, WindowBudget},

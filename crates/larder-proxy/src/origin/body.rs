@@ -16,19 +16,19 @@ use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use larder_http::fields::strip_hop_by_hop;
 
-use crate::{client::response_body::BodyError, origin::pool::Lease, worker::Worker};
+use crate::{errors::BodyError, metrics::WorkerMetrics, origin::pool::Lease};
 
 /// The body of an origin's response.
 pub(crate) struct OriginBody {
     incoming: Incoming,
     /// Gone once the body has ended.
     lease: Option<Lease>,
-    worker: Arc<Worker>,
+    metrics: Arc<WorkerMetrics>,
 }
 
 impl OriginBody {
-    pub(crate) fn new(incoming: Incoming, lease: Lease, worker: Arc<Worker>) -> Self {
-        let mut body = Self { incoming, lease: Some(lease), worker };
+    pub(crate) fn new(incoming: Incoming, lease: Lease, metrics: Arc<WorkerMetrics>) -> Self {
+        let mut body = Self { incoming, lease: Some(lease), metrics };
         body.release_if_ended();
         body
     }
@@ -70,7 +70,7 @@ impl OriginBody {
                     lease.origin_delivered();
                 }
                 if let Some(bytes) = frame.data_ref() {
-                    self.worker.metrics.origin_bytes.add(bytes.len() as u64);
+                    self.metrics.origin_bytes.add(bytes.len() as u64);
                 }
                 if let Some(trailers) = frame.trailers_mut() {
                     strip_hop_by_hop(trailers);
@@ -92,7 +92,7 @@ impl OriginBody {
     }
 
     fn broken(&mut self, why: impl fmt::Display) -> BodyError {
-        self.worker.metrics.origin_failures.add(1);
+        self.metrics.origin_failures.add(1);
         self.lease = None;
         tracing::debug!(%why, "origin broke off within a response");
         BodyError::OriginBroke

@@ -14,12 +14,12 @@ use crate::{
     errors::Failure,
     origin::{
         fault::Fault,
+        origins::Origins,
         status_line::RequestCount,
         stream::{OriginStream, Transport},
         target::Origin,
     },
     watch::Watched,
-    worker::Worker,
 };
 
 /// A connection on which nothing was sent yet.
@@ -34,13 +34,13 @@ pub(crate) struct Link {
 }
 
 /// Opens a connection to an origin, with its handshakes. `http2`: whether HTTP/2 may be agreed on.
-pub(crate) async fn connect(worker: &Arc<Worker>, origin: &Origin, http2: bool) -> Result<Link, Failure> {
-    let stream = open(worker, origin).await?;
-    let limits = &worker.shared.config.limits;
+pub(crate) async fn connect(origins: &Arc<Origins>, origin: &Origin, http2: bool) -> Result<Link, Failure> {
+    let stream = open(origins, origin).await?;
+    let limits = &origins.shared.limits;
     let mut agreed = origin.prior_http2 && http2;
     let transport = if origin.https {
-        let extra_ca = worker.shared.config.origin_ca_file.as_deref();
-        let handshake = worker.shared.tls.connect(stream, &origin.host, (extra_ca, http2));
+        let extra_ca = origins.shared.ca_file.as_deref();
+        let handshake = origins.shared.tls.connect(stream, &origin.host, (extra_ca, http2));
         match tokio::time::timeout(limits.origin_connect, handshake).await {
             Ok(Ok(stream)) => {
                 agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -54,22 +54,22 @@ pub(crate) async fn connect(worker: &Arc<Worker>, origin: &Origin, http2: bool) 
     } else {
         Transport::Plain(stream)
     };
-    let watched = Arc::new(worker.watches.register());
+    let watched = Arc::new(origins.watches.register());
     let requests = Arc::<RequestCount>::default();
     let stream = OriginStream::new(transport, Arc::clone(&watched), limits.origin_response, Arc::clone(&requests));
-    worker.metrics.origin_connections.add(1);
+    origins.metrics.origin_connections.add(1);
     Ok(Link { stream, watched, requests, http2: agreed })
 }
 
 /// Opens a connection to one of the origin's addresses that the rules allow.
-pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
-    let limit = worker.shared.config.limits.origin_connect;
+pub(crate) async fn open(origins: &Arc<Origins>, origin: &Origin) -> Result<TcpStream, Failure> {
+    let limit = origins.shared.limits.origin_connect;
     let connecting = async {
-        let mut addresses = worker.dns.resolve(origin).await?;
+        let mut addresses = origins.dns.resolve(origin).await?;
         if !origin.trusted {
-            keep_allowed(&worker.shared.config.targets, origin, &mut addresses)?;
+            keep_allowed(&origins.shared.targets, origin, &mut addresses)?;
         }
-        connect_any(worker, origin, in_turn(addresses)).await
+        connect_any(origins, origin, in_turn(addresses)).await
     };
     match tokio::time::timeout(limit, connecting).await {
         Ok(connected) => connected,
@@ -100,9 +100,9 @@ fn keep_allowed(rules: &TargetRules, origin: &Origin, addresses: &mut Vec<Socket
 }
 
 /// Connects to the first of the addresses that answers.
-async fn connect_any(worker: &Worker, origin: &Origin, addresses: Vec<SocketAddr>) -> Result<TcpStream, Failure> {
+async fn connect_any(origins: &Origins, origin: &Origin, addresses: Vec<SocketAddr>) -> Result<TcpStream, Failure> {
     match first_of(addresses).await {
-        Ok(stream) if leads_to_us(worker, &stream) => Err(Failure::Loop),
+        Ok(stream) if leads_to_us(origins, &stream) => Err(Failure::Loop),
         Ok(stream) => {
             // Small requests are to leave at once; a socket that refuses the option still works.
             let _ = stream.set_nodelay(true);
@@ -159,9 +159,9 @@ fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 /// Whether a connection ends at one of our own listeners: both its ends are on this machine, and the
 /// far one is an address we listen on. Checked on the connection itself, so no name or address
 /// notation slips past.
-fn leads_to_us(worker: &Worker, stream: &TcpStream) -> bool {
+fn leads_to_us(origins: &Origins, stream: &TcpStream) -> bool {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return true };
-    worker.shared.own_addresses().iter().any(|own| {
+    origins.shared.own_addresses.iter().any(|own| {
         own.port() == peer.port()
             && local.ip().to_canonical() == peer.ip().to_canonical()
             && (own.ip().is_unspecified() || own.ip().to_canonical() == peer.ip().to_canonical())

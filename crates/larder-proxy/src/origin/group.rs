@@ -16,13 +16,13 @@ use std::{
 use http::{HeaderValue, Request, header::HOST};
 
 use crate::{
-    config::{Balance, Origins},
+    config::{self, Balance},
     origin::{
+        origins::Origins,
         pool::{self, Outgoing, Repeat},
         request_body::RequestBody,
         target::Origin,
     },
-    worker::Worker,
 };
 
 /// The origins of a site.
@@ -31,7 +31,7 @@ pub(crate) struct Group {
     /// Members by their weights, spread out.
     turns: Vec<usize>,
     next_turn: AtomicUsize,
-    origins: Arc<Origins>,
+    origins: Arc<config::Origins>,
 }
 
 struct Member {
@@ -52,7 +52,7 @@ pub(crate) struct Choice {
 }
 
 impl Group {
-    pub(crate) fn new(origins: &Arc<Origins>) -> Self {
+    pub(crate) fn new(origins: &Arc<config::Origins>) -> Self {
         let members = origins.members.iter().map(|(url, weight)| Member {
             origin: Origin::of_site(url),
             weight: *weight,
@@ -78,14 +78,14 @@ impl Group {
     }
 
     /// Asks every origin at intervals how it is, for as long as the worker runs.
-    pub(crate) async fn check_all(self: Arc<Self>, worker: Arc<Worker>) {
+    pub(crate) async fn check_all(self: Arc<Self>, origins: Arc<Origins>) {
         let Some((path, pause)) = self.origins.check.clone() else { return };
         let mut interval = tokio::time::interval(pause);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
             for member in &self.members {
-                let well = is_well(&worker, &member.origin, &path).await;
+                let well = is_well(&origins, &member.origin, &path).await;
                 if member.unwell.swap(!well, Relaxed) == well {
                     tracing::info!(origin = %member.origin, well, "an origin's health changed");
                 }
@@ -147,7 +147,7 @@ impl Member {
     }
 }
 
-async fn is_well(worker: &Arc<Worker>, origin: &Origin, path: &str) -> bool {
+async fn is_well(origins: &Arc<Origins>, origin: &Origin, path: &str) -> bool {
     let (Ok(target), Ok(host)) = (path.parse::<http::Uri>(), HeaderValue::try_from(origin.to_string())) else {
         return false;
     };
@@ -158,7 +158,7 @@ async fn is_well(worker: &Arc<Worker>, origin: &Origin, path: &str) -> bool {
         request
     };
     let outgoing = Outgoing { origin: origin.clone(), choice: None, repeat: Repeat::Safe, make };
-    let asking = tokio::time::timeout(CHECK_PATIENCE, pool::send(worker, outgoing));
+    let asking = tokio::time::timeout(CHECK_PATIENCE, pool::send(origins, outgoing));
     // The body is of no interest; its connection ends with it.
     matches!(asking.await, Ok(Ok((response, _))) if response.status().as_u16() < 400)
 }
@@ -195,7 +195,7 @@ mod tests {
     fn group(weights: &[u32], balance: Balance) -> Arc<Group> {
         let url = |at: usize| format!("http://10.0.0.{at}").parse().unwrap();
         let members = weights.iter().enumerate().map(|(at, weight)| (url(at + 1), *weight)).collect();
-        let origins = Origins { members, balance, ..Origins::from(url(1)) };
+        let origins = config::Origins { members, balance, ..config::Origins::from(url(1)) };
         Arc::new(Group::new(&Arc::new(origins)))
     }
 

@@ -28,6 +28,7 @@ use crate::{
         expectation::{Expectation, Refusal},
         fault::Fault,
         group::Choice,
+        origins::Origins,
         request_body::{BodyFault, Fate, RequestBody},
         room::{Entered, Place, Room, Turn},
         shared::{SharedConnection, Stream},
@@ -36,7 +37,6 @@ use crate::{
         target::Origin,
     },
     watch::{Order, Watched},
-    worker::Worker,
 };
 
 /// A worker's connections that can take another request.
@@ -71,7 +71,7 @@ enum Connection {
 pub(crate) struct Lease {
     connection: Connection,
     origin: Origin,
-    worker: Arc<Worker>,
+    origins: Arc<Origins>,
     /// Whether the connection owes the origin a body that it did not want.
     refusal: Option<Refusal>,
 }
@@ -111,7 +111,7 @@ struct Failed {
 
 /// Sends a request and waits for the head of its response.
 pub(crate) async fn send<M>(
-    worker: &Arc<Worker>,
+    origins: &Arc<Origins>,
     mut outgoing: Outgoing<M>,
 ) -> Result<(Response<Incoming>, Lease), Failure>
 where
@@ -120,8 +120,8 @@ where
     let mut request = (outgoing.make)();
     let mut tried = Vec::new();
     loop {
-        let sent = send_to(worker, &mut outgoing, request).await;
-        let sent = sent.inspect_err(|failed| worker.shared.complaints.note(&failed.failure));
+        let sent = send_to(origins, &mut outgoing, request).await;
+        let sent = sent.inspect_err(|failed| origins.shared.complaints.note(&failed.failure));
         let Some(choice) = &outgoing.choice else { return sent.map_err(|failed| failed.failure) };
         let Failed { failure, unsent, unprocessed, .. } = match sent {
             Ok(answered) => {
@@ -150,7 +150,7 @@ where
 
 /// Sends a request to the origin that was chosen.
 async fn send_to<M>(
-    worker: &Arc<Worker>,
+    origins: &Arc<Origins>,
     outgoing: &mut Outgoing<M>,
     mut request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), Failed>
@@ -159,17 +159,17 @@ where
 {
     let mut is_resent = false;
     loop {
-        let kept = if is_resent { None } else { worker.pool.take(&outgoing.origin) };
+        let kept = if is_resent { None } else { origins.pool.take(&outgoing.origin) };
         let (connection, is_kept) = match kept {
             Some(connection) => (connection, true),
-            None => match Box::pin(obtain(worker, &outgoing.origin)).await {
+            None => match Box::pin(obtain(origins, &outgoing.origin)).await {
                 Ok(obtained) => obtained,
                 Err(failure) => {
                     return Err(Failed { failure, unsent: Some(request), unprocessed: true, answered: false });
                 }
             },
         };
-        let failed = match attempt(worker, &outgoing.origin, connection, request).await {
+        let failed = match attempt(origins, &outgoing.origin, connection, request).await {
             Ok(answered) => return Ok(answered),
             Err(failed) => failed,
         };
@@ -192,20 +192,20 @@ where
 
 /// Sends a request that asks to leave HTTP, on a connection of its own (RFC 9110 7.8).
 pub(crate) async fn send_upgrade(
-    worker: &Arc<Worker>,
+    origins: &Arc<Origins>,
     origin: &Origin,
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), Failure> {
     let sent = async {
         // What leaves HTTP is no connection that others wait for.
-        let Link { stream, watched, requests, .. } = connect::connect(worker, origin, false).await?;
-        let (sender, connection) = handshake(worker, origin, stream.into_tunnel()).await?;
+        let Link { stream, watched, requests, .. } = connect::connect(origins, origin, false).await?;
+        let (sender, connection) = handshake(origins, origin, stream.into_tunnel()).await?;
         let (connection, place) = (connection.with_upgrades(), None);
         tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false, _place: place });
-        let connection = Connection::Own(Own { room: worker.shared.rooms.of(origin), sender, watched, requests });
-        attempt(worker, origin, connection, request).await.map_err(|failed| failed.failure)
+        let connection = Connection::Own(Own { room: origins.shared.rooms.of(origin), sender, watched, requests });
+        attempt(origins, origin, connection, request).await.map_err(|failed| failed.failure)
     };
-    sent.await.inspect_err(|failure| worker.shared.complaints.note(failure))
+    sent.await.inspect_err(|failure| origins.shared.complaints.note(failure))
 }
 
 impl Pool {
@@ -229,10 +229,10 @@ impl Pool {
         None
     }
 
-    fn put(&self, worker: &Worker, origin: Origin, connection: Own) {
-        let limits = &worker.shared.config.limits;
+    fn put(&self, origins: &Origins, origin: Origin, connection: Own) {
+        let limits = &origins.shared.limits;
         let room = Arc::clone(&connection.room);
-        let Some(connection) = room.offer(worker.index, connection) else { return };
+        let Some(connection) = room.offer(origins.worker, connection) else { return };
         connection.watched.arm(limits.origin_idle);
         let idle = &mut *self.lock();
         if idle.count >= IDLE_COUNT_MAX {
@@ -271,7 +271,7 @@ impl Pool {
 impl Lease {
     /// Says that the response has been read to its end: the connection is kept for the next request.
     pub(crate) fn release(self) {
-        let Self { connection, origin, worker, refusal } = self;
+        let Self { connection, origin, origins, refusal } = self;
         if refusal.is_some() {
             return;
         }
@@ -280,12 +280,12 @@ impl Lease {
         connection.watched.disarm();
         if connection.sender.is_closed() {
         } else if connection.sender.is_ready() {
-            worker.pool.put(&worker, origin, connection);
+            origins.pool.put(&origins, origin, connection);
         } else {
             // The connection's own task has not yet noticed the end of the response.
             tokio::spawn(async move {
                 if connection.sender.ready().await.is_ok() {
-                    worker.pool.put(&worker, origin, connection);
+                    origins.pool.put(&origins, origin, connection);
                 }
             });
         }
@@ -297,7 +297,7 @@ impl Lease {
             stream.deadline().remember(context);
         }
         if !self.watched().is_armed() {
-            self.watched().arm(self.worker.shared.config.limits.origin_response);
+            self.watched().arm(self.origins.shared.limits.origin_response);
         }
     }
 
@@ -328,7 +328,7 @@ impl Lease {
 }
 
 async fn attempt(
-    worker: &Arc<Worker>,
+    origins: &Arc<Origins>,
     origin: &Origin,
     connection: Connection,
     request: Request<RequestBody>,
@@ -337,9 +337,9 @@ async fn attempt(
     let expectation = request.body().expectation();
     let leased = |connection| {
         let refusal = expectation.as_ref().and_then(Expectation::refuse);
-        Lease { connection, origin: origin.clone(), worker: Arc::clone(worker), refusal }
+        Lease { connection, origin: origin.clone(), origins: Arc::clone(origins), refusal }
     };
-    let patience = worker.shared.config.limits.origin_response;
+    let patience = origins.shared.limits.origin_response;
     match connection {
         Connection::Own(mut own) => {
             own.watched.arm(patience);
@@ -403,14 +403,14 @@ fn note_answered(fate: Option<&Arc<Fate>>) {
 }
 
 /// A connection that none was kept for: a new one, or one that was given back while there was no room. Tells whether it is that.
-async fn obtain(worker: &Arc<Worker>, origin: &Origin) -> Result<(Connection, bool), Failure> {
-    let room = worker.shared.rooms.of(origin);
-    let turn = match room.enter(worker.index) {
+async fn obtain(origins: &Arc<Origins>, origin: &Origin) -> Result<(Connection, bool), Failure> {
+    let room = origins.shared.rooms.of(origin);
+    let turn = match room.enter(origins.worker) {
         Entered::Now(place) => Turn::Open(place),
         Entered::Wait(turn) => {
-            worker.metrics.origin_waits.add(1);
-            let limits = &worker.shared.config.limits;
-            worker.shared.complaints.note_full(origin, limits.origin_connection_count_max);
+            origins.metrics.origin_waits.add(1);
+            let limits = &origins.shared.limits;
+            origins.shared.complaints.note_full(origin, limits.origin_connection_count_max);
             // As long as for an origin that is slow in itself: to whoever waits there is no difference.
             let waited = tokio::time::timeout(limits.origin_response, turn).await;
             waited.ok().and_then(Result::ok).ok_or(Failure::Overloaded)?
@@ -418,7 +418,7 @@ async fn obtain(worker: &Arc<Worker>, origin: &Origin) -> Result<(Connection, bo
         Entered::Full => return Err(Failure::Overloaded),
     };
     match turn {
-        Turn::Open(place) => Ok((connect(worker, origin, (room, place)).await?, false)),
+        Turn::Open(place) => Ok((connect(origins, origin, (room, place)).await?, false)),
         Turn::Kept(own) => {
             own.watched.disarm();
             Ok((Connection::Own(own), true))
@@ -427,29 +427,28 @@ async fn obtain(worker: &Arc<Worker>, origin: &Origin) -> Result<(Connection, bo
 }
 
 async fn connect(
-    worker: &Arc<Worker>,
+    origins: &Arc<Origins>,
     origin: &Origin,
     (room, place): (Arc<Room<Own>>, Place<Own>),
 ) -> Result<Connection, Failure> {
-    let Link { stream, watched, requests, http2 } =
-        connect::connect(worker, origin, worker.shared.config.origin_http2).await?;
+    let Link { stream, watched, requests, http2 } = connect::connect(origins, origin, origins.shared.http2).await?;
     if http2 {
-        let connection = SharedConnection::start(worker, stream, watched, place).await;
+        let connection = SharedConnection::start(origins, stream, watched, place).await;
         let connection = connection.map_err(|error| failure_of(origin, &error, None))?;
         let stream = connection.open_stream();
-        worker.pool.share(origin, connection);
+        origins.pool.share(origin, connection);
         let refused = || Failure::Broken { host: origin.to_string(), why: "it takes no requests".into() };
         return stream.map(Connection::Shared).ok_or_else(refused);
     }
-    let (sender, connection) = handshake(worker, origin, stream).await?;
+    let (sender, connection) = handshake(origins, origin, stream).await?;
     tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false, _place: Some(place) });
     Ok(Connection::Own(Own { room, sender, watched, requests }))
 }
 
 type Handshaken = (SendRequest<RequestBody>, http1::Connection<TokioIo<OriginStream>, RequestBody>);
 
-async fn handshake(worker: &Worker, origin: &Origin, stream: OriginStream) -> Result<Handshaken, Failure> {
-    let limits = &worker.shared.config.limits;
+async fn handshake(origins: &Origins, origin: &Origin, stream: OriginStream) -> Result<Handshaken, Failure> {
+    let limits = &origins.shared.limits;
     let handshake = http1::Builder::new()
         .max_headers(limits.header_count_max)
         .max_header_size(limits.header_bytes_max)

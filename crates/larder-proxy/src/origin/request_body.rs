@@ -21,9 +21,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use crate::{
+    config::Limits,
     origin::expectation::{Expectation, Word},
     watch::{Order, Watched, Watches},
-    worker::Worker,
 };
 
 /// The body of a request to an origin.
@@ -64,19 +64,23 @@ pub(crate) enum BodyFault {
 
 impl RequestBody {
     /// The client's body, streamed; once the origin wants it, if that is for it to say first.
-    pub(crate) fn of_client(worker: &Worker, body: Incoming, expectation: Option<Arc<Expectation>>) -> Self {
+    pub(crate) fn of_client(
+        body: Incoming,
+        expectation: Option<Arc<Expectation>>,
+        limits: &Limits,
+        watches: &Arc<Watches>,
+    ) -> Self {
         if body.is_end_stream() {
             return Self::none();
         }
-        let limits = &worker.shared.config.limits;
         Self(Some(Box::new(Streamed {
             incoming: body,
             fate: Arc::default(),
             pace: Pace::new(limits.body_rate, limits.body_grace),
-            watches: Arc::clone(&worker.watches),
+            watches: Arc::clone(watches),
             own: None,
             origins: None,
-            expected: expectation.map(|expectation| (expectation, worker.watches.register())),
+            expected: expectation.map(|expectation| (expectation, watches.register())),
         })))
     }
 

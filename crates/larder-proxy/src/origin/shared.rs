@@ -28,9 +28,8 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::{
-    origin::{pool::Own, request_body::RequestBody, room::Place, stream::OriginStream},
+    origin::{origins::Origins, pool::Own, request_body::RequestBody, room::Place, stream::OriginStream},
     watch::{Order, Watched, Watches, Watching},
-    worker::Worker,
 };
 
 /// A connection that takes several requests at once.
@@ -70,12 +69,12 @@ pub(crate) struct Refused {
 impl SharedConnection {
     /// Begins HTTP/2 on a connection.
     pub(crate) async fn start(
-        worker: &Arc<Worker>,
+        origins: &Arc<Origins>,
         stream: OriginStream,
         watched: Arc<Watched>,
         place: Place<Own>,
     ) -> Result<Self, hyper::Error> {
-        let limits = &worker.shared.config.limits;
+        let limits = &origins.shared.limits;
         let secure = stream.is_tls();
         let mut builder = Builder::new(TokioExecutor::new());
         builder
@@ -85,7 +84,7 @@ impl SharedConnection {
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         let state = Arc::new(State {
             watched,
-            watches: Arc::clone(&worker.watches),
+            watches: Arc::clone(&origins.watches),
             stream_count: AtomicUsize::new(0),
             stream_count_max: AtomicUsize::new(STREAM_COUNT_MAX),
             retired: AtomicBool::new(false),

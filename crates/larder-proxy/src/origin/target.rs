@@ -11,6 +11,8 @@ use std::{
 
 use http::uri::Authority;
 
+use http::Uri;
+
 use crate::config::{OriginUrl, TargetRules};
 
 /// An origin: what connections are kept for.
@@ -179,6 +181,20 @@ fn bare_host(host: &str) -> &str {
 }
 
 const CLOUD_HOST: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+
+/// The path and query of a request's target.
+pub(crate) fn path_of(uri: &Uri) -> &str {
+    uri.path_and_query().map_or("", |path| path.as_str())
+}
+
+/// The host of an authority that is known to be well-formed.
+pub(crate) fn host_of(authority: &str) -> &str {
+    if authority.starts_with('[') {
+        authority.find(']').map_or(authority, |end| &authority[..=end])
+    } else {
+        authority.split(':').next().unwrap_or(authority)
+    }
+}
 
 #[cfg(test)]
 mod tests {

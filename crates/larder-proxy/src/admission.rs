@@ -1,0 +1,152 @@
+//! Which requests are answered at all, and taking the heads of those apart.
+//!
+//! Owns: the order in which a request is refused. Invariant: what is admitted can be passed on: it has one origin and one Host, and
+//! has not come round.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Uri, Version,
+    header::{self, HOST},
+    uri::{PathAndQuery, Scheme},
+};
+use hyper::body::Incoming;
+use larder_http::{
+    fields::{self, BodyLength, check_request, count_down, strip_named, via},
+    interim::{expects_continue, expects_unknown},
+    key,
+};
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::{
+    asked::{Asked, InterimTaker, has_body},
+    client::{http2, interim::Interim, peer::Client},
+    errors::Failure,
+    origin::target::path_of,
+    routes::Destination,
+};
+
+/// Takes a request's head apart, if it is one that is answered at all.
+///
+/// # Errors
+/// It is not, or it cannot be passed on.
+pub(crate) async fn admit(client: &Arc<Client>, request: &mut Request<Incoming>) -> Result<Arc<Asked>, Failure> {
+    if client.denied {
+        return Err(Failure::ClientDenied);
+    }
+    let shared = &client.worker.shared;
+    if shared.waiting_count.load(Relaxed) > shared.config.limits.waiting_count_max {
+        return Err(Failure::Overloaded);
+    }
+    http2::check(request, &shared.config.limits).map_err(Failure::BadRequest)?;
+    if expects_unknown(request.headers()) {
+        return Err(Failure::UnknownExpectation);
+    }
+    let ambiguous = Failure::BadRequest("the length of its body can be read in two ways");
+    if let BodyLength::Length(length) = check_request(request.headers(), request.version()).map_err(|_| ambiguous)? {
+        // As a plain number, however it was written: nobody reads leading zeros otherwise.
+        request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    if client.is_http2() {
+        http2::frame_body(request);
+    }
+    let sink = Interim::open(client, request.version());
+    let asked = take_apart(client, request)?;
+    // Sites are for everybody who may connect.
+    if !asked.origin.trusted && !may_forward(client, &asked.fields).await {
+        return Err(Failure::NoPassword);
+    }
+    let interim =
+        sink.is_of_use().then(|| Arc::new(move |status, fields: &HeaderMap| sink.push(status, fields)) as InterimTaker);
+    Ok(Arc::new(Asked { interim, ..asked }))
+}
+
+/// Whether a request names a user with the right password, if that is asked for.
+pub(crate) async fn may_forward(client: &Client, fields: &HeaderMap) -> bool {
+    match &client.worker.shared.passwords {
+        Some(passwords) => passwords.admit(fields).await,
+        None => true,
+    }
+}
+
+/// Takes a request's head apart.
+///
+/// # Errors
+/// The request cannot be passed on: it is malformed, or it has come round.
+fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Asked, Failure> {
+    let shared = &client.worker.shared;
+    let mut fields = std::mem::take(request.headers_mut());
+    strip_named(&mut fields);
+    if via::loops(&fields, &shared.marks.pseudonym) {
+        return Err(Failure::Loop);
+    }
+    let destination = shared.routes.locate(client.scheme(), (request.uri(), request.version()), &fields)?;
+    let is_named = fields.contains_key(HOST) || request.uri().authority().is_some();
+    if destination.origin.trusted && is_named && client.is_misdirected(&destination.authority) {
+        return Err(Failure::Misdirected);
+    }
+    let rules = &shared.config.http.key_rules;
+    let key = rules.key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
+    let key = key.map(|key| destination.mark.on(key));
+    let Destination { scheme, authority, origin, choice, prefix, .. } = destination;
+    let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
+    if path_of(request.uri()) == "*" && request.method() != Method::OPTIONS {
+        return Err(Failure::BadRequest("the target * is for OPTIONS"));
+    }
+    let is_about_server = request.method() == Method::OPTIONS && request.uri().scheme().is_some();
+    let path = match request.uri().path_and_query() {
+        Some(_) if is_about_server && client.asks_server() => PathAndQuery::from_static("*"),
+        path => path.cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
+    };
+    let target = target(prefix, &path).ok_or(Failure::BadRequest("the target is not a URI"))?;
+    let normal = key::normal_authority(scheme.as_str(), &authority);
+    let authority = normal.ok_or(Failure::BadRequest("the host is not a name"))?;
+    let same = fields.get(HOST).filter(|host| host.as_bytes() == authority.as_bytes());
+    let host = match same {
+        Some(host) => host.clone(),
+        None => HeaderValue::try_from(&*authority).map_err(|_| Failure::BadRequest("the host is not a name"))?,
+    };
+    let (method, version) = (request.method().clone(), request.version());
+    let goes_on = count_down(&method, &mut fields);
+    let (key, client) = (key.map(Arc::from), client.peer.ip());
+    // A client of HTTP/1.0 cannot be waiting.
+    let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
+    let (interim, expectation) = (None, expects.then(Arc::default));
+    Ok(Asked {
+        method,
+        fields,
+        version,
+        origin,
+        choice,
+        client,
+        goes_on,
+        interim,
+        expectation,
+        key,
+        path,
+        target,
+        host,
+        scheme,
+    })
+}
+
+/// Takes a request's head out of the buffer it was read into, which then serves for the next one. To be called before the HTTP
+/// library reads on: it would take another buffer.
+pub(crate) fn detach(request: &mut Request<impl Sized>) {
+    fields::detach(request.headers_mut());
+    if let Ok(target) = Uri::from_maybe_shared(Bytes::from(request.uri().to_string())) {
+        *request.uri_mut() = target;
+    }
+}
+
+/// What stands in the request line to an origin whose paths begin with `prefix`.
+fn target(prefix: &str, path: &PathAndQuery) -> Option<Uri> {
+    let text = path.as_str();
+    if prefix.is_empty() && (text.starts_with('/') || text == "*") {
+        return Some(Uri::from(path.clone()));
+    }
+    // A target of an authority and a query alone has no path of its own.
+    let slash = if text.starts_with('/') { "" } else { "/" };
+    format!("{prefix}{slash}{text}").parse().ok()
+}

@@ -1,0 +1,33 @@
+//! What a request comes to, as the HTTP library waits for it.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use http::Response;
+
+use crate::client::response_body::ResponseBody;
+
+/// An answer that is there already, or one that takes its time.
+pub(crate) enum Answer {
+    /// There; taken at the first poll.
+    Ready(Option<Response<ResponseBody>>),
+    /// None: the stream is reset, for its request is malformed (RFC 9113 8.1.1).
+    Reset,
+    /// Being worked on.
+    Later(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
+}
+
+impl Future for Answer {
+    type Output = Result<Response<ResponseBody>, h2::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Ready(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
+            Self::Reset => Poll::Ready(Err(h2::Reason::PROTOCOL_ERROR.into())),
+            Self::Later(future) => future.as_mut().poll(context).map(Ok),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! A client as its requests see it: what is known of its connection, in which phase that is, and when it is closed.
+//!
+//! Owns: the phase and its deadline. Does not: drive the connection, see `connection`. Invariant: a connection is always in a phase with
+//! a deadline, except while it waits for an origin, which has deadlines of its own. Cost: no timers and no allocation per request.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use crate::{
+    client::{
+        floods::{Arrived, Floods},
+        flushed::Flushed,
+        interim::Interim,
+        opening::Protocol,
+        raw_head::Fault,
+        raw_requests::RawRequests,
+    },
+    origin::target::host_of,
+    watch::Watched,
+    worker::Worker,
+};
+
+/// A client connection, as its requests see it.
+pub(crate) struct Client {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) peer: SocketAddr,
+    /// Whether the client's address is outside the networks that are served.
+    pub(crate) denied: bool,
+    /// Whether the connection is TLS.
+    pub(crate) secure: bool,
+    /// The name it asked for, if it is.
+    pub(super) server_name: Option<Box<str>>,
+    pub(super) protocol: Protocol,
+    pub(super) phase: AtomicU8,
+    /// Requests that are being answered; over HTTP/1.1 one at most.
+    pub(super) exchange_count: AtomicU32,
+    pub(super) abandoned: Abandoned,
+    pub(super) raw: Mutex<RawRequests>,
+    /// What is noted of HTTP/2.
+    pub(super) floods: Option<Box<Floods>>,
+    /// Whether a request's head over HTTP/2 is arriving: its deadline is nothing else's to put off.
+    pub(super) in_head: AtomicBool,
+    /// Why nothing more is read, once that is so: looked at before every read.
+    pub(super) fatal_fault: OnceLock<Fault>,
+    pub(super) watched: Watched,
+    /// What goes out before the final response.
+    pub(crate) interim: Interim,
+    /// How often all that was written has gone out.
+    pub(crate) flushed: Flushed,
+}
+
+/// What a connection is doing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Waiting for a request.
+    Idle,
+    /// A request's head is arriving.
+    Head,
+    /// A request is being answered.
+    Busy,
+}
+
+/// How many requests a client gave up of late. Opening streams and resetting them at once costs a client nothing and us
+/// a request each ("rapid reset").
+#[derive(Default)]
+pub(super) struct Abandoned {
+    since_tick: AtomicU32,
+    count: AtomicU32,
+}
+
+impl Client {
+    /// A request's head is there; tells what is wrong with it, if anything is.
+    pub(crate) fn begin(&self) -> Option<Fault> {
+        self.exchange_count.fetch_add(1, Relaxed);
+        self.phase.store(Phase::Busy as u8, Relaxed);
+        self.arm(self.worker.shared.config.limits.stall);
+        match &self.floods {
+            Some(floods) => {
+                floods.note_begun();
+                None
+            }
+            None => self.raw().take(),
+        }
+    }
+
+    /// A response has been handed over to the end, or its client gave it up.
+    pub(crate) fn end(&self, abandoned: bool) {
+        let limits = &self.worker.shared.config.limits;
+        if self.exchange_count.fetch_sub(1, Relaxed) == 1 {
+            self.phase.store(Phase::Idle as u8, Relaxed);
+            self.arm(limits.idle);
+        }
+        if abandoned && self.is_http2() && self.abandoned.count(self.worker.watches.tick()) > limits.abandoned_count_max
+        {
+            tracing::debug!(peer = %self.peer, "client gave up too many requests, closing its connection");
+            self.watched.expire();
+        }
+    }
+
+    /// Whether a request to this authority, as one of ours, belongs on a connection for another (RFC 9110 7.4).
+    pub(crate) fn is_misdirected(&self, authority: &str) -> bool {
+        let Some((name, certificates)) = self.server_name.as_ref().zip(self.worker.shared.certificates.as_ref()) else {
+            return false;
+        };
+        !certificates.speak_for(name, host_of(authority))
+    }
+
+    /// Whether several requests may be answered at once.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.protocol == Protocol::Http2
+    }
+
+    /// What a client means that connects here and names no scheme.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
+    }
+
+    /// Bytes came in; tells how many of them may go on, see [`RawRequests::push`].
+    pub(crate) fn note_received(&self, bytes: &mut [u8]) -> usize {
+        let limits = &self.worker.shared.config.limits;
+        if let Some(floods) = &self.floods {
+            return self.note_frames(floods.push(bytes, self.worker.watches.tick(), limits), bytes.len());
+        }
+        let phase = self.phase.load(Relaxed);
+        if phase == Phase::Busy as u8 {
+            self.watched.arm(limits.stall);
+        } else if phase == Phase::Idle as u8 {
+            self.phase.store(Phase::Head as u8, Relaxed);
+            self.watched.arm(limits.header);
+        }
+        let mut raw = self.raw();
+        let accepted = raw.push(bytes, limits.header_bytes_max);
+        if let Some(fault) = raw.fatal_fault().filter(|_| accepted < bytes.len()) {
+            self.fatal_fault.get_or_init(|| fault);
+        }
+        accepted
+    }
+
+    /// Frames of HTTP/2 came in; tells how many of their bytes may go on. Those that are no request keep no connection open.
+    fn note_frames(&self, Arrived { in_head, flood }: Arrived, count: usize) -> usize {
+        let limits = &self.worker.shared.config.limits;
+        let is_busy = self.phase.load(Relaxed) == Phase::Busy as u8;
+        match (self.in_head.swap(in_head, Relaxed), in_head) {
+            (false, true) => self.watched.arm(limits.header),
+            (true, true) => {}
+            (_, false) if is_busy => self.watched.arm(limits.stall),
+            (true, false) => self.watched.arm(limits.idle),
+            (false, false) => {}
+        }
+        let Some(flood) = flood else { return count };
+        tracing::debug!(peer = %self.peer, flood, "closing a client's connection");
+        self.fatal_fault.get_or_init(|| flood);
+        0
+    }
+
+    /// Why nothing more is read, if that is so: something is wrong with the body of the request that is being answered, or
+    /// the connection began with no request, or floods us.
+    pub(crate) fn fatal_fault(&self) -> Option<Fault> {
+        self.fatal_fault.get().copied()
+    }
+
+    /// Whether the request that is being answered, over HTTP/1.1, asks about a server as a whole (RFC 9112 3.2.4).
+    pub(crate) fn asks_server(&self) -> bool {
+        self.raw().asks_server()
+    }
+
+    /// What comes from now on is no longer requests.
+    pub(crate) fn note_opaque(&self) {
+        self.raw().stop();
+    }
+
+    /// Bytes went out.
+    pub(crate) fn note_sent(&self, bytes: usize) {
+        if let Some(floods) = &self.floods {
+            floods.note_sent(bytes);
+        }
+        if self.phase.load(Relaxed) == Phase::Busy as u8 {
+            self.arm(self.worker.shared.config.limits.stall);
+        }
+    }
+
+    /// Puts the deadline off.
+    fn arm(&self, after: Duration) {
+        if !self.in_head.load(Relaxed) {
+            self.watched.arm(after);
+        }
+    }
+
+    /// Has the connection's task look for what there is to write.
+    pub(crate) fn wake(&self) {
+        self.watched.wake();
+    }
+
+    fn raw(&self) -> MutexGuard<'_, RawRequests> {
+        self.raw.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Abandoned {
+    /// Counts one more; gives back how many they are in this stretch of time.
+    fn count(&self, tick: u32) -> u32 {
+        if tick.saturating_sub(self.since_tick.load(Relaxed)) >= ABANDONED_TICKS {
+            self.since_tick.store(tick, Relaxed);
+            self.count.store(0, Relaxed);
+        }
+        self.count.fetch_add(1, Relaxed) + 1
+    }
+}
+
+/// Seconds over which a client's abandoned requests are counted together.
+const ABANDONED_TICKS: u32 = 10;

@@ -1,0 +1,300 @@
+//! Figures: the counters of all workers added up and put into words when asked for.
+//!
+//! Owns: their names. Does not: count (see `metrics`) or serve them (see `admin`). Cost: nothing until somebody asks.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak, atomic::Ordering::Relaxed},
+};
+
+use larder_store::Store;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+
+use crate::{
+    cache::hot::HotTier, errors::BodyError, flight::window::WindowBudget, metrics::WorkerMetrics, outcome::Outcome,
+    shared::Shared,
+};
+
+/// Figures of a running proxy since its start, all workers together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProxyStats {
+    /// Exchanges by [`Outcome`], in the order of [`Outcome::ALL`].
+    pub outcomes: [u64; Outcome::ALL.len()],
+    /// Body bytes sent to clients.
+    pub client_bytes: u64,
+    /// Body bytes received from origins.
+    pub origin_bytes: u64,
+    /// Requests sent to origins.
+    pub origin_requests: u64,
+    /// Connections opened to origins.
+    pub origin_connections: u64,
+    /// Requests to origins that failed.
+    pub origin_failures: u64,
+    /// Requests that had to wait for a connection because their origin had as many as it may.
+    pub origin_waits: u64,
+    /// Fetches that others could wait for.
+    pub flights: u64,
+    /// Requests that waited for another's fetch instead of making their own.
+    pub collapsed: u64,
+    /// Client connections accepted.
+    pub connections: u64,
+    /// Client connections open now.
+    pub connections_open: u64,
+    /// Client connections refused for want of room.
+    pub connections_refused: u64,
+    /// Errors of the store, each bypassed.
+    pub store_errors: u64,
+    /// Works of the store that were not waited for to their end.
+    pub store_overdue: u64,
+    /// Works that the store was spared because it did not answer in time.
+    pub store_bypassed: u64,
+    /// Responses broken off before their end.
+    pub aborted: u64,
+    /// Responses among them that ended because their bytes could be had from nowhere, by why.
+    pub broken: [u64; BodyError::ALL.len()],
+    /// Fetches of what was missing of stored bodies.
+    pub rests_fetched: u64,
+    /// Responses not stored because the store could not keep up with them.
+    pub storing_given_up: u64,
+    /// Access log lines dropped because the log's disk was too slow.
+    pub log_lines_dropped: u64,
+    /// Entries in memory.
+    pub hot_entries: u64,
+    /// Bytes they take.
+    pub hot_bytes: u64,
+    /// Bytes that fetches in progress hold for their readers.
+    pub window_bytes: u64,
+}
+
+impl ProxyStats {
+    /// Exchanges answered in this way.
+    pub fn outcome(&self, outcome: Outcome) -> u64 {
+        self.outcomes[outcome as usize]
+    }
+
+    /// All exchanges.
+    pub fn requests(&self) -> u64 {
+        self.outcomes.iter().sum()
+    }
+
+    pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], hot: &HotTier, windows: &WindowBudget) -> Self {
+        let mut sum = Self {
+            hot_entries: hot.len(),
+            hot_bytes: hot.bytes(),
+            window_bytes: windows.held_bytes(),
+            ..Self::default()
+        };
+        for worker in workers {
+            for (total, count) in sum.outcomes.iter_mut().zip(&worker.outcomes) {
+                *total += count.value();
+            }
+            sum.client_bytes += worker.client_bytes.value();
+            sum.origin_bytes += worker.origin_bytes.value();
+            sum.origin_requests += worker.origin_requests.value();
+            sum.origin_connections += worker.origin_connections.value();
+            sum.origin_failures += worker.origin_failures.value();
+            sum.origin_waits += worker.origin_waits.value();
+            sum.flights += worker.flights.value();
+            sum.collapsed += worker.collapsed.value();
+            sum.connections += worker.connections.value();
+            sum.connections_open += worker.connections_open.value();
+            sum.connections_refused += worker.connections_refused.value();
+            sum.store_errors += worker.store_errors.value();
+            sum.store_overdue += worker.store_overdue.value();
+            sum.store_bypassed += worker.store_bypassed.value();
+            sum.aborted += worker.aborted.value();
+            for (total, count) in sum.broken.iter_mut().zip(&worker.broken) {
+                *total += count.value();
+            }
+            sum.rests_fetched += worker.rests_fetched.value();
+            sum.storing_given_up += worker.storing_given_up.value();
+            sum.log_lines_dropped += worker.log_lines_dropped.value();
+        }
+        sum
+    }
+}
+
+/// Where the figures come from when they are asked for.
+pub(crate) struct Exposition {
+    pub(crate) workers: Vec<Arc<WorkerMetrics>>,
+    pub(crate) hot: Arc<HotTier>,
+    pub(crate) windows: Arc<WindowBudget>,
+    pub(crate) store: Option<Store>,
+    pub(crate) shared: Weak<Shared>,
+}
+
+impl Exposition {
+    /// A registry that reads the figures at each scrape.
+    pub(crate) fn registry(self) -> Registry {
+        let mut registry = Registry::with_prefix("larder");
+        registry.register_collector(Box::new(self));
+        registry
+    }
+}
+
+impl fmt::Debug for Exposition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exposition").field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
+}
+
+impl Collector for Exposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let stats = ProxyStats::gather(&self.workers, &self.hot, &self.windows);
+        let zero = ConstCounter::new(0_u64);
+        let mut requests =
+            encoder.encode_descriptor("requests", "Exchanges by how they were answered", None, zero.metric_type())?;
+        for outcome in Outcome::ALL {
+            let labels = [("outcome", outcome.squid_code())];
+            ConstCounter::new(stats.outcome(outcome)).encode(requests.encode_family(&labels)?)?;
+        }
+        let help = "Responses broken off because their bytes could be had from nowhere";
+        let mut broken = encoder.encode_descriptor("broken_responses", help, None, zero.metric_type())?;
+        for error in BodyError::ALL {
+            let labels = [("why", error.token())];
+            ConstCounter::new(stats.broken[error as usize]).encode(broken.encode_family(&labels)?)?;
+        }
+        for (name, help, value) in counters(&stats) {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        let windows: [Figure; 2] = [
+            ("window_bytes", "Bytes that fetches in progress hold for their readers", stats.window_bytes),
+            ("window_bytes_max", "Bytes beyond which those that nobody reads wait", self.windows.max_bytes()),
+        ];
+        for (name, help, value) in gauges(&stats).into_iter().chain(windows) {
+            encode_gauge(&mut encoder, name, help, value)?;
+        }
+        if let Some(shared) = self.shared.upgrade() {
+            encode_memory(&mut encoder, &shared, &stats)?;
+        }
+        if let Some(store) = &self.store {
+            encode_store(&mut encoder, &store.stats())?;
+        }
+        Ok(())
+    }
+}
+
+type Figure = (&'static str, &'static str, u64);
+
+fn counters(stats: &ProxyStats) -> [Figure; 17] {
+    let hits = Outcome::ALL.iter().filter(|outcome| outcome.is_hit()).map(|outcome| stats.outcome(*outcome)).sum();
+    [
+        ("hits", "Exchanges whose body came from the cache", hits),
+        ("client_bytes", "Body bytes sent to clients", stats.client_bytes),
+        ("origin_bytes", "Body bytes received from origins", stats.origin_bytes),
+        ("origin_requests", "Requests sent to origins", stats.origin_requests),
+        ("origin_connections", "Connections opened to origins", stats.origin_connections),
+        ("origin_failures", "Requests to origins that failed", stats.origin_failures),
+        ("origin_waits", "Requests that had to wait for one of their origin's connections", stats.origin_waits),
+        ("flights", "Fetches that others could wait for", stats.flights),
+        ("collapsed_requests", "Requests that waited for another's fetch", stats.collapsed),
+        ("connections", "Client connections accepted", stats.connections),
+        ("connections_refused", "Client connections refused for want of room", stats.connections_refused),
+        ("store_errors", "Errors of the store, each bypassed", stats.store_errors),
+        ("store_overdue", "Works of the store that were not waited for to their end", stats.store_overdue),
+        ("store_bypassed", "Works the store was spared because it did not answer", stats.store_bypassed),
+        ("aborted_responses", "Responses broken off before their end", stats.aborted),
+        ("rests_fetched", "Fetches of what was missing of stored bodies", stats.rests_fetched),
+        ("storing_given_up", "Responses not stored because the store could not keep up", stats.storing_given_up),
+    ]
+}
+
+fn gauges(stats: &ProxyStats) -> [Figure; 4] {
+    [
+        ("connections_open", "Client connections open now", stats.connections_open),
+        ("hot_entries", "Entries in memory", stats.hot_entries),
+        ("hot_bytes", "Bytes the entries in memory take", stats.hot_bytes),
+        ("log_lines_dropped", "Access log lines dropped so far", stats.log_lines_dropped),
+    ]
+}
+
+/// Where the memory is, part by part, and what the process has of it in all.
+fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &ProxyStats) -> fmt::Result {
+    let waiting = shared.waiting_count.load(Relaxed) as u64;
+    let index_bytes = shared.store.as_ref().map_or(0, |store| store.stats().index_bytes);
+    let parts = [
+        ("index", index_bytes),
+        ("hot", stats.hot_bytes),
+        ("windows", stats.window_bytes),
+        ("connections", stats.connections_open * CONNECTION_BYTES + waiting * EXCHANGE_BYTES),
+    ];
+    let zero = ConstGauge::new(0_i64);
+    let help = "Bytes of memory by what they are for; those of connections are an estimate";
+    let mut family = encoder.encode_descriptor("memory_bytes", help, None, zero.metric_type())?;
+    for (part, value) in parts {
+        let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+        gauge.encode(family.encode_family(&[("part", part)])?)?;
+    }
+    let waiting_max = shared.config.limits.waiting_count_max as u64;
+    encode_gauge(encoder, "waiting_requests", "Requests that wait for an answer", waiting)?;
+    encode_gauge(encoder, "waiting_requests_max", "Requests that may wait for an answer", waiting_max)?;
+    let for_origins = shared.origins.rooms.waiting_count() as u64;
+    let help = "Requests that wait for one of their origin's connections (limits.origin_connections)";
+    encode_gauge(encoder, "origin_waiting_requests", help, for_origins)?;
+    match resident_bytes() {
+        Some(bytes) => encode_gauge(encoder, "resident_bytes", "Bytes of memory the process has", bytes),
+        None => Ok(()),
+    }
+}
+
+/// What the system says that the process has.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
+    let counters: [Figure; 16] = [
+        ("store_lookups", "Lookups in the store", stats.lookups),
+        ("store_hits", "Lookups that found an entry", stats.hits),
+        ("store_strangers", "Lookups that read the record of another key", stats.strangers),
+        ("store_commits", "Entries committed", stats.commits),
+        ("store_not_admitted", "Entries not stored because they were not asked for twice", stats.not_admitted),
+        ("store_rejected", "Entries not stored for want of room", stats.rejected),
+        ("store_evicted", "Entries dropped for space", stats.evicted),
+        ("store_displaced", "Entries lost because the index had no room for them", stats.displaced),
+        ("store_reinserted", "Entries kept at reclaim by writing them again", stats.reinserted),
+        ("store_corrupt", "Damaged entries met, each a miss", stats.corrupt),
+        ("store_io_errors", "Failed transfers", stats.io_errors),
+        ("store_reads", "Device reads", stats.reads),
+        ("store_read_bytes", "Bytes read from the device", stats.read_bytes),
+        ("store_writes", "Device writes", stats.writes),
+        ("store_written_bytes", "Bytes written to the device", stats.written_bytes),
+        ("store_admitted_bytes", "Bytes of entries admitted", stats.admitted_bytes),
+    ];
+    for (name, help, value) in counters {
+        let counter = ConstCounter::new(value);
+        counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+    }
+    let gauges: [Figure; 8] = [
+        ("store_entries", "Entries in the index", stats.entries),
+        ("store_entries_max", "Entries the index has room for", stats.entries_max),
+        ("store_index_bytes", "Memory the index takes when full", stats.index_bytes),
+        ("store_size_bytes", "Size of the volumes", stats.size_bytes),
+        ("store_volumes", "Volumes of the store", stats.volumes),
+        ("store_volumes_out", "Volumes taken out because they failed", stats.volumes_out),
+        ("store_removals_waiting", "Removals that could not be written yet", stats.removals_waiting),
+        ("store_loaded", "1 once everything on the volume can be found again", u64::from(stats.loaded)),
+    ];
+    for (name, help, value) in gauges {
+        encode_gauge(encoder, name, help, value)?;
+    }
+    Ok(())
+}
+
+fn encode_gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+}
+
+/// What a client's connection that was used takes, and an exchange that waits besides, as measured (docs/semantics.md, 4.5 and 4.7).
+const CONNECTION_BYTES: u64 = 12 << 10;
+const EXCHANGE_BYTES: u64 = 48 << 10;

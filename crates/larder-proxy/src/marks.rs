@@ -1,0 +1,17 @@
+//! What this proxy adds to messages that go through it, so that others know of it.
+
+use http::HeaderValue;
+use larder_http::fields::via::Pseudonym;
+
+/// What is added to messages.
+pub(crate) struct Marks {
+    /// Our name in Via and CDN-Loop.
+    pub(crate) pseudonym: Pseudonym,
+    /// Whether requests get a member of Via.
+    pub(crate) add_via: bool,
+    /// Our member of Via in responses, if one is added.
+    pub(crate) via: Option<HeaderValue>,
+    pub(crate) add_x_forwarded: bool,
+    pub(crate) add_forwarded: bool,
+    pub(crate) add_cache_status: bool,
+}

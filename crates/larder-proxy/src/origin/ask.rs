@@ -1,0 +1,86 @@
+//! Asking an origin: the one way for all that is asked of one.
+//!
+//! Owns: what is counted of it, and the check of the framing of what comes back. Does not: know what is asked. Invariant: whatever is
+//! the origin's fault, from the connection to the head of its response, is counted once as a failure; what is not is not.
+
+use std::sync::Arc;
+
+use http::{Request, Response, StatusCode, response};
+use hyper::body::Incoming;
+use larder_http::fields::settle_response;
+
+use crate::{
+    errors::Failure,
+    origin::{
+        body::OriginBody,
+        origins::Origins,
+        pool::{self, Lease, Outgoing},
+        request_body::RequestBody,
+        target::Origin,
+    },
+};
+
+/// What an origin made of a request to leave HTTP.
+pub(crate) enum UpgradeAnswer {
+    /// It does: what comes over the connection is no longer HTTP.
+    Switched(Response<Incoming>, Lease),
+    /// It answers over HTTP.
+    Declined(response::Parts, OriginBody),
+}
+
+impl Origins {
+    /// Asks an origin, and returns its response's head and body.
+    ///
+    /// # Errors
+    /// It cannot be reached, or its response makes no sense.
+    pub(crate) async fn ask<M>(
+        self: &Arc<Self>,
+        outgoing: Outgoing<M>,
+    ) -> Result<(response::Parts, OriginBody), Failure>
+    where
+        M: FnMut() -> Request<RequestBody> + Send,
+    {
+        self.metrics.origin_requests.add(1);
+        let host = outgoing.origin.clone();
+        let answered = pool::send(self, outgoing).await;
+        self.count(answered.and_then(|answered| self.settle(&host, answered)))
+    }
+
+    /// Asks an origin to leave HTTP.
+    ///
+    /// # Errors
+    /// As [`Origins::ask`].
+    pub(crate) async fn ask_upgrade(
+        self: &Arc<Self>,
+        origin: &Origin,
+        request: Request<RequestBody>,
+    ) -> Result<UpgradeAnswer, Failure> {
+        self.metrics.origin_requests.add(1);
+        let answered = pool::send_upgrade(self, origin, request).await;
+        self.count(answered.and_then(|(response, lease)| {
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                return Ok(UpgradeAnswer::Switched(response, lease));
+            }
+            self.settle(origin, (response, lease)).map(|(head, body)| UpgradeAnswer::Declined(head, body))
+        }))
+    }
+
+    fn settle(
+        &self,
+        origin: &Origin,
+        (response, lease): (Response<Incoming>, Lease),
+    ) -> Result<(response::Parts, OriginBody), Failure> {
+        let (mut head, incoming) = response.into_parts();
+        settle_response(head.status, &mut head.headers, head.version)
+            .map_err(|error| Failure::Broken { host: origin.to_string(), why: error.to_string() })?;
+        Ok((head, OriginBody::new(incoming, lease, Arc::clone(&self.metrics))))
+    }
+
+    fn count<T>(&self, answered: Result<T, Failure>) -> Result<T, Failure> {
+        answered.inspect_err(|failure| {
+            if failure.is_origin_failure() {
+                self.metrics.origin_failures.add(1);
+            }
+        })
+    }
+}

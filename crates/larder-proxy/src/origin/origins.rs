@@ -1,0 +1,76 @@
+//! A worker's way to origins: what it keeps of connections and names, and what all workers share of it.
+//!
+//! Owns: the connections, the resolver, the bounds. Does not: know what is fetched.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use crate::{
+    config::{Limits, ProxyConfig, TargetRules},
+    metrics::WorkerMetrics,
+    origin::{
+        complaints::Complaints,
+        dns::Dns,
+        pool::{Own, Pool},
+        room::Rooms,
+        tls::Tls,
+    },
+    watch::Watches,
+};
+
+/// A worker's way to origins.
+pub(crate) struct Origins {
+    pub(crate) shared: Arc<OriginsShared>,
+    /// The worker's number.
+    pub(crate) worker: usize,
+    pub(crate) pool: Pool,
+    pub(crate) dns: Dns,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
+}
+
+/// What all workers share of it.
+pub(crate) struct OriginsShared {
+    pub(crate) limits: Limits,
+    /// Where clients may have themselves led.
+    pub(crate) targets: TargetRules,
+    /// Authorities that are trusted besides the usual ones.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Whether HTTP/2 may be spoken.
+    pub(crate) http2: bool,
+    /// Our own listeners, which nothing may be proxied to.
+    pub(crate) own_addresses: Vec<SocketAddr>,
+    pub(crate) tls: Tls,
+    /// Room for connections.
+    pub(crate) rooms: Rooms<Own>,
+    /// What the operator was told of late.
+    pub(crate) complaints: Complaints,
+}
+
+impl Origins {
+    /// Returns the way of the worker with this number.
+    pub(crate) fn new(
+        worker: usize,
+        shared: &Arc<OriginsShared>,
+        metrics: &Arc<WorkerMetrics>,
+        watches: &Arc<Watches>,
+    ) -> Self {
+        let (shared, metrics, watches) = (Arc::clone(shared), Arc::clone(metrics), Arc::clone(watches));
+        Self { shared, worker, pool: Pool::default(), dns: Dns::default(), watches, metrics }
+    }
+}
+
+impl OriginsShared {
+    /// Returns what workers share by this configuration, with listeners at these addresses.
+    pub(crate) fn new(config: &ProxyConfig, own_addresses: Vec<SocketAddr>) -> Self {
+        Self {
+            limits: config.limits.clone(),
+            targets: config.targets.clone(),
+            ca_file: config.origin_ca_file.clone(),
+            http2: config.origin_http2,
+            own_addresses,
+            tls: Tls::default(),
+            rooms: Rooms::new(&config.limits),
+            complaints: Complaints::default(),
+        }
+    }
+}

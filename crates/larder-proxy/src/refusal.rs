@@ -1,0 +1,43 @@
+//! The response to an exchange that failed.
+//!
+//! Does not: know why it failed, see `errors`. Invariant: these responses are never stored, here or downstream.
+
+use http::{HeaderName, HeaderValue, Response, header};
+use larder_http::proxy_status::ProxyStatus;
+
+use crate::{client::response_body::ResponseBody, errors::Failure};
+
+/// Returns the response to an exchange that failed.
+pub(crate) fn response(failure: &Failure) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(format!("{failure}\n").into()));
+    *response.status_mut() = failure.status();
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let status = ProxyStatus { next_hop: failure.next_hop(), ..ProxyStatus::failed(failure.proxy_error()) };
+    fields.insert(HeaderName::from_static("proxy-status"), status.to_value());
+    match failure {
+        Failure::NoPassword => {
+            let challenge = HeaderValue::from_static("Basic realm=\"proxy\", charset=\"UTF-8\"");
+            fields.insert(header::PROXY_AUTHENTICATE, challenge);
+        }
+        Failure::WebSocketVersion => {
+            fields.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+            fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+            fields.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        }
+        Failure::Overloaded => {
+            fields.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        _ => {}
+    }
+    // What follows a malformed request on the connection, or one whose body may not come, cannot be trusted
+    // (RFC 9112 9.6).
+    if matches!(
+        failure,
+        Failure::BadRequest(_) | Failure::SlowBody | Failure::UnknownExpectation | Failure::ClientDenied
+    ) {
+        fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}

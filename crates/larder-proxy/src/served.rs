@@ -1,0 +1,21 @@
+//! A response and how it came about, as whoever answers a request hands it over.
+
+use http::Response;
+
+use crate::{client::response_body::ResponseBody, errors::Failure, outcome::Outcome, refusal};
+
+/// A response and how it came about.
+pub(crate) struct Served {
+    pub(crate) response: Response<ResponseBody>,
+    pub(crate) outcome: Outcome,
+    /// The origin that was asked for it, if one was.
+    pub(crate) origin: Option<Box<str>>,
+}
+
+impl Served {
+    /// The answer to a request that failed.
+    pub(crate) fn failure(failure: &Failure) -> Self {
+        let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
+        Self { response: refusal::response(failure), outcome, origin: None }
+    }
+}

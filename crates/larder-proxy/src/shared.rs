@@ -1,0 +1,54 @@
+//! What all workers share.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize},
+};
+
+use larder_store::Store;
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    access_log::AccessLog,
+    cache::{epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely, patience::Patience, sightings::Sightings},
+    client::{certificates::Certificates, passwords::Passwords},
+    config::ProxyConfig,
+    flight::{rest::Rests, table::FlightTable, window::WindowBudget},
+    marks::Marks,
+    origin::origins::OriginsShared,
+    routes::Routes,
+};
+
+/// What all workers share.
+pub(crate) struct Shared {
+    pub(crate) config: ProxyConfig,
+    pub(crate) routes: Routes,
+    pub(crate) store: Option<Store>,
+    pub(crate) hot: Arc<HotTier>,
+    pub(crate) flights: FlightTable,
+    /// What those hold for their readers.
+    pub(crate) windows: Arc<WindowBudget>,
+    /// Fetches of what is missing of stored bodies in progress.
+    pub(crate) rests: Rests,
+    /// Where the chunks of long bodies were seen.
+    pub(crate) sightings: Sightings,
+    /// Invalidations, by the resource's key.
+    pub(crate) epochs: Epochs,
+    pub(crate) lonely: Lonely,
+    pub(crate) groups: Groups,
+    pub(crate) patience: Patience,
+    pub(crate) origins: Arc<OriginsShared>,
+    /// What is shown in handshakes with clients.
+    pub(crate) certificates: Option<Arc<Certificates>>,
+    /// Does handshakes with clients, if any listener wants them.
+    pub(crate) acceptor: Option<TlsAcceptor>,
+    pub(crate) marks: Arc<Marks>,
+    pub(crate) access_log: Option<AccessLog>,
+    /// Who may use the forward proxy, if not everybody.
+    pub(crate) passwords: Option<Arc<Passwords>>,
+    pub(crate) connection_count: AtomicUsize,
+    /// Whether a worker looks after the origins' health.
+    pub(crate) checks_begun: AtomicBool,
+    /// Requests that wait for an answer.
+    pub(crate) waiting_count: AtomicUsize,
+}

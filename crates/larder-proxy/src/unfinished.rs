@@ -1,0 +1,49 @@
+//! What stopping waits for besides connections: responses that are being stored though their clients have had them.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use tokio::sync::Notify;
+
+/// What one worker has not finished.
+#[derive(Default)]
+pub(crate) struct Unfinished {
+    late_commit_count: AtomicUsize,
+    /// Told when a connection ends, or a late commit.
+    ended: Notify,
+}
+
+/// A late commit that stopping waits for.
+pub(crate) struct LateCommit(Arc<Unfinished>);
+
+impl Unfinished {
+    /// Makes stopping wait for a commit whose client does not.
+    pub(crate) fn begin_late_commit(self: &Arc<Self>) -> LateCommit {
+        self.late_commit_count.fetch_add(1, Relaxed);
+        LateCommit(Arc::clone(self))
+    }
+
+    /// Whether a commit is late.
+    pub(crate) fn has_late_commits(&self) -> bool {
+        self.late_commit_count.load(Relaxed) > 0
+    }
+
+    /// Says that a connection has ended.
+    pub(crate) fn note_ended(&self) {
+        self.ended.notify_one();
+    }
+
+    /// Waits until a connection or a late commit ends.
+    pub(crate) async fn ended(&self) {
+        self.ended.notified().await;
+    }
+}
+
+impl Drop for LateCommit {
+    fn drop(&mut self) {
+        self.0.late_commit_count.fetch_sub(1, Relaxed);
+        self.0.note_ended();
+    }
+}
