@@ -66,7 +66,7 @@ impl Pages {
 /// Whether this proxy is to get requests. It answers them from the start, but until the store is loaded what is in it is
 /// missed, and all of that would go to the origins.
 fn health(worker: &Worker) -> Response<ResponseBody> {
-    let is_loaded = worker.shared.store.as_ref().is_none_or(|store| store.stats().loaded);
+    let is_loaded = worker.cache.shared.store.as_ref().is_none_or(|store| store.stats().loaded);
     if is_loaded {
         return page(StatusCode::OK, "ok\n".into());
     }
@@ -82,9 +82,9 @@ async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<Respo
     let is_of_url = matches!(scope, None | Some(b"url"));
     let is_stored = !is_of_url || explain::is_stored(worker, &request.uri).await;
     let done = match scope {
-        None | Some(b"url") => storing::invalidate(worker, &request.uri).await,
-        Some(b"site") => storing::invalidate_many(worker, Some(&request.uri)).await,
-        Some(b"all") => storing::invalidate_many(worker, None).await,
+        None | Some(b"url") => storing::invalidate(&worker.cache, &request.uri).await,
+        Some(b"site") => storing::invalidate_many(&worker.cache, Some(&request.uri)).await,
+        Some(b"all") => storing::invalidate_many(&worker.cache, None).await,
         Some(_) => return page(StatusCode::BAD_REQUEST, "Purge-Scope is url, site or all\n".into()),
     };
     match done {

@@ -1,17 +1,53 @@
-//! What is stored: finding it, serving it, dropping it.
+//! What is cached: the memory tier and the store, what is known besides of what is there, and when the store is left alone.
+//!
+//! Owns: all of that. Does not: know of requests, flights or origins. Invariant: a fault of the store is none of its users'.
 
-pub(crate) mod chunk_reader;
+use std::{sync::Arc, time::Duration};
+
+use larder_http::Settings;
+use larder_store::Store;
+
+use crate::{
+    cache::{
+        epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely, mark::Mark, patience::Patience,
+        sightings::Sightings,
+    },
+    metrics::WorkerMetrics,
+};
+
 pub(crate) mod chunks;
 pub(crate) mod entry;
 pub(crate) mod epochs;
 pub(crate) mod groups;
-pub(crate) mod hit;
 pub(crate) mod hot;
 pub(crate) mod lonely;
 pub(crate) mod lookup;
+pub(crate) mod mark;
 pub(crate) mod neighbours;
-pub(crate) mod parts;
 pub(crate) mod patience;
-pub(crate) mod presence;
 pub(crate) mod sightings;
 pub(crate) mod storing;
+
+/// What is cached, as one worker uses it.
+pub(crate) struct Cache {
+    pub(crate) shared: Arc<CacheShared>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
+}
+
+/// What is cached, for all workers.
+pub(crate) struct CacheShared {
+    pub(crate) hot: Arc<HotTier>,
+    pub(crate) store: Option<Store>,
+    /// Where the chunks of long bodies were seen.
+    pub(crate) sightings: Sightings,
+    /// Invalidations, by the resource's key.
+    pub(crate) epochs: Epochs,
+    pub(crate) lonely: Lonely,
+    pub(crate) groups: Groups,
+    pub(crate) patience: Patience,
+    pub(crate) http: Settings,
+    /// Every mark that a key can have.
+    pub(crate) key_marks: &'static [Mark],
+    /// How long a client may be without progress.
+    pub(crate) stall: Duration,
+}

@@ -19,7 +19,7 @@ use larder_http::{
 use crate::{
     asked::Asked,
     cache::{
-        chunks::{self, CHUNK_BYTES},
+        entry::CHUNK_BYTES,
         storing::{self, Place},
     },
     client::response_body::ResponseBody,
@@ -47,7 +47,7 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
     let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
     for target in target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields)) {
         // What the store cannot write down it does not show either.
-        drop(storing::invalidate(worker, &target).await);
+        drop(storing::invalidate(&worker.cache, &target).await);
     }
     let received = Received { status, fields, request_time, response_time: clock::now() };
     let kept = target.and_then(|target| rule_if_kept(worker, asked, &target, &received));
@@ -56,11 +56,11 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
         return Ok(pass::respond(worker, asked, (status, received.fields, body), cache_status));
     };
     let broken = || Failure::Broken { host: asked.origin.to_string(), why: "its response ended early".to_owned() };
-    let bytes = chunks::collect(body, len).await.ok_or_else(broken)?;
+    let bytes = body.collect(len).await.ok_or_else(broken)?;
     let (fields, stored) = (received.fields.clone(), keep(worker, asked, &rule, (received, &bytes)).await);
     let cache_status = told(cache_status, stored);
     let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
-    let response = crate::cache::hit::respond(status, fields, ResponseBody::full(bytes));
+    let response = crate::hit::respond(status, fields, ResponseBody::full(bytes));
     Ok(Served { response, outcome: Outcome::Miss, origin: Some(asked.origin.host.clone()) })
 }
 
@@ -92,11 +92,11 @@ async fn keep(
 ) -> bool {
     let settings = &worker.shared.config.http;
     let Some(primary) = &asked.key else { return false };
-    let began = worker.shared.epochs.now();
-    let place = Place::new(primary, rule, asked, None, settings);
+    let began = worker.cache.shared.epochs.now();
+    let place = Place::new(primary, rule, &asked.fields, None, settings);
     let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
     let head = StoredHead::new(received, BodyPlace::Whole { len: bytes.len() as u64 }, selecting, &settings.targets);
-    storing::commit(worker, &place, &head, vec![bytes.clone()], began).await
+    storing::commit(&worker.cache, &place, &head, vec![bytes.clone()], began).await
 }
 
 fn told(mut cache_status: CacheStatus, is_stored: bool) -> CacheStatus {

@@ -18,15 +18,12 @@ use larder_http::{CacheStatus, Reuse, reuse};
 use crate::{
     access_log::Line,
     admission,
-    cache::{
-        entry::EntryBody,
-        hit::{self, Wanted},
-        lookup,
-    },
+    cache::{entry::EntryBody, lookup},
     change,
     client::{answer::Answer, http2, peer::Client, raw_head::Fault, response_body::ResponseBody, ticket::Ticket},
     clock,
     errors::Failure,
+    hit::{self, Wanted},
     origin::target::path_of,
     outcome::Outcome,
     serve,
@@ -72,7 +69,7 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
         return None;
     }
     let key = mark.on(worker.shared.config.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?);
-    let (entry, variant) = lookup::find_hot(worker, &key, fields)?;
+    let (entry, variant) = lookup::find_hot(&worker.cache, &key, fields)?;
     if matches!(entry.body, EntryBody::Chunks { .. }) {
         return None;
     }
@@ -82,7 +79,7 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
     let wanted = Wanted { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
     let answered = hit::answer(&wanted, &entry, None)?;
     if entry.count_hit()
-        && let Some(store) = &worker.shared.store
+        && let Some(store) = &worker.cache.shared.store
     {
         store.touch(variant.as_deref().unwrap_or(&key));
     }

@@ -21,9 +21,9 @@ use crate::{
 /// What would become of a GET of `uri` with these fields; `None` for what has no key.
 pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = String::new();
-    for primary in storing::primaries_of(worker, uri)? {
+    for primary in storing::primaries_of(&worker.cache, uri)? {
         line(&mut text, "key", String::from_utf8_lossy(&primary));
-        match lookup::find(worker, &primary, fields).await {
+        match lookup::find(&worker.cache, &primary, fields).await {
             Lookup::Nothing => line(&mut text, "stored", "nothing: a request goes to the origin"),
             Lookup::OtherVariants(marker) => {
                 line(&mut text, "stored", "other variants only: a request goes to the origin");
@@ -37,8 +37,8 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
 
 /// Whether anything is stored of `uri`, whatever its variant.
 pub(crate) async fn is_stored(worker: &Arc<Worker>, uri: &Uri) -> bool {
-    for primary in storing::primaries_of(worker, uri).unwrap_or_default() {
-        if !matches!(lookup::find(worker, &primary, &HeaderMap::new()).await, Lookup::Nothing) {
+    for primary in storing::primaries_of(&worker.cache, uri).unwrap_or_default() {
+        if !matches!(lookup::find(&worker.cache, &primary, &HeaderMap::new()).await, Lookup::Nothing) {
             return true;
         }
     }

@@ -218,7 +218,7 @@ fn gauges(stats: &ProxyStats) -> [Figure; 4] {
 /// Where the memory is, part by part, and what the process has of it in all.
 fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &ProxyStats) -> fmt::Result {
     let waiting = shared.waiting_count.load(Relaxed) as u64;
-    let index_bytes = shared.store.as_ref().map_or(0, |store| store.stats().index_bytes);
+    let index_bytes = shared.cache.store.as_ref().map_or(0, |store| store.stats().index_bytes);
     let parts = [
         ("index", index_bytes),
         ("hot", stats.hot_bytes),

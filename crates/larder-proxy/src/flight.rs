@@ -2,11 +2,17 @@
 
 mod carrier;
 mod carry;
+pub(crate) mod chunk_reader;
 pub(crate) mod fetch;
+pub(crate) mod flights;
 mod hold_up;
 pub(crate) mod part;
+pub(crate) mod parts;
+pub(crate) mod presence;
 pub(crate) mod reader;
 pub(crate) mod rest;
 pub(crate) mod shared;
+pub(crate) mod source;
+pub(crate) mod stage;
 pub(crate) mod table;
 pub(crate) mod window;

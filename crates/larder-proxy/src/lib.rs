@@ -33,6 +33,7 @@ mod forwarded;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod hit;
 mod marks;
 mod metrics;
 mod origin;

@@ -21,13 +21,13 @@ use crate::{
     asked::{Asked, Edits},
     cache::{
         entry::CACHE_STATUS,
-        hit,
         lookup::Found,
         storing::{self, Place},
     },
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
+    hit,
     marks::Marks,
     origin::{
         body::OriginBody,
@@ -65,7 +65,7 @@ pub(crate) async fn pass_head(
     (primary, found): (&Arc<[u8]>, &Found),
     status: CacheStatus,
 ) -> Result<Served, Failure> {
-    let (began, request_time) = (worker.shared.epochs.now(), clock::now());
+    let (began, request_time) = (worker.cache.shared.epochs.now(), clock::now());
     let (head, body) = ask(worker, asked, None).await?;
     let settings = &worker.shared.config.http;
     let answer = Exchange {
@@ -83,10 +83,10 @@ pub(crate) async fn pass_head(
             let mut fields = fresh.fields().clone();
             hit::add(&mut fields, &validate::first_askers_own(&head.headers, &fresh));
             updated = Some(fields);
-            let place = Place::renewed(primary, found, &fresh, asked, settings);
-            storing::confirm(worker, asked, (found, place), *fresh, began).await;
+            let place = Place::renewed(primary, found, &fresh, &asked.fields, settings);
+            storing::confirm(&worker.cache, &asked.fields, (found, place), *fresh, began).await;
         }
-        HeadVerdict::Changed => drop(storing::remove(worker, &found.key).await),
+        HeadVerdict::Changed => drop(storing::remove(&worker.cache, &found.key).await),
         HeadVerdict::Silent => {}
     }
     let status = with_origin_status(status, head.status);

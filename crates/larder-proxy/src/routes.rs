@@ -8,6 +8,7 @@ use http::{HeaderMap, Request, Uri, Version};
 use larder_http::fields::effective_authority;
 
 use crate::{
+    cache::mark::Mark,
     config::{OriginUrl, Origins, ProxyConfig},
     errors::Failure,
     origin::{
@@ -35,24 +36,6 @@ pub(crate) struct Destination<'a> {
     /// Goes before the path at the origin.
     pub(crate) prefix: &'a str,
     pub(crate) mark: Mark,
-}
-
-/// What tells keys of one name apart where both the default origin and forward mode may answer for it: a client says
-/// which name it means, so what the default origin says under it must not answer those who mean the name's own origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    None,
-    DefaultOrigin,
-}
-
-impl Mark {
-    /// The key of a resource with this mark. No URI has a space in it.
-    pub(crate) fn on(self, mut key: Vec<u8>) -> Vec<u8> {
-        if self == Self::DefaultOrigin {
-            key.extend_from_slice(b" default");
-        }
-        key
-    }
 }
 
 struct Route {

@@ -17,14 +17,16 @@ use larder_http::{
 use crate::{
     asked::Asked,
     cache::{
-        chunks::{CHUNK_BYTES, ChunkedBody},
-        entry::EntryBody,
-        hit::{self, Wanted},
+        entry::{CHUNK_BYTES, EntryBody},
         lookup::{self, Found, Lookup},
-        presence::{self, Presence, Ready},
     },
     clock,
     errors::Failure,
+    flight::{
+        presence::{self, Presence, Ready},
+        source::Source,
+    },
+    hit::{self, Wanted},
     outcome::Outcome,
     pass,
     served::Served,
@@ -39,10 +41,12 @@ use crate::{
 pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Result<Served, Failure> {
     let settings = &worker.shared.config.http;
     // What takes kilobytes for a moment is not part of what waits for the origin: the same below, and in the callers.
-    let lookup = Box::pin(lookup::find(worker, key, &asked.fields)).await;
+    let lookup = Box::pin(lookup::find(&worker.cache, key, &asked.fields)).await;
     let presence = match &lookup {
         Lookup::Found(Found { entry, .. }) if matches!(entry.body, EntryBody::Whole(_)) => Presence::There(None),
-        Lookup::Found(found) => Box::pin(presence::look(worker, asked, (&found.entry, &found.key))).await,
+        Lookup::Found(found) => {
+            Box::pin(presence::look(&worker.flights.means, asked, (&found.entry, &found.key))).await
+        }
         Lookup::OtherVariants(_) | Lookup::Nothing => Presence::Gone,
     };
     let lacks = presence.is_lacking();
@@ -77,7 +81,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
             }
         }
         Lookup::OtherVariants(marker) => {
-            if let Some(found) = Box::pin(lookup::find_by_language(worker, key, &marker, &asked.fields)).await
+            if let Some(found) = Box::pin(lookup::find_by_language(&worker.cache, key, &marker, &asked.fields)).await
                 && let Some(served) = if_fresh(worker, asked, &found).await
             {
                 return served;
@@ -147,7 +151,7 @@ pub(crate) fn stale_answer(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Fou
         age_secs: age.age_secs,
         status,
     };
-    let body = ChunkedBody::of(worker, asked, &found.key, &found.entry).map(Arc::new);
+    let body = Source::of(&worker.flights.means, asked, &found.key, &found.entry).map(Arc::new);
     let answered = hit::answer(&wanted, &found.entry, body)?;
     let origin = Some(asked.origin.host.clone());
     Some(Served { response: answered.response, outcome: Outcome::RefreshFailed, origin })
@@ -170,7 +174,7 @@ pub(crate) async fn if_fresh(
     let settings = &worker.shared.config.http;
     match reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings) {
         Reuse::Fresh { age, reason } => {
-            let presence = Box::pin(presence::look(worker, asked, (&found.entry, &found.key))).await;
+            let presence = Box::pin(presence::look(&worker.flights.means, asked, (&found.entry, &found.key))).await;
             fresh(worker, asked, (found, presence), (age, reason)).await
         }
         Reuse::Stale { .. } | Reuse::MustValidate { .. } | Reuse::NotUsable { .. } => None,
@@ -257,10 +261,10 @@ fn wants_origin_itself(worker: &Worker, asked: &Asked, key: &[u8], found: bool) 
     }
     let partial = fields.contains_key(header::RANGE);
     let conditional = fields.contains_key(header::IF_NONE_MATCH) || fields.contains_key(header::IF_MODIFIED_SINCE);
-    if (partial || conditional) && !found && worker.shared.lonely.contains(key) {
+    if (partial || conditional) && !found && worker.cache.shared.lonely.contains(key) {
         return true;
     }
-    partial && !found && worker.shared.store.is_none() && is_far(asked)
+    partial && !found && worker.cache.shared.store.is_none() && is_far(asked)
 }
 
 /// Whether a range begins so far into a body of which nothing is known that the client would wait long for

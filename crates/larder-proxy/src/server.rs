@@ -26,6 +26,7 @@ use crate::{
     access_log::AccessLog,
     admin,
     cache::{
+        CacheShared,
         epochs::Epochs,
         groups::Groups,
         hot::{HotTier, Newcomers},
@@ -41,7 +42,7 @@ use crate::{
     },
     config::ProxyConfig,
     exposition::{Exposition, ProxyStats},
-    flight::{rest::Rests, table::FlightTable, window::WindowBudget},
+    flight::window::WindowBudget,
     marks::Marks,
     metrics::WorkerMetrics,
     origin::{origins::OriginsShared, tls},
@@ -96,18 +97,13 @@ impl Proxy {
         let windows = Arc::new(WindowBudget::new(config.window_bytes()));
         let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
         let own: Vec<SocketAddr> = local_addrs.iter().copied().chain(admin_addr).collect();
+        let routes = Routes::new(&config);
         let shared = Arc::new(Shared {
-            routes: Routes::new(&config),
-            store: store.clone(),
-            hot: Arc::clone(&hot),
-            flights: FlightTable::default(),
+            cache: Arc::new(cache_of(&config, &routes, (&hot, store.as_ref()))),
+            routes,
+            flights: Arc::default(),
             windows: Arc::clone(&windows),
-            rests: Rests::default(),
-            sightings: Sightings::default(),
-            epochs: Epochs::default(),
-            lonely: Lonely::default(),
-            groups: Groups::new(config.group_window),
-            patience: Patience::new(config.limits.store),
+            rests: Arc::default(),
             origins: Arc::new(OriginsShared::new(&config, own)),
             certificates,
             acceptor,
@@ -166,6 +162,21 @@ fn pseudonym_of(config: &ProxyConfig) -> io::Result<Pseudonym> {
         let why = format!("pseudonym must be letters, digits, '-', '.' or '_': {name:?}");
         io::Error::new(io::ErrorKind::InvalidInput, why)
     })
+}
+
+fn cache_of(config: &ProxyConfig, routes: &Routes, (hot, store): (&Arc<HotTier>, Option<&Store>)) -> CacheShared {
+    CacheShared {
+        hot: Arc::clone(hot),
+        store: store.cloned(),
+        sightings: Sightings::default(),
+        epochs: Epochs::default(),
+        lonely: Lonely::default(),
+        groups: Groups::new(config.group_window),
+        patience: Patience::new(config.limits.store),
+        http: config.http.clone(),
+        key_marks: routes.marks(),
+        stall: config.limits.stall,
+    }
 }
 
 fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> Marks {

@@ -16,22 +16,23 @@ use larder_http::{
 use crate::{
     asked::Asked,
     cache::{
-        chunks::{CHUNK_BYTES, ChunkedBody},
-        entry::{Marker, outgoing_fields},
-        hit::{self, Portion, Wanted},
+        entry::{CHUNK_BYTES, Marker, outgoing_fields},
         lookup::{self, Found},
-        presence::{self, Ready},
     },
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
     flight::{
         fetch::Fetch,
-        part::{KeptPart, is_all_wanted},
+        part::is_all_wanted,
+        presence::{self, Ready},
         reader::FlightReader,
-        shared::{Confirmed, Flight, OpenHead, PrivateResponse, Stage},
+        shared::Flight,
+        source::Source,
+        stage::{Confirmed, KeptPart, OpenHead, PrivateResponse, Stage},
         table::Joined,
     },
+    hit::{self, Portion, Wanted},
     outcome::Outcome,
     pass,
     serve::{self, age_of, or_stale, stale_answer},
@@ -63,7 +64,7 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
     let told =
         sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(&asked.fields));
     // What confirms a stored response to one who tells more may be made for it: nobody else is to read it.
-    let mut alone = !told || worker.shared.lonely.contains(&sharing.primary);
+    let mut alone = !told || worker.cache.shared.lonely.contains(&sharing.primary);
     for _ in 0..ATTEMPT_COUNT_MAX {
         let mut reader = board(worker, asked, &sharing, alone);
         let ended_before = !reader.is_first() && reader.flight().is_complete();
@@ -75,7 +76,7 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
                 sharing.before = None;
                 // Another who waited as we did may have fetched it by now.
                 if let Some(found) =
-                    Box::pin(lookup::find_variant(worker, &sharing.primary, &marker, &asked.fields)).await
+                    Box::pin(lookup::find_variant(&worker.cache, &sharing.primary, &marker, &asked.fields)).await
                     && let Some(served) = serve::if_fresh(worker, asked, &found).await
                 {
                     return served;
@@ -126,17 +127,17 @@ enum Taken {
 fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: bool) -> FlightReader {
     let is_reload = sharing.is_reload;
     let key = flight_key(worker, asked, sharing);
-    let begin = || Flight::new(worker.shared.epochs.now(), is_reload, Arc::clone(&worker.shared.windows));
+    let begin = || Flight::new(worker.cache.shared.epochs.now(), is_reload, Arc::clone(&worker.flights.means.windows));
     let own = || Joined { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None };
-    let mut joined = if alone { own() } else { worker.shared.flights.join(&key, is_reload, begin) };
+    let mut joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, begin) };
     // A flight from before an invalidation is not for requests from after it.
-    if !joined.is_first && !worker.shared.epochs.is_unchanged(&sharing.primary, joined.reader.flight().began) {
+    if !joined.is_first && !worker.cache.shared.epochs.is_unchanged(&sharing.primary, joined.reader.flight().began) {
         joined = own();
     }
     let Joined { reader, is_first, after } = joined;
     if is_first {
         let fetch = Fetch {
-            worker: Arc::clone(worker),
+            flights: Arc::clone(&worker.flights),
             asked: Arc::clone(asked),
             flight: Arc::clone(reader.flight()),
             primary: Arc::clone(&sharing.primary),
@@ -144,7 +145,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: boo
             before: sharing.before.clone(),
             stale_on_error: sharing.may_serve_on_error,
             marker: sharing.marker.clone(),
-            group: worker.shared.groups.of_referred(asked.asker(), &asked.fields),
+            group: worker.cache.shared.groups.of_referred(asked.asker(), &asked.fields),
             after,
         };
         tokio::spawn(fetch.run());
@@ -274,7 +275,7 @@ async fn take_part(
         (CacheStatus::hit(ttl_secs), Outcome::MemoryHit)
     };
     let wanted = Wanted { marks: &worker.shared.marks, method: &asked.method, fields: &asked.fields, age_secs, status };
-    let body = ChunkedBody::of(worker, asked, &kept.key, entry);
+    let body = Source::of(&worker.flights.means, asked, &kept.key, entry);
     if let (Some(body), Some(arrived)) = (&body, &kept.arrived) {
         body.set_begun(arrived.clone());
     }
@@ -334,7 +335,7 @@ async fn confirmed(
     (found, is_first): (&Confirmed, bool),
 ) -> Option<Result<Served, Failure>> {
     let entry = &found.entry;
-    let presence = Box::pin(presence::look(worker, asked, (entry, &found.key))).await;
+    let presence = Box::pin(presence::look(&worker.flights.means, asked, (entry, &found.key))).await;
     let Ready { body, continued } = presence.ready().await?;
     let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
     let age_secs = age_of(worker, &entry.head).age_secs;

@@ -5,12 +5,11 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize},
 };
 
-use larder_store::Store;
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
     access_log::AccessLog,
-    cache::{epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely, patience::Patience, sightings::Sightings},
+    cache::CacheShared,
     client::{certificates::Certificates, passwords::Passwords},
     config::ProxyConfig,
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
@@ -23,20 +22,12 @@ use crate::{
 pub(crate) struct Shared {
     pub(crate) config: ProxyConfig,
     pub(crate) routes: Routes,
-    pub(crate) store: Option<Store>,
-    pub(crate) hot: Arc<HotTier>,
-    pub(crate) flights: FlightTable,
+    pub(crate) cache: Arc<CacheShared>,
+    pub(crate) flights: Arc<FlightTable>,
     /// What those hold for their readers.
     pub(crate) windows: Arc<WindowBudget>,
     /// Fetches of what is missing of stored bodies in progress.
-    pub(crate) rests: Rests,
-    /// Where the chunks of long bodies were seen.
-    pub(crate) sightings: Sightings,
-    /// Invalidations, by the resource's key.
-    pub(crate) epochs: Epochs,
-    pub(crate) lonely: Lonely,
-    pub(crate) groups: Groups,
-    pub(crate) patience: Patience,
+    pub(crate) rests: Arc<Rests>,
     pub(crate) origins: Arc<OriginsShared>,
     /// What is shown in handshakes with clients.
     pub(crate) certificates: Option<Arc<Certificates>>,

@@ -6,6 +6,8 @@ use std::sync::{Arc, atomic::Ordering::AcqRel};
 
 use crate::{
     access_log::{Line, LineBuffer},
+    cache::Cache,
+    flight::{flights::Flights, source::Means},
     metrics::WorkerMetrics,
     origin::origins::Origins,
     shared::Shared,
@@ -19,6 +21,8 @@ pub(crate) struct Worker {
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) origins: Arc<Origins>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) flights: Arc<Flights>,
     pub(crate) unfinished: Arc<Unfinished>,
     log_buffer: LineBuffer,
 }
@@ -27,9 +31,23 @@ impl Worker {
     /// Returns the worker with this number.
     pub(crate) fn new(index: usize, shared: Arc<Shared>, metrics: Arc<WorkerMetrics>) -> Self {
         let watches = Arc::<Watches>::default();
-        let origins = Origins::new(index, &shared.origins, &metrics, &watches);
-        let unfinished = Arc::default();
-        Self { shared, metrics, watches, origins: Arc::new(origins), unfinished, log_buffer: LineBuffer::default() }
+        let origins = Arc::new(Origins::new(index, &shared.origins, &metrics, &watches));
+        let cache = Arc::new(Cache { shared: Arc::clone(&shared.cache), metrics: Arc::clone(&metrics) });
+        let unfinished = Arc::<Unfinished>::default();
+        let means = Arc::new(Means {
+            cache: Arc::clone(&cache),
+            origins: Arc::clone(&origins),
+            marks: Arc::clone(&shared.marks),
+            windows: Arc::clone(&shared.windows),
+            rests: Arc::clone(&shared.rests),
+        });
+        let flights = Arc::new(Flights {
+            table: Arc::clone(&shared.flights),
+            means,
+            unfinished: Arc::clone(&unfinished),
+            entry_bytes_max: shared.config.entry_bytes_max,
+        });
+        Self { shared, metrics, watches, origins, cache, flights, unfinished, log_buffer: LineBuffer::default() }
     }
 
     /// Writes a line to the access log, if there is one.

@@ -6,48 +6,30 @@
 //! origin sent it under the same strong validator and length (RFC 9110 14.4, 15.3.7.3). Of a chunk that is not there one
 //! fragment may be (RFC 9111 3.4). Cost: one device read per chunk; for one that is missing a lookup more, for its fragment.
 
-use std::{
-    future::poll_fn,
-    ops::Range,
-    pin::pin,
-    sync::{Arc, Mutex, PoisonError},
-    task::Poll,
-};
+use std::{future::poll_fn, ops::Range, pin::pin, sync::Arc, task::Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderValue, header};
 use larder_http::{StoredHead, entity_tag::EntityTag, key, partial};
-use larder_store::Writer;
 
-use crate::{
-    asked::Asked,
-    cache::{
-        entry::{Entry, EntryBody},
-        hot::Hot,
-        lookup::{self, Trouble},
-        patience::Waiting,
-        sightings::{Chunks, Known},
-        storing,
-    },
-    flight::reader::FlightReader,
-    origin::body::OriginBody,
-    worker::Worker,
+use crate::cache::{
+    Cache,
+    entry::{CHUNK_BYTES, Entry, EntryBody},
+    hot::Hot,
+    lookup::{self, Trouble},
+    patience::Waiting,
+    sightings::{Chunks, Known},
+    storing,
 };
-
-/// Length of every chunk of a body but the last, in bytes.
-pub(crate) const CHUNK_BYTES: u64 = Writer::BODY_MAX_BYTES;
 
 /// A body that is stored in chunks.
 pub(crate) struct ChunkedBody {
-    pub(crate) worker: Arc<Worker>,
-    /// The request it is read for, by which missing chunks can be fetched.
-    pub(crate) asked: Arc<Asked>,
+    pub(crate) cache: Arc<Cache>,
     pub(crate) place: BodyKeys,
     /// Length of the whole, once known.
     pub(crate) len: Option<u64>,
     /// What tells it from other representations (RFC 9110 8.8.1), if anything does.
     pub(crate) validator: Option<HeaderValue>,
-    begun: Mutex<Begun>,
 }
 
 /// What leads to the chunks of a body.
@@ -58,13 +40,6 @@ pub(crate) struct BodyKeys {
     /// The key of the entry that has the head.
     pub(crate) key: Arc<[u8]>,
     pub(crate) representation: u64,
-}
-
-/// What was read or begun before the answer, for whoever streams it.
-#[derive(Default)]
-struct Begun {
-    bytes: Option<Placed>,
-    rest: Option<(u64, FlightReader)>,
 }
 
 /// Why bytes cannot be had from memory and store.
@@ -97,56 +72,16 @@ pub(crate) struct Placed {
 
 impl ChunkedBody {
     /// The body under `head`, which need not have come to its end.
-    pub(crate) fn new(
-        worker: &Arc<Worker>,
-        asked: &Arc<Asked>,
-        place: BodyKeys,
-        (head, len): (&StoredHead, Option<u64>),
-    ) -> Self {
+    pub(crate) fn new(cache: &Arc<Cache>, place: BodyKeys, (head, len): (&StoredHead, Option<u64>)) -> Self {
         let validator = partial::validator(head.fields(), head.response_time()).cloned();
-        let (worker, asked) = (Arc::clone(worker), Arc::clone(asked));
-        Self { worker, asked, place, len, validator, begun: Mutex::default() }
+        Self { cache: Arc::clone(cache), place, len, validator }
     }
 
-    /// The body of a stored response, for a request; `None` if it is in one piece.
-    pub(crate) fn of(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>, entry: &Entry) -> Option<Self> {
+    /// The body of a stored response of the resource `primary`; `None` if it is in one piece.
+    pub(crate) fn of(cache: &Arc<Cache>, primary: &Arc<[u8]>, key: &Arc<[u8]>, entry: &Entry) -> Option<Self> {
         let EntryBody::Chunks { len, representation } = entry.body else { return None };
-        let place = BodyKeys { primary: Arc::clone(asked.key.as_ref()?), key: Arc::clone(key), representation };
-        Some(Self::new(worker, asked, place, (&entry.head, Some(len))))
-    }
-
-    /// The same body, of which nothing was begun.
-    pub(crate) fn twin(&self) -> Self {
-        Self {
-            worker: Arc::clone(&self.worker),
-            asked: Arc::clone(&self.asked),
-            place: self.place.clone(),
-            len: self.len,
-            validator: self.validator.clone(),
-            begun: Mutex::default(),
-        }
-    }
-
-    /// Hands bytes to whoever comes to their place.
-    pub(crate) fn set_begun(&self, bytes: Placed) {
-        self.lock().bytes = Some(bytes);
-    }
-
-    /// Hands a fetch of the rest from `position` on to whoever comes there.
-    pub(crate) fn set_rest(&self, position: u64, reader: FlightReader) {
-        self.lock().rest = Some((position, reader));
-    }
-
-    /// The fetch of the rest from `position` on, if one was begun.
-    pub(crate) fn take_rest(&self, position: u64) -> Option<FlightReader> {
-        // Nobody comes to its beginning any more once that was passed, and it would wait for who does.
-        let rest = self.lock().rest.take_if(|(start, _)| *start <= position);
-        rest.filter(|(start, _)| *start == position).map(|(_, reader)| reader)
-    }
-
-    /// Returns where the fetch of the rest begins that was begun, and that nobody has taken up yet.
-    pub(crate) fn rest_start(&self) -> Option<u64> {
-        self.lock().rest.as_ref().map(|(start, _)| *start)
+        let place = BodyKeys { primary: Arc::clone(primary), key: Arc::clone(key), representation };
+        Some(Self::new(cache, place, (&entry.head, Some(len))))
     }
 
     /// Whether the origin can be asked for what is missing: it is known what the whole is.
@@ -155,28 +90,20 @@ impl ChunkedBody {
     }
 
     /// Bytes of chunk `number`, from memory or store, among which are those of `wanted` that are in it.
-    pub(crate) async fn read(
-        self: Arc<Self>,
-        number: u64,
-        wanted: Range<u64>,
-        waiting: Waiting,
-    ) -> Result<Placed, Absence> {
+    pub(crate) async fn read(&self, number: u64, wanted: Range<u64>, waiting: Waiting) -> Result<Placed, Absence> {
         let span = self.span(number);
         let wanted = wanted.start.max(span.start)..wanted.end.min(span.end);
-        if let Some(begun) = self.lock().bytes.take_if(|begun| covers(&begun.span(), &wanted)) {
-            return Ok(begun);
-        }
         let key = self.chunk_key(number);
         let expected = span.end - span.start;
-        let hot = &self.worker.shared.hot;
+        let hot = &self.cache.shared.hot;
         if let Some(Hot::Chunk(bytes)) = hot.find(&key)
             && bytes.len() as u64 == expected
         {
             return Ok(Placed { start: span.start, bytes });
         }
-        let store = self.worker.shared.store.as_ref().ok_or(Absence::Gap)?;
+        let store = self.cache.shared.store.as_ref().ok_or(Absence::Gap)?;
         let moment = hot.moment();
-        let found = lookup::try_read(&self.worker, store, &key, waiting).await?;
+        let found = lookup::try_read(&self.cache, store, &key, waiting).await?;
         if let Some((_, bytes)) = found.filter(|(_, bytes)| bytes.len() as u64 == expected) {
             hot.insert(&key, Hot::Chunk(bytes.clone()), moment);
             return Ok(Placed { start: span.start, bytes });
@@ -188,8 +115,8 @@ impl ChunkedBody {
     /// The fragment of a chunk, if one is stored.
     pub(crate) async fn read_fragment(&self, number: u64) -> Option<Placed> {
         let key = key::fragment_key(&self.place.key, self.place.representation, number);
-        let store = self.worker.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
-        let (reader, bytes) = lookup::read(&self.worker, store, &key).await?;
+        let store = self.cache.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
+        let (reader, bytes) = lookup::read(&self.cache, store, &key).await?;
         let start = u64::from_le_bytes(reader.head().as_ref().try_into().ok()?);
         let fragment = Placed { start, bytes };
         covers(&self.span(number), &fragment.span()).then_some(fragment)
@@ -208,12 +135,12 @@ impl ChunkedBody {
 
     /// What is remembered of its chunks, once its length is known.
     pub(crate) fn known(&self) -> Option<Arc<Chunks>> {
-        self.len.map(|len| self.worker.shared.sightings.of(self.place.representation, len))
+        self.len.map(|len| self.cache.shared.sightings.of(self.place.representation, len))
     }
 
     /// Whether chunk `number` is there, as far as memory tells.
     pub(crate) fn seems_there(&self, number: u64) -> bool {
-        let Some(store) = &self.worker.shared.store else { return false };
+        let Some(store) = &self.cache.shared.store else { return false };
         match self.known().map_or(Known::Nothing, |known| known.known(number)) {
             Known::Absent => false,
             Known::Nothing | Known::Seen(_) => store.may_contain(&self.chunk_key(number)),
@@ -222,17 +149,17 @@ impl ChunkedBody {
 
     /// Whether chunk `number` was seen, and still is where it was.
     pub(crate) fn was_seen(&self, number: u64) -> bool {
-        let Some((store, known)) = self.worker.shared.store.as_ref().zip(self.known()) else { return false };
+        let Some((store, known)) = self.cache.shared.store.as_ref().zip(self.known()) else { return false };
         matches!(known.known(number), Known::Seen(sighting) if store.is_in_sight(&self.chunk_key(number), sighting))
     }
 
     /// Stores chunk `number`, and remembers where it is.
     pub(crate) async fn store_chunk(&self, number: u64, pieces: Vec<Bytes>) -> bool {
         let key = self.chunk_key(number);
-        if !storing::commit_chunk(&self.worker, &self.place.primary, &key, pieces).await {
+        if !storing::commit_chunk(&self.cache, &self.place.primary, &key, pieces).await {
             return false;
         }
-        if let (Some(store), Some(known)) = (&self.worker.shared.store, self.known()) {
+        if let (Some(store), Some(known)) = (&self.cache.shared.store, self.known()) {
             // It is dirty, so that this takes no device; where it does not, whoever needs to know looks for it.
             let mut looking = pin!(store.sight(&key));
             let seen = poll_fn(|context| Poll::Ready(looking.as_mut().poll(context))).await;
@@ -254,7 +181,7 @@ impl ChunkedBody {
                 self.store_chunk(number, vec![bytes]).await;
             } else {
                 let key = key::fragment_key(&self.place.key, self.place.representation, number);
-                storing::commit_fragment(&self.worker, &self.place.primary, &key, (start, bytes)).await;
+                storing::commit_fragment(&self.cache, &self.place.primary, &key, (start, bytes)).await;
             }
             start = end;
         }
@@ -262,13 +189,9 @@ impl ChunkedBody {
 
     /// Drops the head, if it is still this body's: the origin has another representation now.
     pub(crate) async fn forget(&self) {
-        if lookup::representation(&self.worker, &self.place.key).await == Some(self.place.representation) {
-            drop(storing::remove(&self.worker, &self.place.key).await);
+        if lookup::representation(&self.cache, &self.place.key).await == Some(self.place.representation) {
+            drop(storing::remove(&self.cache, &self.place.key).await);
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Begun> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -287,17 +210,4 @@ impl Placed {
 
 pub(crate) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
-}
-
-/// All of a body that must have exactly `len` bytes.
-pub(crate) async fn collect(mut body: OriginBody, len: usize) -> Option<Bytes> {
-    let mut collected = BytesMut::with_capacity(len);
-    while let Some(piece) = std::future::poll_fn(|context| body.poll_data(context)).await {
-        let piece = piece.ok()?;
-        if collected.len() + piece.len() > len {
-            return None;
-        }
-        collected.extend_from_slice(&piece);
-    }
-    (collected.len() == len).then(|| collected.freeze())
 }

@@ -11,6 +11,7 @@ use std::sync::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use larder_http::{BodyPlace, Settings, StoredHead, VaryMarker, key};
+use larder_store::Writer;
 
 use crate::marks::Marks;
 
@@ -200,3 +201,5 @@ const ENTRY_BYTES: u64 = 768;
 const FIELD_BYTES: usize = 112;
 /// Fields that are sent besides those that are stored: Age, Via, Cache-Status.
 const ADDED_FIELD_COUNT: usize = 3;
+/// Length of every chunk of a body but the last, in bytes.
+pub(crate) const CHUNK_BYTES: u64 = Writer::BODY_MAX_BYTES;

@@ -12,13 +12,11 @@ use http::{HeaderMap, header};
 use larder_http::{BodyPlace, Head, TargetList, language};
 use larder_store::{Reader, Store};
 
-use crate::{
-    cache::{
-        entry::{Entry, EntryBody, Marker},
-        hot::Hot,
-        patience::{self, Waiting},
-    },
-    worker::Worker,
+use crate::cache::{
+    Cache,
+    entry::{Entry, EntryBody, Marker},
+    hot::Hot,
+    patience::{self, Waiting},
 };
 
 /// What was found for a request.
@@ -43,17 +41,17 @@ pub(crate) struct Found {
 
 /// Finds a response in memory alone; with the key it is stored under, if that is a variant's.
 pub(crate) fn find_hot(
-    worker: &Worker,
+    cache: &Cache,
     primary: &[u8],
     request_fields: &HeaderMap,
 ) -> Option<(Arc<Entry>, Option<Vec<u8>>)> {
-    match worker.shared.hot.find(primary)? {
+    match cache.shared.hot.find(primary)? {
         Hot::Response(entry) => Some((entry, None)),
         Hot::Marker(marker) => {
-            let settings = &worker.shared.config.http;
+            let settings = &cache.shared.http;
             marker.rules.rules().iter().find_map(|rule| {
                 let key = marker.variant_key(primary, rule, request_fields, settings)?;
-                let Hot::Response(entry) = worker.shared.hot.find(&key)? else { return None };
+                let Hot::Response(entry) = cache.shared.hot.find(&key)? else { return None };
                 entry.head.matches(request_fields, settings).then_some((entry, Some(key)))
             })
         }
@@ -62,15 +60,15 @@ pub(crate) fn find_hot(
 }
 
 /// Finds a response in memory or in the store.
-pub(crate) async fn find(worker: &Worker, primary: &[u8], request_fields: &HeaderMap) -> Lookup {
-    let marker = match find_one(worker, primary).await {
+pub(crate) async fn find(cache: &Cache, primary: &[u8], request_fields: &HeaderMap) -> Lookup {
+    let marker = match find_one(cache, primary).await {
         None => return Lookup::Nothing,
         Some((One::Response(entry), from_memory)) => {
             return Lookup::Found(Found { entry, key: primary.into(), marker: None, from_memory });
         }
         Some((One::Marker(marker), _)) => marker,
     };
-    match find_variant(worker, primary, &marker, request_fields).await {
+    match find_variant(cache, primary, &marker, request_fields).await {
         Some(found) => Lookup::Found(found),
         None => Lookup::OtherVariants(marker),
     }
@@ -78,15 +76,15 @@ pub(crate) async fn find(worker: &Worker, primary: &[u8], request_fields: &Heade
 
 /// Finds the variant of a resource that answers a request.
 pub(crate) async fn find_variant(
-    worker: &Worker,
+    cache: &Cache,
     primary: &[u8],
     marker: &Arc<Marker>,
     request_fields: &HeaderMap,
 ) -> Option<Found> {
-    let settings = &worker.shared.config.http;
+    let settings = &cache.shared.http;
     for rule in marker.rules.rules() {
         let Some(key) = marker.variant_key(primary, rule, request_fields, settings) else { continue };
-        if let Some((One::Response(entry), from_memory)) = find_one(worker, &key).await
+        if let Some((One::Response(entry), from_memory)) = find_one(cache, &key).await
             && entry.head.matches(request_fields, settings)
         {
             return Some(Found { entry, key: key.into(), marker: Some(Arc::clone(marker)), from_memory });
@@ -97,19 +95,19 @@ pub(crate) async fn find_variant(
 
 /// Finds a variant in the language that a request prefers, though it was stored for other preferences (RFC 9111 4.1).
 pub(crate) async fn find_by_language(
-    worker: &Worker,
+    cache: &Cache,
     primary: &[u8],
     marker: &Arc<Marker>,
     request_fields: &HeaderMap,
 ) -> Option<Found> {
-    if marker.languages.is_empty() || !worker.shared.config.http.normalise_language {
+    if marker.languages.is_empty() || !cache.shared.http.normalise_language {
         return None;
     }
     let preferred = language::preferred(request_fields)?;
     let (_, accepted) = marker.languages.iter().find(|(known, _)| *known == preferred)?;
     let mut fields = request_fields.clone();
     fields.insert(header::ACCEPT_LANGUAGE, accepted.clone());
-    let found = find_variant(worker, primary, marker, &fields).await?;
+    let found = find_variant(cache, primary, marker, &fields).await?;
     (language::of_response(found.entry.head.fields()) == Some(preferred)).then_some(found)
 }
 
@@ -129,30 +127,30 @@ impl One {
 }
 
 /// What lies under one key, and whether it was in memory. What comes from the store is put in memory.
-async fn find_one(worker: &Worker, key: &[u8]) -> Option<(One, bool)> {
-    if let Some(one) = worker.shared.hot.find(key).and_then(One::of) {
+async fn find_one(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
+    if let Some(one) = cache.shared.hot.find(key).and_then(One::of) {
         return Some((one, true));
     }
-    let store = worker.shared.store.as_ref()?;
-    let moment = worker.shared.hot.moment();
-    let (reader, mut body) = read(worker, store, key).await?;
+    let store = cache.shared.store.as_ref()?;
+    let moment = cache.shared.hot.moment();
+    let (reader, mut body) = read(cache, store, key).await?;
     let mut head = reader.head();
-    let admitted = worker.shared.hot.admits(head.len() + body.len());
+    let admitted = cache.shared.hot.admits(head.len() + body.len());
     if admitted {
         // Copies of their own size: what was read is part of a larger buffer, which goes back to the device.
         head = Bytes::copy_from_slice(&head);
         body = Bytes::copy_from_slice(&body);
     }
-    let hot = decode(head, body, &worker.shared.config.http.targets)?;
+    let hot = decode(head, body, &cache.shared.http.targets)?;
     if admitted {
-        worker.shared.hot.insert(key, hot.clone(), moment);
+        cache.shared.hot.insert(key, hot.clone(), moment);
     }
     One::of(hot).map(|one| (one, false))
 }
 
 /// The representation whose chunks the response under a key promises, if it does.
-pub(crate) async fn representation(worker: &Worker, key: &[u8]) -> Option<u64> {
-    match find_one(worker, key).await? {
+pub(crate) async fn representation(cache: &Cache, key: &[u8]) -> Option<u64> {
+    match find_one(cache, key).await? {
         (One::Response(entry), _) => match entry.body {
             EntryBody::Chunks { representation, .. } => Some(representation),
             EntryBody::Whole(_) => None,
@@ -166,13 +164,13 @@ pub(crate) async fn representation(worker: &Worker, key: &[u8]) -> Option<u64> {
 pub(crate) struct Trouble;
 
 /// The store's entry under a key, with its whole body. Damage, errors and a store that does not answer are misses.
-pub(crate) async fn read(worker: &Worker, store: &Store, key: &[u8]) -> Option<(Reader, Bytes)> {
-    try_read(worker, store, key, Waiting::Short).await.ok().flatten()
+pub(crate) async fn read(cache: &Cache, store: &Store, key: &[u8]) -> Option<(Reader, Bytes)> {
+    try_read(cache, store, key, Waiting::Short).await.ok().flatten()
 }
 
 /// As [`read`], but tells what is not there from what cannot be had.
 pub(crate) async fn try_read(
-    worker: &Worker,
+    cache: &Cache,
     store: &Store,
     key: &[u8],
     waiting: Waiting,
@@ -182,17 +180,17 @@ pub(crate) async fn try_read(
         let body = reader.read(0..reader.len()).await?;
         Ok::<_, larder_store::Error>(body.map(|body| (reader, body)))
     };
-    ask(worker, waiting, reading).await
+    ask(cache, waiting, reading).await
 }
 
 /// What a read of the store brings.
 pub(crate) async fn ask<T>(
-    worker: &Worker,
+    cache: &Cache,
     waiting: Waiting,
     reading: impl Future<Output = larder_store::Result<Option<T>>>,
 ) -> Result<Option<T>, Trouble> {
-    patience::read(worker, waiting, reading).await.ok_or(Trouble)?.map_err(|error| {
-        worker.metrics.store_errors.add(1);
+    patience::read(cache, waiting, reading).await.ok_or(Trouble)?.map_err(|error| {
+        cache.metrics.store_errors.add(1);
         tracing::debug!(%error, "store cannot be read, going on without it");
         Trouble
     })

@@ -19,7 +19,7 @@ use std::{
 
 use larder_store::Result;
 
-use crate::worker::Worker;
+use crate::cache::Cache;
 
 /// The state of the store as far as waiting for it tells.
 pub(crate) struct Patience {
@@ -151,18 +151,18 @@ pub(crate) enum Waiting {
 
 /// Waits for a read of the store; `None`: it takes too long, or the store rests. What takes too long is dropped.
 pub(crate) async fn read<T>(
-    worker: &Worker,
+    cache: &Cache,
     waiting: Waiting,
     work: impl Future<Output = Result<Option<T>>>,
 ) -> Option<Result<Option<T>>> {
-    let patience = &worker.shared.patience;
+    let patience = &cache.shared.patience;
     let limit = match waiting {
         Waiting::Short if !patience.admits() => {
-            worker.metrics.store_bypassed.add(1);
+            cache.metrics.store_bypassed.add(1);
             return None;
         }
         Waiting::Short => patience.limit,
-        Waiting::Long => patience.limit.max(worker.shared.config.limits.stall),
+        Waiting::Long => patience.limit.max(cache.shared.stall),
     };
     let answers_before = patience.answer_count.load(Relaxed);
     let mut work = pin!(work);
@@ -179,7 +179,7 @@ pub(crate) async fn read<T>(
             Some(done)
         }
         Err(_) => {
-            overdue(worker, answers_before);
+            overdue(cache, answers_before);
             None
         }
     }
@@ -188,28 +188,28 @@ pub(crate) async fn read<T>(
 /// Waits for a write to the store; `None`: it takes too long, and goes on by itself as far as there is room for such
 /// works.
 pub(crate) fn write<T: Send + 'static>(
-    worker: &Arc<Worker>,
+    cache: &Arc<Cache>,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Option<Result<T>>> + Send {
     // Before it becomes part of what waits: a kilobyte in every future that may come to write something.
-    wait_for_write(worker, Box::pin(work))
+    wait_for_write(cache, Box::pin(work))
 }
 
 async fn wait_for_write<T: Send + 'static>(
-    worker: &Arc<Worker>,
+    cache: &Arc<Cache>,
     mut work: Pin<Box<dyn Future<Output = Result<T>> + Send>>,
 ) -> Option<Result<T>> {
-    let patience = &worker.shared.patience;
+    let patience = &cache.shared.patience;
     let answers_before = patience.answer_count.load(Relaxed);
     if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
         return Some(done);
     }
     if patience.detached.fetch_add(1, Relaxed) >= DETACHED_COUNT_MAX {
         patience.detached.fetch_sub(1, Relaxed);
-        overdue(worker, answers_before);
+        overdue(cache, answers_before);
         return None;
     }
-    let owner = Arc::clone(worker);
+    let owner = Arc::clone(cache);
     let task = tokio::spawn(async move {
         let done = work.await;
         owner.shared.patience.detached.fetch_sub(1, Relaxed);
@@ -223,15 +223,15 @@ async fn wait_for_write<T: Send + 'static>(
         // The error is of a runtime that stops.
         Ok(done) => done.ok(),
         Err(_) => {
-            overdue(worker, answers_before);
+            overdue(cache, answers_before);
             None
         }
     }
 }
 
-fn overdue(worker: &Worker, answers_before: u64) {
-    worker.metrics.store_overdue.add(1);
-    if worker.shared.patience.note_overdue(answers_before) {
+fn overdue(cache: &Cache, answers_before: u64) {
+    cache.metrics.store_overdue.add(1);
+    if cache.shared.patience.note_overdue(answers_before) {
         tracing::warn!("the store does not answer, going on without it");
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use larder_store::Sighting;
 use quick_cache::{Weighter, sync::Cache};
 
-use crate::cache::chunks::CHUNK_BYTES;
+use crate::cache::entry::CHUNK_BYTES;
 
 /// What is known of the chunks of long bodies.
 pub(crate) struct Sightings(Cache<u64, Arc<Chunks>, ChunkCount>);

@@ -13,8 +13,8 @@ use larder_http::{Reason, Settings, Storability, StoredHead, VaryRule, language,
 use larder_store::{Hints, Invalidation, Store, Writer};
 
 use crate::{
-    asked::Asked,
     cache::{
+        Cache,
         entry::{Entry, EntryBody, Marker},
         epochs::Moment,
         hot::Hot,
@@ -22,7 +22,6 @@ use crate::{
         patience,
     },
     origin::target::path_of,
-    worker::Worker,
 };
 
 /// Where a response goes.
@@ -42,7 +41,7 @@ impl Place {
     pub(crate) fn new(
         primary: &Arc<[u8]>,
         rule: &VaryRule,
-        asked: &Asked,
+        request_fields: &HeaderMap,
         before: Option<&Arc<Marker>>,
         settings: &Settings,
     ) -> Option<Self> {
@@ -54,7 +53,7 @@ impl Place {
             Some(marker) => (Arc::clone(marker), false),
             None => (Arc::new(Marker::including(rule.clone(), before)), true),
         };
-        let key = marker.0.variant_key(primary, rule, &asked.fields, settings)?;
+        let key = marker.0.variant_key(primary, rule, request_fields, settings)?;
         Some(Self { primary: Arc::clone(primary), key: key.into(), marker: Some(marker), group: 0 })
     }
 
@@ -64,7 +63,7 @@ impl Place {
         primary: &Arc<[u8]>,
         before: &Found,
         head: &StoredHead,
-        asked: &Asked,
+        request_fields: &HeaderMap,
         settings: &Settings,
     ) -> Option<Self> {
         if before.entry.head.selecting().cover(&head.selecting().rule()) {
@@ -72,7 +71,7 @@ impl Place {
             return Some(Self { primary, key, marker: None, group: 0 });
         }
         let EntryBody::Whole(_) = before.entry.body else { return None };
-        Self::new(primary, &head.selecting().rule(), asked, before.marker.as_ref(), settings)
+        Self::new(primary, &head.selecting().rule(), request_fields, before.marker.as_ref(), settings)
     }
 
     /// This place of a response in one language, to which those who prefer that language are led too.
@@ -89,54 +88,54 @@ impl Place {
 
 /// Stores a response whose body is in one piece: in the store, or in memory where there is no store.
 pub(crate) async fn commit(
-    worker: &Arc<Worker>,
+    cache: &Arc<Cache>,
     place: &Place,
     head: &StoredHead,
     body: Vec<Bytes>,
     began: Moment,
 ) -> bool {
-    if !worker.shared.epochs.is_unchanged(&place.primary, began) {
+    if !cache.shared.epochs.is_unchanged(&place.primary, began) {
         return false;
     }
-    let Some(store) = &worker.shared.store else {
-        commit_to_memory(worker, place, head, &body);
-        return undo_if_invalidated(worker, place, began).await;
+    let Some(store) = &cache.shared.store else {
+        commit_to_memory(cache, place, head, &body);
+        return undo_if_invalidated(cache, place, began).await;
     };
-    let content = (body.clone(), hints(worker, place, head));
-    if !write(worker, store, &place.key, head.encode(), content).await {
-        replace_in_memory(worker, place, head, &body).await;
-        return undo_if_invalidated(worker, place, began).await;
+    let content = (body.clone(), hints(cache, place, head));
+    if !write(cache, store, &place.key, head.encode(), content).await {
+        replace_in_memory(cache, place, head, &body).await;
+        return undo_if_invalidated(cache, place, began).await;
     }
     if let Some((marker, true)) = &place.marker {
-        let hints = Hints { useless_after: 0, ..hints(worker, place, head) };
-        if !write(worker, store, &place.primary, marker.rules.encode(), (vec![marker.encode_rest()], hints)).await {
+        let hints = Hints { useless_after: 0, ..hints(cache, place, head) };
+        if !write(cache, store, &place.primary, marker.rules.encode(), (vec![marker.encode_rest()], hints)).await {
             return false;
         }
-        worker.shared.hot.remove(&place.primary);
+        cache.shared.hot.remove(&place.primary);
     }
-    worker.shared.hot.remove(&place.key);
-    undo_if_invalidated(worker, place, began).await
+    cache.shared.hot.remove(&place.key);
+    undo_if_invalidated(cache, place, began).await
 }
 
 /// Stores one chunk of a response of the resource `primary`. It is in no group: it is as long as many others together.
-pub(crate) async fn commit_chunk(worker: &Arc<Worker>, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
+pub(crate) async fn commit_chunk(cache: &Arc<Cache>, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
-    match &worker.shared.store {
-        Some(store) => write(worker, store, key, Vec::new(), (body, hints)).await,
+    match &cache.shared.store {
+        Some(store) => write(cache, store, key, Vec::new(), (body, hints)).await,
         None => false,
     }
 }
 
 /// Stores a fragment of a chunk, with its place in the whole.
 pub(crate) async fn commit_fragment(
-    worker: &Arc<Worker>,
+    cache: &Arc<Cache>,
     primary: &[u8],
     key: &[u8],
     (start, bytes): (u64, Bytes),
 ) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
-    match &worker.shared.store {
-        Some(store) => write(worker, store, key, start.to_le_bytes().to_vec(), (vec![bytes], hints)).await,
+    match &cache.shared.store {
+        Some(store) => write(cache, store, key, start.to_le_bytes().to_vec(), (vec![bytes], hints)).await,
         None => false,
     }
 }
@@ -146,51 +145,51 @@ pub(crate) async fn commit_fragment(
 /// have confirmed changes nothing for others (RFC 9111 3.5), nor does what answers a request that tells the origin more than
 /// those the response is stored for; but what varies on more than was known is not kept as it was (RFC 9111 4.1).
 pub(crate) async fn confirm(
-    worker: &Arc<Worker>,
-    asked: &Asked,
+    cache: &Arc<Cache>,
+    request_fields: &HeaderMap,
     (before, place): (&Found, Option<Place>),
     head: StoredHead,
     began: Moment,
 ) {
     let selecting = before.entry.head.selecting();
-    if !selecting.cover_what_is_told(&asked.fields) {
+    if !selecting.cover_what_is_told(request_fields) {
         return;
     }
-    match (storable::decide_updated(&asked.fields, &head, &worker.shared.config.http), place) {
+    match (storable::decide_updated(request_fields, &head, &cache.shared.http), place) {
         (Storability::Store { .. }, Some(place)) if place.key == before.key => {
             let entry = Arc::new(before.entry.with_head(head.detached()));
-            worker.shared.hot.replace(&place.key, Hot::Response(Arc::clone(&entry)));
-            freshen(worker, &place, &entry, began).await;
+            cache.shared.hot.replace(&place.key, Hot::Response(Arc::clone(&entry)));
+            freshen(cache, &place, &entry, began).await;
         }
         (Storability::Store { .. }, Some(place)) => {
             // First it is gone from where it was: there it would be found by requests that it does not answer.
-            drop(remove(worker, &before.key).await);
+            drop(remove(cache, &before.key).await);
             if let EntryBody::Whole(body) = &before.entry.body {
-                commit(worker, &place, &head, vec![body.clone()], began).await;
+                commit(cache, &place, &head, vec![body.clone()], began).await;
             }
         }
         (Storability::Refuse { reason: Reason::Authorization | Reason::RequestNoStore }, Some(place))
             if place.key == before.key => {}
-        (Storability::Refuse { .. } | Storability::Store { .. }, _) => drop(remove(worker, &before.key).await),
+        (Storability::Refuse { .. } | Storability::Store { .. }, _) => drop(remove(cache, &before.key).await),
     }
 }
 
 /// Replaces the head of a stored response that the origin confirmed; in memory it is replaced already.
-async fn freshen(worker: &Arc<Worker>, place: &Place, entry: &Entry, began: Moment) {
-    if worker.shared.epochs.is_unchanged(&place.primary, began)
-        && let Some(store) = &worker.shared.store
+async fn freshen(cache: &Arc<Cache>, place: &Place, entry: &Entry, began: Moment) {
+    if cache.shared.epochs.is_unchanged(&place.primary, began)
+        && let Some(store) = &cache.shared.store
     {
-        let (hints, head) = (hints(worker, place, &entry.head), entry.head.encode().into());
+        let (hints, head) = (hints(cache, place, &entry.head), entry.head.encode().into());
         let (store, key) = (store.clone(), Arc::clone(&place.key));
-        if worker.shared.patience.admits()
+        if cache.shared.patience.admits()
             && let Some(Err(error)) =
-                patience::write(worker, async move { store.update_head(&key, head, hints).await }).await
+                patience::write(cache, async move { store.update_head(&key, head, hints).await }).await
         {
-            note_error(worker, &error);
+            note_error(cache, &error);
         }
     }
-    if !worker.shared.epochs.is_unchanged(&place.primary, began) {
-        drop(remove(worker, &place.key).await);
+    if !cache.shared.epochs.is_unchanged(&place.primary, began) {
+        drop(remove(cache, &place.key).await);
     }
 }
 
@@ -207,12 +206,12 @@ pub(crate) enum NotInvalid {
 ///
 /// # Errors
 /// It has none, or what it has may be back after a crash.
-pub(crate) async fn invalidate(worker: &Arc<Worker>, uri: &Uri) -> Result<(), NotInvalid> {
-    let primaries = primaries_of(worker, uri).ok_or(NotInvalid::NoUrl)?;
+pub(crate) async fn invalidate(cache: &Arc<Cache>, uri: &Uri) -> Result<(), NotInvalid> {
+    let primaries = primaries_of(cache, uri).ok_or(NotInvalid::NoUrl)?;
     let mut outcome = Ok(());
     for primary in primaries {
-        worker.shared.epochs.advance(&primary);
-        outcome = remove(worker, &primary).await.map_err(NotInvalid::NotDurable).and(outcome);
+        cache.shared.epochs.advance(&primary);
+        outcome = remove(cache, &primary).await.map_err(NotInvalid::NotDurable).and(outcome);
     }
     outcome
 }
@@ -221,20 +220,20 @@ pub(crate) async fn invalidate(worker: &Arc<Worker>, uri: &Uri) -> Result<(), No
 ///
 /// # Errors
 /// There is no such host, or what there is of it may be back after a crash.
-pub(crate) async fn invalidate_many(worker: &Arc<Worker>, host_of: Option<&Uri>) -> Result<(), NotInvalid> {
+pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -> Result<(), NotInvalid> {
     let which = match host_of {
         None => Invalidation::All,
         Some(uri) => {
-            let primary = primary_of(worker, uri).ok_or(NotInvalid::NoUrl)?;
+            let primary = primary_of(cache, uri).ok_or(NotInvalid::NoUrl)?;
             Invalidation::Site(site_of(&primary))
         }
     };
-    worker.shared.epochs.advance_all();
-    worker.shared.hot.clear();
-    if let Some(store) = worker.shared.store.clone() {
-        let noted = patience::write(worker, async move { store.invalidate(which).await }).await;
+    cache.shared.epochs.advance_all();
+    cache.shared.hot.clear();
+    if let Some(store) = cache.shared.store.clone() {
+        let noted = patience::write(cache, async move { store.invalidate(which).await }).await;
         let outcome = noted.map_or_else(no_answer, |noted| noted.map_err(|error| error.to_string()));
-        worker.shared.hot.clear();
+        cache.shared.hot.clear();
         return outcome.map_err(NotInvalid::NotDurable);
     }
     Ok(())
@@ -245,13 +244,13 @@ fn no_answer() -> Result<(), String> {
 }
 
 /// The keys under which responses of a URI can be stored; `None` for what has none.
-pub(crate) fn primaries_of(worker: &Worker, uri: &Uri) -> Option<Vec<Vec<u8>>> {
-    let primary = primary_of(worker, uri)?;
-    Some(worker.shared.routes.marks().iter().map(|mark| mark.on(primary.clone())).collect())
+pub(crate) fn primaries_of(cache: &Cache, uri: &Uri) -> Option<Vec<Vec<u8>>> {
+    let primary = primary_of(cache, uri)?;
+    Some(cache.shared.key_marks.iter().map(|mark| mark.on(primary.clone())).collect())
 }
 
-fn primary_of(worker: &Worker, uri: &Uri) -> Option<Vec<u8>> {
-    let rules = &worker.shared.config.http.key_rules;
+fn primary_of(cache: &Cache, uri: &Uri) -> Option<Vec<u8>> {
+    let rules = &cache.shared.http.key_rules;
     rules.key(uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri)).ok()
 }
 
@@ -259,55 +258,55 @@ fn primary_of(worker: &Worker, uri: &Uri) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// The store could not write it down, in words for the operator. The entry is not shown all the same, and this is tried again.
-pub(crate) async fn remove(worker: &Arc<Worker>, key: &[u8]) -> Result<(), String> {
-    worker.shared.hot.remove(key);
-    let Some(store) = worker.shared.store.clone() else { return Ok(()) };
+pub(crate) async fn remove(cache: &Arc<Cache>, key: &[u8]) -> Result<(), String> {
+    cache.shared.hot.remove(key);
+    let Some(store) = cache.shared.store.clone() else { return Ok(()) };
     let owned = Box::<[u8]>::from(key);
-    let outcome = match patience::write(worker, async move { store.remove(&owned).await }).await {
+    let outcome = match patience::write(cache, async move { store.remove(&owned).await }).await {
         Some(Ok(())) => Ok(()),
         Some(Err(error)) => {
-            note_error(worker, &error);
+            note_error(cache, &error);
             Err(error.to_string())
         }
         None => no_answer(),
     };
-    worker.shared.hot.remove(key);
+    cache.shared.hot.remove(key);
     outcome
 }
 
 /// An invalidation between the check and the commit would have been in vain: make up for it.
-async fn undo_if_invalidated(worker: &Arc<Worker>, place: &Place, began: Moment) -> bool {
-    if worker.shared.epochs.is_unchanged(&place.primary, began) {
+async fn undo_if_invalidated(cache: &Arc<Cache>, place: &Place, began: Moment) -> bool {
+    if cache.shared.epochs.is_unchanged(&place.primary, began) {
         return true;
     }
-    drop(remove(worker, &place.primary).await);
+    drop(remove(cache, &place.primary).await);
     false
 }
 
-fn commit_to_memory(worker: &Worker, place: &Place, head: &StoredHead, body: &[Bytes]) {
+fn commit_to_memory(cache: &Cache, place: &Place, head: &StoredHead, body: &[Bytes]) {
     let mut whole = BytesMut::with_capacity(body.iter().map(Bytes::len).sum());
     body.iter().for_each(|piece| whole.extend_from_slice(piece));
     // Nothing of it is part of the buffers that it was read into, which are larger than what is weighed.
     if let Some(entry) = Entry::whole(head.clone().detached(), whole.freeze()) {
-        worker.shared.hot.replace(&place.key, Hot::Response(Arc::new(entry)));
+        cache.shared.hot.replace(&place.key, Hot::Response(Arc::new(entry)));
     }
     if let Some((marker, true)) = &place.marker {
-        worker.shared.hot.replace(&place.primary, Hot::Marker(Arc::clone(marker)));
+        cache.shared.hot.replace(&place.primary, Hot::Marker(Arc::clone(marker)));
     }
 }
 
 /// What could not be stored is in memory, and the store has nothing older in its place.
-async fn replace_in_memory(worker: &Arc<Worker>, place: &Place, head: &StoredHead, body: &[Bytes]) {
-    if let Some(store) = &worker.shared.store
+async fn replace_in_memory(cache: &Arc<Cache>, place: &Place, head: &StoredHead, body: &[Bytes]) {
+    if let Some(store) = &cache.shared.store
         && store.may_contain(&place.key)
     {
-        drop(remove(worker, &place.key).await);
+        drop(remove(cache, &place.key).await);
     }
-    commit_to_memory(worker, place, head, body);
+    commit_to_memory(cache, place, head, body);
 }
 
 async fn write(
-    worker: &Arc<Worker>,
+    cache: &Arc<Cache>,
     store: &Store,
     key: &[u8],
     head: Vec<u8>,
@@ -316,8 +315,8 @@ async fn write(
     if head.len() > Writer::HEAD_MAX_BYTES {
         return false;
     }
-    if !worker.shared.patience.admits() {
-        worker.metrics.store_bypassed.add(1);
+    if !cache.shared.patience.admits() {
+        cache.metrics.store_bypassed.add(1);
         return false;
     }
     let filled = || {
@@ -326,34 +325,34 @@ async fn write(
         Ok(writer)
     };
     let written = match filled() {
-        Ok(writer) => patience::write(worker, writer.commit()).await,
+        Ok(writer) => patience::write(cache, writer.commit()).await,
         Err(error) => Some(Err(error)),
     };
     match written {
         Some(Ok(())) => true,
         Some(Err(error)) => {
-            note_error(worker, &error);
+            note_error(cache, &error);
             false
         }
         None => false,
     }
 }
 
-fn note_error(worker: &Worker, error: &larder_store::Error) {
-    worker.metrics.store_errors.add(1);
+fn note_error(cache: &Cache, error: &larder_store::Error) {
+    cache.metrics.store_errors.add(1);
     tracing::debug!(%error, "store cannot be written, going on without it");
 }
 
-fn hints(worker: &Worker, place: &Place, head: &StoredHead) -> Hints {
-    Hints { site: site_of(&place.primary), group: u64::from(place.group), useless_after: useless_after(worker, head) }
+fn hints(cache: &Cache, place: &Place, head: &StoredHead) -> Hints {
+    Hints { site: site_of(&place.primary), group: u64::from(place.group), useless_after: useless_after(cache, head) }
 }
 
 /// Until when a response can be of use: for ever if the origin can be asked whether it still holds.
-fn useless_after(worker: &Worker, head: &StoredHead) -> u32 {
+fn useless_after(cache: &Cache, head: &StoredHead) -> u32 {
     if head.has_validator() {
         return 0;
     }
-    let settings = &worker.shared.config.http;
+    let settings = &cache.shared.http;
     let on_error_secs = match head.freshness().stale_if_error_secs {
         Some(secs) => i64::from(secs),
         None => i64::try_from(settings.stale_on_error_max.as_secs()).unwrap_or(i64::MAX),

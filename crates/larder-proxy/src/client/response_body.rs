@@ -14,10 +14,9 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::{
-    cache::{chunk_reader::ChunkReader, parts::PartsReader},
     client::ticket::Ticket,
     errors::BodyError,
-    flight::reader::FlightReader,
+    flight::{chunk_reader::ChunkReader, parts::PartsReader, reader::FlightReader},
     origin::body::OriginBody,
 };
 

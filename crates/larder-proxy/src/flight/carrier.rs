@@ -11,19 +11,22 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::{
-    cache::chunks::{CHUNK_BYTES, ChunkedBody, Placed},
+    cache::{
+        Cache,
+        chunks::{ChunkedBody, Placed},
+        entry::CHUNK_BYTES,
+    },
     errors::BodyError,
     flight::{
         hold_up::HoldUp,
         shared::{Flight, Pace},
     },
     origin::body::OriginBody,
-    worker::Worker,
 };
 
 /// A body on its way.
 pub(super) struct Carrier {
-    worker: Arc<Worker>,
+    cache: Arc<Cache>,
     pub(super) flight: Arc<Flight>,
     pub(super) storage: Storage,
     /// Place after the last byte that arrived.
@@ -55,9 +58,9 @@ pub(super) enum Next {
 
 impl Carrier {
     /// Carries what comes from `start` on.
-    pub(super) fn new(worker: &Arc<Worker>, flight: &Arc<Flight>, storage: Storage, start: u64) -> Self {
-        let (worker, flight) = (Arc::clone(worker), Arc::clone(flight));
-        Self { worker, flight, storage, produced: start, committed: start, hold_up: HoldUp::default() }
+    pub(super) fn new(cache: &Arc<Cache>, flight: &Arc<Flight>, storage: Storage, start: u64) -> Self {
+        let (cache, flight) = (Arc::clone(cache), Arc::clone(flight));
+        Self { cache, flight, storage, produced: start, committed: start, hold_up: HoldUp::default() }
     }
 
     /// What comes next, once the readers are far enough to have it. `is_worth_finishing` even if nobody reads.
@@ -134,8 +137,8 @@ impl Carrier {
             Some(false) => self.storage = Storage::Off,
             None => {
                 self.storage = Storage::Off;
-                self.worker.metrics.storing_given_up.add(1);
-                self.worker.shared.patience.note_behind();
+                self.cache.metrics.storing_given_up.add(1);
+                self.cache.shared.patience.note_behind();
                 tracing::debug!(stored = self.committed, "the store cannot keep up, a response is not stored");
             }
         }

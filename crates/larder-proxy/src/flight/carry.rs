@@ -11,15 +11,16 @@ use larder_http::BodyPlace;
 
 use crate::{
     cache::{
-        chunks::{BodyKeys, CHUNK_BYTES, ChunkedBody},
-        entry::random,
+        chunks::{BodyKeys, ChunkedBody},
+        entry::{CHUNK_BYTES, random},
         storing::{self, Place},
     },
     errors::BodyError,
     flight::{
         carrier::{Carrier, Next, Storage},
         fetch::Fetch,
-        shared::OpenHead,
+        source::Source,
+        stage::OpenHead,
     },
     origin::body::OriginBody,
 };
@@ -35,7 +36,7 @@ pub(super) struct Carrying<'a> {
 impl<'a> Carrying<'a> {
     pub(super) fn new(fetch: &'a Fetch, open: &'a OpenHead, place: Place) -> Self {
         let storage = if open.unstored.is_some() { Storage::Off } else { Storage::Whole };
-        let carrier = Carrier::new(&fetch.worker, &fetch.flight, storage, 0);
+        let carrier = Carrier::new(fetch.cache(), &fetch.flight, storage, 0);
         Self { fetch, open, place, carrier }
     }
 
@@ -70,10 +71,10 @@ impl<'a> Carrying<'a> {
             }
         }
         drop(body);
-        let worker = Arc::clone(&self.fetch.worker);
+        let unfinished = Arc::clone(&self.fetch.flights.unfinished);
         let mut storing = std::pin::pin!(self.commit_rest());
         let stored = std::future::poll_fn(|context| Poll::Ready(storing.as_mut().poll(context).is_ready())).await;
-        let late = (!stored).then(|| worker.unfinished.begin_late_commit());
+        let late = (!stored).then(|| unfinished.begin_late_commit());
         flight.end(Ok(()));
         if !stored {
             storing.await;
@@ -95,22 +96,23 @@ impl<'a> Carrying<'a> {
 
     /// Goes over to chunks, or stops storing, once a body of `len` bytes asks for it.
     fn choose_storage(&mut self, len: u64) {
-        let worker = &self.fetch.worker;
-        if len > worker.shared.config.entry_bytes_max {
+        let (cache, flights) = (self.fetch.cache(), &self.fetch.flights);
+        if len > flights.entry_bytes_max {
             self.carrier.storage = Storage::Off;
         }
         if len <= CHUNK_BYTES || !matches!(self.carrier.storage, Storage::Whole) {
             return;
         }
-        if worker.shared.store.is_none() {
+        if cache.shared.store.is_none() {
             self.carrier.storage = Storage::Off;
             return;
         }
         let (primary, key) = (Arc::clone(&self.place.primary), Arc::clone(&self.place.key));
         let place = BodyKeys { primary, key, representation: random() };
         let head = (&self.open.head, self.open.total_len);
-        let chunks = Arc::new(ChunkedBody::new(worker, &self.fetch.asked, place, head));
-        self.fetch.flight.set_chunks(Arc::clone(&chunks));
+        let chunks = Arc::new(ChunkedBody::new(cache, place, head));
+        let source = Source::new(&flights.means, &self.fetch.asked, Arc::clone(&chunks));
+        self.fetch.flight.set_source(Arc::new(source));
         self.carrier.storage = Storage::Chunks(chunks);
     }
 
@@ -149,7 +151,7 @@ impl<'a> Carrying<'a> {
     async fn commit_head(&self, place: BodyPlace, body: Vec<bytes::Bytes>) {
         let placed = (self.open.head.body() != place).then(|| self.open.head.clone().with_body(place));
         let head = placed.as_ref().unwrap_or(&self.open.head);
-        storing::commit(&self.fetch.worker, &self.place, head, body, self.fetch.flight.began).await;
+        storing::commit(self.fetch.cache(), &self.place, head, body, self.fetch.flight.began).await;
     }
 }
 

@@ -16,8 +16,8 @@ use larder_http::{
 use crate::{
     asked::{Asked, Edits},
     cache::{
-        chunks::CHUNK_BYTES,
-        entry::{EntryBody, Marker},
+        Cache,
+        entry::{CHUNK_BYTES, EntryBody, Marker},
         groups,
         lookup::{self, Found, Lookup},
         storing::{self, Place},
@@ -26,20 +26,20 @@ use crate::{
     errors::Failure,
     flight::{
         carry::Carrying,
-        part::KeptPart,
+        flights::Flights,
         reader::FlightReader,
-        shared::{Confirmed, Flight, OpenHead, PrivateResponse, Stage},
+        shared::Flight,
+        stage::{Confirmed, KeptPart, OpenHead, PrivateResponse, Stage},
     },
     origin::{
         body::OriginBody,
         pool::{Outgoing, Repeat},
     },
-    worker::Worker,
 };
 
 /// One fetch.
 pub(crate) struct Fetch {
-    pub(crate) worker: Arc<Worker>,
+    pub(crate) flights: Arc<Flights>,
     pub(crate) asked: Arc<Asked>,
     pub(crate) flight: Arc<Flight>,
     /// The resource's key.
@@ -59,9 +59,14 @@ pub(crate) struct Fetch {
 }
 
 impl Fetch {
+    /// Returns what is cached.
+    pub(super) fn cache(&self) -> &Arc<Cache> {
+        &self.flights.means.cache
+    }
+
     /// Runs the fetch to its end.
     pub(crate) async fn run(self) {
-        self.worker.metrics.flights.add(1);
+        self.cache().metrics.flights.add(1);
         // Whatever happens, nobody is left waiting: see its `Drop`.
         let mut landing = Landing(self);
         if let Some(after) = landing.0.after.take() {
@@ -76,7 +81,7 @@ impl Fetch {
         if let Some(mut reader) = FlightReader::join(after) {
             reader.stage().await;
         }
-        let found = lookup::find(&self.worker, &self.primary, &self.asked.fields).await;
+        let found = lookup::find(self.cache(), &self.primary, &self.asked.fields).await;
         match found {
             Lookup::Found(found) if matches!(found.entry.body, EntryBody::Whole(_)) => {
                 self.marker.clone_from(&found.marker);
@@ -115,14 +120,14 @@ impl Fetch {
 
     /// A response that another flight has stored between our looking for it and our taking its place in the table.
     async fn stored_meanwhile(&self) -> Option<KeptPart> {
-        let (worker, store) = (&self.worker, self.worker.shared.store.as_ref()?);
+        let (cache, store) = (self.cache(), self.cache().shared.store.as_ref()?);
         if self.before.is_some() || self.table_key.is_none() || !store.may_contain(&self.primary) {
             return None;
         }
         // What takes kilobytes for a moment is not part of what waits for the origin.
-        let looking = Box::pin(lookup::find(worker, &self.primary, &self.asked.fields));
+        let looking = Box::pin(lookup::find(cache, &self.primary, &self.asked.fields));
         let Lookup::Found(found) = looking.await else { return None };
-        let (settings, now) = (&worker.shared.config.http, clock::now());
+        let (settings, now) = (&cache.shared.http, clock::now());
         let decision = reuse::decide(&self.asked.method, &self.asked.fields, &found.entry.head, now, settings);
         // A body in chunks is read later, when an ailing store can no longer be made up for.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
@@ -133,7 +138,7 @@ impl Fetch {
 
     /// Whether this is the fetch that others find under its key.
     pub(super) fn is_in_table(&self) -> bool {
-        self.table_key.as_ref().is_some_and(|key| self.worker.shared.flights.has(key, &self.flight))
+        self.table_key.as_ref().is_some_and(|key| self.flights.table.has(key, &self.flight))
     }
 
     /// The client's own conditions, where nothing is stored: the origin can answer that it has nothing new.
@@ -162,19 +167,19 @@ impl Fetch {
         if !validate::selects(&answer.head.headers, &found.entry.head) {
             return false;
         }
-        let settings = &self.worker.shared.config.http;
+        let settings = &self.cache().shared.http;
         let answered = (answer.head.status, &answer.head.headers);
         let exchange = self.exchange(answered, (answer.request_time, answer.response_time));
         let head = validate::freshen(&found.entry.head, &exchange, settings);
         let own = validate::first_askers_own(&answer.head.headers, &head);
         let group = self.group_of(head.fields());
-        let place = Place::renewed(&self.primary, found, &head, &self.asked, settings);
+        let place = Place::renewed(&self.primary, found, &head, &self.asked.fields, settings);
         let place = place.map(|place| Place { group, ..place });
         let entry = Arc::new(found.entry.with_head(head.clone()));
         let marker = place.as_ref().and_then(|place| place.marker.as_ref()).map(|(marker, _)| Arc::clone(marker));
         let confirmed = Confirmed { entry, key: Arc::clone(&found.key), marker, own };
         let stays = place.as_ref().is_some_and(|place| place.key == found.key);
-        let storing = storing::confirm(&self.worker, &self.asked, (found, place), head, self.flight.began);
+        let storing = storing::confirm(self.cache(), &self.asked.fields, (found, place), head, self.flight.began);
         // Who has been told that it moves finds it where it went.
         if stays {
             self.flight.set_stage(Stage::Confirmed(Arc::new(confirmed)));
@@ -188,16 +193,16 @@ impl Fetch {
 
     /// Sends the request, and checks the framing of what comes back.
     async fn ask(&self, added: Vec<(http::HeaderName, http::HeaderValue)>) -> Result<OriginAnswer, Failure> {
-        let worker = &self.worker;
+        let means = &self.flights.means;
         let edits = Edits { whole: true, added };
         let outgoing = Outgoing {
             origin: self.asked.origin.clone(),
             choice: self.asked.choice.clone(),
             repeat: Repeat::Safe,
-            make: || self.asked.outgoing(&worker.shared.marks, &edits),
+            make: || self.asked.outgoing(&means.marks, &edits),
         };
         let request_time = clock::now();
-        let (head, body) = worker.origins.ask(outgoing).await?;
+        let (head, body) = means.origins.ask(outgoing).await?;
         let response_time = clock::now();
         Ok(OriginAnswer { head, body, request_time, response_time })
     }
@@ -209,7 +214,7 @@ impl Fetch {
             self.flight.set_stage(Stage::OriginFailing);
             return;
         }
-        let lonely = &self.worker.shared.lonely;
+        let lonely = &self.cache().shared.lonely;
         if status == StatusCode::NOT_MODIFIED {
             // It answers the first asker's condition, and says nothing to others.
             let OriginAnswer { head: response::Parts { headers: fields, .. }, body, .. } = answer;
@@ -227,7 +232,7 @@ impl Fetch {
                 Box::pin(self.forget_elsewhere(&place)).await;
                 place.group = self.group_of(&answer.head.headers);
                 let OriginAnswer { head, body, request_time, response_time } = answer;
-                let settings = &self.worker.shared.config.http;
+                let settings = &self.cache().shared.http;
                 let own = cache_control::first_askers_own(&head.headers, &settings.targets);
                 let total_len = body.remaining();
                 let received = Received { status, fields: head.headers, request_time, response_time };
@@ -242,7 +247,7 @@ impl Fetch {
                 }
                 let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
                 let is_long = total_len.is_some_and(|len| len > CHUNK_BYTES);
-                let behind = is_long && self.worker.shared.patience.is_behind();
+                let behind = is_long && self.cache().shared.patience.is_behind();
                 let unstored = behind.then_some(Reason::StoreBehind);
                 let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, marker });
                 self.flight.set_stage(Stage::Open(Arc::clone(&open)));
@@ -255,10 +260,10 @@ impl Fetch {
     /// is stale: else it would be served again, stale, though the origin has said what it has now.
     async fn forget_replaced(&self, status: StatusCode) {
         let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
-        let settings = &self.worker.shared.config.http;
+        let settings = &self.cache().shared.http;
         let head = &found.entry.head;
         if head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(clock::now()) {
-            drop(storing::remove(&self.worker, &found.key).await);
+            drop(storing::remove(self.cache(), &found.key).await);
         }
     }
 
@@ -267,14 +272,14 @@ impl Fetch {
     async fn forget_elsewhere(&self, place: &Place) {
         let Some(found) = self.before.as_ref().filter(|found| found.key != place.key) else { return };
         if found.entry.head.selecting().cover_what_is_told(&self.asked.fields) {
-            drop(storing::remove(&self.worker, &found.key).await);
+            drop(storing::remove(self.cache(), &found.key).await);
         }
     }
 
     /// The group of a response with these fields: that of its Referer, or one of its own if others will refer to it.
     fn group_of(&self, response_fields: &HeaderMap) -> u32 {
         if groups::is_document(response_fields) {
-            self.worker.shared.groups.of_document(self.asked.asker(), &self.primary, self.group)
+            self.cache().shared.groups.of_document(self.asked.asker(), &self.primary, self.group)
         } else {
             self.group
         }
@@ -298,18 +303,18 @@ impl Fetch {
 
     /// Where a response is to be stored, or why it is not.
     fn place(&self, answer: &OriginAnswer) -> Result<(Place, larder_http::Selecting), Reason> {
-        let config = &self.worker.shared.config;
+        let settings = &self.cache().shared.http;
         let answered = (answer.head.status, &answer.head.headers);
         let exchange = self.exchange(answered, (answer.request_time, answer.response_time));
-        let rule = match storable::decide(&exchange, &config.http) {
+        let rule = match storable::decide(&exchange, settings) {
             Storability::Store { rule, .. } => rule,
             Storability::Refuse { reason } => return Err(reason),
         };
-        if answer.body.remaining().is_some_and(|len| len > config.entry_bytes_max) {
+        if answer.body.remaining().is_some_and(|len| len > self.flights.entry_bytes_max) {
             return Err(Reason::NothingToReuse);
         }
-        let place = Place::new(&self.primary, &rule, &self.asked, self.marker.as_ref(), &config.http);
-        let selecting = rule.select(&self.asked.fields, &config.http);
+        let place = Place::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
+        let selecting = rule.select(&self.asked.fields, settings);
         let place = place.map(|place| place.in_language_of(&answer.head.headers, &self.asked.fields));
         place.zip(selecting).ok_or(Reason::VaryStar)
     }
@@ -331,7 +336,7 @@ impl Drop for Landing {
         let fetch = &self.0;
         fetch.flight.abandon_if_unfinished(&fetch.asked.origin);
         if let Some(key) = &fetch.table_key {
-            fetch.worker.shared.flights.remove(key, &fetch.flight);
+            fetch.flights.table.remove(key, &fetch.flight);
         }
     }
 }

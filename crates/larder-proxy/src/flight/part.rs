@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderValue, Method, header};
 use larder_http::{
     BodyPlace, RangeOutcome, Received, Storability, StoredHead, TargetList, cache_control, partial,
     range::{self, ByteRange, RangeRequest},
@@ -17,38 +17,22 @@ use larder_http::{
 use crate::{
     asked::Asked,
     cache::{
-        chunks::{self, BodyKeys, CHUNK_BYTES, ChunkedBody, Placed, strong_tag},
-        entry::{Entry, EntryBody, Marker, random},
+        chunks::{BodyKeys, ChunkedBody, Placed, strong_tag},
+        entry::{CHUNK_BYTES, Entry, EntryBody, random},
         storing::{self, Place},
     },
     errors::Failure,
     flight::{
         fetch::{Fetch, OriginAnswer},
-        shared::{PrivateResponse, Stage},
+        stage::{KeptPart, PrivateResponse, Stage},
     },
 };
-
-/// What is stored of a response, and where.
-pub(crate) struct KeptPart {
-    pub(crate) entry: Arc<Entry>,
-    pub(crate) key: Arc<[u8]>,
-    /// The marker of its variants, if it varies.
-    pub(crate) marker: Option<Arc<Marker>>,
-    /// Fields that came with it and are for the first asker alone.
-    pub(crate) own: HeaderMap,
-    /// The bytes that are all there will be of it, if the rest cannot be asked for.
-    pub(crate) alone: Option<Span>,
-    /// Whether it has just come, or was there.
-    pub(crate) from_origin: bool,
-    /// The part that has just come.
-    pub(crate) arrived: Option<Placed>,
-}
 
 impl Fetch {
     /// The range to ask for, if a part is to be asked for: the chunk that the client's first range begins in, or the end
     /// of the whole. What it wants besides is fetched when it is read.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
-        if self.before.is_some() || self.asked.method != Method::GET || self.worker.shared.store.is_none() {
+        if self.before.is_some() || self.asked.method != Method::GET || self.cache().shared.store.is_none() {
             return None;
         }
         let range = match range::parse(&self.asked.fields) {
@@ -70,7 +54,7 @@ impl Fetch {
 
     /// Takes in the 206 that answers `range`: keeps its part and shares it, or gives it to the first asker alone.
     pub(super) async fn accept_part(&self, answer: OriginAnswer, range: &HeaderValue) {
-        let worker = &self.worker;
+        let cache = self.cache();
         let OriginAnswer { head, body, request_time, response_time } = answer;
         let tag = strong_tag(&head.headers);
         let kept = partial::part(head.status, &head.headers).and_then(|part| {
@@ -78,33 +62,33 @@ impl Fetch {
                 return Err(larder_http::Reason::Partial);
             }
             let exchange = self.exchange((head.status, &head.headers), (request_time, response_time));
-            match storable::decide_part(&exchange, &part, &worker.shared.config.http) {
+            match storable::decide_part(&exchange, &part, &cache.shared.http) {
                 Storability::Store { rule, .. } => Ok((part, rule)),
                 Storability::Refuse { reason } => Err(reason),
             }
         });
         let kept = kept.and_then(|(part, rule)| {
-            let settings = &worker.shared.config.http;
-            let place = Place::new(&self.primary, &rule, &self.asked, self.marker.as_ref(), settings);
+            let settings = &cache.shared.http;
+            let place = Place::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
             let place = place.zip(rule.select(&self.asked.fields, settings)).ok_or(larder_http::Reason::VaryStar)?;
-            let fits = part.span.len() <= CHUNK_BYTES && part.total_len <= worker.shared.config.entry_bytes_max;
+            let fits = part.span.len() <= CHUNK_BYTES && part.total_len <= self.flights.entry_bytes_max;
             if fits { Ok((part, place)) } else { Err(larder_http::Reason::Partial) }
         });
         let (part, (place, selecting)) = match kept {
             Ok(kept) => kept,
             Err(reason) => {
-                worker.shared.lonely.insert(&self.primary);
+                cache.shared.lonely.insert(&self.primary);
                 let is_exact = self.asked.fields.get(header::RANGE) == Some(range);
                 let private = PrivateResponse { status: head.status, fields: head.headers, body, reason, is_exact };
                 return self.flight.set_private(private);
             }
         };
         let len = usize::try_from(part.span.len()).unwrap_or(usize::MAX);
-        let Some(bytes) = chunks::collect(body, len).await else {
+        let Some(bytes) = body.collect(len).await else {
             let why = "its response ended early".to_owned();
             return self.flight.set_stage(Stage::Failed(Failure::Broken { host: self.asked.origin.to_string(), why }));
         };
-        let targets = &worker.shared.config.http.targets;
+        let targets = &cache.shared.http.targets;
         let own = cache_control::first_askers_own(&head.headers, targets);
         let arrived = Placed { start: part.span.first, bytes };
         let received = Received { status: head.status, fields: head.headers, request_time, response_time };
@@ -117,19 +101,19 @@ impl Fetch {
     }
 
     async fn keep_part(&self, place: &Place, head: StoredHead, arrived: &Placed) -> Arc<Entry> {
-        let worker = &self.worker;
+        let cache = self.cache();
         let (len, representation) = match head.body() {
             BodyPlace::Whole { .. } => {
-                storing::commit(worker, place, &head, vec![arrived.bytes.clone()], self.flight.began).await;
+                storing::commit(cache, place, &head, vec![arrived.bytes.clone()], self.flight.began).await;
                 return Arc::new(Entry::new(head, EntryBody::Whole(arrived.bytes.clone())));
             }
             BodyPlace::Chunks { len, representation } => (len, representation),
         };
         let (primary, key) = (Arc::clone(&place.primary), Arc::clone(&place.key));
         let keys = BodyKeys { primary, key, representation };
-        let body = ChunkedBody::new(worker, &self.asked, keys, (&head, Some(len)));
+        let body = ChunkedBody::new(cache, keys, (&head, Some(len)));
         body.keep(arrived).await;
-        storing::commit(worker, place, &head, Vec::new(), self.flight.began).await;
+        storing::commit(cache, place, &head, Vec::new(), self.flight.began).await;
         Arc::new(Entry::new(head, EntryBody::Chunks { len, representation }))
     }
 }

@@ -15,9 +15,13 @@ use bytes::Bytes;
 use http_body::Frame;
 
 use crate::{
-    cache::{chunk_reader::ChunkReader, chunks::ChunkedBody},
     errors::BodyError,
-    flight::shared::{Flight, Piece, Stage},
+    flight::{
+        chunk_reader::ChunkReader,
+        shared::{Flight, Piece},
+        source::Source,
+        stage::Stage,
+    },
 };
 
 /// One reader of a flight.
@@ -111,13 +115,13 @@ impl FlightReader {
             }
             match ready!(self.flight.poll_piece(self.index, self.position, context)) {
                 Piece::Bytes(bytes) => return Poll::Ready(Some(Ok(self.advance(bytes)))),
-                Piece::InStore(chunks, number) => {
-                    let end = chunks.span(number).end.min(self.end.unwrap_or(u64::MAX));
-                    self.behind = Some(Box::new(ChunkReader::new(chunks, self.position..end)));
+                Piece::InStore(source, number) => {
+                    let end = source.chunks.span(number).end.min(self.end.unwrap_or(u64::MAX));
+                    self.behind = Some(Box::new(ChunkReader::new(source, self.position..end)));
                 }
-                Piece::End(Err(BodyError::TooSlow)) if let Some((chunks, len)) = self.way_on() => {
+                Piece::End(Err(BodyError::TooSlow)) if let Some((source, len)) = self.way_on() => {
                     let end = *self.end.get_or_insert(len);
-                    self.behind = Some(Box::new(ChunkReader::new(chunks, self.position..end)));
+                    self.behind = Some(Box::new(ChunkReader::new(source, self.position..end)));
                 }
                 Piece::End(result) => {
                     self.finished = true;
@@ -135,10 +139,10 @@ impl FlightReader {
     }
 
     /// The body and its length, if what this flight no longer has for this reader can be had in another way.
-    fn way_on(&self) -> Option<(Arc<ChunkedBody>, u64)> {
-        let chunks = self.flight.chunks().filter(|chunks| chunks.can_go_on())?;
-        let len = chunks.len.filter(|len| self.position < *len)?;
-        Some((chunks, len))
+    fn way_on(&self) -> Option<(Arc<Source>, u64)> {
+        let source = self.flight.source().filter(|source| source.chunks.can_go_on())?;
+        let len = source.chunks.len.filter(|len| self.position < *len)?;
+        Some((source, len))
     }
 
     fn fail(&mut self, error: BodyError) -> BodyError {

@@ -18,13 +18,15 @@ use larder_http::partial;
 
 use crate::{
     asked::Edits,
-    cache::chunks::{CHUNK_BYTES, ChunkedBody},
+    cache::{chunks::ChunkedBody, entry::CHUNK_BYTES},
     clock,
     errors::{BodyError, Failure},
     flight::{
         carrier::{Carrier, Next, Storage},
         reader::FlightReader,
-        shared::{Flight, Stage},
+        shared::Flight,
+        source::Source,
+        stage::Stage,
     },
     origin::{
         body::OriginBody,
@@ -41,7 +43,7 @@ pub(crate) struct Rests {
 /// One fetch of what is missing.
 struct Rest {
     /// The body, of which nothing else was begun.
-    body: Arc<ChunkedBody>,
+    source: Arc<Source>,
     flight: Arc<Flight>,
     /// Place of the first byte to ask for.
     start: u64,
@@ -74,9 +76,9 @@ pub(crate) fn gap_end(body: &ChunkedBody, start: u64, wanted_end: u64) -> u64 {
     body.span(number - 1).end
 }
 
-/// Reads the rest of `body` from `position` on, as somebody else fetches it, or fetches it up to `end`.
-pub(crate) async fn board(body: &Arc<ChunkedBody>, position: u64, end: u64) -> FlightReader {
-    let rests = &body.worker.shared.rests;
+/// Reads the rest of `source` from `position` on, as somebody else fetches it, or fetches it up to `end`.
+pub(crate) async fn board(source: &Arc<Source>, position: u64, end: u64) -> FlightReader {
+    let (rests, body) = (&source.means.rests, &source.chunks);
     if let Some(reader) = rests.join(body.place.representation, position) {
         return reader;
     }
@@ -90,8 +92,8 @@ pub(crate) async fn board(body: &Arc<ChunkedBody>, position: u64, end: u64) -> F
         fragment = body.read_fragment(last).await;
     }
     let after = fragment.filter(|fragment| fragment.span().end == end && fragment.start > body.span(last).start);
-    let twin = Arc::new(body.twin());
-    let began = body.worker.shared.epochs.now();
+    let twin = Arc::new(source.twin());
+    let began = body.cache.shared.epochs.now();
     let begin = |end| Arc::new(Flight::continuing(began, Arc::clone(&twin), chunk.start..end));
     let (reader, begun_end) = rests.join_or_begin((body.place.representation, position), chunk.start..end, begin);
     if let Some(begun_end) = begun_end {
@@ -104,7 +106,7 @@ pub(crate) async fn board(body: &Arc<ChunkedBody>, position: u64, end: u64) -> F
         // Where another fetch has begun on the way, its end is not ours.
         let last = after.filter(|after| begun_end == end && after.start >= start);
         let end = last.as_ref().map_or(begun_end, |last| last.start);
-        tokio::spawn(Rest { body: twin, flight, start, last: last.map(|last| last.bytes), end }.run());
+        tokio::spawn(Rest { source: twin, flight, start, last: last.map(|last| last.bytes), end }.run());
     }
     reader
 }
@@ -158,7 +160,7 @@ fn join(flights: &[Arc<Flight>], position: u64) -> Option<FlightReader> {
 
 impl Rest {
     async fn run(self) {
-        self.body.worker.metrics.rests_fetched.add(1);
+        self.source.means.cache.metrics.rests_fetched.add(1);
         // Whatever happens, nobody is left waiting: see its `Drop`.
         let landing = Landing(self);
         let rest = &landing.0;
@@ -168,7 +170,7 @@ impl Rest {
                 rest.carry(body, skip).await;
             }
             Answer::Changed => {
-                rest.body.forget().await;
+                rest.source.chunks.forget().await;
                 let why = "it has another representation by now".to_owned();
                 rest.flight.set_stage(Stage::Failed(Failure::Broken { host: rest.host(), why }));
             }
@@ -178,7 +180,7 @@ impl Rest {
 
     /// Asks for what is missing.
     async fn ask(&self) -> Answer {
-        let (body, worker) = (&self.body, &self.body.worker);
+        let (Source { asked, means, .. }, body) = (&*self.source, &self.source.chunks);
         let (Some(len), Some(validator)) = (body.len, &body.validator) else {
             let why = "it cannot be asked for the rest of a body without a validator".to_owned();
             return Answer::Failed(Failure::Broken { host: self.host(), why });
@@ -189,12 +191,12 @@ impl Rest {
         let added = vec![(header::RANGE, range), (header::IF_RANGE, validator.clone())];
         let edits = Edits { whole: true, added };
         let outgoing = Outgoing {
-            origin: body.asked.origin.clone(),
-            choice: body.asked.choice.clone(),
+            origin: asked.origin.clone(),
+            choice: asked.choice.clone(),
             repeat: Repeat::Safe,
-            make: || body.asked.outgoing(&worker.shared.marks, &edits),
+            make: || asked.outgoing(&means.marks, &edits),
         };
-        let (head, incoming) = match worker.origins.ask(outgoing).await {
+        let (head, incoming) = match means.origins.ask(outgoing).await {
             Ok(answered) => answered,
             Err(failure) => return Answer::Failed(failure),
         };
@@ -224,9 +226,8 @@ impl Rest {
     /// Carries what comes to readers and store. The last bytes are handed out once they are stored, so that who has had an
     /// answer finds all of it there.
     async fn carry(&self, mut body: OriginBody, mut skip: u64) {
-        let worker = Arc::clone(&self.body.worker);
-        let storage = Storage::Chunks(Arc::clone(&self.body));
-        let mut carrier = Carrier::new(&worker, &self.flight, storage, self.flight.start());
+        let storage = Storage::Chunks(Arc::clone(&self.source.chunks));
+        let mut carrier = Carrier::new(&self.source.means.cache, &self.flight, storage, self.flight.start());
         carrier.produced = self.start;
         loop {
             let end = self.end.min(self.flight.limit());
@@ -276,7 +277,7 @@ impl Rest {
     }
 
     fn host(&self) -> String {
-        self.body.asked.origin.to_string()
+        self.source.asked.origin.to_string()
     }
 }
 
@@ -286,7 +287,7 @@ struct Landing(Rest);
 impl Drop for Landing {
     fn drop(&mut self) {
         let rest = &self.0;
-        rest.flight.abandon_if_unfinished(&rest.body.asked.origin);
-        rest.body.worker.shared.rests.remove(rest.body.place.representation, &rest.flight);
+        rest.flight.abandon_if_unfinished(&rest.source.asked.origin);
+        rest.source.means.rests.remove(rest.source.chunks.place.representation, &rest.flight);
     }
 }

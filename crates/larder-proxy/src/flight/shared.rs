@@ -17,21 +17,17 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use larder_http::StoredHead;
 use slab::Slab;
 
 use crate::{
-    cache::{
-        chunks::{CHUNK_BYTES, ChunkedBody},
-        entry::{Entry, Marker},
-        epochs::Moment,
-    },
+    cache::{entry::CHUNK_BYTES, epochs::Moment},
     errors::{BodyError, Failure},
     flight::{
-        part::KeptPart,
+        source::Source,
+        stage::{PrivateResponse, Stage},
         window::{Window, WindowBudget},
     },
-    origin::{body::OriginBody, target::Origin},
+    origin::target::Origin,
 };
 
 /// One fetch and those who read it.
@@ -43,65 +39,6 @@ pub(crate) struct Flight {
     /// Whether its request may have left for the origin.
     left: AtomicBool,
     state: Mutex<State>,
-}
-
-/// How far a fetch has come.
-#[derive(Clone)]
-pub(crate) enum Stage {
-    /// No head yet.
-    Waiting,
-    /// The head is there, and its body may be read by everybody it matches.
-    Open(Arc<OpenHead>),
-    /// The origin confirmed what was stored; here it is with its new head.
-    Confirmed(Arc<Confirmed>),
-    /// It is stored, or a part of it whose rest can be fetched.
-    Part(Arc<KeptPart>),
-    /// The origin goes on with a stored body, having answered with this status, see [`crate::flight::rest`].
-    Continued(StatusCode),
-    /// The origin answered with an error that stale responses may stand in for.
-    OriginFailing,
-    /// The response is for the first asker alone, see [`Flight::take_private`].
-    Private,
-    /// There is no response.
-    Failed(Failure),
-}
-
-/// What was stored and has been confirmed.
-pub(crate) struct Confirmed {
-    /// It, with its new head.
-    pub(crate) entry: Arc<Entry>,
-    /// The key it was stored under.
-    pub(crate) key: Arc<[u8]>,
-    /// The marker of its variants, if it varies on more than was known.
-    pub(crate) marker: Option<Arc<Marker>>,
-    /// Fields of the confirmation that are for the first asker alone.
-    pub(crate) own: HeaderMap,
-}
-
-/// The head of a response that is being read.
-pub(crate) struct OpenHead {
-    /// The head as it will be stored, but for the body's place.
-    pub(crate) head: StoredHead,
-    /// Fields besides that are for the first asker alone.
-    pub(crate) own: HeaderMap,
-    /// Length of the whole body, if the origin said.
-    pub(crate) total_len: Option<u64>,
-    /// Whether others than the first asker may have it.
-    pub(crate) shareable: bool,
-    /// Why it is not stored although it may be, if that is known already.
-    pub(crate) unstored: Option<larder_http::Reason>,
-    /// The marker of its variants, if it varies.
-    pub(crate) marker: Option<Arc<Marker>>,
-}
-
-/// A response for one asker alone.
-pub(crate) struct PrivateResponse {
-    pub(crate) status: StatusCode,
-    pub(crate) fields: HeaderMap,
-    pub(crate) body: OriginBody,
-    pub(crate) reason: larder_http::Reason,
-    /// Whether it answers the very range or condition that the first asker sent.
-    pub(crate) is_exact: bool,
 }
 
 struct State {
@@ -119,7 +56,7 @@ struct State {
     /// Bytes from the start that are in the store, in whole chunks.
     committed: u64,
     /// Where those chunks are.
-    chunks: Option<Arc<ChunkedBody>>,
+    source: Option<Arc<Source>>,
     /// What came behind the body.
     trailers: Option<HeaderMap>,
     /// How the body ended.
@@ -142,7 +79,7 @@ pub(crate) enum Piece {
     /// The next bytes.
     Bytes(Bytes),
     /// They have left memory; they are in this chunk.
-    InStore(Arc<ChunkedBody>, u64),
+    InStore(Arc<Source>, u64),
     /// The end, in good order or not.
     End(Result<(), BodyError>),
 }
@@ -165,11 +102,11 @@ impl Flight {
     }
 
     /// A fetch of a span of a stored body, from and to where a chunk begins or the body ends.
-    pub(crate) fn continuing(began: Moment, body: Arc<ChunkedBody>, span: Range<u64>) -> Self {
-        Self::of_span(began, Arc::clone(&body.worker.shared.windows), Some(body), span)
+    pub(crate) fn continuing(began: Moment, source: Arc<Source>, span: Range<u64>) -> Self {
+        Self::of_span(began, Arc::clone(&source.means.windows), Some(source), span)
     }
 
-    fn of_span(began: Moment, budget: Arc<WindowBudget>, chunks: Option<Arc<ChunkedBody>>, span: Range<u64>) -> Self {
+    fn of_span(began: Moment, budget: Arc<WindowBudget>, source: Option<Arc<Source>>, span: Range<u64>) -> Self {
         let state = State {
             stage: Stage::Waiting,
             private: None,
@@ -179,7 +116,7 @@ impl Flight {
             limit: span.end,
             visible: span.start,
             committed: span.start,
-            chunks,
+            source,
             trailers: None,
             ended: None,
             closed: false,
@@ -312,8 +249,8 @@ impl Flight {
     }
 
     /// Says where the chunks go from now on.
-    pub(crate) fn set_chunks(&self, chunks: Arc<ChunkedBody>) {
-        self.lock().chunks = Some(chunks);
+    pub(crate) fn set_source(&self, source: Arc<Source>) {
+        self.lock().source = Some(source);
     }
 
     /// Notes that the first `committed` bytes are in the store, and lets go of what lies far behind.
@@ -361,7 +298,7 @@ impl Flight {
     /// Adds a reader, unless it is too late to have everything.
     pub(super) fn add_reader(&self) -> Option<usize> {
         let mut state = self.lock();
-        if state.closed || (state.window.start() > 0 && state.chunks.is_none()) {
+        if state.closed || (state.window.start() > 0 && state.source.is_none()) {
             return None;
         }
         Some(state.readers.insert(Slot::default()))
@@ -381,8 +318,8 @@ impl Flight {
     }
 
     /// Where its chunks are, if it has any.
-    pub(super) fn chunks(&self) -> Option<Arc<ChunkedBody>> {
-        self.lock().chunks.clone()
+    pub(super) fn source(&self) -> Option<Arc<Source>> {
+        self.lock().source.clone()
     }
 
     pub(super) fn remove_reader(&self, index: usize) {
@@ -416,8 +353,8 @@ impl Flight {
         }
         if position < state.window.start() {
             let number = position / CHUNK_BYTES;
-            return Poll::Ready(match &state.chunks {
-                Some(chunks) if position < state.committed => Piece::InStore(Arc::clone(chunks), number),
+            return Poll::Ready(match &state.source {
+                Some(source) if position < state.committed => Piece::InStore(Arc::clone(source), number),
                 _ => Piece::End(Err(BodyError::TooSlow)),
             });
         }

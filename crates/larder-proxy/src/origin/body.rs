@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use larder_http::fields::strip_hop_by_hop;
@@ -79,6 +79,19 @@ impl OriginBody {
                 Poll::Ready(Some(Ok(frame)))
             }
         }
+    }
+
+    /// All of a body that must have exactly `len` bytes.
+    pub(crate) async fn collect(mut self, len: usize) -> Option<Bytes> {
+        let mut collected = BytesMut::with_capacity(len);
+        while let Some(piece) = std::future::poll_fn(|context| self.poll_data(context)).await {
+            let piece = piece.ok()?;
+            if collected.len() + piece.len() > len {
+                return None;
+            }
+            collected.extend_from_slice(&piece);
+        }
+        (collected.len() == len).then(|| collected.freeze())
     }
 
     /// Whether nothing more will come.

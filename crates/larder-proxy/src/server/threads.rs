@@ -49,7 +49,7 @@ async fn run_inside(start: Start) -> io::Result<()> {
     let Start { index, shared, metrics, listeners, admin, mut stop } = start;
     let worker = Arc::new(Worker::new(index, shared, metrics));
     // As a task of its own: waking the root future costs a system call, waking a task does not.
-    let drivers = worker.shared.store.as_ref().map(larder_store::Store::attach_thread);
+    let drivers = worker.cache.shared.store.as_ref().map(larder_store::Store::attach_thread);
     for driver in drivers.into_iter().flatten() {
         tokio::spawn(drive(watch_ring(driver)?));
     }

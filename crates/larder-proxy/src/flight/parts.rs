@@ -17,8 +17,8 @@ use larder_http::{
 };
 
 use crate::{
-    cache::{chunk_reader::ChunkReader, chunks::ChunkedBody},
     errors::BodyError,
+    flight::{chunk_reader::ChunkReader, source::Source},
 };
 
 /// Several parts of a body on their way to a client.
@@ -35,7 +35,7 @@ pub(crate) enum PartsSource {
     /// The whole body, in memory.
     Whole(Bytes),
     /// A body in chunks.
-    Chunks(Arc<ChunkedBody>),
+    Chunks(Arc<Source>),
 }
 
 impl PartsReader {

@@ -13,13 +13,13 @@ use larder_http::{
 };
 
 use crate::{
-    cache::{
-        chunk_reader::ChunkReader,
-        chunks::ChunkedBody,
-        entry::{CACHE_STATUS, Entry, EntryBody, random},
-        parts::{PartsReader, PartsSource},
-    },
+    cache::entry::{CACHE_STATUS, Entry, EntryBody, random},
     client::response_body::ResponseBody,
+    flight::{
+        chunk_reader::ChunkReader,
+        parts::{PartsReader, PartsSource},
+        source::Source,
+    },
     marks::Marks,
 };
 
@@ -41,7 +41,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// The body of a response, if it is in chunks.
-pub(crate) type Chunked = Option<Arc<ChunkedBody>>;
+pub(crate) type Chunked = Option<Arc<Source>>;
 
 /// Answers from a stored response. `None`: its preconditions are for the origin to judge, or the body is
 /// in chunks and `chunked` is missing.

@@ -20,14 +20,17 @@ use tokio::task::JoinSet;
 use crate::{
     asked::Asked,
     cache::{
-        chunks::{Absence, CHUNK_BYTES, ChunkedBody, covers},
-        entry::{Entry, EntryBody},
+        chunks::{Absence, ChunkedBody, covers},
+        entry::{CHUNK_BYTES, Entry, EntryBody},
         lookup::{self, Trouble},
         patience::Waiting,
         sightings::{Chunks, Known},
     },
-    flight::{rest, shared::Stage},
-    worker::Worker,
+    flight::{
+        rest,
+        source::{Means, Source},
+        stage::Stage,
+    },
 };
 
 /// What of a stored response is there for a request.
@@ -42,36 +45,36 @@ pub(crate) enum Presence {
 
 /// A body in chunks, and what is wanted of it, in order.
 pub(crate) struct Body {
-    chunked: Arc<ChunkedBody>,
+    source: Arc<Source>,
     wanted: Vec<Range<u64>>,
 }
 
 /// What an answer can be made from.
 pub(crate) struct Ready {
     /// The body, if it is in chunks.
-    pub(crate) body: Option<Arc<ChunkedBody>>,
+    pub(crate) body: Option<Arc<Source>>,
     /// What the origin answered, if it goes on with what is stored.
     pub(crate) continued: Option<StatusCode>,
 }
 
 /// Looks what of a stored response is there. It asks no origin.
-pub(crate) async fn look(worker: &Arc<Worker>, asked: &Arc<Asked>, (entry, key): (&Entry, &Arc<[u8]>)) -> Presence {
+pub(crate) async fn look(means: &Arc<Means>, asked: &Arc<Asked>, (entry, key): (&Entry, &Arc<[u8]>)) -> Presence {
     let EntryBody::Chunks { len, .. } = entry.body else { return Presence::There(None) };
-    let Some(body) = ChunkedBody::of(worker, asked, key, entry) else { return Presence::Gone };
-    let chunked = Arc::new(body);
+    let Some(body) = Source::of(means, asked, key, entry) else { return Presence::Gone };
+    let source = Arc::new(body);
     let wanted = wanted(asked, entry, len);
-    let missing = match first_missing(&chunked, &wanted).await {
+    let missing = match first_missing(&source.chunks, &wanted).await {
         Ok(None) if wanted.is_empty() => return Presence::There(None),
-        Ok(None) => return Presence::There(Some(Body { chunked, wanted })),
+        Ok(None) => return Presence::There(Some(Body { source, wanted })),
         Ok(Some(missing)) => missing,
         Err(Trouble) => return Presence::Gone,
     };
     // RFC 9111 5.2.1.7.
-    let alone = reuse::is_only_if_cached(&asked.fields, &worker.shared.config.http);
-    if alone || !chunked.can_go_on() {
+    let alone = reuse::is_only_if_cached(&asked.fields, &means.cache.shared.http);
+    if alone || !source.chunks.can_go_on() {
         return Presence::Gone;
     }
-    Presence::Lacking(Body { chunked, wanted }, missing)
+    Presence::Lacking(Body { source, wanted }, missing)
 }
 
 impl Presence {
@@ -101,12 +104,12 @@ impl Body {
     async fn open(self) -> Option<Ready> {
         let first = self.wanted.first()?.clone();
         let number = first.start / CHUNK_BYTES;
-        match Arc::clone(&self.chunked).read(number, first.clone(), Waiting::Short).await {
+        match Arc::clone(&self.source).read(number, first.clone(), Waiting::Short).await {
             Ok(bytes) => {
-                self.chunked.set_begun(bytes);
-                Some(Ready { body: Some(self.chunked), continued: None })
+                self.source.set_begun(bytes);
+                Some(Ready { body: Some(self.source), continued: None })
             }
-            Err(Absence::Gap | Absence::Trouble) if !self.chunked.can_go_on() => None,
+            Err(Absence::Gap | Absence::Trouble) if !self.source.chunks.can_go_on() => None,
             Err(Absence::Gap) => self.fill(first.start).await,
             // Whatever else is wanted of the store would take as long.
             Err(Absence::Trouble) => None,
@@ -116,10 +119,10 @@ impl Body {
     /// Asks the origin for what is missing from `missing` on.
     async fn fill(self, missing: u64) -> Option<Ready> {
         let end = self.wanted.iter().find(|span| span.contains(&missing))?.end;
-        let mut reader = rest::board(&self.chunked, missing, rest::gap_end(&self.chunked, missing, end)).await;
+        let mut reader = rest::board(&self.source, missing, rest::gap_end(&self.source.chunks, missing, end)).await;
         let Stage::Continued(status) = reader.stage().await else { return None };
-        self.chunked.set_rest(missing, reader);
-        Some(Ready { body: Some(self.chunked), continued: Some(status) })
+        self.source.set_rest(missing, reader);
+        Some(Ready { body: Some(self.source), continued: Some(status) })
     }
 }
 
@@ -140,7 +143,7 @@ fn wanted(asked: &Asked, entry: &Entry, len: u64) -> Vec<Range<u64>> {
 
 /// Where the first of the wanted bytes lies that are not there.
 async fn first_missing(body: &Arc<ChunkedBody>, wanted: &[Range<u64>]) -> Result<Option<u64>, Trouble> {
-    let Some((store, known)) = body.worker.shared.store.as_ref().zip(body.known()) else { return Ok(Some(0)) };
+    let Some((store, known)) = body.cache.shared.store.as_ref().zip(body.known()) else { return Ok(Some(0)) };
     let mut unknown = Vec::new();
     for number in wanted.iter().flat_map(chunks_of) {
         if !body.was_seen(number) {
@@ -182,8 +185,8 @@ async fn look_at(
         {
             let key = body.chunk_key(number);
             if store.may_contain(&key) {
-                let (worker, store) = (Arc::clone(&body.worker), store.clone());
-                looks.spawn(async move { (number, lookup::ask(&worker, Waiting::Short, store.sight(&key)).await) });
+                let (cache, store) = (Arc::clone(&body.cache), store.clone());
+                looks.spawn(async move { (number, lookup::ask(&cache, Waiting::Short, store.sight(&key)).await) });
             } else {
                 known.note(number, Known::Absent);
                 missing.push(number);

@@ -21,16 +21,17 @@ use larder_store::Held;
 
 use crate::{
     cache::{
-        chunks::{Absence, CHUNK_BYTES, ChunkedBody, Placed},
+        chunks::{Absence, Placed},
+        entry::CHUNK_BYTES,
         patience::Waiting,
     },
     errors::BodyError,
-    flight::{reader::FlightReader, rest, shared::Stage},
+    flight::{reader::FlightReader, rest, source::Source, stage::Stage},
 };
 
 /// A span of a chunked body on its way to a client.
 pub(crate) struct ChunkReader {
-    body: Arc<ChunkedBody>,
+    source: Arc<Source>,
     /// What has not been handed out yet.
     span: Range<u64>,
     /// The next chunk to begin reading.
@@ -67,13 +68,13 @@ enum Rest {
 }
 
 impl ChunkReader {
-    /// Reads `span` of `body`; the span lies within it.
-    pub(crate) fn new(body: Arc<ChunkedBody>, span: Range<u64>) -> Self {
+    /// Reads `span` of `source`; the span lies within it.
+    pub(crate) fn new(source: Arc<Source>, span: Range<u64>) -> Self {
         let next = span.start / CHUNK_BYTES;
-        let is_alone = !body.can_go_on();
+        let is_alone = !source.chunks.can_go_on();
         let ahead = VecDeque::with_capacity(AHEAD_COUNT);
         let (held, rest) = (VecDeque::new(), Rest::Nothing);
-        Self { body, span, next, ahead, held, held_end: next, rest, looked_again: None, trouble_count: 0, is_alone }
+        Self { source, span, next, ahead, held, held_end: next, rest, looked_again: None, trouble_count: 0, is_alone }
     }
 
     /// Bytes still to come.
@@ -94,7 +95,7 @@ impl ChunkReader {
                 continue;
             }
             if self.ahead.is_empty()
-                && let Some(reader) = self.body.take_rest(self.span.start)
+                && let Some(reader) = self.source.take_rest(self.span.start)
             {
                 self.rest = Rest::Comes(self.span.start, Box::new(reader));
                 continue;
@@ -124,7 +125,7 @@ impl ChunkReader {
         let waiting = if self.is_alone { Waiting::Long } else { Waiting::Short };
         // A fetch that was begun for what is missing is read from where it begins. Ahead of it the store would say of its chunks
         // that they are not there, or not yet, and they would be asked for twice.
-        let end = self.body.rest_start().filter(|start| *start > self.span.start).unwrap_or(self.span.end);
+        let end = self.source.rest_start().filter(|start| *start > self.span.start).unwrap_or(self.span.end);
         while self.ahead.len() < AHEAD_COUNT && self.next * CHUNK_BYTES < self.span.end.min(end) {
             self.ahead.push_back(self.begin_reading(self.next, waiting));
             self.next += 1;
@@ -140,11 +141,11 @@ impl ChunkReader {
 
     /// Holds what is still to be sent, as far as the bound goes, and lets go of what was.
     fn hold(&mut self) {
-        let Some(store) = &self.body.worker.shared.store else { return };
+        let Some(store) = &self.source.chunks.cache.shared.store else { return };
         let current = self.span.start / CHUNK_BYTES;
         let end = self.span.end.div_ceil(CHUNK_BYTES).min(current + HELD_COUNT_MAX);
         for number in self.held_end..end {
-            self.held.push_back(store.hold(&self.body.chunk_key(number)));
+            self.held.push_back(store.hold(&self.source.chunks.chunk_key(number)));
         }
         self.held_end = self.held_end.max(end);
         let still_to_come = usize::try_from(self.held_end - current).unwrap_or(usize::MAX);
@@ -152,7 +153,7 @@ impl ChunkReader {
     }
 
     fn begin_reading(&self, number: u64, waiting: Waiting) -> Read {
-        Read::Pending(Box::pin(Arc::clone(&self.body).read(number, self.span.clone(), waiting)))
+        Read::Pending(Box::pin(Arc::clone(&self.source).read(number, self.span.clone(), waiting)))
     }
 
     /// Turns to the origin for what the store does not give, or to the store once more. `false`: there is no way on.
@@ -162,18 +163,18 @@ impl ChunkReader {
         }
         let (start, end) = (self.span.start, self.span.end);
         self.ahead.clear();
-        if let Some(reader) = self.body.take_rest(start) {
+        if let Some(reader) = self.source.take_rest(start) {
             self.rest = Rest::Comes(start, Box::new(reader));
             return true;
         }
         let number = start / CHUNK_BYTES;
-        if absence == Absence::Gap && self.looked_again != Some(number) && self.body.was_seen(number) {
+        if absence == Absence::Gap && self.looked_again != Some(number) && self.source.chunks.was_seen(number) {
             // It was read too far ahead: another reader's fetch has brought it since.
             (self.looked_again, self.next) = (Some(number), number);
             return true;
         }
         let end = match absence {
-            Absence::Gap => rest::gap_end(&self.body, start, end),
+            Absence::Gap => rest::gap_end(&self.source.chunks, start, end),
             // More each time: a passing weakness of the store costs little, and one that lasts few requests.
             Absence::Trouble => {
                 let bytes = TROUBLE_BYTES << self.trouble_count.min(TROUBLE_DOUBLINGS_MAX);
@@ -181,9 +182,9 @@ impl ChunkReader {
                 end.min((start + bytes).next_multiple_of(CHUNK_BYTES))
             }
         };
-        let body = Arc::clone(&self.body);
+        let source = Arc::clone(&self.source);
         let asking = async move {
-            let mut reader = rest::board(&body, start, end).await;
+            let mut reader = rest::board(&source, start, end).await;
             matches!(reader.stage().await, Stage::Continued(_)).then_some(reader)
         };
         self.rest = Rest::Asked(start, Box::pin(asking));

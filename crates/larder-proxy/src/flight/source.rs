@@ -1,0 +1,107 @@
+//! A stored body as it is read for a request: its chunks, and the way to what of them is missing.
+//!
+//! Owns: what was read or begun before the answer. Does not: stream (see `chunk_reader`), or fetch (see `rest`).
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    asked::Asked,
+    cache::{
+        Cache,
+        chunks::{Absence, ChunkedBody, Placed, covers},
+        entry::Entry,
+        patience::Waiting,
+    },
+    flight::{reader::FlightReader, rest::Rests, window::WindowBudget},
+    marks::Marks,
+    origin::origins::Origins,
+};
+
+/// What fetches go by, as one worker has it.
+pub(crate) struct Means {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) origins: Arc<Origins>,
+    pub(crate) marks: Arc<Marks>,
+    /// What they hold for their readers.
+    pub(crate) windows: Arc<WindowBudget>,
+    /// Fetches of what is missing of stored bodies in progress.
+    pub(crate) rests: Arc<Rests>,
+}
+
+/// A stored body as it is read for a request.
+pub(crate) struct Source {
+    pub(crate) chunks: Arc<ChunkedBody>,
+    pub(crate) means: Arc<Means>,
+    /// The request, by which what is missing can be fetched.
+    pub(crate) asked: Arc<Asked>,
+    begun: Mutex<Begun>,
+}
+
+/// What was read or begun before the answer, for whoever streams it.
+#[derive(Default)]
+struct Begun {
+    bytes: Option<Placed>,
+    rest: Option<(u64, FlightReader)>,
+}
+
+impl Source {
+    /// Returns this body as it is read for a request.
+    pub(crate) fn new(means: &Arc<Means>, asked: &Arc<Asked>, chunks: Arc<ChunkedBody>) -> Self {
+        Self { chunks, means: Arc::clone(means), asked: Arc::clone(asked), begun: Mutex::default() }
+    }
+
+    /// Returns the body of a stored response; `None` if it is in one piece.
+    pub(crate) fn of(means: &Arc<Means>, asked: &Arc<Asked>, key: &Arc<[u8]>, entry: &Entry) -> Option<Self> {
+        let chunks = ChunkedBody::of(&means.cache, asked.key.as_ref()?, key, entry)?;
+        Some(Self::new(means, asked, Arc::new(chunks)))
+    }
+
+    /// Returns the same body, of which nothing was begun.
+    pub(crate) fn twin(&self) -> Self {
+        Self::new(&self.means, &self.asked, Arc::clone(&self.chunks))
+    }
+
+    /// Hands bytes to whoever comes to their place.
+    pub(crate) fn set_begun(&self, bytes: Placed) {
+        self.lock().bytes = Some(bytes);
+    }
+
+    /// Hands a fetch of the rest from `position` on to whoever comes there.
+    pub(crate) fn set_rest(&self, position: u64, reader: FlightReader) {
+        self.lock().rest = Some((position, reader));
+    }
+
+    /// The fetch of the rest from `position` on, if one was begun.
+    pub(crate) fn take_rest(&self, position: u64) -> Option<FlightReader> {
+        // Nobody comes to its beginning any more once that was passed, and it would wait for who does.
+        let rest = self.lock().rest.take_if(|(start, _)| *start <= position);
+        rest.filter(|(start, _)| *start == position).map(|(_, reader)| reader)
+    }
+
+    /// Returns where the fetch of the rest begins that was begun, and that nobody has taken up yet.
+    pub(crate) fn rest_start(&self) -> Option<u64> {
+        self.lock().rest.as_ref().map(|(start, _)| *start)
+    }
+
+    /// Bytes of chunk `number`, as were read before or are in memory or store, among which are those of `wanted` that are in it.
+    pub(crate) async fn read(
+        self: Arc<Self>,
+        number: u64,
+        wanted: Range<u64>,
+        waiting: Waiting,
+    ) -> Result<Placed, Absence> {
+        let span = self.chunks.span(number);
+        let within = wanted.start.max(span.start)..wanted.end.min(span.end);
+        if let Some(begun) = self.lock().bytes.take_if(|begun| covers(&begun.span(), &within)) {
+            return Ok(begun);
+        }
+        self.chunks.read(number, wanted, waiting).await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Begun> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

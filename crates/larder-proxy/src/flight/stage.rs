@@ -1,0 +1,90 @@
+//! How far a fetch has come, and what is known then.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+use larder_http::{StoredHead, span::Span};
+
+use crate::{
+    cache::{
+        chunks::Placed,
+        entry::{Entry, Marker},
+    },
+    errors::Failure,
+    origin::body::OriginBody,
+};
+
+/// How far a fetch has come.
+#[derive(Clone)]
+pub(crate) enum Stage {
+    /// No head yet.
+    Waiting,
+    /// The head is there, and its body may be read by everybody it matches.
+    Open(Arc<OpenHead>),
+    /// The origin confirmed what was stored; here it is with its new head.
+    Confirmed(Arc<Confirmed>),
+    /// It is stored, or a part of it whose rest can be fetched.
+    Part(Arc<KeptPart>),
+    /// The origin goes on with a stored body, having answered with this status, see [`crate::flight::rest`].
+    Continued(StatusCode),
+    /// The origin answered with an error that stale responses may stand in for.
+    OriginFailing,
+    /// The response is for the first asker alone, see [`Flight::take_private`].
+    Private,
+    /// There is no response.
+    Failed(Failure),
+}
+
+/// What was stored and has been confirmed.
+pub(crate) struct Confirmed {
+    /// It, with its new head.
+    pub(crate) entry: Arc<Entry>,
+    /// The key it was stored under.
+    pub(crate) key: Arc<[u8]>,
+    /// The marker of its variants, if it varies on more than was known.
+    pub(crate) marker: Option<Arc<Marker>>,
+    /// Fields of the confirmation that are for the first asker alone.
+    pub(crate) own: HeaderMap,
+}
+
+/// The head of a response that is being read.
+pub(crate) struct OpenHead {
+    /// The head as it will be stored, but for the body's place.
+    pub(crate) head: StoredHead,
+    /// Fields besides that are for the first asker alone.
+    pub(crate) own: HeaderMap,
+    /// Length of the whole body, if the origin said.
+    pub(crate) total_len: Option<u64>,
+    /// Whether others than the first asker may have it.
+    pub(crate) shareable: bool,
+    /// Why it is not stored although it may be, if that is known already.
+    pub(crate) unstored: Option<larder_http::Reason>,
+    /// The marker of its variants, if it varies.
+    pub(crate) marker: Option<Arc<Marker>>,
+}
+
+/// A response for one asker alone.
+pub(crate) struct PrivateResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: HeaderMap,
+    pub(crate) body: OriginBody,
+    pub(crate) reason: larder_http::Reason,
+    /// Whether it answers the very range or condition that the first asker sent.
+    pub(crate) is_exact: bool,
+}
+
+/// What is stored of a response, and where.
+pub(crate) struct KeptPart {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) key: Arc<[u8]>,
+    /// The marker of its variants, if it varies.
+    pub(crate) marker: Option<Arc<Marker>>,
+    /// Fields that came with it and are for the first asker alone.
+    pub(crate) own: HeaderMap,
+    /// The bytes that are all there will be of it, if the rest cannot be asked for.
+    pub(crate) alone: Option<Span>,
+    /// Whether it has just come, or was there.
+    pub(crate) from_origin: bool,
+    /// The part that has just come.
+    pub(crate) arrived: Option<Placed>,
+}
