@@ -19,8 +19,8 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use crate::{
     cache::storing::{self, NotInvalid},
     client::response_body::ResponseBody,
-    explain,
     exposition::Exposition,
+    request::explain,
     worker::Worker,
 };
 

@@ -6,49 +6,40 @@
 //!
 //! | way | module | cost of a small hit or miss |
 //! |---|---|---|
-//! | from memory, within the call | `exchange`, `cache::hot`, `cache::hit` | one key, one map of fields |
-//! | from the store | `serve`, `cache::lookup`, `cache::chunks` | one device read |
-//! | by a flight, shared with all who ask | `share`, `flight` | one origin request, one commit |
-//! | passed on as it is | `pass` | one origin request |
-//! | as a tunnel | `tunnel`, `upgrade` | two copies |
+//! | from memory, within the call | `request::exchange`, `cache::hot`, `request::hit` | one key, one map of fields |
+//! | from the store | `request::serve`, `cache::lookup`, `cache::chunks` | one device read |
+//! | by a flight, shared with all who ask | `request::share`, `flight` | one origin request, one commit |
+//! | passed on as it is | `request::pass` | one origin request |
+//! | as a tunnel | `request::tunnel`, `request::upgrade` | two copies |
+//!
+//! Layers, each of which knows those below: `server`, `client`, `request`, then `flight` on `cache` and `origin`, which take plain
+//! values and own their state (a worker has one of each), and the ground: `config`, `errors`, `metrics`, `watch` and the like.
 //!
 //! The caching rules themselves are in `larder_http`, as pure functions; storing is `larder_store`'s.
 
 mod access_log;
 mod admin;
-mod admission;
 mod asked;
 mod cache;
-mod change;
 mod client;
 mod clock;
 mod config;
 mod errors;
-mod exchange;
-mod explain;
 mod exposition;
-mod final_recipient;
 mod flight;
 mod forwarded;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod hit;
 mod marks;
 mod metrics;
 mod origin;
 mod outcome;
-mod pass;
-mod refusal;
+mod request;
 mod routes;
-mod serve;
-mod served;
 mod server;
-mod share;
 mod shared;
-mod tunnel;
 mod unfinished;
-mod upgrade;
 mod watch;
 mod worker;
 

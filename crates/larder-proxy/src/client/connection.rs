@@ -40,7 +40,7 @@ use crate::{
         stream::ClientStream,
     },
     config::Listener,
-    exchange,
+    request::exchange,
     watch::{Order, Watching},
     worker::Worker,
 };

@@ -20,8 +20,7 @@ use crate::{
     client::response_body::ResponseBody,
     errors::Failure,
     origin::ask::UpgradeAnswer,
-    pass,
-    served::Served,
+    request::{pass, served::Served},
     watch::Watched,
     worker::Worker,
 };
@@ -86,6 +85,6 @@ pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Asked, client_side: OnUpgr
     fields.remove(CONTENT_LENGTH);
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     fields.insert(UPGRADE, protocol);
-    let response = crate::hit::respond(StatusCode::SWITCHING_PROTOCOLS, fields, ResponseBody::empty());
+    let response = crate::request::hit::respond(StatusCode::SWITCHING_PROTOCOLS, fields, ResponseBody::empty());
     Ok(Reply::Switched(Box::new(Switched { response, client_side, origin_side, watched })))
 }

@@ -3,7 +3,12 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-use crate::{asked::Asked, client::response_body::ResponseBody, hit, outcome::Outcome, served::Served};
+use crate::{
+    asked::Asked,
+    client::response_body::ResponseBody,
+    outcome::Outcome,
+    request::{hit, served::Served},
+};
 
 /// The answer of a request's last recipient: what came here for TRACE, what this proxy takes for OPTIONS.
 pub(crate) fn answer(asked: &Asked) -> Served {

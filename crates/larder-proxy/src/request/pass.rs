@@ -27,7 +27,6 @@ use crate::{
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
-    hit,
     marks::Marks,
     origin::{
         body::OriginBody,
@@ -35,7 +34,7 @@ use crate::{
         request_body::RequestBody,
     },
     outcome::Outcome,
-    served::Served,
+    request::{hit, served::Served},
     worker::Worker,
 };
 

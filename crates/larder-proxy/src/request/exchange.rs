@@ -17,19 +17,20 @@ use larder_http::{CacheStatus, Reuse, reuse};
 
 use crate::{
     access_log::Line,
-    admission,
     cache::{entry::EntryBody, lookup},
-    change,
     client::{answer::Answer, http2, peer::Client, raw_head::Fault, response_body::ResponseBody, ticket::Ticket},
     clock,
     errors::Failure,
-    hit::{self, Wanted},
     origin::target::path_of,
     outcome::Outcome,
-    serve,
-    served::Served,
-    tunnel,
-    upgrade::{self, Reply, Switched},
+    request::{
+        admission, change,
+        hit::{self, Wanted},
+        serve,
+        served::Served,
+        tunnel,
+        upgrade::{self, Reply, Switched},
+    },
 };
 
 /// Answers a request.

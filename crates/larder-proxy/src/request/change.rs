@@ -25,10 +25,8 @@ use crate::{
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
-    final_recipient,
     outcome::Outcome,
-    pass,
-    served::Served,
+    request::{final_recipient, pass, served::Served},
     worker::Worker,
 };
 
@@ -60,7 +58,7 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
     let (fields, stored) = (received.fields.clone(), keep(worker, asked, &rule, (received, &bytes)).await);
     let cache_status = told(cache_status, stored);
     let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
-    let response = crate::hit::respond(status, fields, ResponseBody::full(bytes));
+    let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
     Ok(Served { response, outcome: Outcome::Miss, origin: Some(asked.origin.host.clone()) })
 }
 

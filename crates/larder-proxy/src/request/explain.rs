@@ -14,7 +14,8 @@ use crate::{
         lookup::{self, Found, Lookup},
         storing,
     },
-    clock, serve,
+    clock,
+    request::serve,
     worker::Worker,
 };
 

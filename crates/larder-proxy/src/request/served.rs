@@ -2,7 +2,7 @@
 
 use http::Response;
 
-use crate::{client::response_body::ResponseBody, errors::Failure, outcome::Outcome, refusal};
+use crate::{client::response_body::ResponseBody, errors::Failure, outcome::Outcome, request::refusal};
 
 /// A response and how it came about.
 pub(crate) struct Served {

@@ -32,11 +32,13 @@ use crate::{
         stage::{Confirmed, KeptPart, OpenHead, PrivateResponse, Stage},
         table::Joined,
     },
-    hit::{self, Portion, Wanted},
     outcome::Outcome,
-    pass,
-    serve::{self, age_of, or_stale, stale_answer},
-    served::Served,
+    request::{
+        hit::{self, Portion, Wanted},
+        pass,
+        serve::{self, age_of, or_stale, stale_answer},
+        served::Served,
+    },
     worker::Worker,
 };
 

@@ -26,11 +26,13 @@ use crate::{
         presence::{self, Presence, Ready},
         source::Source,
     },
-    hit::{self, Wanted},
     outcome::Outcome,
-    pass,
-    served::Served,
-    share::{self, Sharing},
+    request::{
+        hit::{self, Wanted},
+        pass,
+        served::Served,
+        share::{self, Sharing},
+    },
     worker::Worker,
 };
 

@@ -1,0 +1,15 @@
+//! One request from its head to its response: which way it goes, and each of the ways.
+
+pub(crate) mod admission;
+pub(crate) mod change;
+pub(crate) mod exchange;
+pub(crate) mod explain;
+pub(crate) mod final_recipient;
+pub(crate) mod hit;
+pub(crate) mod pass;
+pub(crate) mod refusal;
+pub(crate) mod serve;
+pub(crate) mod served;
+pub(crate) mod share;
+pub(crate) mod tunnel;
+pub(crate) mod upgrade;
