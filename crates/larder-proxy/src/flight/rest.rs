@@ -1,7 +1,7 @@
 //! The rest of a stored body from the origin: one fetch for all that is missing in a row, shared by who reads there.
 //!
 //! Owns: the request for it, whether its answer goes on with what is stored, and the fetches in progress, by representation.
-//! Does not: decide when the origin is asked (see `cache::presence`, `cache::chunk_reader`). Invariants: only bytes of the
+//! Does not: decide when the origin is asked (see `presence`, `chunk_reader`). Invariants: only bytes of the
 //! same strong validator and the same length of the whole are handed out: of a 206, or of a 200 after as many bytes as lie
 //! before (RFC 9110 13.1.5, 15.3.7.3); what is stored of them is whole chunks, and what has come of one that did not fill is
 //! kept as its fragment. Where two fetches would bring the same bytes, the earlier ends where the later has begun. Cost: one
