@@ -45,6 +45,7 @@ impl Drop for Keeper {
 }
 
 fn run(engine: &AnyEngine) {
+    engine.volume().set_keeper();
     block_on(engine.load());
     let bell = &engine.volume().bell;
     while !bell.stopped() {

@@ -4,7 +4,6 @@
 //! order is commit order, because index and log change together under the log's lock. Lock order: log,
 //! then one index partition; no lock is held across I/O.
 
-mod admit;
 mod append;
 mod checkpoint;
 mod discovery;
@@ -23,7 +22,8 @@ use super::{
     volume::{START_RETRY_PAUSE, Volume},
 };
 use crate::{
-    Error, ErrorKind, Hints, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions,
+    Error, ErrorKind, Hints, LocatedRow, LogRow, Reader, Result, StoreOptions,
+    admission::Admission,
     format::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
@@ -39,7 +39,6 @@ use crate::{
     },
     units::{Geometry, SECTOR_BYTES},
 };
-use admit::Gate;
 use bytes::Bytes;
 use checkpoint::Checkpoints;
 use positions::PositionFile;
@@ -133,7 +132,7 @@ pub(crate) struct LogEngine {
     /// Of rows that have not all positions in memory.
     positions: Option<PositionFile>,
     /// `None` where everything is admitted.
-    gate: Option<Gate>,
+    admission: Option<Mutex<Admission>>,
     /// How many failed units have been told to those who flushed.
     told_failures: AtomicU64,
     /// Whether a task is reclaiming a segment.
@@ -161,11 +160,9 @@ impl LogEngine {
         }
         let checkpoints = Checkpoints::new(&volume, &geometry, &index);
         let (told_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
-        let gate = match row {
-            LogRow::Packed(LogEviction::Worth) => Gate::new(&index, &geometry),
-            // The papers' rows admit every entry.
-            LogRow::Packed(LogEviction::Clock) | LogRow::Located(_) => None,
-        };
+        // The papers' rows admit every entry.
+        let second_hit = volume.options.tuning.second_hit && matches!(row, LogRow::Packed(_));
+        let admission = second_hit.then(|| Mutex::new(Admission::new(index.entries_max())));
         Some(Self {
             volume,
             row,
@@ -175,7 +172,7 @@ impl LogEngine {
             log: Mutex::new(log),
             checkpoints,
             positions,
-            gate,
+            admission,
             told_failures,
             reclaiming,
         })
@@ -214,6 +211,11 @@ impl LogEngine {
         }
     }
 
+    fn admission_bytes(&self) -> u64 {
+        let admission = self.admission.as_ref();
+        admission.map_or(0, |admission| admission.lock().unwrap_or_else(PoisonError::into_inner).memory_bytes())
+    }
+
     /// Segments kept free, so that writers do not wait for reclaim.
     fn reserve_segments(&self) -> usize {
         (self.geometry.segment_count as usize / 64).clamp(RESERVE_SEGMENTS_MIN, 8)
@@ -243,12 +245,8 @@ impl Engine for LogEngine {
         self.still_at(placing, position) && self.sight_at(position) == sight
     }
 
-    fn admits(&self, placing: u64, len_bytes: u64) -> bool {
-        self.is_worth_storing(placing, len_bytes)
-    }
-
     async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
-        self.commit_if(record, None).await.map(drop)
+        self.append_entry(record).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
@@ -265,7 +263,6 @@ impl Engine for LogEngine {
 
     fn touch(&self, placing: u64) {
         self.index.count_hit(placing, None);
-        self.note_hit(placing);
     }
 
     async fn maintain(self: &Arc<Self>) {
@@ -311,7 +308,7 @@ impl Engine for LogEngine {
         Gauges {
             entries: self.index.entries(),
             entries_max: self.index.entries_max(),
-            index_bytes: self.index.memory_bytes() + self.gate.as_ref().map_or(0, Gate::memory_bytes),
+            index_bytes: self.index.memory_bytes() + self.admission_bytes(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What commits have in common, whatever the row: waiting for room, being counted, and an entry's new head.
 //!
-//! Invariant: a commit waits for a bounded time, and with nobody to make room not at all.
+//! Invariant: a commit waits for a bounded time, and with nobody to make room not at all; nor does the keeper, who makes it.
 
 use super::{counters::add, volume::Volume};
 use crate::{
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use std::{
     future::poll_fn,
     task::{Poll, Waker},
+    thread,
     time::Duration,
 };
 
@@ -24,7 +25,14 @@ pub(super) const NO_ROOM: &str = "the store has no room now";
 impl Volume {
     /// Until when a commit that begins now waits for room.
     pub(super) fn room_deadline(&self) -> Duration {
-        self.clock.now() + if self.options.background { ROOM_PATIENCE } else { Duration::ZERO }
+        let is_keeper = self.keeper.get() == Some(&thread::current().id());
+        self.clock.now() + if self.options.background && !is_keeper { ROOM_PATIENCE } else { Duration::ZERO }
+    }
+
+    /// Says that the calling thread is the one that makes room: it waits for none.
+    pub(super) fn set_keeper(&self) {
+        let is_first = self.keeper.set(thread::current().id()).is_ok();
+        assert!(is_first, "a volume has one keeper");
     }
 
     /// Attempts until there is room or `deadline` is over. An attempt without room keeps the waker for when that
@@ -92,5 +100,28 @@ impl Renewal {
 
     pub(super) fn record<'a>(&'a self, key: &'a [u8], head: &'a [u8]) -> Record<'a> {
         Record { meta: self.meta.clone(), key, head, checksums: &self.checksums, body: &self.body }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Store, StoreOptions, device::MemoryDevice};
+    use std::sync::Arc;
+
+    /// At stake: a store whose own thread waits for room that only it could make, while it pays what is owed: it never closed.
+    #[test]
+    fn keeper_waits_for_no_room() {
+        let size_bytes = 16 << 20;
+        let options = StoreOptions { segment_size_bytes: 1 << 20, ..StoreOptions::new("", size_bytes) };
+        let store = Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), &options).unwrap();
+        let volume = Arc::clone(store.volumes.all().next().unwrap().volume());
+        assert!(volume.room_deadline() > volume.clock.now(), "others wait");
+        // As on the keeper's thread.
+        let with = Volume::new(Arc::clone(&volume.device), volume.superblock().clone(), volume.policy, &volume.options);
+        with.set_keeper();
+        assert!(with.room_deadline() <= with.clock.now());
+        let elsewhere = thread::scope(|scope| scope.spawn(|| with.room_deadline()).join().unwrap());
+        assert!(elsewhere > with.clock.now());
     }
 }

@@ -32,6 +32,7 @@ use std::{
         Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread::ThreadId,
     time::Duration,
 };
 
@@ -57,6 +58,8 @@ pub(crate) struct Volume {
     pub(crate) arrears: Arrears,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     pub(super) waiting: Waiting,
+    /// The volume's own thread, if it has one.
+    pub(super) keeper: OnceLock<ThreadId>,
     superblock: RwLock<Superblock>,
     /// When a start that could not be written is tried again, in milliseconds of the clock.
     start_retry_at: AtomicU64,
@@ -108,6 +111,7 @@ impl Volume {
             arrears: Arrears::default(),
             begin_neighbours: OnceLock::new(),
             waiting: Waiting::default(),
+            keeper: OnceLock::new(),
             superblock: RwLock::new(superblock),
             start_retry_at: AtomicU64::new(0),
             superblock_gate: Gate::default(),
