@@ -4,7 +4,7 @@
 //! broke it, 2 usage.
 
 use clap::Parser;
-use larder_store::Policy;
+use larder_store::{Policy, device::Dice};
 use larder_torture::{
     Tally, faults,
     faults::Faults,
@@ -51,6 +51,9 @@ struct Arguments {
     #[arg(long)]
     tell: bool,
 }
+
+/// In one of how many schedules the time of day is set forth and back.
+const CLOCK_STEPS_ONE_IN: u64 = 3;
 
 fn policy(name: &str) -> Result<&'static Policy, String> {
     let names = || Policy::all().iter().map(|policy| policy.name).collect::<Vec<_>>().join(", ");
@@ -138,6 +141,7 @@ impl Run {
                 options: varied_options(policy, seed),
                 faults: faults.clone(),
                 operations: self.arguments.operations,
+                steps_clock: Dice::new(seed.rotate_left(16)).below(CLOCK_STEPS_ONE_IN) == 0,
                 tell: self.arguments.tell.then_some(|what| println!("{what}")),
             };
             let outcome = catch_unwind(AssertUnwindSafe(|| schedule::run(&plan)));

@@ -35,6 +35,8 @@ pub struct Plan {
     pub faults: Faults,
     /// How many operations.
     pub operations: u64,
+    /// Whether the time of day is set forth and back now and then.
+    pub steps_clock: bool,
     /// Hears everything that happens.
     pub tell: Option<fn(&str)>,
 }
@@ -54,7 +56,9 @@ pub fn run(plan: &Plan) -> Result<End, String> {
         trial.tell(tell);
     }
     let character = Character::draw(&mut dice);
-    let mut schedule = Schedule { trial, dice, character, running: Vec::new() };
+    // Numbers of its own, so that a schedule is the same but for that.
+    let clock_dice = plan.steps_clock.then(|| Dice::new(plan.seed.rotate_left(32)));
+    let mut schedule = Schedule { trial, dice, clock_dice, character, running: Vec::new() };
     for _ in 0..plan.operations {
         schedule.next()?;
     }
@@ -67,6 +71,10 @@ pub fn run(plan: &Plan) -> Result<End, String> {
 
 /// Among how many transfers the one is that fails, where one does: about as many as a schedule makes.
 const ONE_FAILS_WITHIN: u64 = 400;
+
+/// Among how many operations the clock is set once, and by how many seconds.
+const CLOCK_STEPS_WITHIN: u64 = 60;
+const CLOCK_STEPS_S: [i64; 4] = [2, 61, 3600, 90_000];
 
 /// What a schedule is like, so that seeds differ in more than order.
 struct Character {
@@ -140,6 +148,8 @@ impl Character {
 struct Schedule {
     trial: Trial,
     dice: Dice,
+    /// Decides when the time of day is set, and by how much.
+    clock_dice: Option<Dice>,
     character: Character,
     running: Vec<(Task, Arc<Flag>)>,
 }
@@ -151,6 +161,7 @@ impl Schedule {
         {
             self.go_on()?;
         }
+        self.step_clock()?;
         let operation = self.character.operation(&mut self.dice);
         match operation {
             // Whoever asked is gone with the process.
@@ -164,6 +175,18 @@ impl Schedule {
             self.running.push((task, Flag::new()));
         }
         Ok(())
+    }
+
+    /// Sets the time of day forth or back, from seconds to days, if it is time.
+    fn step_clock(&mut self) -> Result<(), String> {
+        let Some(dice) = &mut self.clock_dice else { return Ok(()) };
+        if dice.below(CLOCK_STEPS_WITHIN) > 0 {
+            return Ok(());
+        }
+        let by_s = CLOCK_STEPS_S[dice.below(CLOCK_STEPS_S.len() as u64) as usize];
+        let by_s = if dice.below(2) == 0 { by_s } else { -by_s };
+        self.finish_running()?;
+        self.trial.begin(Operation::StepClock { by_s }).map(drop)
     }
 
     /// One step of somebody: an operation that can go on, or the device.
@@ -224,7 +247,7 @@ mod tests {
             let policy = Policy::named(row).expect("it is in the table");
             let faults = faults::named(faults).expect("they are in the list");
             let options = trial::options(policy, seed);
-            let plan = Plan { seed, options, faults, operations: 300, tell: None };
+            let plan = Plan { seed, options, faults, operations: 300, steps_clock: false, tell: None };
             assert_eq!(run(&plan).err(), None, "{row} at {seed}");
         }
     }

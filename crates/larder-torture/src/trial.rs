@@ -64,6 +64,12 @@ pub enum Operation {
         /// How long, in milliseconds.
         milliseconds: u64,
     },
+    /// Sets the time of day forth or back, without any time passing. Not while a lookup is under way: it would be judged by the
+    /// time of its beginning.
+    StepClock {
+        /// By how many seconds.
+        by_s: i64,
+    },
     /// Makes all entries misses, or those of one site.
     Invalidate {
         /// One of [`SITE_COUNT`], from 1; `None` is all.
@@ -154,6 +160,8 @@ pub struct Trial {
     next_version: u64,
     /// Virtual time since the start.
     passed: Duration,
+    /// By how much the time of day was set forth in all.
+    stepped_s: i64,
     /// What the device had done when it was told to die.
     dying: Option<FaultStats>,
     /// Whether what this life found at its start need not be what the medium holds.
@@ -245,6 +253,7 @@ impl Trial {
             now: 1,
             next_version: 1,
             passed: Duration::ZERO,
+            stepped_s: 0,
             dying: None,
             is_misled: false,
             was_full: false,
@@ -281,6 +290,10 @@ impl Trial {
             Operation::Reopen => self.reopen()?,
             Operation::Crash { how, again_after } => self.crash(how, again_after)?,
             Operation::Invalidate { site } => self.invalidate(site)?,
+            Operation::StepClock { by_s } => {
+                self.options.clock.step(by_s);
+                self.stepped_s += by_s;
+            }
             other => return Ok(self.start(other)),
         }
         Ok(None)
@@ -430,7 +443,7 @@ impl Trial {
     }
 
     fn unix_s(&self) -> u32 {
-        (STARTED_UNIX_S + self.passed.as_secs()) as u32
+        (STARTED_UNIX_S + self.passed.as_secs()).saturating_add_signed(self.stepped_s) as u32
     }
 
     fn failed_writes(&self) -> u64 {

@@ -115,7 +115,10 @@ impl Trial {
             Operation::Reopen | Operation::Crash { .. } => {
                 2 * self.options.segment_size_bytes.max(unit_bytes * SITE_COUNT)
             }
-            Operation::Read { .. } | Operation::ReadPart { .. } | Operation::Invalidate { .. } => 0,
+            Operation::Read { .. }
+            | Operation::ReadPart { .. }
+            | Operation::Invalidate { .. }
+            | Operation::StepClock { .. } => 0,
         };
         let room_bytes = self.options.size_bytes / 4 / part_count(&self.options);
         self.debt.wear(bytes, self.now, room_bytes);

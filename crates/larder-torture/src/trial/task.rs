@@ -109,7 +109,10 @@ impl Trial {
                 Some(Task { work, future: Box::pin(async move { Outcome::Done(store.sync().await) }) })
             }
             Operation::Wait { milliseconds } => Some(self.start_wait(store, Duration::from_millis(milliseconds))),
-            Operation::Invalidate { .. } | Operation::Reopen | Operation::Crash { .. } => None,
+            Operation::Invalidate { .. }
+            | Operation::StepClock { .. }
+            | Operation::Reopen
+            | Operation::Crash { .. } => None,
         }
     }
 
