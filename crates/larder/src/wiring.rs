@@ -80,16 +80,16 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
         // On a thread of its own, so that the second signal is heard whatever the device does.
         let (ended, has_ended) = oneshot::channel();
         let stopped = task::spawn_blocking(move || stop(running, store, drain, ended));
-        tokio::select! {
-            done = stopped => done.expect("stopping does not panic"),
-            () = signals.stop(&handle) => {
+        match await_end(stopped, signals.stop(&handle), drain + CLOSE_PATIENCE).await {
+            End::Stopped(outcome) => outcome,
+            End::Signal => {
                 handle.cut_short();
                 // However it goes, the process ends.
                 let _ = time::timeout(CUT_PATIENCE, has_ended).await;
                 tell!("stopped at once: exchanges were cut short, and the last second of what was stored may be lost");
                 process::exit(EXIT_CUT_SHORT)
             }
-            () = time::sleep(drain + CLOSE_PATIENCE) => {
+            End::Overdue => {
                 tell!(
                     "stopped without its store, which did not close within {} s: the last second of what was stored may be \
                      lost, and the next start takes longer",
@@ -99,6 +99,30 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// How a stop that was begun ends.
+#[derive(Debug)]
+enum End {
+    /// By itself.
+    Stopped(Result<(), Failure>),
+    /// Not before there was another signal.
+    Signal,
+    /// Not in time: the disk does not answer.
+    Overdue,
+}
+
+/// Waits until a stop has ended, somebody insists, or `patience` is over.
+async fn await_end(
+    stopped: task::JoinHandle<Result<(), Failure>>,
+    signal: impl Future<Output = ()>,
+    patience: Duration,
+) -> End {
+    tokio::select! {
+        done = stopped => End::Stopped(done.expect("stopping does not panic")),
+        () = signal => End::Signal,
+        () = time::sleep(patience) => End::Overdue,
+    }
 }
 
 /// Waits a moment for the store to be loaded, so that the start lines can say what is in it; tells of it later if it
@@ -163,7 +187,11 @@ fn stop(
     running.shutdown(grace);
     // Nobody waits for it unless there was a second signal.
     let _ = ended.send(());
-    let Some(store) = store else { return Ok(()) };
+    store.map_or(Ok(()), |store| close(&store))
+}
+
+/// Writes what is dirty and closes the store. Blocks.
+fn close(store: &Store) -> Result<(), Failure> {
     Handle::current().block_on(store.close()).map_err(|error| {
         let help = "what was stored last may be lost; the next start finds what is on the disk";
         Failure::runtime(format!("cannot close the store: {error}"), help)
@@ -217,4 +245,81 @@ impl Signals {
 
 fn signal_runtime() -> io::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_store::{
+        Hints, StoreOptions,
+        device::{Device, MemoryDevice, Transfer},
+    };
+    use std::{
+        future::{pending, ready},
+        sync::{Arc, Mutex},
+    };
+
+    const STORE_BYTES: u64 = 16 << 20;
+
+    /// A device that keeps what it is to do to itself, once it is told to.
+    struct Silent {
+        memory: MemoryDevice,
+        kept: Mutex<Option<Vec<Transfer>>>,
+    }
+
+    impl Silent {
+        fn fall_silent(&self) {
+            *self.kept.lock().unwrap() = Some(Vec::new());
+        }
+
+        fn answer_again(&self) {
+            let kept = self.kept.lock().unwrap().take();
+            kept.into_iter().flatten().for_each(|transfer| self.memory.submit(transfer));
+        }
+    }
+
+    impl Device for Silent {
+        fn submit(&self, transfer: Transfer) {
+            match &mut *self.kept.lock().unwrap() {
+                Some(kept) => kept.push(transfer),
+                None => self.memory.submit(transfer),
+            }
+        }
+
+        fn len_bytes(&self) -> u64 {
+            self.memory.len_bytes()
+        }
+
+        fn alignment_bytes(&self) -> u32 {
+            self.memory.alignment_bytes()
+        }
+
+        fn name(&self) -> &'static str {
+            "silent"
+        }
+    }
+
+    /// At stake: a proxy that nothing but SIGKILL ends, because its disk does not answer.
+    #[test]
+    fn stop_ends_in_time_and_at_a_signal_although_the_disk_does_not_answer() {
+        let device = Arc::new(Silent { memory: MemoryDevice::new(STORE_BYTES), kept: Mutex::new(None) });
+        let options = StoreOptions { segment_size_bytes: 1 << 20, ..StoreOptions::new("memory", STORE_BYTES) };
+        let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
+        let runtime = signal_runtime().unwrap();
+        runtime.block_on(async {
+            store.ready().await;
+            device.fall_silent();
+            let mut writer = store.insert(b"dirty", "head".into(), Hints::default()).unwrap();
+            writer.write("body".into()).unwrap();
+            writer.commit().await.unwrap();
+            let closing = |store: Store| task::spawn_blocking(move || close(&store));
+            let overdue = await_end(closing(store.clone()), pending(), Duration::from_millis(1)).await;
+            assert!(matches!(overdue, End::Overdue), "{overdue:?}");
+            let hung = task::spawn(pending());
+            assert!(matches!(await_end(hung, ready(()), Duration::from_secs(3600)).await, End::Signal));
+            device.answer_again();
+            let done = await_end(closing(store.clone()), pending(), Duration::from_secs(3600)).await;
+            assert!(matches!(done, End::Stopped(Ok(()))), "a disk that answers again is waited for: {done:?}");
+        });
+    }
 }
