@@ -257,7 +257,7 @@ fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats
         ("store_hits", "Lookups that found an entry", stats.hits),
         ("store_strangers", "Lookups that read the record of another key", stats.strangers),
         ("store_commits", "Entries committed", stats.commits),
-        ("store_not_admitted", "Entries not stored because they were not asked for twice", stats.not_admitted),
+        ("store_not_admitted", "Entries not stored because they were not worth the room of others", stats.not_admitted),
         ("store_rejected", "Entries not stored for want of room", stats.rejected),
         ("store_evicted", "Entries dropped for space", stats.evicted),
         ("store_displaced", "Entries lost because the index had no room for them", stats.displaced),

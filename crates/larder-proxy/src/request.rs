@@ -8,6 +8,7 @@ pub(crate) mod final_recipient;
 pub(crate) mod hit;
 pub(crate) mod pass;
 pub(crate) mod refusal;
+pub(crate) mod route;
 pub(crate) mod serve;
 pub(crate) mod served;
 pub(crate) mod share;

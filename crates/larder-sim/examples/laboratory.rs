@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
          first line may name them (`key`, `id`, `obj_id`, `url`;\n`size`, `obj_size`, `bytes`; `time`, `timestamp`, `ts`; in \
          any order), else they are time, key and size, or key and size. What is damaged\nis left out and counted, and the first \
          of it is told. A site is a URL's host, a group what a workload asks for together.\n\n\
-         `--workload` is `zipf`, `markatos`, `polymix-3` or `polymix-4`; a seed gives the same requests on every machine. \
+         `--workload` is `zipf`, `zipf-0.8`, `zipf-1.0`, `markatos`, `polymix-3` or `polymix-4`; a seed gives the same requests on every machine. \
          `larder sim convert`\nwrites a trace or a workload as a trace of Larder's own format, of 14 to 30 bytes a request.\n\n\
          `--sweep` varies the size of the store (`disk=100GB..4TB`), of the memory (`memory=16MB..1GB`) or how much of the store \
          entries may take\n(`utilization=50..95`, as in the method of Markatos et al.: what was used least recently is removed from \

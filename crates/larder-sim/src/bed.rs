@@ -37,6 +37,8 @@ pub struct BedOptions {
     pub size_bytes: u64,
     /// Mean size of an entry, by which the index is sized.
     pub mean_entry_bytes: u64,
+    /// Size of a segment; the engine's default if none.
+    pub segment_bytes: Option<u64>,
     /// Whether rows with one file use it as a raw device; else through the page cache of a file system.
     pub is_raw: bool,
     /// The row's constants.
@@ -52,6 +54,7 @@ impl BedOptions {
             policy,
             size_bytes,
             mean_entry_bytes: 4096,
+            segment_bytes: None,
             is_raw: true,
             tuning: Tuning::default(),
             flush_interval: Duration::from_millis(500),
@@ -68,6 +71,8 @@ pub struct Happened {
     pub missed: u64,
     /// Entries stored.
     pub stored: u64,
+    /// Entries that were not worth the room of others.
+    pub not_admitted: u64,
     /// Entries for which there was no room.
     pub refused: u64,
 }
@@ -120,6 +125,7 @@ impl Bed {
         store_options.policy = options.policy;
         store_options.tuning = options.tuning.clone();
         store_options.mean_entry_size_bytes = options.mean_entry_bytes;
+        store_options.segment_size_bytes = options.segment_bytes.unwrap_or(store_options.segment_size_bytes);
         store_options.flush_interval = options.flush_interval;
         store_options.sync_interval = options.flush_interval.max(store_options.sync_interval);
         store_options.clock = clock.clone();
@@ -192,10 +198,11 @@ impl Bed {
             let mut writer =
                 store.insert(&key.to_le_bytes(), Bytes::new(), Hints { site, group, ..Hints::default() })?;
             writer.write(body)?;
-            writer.commit().await
+            writer.offer().await
         });
         match stored {
-            Some(Ok(())) => self.happened.stored += 1,
+            Some(Ok(true)) => self.happened.stored += 1,
+            Some(Ok(false)) => self.happened.not_admitted += 1,
             Some(Err(_)) | None => self.happened.refused += 1,
         }
         self.take_answers();

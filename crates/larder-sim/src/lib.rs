@@ -5,6 +5,7 @@
 
 mod bed;
 mod convert;
+mod evictions;
 mod experiment;
 mod figure;
 mod lists;
@@ -23,6 +24,7 @@ mod workload;
 
 pub use bed::{Bed, BedOptions, Happened};
 pub use convert::{Conversion, Converted};
+pub use evictions::Evictions;
 pub use experiment::{Experiment, Outcome};
 pub use figure::{Content, DrawError, Figure, Hue, Line, Scale, colour_of};
 pub use model::{

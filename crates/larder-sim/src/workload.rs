@@ -47,13 +47,15 @@ pub enum Workload {
 
 impl Workload {
     /// The names [`Self::named`] knows.
-    pub const NAMES: [&'static str; 4] = ["zipf", "markatos", "polymix-3", "polymix-4"];
+    pub const NAMES: [&'static str; 6] = ["zipf", "zipf-0.8", "zipf-1.0", "markatos", "polymix-3", "polymix-4"];
 
     /// The workload of this name, for a cache of these sizes, on which its working set depends.
     pub fn named(name: &str, seed: u64, memory_bytes: u64, disk_bytes: u64) -> Option<Self> {
         let polymix = |version| Self::PolyMix(Box::new(PolyMixRequests::new(version, seed, disk_bytes)));
         Some(match name {
-            "zipf" => Self::Zipf(ZipfRequests::new(seed, disk_bytes)),
+            "zipf" => Self::Zipf(ZipfRequests::new(seed, disk_bytes, 0.9)),
+            "zipf-0.8" => Self::Zipf(ZipfRequests::new(seed, disk_bytes, 0.8)),
+            "zipf-1.0" => Self::Zipf(ZipfRequests::new(seed, disk_bytes, 1.0)),
             "markatos" => Self::Markatos(Box::new(Markatos::new(seed, memory_bytes, disk_bytes))),
             "polymix-3" => polymix(PolyMixVersion::Three),
             "polymix-4" => polymix(PolyMixVersion::Four),
@@ -78,7 +80,7 @@ impl Iterator for Workload {
     }
 }
 
-/// Requests for objects by Zipf's law with exponent 0.9, of four times the bytes that the disk takes.
+/// Requests for objects by Zipf's law, with exponent 0.9 unless another is named, of four times the bytes that the disk takes.
 pub struct ZipfRequests {
     random: Random,
     ranks: Zipf,
@@ -86,13 +88,13 @@ pub struct ZipfRequests {
 }
 
 impl ZipfRequests {
-    fn new(seed: u64, disk_bytes: u64) -> Self {
+    fn new(seed: u64, disk_bytes: u64, exponent: f64) -> Self {
         let mean_bytes = SIZE_MEDIAN_BYTES * libm::exp(SIZE_SIGMA * SIZE_SIGMA / 2.0);
         let count = (4.0 * disk_bytes as f64 / mean_bytes).max(1000.0);
         let mut random = Random::new(0x5EED);
         let size = || random.lognormal(SIZE_MEDIAN_BYTES, SIZE_SIGMA).clamp(80.0, SIZE_BYTES_MAX) as u32;
         let sizes = std::iter::repeat_with(size).take(SIZE_COUNT).collect();
-        Self { random: Random::new(seed), ranks: Zipf::new(count as u64, 0.9), sizes }
+        Self { random: Random::new(seed), ranks: Zipf::new(count as u64, exponent), sizes }
     }
 
     fn draw(&mut self) -> Request {

@@ -1,12 +1,12 @@
-//! Measures what the `log` row keeps: hits and bytes written on a Zipf trace, with and without reinsertion and
-//! second-hit admission, beside an LRU of the same bytes. The shipping engine, on a device in memory.
+//! Measures what the log keeps: hits and bytes written on a Zipf trace, by row and with and without reinsertion, beside an LRU of
+//! the same bytes. The shipping engine, on a device in memory.
 //!
 //! `cargo run --profile fast -p larder-store --example log_hits [REQUESTS]`; `docs/measurements.md` has results.
 
 use bytes::Bytes;
 use futures_executor::block_on;
 use larder_store::{
-    Clock, Hints, Stats, Store, StoreOptions,
+    Clock, Hints, Policy, Stats, Store, StoreOptions,
     device::{Dice, MemoryDevice},
 };
 use std::{
@@ -29,19 +29,16 @@ fn main() -> larder_store::Result<()> {
         "{requests} requests for {KEYS} keys of 0.5 to 16 KiB, volume of {} MiB; counted is the second half",
         VOLUME_BYTES >> 20
     );
-    println!(
-        "| Zipf exponent | reinsertion | second hit | miss ratio | written per byte admitted | per byte asked for |"
-    );
+    println!("| Zipf exponent | row | reinsertion | miss ratio | written per byte admitted | per byte asked for |");
     println!("|---|---|---|---|---|---|");
     for exponent in [0.7, 0.9, 1.1] {
         let trace = Zipf::new(exponent).trace(requests);
-        for (reinsertion, second_hit) in [(false, false), (true, false), (false, true), (true, true)] {
-            let Outcome { missed, written_per_admitted, written_per_asked } = run(&trace, reinsertion, second_hit)?;
+        for (row, reinsertion) in [("log-clock", false), ("log-clock", true), ("log", false), ("log", true)] {
+            let Outcome { missed, written_per_admitted, written_per_asked } = run(&trace, row, reinsertion)?;
             let on = |switch| if switch { "on" } else { "off" };
             println!(
-                "| {exponent} | {} | {} | {missed:.4} | {written_per_admitted:.3} | {written_per_asked:.3} |",
-                on(reinsertion),
-                on(second_hit)
+                "| {exponent} | {row} | {} | {missed:.4} | {written_per_admitted:.3} | {written_per_asked:.3} |",
+                on(reinsertion)
             );
         }
         println!("| {exponent} | LRU of the same bytes | | {:.4} | | |", lru(&trace));
@@ -55,7 +52,7 @@ struct Outcome {
     written_per_asked: f64,
 }
 
-fn run(trace: &[u32], reinsertion: bool, second_hit: bool) -> larder_store::Result<Outcome> {
+fn run(trace: &[u32], row: &str, reinsertion: bool) -> larder_store::Result<Outcome> {
     let clock = Clock::manual(Duration::from_secs(1_700_000_000));
     let mut options = StoreOptions {
         mean_entry_size_bytes: 4096,
@@ -65,7 +62,7 @@ fn run(trace: &[u32], reinsertion: bool, second_hit: bool) -> larder_store::Resu
         ..StoreOptions::new("", VOLUME_BYTES)
     };
     options.tuning.reinsertion = reinsertion;
-    options.tuning.second_hit = second_hit;
+    options.policy = Policy::named(row).expect("both rows are in the table");
     let store = Store::open_on(Arc::new(MemoryDevice::new(VOLUME_BYTES)), &options)?;
     let pool = Bytes::from(vec![7; 32 << 10]);
     let (mut before, mut missed, mut asked_bytes) = (Stats::default(), 0, 0);
@@ -79,7 +76,7 @@ fn run(trace: &[u32], reinsertion: bool, second_hit: bool) -> larder_store::Resu
             missed += 1;
             let mut writer = store.insert(name.as_bytes(), Bytes::from_static(b"head"), Hints::default())?;
             writer.write(pool.slice(..size_bytes(key) as usize))?;
-            block_on(writer.commit())?;
+            block_on(writer.offer())?;
         }
         if at % 1000 == 0 {
             clock.advance(Duration::from_millis(100));

@@ -1,62 +1,103 @@
-//! Second-hit admission: an entry is stored when its key is written for the second time within a while, so that
-//! what is asked for only once costs no write and takes nobody's place.
+//! Admission: which of the entries that are offered get the room of others, once there is no free room.
 //!
-//! Pure decision over plain data; switched on by `Tuning::second_hit`. Owns: two generations of a Bloom filter over
-//! the addresses seen, and the addresses the index dropped although their records are still in the log. Invariant:
-//! an entry is refused only if no older record of its address can come back after a crash: those of a dropped
-//! address would, so it is admitted. Cost: [`BITS_PER_ENTRY`] bits for every entry the index has room for, and 128
-//! for each dropped address (fewer than 0.5% of the entries).
-//! Idea: bloom filter rule of Maggs and Sitaraman (CCR 2015): three quarters of what a CDN is asked for comes once.
+//! Pure decision over plain data. An entry that was offered before, within a while, is let in; one that is offered for the first
+//! time only where that pays ([`Duel`]); a long one with the probability that its length leaves it, because a hit of it costs the
+//! hits of all the short ones that would have its room. Owns: what was offered lately ([`Seen`]), the duel, and the addresses the
+//! index dropped although their records are still in the log. Invariant: an entry is refused only if no older record of its
+//! address can come back after a crash: those of a dropped address would, so it is admitted. Cost: [`Seen`]'s bits
+//! for every entry the index has room for, 90 KB at most for the duel, and 128 bits for each dropped address (fewer than 0.5% of
+//! the entries). No constant is to be tuned by anybody.
+//! Ideas: the bloom filter rule of Maggs and Sitaraman (CCR 2015), AdaptSize's odds by size (NSDI 2017), set dueling (DIP, ISCA 2007).
 
+mod duel;
+mod seen;
+
+use crate::device::Dice;
+use duel::Duel;
+pub(crate) use duel::Taste;
+use seen::Seen;
 use std::collections::HashMap;
 
-/// Bits of both generations for each entry the index has room for.
-pub(crate) const BITS_PER_ENTRY: u64 = 4;
-/// A generation has this many bits for each address it takes; with three probes 3% are taken for seen wrongly.
-const BITS_PER_ADDRESS: u64 = 8;
-const PROBES: u32 = 3;
+/// Index and admission together take this for an entry at most, on volumes up to 1 TiB.
+const BITS_PER_ENTRY_MAX: u64 = 60;
+const INDEX_FILL_PERCENT: u64 = 95;
+/// Of the mean length, each offer's share.
+const MEAN_SHARE: f64 = 1.0 / 1024.0;
+
+/// For how large a store admission decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// Entries the index has room for.
+    pub(crate) entries: u64,
+    /// Sectors there are for them.
+    pub(crate) sectors: u64,
+    /// Memory of what was offered, in bits for each of the entries.
+    pub(crate) bits_per_entry: u64,
+}
+
+/// Returns how many bits for each entry remember what was offered, where a slot of the index takes `slot_bits`: what is left of 60 bits
+/// an entry, at least 4.
+pub(crate) fn seen_bits_per_entry(slot_bits: u32) -> u64 {
+    let index_bits = (u64::from(slot_bits) * 100).div_ceil(INDEX_FILL_PERCENT);
+    BITS_PER_ENTRY_MAX.saturating_sub(index_bits).clamp(4, 12)
+}
+
+/// Returns the memory of a store's admission besides those bits, in bytes.
+pub(crate) fn fixed_bytes() -> u64 {
+    duel::MEMORY_BYTES
+}
+
+/// An entry that somebody wants to store, or that was hit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    /// Its key's placing.
+    pub(crate) placing: u64,
+    pub(crate) sectors: u64,
+}
 
 /// Decides which entries are stored.
 pub(crate) struct Admission {
-    /// The generation being filled, and the one before.
-    generations: [Box<[u64]>; 2],
-    /// Addresses the filling generation has taken, and most it takes.
-    taken: u64,
-    taken_max: u64,
+    seen: Seen,
+    duel: Duel,
+    mean_sectors: f64,
+    dice: Dice,
     /// Dropped addresses, and the sequence of the segment that has their record.
     dropped: HashMap<u64, u32>,
 }
 
 impl Admission {
-    /// For an index with room for `entries`.
-    pub(crate) fn new(entries: u64) -> Self {
-        let bits = (entries * BITS_PER_ENTRY / 2).next_multiple_of(64).max(64);
-        let words = vec![0; (bits / 64) as usize].into_boxed_slice();
+    pub(crate) fn new(scale: Scale) -> Self {
+        assert!(scale.entries > 0 && scale.sectors > 0);
         Self {
-            generations: [words.clone(), words],
-            taken: 0,
-            taken_max: bits / BITS_PER_ADDRESS,
+            seen: Seen::new(scale.entries, scale.bits_per_entry),
+            duel: Duel::new(scale),
+            mean_sectors: scale.sectors as f64 / scale.entries as f64,
+            dice: Dice::new(scale.sectors),
             dropped: HashMap::new(),
         }
     }
 
-    /// Whether an entry of an address that the index does not have is stored; remembers that it was asked.
-    pub(crate) fn admits(&mut self, address: u64) -> bool {
-        let seen = self.generations.iter().any(|words| probes(address, words).all(|(at, bit)| words[at] & bit != 0));
-        if seen || self.dropped.remove(&address).is_some() {
+    /// Returns whether an entry that the index does not have, of this address, is stored; remembers that it was offered.
+    /// `has_room`: no other entry has to go for it.
+    pub(crate) fn admits(&mut self, offer: Offer, address: u64, has_room: bool) -> bool {
+        self.note_asked(offer);
+        self.mean_sectors += (offer.sectors as f64 - self.mean_sectors) * MEAN_SHARE;
+        let was_seen = self.seen.note(offer.placing);
+        if self.dropped.remove(&address).is_some() || has_room {
             return true;
         }
-        if self.taken == self.taken_max {
-            self.generations.swap(0, 1);
-            self.generations[0].fill(0);
-            self.taken = 0;
-        }
-        self.taken += 1;
-        let words = &mut self.generations[0];
-        for (at, bit) in probes(address, words) {
-            words[at] |= bit;
-        }
-        false
+        let newcomer = Newcomer { was_seen, sectors: offer.sectors, mean_sectors: self.mean_sectors as u64 };
+        newcomer.is_admitted(self.duel.taste(), &mut self.dice)
+    }
+
+    /// Notes a request that was hit, or is about to be answered by storing.
+    pub(crate) fn note_asked(&mut self, offer: Offer) {
+        self.duel.note_asked(offer, self.mean_sectors as u64);
+    }
+
+    /// Returns which requests the duel wants to hear of: those of placings for which these bits are zero.
+    pub(crate) fn sampled_by(&self) -> u64 {
+        self.duel.sampled_by()
     }
 
     /// Notes that the index dropped an address whose record, in a segment of `sequence`, stays.
@@ -69,51 +110,84 @@ impl Admission {
         self.dropped.retain(|_, &mut kept| kept > sequence);
     }
 
-    /// Memory of the filter, in bytes.
+    /// Returns the memory it takes when it is full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.generations.iter().map(|words| words.len() as u64 * 8).sum()
+        self.seen.memory_bytes() + fixed_bytes()
     }
 }
 
-/// The words and bits an address has in a generation of this length.
-fn probes(address: u64, words: &[u64]) -> impl Iterator<Item = (usize, u64)> + use<> {
-    let bits = words.len() as u64 * 64;
-    let mixed = u128::from(address ^ address >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-    let (start, step) = ((mixed >> 64) as u64, (mixed >> 20) as u64 | 1);
-    (0..u64::from(PROBES)).map(move |probe| {
-        let number = start.wrapping_add(step.wrapping_mul(probe));
-        let bit = ((u128::from(number) * u128::from(bits)) >> 64) as u64;
-        ((bit / 64) as usize, 1 << (bit % 64))
-    })
+/// What is known of an entry that would have others' room.
+#[derive(Clone, Copy, Debug)]
+struct Newcomer {
+    /// Whether it was offered before, within a while.
+    was_seen: bool,
+    sectors: u64,
+    /// Mean length of what is offered.
+    mean_sectors: u64,
+}
+
+impl Newcomer {
+    /// The decision.
+    fn is_admitted(self, taste: Taste, dice: &mut Dice) -> bool {
+        // Where popularity lasts, an entry of the mean length comes again if it is worth it, and the shorter ones gain.
+        let surely_sectors = match taste {
+            Taste::First => self.mean_sectors,
+            Taste::Second if self.was_seen => self.mean_sectors / 2,
+            Taste::Second => return false,
+        };
+        dice.below(self.sectors.max(1)) < surely_sectors.max(1)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn address(n: u64) -> u64 {
-        (n << 16) | (n * 7 % 8192)
+    const SCALE: Scale = Scale { entries: 10_000, sectors: 160_000, bits_per_entry: 12 };
+
+    /// Of an entry so short that only the memory of offers decides.
+    fn offer(n: u64) -> Offer {
+        Offer { placing: n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40, sectors: 1 }
     }
 
     #[test]
-    fn the_second_time_within_two_generations_admits() {
-        let mut admission = Admission::new(10_000);
-        let first = (0..2_000).filter(|&n| admission.admits(address(n))).count();
-        assert!(first <= 60, "{first} of 2000 taken for seen");
-        assert!((0..2_000).all(|n| admission.admits(address(n))));
-        (100_000..110_000).for_each(|n| _ = admission.admits(address(n)));
-        let remembered = (0..2_000).filter(|&n| admission.admits(address(n))).count();
-        assert!(remembered <= 150, "{remembered} of 2000 remembered for longer");
-        assert!(admission.memory_bytes() * 8 <= 10_000 * BITS_PER_ENTRY + 128);
+    fn where_there_is_no_room_the_second_offer_within_a_while_is_admitted() {
+        let mut admission = Admission::new(SCALE);
+        let mut admits = |n| admission.admits(offer(n), n, false);
+        let first = (0..2_000).filter(|&n| admits(n)).count();
+        assert!(first <= 40, "{first} of 2000 taken for seen");
+        assert!((0..2_000).all(&mut admits));
+        (100_000..130_000).for_each(|n| _ = admits(n));
+        let remembered = (0..2_000).filter(|&n| admits(n)).count();
+        assert!(remembered <= 80, "{remembered} of 2000 remembered for longer");
+    }
+
+    #[test]
+    fn where_there_is_room_everything_is_admitted() {
+        let mut admission = Admission::new(SCALE);
+        assert!((0..2_000).all(|n| admission.admits(Offer { sectors: 2_000, ..offer(n) }, n, true)));
+    }
+
+    #[test]
+    fn a_long_entry_gets_in_as_often_as_its_length_allows() {
+        let mut dice = Dice::new(1);
+        let newcomer = |sectors| Newcomer { was_seen: true, sectors, mean_sectors: 16 };
+        let mut admitted =
+            |sectors| (0..10_000).filter(|_| newcomer(sectors).is_admitted(Taste::Second, &mut dice)).count();
+        assert_eq!((admitted(1), admitted(8)), (10_000, 10_000));
+        let (twice, tenfold) = (admitted(16), admitted(80));
+        assert!((4_700..5_300).contains(&twice) && (800..1_200).contains(&tenfold), "{twice} {tenfold}");
+        let fresh = Newcomer { was_seen: false, ..newcomer(1) };
+        assert!(fresh.is_admitted(Taste::First, &mut dice) && !fresh.is_admitted(Taste::Second, &mut dice));
     }
 
     #[test]
     fn a_dropped_address_is_admitted_until_its_segment_is_over() {
-        let mut admission = Admission::new(1_000);
-        admission.note_dropped(address(1), 5);
-        admission.note_dropped(address(2), 6);
+        let mut admission = Admission::new(SCALE);
+        admission.note_dropped(1, 5);
+        admission.note_dropped(2, 6);
         admission.forget_through(5);
-        assert!(!admission.admits(address(1)));
-        assert!(admission.admits(address(2)));
+        assert!(!admission.admits(offer(1), 1, false));
+        assert!(admission.admits(offer(2), 2, false));
     }
 }

@@ -5,9 +5,9 @@
 //! is being read, else what the row's tuning says), so that reclaiming always frees some of a segment, and writing again has a bound.
 
 mod clock;
-mod most_hit;
 pub(crate) mod pace;
 pub(crate) mod rrip;
+mod worth;
 
 use crate::{LogEviction, format::trailer::Listing};
 
@@ -61,7 +61,7 @@ pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice
     let mut kept = Vec::new();
     let taken = take(held.iter().map(|entry| Kept { listing: entry.listing, hits: 0 }), room.held, &mut kept);
     let wanted = match eviction {
-        LogEviction::MostHit => most_hit::rank(others),
+        LogEviction::Worth => worth::rank(others),
         LogEviction::Clock => clock::rank(others),
     };
     take(wanted.into_iter(), room.hit.saturating_sub(taken), &mut kept);
@@ -108,7 +108,7 @@ mod tests {
         let held = |entry| Candidate { held: true, ..entry };
         let all = [live(0, 10, 3, 0), held(live(10, 10, 0, 0)), held(live(20, 10, 0, 0)), held(live(30, 10, 0, 50))];
         let sectors = |held, hit| {
-            let kept = kept(LogEviction::MostHit, &all, held, hit);
+            let kept = kept(LogEviction::Worth, &all, held, hit);
             kept.into_iter().map(|(sector, _)| sector).collect::<Vec<_>>()
         };
         assert_eq!(sectors(30, 20), [10, 20], "it takes the room of what was hit");

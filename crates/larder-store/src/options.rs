@@ -33,7 +33,7 @@ pub struct StoreOptions {
     pub mean_entry_size_bytes: u64,
     /// Segment size in bytes, a power of two from 256 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
     /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes.
-    /// Default 16 MiB, less on volumes under 1 GiB. Only for a new volume; an existing one keeps its own.
+    /// Default 16 MiB, less on volumes under 2 GiB. Only for a new volume; an existing one keeps its own.
     pub segment_size_bytes: u64,
     /// Committed bytes that may wait for the device before commits wait. Default 32 MiB.
     pub dirty_bytes_max: u64,
@@ -85,9 +85,9 @@ pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {
 /// Entries that an index has room for by itself, between the sizes at which that is one for 8 KiB and one for 16 KiB.
 const ENTRY_COUNT_DEFAULT: u64 = 16 << 20;
 
-/// A 64th of the volume, from 2 MiB (the longest entry fits) to 16 MiB.
+/// A 128th of the volume, so that the segments that are free or being filled are 3% of it, from 2 MiB (the longest entry fits) to 16 MiB.
 fn default_segment_bytes(size_bytes: u64) -> u64 {
-    let share = (size_bytes / 64).clamp(2 << 20, 16 << 20);
+    let share = (size_bytes / 128).clamp(2 << 20, 16 << 20);
     1 << share.ilog2()
 }
 

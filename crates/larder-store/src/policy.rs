@@ -51,7 +51,7 @@ static POLICIES: &[Policy] = &[
     Policy::new(
         1,
         "log",
-        EngineRow::Log(LogRow::Packed(LogEviction::MostHit)),
+        EngineRow::Log(LogRow::Packed(LogEviction::Worth)),
         Words {
             about: "segmented log with a packed index: one read a hit, none a miss, sequential writes",
             source: "STREAM-PACK (Markatos et al., USITS 1999) and HashCache-Log (NSDI 2009), with whole segments and hit bits",

@@ -265,6 +265,15 @@ impl Store {
         Ok(Writer::new(self.volumes.clone(), engine.clone(), key, head, hints))
     }
 
+    /// Returns whether the row would give an entry of `len_bytes` (head and body) the room of others: by how often it was asked for
+    /// lately, and by its length. Counts as a request for the entry, so ask once for each miss; for what is stored in several
+    /// entries ask for the whole. While nothing has to go for it, and where the row lets everything in, it is always yes. A
+    /// [`Writer::commit`] stores whatever the answer was.
+    pub fn admits(&self, key: &[u8], len_bytes: u64) -> bool {
+        let engine = self.volumes.of(key);
+        engine.admits(engine.volume().hash(key).0, len_bytes)
+    }
+
     /// Replaces the head of an entry; in rows on the log a body over 64 KiB is not written again. `false`: no such
     /// entry.
     ///

@@ -202,11 +202,7 @@ table! {
     reinsertion: bool = true, switch;
     /// `log`: most of a segment that is written again, as a share of it. More: more hits; bytes written grow to as
     /// much as 1 / (1 - share) times what is admitted.
-    reinsertion_share: f64 = 0.22, share in 0.0..=0.5;
-    /// `log`: whether an entry is stored only when its key is written for the second time within a while, as long as
-    /// it takes to write about half as many entries as the index has room for. On: fewer bytes written and, where
-    /// much is asked for only once, more hits; the second request for anything is a miss too. 4 bits an entry more.
-    second_hit: bool = false, switch;
+    reinsertion_share: f64 = 0.5, share in 0.0..=0.5;
     /// `log`: bytes written for checkpoints of the index, as a share of the log's. More: less to replay after a
     /// crash; less: fewer bytes written. 0: only at close.
     checkpoint_share: f64 = 0.02, share in 0.0..=1.0;

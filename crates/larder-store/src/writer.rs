@@ -66,6 +66,19 @@ impl Writer {
         self.len_bytes == 0
     }
 
+    /// As [`Writer::commit`], if the row gives the entry room ([`crate::Store::admits`]); `false` if it does not, and the key has no entry.
+    ///
+    /// # Errors
+    /// As [`Writer::commit`].
+    pub async fn offer(self) -> Result<bool> {
+        self.engine.volume().check_open()?;
+        let placing = self.engine.volume().hash(&self.key).0;
+        if !self.engine.admits(placing, (self.key.len() + self.head.len()) as u64 + self.len_bytes) {
+            return Ok(false);
+        }
+        self.commit().await.map(|()| true)
+    }
+
     /// Makes the entry visible, replacing any older entry of the key. Waits while too much is dirty.
     ///
     /// # Errors

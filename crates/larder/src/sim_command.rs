@@ -18,7 +18,9 @@ use crate::{
     value::{self, BadValue},
 };
 use clap::{Args, Subcommand, ValueEnum};
-use larder_sim::{MODELS, Model, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError, jobs_default};
+use larder_sim::{
+    Evictions, MODELS, Model, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError, jobs_default,
+};
 use larder_store::Policy;
 use source::{SourceFlags, parse_count};
 use std::{
@@ -39,6 +41,8 @@ Examples:
 pub(crate) enum SimCommand {
     /// Run a trace or a workload against policies on a modelled machine.
     Run(Box<RunFlags>),
+    /// Compare evictions: policies beside those of the literature, by shares of all that is asked for.
+    Evictions(EvictionsFlags),
     /// Reproduce a table or figure of a paper, the printed values beside the simulated ones.
     Paper(PaperFlags),
     /// Write a trace or a workload as a trace of larder's own format.
@@ -95,9 +99,31 @@ pub(crate) struct RunFlags {
         long_help = tuning::tune_help())]
     tune: Vec<Tuned>,
 
-    /// Add the evictions of the literature: LRU, FIFO, SIEVE, S3-FIFO, GDSF, Belady; with `--policy none` nothing else
+    /// Add the evictions of the literature: LRU, FIFO, SIEVE, S3-FIFO, ARC, W-TinyLFU, GDSF, Belady; with `--policy none` nothing else
     #[arg(long)]
     references: bool,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// The flags of `larder sim evictions`.
+#[derive(Debug, Args)]
+pub(crate) struct EvictionsFlags {
+    #[command(flatten)]
+    source: SourceFlags,
+
+    /// Policies, separated by commas, `all` or `none` (repeatable)
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', value_parser = parse_policies, default_value = "log,log-clock")]
+    policy: Vec<Policies>,
+
+    /// Sizes of the cache, in percent of the bytes of all that is asked for
+    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "1,5,10")]
+    percent: Vec<f64>,
+
+    /// Requests [default: a whole trace, or 1,500,000 of a workload, the first half to warm up]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
+    requests: Option<u64>,
 
     #[command(flatten)]
     output: OutputFlags,
@@ -177,6 +203,7 @@ enum Shown {
 pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
     match command {
         SimCommand::Run(flags) => run_sweep(*flags),
+        SimCommand::Evictions(flags) => evictions(flags),
         SimCommand::Paper(flags) => papers(&flags),
         SimCommand::Convert(flags) => convert::run(flags),
         SimCommand::Speed(flags) => speed::run(flags),
@@ -227,6 +254,24 @@ fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
     };
     let shown = Progress::new("simulating");
     let ran = sweep.run(&|count, of| shown.advance(count, of));
+    shown.finish();
+    show(&ran.map_err(failed)?, &flags.output)
+}
+
+fn evictions(flags: EvictionsFlags) -> Result<(), Failure> {
+    flags.output.prepare()?;
+    if flags.percent.iter().any(|percent| !(*percent > 0.0 && *percent <= 100.0)) {
+        return Err(Failure::usage("a size of the cache is not over 0 and up to 100 percent", "give --percent 1,5,10"));
+    }
+    let compared = Evictions {
+        policies: listed(&flags.policy),
+        source: flags.source.source()?,
+        percentages: flags.percent,
+        requests: flags.requests,
+        jobs: flags.output.jobs(),
+    };
+    let shown = Progress::new("comparing");
+    let ran = compared.run(&|count, of| shown.advance(count, of));
     shown.finish();
     show(&ran.map_err(failed)?, &flags.output)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Uri, header};
-use larder_http::{Reason, Settings, Storability, StoredHead, VaryRule, language, storable};
+use larder_http::{BodyPlace, Reason, Settings, Storability, StoredHead, VaryRule, language, storable};
 use larder_store::{Hints, Invalidation, Store, Writer};
 
 use crate::{
@@ -102,13 +102,17 @@ pub(crate) async fn commit(
         return undo_if_invalidated(cache, place, began).await;
     };
     let content = (body.clone(), hints(cache, place, head));
-    if !write(cache, store, &place.key, head.encode(), content).await {
+    // The chunks of a body were let in together; their head is stored with them.
+    let is_offer = matches!(head.body(), BodyPlace::Whole { .. });
+    if !write(cache, store, (&place.key, is_offer), head.encode(), content).await {
         replace_in_memory(cache, place, head, &body).await;
         return undo_if_invalidated(cache, place, began).await;
     }
     if let Some((marker, true)) = &place.marker {
         let hints = Hints { useless_after: 0, ..hints(cache, place, head) };
-        if !write(cache, store, &place.primary, marker.rules.encode(), (vec![marker.encode_rest()], hints)).await {
+        if !write(cache, store, (&place.primary, false), marker.rules.encode(), (vec![marker.encode_rest()], hints))
+            .await
+        {
             return false;
         }
         cache.shared.hot.remove(&place.primary);
@@ -121,7 +125,7 @@ pub(crate) async fn commit(
 pub(crate) async fn commit_chunk(cache: &Arc<Cache>, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &cache.shared.store {
-        Some(store) => write(cache, store, key, Vec::new(), (body, hints)).await,
+        Some(store) => write(cache, store, (key, false), Vec::new(), (body, hints)).await,
         None => false,
     }
 }
@@ -135,7 +139,7 @@ pub(crate) async fn commit_fragment(
 ) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &cache.shared.store {
-        Some(store) => write(cache, store, key, start.to_le_bytes().to_vec(), (vec![bytes], hints)).await,
+        Some(store) => write(cache, store, (key, false), start.to_le_bytes().to_vec(), (vec![bytes], hints)).await,
         None => false,
     }
 }
@@ -305,10 +309,11 @@ async fn replace_in_memory(cache: &Arc<Cache>, place: &Place, head: &StoredHead,
     commit_to_memory(cache, place, head, body);
 }
 
+/// Writes an entry; one that is only offered is not written if the store has no room for its like. Returns whether it was.
 async fn write(
     cache: &Arc<Cache>,
     store: &Store,
-    key: &[u8],
+    (key, is_offer): (&[u8], bool),
     head: Vec<u8>,
     (body, hints): (Vec<Bytes>, Hints),
 ) -> bool {
@@ -325,11 +330,12 @@ async fn write(
         Ok(writer)
     };
     let written = match filled() {
-        Ok(writer) => patience::write(cache, writer.commit()).await,
+        Ok(writer) if is_offer => patience::write(cache, writer.offer()).await,
+        Ok(writer) => patience::write(cache, async move { writer.commit().await.map(|()| true) }).await,
         Err(error) => Some(Err(error)),
     };
     match written {
-        Some(Ok(())) => true,
+        Some(Ok(is_stored)) => is_stored,
         Some(Err(error)) => {
             note_error(cache, &error);
             false

@@ -103,7 +103,9 @@ impl<'a> Carrying<'a> {
         if len <= CHUNK_BYTES || !matches!(self.carrier.storage, Storage::Whole) {
             return;
         }
-        if cache.shared.store.is_none() {
+        let len = self.open.total_len.unwrap_or(len);
+        // All of its chunks are let in, or none.
+        if !cache.shared.store.as_ref().is_some_and(|store| store.admits(&self.place.key, len)) {
             self.carrier.storage = Storage::Off;
             return;
         }

@@ -12,7 +12,7 @@
 
 use std::{iter, ops::Range, sync::Arc};
 
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use larder_http::{Precondition, RangeOutcome, conditional, range, reuse};
 use larder_store::Store;
 use tokio::task::JoinSet;
@@ -20,9 +20,10 @@ use tokio::task::JoinSet;
 use crate::{
     asked::Asked,
     cache::{
+        Cache,
         chunks::{Absence, ChunkedBody, covers},
         entry::{CHUNK_BYTES, Entry, EntryBody},
-        lookup::{self, Trouble},
+        lookup::{self, Found, Trouble},
         patience::Waiting,
         sightings::{Chunks, Known},
     },
@@ -57,35 +58,61 @@ pub(crate) struct Ready {
     pub(crate) continued: Option<StatusCode>,
 }
 
+/// How much of what a request wants of a stored response is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All of it.
+    Whole,
+    /// Not all, but the rest can be asked for.
+    Lacking,
+    /// Not all, and there is no way to the rest.
+    Gone,
+}
+
 /// Looks what of a stored response is there. It asks no origin.
 pub(crate) async fn look(means: &Arc<Means>, asked: &Arc<Asked>, (entry, key): (&Entry, &Arc<[u8]>)) -> Presence {
     let EntryBody::Chunks { len, .. } = entry.body else { return Presence::There(None) };
     let Some(body) = Source::of(means, asked, key, entry) else { return Presence::Gone };
     let source = Arc::new(body);
-    let wanted = wanted(asked, entry, len);
-    let missing = match first_missing(&source.chunks, &wanted).await {
-        Ok(None) if wanted.is_empty() => return Presence::There(None),
-        Ok(None) => return Presence::There(Some(Body { source, wanted })),
-        Ok(Some(missing)) => missing,
-        Err(Trouble) => return Presence::Gone,
-    };
+    let wanted = wanted((&asked.method, &asked.fields), entry, len);
     // RFC 9111 5.2.1.7.
-    let alone = reuse::is_only_if_cached(&asked.fields, &means.cache.shared.http);
-    if alone || !source.chunks.can_go_on() {
-        return Presence::Gone;
+    let is_alone = reuse::is_only_if_cached(&asked.fields, &means.cache.shared.http);
+    match first_missing(&source.chunks, &wanted).await {
+        Ok(None) if wanted.is_empty() => Presence::There(None),
+        Ok(None) => Presence::There(Some(Body { source, wanted })),
+        Ok(Some(_)) if is_alone || !source.chunks.can_go_on() => Presence::Gone,
+        Ok(Some(missing)) => Presence::Lacking(Body { source, wanted }, missing),
+        Err(Trouble) => Presence::Gone,
     }
-    Presence::Lacking(Body { source, wanted }, missing)
+}
+
+/// Looks how much of a stored response there is for a request that nobody makes.
+pub(crate) async fn extent(
+    cache: &Arc<Cache>,
+    primary: &Arc<[u8]>,
+    found: &Found,
+    (method, fields): (&Method, &HeaderMap),
+) -> Extent {
+    let EntryBody::Chunks { len, .. } = found.entry.body else { return Extent::Whole };
+    let Some(chunks) = ChunkedBody::of(cache, primary, &found.key, &found.entry).map(Arc::new) else {
+        return Extent::Gone;
+    };
+    let is_alone = reuse::is_only_if_cached(fields, &cache.shared.http);
+    match first_missing(&chunks, &wanted((method, fields), &found.entry, len)).await {
+        Ok(None) => Extent::Whole,
+        Ok(Some(_)) if !is_alone && chunks.can_go_on() => Extent::Lacking,
+        Ok(Some(_)) | Err(Trouble) => Extent::Gone,
+    }
 }
 
 impl Presence {
-    /// Whether there is no way to answer from what is stored.
-    pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Self::Gone)
-    }
-
-    /// Whether it takes the origin to answer.
-    pub(crate) fn is_lacking(&self) -> bool {
-        matches!(self, Self::Lacking(..))
+    /// Returns how much is there.
+    pub(crate) fn extent(&self) -> Extent {
+        match self {
+            Self::There(_) => Extent::Whole,
+            Self::Lacking(..) => Extent::Lacking,
+            Self::Gone => Extent::Gone,
+        }
     }
 
     /// Reads the first bytes, or begins to fetch the first that are missing. `None`: the answer has to come from elsewhere.
@@ -127,13 +154,12 @@ impl Body {
 }
 
 /// The bytes of a body of `len` that a request wants from the store.
-fn wanted(asked: &Asked, entry: &Entry, len: u64) -> Vec<Range<u64>> {
-    let has_body =
-        asked.method != Method::HEAD && matches!(conditional::evaluate(&asked.fields, &entry.head), Precondition::Pass);
+fn wanted((method, fields): (&Method, &HeaderMap), entry: &Entry, len: u64) -> Vec<Range<u64>> {
+    let has_body = method != Method::HEAD && matches!(conditional::evaluate(fields, &entry.head), Precondition::Pass);
     if !has_body {
         return Vec::new();
     }
-    match range::select(&asked.method, &asked.fields, &entry.head, len) {
+    match range::select(method, fields, &entry.head, len) {
         RangeOutcome::Whole => iter::once(0..len).collect(),
         RangeOutcome::Single { first, last } => iter::once(first..last + 1).collect(),
         RangeOutcome::Many(spans) => spans.iter().map(|span| span.first..span.last + 1).collect(),

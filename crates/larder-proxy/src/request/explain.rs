@@ -1,12 +1,12 @@
 //! What the cache would do with a request now, and why, in words for the operator.
 //!
 //! Does not: ask an origin, or change what is stored; what it finds in the store it leaves in memory, as any look-up does.
-//! Invariant: it decides by the same functions as an exchange. Cost: that of a look-up for each key the URL can have.
+//! Invariant: the way is decided by the function whose decision an exchange executes, on what is found by the same functions. Cost: that of a look-up for each key the URL can have.
 
 use std::{fmt::Write as _, sync::Arc};
 
 use http::{HeaderMap, Method, Uri};
-use larder_http::{Reuse, StoredHead, VaryRule, freshness::Lifetime, reuse, reuse::Age, validate};
+use larder_http::{Reuse, StoredHead, VaryRule, freshness::Lifetime, reuse::Age, validate};
 
 use crate::{
     cache::{
@@ -14,8 +14,11 @@ use crate::{
         lookup::{self, Found, Lookup},
         storing,
     },
-    clock,
-    request::serve,
+    flight::presence::{self, Extent},
+    request::{
+        route::{self, Route, Stored},
+        serve,
+    },
     worker::Worker,
 };
 
@@ -23,17 +26,79 @@ use crate::{
 pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = String::new();
     for primary in storing::primaries_of(&worker.cache, uri)? {
+        let primary: Arc<[u8]> = primary.into();
         line(&mut text, "key", String::from_utf8_lossy(&primary));
-        match lookup::find(&worker.cache, &primary, fields).await {
-            Lookup::Nothing => line(&mut text, "stored", "nothing: a request goes to the origin"),
-            Lookup::OtherVariants(marker) => {
-                line(&mut text, "stored", "other variants only: a request goes to the origin");
-                tell_rules(&mut text, &marker);
-            }
-            Lookup::Found(found) => tell_found(&mut text, worker, fields, &found),
-        }
+        tell_key(&mut text, worker, &primary, fields).await;
     }
     Some(text)
+}
+
+/// Tells of one of the keys of a URI what is stored, and which way a request goes by that.
+async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, fields: &HeaderMap) {
+    let cache = &worker.cache;
+    let (found, marker) = match lookup::find(cache, primary, fields).await {
+        Lookup::Nothing => (None, None),
+        Lookup::Found(found) => (Some(found), None),
+        Lookup::OtherVariants(marker) => {
+            (lookup::find_by_language(cache, primary, &marker, fields).await, Some(marker))
+        }
+    };
+    let mut stored = if marker.is_some() { Stored::OtherVariants } else { Stored::Nothing };
+    let mut answering = None;
+    if let Some(found) = &found {
+        let extent = presence::extent(cache, primary, found, (&Method::GET, fields)).await;
+        let known = serve::stored(cache, (&Method::GET, fields), found, extent);
+        if marker.is_none() || serve::is_as_it_is(known) {
+            (stored, answering) = (known, Some(found));
+        }
+    }
+    match (answering, &marker) {
+        (Some(found), _) => tell_found(text, worker, found),
+        (None, Some(marker)) => {
+            line(text, "stored", "other variants only: a request goes to the origin");
+            tell_rules(text, marker);
+        }
+        (None, None) => line(text, "stored", "nothing: a request goes to the origin"),
+    }
+    let route = route::decide(&serve::facts(cache, (&Method::GET, fields), primary, stored));
+    tell_route(text, answering.map(|found| &found.entry.head), stored, route);
+}
+
+/// Tells which way a request goes, and why.
+fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: Stored, route: Route) {
+    let Stored::Response { decision, extent, .. } = stored else {
+        if route == Route::Refuse {
+            line(text, "answer", "504, for only what is stored may answer (only-if-cached)");
+        }
+        return;
+    };
+    let reason = match decision {
+        Reuse::Fresh { reason, .. }
+        | Reuse::Stale { reason, .. }
+        | Reuse::MustValidate { reason, .. }
+        | Reuse::NotUsable { reason } => reason,
+    };
+    let has_validator = head.is_some_and(StoredHead::has_validator);
+    let answer = match (route, extent) {
+        (Route::Stored { .. }, Extent::Lacking) => "from the cache, and the origin for what is missing of its body",
+        (Route::Stored { .. }, _) => "from the cache",
+        (Route::Meanwhile { .. }, _) => "from the cache, and validated behind",
+        (Route::Refuse, _) => "504, for only what is stored may answer",
+        (Route::Fly { .. }, Extent::Gone) => "fetched anew, for its body is not all there",
+        (Route::Fly { validates: true, .. }, _) if has_validator => "validated first",
+        (Route::Fly { .. }, _) => "fetched anew",
+        (Route::Pass { .. } | Route::PassHead { .. }, _) if matches!(decision, Reuse::NotUsable { .. }) => {
+            "from the origin, as if nothing were stored"
+        }
+        (Route::Pass { .. } | Route::PassHead { .. }, _) => "from the origin, as it asks",
+    };
+    line(text, "answer", format_args!("{answer} ({})", reason.token()));
+    if let (Route::Fly { validates: true, stands_in, .. }, Some(head)) = (route, head) {
+        line(text, "on error", if stands_in { "the stored response" } else { "the error" });
+        for (name, value) in validate::request_fields(head) {
+            line(text, "asks", format_args!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
+        }
+    }
 }
 
 /// Whether anything is stored of `uri`, whatever its variant.
@@ -46,8 +111,8 @@ pub(crate) async fn is_stored(worker: &Arc<Worker>, uri: &Uri) -> bool {
     false
 }
 
-fn tell_found(text: &mut String, worker: &Worker, fields: &HeaderMap, found: &Found) {
-    let (head, settings) = (&found.entry.head, &worker.shared.config.http);
+fn tell_found(text: &mut String, worker: &Worker, found: &Found) {
+    let head = &found.entry.head;
     let place = if found.from_memory { "in memory" } else { "on the disk" };
     let form = match found.entry.body {
         EntryBody::Whole(_) => "",
@@ -62,23 +127,6 @@ fn tell_found(text: &mut String, worker: &Worker, fields: &HeaderMap, found: &Fo
         line(text, "variant", format_args!("{name}: {value}"));
     }
     tell_age(text, worker, head);
-    let decision = reuse::decide(&Method::GET, fields, head, clock::now(), settings);
-    let (answer, reason) = match decision {
-        Reuse::Fresh { reason, .. } => ("from the cache", reason),
-        Reuse::Stale { may_serve_meanwhile: true, reason, .. } => ("from the cache, and validated behind", reason),
-        Reuse::Stale { reason, .. } | Reuse::MustValidate { reason, .. } if head.has_validator() => {
-            ("validated first", reason)
-        }
-        Reuse::Stale { reason, .. } | Reuse::MustValidate { reason, .. } => ("fetched anew", reason),
-        Reuse::NotUsable { reason } => ("from the origin, as if nothing were stored", reason),
-    };
-    line(text, "answer", format_args!("{answer} ({})", reason.token()));
-    if let Reuse::Stale { may_serve_on_error, .. } | Reuse::MustValidate { may_serve_on_error, .. } = decision {
-        line(text, "on error", if may_serve_on_error { "the stored response" } else { "the error" });
-        for (name, value) in validate::request_fields(head) {
-            line(text, "asks", format_args!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
-        }
-    }
 }
 
 fn tell_age(text: &mut String, worker: &Worker, head: &StoredHead) {

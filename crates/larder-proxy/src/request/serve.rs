@@ -1,114 +1,143 @@
 //! GET and HEAD with a cache in between: from what is stored if it may be used, else by a flight.
 //!
-//! Owns: what follows from the rules' decisions. Does not: make them (`larder_http`). Invariant: nothing
-//! stale is served where the stored response forbids it (RFC 9111 4.2.4).
+//! Owns: what is found out before the way is decided on, and going it. Does not: decide (see `route`, and `larder_http`).
 
 use std::sync::Arc;
 
-use http::{Method, header};
+use http::{HeaderMap, Method};
 use larder_http::{
     CacheStatus, Reason, Reuse, StoredHead,
-    cache_control::RequestDirectives,
     cache_status::Forward,
-    range::{self, ByteRange, RangeRequest},
     reuse::{self, Age},
 };
 
 use crate::{
     asked::Asked,
     cache::{
-        entry::{CHUNK_BYTES, EntryBody},
+        Cache,
+        entry::Marker,
         lookup::{self, Found, Lookup},
     },
     clock,
     errors::Failure,
     flight::{
-        presence::{self, Presence, Ready},
+        presence::{self, Extent, Presence, Ready},
         source::Source,
     },
     outcome::Outcome,
     request::{
         hit::{self, Wanted},
         pass,
+        route::{self, Facts, Route, Stored},
         served::Served,
         share::{self, Sharing},
     },
     worker::Worker,
 };
 
+/// What was found for a request.
+struct Seen {
+    found: Option<Found>,
+    presence: Presence,
+    marker: Option<Arc<Marker>>,
+    stored: Stored,
+    /// What is to be gone by if its body turns out not to be there.
+    otherwise: Stored,
+}
+
 /// Answers from what is stored, or from the origin.
 ///
 /// # Errors
 /// Nothing stored may be used and the origin cannot be reached.
 pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Result<Served, Failure> {
-    let settings = &worker.shared.config.http;
     // What takes kilobytes for a moment is not part of what waits for the origin: the same below, and in the callers.
-    let lookup = Box::pin(lookup::find(&worker.cache, key, &asked.fields)).await;
-    let presence = match &lookup {
-        Lookup::Found(Found { entry, .. }) if matches!(entry.body, EntryBody::Whole(_)) => Presence::There(None),
-        Lookup::Found(found) => {
-            Box::pin(presence::look(&worker.flights.means, asked, (&found.entry, &found.key))).await
-        }
-        Lookup::OtherVariants(_) | Lookup::Nothing => Presence::Gone,
-    };
-    let lacks = presence.is_lacking();
-    let (found, marker, forward) = match lookup {
-        Lookup::Found(found) if presence.is_gone() => (None, found.marker, CacheStatus::forwarded(Forward::Miss)),
-        Lookup::Found(found) => {
-            let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings);
-            match decision {
-                Reuse::Fresh { age, reason } => match fresh(worker, asked, (&found, presence), (age, reason)).await {
-                    Some(served) => return served,
-                    None => (None, found.marker, CacheStatus::forwarded(Forward::Miss)),
-                },
-                Reuse::NotUsable { reason } => {
-                    check_may_ask(worker, asked)?;
-                    let status = CacheStatus::forwarded(Forward::Request).because(reason);
-                    return pass::pass(worker, asked, None, status).await;
-                }
-                Reuse::Stale { may_serve_meanwhile: true, age, .. }
-                    if !lacks
-                        && !asks_for_itself(asked)
-                        && found.entry.head.selecting().cover_what_is_told(&asked.fields) =>
-                {
-                    return meanwhile(worker, asked, key, ((found, presence), age)).await;
-                }
-                Reuse::Stale { may_serve_on_error: may, reason, .. }
-                | Reuse::MustValidate { may_serve_on_error: may, reason, .. } => {
-                    let is_asked = matches!(decision, Reuse::MustValidate { .. }) && reason != Reason::NoCache;
-                    let why = if is_asked { Forward::Request } else { Forward::Stale };
-                    let marker = found.marker.clone();
-                    (Some((found, may && !lacks)), marker, CacheStatus::forwarded(why).because(reason))
-                }
+    let Seen { found, presence, marker, stored, otherwise } = Box::pin(see(worker, asked, key)).await;
+    let decide = |stored| route::decide(&facts(&worker.cache, (&asked.method, &asked.fields), key, stored));
+    let route = match (decide(stored), found.clone()) {
+        (Route::Stored { age, reason }, Some(found)) => {
+            match fresh(worker, asked, (&found, presence), (age, reason)).await {
+                Some(served) => return served,
+                None => decide(otherwise),
             }
         }
-        Lookup::OtherVariants(marker) => {
-            if let Some(found) = Box::pin(lookup::find_by_language(&worker.cache, key, &marker, &asked.fields)).await
-                && let Some(served) = if_fresh(worker, asked, &found).await
-            {
-                return served;
-            }
-            (None, Some(marker), CacheStatus::forwarded(Forward::VaryMiss))
+        (Route::Meanwhile { age }, Some(found)) => {
+            return meanwhile(worker, asked, key, ((found, presence), age)).await;
         }
-        Lookup::Nothing => (None, None, CacheStatus::forwarded(Forward::UriMiss)),
+        (route, _) => route,
     };
-    check_may_ask(worker, asked)?;
-    let (before, may_serve_on_error) = match found {
-        Some((found, may)) => (Some(found), may),
-        None => (None, false),
-    };
-    if wants_origin_itself(worker, asked, key, before.is_some()) {
-        let passed = match &before {
-            Some(found) if asked.method == Method::HEAD => {
-                Box::pin(pass::pass_head(worker, asked, (key, found), forward)).await
-            }
-            _ => pass::pass(worker, asked, None, forward).await,
-        };
-        return or_stale(worker, asked, passed, before.filter(|_| may_serve_on_error).as_ref());
+    let primary = Arc::clone(key);
+    match route {
+        Route::Pass { forward, stands_in } => {
+            let passed = pass::pass(worker, asked, None, forward).await;
+            or_stale(worker, asked, passed, found.filter(|_| stands_in).as_ref())
+        }
+        Route::PassHead { forward, stands_in } => {
+            let passed = match &found {
+                Some(found) => Box::pin(pass::pass_head(worker, asked, (key, found), forward)).await,
+                None => pass::pass(worker, asked, None, forward).await,
+            };
+            or_stale(worker, asked, passed, found.filter(|_| stands_in).as_ref())
+        }
+        Route::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
+            let before = found.filter(|_| validates);
+            let sharing = Sharing { primary, before, may_serve_on_error, marker, forward, is_reload };
+            share::fly(worker, asked, sharing).await
+        }
+        Route::Refuse => Err(Failure::OnlyIfCached),
+        // These need something stored, which there was.
+        Route::Stored { .. } | Route::Meanwhile { .. } => {
+            pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Miss)).await
+        }
     }
-    let is_reload = reuse::is_reload(&asked.fields, settings);
-    let sharing = Sharing { primary: Arc::clone(key), before, may_serve_on_error, marker, forward, is_reload };
-    share::fly(worker, asked, sharing).await
+}
+
+/// Returns what a decision goes by.
+pub(crate) fn facts<'a>(
+    cache: &'a Cache,
+    (method, fields): (&'a Method, &'a HeaderMap),
+    primary: &[u8],
+    stored: Stored,
+) -> Facts<'a> {
+    let (is_lonely, has_store) = (cache.shared.lonely.contains(primary), cache.shared.store.is_some());
+    Facts { method, fields, settings: &cache.shared.http, stored, is_lonely, has_store }
+}
+
+/// Looks what is stored for a request.
+async fn see(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Seen {
+    let nothing = |marker, stored| Seen { found: None, presence: Presence::Gone, marker, stored, otherwise: stored };
+    let (found, variants) = match lookup::find(&worker.cache, key, &asked.fields).await {
+        Lookup::Nothing => return nothing(None, Stored::Nothing),
+        Lookup::Found(found) => (found, None),
+        Lookup::OtherVariants(marker) => {
+            match lookup::find_by_language(&worker.cache, key, &marker, &asked.fields).await {
+                Some(found) => (found, Some(marker)),
+                None => return nothing(Some(marker), Stored::OtherVariants),
+            }
+        }
+    };
+    let presence = presence::look(&worker.flights.means, asked, (&found.entry, &found.key)).await;
+    let stored = stored(&worker.cache, (&asked.method, &asked.fields), &found, presence.extent());
+    match variants {
+        // In a language that was asked for otherwise it answers as it is, or not at all.
+        Some(_) if !is_as_it_is(stored) => nothing(variants, Stored::OtherVariants),
+        Some(_) => Seen { found: Some(found), presence, marker: variants, stored, otherwise: Stored::OtherVariants },
+        None => {
+            let marker = found.marker.clone();
+            Seen { found: Some(found), presence, marker, stored, otherwise: stored.gone() }
+        }
+    }
+}
+
+/// Whether what is stored answers as it is.
+pub(crate) fn is_as_it_is(stored: Stored) -> bool {
+    matches!(stored, Stored::Response { decision: Reuse::Fresh { .. }, extent: Extent::Whole | Extent::Lacking, .. })
+}
+
+/// Returns what is known of a stored response, of which so much is there.
+pub(crate) fn stored(cache: &Cache, (method, fields): (&Method, &HeaderMap), found: &Found, extent: Extent) -> Stored {
+    let decision = reuse::decide(method, fields, &found.entry.head, clock::now(), &cache.shared.http);
+    let covers_what_is_told = found.entry.head.selecting().cover_what_is_told(fields);
+    Stored::Response { decision, extent, covers_what_is_told }
 }
 
 /// Passes a request on for what can have no key.
@@ -241,40 +270,4 @@ async fn fresh(
     };
     let origin = continued.map(|_| asked.origin.host.clone());
     Some(Ok(Served { response: answered.response, outcome, origin }))
-}
-
-/// Whether only the origin's answer to this very request will do: a HEAD that the cache cannot answer, or
-/// preconditions that are the origin's to judge.
-fn asks_for_itself(asked: &Asked) -> bool {
-    asked.method != Method::GET
-        || asked.fields.contains_key(header::IF_MATCH)
-        || asked.fields.contains_key(header::IF_UNMODIFIED_SINCE)
-}
-
-/// Whether a request is better passed on as it is than made into a fetch of the whole.
-fn wants_origin_itself(worker: &Worker, asked: &Asked, key: &[u8], found: bool) -> bool {
-    let fields = &asked.fields;
-    if asks_for_itself(asked) {
-        return true;
-    }
-    let no_store = fields.contains_key(header::CACHE_CONTROL) && RequestDirectives::from_fields(fields).no_store;
-    if no_store {
-        return true;
-    }
-    let partial = fields.contains_key(header::RANGE);
-    let conditional = fields.contains_key(header::IF_NONE_MATCH) || fields.contains_key(header::IF_MODIFIED_SINCE);
-    if (partial || conditional) && !found && worker.cache.shared.lonely.contains(key) {
-        return true;
-    }
-    partial && !found && worker.cache.shared.store.is_none() && is_far(asked)
-}
-
-/// Whether a range begins so far into a body of which nothing is known that the client would wait long for
-/// a fetch of the whole to get there.
-fn is_far(asked: &Asked) -> bool {
-    match range::parse(&asked.fields) {
-        RangeRequest::Single(ByteRange::From { first, .. }) => first > CHUNK_BYTES,
-        RangeRequest::Single(ByteRange::Suffix { .. }) | RangeRequest::Many(_) => true,
-        RangeRequest::Absent => false,
-    }
 }

@@ -189,6 +189,32 @@ fn body_with_a_gap_is_no_hit_and_says_what_it_is() {
 }
 
 #[test]
+fn operator_is_told_of_a_body_with_a_gap_and_where_the_rest_comes_from() {
+    for (fields, way) in [
+        (TAGGED, "answer   from the cache, and the origin for what is missing of its body"),
+        (UNTAGGED, "answer   fetched anew, for its body is not all there"),
+    ] {
+        let fixture = Fixture::with(
+            move |_, _| Reply::ok(fields, body(4 * CHUNK)),
+            |config| {
+                config.hot_bytes = 0;
+                config.admin = Some("127.0.0.1:0".parse().unwrap());
+            },
+        );
+        fixture.get("/long", &[]);
+        fixture.get_hit("/long", &[]);
+        let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+        let mut explain = || admin.request("EXPLAIN", "http://site.example/long", &[]).text();
+        let whole = explain();
+        assert!(whole.contains("answer   from the cache ("), "{whole}");
+        lose(&fixture, "/long", [2]);
+        let told = explain();
+        assert!(told.contains(way), "{told}");
+        assert_eq!(fixture.origin.count(), 1, "no origin is asked");
+    }
+}
+
+#[test]
 fn body_with_a_gap_of_a_changed_resource_is_fetched_anew() {
     let fixture = Fixture::with(
         |received, number| match number {

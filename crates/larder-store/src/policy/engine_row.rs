@@ -9,14 +9,14 @@ use super::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
 ///
 /// ```
 /// use larder_store::{EngineRow, LogEviction, LogRow};
-/// let row = EngineRow::Log(LogRow::Packed(LogEviction::MostHit));
+/// let row = EngineRow::Log(LogRow::Packed(LogEviction::Worth));
 /// ```
 ///
 /// A map of all entries does not go with segments, nor batches of sorted reads with a file per entry; neither compiles:
 ///
 /// ```compile_fail
 /// use larder_store::{EngineRow, LogEviction, MappedRow};
-/// let row = EngineRow::Mapped(MappedRow::Segments(LogEviction::MostHit));
+/// let row = EngineRow::Mapped(MappedRow::Segments(LogEviction::Worth));
 /// ```
 ///
 /// ```compile_fail
@@ -50,8 +50,8 @@ pub enum LogRow {
 /// What is written again when a segment is reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEviction {
-    /// Entries that were hit, most hit first.
-    MostHit,
+    /// Entries that were hit, once for each hit, most hit for their length first. What comes in is chosen as well.
+    Worth,
     /// Entries that were hit, once for each hit.
     Clock,
 }
@@ -187,7 +187,7 @@ impl EngineRow {
 
     pub(super) const fn eviction(self) -> EvictionAxis {
         match self {
-            Self::Log(LogRow::Packed(LogEviction::MostHit | LogEviction::Clock)) => EvictionAxis::Reinsertion,
+            Self::Log(LogRow::Packed(LogEviction::Worth | LogEviction::Clock)) => EvictionAxis::Reinsertion,
             Self::Log(LogRow::Located(_)) => EvictionAxis::OverwriteOrLeastRecent,
             Self::Mapped(MappedRow::Bitmap) => EvictionAxis::PacedLru,
             Self::Mapped(MappedRow::Files(_) | MappedRow::SizeClasses | MappedRow::Slots(_)) => EvictionAxis::Lru,

@@ -85,7 +85,7 @@ counters! {
     commits,
     /// Entries not stored for want of room.
     rejected,
-    /// Entries not stored because their key had not been written before (second-hit admission).
+    /// Entries that were offered and not stored, because they were not worth the room of others.
     not_admitted,
     /// Entries dropped at reclaim.
     evicted,

@@ -65,6 +65,11 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         sight == Sight::Known && self.may_contain(placing)
     }
 
+    /// Whether an entry of this length is worth the room of others; counts as a request for it. Rows that let everything in say yes.
+    fn admits(&self, _placing: u64, _len_bytes: u64) -> bool {
+        true
+    }
+
     /// Makes `record` its key's entry; its sequence is filled in here.
     async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()>;
 
@@ -191,6 +196,10 @@ impl AnyEngine {
         }
         self.volume().arrears.note_commit(record.key);
         each!(self, engine => engine.commit(record).await)
+    }
+
+    pub(crate) fn admits(&self, placing: u64, len_bytes: u64) -> bool {
+        each!(self, engine => engine.admits(placing, len_bytes))
     }
 
     /// Removes an entry. What cannot be written is owed.

@@ -4,6 +4,7 @@
 //! order is commit order, because index and log change together under the log's lock. Lock order: log,
 //! then one index partition; no lock is held across I/O.
 
+mod admit;
 mod append;
 mod checkpoint;
 mod discovery;
@@ -22,8 +23,7 @@ use super::{
     volume::{START_RETRY_PAUSE, Volume},
 };
 use crate::{
-    Error, ErrorKind, Hints, LocatedRow, LogRow, Reader, Result, StoreOptions,
-    admission::Admission,
+    Error, ErrorKind, Hints, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions,
     format::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
@@ -39,6 +39,7 @@ use crate::{
     },
     units::{Geometry, SECTOR_BYTES},
 };
+use admit::Gate;
 use bytes::Bytes;
 use checkpoint::Checkpoints;
 use positions::PositionFile;
@@ -132,7 +133,7 @@ pub(crate) struct LogEngine {
     /// Of rows that have not all positions in memory.
     positions: Option<PositionFile>,
     /// `None` where everything is admitted.
-    admission: Option<Mutex<Admission>>,
+    gate: Option<Gate>,
     /// How many failed units have been told to those who flushed.
     told_failures: AtomicU64,
     /// Whether a task is reclaiming a segment.
@@ -160,9 +161,11 @@ impl LogEngine {
         }
         let checkpoints = Checkpoints::new(&volume, &geometry, &index);
         let (told_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
-        // The papers' rows admit every entry.
-        let second_hit = volume.options.tuning.second_hit && matches!(row, LogRow::Packed(_));
-        let admission = second_hit.then(|| Mutex::new(Admission::new(index.entries_max())));
+        let gate = match row {
+            LogRow::Packed(LogEviction::Worth) => Gate::new(&index, &geometry),
+            // The papers' rows admit every entry.
+            LogRow::Packed(LogEviction::Clock) | LogRow::Located(_) => None,
+        };
         Some(Self {
             volume,
             row,
@@ -172,7 +175,7 @@ impl LogEngine {
             log: Mutex::new(log),
             checkpoints,
             positions,
-            admission,
+            gate,
             told_failures,
             reclaiming,
         })
@@ -211,11 +214,6 @@ impl LogEngine {
         }
     }
 
-    fn admission_bytes(&self) -> u64 {
-        let admission = self.admission.as_ref();
-        admission.map_or(0, |admission| admission.lock().unwrap_or_else(PoisonError::into_inner).memory_bytes())
-    }
-
     /// Segments kept free, so that writers do not wait for reclaim.
     fn reserve_segments(&self) -> usize {
         (self.geometry.segment_count as usize / 64).clamp(RESERVE_SEGMENTS_MIN, 8)
@@ -245,8 +243,12 @@ impl Engine for LogEngine {
         self.still_at(placing, position) && self.sight_at(position) == sight
     }
 
+    fn admits(&self, placing: u64, len_bytes: u64) -> bool {
+        self.is_worth_storing(placing, len_bytes)
+    }
+
     async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
-        self.append_entry(record).await
+        self.commit_if(record, None).await.map(drop)
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
@@ -263,6 +265,7 @@ impl Engine for LogEngine {
 
     fn touch(&self, placing: u64) {
         self.index.count_hit(placing, None);
+        self.note_hit(placing);
     }
 
     async fn maintain(self: &Arc<Self>) {
@@ -308,7 +311,7 @@ impl Engine for LogEngine {
         Gauges {
             entries: self.index.entries(),
             entries_max: self.index.entries_max(),
-            index_bytes: self.index.memory_bytes() + self.admission_bytes(),
+            index_bytes: self.index.memory_bytes() + self.gate.as_ref().map_or(0, Gate::memory_bytes),
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct SourceFlags {
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     format: Option<Format>,
 
-    /// A workload: zipf, markatos, polymix-3 or polymix-4
+    /// A workload: zipf, zipf-0.8, zipf-1.0, markatos, polymix-3 or polymix-4
     #[arg(long, default_value = "zipf")]
     workload: String,
 

@@ -5,7 +5,6 @@
 use super::{LogEngine, RESERVE_SEGMENTS_MIN, read::Recognised};
 use crate::{
     Error, ErrorKind, Hints, Result,
-    admission::Admission,
     device::{Completion, Transfer},
     format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
     hash::KeyHash,
@@ -20,7 +19,6 @@ use crate::{
         room::{Renewal, spent},
         volume::cannot_begin,
     },
-    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
     units::{Sector, SegmentId},
 };
 use bytes::Bytes;
@@ -58,40 +56,9 @@ pub(super) enum Attempt {
 }
 
 impl LogEngine {
-    /// Appends an entry's record and makes it the key's entry.
-    pub(super) async fn append_entry(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
-        if !self.admits(record.meta.hash.placing()) {
-            add(&self.volume.counters.not_admitted, 1);
-            return Ok(());
-        }
-        self.commit_if(record, None).await.map(drop)
-    }
-
-    /// Whether an entry is to be stored. While the index is loaded every one is: an older one of its key might be
-    /// loaded later, and count.
-    fn admits(&self, placing: u64) -> bool {
-        let Some(admission) = &self.admission else { return true };
-        let may_have_older =
-            !self.volume.counters.loaded.load(Ordering::Acquire) || !self.index.peek(placing).is_empty();
-        may_have_older || lock(admission).admits(self.index.address(placing))
-    }
-
-    /// Notes that the index dropped an address whose record stays in the log.
-    fn note_dropped(&self, address: u64, sequence: u32) {
-        if let Some(admission) = &self.admission {
-            lock(admission).note_dropped(address, sequence);
-        }
-    }
-
-    /// Notes that segments up to `sequence` are over.
-    pub(super) fn forget_dropped(&self, sequence: u32) {
-        if let Some(admission) = &self.admission {
-            lock(admission).forget_through(sequence);
-        }
-    }
-
-    /// As [`Self::commit`], but only if the key's entry is still the one at `still_at`; `false` if it is not.
-    async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, still_at: Option<Sector>) -> Result<bool> {
+    /// Appends an entry's record and makes it the key's entry, but only if that is still the one at `still_at`, where that is told; `false`
+    /// if it is not.
+    pub(super) async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, still_at: Option<Sector>) -> Result<bool> {
         let bytes = record.content_bytes();
         let outcome = self.append(&mut record, still_at).await.map(|appended| appended.is_some());
         self.tend_positions().await;
@@ -378,8 +345,4 @@ impl LogEngine {
         })
         .await;
     }
-}
-
-fn lock(admission: &Mutex<Admission>) -> MutexGuard<'_, Admission> {
-    admission.lock().unwrap_or_else(PoisonError::into_inner)
 }

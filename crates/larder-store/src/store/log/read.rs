@@ -79,6 +79,9 @@ impl LogEngine {
             match self.entry_among(&matches, key, hash, extent).await? {
                 Search::Found(position, record, decoded) => {
                     add(&self.volume.counters.hits, counts.into());
+                    if counts {
+                        self.note_hit(placing);
+                    }
                     if self.reads_groups() && counts {
                         self.hand_over_group(position, &record, &decoded);
                     }

@@ -65,6 +65,7 @@ impl LogEngine {
         }
         let listings = listing::listings(self, segment).await.records;
         let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
+        self.note_reclaimed(needed.iter().map(|needed| u64::from(needed.listing.sectors)).sum());
         let Choice { kept } = self.choose(&needed);
         for batch in kept.chunks(READ_BATCH) {
             self.reinsert(segment, batch).await;

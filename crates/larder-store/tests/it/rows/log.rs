@@ -1,7 +1,7 @@
 //! At stake: what the `log` row promises per operation, counted on a device in memory.
 
 use super::log_checkpoint::Journal;
-use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, head, insert, key_bytes, options, version_of};
+use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_store::{
     Hints, Store, StoreOptions,
     device::{Device, MemoryDevice},
@@ -209,22 +209,56 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
     assert!(wanted.iter().all(|&key| version_of(&store, key).is_none()));
 }
 
+/// What is asked for only once must not push out what is wanted again; while nothing has to go, everything is stored.
 #[test]
-fn with_second_hit_admission_an_entry_is_stored_the_second_time() {
-    let mut options = options();
-    options.tuning.second_hit = true;
-    let journal = Journal::new();
-    let store = Store::open_on(Arc::clone(&journal) as Arc<dyn Device>, &options).unwrap();
-    let before = journal.writes();
-    let stored_at_once =
-        (0..200).filter(|&key| insert(&store, key, 1, 500) && version_of(&store, key).is_some()).count();
-    assert!(stored_at_once <= 20, "{stored_at_once} of 200 taken for seen");
-    assert_eq!(store.stats().not_admitted, 200 - stored_at_once as u64);
-    (0..200).for_each(|key| assert!(insert(&store, key, 2, 500)));
-    let found = (0..200).filter(|&key| version_of(&store, key) == Some(2)).count();
-    assert!(found >= 195, "{found} of 200");
-    // What is there already is replaced at once.
-    (0..200).for_each(|key| assert!(insert(&store, key, 3, 500)));
-    assert!((0..200).all(|key| version_of(&store, key).is_none_or(|version| version == 3)));
-    assert!(journal.writes().0 > before.0);
+fn a_full_log_lets_in_what_is_asked_for_again_and_a_filling_one_everything() {
+    let options = StoreOptions { size_bytes: 4 * SIZE_BYTES, ..options() };
+    let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
+    let offer = |key: u64| {
+        let mut writer = store.insert(&key_bytes(key), head(key, 1, 8_000), Hints::default()).unwrap();
+        writer.write(body(key, 1, 8_000)).unwrap();
+        block_on(writer.offer()).unwrap()
+    };
+    let is_hit = |key: u64| version_of(&store, key).is_some();
+    let fit = 3 * SIZE_BYTES / 8_600;
+    assert!((0..fit).all(|key| offer(key) && is_hit(key)), "the second request is a hit while there is room");
+    assert_eq!(store.stats().not_admitted, 0);
+    (fit..3 * fit).for_each(|key| _ = offer(key));
+    let wanted: Vec<u64> = (10_000..10_050).collect();
+    let at_first = wanted.iter().filter(|&&key| offer(key)).count();
+    assert!(at_first <= 5, "{at_first} of 50 taken for seen");
+    assert!(
+        wanted.iter().all(|&key| is_hit(key) == store.may_contain(&key_bytes(key))),
+        "yes means stored, no means not"
+    );
+    (0..8).for_each(|_| wanted.iter().for_each(|&key| _ = is_hit(key) || offer(key)));
+    let refused = store.stats().not_admitted;
+    (20_000..23_000).for_each(|key| _ = offer(key));
+    assert!(store.stats().not_admitted >= refused + 2_500, "what comes once stays out");
+    let kept = wanted.iter().filter(|&&key| is_hit(key)).count();
+    assert!(kept >= 48, "{kept} of 50 survived what came once");
+    // Who commits without asking is stored, and what is there is replaced.
+    assert!(insert(&store, 30_000, 1, 8_000) && is_hit(30_000));
+    assert!(offer(wanted[0]) && is_hit(wanted[0]));
+}
+
+#[test]
+fn a_small_store_holds_entries_in_94_percent_of_its_bytes() {
+    const BODY_BYTES: u64 = 60_000;
+    let small = StoreOptions::new("", 256 << 20);
+    let options = StoreOptions {
+        mean_entry_size_bytes: BODY_BYTES,
+        segment_size_bytes: small.segment_size_bytes,
+        ..self::options()
+    };
+    let options = StoreOptions { size_bytes: small.size_bytes, ..options };
+    let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
+    let body = body(1, 1, BODY_BYTES as usize);
+    for key in 0..6_000 {
+        let mut writer = store.insert(&key_bytes(key), head(key, 1, body.len()), Hints::default()).unwrap();
+        writer.write(body.clone()).unwrap();
+        block_on(writer.commit()).unwrap();
+    }
+    let live_bytes = store.stats().entries * BODY_BYTES;
+    assert!(live_bytes * 100 >= options.size_bytes * 94, "{live_bytes} of {}", options.size_bytes);
 }

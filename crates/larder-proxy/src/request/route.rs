@@ -1,0 +1,305 @@
+//! Which way a GET or HEAD goes, decided from what is known of it and of what is stored: plain data in, plain data out.
+//!
+//! Owns: the decision. Does not: look anything up, or go (see `serve`, which does, and `explain`, which tells). Invariants: nothing
+//! stale is served where the stored response forbids it (RFC 9111 4.2.4); an origin that may not be asked is not (5.2.1.7).
+
+use http::{HeaderMap, Method, header};
+use larder_http::{
+    CacheStatus, Reason, Reuse, Settings,
+    cache_control::RequestDirectives,
+    cache_status::Forward,
+    range::{self, ByteRange, RangeRequest},
+    reuse::{self, Age},
+};
+
+use crate::{cache::entry::CHUNK_BYTES, flight::presence::Extent};
+
+/// What is known of a request and of what is stored.
+pub(crate) struct Facts<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) fields: &'a HeaderMap,
+    pub(crate) settings: &'a Settings,
+    pub(crate) stored: Stored,
+    /// Whether responses of this resource were for one asker alone of late.
+    pub(crate) is_lonely: bool,
+    /// Whether there is a store, in which parts of bodies can be kept.
+    pub(crate) has_store: bool,
+}
+
+/// What is stored of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// A response for these selecting fields.
+    Response {
+        /// What the rules say of it.
+        decision: Reuse,
+        /// How much of what is wanted of it is there.
+        extent: Extent,
+        /// Whether it was made for whoever tells no less than this request.
+        covers_what_is_told: bool,
+    },
+    /// The resource varies, and nothing is stored for these selecting fields, nor in the language they prefer.
+    OtherVariants,
+    Nothing,
+}
+
+/// Which way a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// What is stored answers it.
+    Stored { age: Age, reason: Reason },
+    /// What is stored answers it, and is validated behind (RFC 5861 3).
+    Meanwhile { age: Age },
+    /// It is passed on as it is. What is stored may stand in for an error.
+    Pass { forward: CacheStatus, stands_in: bool },
+    /// It is a HEAD that is passed on, whose answer also says something of what is stored (RFC 9111 4.3.5).
+    PassHead { forward: CacheStatus, stands_in: bool },
+    /// It shares a fetch, by which what is stored is validated, if `validates`.
+    Fly { forward: CacheStatus, validates: bool, stands_in: bool, is_reload: bool },
+    /// It is refused: only what is stored may answer it, and that does not.
+    Refuse,
+}
+
+/// Decides which way a request goes.
+pub(crate) fn decide(facts: &Facts<'_>) -> Route {
+    let (validates, stands_in, forward) = match facts.stored {
+        Stored::Nothing => (false, false, CacheStatus::forwarded(Forward::UriMiss)),
+        Stored::OtherVariants => (false, false, CacheStatus::forwarded(Forward::VaryMiss)),
+        Stored::Response { extent: Extent::Gone, .. } => (false, false, CacheStatus::forwarded(Forward::Miss)),
+        Stored::Response { decision, extent, covers_what_is_told } => match decision {
+            Reuse::Fresh { age, reason } => return Route::Stored { age, reason },
+            Reuse::NotUsable { reason } => {
+                let forward = CacheStatus::forwarded(Forward::Request).because(reason);
+                return if facts.may_ask() { Route::Pass { forward, stands_in: false } } else { Route::Refuse };
+            }
+            Reuse::Stale { may_serve_meanwhile: true, age, .. }
+                if extent == Extent::Whole && !facts.asks_for_itself() && covers_what_is_told =>
+            {
+                return Route::Meanwhile { age };
+            }
+            Reuse::Stale { may_serve_on_error: may, reason, .. }
+            | Reuse::MustValidate { may_serve_on_error: may, reason, .. } => {
+                let is_asked = matches!(decision, Reuse::MustValidate { .. }) && reason != Reason::NoCache;
+                let why = if is_asked { Forward::Request } else { Forward::Stale };
+                (true, may && extent == Extent::Whole, CacheStatus::forwarded(why).because(reason))
+            }
+        },
+    };
+    if !facts.may_ask() {
+        return Route::Refuse;
+    }
+    if facts.wants_origin_itself(validates) {
+        return match *facts.method {
+            Method::HEAD if validates => Route::PassHead { forward, stands_in },
+            _ => Route::Pass { forward, stands_in },
+        };
+    }
+    Route::Fly { forward, validates, stands_in, is_reload: reuse::is_reload(facts.fields, facts.settings) }
+}
+
+impl Stored {
+    /// This, when it turns out that its body cannot be had.
+    pub(crate) fn gone(self) -> Self {
+        match self {
+            Self::Response { decision, covers_what_is_told, .. } => {
+                Self::Response { decision, extent: Extent::Gone, covers_what_is_told }
+            }
+            Self::OtherVariants | Self::Nothing => self,
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// Whether the origin may be asked at all (RFC 9111 5.2.1.7).
+    fn may_ask(&self) -> bool {
+        !reuse::is_only_if_cached(self.fields, self.settings)
+    }
+
+    /// Whether only the origin's answer to this very request will do: a HEAD that the cache cannot answer, or
+    /// preconditions that are the origin's to judge.
+    fn asks_for_itself(&self) -> bool {
+        self.method != Method::GET
+            || self.fields.contains_key(header::IF_MATCH)
+            || self.fields.contains_key(header::IF_UNMODIFIED_SINCE)
+    }
+
+    /// Whether the request is better passed on as it is than made into a fetch of the whole.
+    fn wants_origin_itself(&self, is_stored: bool) -> bool {
+        let has = |name| self.fields.contains_key(name);
+        if self.asks_for_itself() {
+            return true;
+        }
+        if has(header::CACHE_CONTROL) && RequestDirectives::from_fields(self.fields).no_store {
+            return true;
+        }
+        let partial = has(header::RANGE);
+        let conditional = has(header::IF_NONE_MATCH) || has(header::IF_MODIFIED_SINCE);
+        if (partial || conditional) && !is_stored && self.is_lonely {
+            return true;
+        }
+        partial && !is_stored && !self.has_store && self.is_far()
+    }
+
+    /// Whether a range begins so far into a body of which nothing is known that the client would wait long for
+    /// a fetch of the whole to get there.
+    fn is_far(&self) -> bool {
+        match range::parse(self.fields) {
+            RangeRequest::Single(ByteRange::From { first, .. }) => first > CHUNK_BYTES,
+            RangeRequest::Single(ByteRange::Suffix { .. }) | RangeRequest::Many(_) => true,
+            RangeRequest::Absent => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    const AGE: Age = Age { age_secs: 5, ttl_secs: -1 };
+    const FRESH: Reuse = Reuse::Fresh { age: AGE, reason: Reason::ExplicitLifetime };
+    const EXPIRED: Reuse = stale(false, true);
+
+    const fn stale(may_serve_meanwhile: bool, may_serve_on_error: bool) -> Reuse {
+        let (has_validator, reason) = (true, Reason::Expired);
+        Reuse::Stale { age: AGE, may_serve_meanwhile, may_serve_on_error, has_validator, reason }
+    }
+
+    const fn asked_for(reason: Reason) -> Reuse {
+        Reuse::MustValidate { age: AGE, may_serve_on_error: true, has_validator: true, reason }
+    }
+
+    fn stored(decision: Reuse, extent: Extent) -> Stored {
+        Stored::Response { decision, extent, covers_what_is_told: true }
+    }
+
+    /// The way in short: what it is, `+` if what is stored is validated, `!` if it may stand in for an error, `r` for a reload.
+    fn way(facts: &Facts<'_>) -> String {
+        let mark = |is: bool, mark| if is { mark } else { "" };
+        let why = |status: CacheStatus| {
+            let text = status.to_value().to_str().unwrap().to_owned();
+            text.split("fwd=").nth(1).unwrap_or_default().split(';').next().unwrap_or_default().to_owned()
+        };
+        match decide(facts) {
+            Route::Stored { .. } => "stored".to_owned(),
+            Route::Meanwhile { .. } => "meanwhile".to_owned(),
+            Route::Pass { forward, stands_in } => format!("pass{} {}", mark(stands_in, "!"), why(forward)),
+            Route::PassHead { forward, stands_in } => format!("head{} {}", mark(stands_in, "!"), why(forward)),
+            Route::Fly { forward, validates, stands_in, is_reload } => {
+                let marks = [mark(validates, "+"), mark(stands_in, "!"), mark(is_reload, "r")].concat();
+                format!("fly{marks} {}", why(forward))
+            }
+            Route::Refuse => "refuse".to_owned(),
+        }
+    }
+
+    fn fields(lines: &[&str]) -> HeaderMap {
+        let lines = lines.iter().map(|line| line.split_once(": ").unwrap());
+        lines
+            .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap()))
+            .collect()
+    }
+
+    /// What may be stored, each with the ways of the requests of the test below.
+    fn ways_by_stored() -> [(Stored, [String; 8]); 14] {
+        use Extent::{Gone, Lacking, Whole};
+        let miss = |why: &str| {
+            let (fly, pass) = (format!("fly {why}"), format!("pass {why}"));
+            [&*fly, &*pass, "refuse", &*pass, &*pass, "part", "far", "part"].map(str::to_owned)
+        };
+        let passed = |mark: &str, why: &str| {
+            let (fly, pass, head) =
+                (format!("fly+{mark} {why}"), format!("pass{mark} {why}"), format!("head{mark} {why}"));
+            [&*fly, &*head, "refuse", &*pass, &*pass, &*fly, &*fly, &*fly].map(str::to_owned)
+        };
+        let always = |way: &str| [(); 8].map(|()| way.to_owned());
+        let unusable = Reuse::NotUsable { reason: Reason::Method };
+        let mut meanwhile = passed("!", "stale");
+        for number in [0, 2, 3, 5, 6, 7] {
+            meanwhile[number] = "meanwhile".to_owned();
+        }
+        let mut not_usable = always("pass request");
+        not_usable[2] = "refuse".to_owned();
+        [
+            (Stored::Nothing, miss("uri-miss")),
+            (Stored::OtherVariants, miss("vary-miss")),
+            (stored(FRESH, Gone), miss("miss")),
+            (stored(EXPIRED, Gone), miss("miss")),
+            (stored(FRESH, Whole), always("stored")),
+            (stored(FRESH, Lacking), always("stored")),
+            (stored(unusable, Whole), not_usable),
+            (stored(EXPIRED, Whole), passed("!", "stale")),
+            (stored(EXPIRED, Lacking), passed("", "stale")),
+            (stored(stale(false, false), Whole), passed("", "stale")),
+            (stored(stale(true, true), Whole), meanwhile),
+            (stored(stale(true, true), Lacking), passed("", "stale")),
+            (stored(asked_for(Reason::NoCache), Whole), passed("!", "stale")),
+            (stored(asked_for(Reason::RequestMaxAge), Whole), passed("!", "request")),
+        ]
+    }
+
+    /// For each thing that may be stored, the ways of requests: GET, HEAD, `only-if-cached`, `no-store`, If-Match, a range, a far
+    /// range, a condition; each with a store, without, and where responses were for one asker alone.
+    #[test]
+    fn every_request_goes_its_way_whatever_is_stored() {
+        let requests: [(Method, &[&str]); 8] = [
+            (Method::GET, &[]),
+            (Method::HEAD, &[]),
+            (Method::GET, &["cache-control: only-if-cached"]),
+            (Method::GET, &["cache-control: no-store"]),
+            (Method::GET, &["if-match: \"a\""]),
+            (Method::GET, &["range: bytes=0-9"]),
+            (Method::GET, &["range: bytes=9000000-"]),
+            (Method::GET, &["if-none-match: \"a\""]),
+        ];
+        let settings = Settings::default();
+        let mut case_count = 0;
+        for (stored, ways) in ways_by_stored() {
+            for ((method, lines), way_expected) in requests.iter().zip(&ways) {
+                for (has_store, is_lonely) in [(true, false), (false, false), (true, true)] {
+                    let fields = fields(lines);
+                    let facts = Facts { method, fields: &fields, settings: &settings, stored, is_lonely, has_store };
+                    let (fly, pass) = (ways[0].clone(), ways[1].clone());
+                    let expected = match way_expected.as_str() {
+                        "part" => {
+                            if is_lonely {
+                                pass
+                            } else {
+                                fly
+                            }
+                        }
+                        "far" => {
+                            if is_lonely || !has_store {
+                                pass
+                            } else {
+                                fly
+                            }
+                        }
+                        way => way.to_owned(),
+                    };
+                    assert_eq!(way(&facts), expected, "{stored:?} {method} {lines:?} {has_store} {is_lonely}");
+                    case_count += 1;
+                }
+            }
+        }
+        assert!(case_count >= 200, "{case_count}");
+    }
+
+    #[test]
+    fn what_was_made_for_one_who_tells_less_is_not_served_stale_to_one_who_tells_more() {
+        let stored =
+            Stored::Response { decision: stale(true, true), extent: Extent::Whole, covers_what_is_told: false };
+        let (fields, settings) = (HeaderMap::new(), Settings::default());
+        let facts = Facts {
+            method: &Method::GET,
+            fields: &fields,
+            settings: &settings,
+            stored,
+            is_lonely: false,
+            has_store: true,
+        };
+        assert_eq!(way(&facts), "fly+! stale");
+        assert_eq!(way(&Facts { stored: stored.gone(), ..facts }), "fly miss");
+    }
+}

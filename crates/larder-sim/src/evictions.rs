@@ -1,0 +1,222 @@
+//! Every eviction on the same requests: the rows of the shipping engine beside those of the literature, by shares of the footprint.
+//!
+//! Owns: [`Evictions`], what to compare, and its table. Does not: decide what is best. Invariant: all saw the same requests, with the
+//! same bytes; a row pays for its records' heads, its segments and its reserve out of them, the literature pays for nothing. Cost:
+//! 16 bytes of memory a request.
+
+use crate::{
+    Asked, Bed, BedOptions, Model, Reference, Report, RequestSource, SweepError, Table, TraceError, Workload, parallel,
+};
+use larder_store::{Policy, Writer};
+use std::collections::HashMap;
+
+/// Bytes that a workload's footprint is about four times.
+const WORKLOAD_BYTES: u64 = 512 << 20;
+const WORKLOAD_REQUESTS: u64 = 1_500_000;
+/// The engine's smallest and largest segment here.
+const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
+const SEGMENT_COUNT: u64 = 128;
+/// A machine that all rows can run on; its times are not looked at.
+const MODEL: &str = "ssd-sata";
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct Evictions {
+    /// Rows.
+    pub policies: Vec<&'static Policy>,
+    /// Where requests come from.
+    pub source: RequestSource,
+    /// Sizes of the cache, as percentages of the bytes of all that is asked for.
+    pub percentages: Vec<f64>,
+    /// Requests, if not all of a trace or as many as make sense of a workload.
+    pub requests: Option<u64>,
+    /// Simulations at a time.
+    pub jobs: usize,
+}
+
+/// Who is compared.
+#[derive(Clone, Copy, Debug)]
+enum Contender {
+    Row(&'static Policy),
+    Literature(&'static str),
+}
+
+/// What a contender did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    asked: u64,
+    hits: u64,
+    asked_bytes: u64,
+    hit_bytes: u64,
+    bits_per_entry: f64,
+    written_bytes: u64,
+}
+
+/// Keys with their sizes, in order; as many as `warm_up` do not count.
+struct Requests {
+    all: Vec<(u64, u64)>,
+    warm_up: usize,
+    footprint_bytes: u64,
+    mean_bytes: u64,
+}
+
+impl Evictions {
+    /// Runs all of it; `progress` hears of so many more runs that are done, and how many there are in all.
+    ///
+    /// # Errors
+    /// When the source cannot be read or a store refuses its options.
+    pub fn run(&self, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report, SweepError> {
+        let requests = self.requests()?;
+        let rows = self.policies.iter().map(|policy| Contender::Row(policy));
+        let contenders: Vec<_> = rows.chain(Reference::NAMES.into_iter().map(Contender::Literature)).collect();
+        let cases: Vec<_> =
+            self.percentages.iter().flat_map(|share| contenders.iter().map(move |one| (*share, *one))).collect();
+        let outcomes = parallel::map(&cases, self.jobs, |&(percentage, contender)| {
+            let bytes = (requests.footprint_bytes as f64 * percentage / 100.0) as u64;
+            let counts = match contender {
+                Contender::Row(policy) => requests.on_row(policy, bytes),
+                Contender::Literature(name) => Ok(requests.on_literature(name, bytes)),
+            };
+            progress(1, cases.len() as u64);
+            counts
+        });
+        let columns = [
+            "eviction",
+            "footprint, %",
+            "hits, %",
+            "bytes hit, %",
+            "bits an entry",
+            "bytes written per byte asked for",
+        ];
+        let mut table = Table::new("", &columns);
+        for ((percentage, contender), counts) in cases.iter().zip(outcomes) {
+            let counts = counts?;
+            let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+            let name = match contender {
+                Contender::Row(policy) => policy.name,
+                Contender::Literature(name) => name,
+            };
+            let values = vec![
+                *percentage,
+                share(counts.hits, counts.asked) * 100.0,
+                share(counts.hit_bytes, counts.asked_bytes) * 100.0,
+                counts.bits_per_entry,
+                share(counts.written_bytes, counts.asked_bytes),
+            ];
+            table.push(name, values);
+        }
+        let mut report = Report::new(format!("Evictions on {}", self.source));
+        report.tables.push(table);
+        report.remarks = vec![
+            format!(
+                "{} requests, of which the first {} only warm up; footprint {:.1} MB, {} bytes on average.",
+                requests.all.len(),
+                requests.warm_up,
+                requests.footprint_bytes as f64 / 1e6,
+                requests.mean_bytes
+            ),
+            "Rows: the shipping engine, its segments and reserve included, its index made for objects of half the mean size. Objects \
+             over 1 MiB count as 1 MiB."
+                .to_owned(),
+            "The literature keeps no heads and no reserve; its bits an entry are not counted.".to_owned(),
+        ];
+        Ok(report)
+    }
+
+    fn requests(&self) -> Result<Requests, SweepError> {
+        let size = |asked: Asked| (asked.request.key, asked.request.size_bytes.clamp(1, Writer::BODY_MAX_BYTES));
+        let limit = |count: u64| usize::try_from(self.requests.unwrap_or(count)).unwrap_or(usize::MAX);
+        let (mut all, warm_up_divisor): (Vec<(u64, u64)>, usize) = match &self.source {
+            RequestSource::Trace(file) => {
+                let read = file.open()?.take(limit(u64::MAX)).map(|request| request.map(Asked::from).map(size));
+                (read.collect::<Result<_, TraceError>>().map_err(SweepError::Trace)?, usize::MAX)
+            }
+            RequestSource::Workload(name, seed) => {
+                let workload = Workload::named(name, *seed, 1 << 20, WORKLOAD_BYTES);
+                let workload = workload.ok_or_else(|| SweepError::Workload(name.clone()))?;
+                (workload.filter(|asked| asked.is_storable).take(limit(WORKLOAD_REQUESTS)).map(size).collect(), 2)
+            }
+        };
+        // An object has the size it was first asked for with.
+        let mut sizes = HashMap::new();
+        all.iter_mut().for_each(|(key, size_bytes)| *size_bytes = *sizes.entry(*key).or_insert(*size_bytes));
+        let footprint_bytes: u64 = sizes.values().sum();
+        let (warm_up, mean_bytes) = (all.len() / warm_up_divisor, footprint_bytes / sizes.len().max(1) as u64);
+        Ok(Requests { all, warm_up, footprint_bytes, mean_bytes: mean_bytes.max(1) })
+    }
+}
+
+impl Requests {
+    fn on_literature(&self, name: &str, bytes: u64) -> Counts {
+        let Some(mut cache) = Reference::named(name, bytes) else { return Counts::default() };
+        self.count(|_, key, size_bytes| cache.request(key, size_bytes))
+    }
+
+    fn on_row(&self, policy: &'static Policy, bytes: u64) -> Result<Counts, SweepError> {
+        let refused = |error| SweepError::Store(policy.name.to_owned(), error);
+        let model = Model::open(MODEL).expect("the laboratory has this machine");
+        let mut options = BedOptions::new(policy, bytes / 4096 * 4096);
+        // Who keeps short objects rather than long ones has more entries than the mean says.
+        options.mean_entry_bytes = (self.mean_bytes / 2).clamp(512, 1 << 20);
+        let segment_bytes = (bytes / SEGMENT_COUNT).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
+        options.segment_bytes = Some(1 << segment_bytes.ilog2());
+        let mut bed = Bed::new(&model, &options).map_err(refused)?;
+        let mut written_before = 0;
+        let mut counts = self.count(|number, key, size_bytes| {
+            if number == self.warm_up {
+                written_before = bed.stats().written_bytes;
+            }
+            let is_hit = bed.look_up(key) == Some(true);
+            if !is_hit {
+                bed.store(key, size_bytes, (0, 0));
+            }
+            is_hit
+        });
+        let stats = bed.stats();
+        counts.written_bytes = stats.written_bytes - written_before;
+        counts.bits_per_entry = stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64;
+        Ok(counts)
+    }
+
+    /// Counts what `ask`, given each request's number, key and size, says of it: whether it is hit.
+    fn count(&self, mut ask: impl FnMut(usize, u64, u64) -> bool) -> Counts {
+        let mut counts = Counts::default();
+        for (number, &(key, size_bytes)) in self.all.iter().enumerate() {
+            let is_hit = ask(number, key, size_bytes);
+            if number >= self.warm_up {
+                counts.asked += 1;
+                counts.asked_bytes += size_bytes;
+                counts.hits += u64::from(is_hit);
+                counts.hit_bytes += if is_hit { size_bytes } else { 0 };
+            }
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the default row promises: as many hits as the best of the literature that knows no sizes, and few bytes written.
+    #[test]
+    fn the_default_row_hits_as_often_as_the_best_known_where_popularity_lasts() {
+        let compared = Evictions {
+            policies: vec![Policy::default_row(), Policy::named("log-clock").expect("it is in the table")],
+            source: RequestSource::Workload("zipf".to_owned(), 7),
+            percentages: vec![5.0],
+            requests: Some(150_000),
+            jobs: 2,
+        };
+        let report = compared.run(&|_, _| {}).unwrap();
+        let of = |name: &str| {
+            let row = report.tables[0].rows.iter().find(|(row, _)| row == name);
+            row.unwrap_or_else(|| panic!("{name} is not in the table")).1.clone()
+        };
+        let (log, clock) = (of("log"), of("log-clock"));
+        for name in ["lru", "sieve", "s3-fifo", "arc"] {
+            assert!(log[1] + 1.0 >= of(name)[1], "log {}, {name} {}", log[1], of(name)[1]);
+        }
+        assert!(log[1] >= clock[1] + 3.0 && log[4] <= clock[4] / 2.0, "log {log:?}, log-clock {clock:?}");
+    }
+}
