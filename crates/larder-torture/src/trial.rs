@@ -306,6 +306,7 @@ impl Trial {
     pub(crate) fn settle(&mut self, work: Work, outcome: Outcome) -> Result<(), String> {
         self.note_faults();
         let ended = self.tick();
+        self.note_arrears();
         self.say(|_| format!("{ended} {work:?}: {outcome:?}"));
         match (work, outcome) {
             (Work::Change { key, begun }, Outcome::Done(Ok(()))) => {

@@ -24,6 +24,8 @@ pub(super) struct Debt {
     known_failed_writes: u64,
     /// Whether an invalidation failed that may be on one of the volume's superblocks: the next start may find it there.
     is_haunted: bool,
+    /// Whether a removal waits to be written, when that was looked at last.
+    owes_removals: bool,
     /// When a write failed last.
     failed_at: u64,
     /// Keys that were owed and not found in a row that may lose a few.
@@ -80,11 +82,25 @@ impl Trial {
             self.debt.known_failed_writes = failed_writes;
             self.debt.failed_at = self.now;
         }
+        // A store that knows its device for dead drops what it cannot write without trying.
+        if self.dying.is_none() && self.has_died() {
+            self.debt.excuse(self.now);
+        }
         // A device that dies on purpose gives nothing back, but what was durable is there for the next.
         if faults != self.debt.known_faults && !self.is_dead() {
             self.debt.excuse(self.now);
             self.debt.known_faults = faults;
         }
+    }
+
+    /// Takes note of removals that wait to be written. What cannot be written in another way is paid for by emptying the volume,
+    /// which costs what was begun by then.
+    pub(super) fn note_arrears(&mut self) {
+        let owes = self.store.as_ref().is_some_and(|store| store.stats().removals_waiting > 0);
+        if owes || self.debt.owes_removals {
+            self.debt.excuse(self.now);
+        }
+        self.debt.owes_removals = owes;
     }
 
     /// Faults that have just been counted as staged are none.

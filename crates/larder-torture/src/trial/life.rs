@@ -28,7 +28,12 @@ impl Trial {
 
     /// Whether the device that was to die is dead.
     pub fn is_dead(&self) -> bool {
-        self.dying.is_some() && self.plan.dead_after.is_some_and(|last| self.device.stats().transfers > last)
+        self.dying.is_some() && self.has_died()
+    }
+
+    /// Whether nothing works on the device any more.
+    pub(super) fn has_died(&self) -> bool {
+        self.plan.dead_after.is_some_and(|last| self.device.stats().transfers > last)
     }
 
     pub(super) fn invalidate(&mut self, site: Option<u64>) -> Result<(), String> {
