@@ -181,9 +181,9 @@ mod tests {
         };
         let done = Cell::new(0);
         let report = speed.run(&|count| done.set(done.get() + 100 / count)).unwrap();
-        assert_eq!(done.get(), 8 * (100 / 8));
+        assert_eq!(done.get(), 10 * (100 / 10));
         let rows: Vec<_> = report.tables.iter().flat_map(|table| &table.rows).collect();
-        assert_eq!(rows.len(), 8);
+        assert_eq!(rows.len(), 10);
         for (name, values) in rows {
             assert!(values[0] >= 5_000.0 && values[1] > 0.0 && values[3] > 10.0, "{name}: {values:?}");
         }
