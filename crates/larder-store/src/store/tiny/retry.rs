@@ -130,6 +130,8 @@ impl TinyEngine {
         let (first, last) = state.sets.prefixes(set);
         let slots: Vec<_> = state.index.range(first, last).collect();
         for slot in slots {
+            // It may have been forgotten together with another that looks alike.
+            let Some(slot) = state.index.find(slot.prefix, slot.granule) else { continue };
             let offset = self.front_offset(slot.granule);
             if !outgoing.holds(offset) {
                 continue;
