@@ -218,9 +218,13 @@ fn gauges(stats: &ProxyStats) -> [Figure; 4] {
 /// Where the memory is, part by part, and what the process has of it in all.
 fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &ProxyStats) -> fmt::Result {
     let waiting = shared.waiting_count.load(Relaxed) as u64;
-    let index_bytes = shared.cache.store.as_ref().map_or(0, |store| store.stats().index_bytes);
+    let (index_bytes, dirty_bytes) = shared.cache.store.as_ref().map_or((0, 0), |store| {
+        let stats = store.stats();
+        (stats.index_bytes, stats.dirty_bytes)
+    });
     let parts = [
         ("index", index_bytes),
+        ("dirty", dirty_bytes),
         ("hot", stats.hot_bytes),
         ("windows", stats.window_bytes),
         ("connections", stats.connections_open * CONNECTION_BYTES + waiting * EXCHANGE_BYTES),

@@ -91,6 +91,9 @@ fn figures_are_shown_on_the_admin_listener() {
     ] {
         assert!(page.lines().any(|known| known == line), "no {line} in {page}");
     }
+    for part in ["index", "dirty", "hot", "windows", "connections"] {
+        assert!(page.contains(&format!("\nlarder_memory_bytes{{part=\"{part}\"}} ")), "no memory of {part} in {page}");
+    }
     assert!(page.ends_with("# EOF\n"));
     assert_eq!(admin.request("GET", "/other", &[]).status, 404);
 }

@@ -201,6 +201,11 @@ impl Log {
         std::mem::take(&mut self.waiting)
     }
 
+    /// Returns how many bytes of records are not on the device yet.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes
+    }
+
     /// Whether nothing can be appended for want of a sequence; the greatest that was used.
     pub(crate) fn is_barred(&self) -> Option<u32> {
         self.is_barred.then_some(self.last_sequence)

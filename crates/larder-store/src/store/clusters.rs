@@ -220,6 +220,7 @@ impl Engine for ClustersEngine {
             entries: state.objects.len() as u64,
             entries_max: state.objects.capacity() as u64,
             index_bytes: state.objects.memory_bytes() + state.clusters.memory_bytes(),
+            dirty_bytes: state.clusters.dirty_bytes(),
         }
     }
 }

@@ -22,6 +22,8 @@ macro_rules! counters {
             pub entries_max: u64,
             /// Bytes of memory the index takes when full.
             pub index_bytes: u64,
+            /// Bytes of memory that hold what was committed and is not on the device yet.
+            pub dirty_bytes: u64,
             /// Size of the volume in bytes.
             pub size_bytes: u64,
             /// Whether what an earlier run left is all loaded.
@@ -44,6 +46,7 @@ macro_rules! counters {
                     entries: sum.entries + volume.entries,
                     entries_max: sum.entries_max + volume.entries_max,
                     index_bytes: sum.index_bytes + volume.index_bytes,
+                    dirty_bytes: sum.dirty_bytes + volume.dirty_bytes,
                     size_bytes: sum.size_bytes + volume.size_bytes,
                     loaded: sum.loaded && volume.loaded,
                     device: sum.device,
@@ -61,6 +64,7 @@ macro_rules! counters {
                     entries: gauges.entries,
                     entries_max: gauges.entries_max,
                     index_bytes: gauges.index_bytes,
+                    dirty_bytes: gauges.dirty_bytes,
                     size_bytes: volume.size_bytes(),
                     loaded: volume.counters.loaded.load(Ordering::Acquire),
                     device: volume.device.name(),

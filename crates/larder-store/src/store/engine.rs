@@ -42,6 +42,8 @@ pub(crate) struct Gauges {
     pub(crate) entries: u64,
     pub(crate) entries_max: u64,
     pub(crate) index_bytes: u64,
+    /// Bytes that were committed and are not on the device yet.
+    pub(crate) dirty_bytes: u64,
 }
 
 /// A family of rows: one way to execute what index, layout, schedule and eviction decide.

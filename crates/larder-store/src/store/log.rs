@@ -312,6 +312,7 @@ impl Engine for LogEngine {
             entries: self.index.entries(),
             entries_max: self.index.entries_max(),
             index_bytes: self.index.memory_bytes() + self.gate.as_ref().map_or(0, Gate::memory_bytes),
+            dirty_bytes: self.lock_log().dirty_bytes(),
         }
     }
 }

@@ -172,6 +172,7 @@ impl Engine for MappedEngine {
     fn gauges(&self) -> Gauges {
         let state = self.lock();
         let index_bytes = state.map.memory_bytes() + state.space_memory_bytes();
-        Gauges { entries: state.map.entry_count(), entries_max: state.map.entries_max(), index_bytes }
+        let (entries, entries_max) = (state.map.entry_count(), state.map.entries_max());
+        Gauges { entries, entries_max, index_bytes, dirty_bytes: state.dirty.len_bytes() }
     }
 }

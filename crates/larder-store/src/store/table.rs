@@ -354,6 +354,7 @@ impl Engine for TableEngine {
             entries: state.memory.entries(),
             entries_max: self.layout.bin_count(),
             index_bytes: state.memory.memory_bytes() + state.doubts.memory_bytes(),
+            dirty_bytes: state.dirty_bytes,
         }
     }
 }

@@ -301,6 +301,7 @@ impl Engine for TinyEngine {
             entries_max: front_slots(&self.plan, &self.volume.options)
                 + u64::from(self.plan.set_count) * entries_per_set,
             index_bytes: state.index.memory_bytes() + state.sets.memory_bytes() + state.doubts.memory_bytes(),
+            dirty_bytes: state.front.dirty_bytes() + state.long.dirty_bytes(),
         }
     }
 }

@@ -29,7 +29,9 @@ fn what_is_stored_is_flushed_and_synced_in_time_whenever_the_clock_is_set() {
             (0..2).for_each(|_| block_on(store.maintain()));
         };
         assert!(insert(&store, 1, 1, 700));
+        assert!(store.stats().dirty_bytes >= 700, "{policy}: {}", store.stats().dirty_bytes);
         wait(options.sync_interval);
+        assert_eq!(store.stats().dirty_bytes, 0, "{policy}");
         assert!(insert(&store, 2, 1, 700));
         options.clock.step(step_s);
         wait(options.flush_interval);
