@@ -31,10 +31,6 @@ clean_up_processes() {
 trap give_back EXIT
 
 tool() { python3 "$here/synthetic.py" "$@"; }
-field() { python3 -c 'import json, sys; print(json.loads(sys.argv[1])[sys.argv[2]])' "$1" "$2"; }
-at_least() { python3 -c 'import sys; sys.exit(not float(sys.argv[1]) >= float(sys.argv[2]))' "$1" "$2"; }
-at_most() { at_least "$2" "$1"; }
-answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 metric() { python3 -c '
 import sys, urllib.request
 text = urllib.request.urlopen("http://127.0.0.1:%s/metrics" % sys.argv[1], timeout=10).read().decode()

@@ -22,8 +22,6 @@ give_back() {
 trap give_back EXIT
 
 tool() { python3 "$here/synthetic.py" "$@"; }
-field() { python3 -c 'import json, sys; print(json.loads(sys.argv[1])[sys.argv[2]])' "$1" "$2"; }
-answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 limit() { for way in read write; do echo "$number $1" > "$group/blkio.throttle.${way}_bps_device"; done; }
 fall_silent() { limit 1; }
 answer_again() { limit 0; }

@@ -17,12 +17,12 @@ port=$(free_port)
 printf '[limits]\norigin_connections = %d\n' "$waiting" > "$stage/larder.toml"
 launch reverse --config "$stage/larder.toml" --disk none --memory 16MB --origin "http://127.0.0.1:$port"
 python3 "$here/in_flight.py" "$port" "$larder_port" "$larder_pid" "$waiting" "$unread" | tee "$stage/figures"
-figure() { sed -n "s/^KiB \(for \)\?$1: \(-\?[0-9]*\).*/\2/p" "$stage/figures"; }
-kib=$(figure 'an exchange that waits, second time')
+told() { sed -n "s/^KiB \(for \)\?$1: \(-\?[0-9]*\).*/\2/p" "$stage/figures"; }
+kib=$(told 'an exchange that waits, second time')
 verdict "$waiting exchanges that wait take at most $kib_max KiB each" [ "${kib:-999999}" -le "$kib_max" ]
-kib=$(figure '[0-9]* long responses that nobody reads')
+kib=$(told '[0-9]* long responses that nobody reads')
 verdict "$unread responses that nobody reads take at most 64 MiB" [ "${kib:-999999}" -le 65536 ]
-kib=$(figure 'more than at first, 10 s after all that')
+kib=$(told 'more than at first, 10 s after all that')
 verdict "10 s later all but 32 MiB is given back" [ "${kib:-999999}" -le 32768 ]
 verdict "all requests are answered" [ "$(grep -c "^answered: $waiting of $waiting" "$stage/figures")" -eq 2 ]
 summary

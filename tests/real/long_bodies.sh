@@ -28,9 +28,6 @@ body_bytes=${BODY_BYTES:-512000000}
 small=${SMALL:-573000}
 
 client() { local what=$1; shift; python3 "$here/long_bodies.py" "$what" --port "$larder_port" "$@"; }
-field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$stage/$1.json" "$2"; }
-answers() { python3 -c 'import socket, sys; socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1)' "$1" 2>/dev/null; }
-figure() { curl -sS "http://127.0.0.1:$admin_port/metrics" | awk -v name="$1" '$1 == name || index($1, name "{") == 1 { sum += $2 } END { print sum + 0 }'; }
 origin() {
   origin_port=$(free_port)
   python3 "$here/long_bodies.py" serve --port "$origin_port" "$@" >"$stage/origin.log" 2>&1 </dev/null &
@@ -50,16 +47,16 @@ start long
 numbers=$(seq -s, 1 "$bodies")
 echo "storing $bodies bodies of $((body_bytes / 1000000)) MB in a store of $size"
 client get --numbers "$numbers" --bytes "$body_bytes" > "$stage/stored.json"
-verdict "long bodies: all arrive whole the first time" [ "$(field stored broken)" -eq 0 ]
+verdict "long bodies: all arrive whole the first time" [ "$(saved stored broken)" -eq 0 ]
 echo "storing $small small bodies"
 client small --count "$small" > "$stage/small.json"
-verdict "long bodies: the small ones arrive whole" [ "$(field small wrong)$(field small failed)" = 00 ]
+verdict "long bodies: the small ones arrive whole" [ "$(saved small wrong)$(saved small failed)" = 00 ]
 echo "entries: $(figure larder_store_entries), evicted: $(figure larder_store_evicted_total), displaced: $(figure larder_store_displaced_total)"
 echo "the long ones again"
 client get --numbers "$numbers" --bytes "$body_bytes" > "$stage/again.json"
 tell_failures again
-verdict "long bodies: $bodies of $bodies arrive whole again" [ "$(field again broken)" -eq 0 ]
-verdict "long bodies: $bodies of $bodies are hits" [ "$(field again hits)" -eq "$bodies" ]
+verdict "long bodies: $bodies of $bodies arrive whole again" [ "$(saved again broken)" -eq 0 ]
+verdict "long bodies: $bodies of $bodies are hits" [ "$(saved again hits)" -eq "$bodies" ]
 verdict "long bodies: larder counts no broken answer" [ "$(figure larder_broken_responses_total)" -eq 0 ]
 end TERM "$larder_pid"
 rm -f "$stage/long.larder"
@@ -84,8 +81,8 @@ if [ "$many" = 1 ]; then
   done
   wait "$asking"
   tell_failures many
-  echo "$(field many asked) answers, $(field many hits) hits, $(field many restarts) broken by a kill; completed by the origin: $(figure larder_rests_fetched_total)"
-  verdict "long bodies: no answer of many broke off" [ "$(field many broken)" -eq 0 ]
-  verdict "long bodies: some of many are hits" [ "$(field many hits)" -gt 0 ]
+  echo "$(saved many asked) answers, $(saved many hits) hits, $(saved many restarts) broken by a kill; completed by the origin: $(figure larder_rests_fetched_total)"
+  verdict "long bodies: no answer of many broke off" [ "$(saved many broken)" -eq 0 ]
+  verdict "long bodies: some of many are hits" [ "$(saved many hits)" -gt 0 ]
 fi
 summary

@@ -12,8 +12,7 @@ bytes=${RANGES_BYTES:-4294967296}
 origin_port=$(free_port)
 python3 "$here/ranges.py" origin "$origin_port" "$bytes" >"$stage/origin.log" 2>&1 </dev/null &
 pids+=("$!")
-answers() { python3 -c 'import socket, sys; socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1)' "$origin_port" 2>/dev/null; }
-await 30 answers
+await 30 answers "$origin_port"
 launch ranges --disk "$stage/store.larder" --size 2GB --allow-target 127.0.0.0/8
 clients() { python3 "$here/ranges.py" clients "127.0.0.1:$larder_port" "http://127.0.0.1:$origin_port/file" "$bytes"; }
 verdict "ranges: all of the above" clients

@@ -14,9 +14,6 @@ entries=${ENTRIES:-20000}
 sample=10000
 
 tool() { python3 "$here/synthetic.py" "$@"; }
-field() { python3 -c 'import json, sys; print(json.loads(sys.argv[1])[sys.argv[2]])' "$1" "$2"; }
-at_least() { python3 -c 'import sys; sys.exit(not float(sys.argv[1]) >= float(sys.argv[2]))' "$1" "$2"; }
-answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 origin_port=$(free_port)
 python3 "$here/synthetic.py" serve --port "$origin_port" &

@@ -36,8 +36,6 @@ detach() { local device; for device in "${loops[@]}"; do losetup -d "$device" 2>
 trap 'clean_up; detach' EXIT
 
 tool() { python3 "$here/synthetic.py" "$@"; }
-field() { python3 -c 'import json, sys; print(json.loads(sys.argv[1])[sys.argv[2]])' "$1" "$2"; }
-answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 origin_port=$(free_port)
 python3 "$here/synthetic.py" serve --port "$origin_port" &

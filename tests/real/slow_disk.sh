@@ -25,10 +25,6 @@ give_back() {
 trap give_back EXIT
 
 get() { python3 "$here/long_bodies.py" get --port "$larder_port" --numbers "$1" --bytes "$body_bytes"; }
-field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$stage/$1.json" "$2"; }
-at_most() { python3 -c 'import sys; sys.exit(not float(sys.argv[1]) <= float(sys.argv[2]))' "$1" "$2"; }
-answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-figure() { curl -sS "http://127.0.0.1:$admin_port/metrics" | awk -v name="$1" '$1 == name || index($1, name "{") == 1 { sum += $2 } END { print sum + 0 }'; }
 # limit read|write BYTES_A_SECOND: 0 for none
 limit() { echo "$number $2" > "$group/blkio.throttle.$1_bps_device"; }
 start() {
@@ -67,7 +63,7 @@ get "$(seq -s, 11 $((10 + bodies)))" > "$stage/reads.json"
 limit read 0
 
 echo "read while the disk becomes slow in the middle of a hit"
-all_are_hits() { get "$(seq -s, 11 $((10 + bodies)))" > "$stage/fast.json" 2>/dev/null; [ "$(field fast hits)" -eq "$bodies" ]; }
+all_are_hits() { get "$(seq -s, 11 $((10 + bodies)))" > "$stage/fast.json" 2>/dev/null; [ "$(saved fast hits)" -eq "$bodies" ]; }
 await 90 all_are_hits
 sent=$(figure larder_hits_total)
 is_sending() { [ "$(figure larder_hits_total)" -gt "$sent" ]; }
@@ -79,12 +75,12 @@ wait "$asking"
 limit read 0
 echo "went on from the origin $(figure larder_rests_fetched_total) times"
 
-verdict "slow disk: misses are whole" [ "$(field writes broken)$(field stored broken)" = 00 ]
-verdict "slow disk: misses take at most twice the time without a disk, and a second each" at_most "$(field writes seconds)" "$(python3 -c "print(2 * $(field none seconds) + $bodies)")"
-verdict "slow disk: what is stored is whole" [ "$(field reads broken)" -eq 0 ]
+verdict "slow disk: misses are whole" [ "$(saved writes broken)$(saved stored broken)" = 00 ]
+verdict "slow disk: misses take at most twice the time without a disk, and a second each" at_most "$(saved writes seconds)" "$(python3 -c "print(2 * $(saved none seconds) + $bodies)")"
+verdict "slow disk: what is stored is whole" [ "$(saved reads broken)" -eq 0 ]
 verdict "slow disk: and takes at most $slower_s s longer each than without a disk" \
-  at_most "$(field reads seconds)" "$(python3 -c "print($(field none seconds) + $slower_s * $bodies)")"
-verdict "slow disk: a hit whose disk becomes slow is whole" [ "$(field turns broken)" -eq 0 ]
+  at_most "$(saved reads seconds)" "$(python3 -c "print($(saved none seconds) + $slower_s * $bodies)")"
+verdict "slow disk: a hit whose disk becomes slow is whole" [ "$(saved turns broken)" -eq 0 ]
 verdict "slow disk: and went on from the origin" [ "$(figure larder_rests_fetched_total)" -gt 0 ]
 verdict "slow disk: larder counts no broken answer" [ "$(figure larder_broken_responses_total)" -eq 0 ]
 summary

@@ -66,6 +66,19 @@ await() {
   done
 }
 
+at_least() { python3 -c 'import sys; sys.exit(not float(sys.argv[1]) >= float(sys.argv[2]))' "$1" "$2"; }
+at_most() { at_least "$2" "$1"; }
+
+# field JSON NAME; saved FILE NAME: of FILE.json on the stage
+field() { python3 -c 'import json, sys; print(json.loads(sys.argv[1])[sys.argv[2]])' "$1" "$2"; }
+saved() { field "$(cat "$stage/$1.json")" "$2"; }
+
+# answers PORT: whether somebody takes connections there
+answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# figure NAME: what /metrics says at admin_port, over all labels
+figure() { curl -sS "http://127.0.0.1:$admin_port/metrics" | awk -v name="$1" '$1 == name || index($1, name "{") == 1 { sum += $2 } END { print sum + 0 }'; }
+
 # --- processes
 
 # end SIGNAL PID: sends the signal and waits until the process is gone
