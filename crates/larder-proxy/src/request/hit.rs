@@ -13,6 +13,7 @@ use larder_http::{
 };
 
 use crate::{
+    asked::Asked,
     cache::entry::{CACHE_STATUS, Entry, EntryBody, random},
     client::response_body::ResponseBody,
     flight::{
@@ -38,6 +39,13 @@ pub(crate) struct Wanted<'a> {
     pub(crate) age_secs: u64,
     /// How it came about, for Cache-Status.
     pub(crate) status: CacheStatus,
+}
+
+impl<'a> Wanted<'a> {
+    /// What a request asks of a stored response of this age.
+    pub(crate) fn by(marks: &'a Marks, asked: &'a Asked, age_secs: u64, status: CacheStatus) -> Self {
+        Self { marks, method: &asked.method, fields: &asked.fields, age_secs, status }
+    }
 }
 
 /// The body of a response, if it is in chunks.

@@ -175,13 +175,7 @@ pub(crate) fn or_stale(
 pub(crate) fn stale_answer(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Found) -> Option<Served> {
     let age = age_of(worker, &found.entry.head);
     let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
-    let wanted = Wanted {
-        marks: &worker.shared.marks,
-        method: &asked.method,
-        fields: &asked.fields,
-        age_secs: age.age_secs,
-        status,
-    };
+    let wanted = Wanted::by(&worker.shared.marks, asked, age.age_secs, status);
     let body = Source::of(&worker.flights.means, asked, &found.key, &found.entry).map(Arc::new);
     let answered = hit::answer(&wanted, &found.entry, body)?;
     let origin = Some(asked.origin.host.clone());
@@ -247,13 +241,7 @@ async fn fresh(
     let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate);
     let status = continued.map_or(CacheStatus::hit(age.ttl_secs), share::completed);
     let status = if stale { status.because(reason) } else { status };
-    let wanted = Wanted {
-        marks: &worker.shared.marks,
-        method: &asked.method,
-        fields: &asked.fields,
-        age_secs: age.age_secs,
-        status,
-    };
+    let wanted = Wanted::by(&worker.shared.marks, asked, age.age_secs, status);
     let Some(answered) = hit::answer(&wanted, &found.entry, body) else {
         // Its preconditions are for the origin to judge (RFC 9111 4.3.2).
         return Some(match check_may_ask(worker, asked) {

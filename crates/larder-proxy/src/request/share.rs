@@ -276,7 +276,7 @@ async fn take_part(
     } else {
         (CacheStatus::hit(ttl_secs), Outcome::MemoryHit)
     };
-    let wanted = Wanted { marks: &worker.shared.marks, method: &asked.method, fields: &asked.fields, age_secs, status };
+    let wanted = Wanted::by(&worker.shared.marks, asked, age_secs, status);
     let body = Source::of(&worker.flights.means, asked, &kept.key, entry);
     if let (Some(body), Some(arrived)) = (&body, &kept.arrived) {
         body.set_begun(arrived.clone());
@@ -341,7 +341,7 @@ async fn confirmed(
     let Ready { body, continued } = presence.ready().await?;
     let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
     let age_secs = age_of(worker, &entry.head).age_secs;
-    let wanted = Wanted { marks: &worker.shared.marks, method: &asked.method, fields: &asked.fields, age_secs, status };
+    let wanted = Wanted::by(&worker.shared.marks, asked, age_secs, status);
     Some(match hit::answer(&wanted, entry, body) {
         Some(mut answered) => {
             if is_first {

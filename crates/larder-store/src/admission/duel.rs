@@ -95,8 +95,6 @@ impl Duel {
     }
 }
 
-const _: () = assert!(LEAD > 0);
-
 impl Shadow {
     fn new(taste: Taste, entries: u64, sectors_max: u64) -> Self {
         let (seen, dice) = (Seen::new(entries.max(1), BITS_PER_ENTRY), Dice::new(entries));
