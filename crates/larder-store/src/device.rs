@@ -4,6 +4,7 @@
 //! back. Does not: decide what is written where. Invariant: every transfer completes exactly once,
 //! with an error if its device goes away. Cost: one allocation per transfer that is awaited.
 
+mod blocking;
 mod buffer;
 mod creation;
 mod directory;
@@ -26,6 +27,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+pub(crate) use blocking::block_on;
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES};
 pub(crate) use creation::Unfinished;
 pub use directory::{Directory, FileName, FileWork, FilesDirectory, MemoryDirectory};

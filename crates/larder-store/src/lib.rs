@@ -6,28 +6,28 @@
 
 pub mod device;
 
-mod admission;
 mod clock;
+mod engine;
 mod error;
-mod eviction;
+mod families;
 mod format;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod hash;
-mod index;
-mod layout;
 mod options;
 mod policy;
 mod reader;
-mod schedule;
+mod stats;
 mod store;
 mod sync;
 mod tuning;
 mod units;
+mod volume;
 mod writer;
 
 pub use clock::Clock;
+pub use engine::Sighting;
 pub use error::{Error, ErrorKind, Result};
 pub use options::{Hints, IoChoice, StoreOptions, mean_entry_bytes_default};
 pub use policy::{
@@ -35,9 +35,12 @@ pub use policy::{
     MappedRow, Policy, ReadAxis, SlotSchedule, TableRow, Work, WriteAxis,
 };
 pub use reader::{BodyStream, Reader};
-pub use store::{
-    Content, Damage, Findings, Held, Invalidation, Neighbour, NeighbourSink, Sighting, Stats, Store, StoreInfo,
-    VolumeStats, check, format, inspect, survey,
-};
+pub use stats::Stats;
+pub use store::{Content, Damage, Findings, Store, StoreInfo, VolumeStats, check, format, inspect, survey};
 pub use tuning::{Tuning, TuningField, TuningKind, TuningValue};
+pub use volume::{
+    holds::Held,
+    neighbours::{Neighbour, NeighbourSink},
+    superblocks::Invalidation,
+};
 pub use writer::Writer;

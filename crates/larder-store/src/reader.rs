@@ -6,9 +6,10 @@ mod stream;
 
 use crate::{
     Hints, Result,
+    engine::log::LogEngine,
     format::record::{BODY_BLOCK_BYTES, Decoded, Meta},
-    store::{LogEngine, Volume},
     units::{SECTOR_BYTES, Sector, sectors},
+    volume::Volume,
 };
 use bytes::Bytes;
 use std::{ops::Range, sync::Arc, sync::atomic::Ordering};

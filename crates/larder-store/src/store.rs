@@ -4,48 +4,33 @@
 //! rows, each of which executes what index, layout, schedule and eviction decide. Invariant: whatever is
 //! returned for a key was committed under exactly that key.
 
-mod arrears;
-mod bell;
-mod clusters;
-mod counters;
-mod engine;
-mod health;
-mod holds;
 mod inspect;
 mod keeper;
-mod loading;
-mod log;
-mod mapped;
 mod open;
-mod pages;
-mod room;
-mod sighting;
-mod superblocks;
 mod survey;
-mod table;
-mod tiny;
-mod volume;
 mod volumes;
 
 use crate::{
     Error, ErrorKind, Hints, Policy, Reader, Result, StoreOptions, Writer,
     device::{Device, Directory, ThreadDriver},
+    engine::{Extent, Sighting},
+    families::AnyEngine,
     format::record,
+    stats::Stats,
+    volume::{
+        Volume,
+        holds::Held,
+        membership::reconcile,
+        neighbours::NeighbourSink,
+        superblocks::{self, Invalidation},
+    },
 };
 use bytes::Bytes;
-pub use counters::Stats;
-pub(crate) use engine::AnyEngine;
-use engine::Extent;
 use futures_util::future::{join, join_all};
-pub use holds::Held;
 pub use inspect::{Content, StoreInfo, format, inspect};
 use keeper::Keeper;
-pub(crate) use log::LogEngine;
-pub(crate) use sighting::Sight;
-pub use sighting::Sighting;
 use std::{path::Path, sync::Arc};
 pub use survey::{Damage, Findings, check, survey};
-pub(crate) use volume::Volume;
 pub(crate) use volumes::Volumes;
 
 /// A disk cache of entries. Cheap to clone; all clones are one store.
@@ -69,26 +54,6 @@ pub(crate) use volumes::Volumes;
 pub struct Store {
     volumes: Volumes,
     _keepers: Arc<[Keeper]>,
-}
-
-/// An entry that was read along with one that was asked for, see [`Store::set_neighbours`].
-pub struct Neighbour {
-    /// The entry's key.
-    pub key: Bytes,
-    /// The entry, read as a whole; its body is verified when it is read from here.
-    pub reader: Reader,
-}
-
-/// Takes the entries of one read, see [`Store::set_neighbours`].
-pub type NeighbourSink = Box<dyn Fn(Neighbour) + Send + Sync>;
-
-/// Which entries [`Store::invalidate`] makes disappear.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalidation {
-    /// All.
-    All,
-    /// Those whose [`Hints::site`] was this.
-    Site(u64),
 }
 
 /// One volume of a store.
@@ -169,7 +134,7 @@ impl Store {
     }
 
     fn start(volumes: Vec<Volume>) -> Result<Self> {
-        volumes::reconcile(&volumes.iter().collect::<Vec<_>>())?;
+        reconcile(&volumes.iter().collect::<Vec<_>>())?;
         let engines = volumes.into_iter().map(|volume| AnyEngine::new(Arc::new(volume)));
         let volumes = Volumes::new(engines.collect::<Result<_>>()?);
         let keepers = volumes.all().map(|engine| Keeper::start(engine, engine.volume().options.background));
@@ -384,6 +349,12 @@ impl Store {
     /// Gives the calling thread rings of its own, one for each volume that can have one, see [`ThreadDriver`].
     pub fn attach_thread(&self) -> Vec<ThreadDriver> {
         self.volumes.all().filter_map(|engine| engine.volume().device.attach_thread()).collect()
+    }
+
+    /// Returns the engine of its first volume, for tests of engines.
+    #[cfg(test)]
+    pub(crate) fn first_engine(&self) -> &AnyEngine {
+        self.volumes.all().next().expect("a store has a volume")
     }
 
     fn check_open(&self) -> Result<()> {

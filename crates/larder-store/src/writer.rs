@@ -4,8 +4,9 @@
 
 use crate::{
     Error, ErrorKind, Hints, Result,
+    families::AnyEngine,
     format::record::{BODY_BYTES_MAX, HEAD_BYTES_MAX, Kind, Meta, Record, body_checksums},
-    store::{AnyEngine, Volumes},
+    store::Volumes,
 };
 use bytes::Bytes;
 use futures_io::AsyncWrite;

@@ -8,9 +8,13 @@
 use super::{EngineRow, EvictionAxis, IndexAxis, LayoutAxis, LogEviction, LogRow, Policy, ReadAxis, WriteAxis};
 use crate::{
     Tuning,
-    admission::{self, seen_bits_per_entry},
-    index::IndexShape,
-    layout::tiny::{TinyPlan, TinyWishes},
+    engine::{
+        log::{
+            admission::{self, seen_bits_per_entry},
+            index::IndexShape,
+        },
+        tiny::layout::{TinyPlan, TinyWishes},
+    },
     units::{DATA_START_BYTES, SECTOR_BYTES, last_superblock_bytes},
 };
 

@@ -3,15 +3,8 @@
 //! Invariant: asleep while nothing is due; everything it does is in [`AnyEngine::maintain`], so that a
 //! simulation does the same in virtual time.
 
-use super::engine::AnyEngine;
-use crate::{Error, ErrorKind, Result};
-use std::{
-    future::Future,
-    pin::pin,
-    sync::Arc,
-    task::{Context, Poll, Wake, Waker},
-    thread,
-};
+use crate::{Error, ErrorKind, Result, device::block_on, families::AnyEngine};
+use std::thread;
 
 /// The running thread; dropping it finishes what is dirty and joins it.
 pub(super) struct Keeper {
@@ -58,24 +51,5 @@ fn run(engine: &AnyEngine) {
             tracing::error!("{error}");
         }
         engine.finish_blocking();
-    }
-}
-
-/// Runs `future` on this thread, sleeping while it waits.
-pub(super) fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
     }
 }

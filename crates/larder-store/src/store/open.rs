@@ -3,17 +3,19 @@
 //! Invariant: nothing of an existing file is written before its superblock was accepted. A new file
 //! gets its name only when it is whole.
 
-use super::{engine::shape_of, keeper::block_on, superblocks, volume::Volume};
 use crate::{
     Error, ErrorKind, Policy, Result, StoreOptions,
     device::{
-        AlignedBuffer, Device, Dice, Directory, FilesDirectory, Unfinished, VolumeFile, open_device as device_of,
+        AlignedBuffer, Device, Dice, Directory, FilesDirectory, Unfinished, VolumeFile, block_on,
+        open_device as device_of,
     },
+    families::shape_of,
     format::{
         VolumeId,
         superblock::{Epochs, FORMAT_VERSION, Membership, Refusal, Shape, Superblock},
     },
     units::{SECTOR_BYTES, SUPERBLOCK_BYTES, last_superblock_bytes},
+    volume::{Volume, superblocks},
 };
 use std::{fs, io, path::Path, sync::Arc};
 

@@ -4,59 +4,15 @@
 //! nothing is written to the volume: where opening a store would write, it is opened behind an overlay. Cost:
 //! [`survey`] what opening costs; [`check`] one read of everything.
 
-use super::{Store, StoreInfo, engine, inspect, mapped, open, volume::Volume};
+use super::{Store, StoreInfo, inspect, open};
 use crate::{
     Error, ErrorKind, Policy, Result, Stats, StoreOptions,
     device::{Device, OverlayDevice},
-    format::{
-        VolumeId,
-        record::{BODY_BLOCK_BYTES, Decoded, Kind},
-    },
+    engine::kit::walk::Met,
+    families,
+    volume::Volume,
 };
 use std::{path::Path, sync::Arc};
-
-/// What a walk over a volume meets.
-pub(super) enum Met {
-    /// A segment that is in use.
-    Segment,
-    /// An entry, every byte of it verified.
-    Record { len_bytes: u64, useless_after: u32, site: u64, epoch: u32 },
-    /// The news that an entry was removed.
-    Removal,
-    /// Bytes that are not what was written.
-    Damage { offset_bytes: u64, what: &'static str },
-    /// So many bytes of the volume were walked over since this was last met.
-    Passed(u64),
-}
-
-impl Met {
-    /// What a whole record is.
-    pub(super) fn of(decoded: &Decoded) -> Self {
-        let meta = &decoded.meta;
-        match meta.kind {
-            Kind::Tombstone => Self::Removal,
-            Kind::Entry | Kind::HeadUpdate(_) => Self::Record {
-                len_bytes: decoded.len_bytes() as u64,
-                useless_after: meta.useless_after,
-                site: meta.site,
-                epoch: meta.epoch,
-            },
-        }
-    }
-}
-
-/// The record that `bytes` begin with, every byte of it verified; or what of it is damaged.
-pub(super) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<Decoded, &'static str> {
-    let decoded = Decoded::decode(volume, bytes).map_err(|_| "a record's head")?;
-    if decoded.body_is_here() {
-        let body = bytes.get(decoded.body_start..decoded.len_bytes()).ok_or("a record's length")?;
-        let mut blocks = body.chunks(BODY_BLOCK_BYTES as usize).enumerate();
-        if !blocks.all(|(index, block)| decoded.verifies(bytes, index as u64, block)) {
-            return Err("a record's body");
-        }
-    }
-    Ok(decoded)
-}
 
 /// Bytes of a store that are not what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +79,7 @@ pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
     let options = StoreOptions { background: false, ..options(path, &info)? };
     if options.policy.layout.keeps_files() {
         // Opening it may remove files, which no overlay would keep.
-        let entries = mapped::listed_count(&open::existing(device, &options)?);
+        let entries = families::listed_count(&open::existing(device, &options)?);
         return Ok((info, Stats { entries, entries_max: entries, loaded: true, ..Stats::default() }));
     }
     let store = Store::open_on(Arc::new(OverlayDevice::new(device)), &options)?;
@@ -143,7 +99,7 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Findings
     }
     let volume = open::existing(device, &options(path, &info)?)?;
     let (total_bytes, mut passed_bytes) = (volume.size_bytes(), 0);
-    engine::walk(&volume, &mut |met| {
+    families::walk(&volume, &mut |met| {
         findings.meet(&met, &volume);
         if let Met::Passed(bytes) = met {
             passed_bytes += bytes;

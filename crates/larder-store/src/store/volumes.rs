@@ -5,15 +5,13 @@
 //! that is there; a volume that missed something is emptied before it is believed again. Cost: one hash per volume
 //! and lookup. Source: Thaler and Ravishankar, rendezvous hashing (1998), weighted by -w / ln(h).
 
-mod membership;
-
-use super::{
-    engine::{AnyEngine, Extent},
-    superblocks,
-    volume::Volume,
+use crate::{
+    Error, ErrorKind, Result,
+    engine::Extent,
+    families::AnyEngine,
+    format::VolumeId,
+    volume::{Volume, membership::record_outage, superblocks},
 };
-use crate::{Error, ErrorKind, Result, format::VolumeId};
-pub(super) use membership::reconcile;
 use std::{
     sync::{Arc, atomic::Ordering},
     thread,
@@ -111,7 +109,7 @@ impl Volumes {
     fn record_outage(&self, lost: VolumeId) {
         let volumes: Vec<&Volume> = self.all().map(|engine| &**engine.volume()).collect();
         let Some(out) = volumes.iter().find(|volume| volume.id == lost) else { return };
-        match membership::record_outage(&volumes, lost) {
+        match record_outage(&volumes, lost) {
             true => out.health.set_recorded(),
             false => tracing::error!("nothing could be written that tells that a volume was out"),
         }

@@ -1,0 +1,111 @@
+//! The engines, and the seam between them and the store: what a family of rows does for the public API.
+//!
+//! Owns: the [`Engine`] trait, and what it is asked and answers. Does not: decide anything, or know which engines there are; the one
+//! match over them is in `families`.
+
+pub(crate) mod clusters;
+pub(crate) mod kit;
+pub(crate) mod log;
+pub(crate) mod mapped;
+pub(crate) mod table;
+pub(crate) mod tiny;
+
+use crate::{Hints, Reader, Result, format::record::Record, units::Sector, volume::Volume};
+use bytes::Bytes;
+use std::{sync::Arc, time::Duration};
+
+/// How much of an entry a lookup reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Whole,
+    /// Head and the first part of a long entry, if that saves something.
+    Front,
+    /// As little as tells whose entry it is.
+    Key,
+}
+
+/// What an engine holds now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gauges {
+    pub(crate) entries: u64,
+    pub(crate) entries_max: u64,
+    pub(crate) index_bytes: u64,
+    /// Bytes that were committed and are not on the device yet.
+    pub(crate) dirty_bytes: u64,
+}
+
+/// Where an entry was seen, so that it can be found out again and again, without I/O, that it is still there; see
+/// [`crate::Store::sight`].
+///
+/// What is in sight was found under exactly its key (rows that know all their entries: under its 64 bits of hash), and has
+/// since been neither moved, replaced, removed nor reclaimed. It says nothing about damage: that shows when the entry is
+/// read. Cost: 16 bytes, and one lookup in memory to ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sighting(pub(crate) Sight);
+
+/// What an engine remembers of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// A record of the log, in this use of its segment.
+    At { position: Sector, sequence: u32 },
+    /// Memory knows every entry by the whole of its hash.
+    Known,
+    /// Memory cannot tell: it has to be looked for each time.
+    Passing,
+}
+
+/// A family of rows: one way to execute what index, layout, schedule and eviction decide.
+pub(crate) trait Engine: Send + Sync + Sized + 'static {
+    fn volume(&self) -> &Arc<Volume>;
+
+    /// Finds what an earlier run left. Meanwhile the store is in use.
+    async fn load(self: &Arc<Self>);
+
+    /// The entry of `key`, verified.
+    async fn get(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<Reader>>;
+
+    /// Where `key`'s entry is, if there is one. As it stands here for rows whose memory has the whole hash of every entry.
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
+        self.volume().check_open()?;
+        Ok(self.may_contain(self.volume().hash(key).0).then_some(Sight::Known))
+    }
+
+    /// Whether an entry is still where it was seen; `false` where memory cannot tell.
+    fn is_in_sight(&self, placing: u64, sight: Sight) -> bool {
+        sight == Sight::Known && self.may_contain(placing)
+    }
+
+    /// Whether an entry of this length is worth the room of others; counts as a request for it. Rows that let everything in say yes.
+    fn admits(&self, _placing: u64, _len_bytes: u64) -> bool {
+        true
+    }
+
+    /// Makes `record` its key's entry; its sequence is filled in here.
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()>;
+
+    /// Removes `key`'s entry; durable against a kill when this returns.
+    async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()>;
+
+    /// Gives `key`'s entry another head, unless it changes meanwhile. `false`: there is none.
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool>;
+
+    /// Whether memory knows of an entry; `true` where memory cannot tell.
+    fn may_contain(&self, placing: u64) -> bool;
+
+    /// Counts a hit that was served from elsewhere.
+    fn touch(&self, placing: u64);
+
+    /// One round of what is due now.
+    async fn maintain(self: &Arc<Self>);
+
+    /// How long from now until something is due; `None` while nothing is.
+    fn next_due(&self) -> Option<Duration>;
+
+    /// Hands everything committed to the device.
+    async fn flush(self: &Arc<Self>) -> Result<()>;
+
+    /// What closing does before the last sync: what is needed to find everything again.
+    async fn finish(self: &Arc<Self>) -> Result<()>;
+
+    fn gauges(&self) -> Gauges;
+}

@@ -1,0 +1,224 @@
+//! The engine of `ucfs`: clusters that are written whole, read whole, and evicted whole.
+//!
+//! Owns: object table and clusters of one volume, and the order in which they change. Entries of one site go to the
+//! same open cluster, so that they lie together; a read brings the whole cluster, and its other entries go to the
+//! neighbours' sink. Does not: move anything on the device. SYSTEMS 5.2 would put an evicted cluster's hit entries
+//! into an open one if they are in memory; the store keeps nothing in memory that it has written, and the least
+//! recently used cluster was not read lately, so here they are dropped (the hot tier in front still has them).
+//!
+//! Invariants: every table is in memory, and believed only from a snapshot of a clean close: after a crash the
+//! store starts empty, so a removal needs no write. A cluster's sequence is unlike that of any earlier use, also in
+//! earlier runs, because sequences are reserved in the header before they are used. No lock is held across I/O.
+//! Cost: one read of a cluster a hit, none a miss; one write of a cluster for all entries in it.
+
+mod append;
+pub(crate) mod layout;
+pub(crate) mod objects;
+mod read;
+mod session;
+mod walk;
+
+use super::{Engine, Extent, Gauges, kit::pages};
+use crate::{
+    Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    format::{
+        record::Record,
+        superblock::{PARAMETER_COUNT, Shape},
+    },
+    sync::{Mutex, MutexGuard, PoisonError},
+    units::{DATA_START_BYTES, last_superblock_bytes},
+    volume::{START_RETRY_PAUSE, Volume, bell::TICK, cannot_begin},
+};
+use bytes::Bytes;
+use layout::{ClusterArea, Clusters};
+use objects::{ObjectId, ObjectPlace, ObjectTable};
+use std::{sync::Arc, task::Waker, time::Duration};
+
+pub(crate) use walk::walk;
+
+/// Fewest clusters a volume works with.
+const CLUSTER_COUNT_MIN: u64 = 8;
+/// Of so many clusters one may be open.
+const CLUSTERS_PER_GROUP: u32 = 8;
+
+/// The shape of a new volume.
+pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+    let cluster_bytes = options.tuning.ucfs_cluster_bytes;
+    let words = session::word_count_max(options.size_bytes / cluster_bytes, entries_of(options));
+    let index_bytes = pages::area_bytes(words);
+    let data = last_superblock_bytes(options.size_bytes).checked_sub(DATA_START_BYTES + index_bytes);
+    let count = data.unwrap_or_default() / cluster_bytes;
+    if count < CLUSTER_COUNT_MIN || count > u64::from(u32::MAX / 2) {
+        let place =
+            format!("store size has no room for eight clusters of {cluster_bytes} bytes: {}", options.size_bytes);
+        return Err(Error::new(ErrorKind::Invalid, place));
+    }
+    let mut parameters = [0; PARAMETER_COUNT];
+    parameters[..2].copy_from_slice(&[cluster_bytes, count]);
+    Ok(Shape { row: options.policy.code, size_bytes: options.size_bytes, segment_bytes: 0, index_bytes, parameters })
+}
+
+fn entries_of(options: &StoreOptions) -> u64 {
+    options.size_bytes / options.mean_entry_size_bytes
+}
+
+/// One volume of the row.
+pub(crate) struct ClustersEngine {
+    volume: Arc<Volume>,
+    area: ClusterArea,
+    state: Mutex<State>,
+}
+
+/// What changes, all under one lock.
+struct State {
+    clusters: Clusters<ObjectId>,
+    objects: ObjectTable,
+    groups: usize,
+    /// Sequences before this one are reserved.
+    reserved: u32,
+    /// Whether sequences are reserved, and the store not closed.
+    ready: bool,
+    /// Clusters that could not be written.
+    failed: u64,
+    waiting: Vec<Waker>,
+}
+
+impl ClustersEngine {
+    /// # Errors
+    /// `Corrupt` when the superblock's numbers make no sense.
+    pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
+        let area = area_of(&volume.shape)
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout makes no sense"))?;
+        let groups = (volume.options.tuning.ucfs_groups as u32).min(area.count / CLUSTERS_PER_GROUP).max(1) as usize;
+        let state = State {
+            clusters: Clusters::new(area, volume.id, groups, 0),
+            objects: ObjectTable::new(entries_of(&volume.options)),
+            groups,
+            reserved: 0,
+            ready: false,
+            failed: 0,
+            waiting: Vec::new(),
+        };
+        Ok(Self { volume, area, state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the clusters of a volume lie.
+fn area_of(shape: &Shape) -> Option<ClusterArea> {
+    let [cluster_bytes, count, ..] = shape.parameters;
+    let data = shape.data_area();
+    let count = u32::try_from(count).ok().filter(|&count| u64::from(count) >= CLUSTER_COUNT_MIN)?;
+    let is_size = cluster_bytes.is_power_of_two() && CLUSTER_BYTES_RANGE.contains(&cluster_bytes);
+    let end = data.start.checked_add(cluster_bytes.checked_mul(u64::from(count))?)?;
+    (is_size && end <= data.end).then_some(ClusterArea { start_bytes: data.start, cluster_bytes, count })
+}
+
+/// Sizes a cluster may have.
+const CLUSTER_BYTES_RANGE: std::ops::RangeInclusive<u64> = (32 << 10)..=(1 << 20);
+
+impl State {
+    /// Removes an object and what its cluster knows of it.
+    fn forget(&mut self, placing: u64, place: ObjectPlace) {
+        let first = self.objects.remove(placing, self.clusters.first(place.cluster));
+        self.clusters.set_first(place.cluster, first);
+        self.clusters.forget(place.cluster, place.sectors);
+    }
+
+    /// Removes all objects of a cluster; how many there were.
+    fn forget_all(&mut self, cluster: u32) -> u64 {
+        let first = self.clusters.first(cluster);
+        self.clusters.set_first(cluster, None);
+        self.objects.remove_all(first)
+    }
+
+    fn wait(&mut self, waker: &Waker) {
+        if !self.waiting.iter().any(|known| known.will_wake(waker)) {
+            self.waiting.push(waker.clone());
+        }
+    }
+}
+
+impl Engine for ClustersEngine {
+    fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    async fn load(self: &Arc<Self>) {
+        session::begin(self).await;
+    }
+
+    async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
+        Ok(self.find(key).await?.map(|(_, reader)| reader))
+    }
+
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.commit_if(record, None).await.map(drop)
+    }
+
+    async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.volume.check_open()?;
+        let placing = self.volume.hash(key).0;
+        let mut state = self.lock();
+        if let Some(place) = state.objects.find(placing) {
+            state.forget(placing, place);
+        }
+        let ready = state.ready;
+        drop(state);
+        // A close that is under way may have written its snapshot already, and while nothing can be written the
+        // last close's stands.
+        self.volume.check_open()?;
+        if ready { Ok(()) } else { Err(cannot_begin()) }
+    }
+
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        self.replace_head(key, head, hints).await
+    }
+
+    fn may_contain(&self, placing: u64) -> bool {
+        self.lock().objects.find(placing).is_some()
+    }
+
+    fn touch(&self, placing: u64) {
+        let mut state = self.lock();
+        if let Some(place) = state.objects.find(placing) {
+            state.clusters.touch(place.cluster);
+        }
+    }
+
+    async fn maintain(self: &Arc<Self>) {
+        session::keep(self).await;
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        let (is_ready, is_awaited) = {
+            let state = self.lock();
+            (state.ready, !state.waiting.is_empty())
+        };
+        let reservation = session::reservation_is_due(self).then_some(if is_ready { TICK } else { START_RETRY_PAUSE });
+        is_awaited.then_some(TICK).or(reservation)
+    }
+
+    async fn flush(self: &Arc<Self>) -> Result<()> {
+        self.flush_all().await
+    }
+
+    async fn finish(self: &Arc<Self>) -> Result<()> {
+        session::end(self).await
+    }
+
+    fn gauges(&self) -> Gauges {
+        let state = self.lock();
+        Gauges {
+            entries: state.objects.len() as u64,
+            entries_max: state.objects.capacity() as u64,
+            index_bytes: state.objects.memory_bytes() + state.clusters.memory_bytes(),
+            dirty_bytes: state.clusters.dirty_bytes(),
+        }
+    }
+}

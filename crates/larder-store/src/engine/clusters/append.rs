@@ -1,0 +1,214 @@
+//! The write side of `ucfs`: entries gather in their site's open cluster; a full cluster goes to the device.
+//!
+//! Invariant: a record and its object appear together, under the state's lock. Cost: a copy of the record; one
+//! write for all entries of a cluster; eviction touches memory only.
+
+use super::{ClustersEngine, State, layout::Lack, objects::ObjectPlace, read::Found};
+use crate::{
+    Error, ErrorKind, Hints, Result,
+    device::{Completion, Transfer},
+    engine::{
+        Engine,
+        kit::{
+            pack::{Parcel, SealedPack},
+            room::{NoRoom, Renewal},
+        },
+    },
+    format::{pack::PackedKind, record::Record},
+    volume::{cannot_begin, counters::add},
+};
+use bytes::Bytes;
+use std::{
+    future::poll_fn,
+    io,
+    sync::{Arc, atomic::Ordering},
+    task::{Poll, Waker},
+};
+
+/// An entry may take one in so many clusters.
+const SHARE_OF_CLUSTERS: u64 = 4;
+
+impl ClustersEngine {
+    /// Commits, if the key's entry is still where it was found; `false` if not.
+    pub(super) async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, found: Option<Found>) -> Result<bool> {
+        let bytes = record.content_bytes();
+        let outcome = self.append(&mut record, found).await;
+        self.volume.count_commit(bytes, &outcome);
+        outcome
+    }
+
+    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        let Some((found, reader)) = self.find(key).await? else { return Ok(false) };
+        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
+        self.commit_if(renewal.record(key, &head), Some(found)).await
+    }
+
+    /// Appends, waiting for room for a bounded time.
+    async fn append(self: &Arc<Self>, record: &mut Record<'_>, found: Option<Found>) -> Result<bool> {
+        if self.is_barred() {
+            return Err(cannot_begin());
+        }
+        if !self.volume.options.background {
+            if let Ok(appended) = self.try_append(record, found, None) {
+                return Ok(appended);
+            }
+            // Nobody else makes room.
+            self.flush_all().await?;
+            self.maintain().await;
+        }
+        let too_long = "the entry is longer than the store has clusters for";
+        let attempt = |waker: &Waker| self.try_append(record, found, Some(waker));
+        self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
+    }
+
+    /// Whether the start is over and had to do without its header.
+    fn is_barred(&self) -> bool {
+        self.volume.counters.loaded.load(Ordering::Acquire) && !self.lock().ready
+    }
+
+    fn try_append(
+        self: &Arc<Self>,
+        record: &mut Record<'_>,
+        found: Option<Found>,
+        waker: Option<&Waker>,
+    ) -> std::result::Result<bool, NoRoom> {
+        let placing = record.meta.hash.placing();
+        let mut sealed = Vec::new();
+        let mut state = self.lock();
+        let unchanged = found.is_none_or(|(place, sequence)| {
+            state.objects.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence
+        });
+        if !unchanged {
+            return Ok(false);
+        }
+        let outcome = self.append_locked(&mut state, record, &mut sealed);
+        if outcome == Err(NoRoom::Now) {
+            waker.into_iter().for_each(|waker| state.wait(waker));
+        }
+        drop(state);
+        self.perform(sealed);
+        if outcome.is_err() {
+            self.volume.bell.ring();
+        }
+        outcome.map(|()| true)
+    }
+
+    fn append_locked(
+        &self,
+        state: &mut State,
+        record: &mut Record<'_>,
+        sealed: &mut Vec<SealedPack>,
+    ) -> std::result::Result<(), NoRoom> {
+        let len_bytes = record.len_bytes();
+        let area = &self.area;
+        if len_bytes + area.directory_bytes() > u64::from(area.count) / SHARE_OF_CLUSTERS * area.cluster_bytes {
+            return Err(NoRoom::Ever);
+        }
+        if !state.ready || state.reserved == state.clusters.next_sequence() {
+            return Err(NoRoom::Now);
+        }
+        if state.clusters.dirty_bytes() + len_bytes > self.volume.options.dirty_bytes_max {
+            if !state.clusters.is_writing() {
+                state.seal_all(sealed);
+            }
+            return Err(NoRoom::Now);
+        }
+        let group = (record.meta.site % state.groups as u64) as usize;
+        while state.objects.is_full() {
+            self.evict(state, 1)?;
+        }
+        while let Err(Lack(span)) = state.clusters.prepare(group, len_bytes, sealed) {
+            self.evict(state, span)?;
+        }
+        let placing = record.meta.hash.placing();
+        if let Some(old) = state.objects.find(placing) {
+            state.forget(placing, old);
+        }
+        let useless_after = record.meta.useless_after;
+        let parcel = Parcel { placing, len_bytes, useless_after, kind: PackedKind::Entry };
+        let place = state.clusters.append(group, parcel, sealed, |target, sequence| {
+            record.meta.sequence = sequence;
+            record.encode(self.volume.id, target);
+        });
+        let first = state.clusters.first(place.cluster);
+        let (offset_sectors, sectors) = (place.offset_sectors, place.sectors);
+        let own = ObjectPlace { cluster: place.cluster, offset_sectors, sectors };
+        let id = state.objects.insert(placing, own, first);
+        state.clusters.set_first(place.cluster, Some(id));
+        Ok(())
+    }
+
+    /// Evicts so that `span` clusters in a row become free.
+    fn evict(&self, state: &mut State, span: u32) -> std::result::Result<(), NoRoom> {
+        for victim in state.clusters.victims(span).ok_or(NoRoom::Now)? {
+            let count = state.forget_all(victim);
+            state.clusters.release(victim);
+            add(&self.volume.counters.evicted, count);
+        }
+        Ok(())
+    }
+
+    /// Sends off every open cluster, and waits until the device has all.
+    pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
+        let mut sealed = Vec::new();
+        let failed_before = {
+            let mut state = self.lock();
+            state.seal_all(&mut sealed);
+            state.failed
+        };
+        self.perform(sealed);
+        poll_fn(|context| {
+            let mut state = self.lock();
+            if state.clusters.is_writing() {
+                state.wait(context.waker());
+                return Poll::Pending;
+            }
+            Poll::Ready(if state.failed == failed_before {
+                Ok(())
+            } else {
+                Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
+            })
+        })
+        .await
+    }
+
+    /// Starts the transfers of clusters. Completions hold the engine weakly, so that the last handle's drop
+    /// closes the device, not a completion on the device's own thread.
+    fn perform(self: &Arc<Self>, sealed: Vec<SealedPack>) {
+        for pack in sealed {
+            let (engine, sequence) = (Arc::downgrade(self), pack.sequence);
+            let done = move |outcome: io::Result<()>| {
+                engine.upgrade().iter().for_each(|engine| engine.cluster_written(sequence, &outcome));
+            };
+            add(&self.volume.counters.writes, 1);
+            add(&self.volume.counters.written_bytes, pack.len_bytes());
+            let SealedPack { offset_bytes, buffer, .. } = pack;
+            let completion = Completion::callback(done);
+            self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+        }
+    }
+
+    fn cluster_written(&self, sequence: u32, outcome: &io::Result<()>) {
+        self.volume.note_write(outcome);
+        let mut state = self.lock();
+        let written = state.clusters.written(sequence);
+        if outcome.is_err() {
+            state.failed += 1;
+            if let Some(cluster) = written {
+                let lost = state.forget_all(cluster);
+                if lost > 0 {
+                    state.clusters.release(cluster);
+                }
+            }
+        }
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    fn seal_all(&mut self, sealed: &mut Vec<SealedPack>) {
+        sealed.extend((0..self.groups).filter_map(|group| self.clusters.seal(group)));
+    }
+}

@@ -1,0 +1,422 @@
+//! The clusters of `ucfs`: which are free, which are being filled, in which order the full ones were used.
+//!
+//! Owns: the cluster table (24 bytes a cluster), the open clusters, those on their way, the LRU list. Does not:
+//! do I/O, or know keys: who calls keeps the objects, and for each cluster their chain begins at
+//! [`Clusters::first`]. Invariants: a cluster is written once, whole, and not used again before all of it is
+//! evicted; an entry longer than half a cluster has consecutive clusters of its own. Cost: a cluster's bytes of memory
+//! for each open one. Source: SYSTEMS 5.2, after UCFS: no cleaner, so no garbage.
+
+use crate::{
+    device::AlignedBuffer,
+    engine::kit::pack::{OpenPack, PackShape, Parcel, SealedPack},
+    format::VolumeId,
+    units::SECTOR_BYTES,
+};
+use std::time::Duration;
+
+/// Where clusters lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterArea {
+    pub(crate) start_bytes: u64,
+    pub(crate) cluster_bytes: u64,
+    pub(crate) count: u32,
+}
+
+/// The state of all clusters. `F` is what begins a cluster's chain of objects.
+pub(crate) struct Clusters<F> {
+    area: ClusterArea,
+    volume: VolumeId,
+    table: Vec<Cluster<F>>,
+    open: Vec<Option<(u32, OpenPack)>>,
+    in_flight: Vec<(u32, SealedPack)>,
+    /// Free clusters; some of these may have been taken since.
+    free: Vec<u32>,
+    free_count: u32,
+    /// Where room was made last.
+    made_free: u32,
+    /// Most and least recently used full cluster.
+    newest: u32,
+    oldest: u32,
+    next_sequence: u32,
+}
+
+/// A line of the cluster table.
+#[derive(Clone, Copy)]
+struct Cluster<F> {
+    sequence: u32,
+    first: Option<F>,
+    /// Towards the more and the less recently used.
+    newer: u32,
+    older: u32,
+    live_sectors: u16,
+    object_count: u16,
+    /// Clusters of the entry that begins here, 1 if several entries do.
+    span: u8,
+    state: State,
+}
+
+const _: () = assert!(size_of::<Cluster<std::num::NonZeroU32>>() <= 24);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Open,
+    /// Complete, and on its way to the device.
+    Sealed,
+    Full,
+    /// Belongs to the entry that begins in a cluster before it.
+    Continued,
+}
+
+/// Where an entry went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterPlace {
+    pub(crate) cluster: u32,
+    pub(crate) offset_sectors: u16,
+    pub(crate) sectors: u16,
+}
+
+/// That many consecutive clusters have to become free first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lack(pub(crate) u32);
+
+const NONE: u32 = u32::MAX;
+/// Least recently used clusters around which room for a long entry is looked for.
+const PLACES_TRIED: usize = 64;
+
+impl ClusterArea {
+    /// Room for the directory at the start of a cluster.
+    pub(crate) fn directory_bytes(&self) -> u64 {
+        (self.cluster_bytes / 32).next_multiple_of(SECTOR_BYTES)
+    }
+
+    pub(crate) fn offset_bytes(&self, cluster: u32) -> u64 {
+        self.start_bytes + u64::from(cluster) * self.cluster_bytes
+    }
+
+    /// Clusters that an entry of `len_bytes` takes for itself; `None` if it shares one.
+    fn span(&self, len_bytes: u64) -> Option<u32> {
+        let whole = (self.directory_bytes() + len_bytes).div_ceil(self.cluster_bytes);
+        (len_bytes > self.cluster_bytes / 2).then_some(whole as u32)
+    }
+
+    fn shape(&self) -> PackShape {
+        PackShape { directory_bytes: self.directory_bytes(), packing_bytes: SECTOR_BYTES, whole: true }
+    }
+}
+
+impl<F: Copy> Clusters<F> {
+    /// Clusters that are all free, with `groups` that can be open at a time. Sequences begin at `sequence`.
+    pub(crate) fn new(area: ClusterArea, volume: VolumeId, groups: usize, sequence: u32) -> Self {
+        let free = Cluster {
+            sequence: 0,
+            first: None,
+            newer: NONE,
+            older: NONE,
+            live_sectors: 0,
+            object_count: 0,
+            span: 1,
+            state: State::Free,
+        };
+        Self {
+            area,
+            volume,
+            table: vec![free; area.count as usize],
+            open: (0..groups).map(|_| None).collect(),
+            in_flight: Vec::new(),
+            free: (0..area.count).rev().collect(),
+            free_count: area.count,
+            made_free: 0,
+            newest: NONE,
+            oldest: NONE,
+            next_sequence: sequence,
+        }
+    }
+
+    /// Takes up a full cluster of an earlier run as the most recently used. `false` if it cannot be so.
+    pub(crate) fn resume(&mut self, cluster: u32, sequence: u32, span: u8) -> bool {
+        let range = cluster as usize..cluster as usize + usize::from(span);
+        let fits =
+            span > 0 && self.table.get(range.clone()).is_some_and(|run| run.iter().all(|one| one.state == State::Free));
+        if fits {
+            self.take(cluster, u32::from(span), State::Full);
+            self.table[cluster as usize].sequence = sequence;
+            self.link_newest(cluster);
+        }
+        fits
+    }
+
+    /// Makes sure that an entry of `len_bytes` can be appended to `group`. A cluster that is complete by that
+    /// is added to `sealed`, to be written.
+    pub(crate) fn prepare(&mut self, group: usize, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<(), Lack> {
+        if let Some(span) = self.area.span(len_bytes) {
+            return match self.free_run(span) {
+                Some(_) => Ok(()),
+                None => Err(Lack(span)),
+            };
+        }
+        if self.open[group].as_ref().is_some_and(|(_, pack)| !pack.takes(len_bytes)) {
+            sealed.extend(self.seal(group));
+        }
+        if self.open[group].is_none() {
+            let cluster = self.free_run(1).ok_or(Lack(1))?;
+            self.take(cluster, 1, State::Open);
+            self.open[group] = Some((cluster, self.open_pack(cluster, 1)));
+        }
+        Ok(())
+    }
+
+    /// Appends an entry for which [`Clusters::prepare`] made room; `write` gets its place and sequence.
+    pub(crate) fn append(
+        &mut self,
+        group: usize,
+        parcel: Parcel,
+        sealed: &mut Vec<SealedPack>,
+        write: impl FnOnce(&mut [u8], u32),
+    ) -> ClusterPlace {
+        let sectors = parcel.len_bytes.div_ceil(SECTOR_BYTES) as u16;
+        let (cluster, at) = if let Some(span) = self.area.span(parcel.len_bytes) {
+            let cluster = self.free_run(span).expect("room was made for it");
+            self.take(cluster, span, State::Sealed);
+            let mut pack = self.open_pack(cluster, span);
+            let at = pack.append(parcel, write);
+            let pack = pack.seal(self.volume, 0);
+            self.in_flight.push((cluster, pack.clone()));
+            sealed.push(pack);
+            (cluster, at)
+        } else {
+            let (cluster, pack) = self.open[group].as_mut().expect("room was made for it");
+            (*cluster, pack.append(parcel, write))
+        };
+        let line = &mut self.table[cluster as usize];
+        line.live_sectors += sectors;
+        line.object_count += 1;
+        ClusterPlace { cluster, offset_sectors: (at / SECTOR_BYTES) as u16, sectors }
+    }
+
+    /// Completes the open cluster of a group, to be written.
+    pub(crate) fn seal(&mut self, group: usize) -> Option<SealedPack> {
+        let (cluster, pack) = self.open[group].take()?;
+        let pack = pack.seal(self.volume, 0);
+        self.table[cluster as usize].state = State::Sealed;
+        self.in_flight.push((cluster, pack.clone()));
+        Some(pack)
+    }
+
+    /// Notes that a cluster is with the device, or lost; returns it.
+    pub(crate) fn written(&mut self, sequence: u32) -> Option<u32> {
+        let at = self.in_flight.iter().position(|(_, pack)| pack.sequence == sequence)?;
+        let (cluster, _) = self.in_flight.swap_remove(at);
+        self.table[cluster as usize].state = State::Full;
+        self.link_newest(cluster);
+        if self.table[cluster as usize].object_count == 0 {
+            self.release(cluster);
+        }
+        Some(cluster)
+    }
+
+    /// Full clusters that have to go to make `span` consecutive ones free: around the least recently used.
+    /// `None`: nothing can go now.
+    pub(crate) fn victims(&mut self, span: u32) -> Option<Vec<u32>> {
+        let windows = self.lru().take(PLACES_TRIED).flat_map(|cluster| [cluster, (cluster + 1).saturating_sub(span)]);
+        let mut found = windows.filter_map(|start| Some((start, self.evictable(start, span)?)));
+        let (start, victims) = found.next()?;
+        drop(found);
+        self.made_free = start;
+        Some(victims)
+    }
+
+    /// Frees a full cluster and those that continue it; nothing of it may be alive.
+    pub(crate) fn release(&mut self, cluster: u32) {
+        let line = self.table[cluster as usize];
+        assert_eq!(line.state, State::Full, "only full clusters are freed");
+        self.unlink(cluster);
+        for own in cluster..cluster + u32::from(line.span) {
+            self.table[own as usize].state = State::Free;
+            self.free.push(own);
+            self.free_count += 1;
+        }
+        if self.free.len() > 2 * self.table.len() {
+            let is_free = |cluster: &u32| self.table[*cluster as usize].state == State::Free;
+            self.free = (0..self.area.count).rev().filter(is_free).collect();
+        }
+        let line = &mut self.table[cluster as usize];
+        (line.first, line.live_sectors, line.object_count, line.span) = (None, 0, 0, 1);
+    }
+
+    /// Notes that an entry of a cluster is gone; a full cluster of which all is gone is free at once.
+    pub(crate) fn forget(&mut self, cluster: u32, sectors: u16) {
+        let line = &mut self.table[cluster as usize];
+        line.live_sectors -= sectors;
+        line.object_count -= 1;
+        if line.object_count == 0 && line.state == State::Full {
+            self.release(cluster);
+        }
+    }
+
+    /// Notes a use of a cluster.
+    pub(crate) fn touch(&mut self, cluster: u32) {
+        if self.table[cluster as usize].state == State::Full && self.newest != cluster {
+            self.unlink(cluster);
+            self.link_newest(cluster);
+        }
+    }
+
+    /// What begins the cluster's chain of objects.
+    pub(crate) fn first(&self, cluster: u32) -> Option<F> {
+        self.table[cluster as usize].first
+    }
+
+    pub(crate) fn set_first(&mut self, cluster: u32, first: Option<F>) {
+        self.table[cluster as usize].first = first;
+    }
+
+    /// Counts an object of a cluster of an earlier run.
+    pub(crate) fn count_object(&mut self, cluster: u32, sectors: u16) {
+        let line = &mut self.table[cluster as usize];
+        line.live_sectors = line.live_sectors.saturating_add(sectors);
+        line.object_count = line.object_count.saturating_add(1);
+    }
+
+    /// Objects of the cluster.
+    pub(crate) fn object_count(&self, cluster: u32) -> usize {
+        usize::from(self.table[cluster as usize].object_count)
+    }
+
+    /// Which use of the cluster this is.
+    pub(crate) fn sequence(&self, cluster: u32) -> u32 {
+        self.table[cluster as usize].sequence
+    }
+
+    /// Bytes of the cluster and those that continue it.
+    pub(crate) fn len_bytes(&self, cluster: u32) -> u64 {
+        u64::from(self.table[cluster as usize].span) * self.area.cluster_bytes
+    }
+
+    /// The bytes at a place that is not yet with the device.
+    pub(crate) fn dirty_copy(&self, place: ClusterPlace) -> Option<Vec<u8>> {
+        let from = usize::from(place.offset_sectors) * SECTOR_BYTES as usize;
+        let range = from..from + usize::from(place.sectors) * SECTOR_BYTES as usize;
+        let open = self.open.iter().flatten().map(|(cluster, pack)| (*cluster, pack.bytes()));
+        let in_flight = self.in_flight.iter().map(|(cluster, pack)| (*cluster, pack.buffer.as_slice()));
+        let (_, bytes) = open.chain(in_flight).find(|(cluster, _)| *cluster == place.cluster)?;
+        bytes.get(range).map(<[u8]>::to_vec)
+    }
+
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        let open = self.open.iter().flatten().map(|(_, pack)| pack.len_bytes());
+        open.chain(self.in_flight.iter().map(|(_, pack)| pack.len_bytes())).sum()
+    }
+
+    pub(crate) fn is_writing(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// Full clusters, the least recently used first.
+    pub(crate) fn lru(&self) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(self.oldest).filter(|&oldest| oldest != NONE), |&cluster| {
+            Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
+        })
+    }
+
+    pub(crate) fn next_sequence(&self) -> u32 {
+        self.next_sequence
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.table.len() * size_of::<Cluster<F>>() + self.free.capacity() * size_of::<u32>()) as u64
+    }
+
+    fn open_pack(&mut self, cluster: u32, span: u32) -> OpenPack {
+        let len_bytes = u64::from(span) * self.area.cluster_bytes;
+        let sequence = self.table[cluster as usize].sequence;
+        // A cluster waits until it is full, however long: after a crash nothing of it would be believed.
+        let opened_at = Duration::ZERO;
+        let buffer = AlignedBuffer::with_len(len_bytes as usize);
+        OpenPack::new(self.area.shape(), self.area.offset_bytes(cluster), buffer, sequence, opened_at)
+    }
+
+    /// Begins a use of `span` free clusters.
+    fn take(&mut self, cluster: u32, span: u32, state: State) {
+        for own in cluster..cluster + span {
+            assert_eq!(self.table[own as usize].state, State::Free, "only free clusters are taken");
+            self.table[own as usize].state = State::Continued;
+        }
+        self.free_count -= span;
+        let sequence = self.next_sequence;
+        // Sequences are only compared for being the same, so they may begin again.
+        self.next_sequence = sequence.wrapping_add(1);
+        let line = &mut self.table[cluster as usize];
+        (line.sequence, line.span, line.state) = (sequence, span as u8, state);
+    }
+
+    /// The start of `span` free clusters in a row.
+    fn free_run(&mut self, span: u32) -> Option<u32> {
+        while let Some(&last) = self.free.last() {
+            if self.table[last as usize].state == State::Free {
+                break;
+            }
+            self.free.pop();
+        }
+        if self.free_count < span {
+            return None;
+        }
+        let candidates = self.free.iter().rev().take(PLACES_TRIED);
+        let runs = candidates.flat_map(|&cluster| [cluster, (cluster + 1).saturating_sub(span)]);
+        let mut free = std::iter::once(self.made_free).chain(runs).filter(|&start| {
+            let run = self.table.get(start as usize..(start + span) as usize);
+            run.is_some_and(|run| run.iter().all(|line| line.state == State::Free))
+        });
+        free.next()
+    }
+
+    /// The full clusters that fill `span` from `start`, if nothing else is there.
+    fn evictable(&self, start: u32, span: u32) -> Option<Vec<u32>> {
+        if start + span > self.area.count {
+            return None;
+        }
+        let mut heads = Vec::new();
+        for cluster in start..start + span {
+            match self.table[cluster as usize].state {
+                State::Free => {}
+                State::Full => heads.push(cluster),
+                State::Continued if cluster > start => {}
+                State::Continued => heads.push(self.head_of(cluster)?),
+                State::Open | State::Sealed => return None,
+            }
+        }
+        Some(heads)
+    }
+
+    /// The cluster in which the entry begins that continues in `cluster`, if it is full.
+    fn head_of(&self, cluster: u32) -> Option<u32> {
+        let head = (0..cluster).rev().find(|&before| self.table[before as usize].state != State::Continued)?;
+        (self.table[head as usize].state == State::Full).then_some(head)
+    }
+
+    fn link_newest(&mut self, cluster: u32) {
+        let older = self.newest;
+        let line = &mut self.table[cluster as usize];
+        (line.newer, line.older) = (NONE, older);
+        match older {
+            NONE => self.oldest = cluster,
+            older => self.table[older as usize].newer = cluster,
+        }
+        self.newest = cluster;
+    }
+
+    fn unlink(&mut self, cluster: u32) {
+        let Cluster { newer, older, .. } = self.table[cluster as usize];
+        match newer {
+            NONE => self.newest = older,
+            newer => self.table[newer as usize].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.table[older as usize].newer = newer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! The read side of `ucfs`: a whole cluster for one entry, and its other entries for who wants them.
+//!
+//! Invariant: nothing of a cluster is believed unless its directory has the sequence that memory expects, and no
+//! record unless it is whole and of that sequence; of a neighbour the head, its body when it is read. Cost: one read of
+//! a cluster; for a long entry of its clusters as far as it reaches.
+
+use super::{ClustersEngine, layout::ClusterPlace, objects::ObjectPlace};
+use crate::{
+    Reader, Result,
+    format::{pack, record::Decoded},
+    units::SECTOR_BYTES,
+    volume::{Verdict, counters::add},
+};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// How often a lookup follows an entry that moves while it is being read.
+const MOVES_FOLLOWED_MAX: u32 = 4;
+
+/// Where an entry was found: its place, and which use of the cluster that is.
+pub(super) type Found = (ObjectPlace, u32);
+
+impl ClustersEngine {
+    /// The entry of `key`, and where it was found.
+    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Found, Reader)>> {
+        self.volume.check_open()?;
+        add(&self.volume.counters.lookups, 1);
+        let (placing, hash) = self.volume.hash(key);
+        for _ in 0..MOVES_FOLLOWED_MAX {
+            let (place, sequence, dirty) = {
+                let state = self.lock();
+                let Some(place) = state.objects.find(placing) else { return Ok(None) };
+                (place, state.clusters.sequence(place.cluster), state.clusters.dirty_copy(cluster_place(place)))
+            };
+            let found = (place, sequence);
+            let (record, cluster) = match dirty {
+                Some(copy) => (Some(Bytes::from(copy)), None),
+                None => {
+                    let bytes = self.read_cluster(place).await?;
+                    (self.is_of(&bytes, found).then(|| record_at(&bytes, place)).flatten(), Some(bytes))
+                }
+            };
+            let verdict = record.as_ref().map_or(Verdict::Damaged, |record| self.volume.judge(record, hash, key));
+            let is_sound = matches!(&verdict, Verdict::Sound(decoded) if decoded.meta.sequence == sequence);
+            if !is_sound && !self.is_at(placing, found) {
+                continue;
+            }
+            match (verdict, record) {
+                // If it was replaced meanwhile, it was the key's entry when it was asked for.
+                (Verdict::Sound(decoded), Some(record)) if is_sound => {
+                    add(&self.volume.counters.hits, 1);
+                    self.touch_cluster(found, cluster);
+                    return Ok(Some((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
+                }
+                (Verdict::Stranger, _) => add(&self.volume.counters.strangers, 1),
+                (Verdict::Useless, _) => self.forget_at(placing, found),
+                _ => {
+                    add(&self.volume.counters.corrupt, 1);
+                    self.forget_at(placing, found);
+                }
+            }
+            return Ok(None);
+        }
+        Ok(None)
+    }
+
+    /// Whether the entry is still where it was found.
+    pub(super) fn is_at(&self, placing: u64, (place, sequence): Found) -> bool {
+        let state = self.lock();
+        state.objects.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence
+    }
+
+    fn forget_at(&self, placing: u64, (place, sequence): Found) {
+        let mut state = self.lock();
+        if state.objects.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence {
+            state.forget(placing, place);
+        }
+    }
+
+    /// The whole cluster, or of the clusters of a long entry as much as it needs.
+    async fn read_cluster(&self, place: ObjectPlace) -> Result<Bytes> {
+        let end = u64::from(place.offset_sectors) + u64::from(place.sectors);
+        let len_bytes = (end * SECTOR_BYTES).max(self.area.cluster_bytes);
+        self.volume.read(self.area.offset_bytes(place.cluster), len_bytes).await
+    }
+
+    /// Whether a cluster's directory is whole and of the use that is expected.
+    fn is_of(&self, bytes: &Bytes, (place, sequence): Found) -> bool {
+        let offset = self.area.offset_bytes(place.cluster);
+        pack::decode_header(self.volume.id, offset, bytes).is_ok_and(|header| header.sequence == sequence)
+    }
+
+    /// Notes the use of a cluster, and gives its other entries, if its bytes were read, to whoever wants them. Which there
+    /// are, the cluster's chain of objects says: a walk through memory that lies together, where a search for each listed
+    /// entry would go all over the table.
+    fn touch_cluster(&self, (asked, sequence): Found, bytes: Option<Bytes>) {
+        let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbours()?)));
+        let mut present: Vec<(u64, ObjectPlace)> = Vec::new();
+        {
+            let mut state = self.lock();
+            state.clusters.touch(asked.cluster);
+            if read.is_some() && state.clusters.sequence(asked.cluster) == sequence {
+                present.reserve(state.clusters.object_count(asked.cluster));
+                let chain = state.objects.chain(state.clusters.first(asked.cluster));
+                present.extend(chain.filter(|(_, place)| place.offset_sectors != asked.offset_sectors));
+            }
+        }
+        let Some((bytes, sink)) = read else { return };
+        // The chain begins with what was stored last.
+        for (placing, place) in present.into_iter().rev() {
+            let Some(record) = record_at(&bytes, place) else { continue };
+            let Ok(decoded) = Decoded::decode(self.volume.id, &record) else { continue };
+            let is_it = decoded.meta.hash.placing() == placing && decoded.meta.sequence == sequence;
+            if is_it && let Some(neighbour) = self.volume.neighbour(record, decoded) {
+                sink(neighbour);
+            }
+        }
+    }
+}
+
+pub(super) fn cluster_place(place: ObjectPlace) -> ClusterPlace {
+    ClusterPlace { cluster: place.cluster, offset_sectors: place.offset_sectors, sectors: place.sectors }
+}
+
+fn record_at(bytes: &Bytes, place: ObjectPlace) -> Option<Bytes> {
+    let from = usize::from(place.offset_sectors) * SECTOR_BYTES as usize;
+    let to = from + usize::from(place.sectors) * SECTOR_BYTES as usize;
+    (to <= bytes.len()).then(|| bytes.slice(from..to))
+}

@@ -1,0 +1,151 @@
+//! From open to close: which sequences are reserved, and the snapshot of the tables.
+//!
+//! The header in the index area says from which sequence on no cluster of the volume has been written, and whether
+//! a snapshot stands behind it. Invariants: sequences are reserved durably before they are used; the snapshot is
+//! gone durably before anything else is written. Cost: one write and sync at start and every 32,768 clusters.
+
+use super::{
+    ClustersEngine, State,
+    layout::{ClusterArea, Clusters},
+    objects::{ObjectId, ObjectPlace, ObjectTable},
+    pages,
+};
+use crate::Result;
+use std::{sync::Arc, task::Waker};
+
+/// Sequences reserved at a time: 8 GiB of clusters.
+const RESERVED_COUNT: u32 = 1 << 16;
+const WORDS_PER_CLUSTER: u64 = 3;
+const WORDS_PER_OBJECT: u64 = 3;
+/// Words of the header.
+const IS_CLEAN: u32 = 1;
+
+/// Words of the largest snapshot.
+pub(super) fn word_count_max(clusters: u64, entries: u64) -> u64 {
+    clusters * WORDS_PER_CLUSTER + entries * WORDS_PER_OBJECT
+}
+
+/// Takes the snapshot, if there is one, and reserves sequences.
+pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
+    let header = pages::read_header(&engine.volume).await;
+    let (next, words) = match header {
+        Some((number, header)) => match header.get(..3) {
+            Some(&[IS_CLEAN, low, high]) => {
+                let count = u64::from(high) << u32::BITS | u64::from(low);
+                (number, pages::read_words(&engine.volume, number, count).await)
+            }
+            _ => (number, None),
+        },
+        // A new volume, or a header that was damaged: then no time was twice the same.
+        None => (engine.volume.clock.since_epoch().as_millis() as u32, None),
+    };
+    {
+        let mut state = engine.lock();
+        let groups = state.groups;
+        let fresh = || Clusters::new(engine.area, engine.volume.id, groups, next);
+        state.clusters = fresh();
+        // The options may speak of larger entries than those that are there.
+        let found = words.as_ref().map_or(0, |words| words.len() as u64 / WORDS_PER_OBJECT);
+        let capacity = (state.objects.capacity() as u64).max(found);
+        state.objects = ObjectTable::new(capacity);
+        if words.is_some_and(|words| restore(&mut state, &words).is_none()) {
+            (state.clusters, state.objects) = (fresh(), ObjectTable::new(capacity));
+        }
+        state.reserved = next;
+    }
+    if let Err(error) = reserve(engine).await {
+        tracing::error!("the store takes nothing: {error}");
+        engine.volume.note_failed_start();
+        let waiting = std::mem::take(&mut engine.lock().waiting);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Reserves sequences, if it is time.
+pub(super) async fn keep(engine: &Arc<ClustersEngine>) {
+    if !reservation_is_due(engine) || (!engine.lock().ready && !engine.volume.start_retry_is_due()) {
+        return;
+    }
+    if let Err(error) = reserve(engine).await {
+        engine.volume.note_failure(&error);
+    }
+}
+
+/// Whether sequences are to be reserved.
+pub(super) fn reservation_is_due(engine: &ClustersEngine) -> bool {
+    let state = engine.lock();
+    let left = state.reserved.wrapping_sub(state.clusters.next_sequence());
+    (!state.ready || left < RESERVED_COUNT / 2) && !engine.volume.is_closed()
+}
+
+/// Reserves sequences; the store is ready when that is durable.
+async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
+    let end = engine.lock().clusters.next_sequence().wrapping_add(RESERVED_COUNT);
+    pages::write_header(&engine.volume, end, &[]).await?;
+    engine.volume.sync().await?;
+    let mut state = engine.lock();
+    (state.reserved, state.ready) = (end, !engine.volume.is_closed());
+    let waiting = std::mem::take(&mut state.waiting);
+    drop(state);
+    waiting.into_iter().for_each(Waker::wake);
+    Ok(())
+}
+
+/// Flushes, and writes the snapshot.
+pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
+    let was_ready = std::mem::replace(&mut engine.lock().ready, false);
+    engine.flush_all().await?;
+    if !was_ready {
+        return Ok(());
+    }
+    let (number, words) = {
+        let state = engine.lock();
+        (state.clusters.next_sequence(), words_of(&state, &engine.area))
+    };
+    if !pages::write_words(&engine.volume, number, &words).await? {
+        // The store was made for larger entries: the next start is a cold one.
+        return Ok(());
+    }
+    engine.volume.sync().await?;
+    let count = words.len() as u64;
+    pages::write_header(&engine.volume, number, &[IS_CLEAN, count as u32, (count >> u32::BITS) as u32]).await
+}
+
+/// The full clusters, least recently used first, each with its objects.
+fn words_of(state: &State, area: &ClusterArea) -> Vec<u32> {
+    let mut words = Vec::new();
+    for cluster in state.clusters.lru() {
+        let objects: Vec<_> = state.objects.chain(state.clusters.first(cluster)).collect();
+        let span = (state.clusters.len_bytes(cluster) / area.cluster_bytes) as u32;
+        words.extend([cluster, state.clusters.sequence(cluster), span << 16 | objects.len() as u32]);
+        for (key, place) in objects {
+            words.extend([key as u32, (key >> u32::BITS) as u32]);
+            words.push(u32::from(place.offset_sectors) << 16 | u32::from(place.sectors));
+        }
+    }
+    words
+}
+
+/// Fills empty tables from a snapshot; `None` if it makes no sense.
+fn restore(state: &mut State, words: &[u32]) -> Option<()> {
+    let mut words = words.iter().copied();
+    while let Some(cluster) = words.next() {
+        let (sequence, spans) = (words.next()?, words.next()?);
+        if !state.clusters.resume(cluster, sequence, u8::try_from(spans >> 16).ok()?) {
+            return None;
+        }
+        let mut first: Option<ObjectId> = None;
+        for _ in 0..spans & 0xFFFF {
+            let key = u64::from(words.next()?) | u64::from(words.next()?) << u32::BITS;
+            let place = words.next()?;
+            let place = ObjectPlace { cluster, offset_sectors: (place >> 16) as u16, sectors: place as u16 };
+            if state.objects.find(key).is_some() || state.objects.is_full() {
+                return None;
+            }
+            first = Some(state.objects.insert(key, place, first));
+            state.clusters.set_first(cluster, first);
+            state.clusters.count_object(cluster, place.sectors);
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,10 @@
+//! What several engines do in the same way.
+//!
+//! Does not: name an engine. What only one of them needs is its own.
+
+pub(crate) mod doubts;
+pub(crate) mod pack;
+pub(crate) mod pages;
+pub(crate) mod room;
+pub(crate) mod sets;
+pub(crate) mod walk;

@@ -1,0 +1,106 @@
+//! Snapshots of what is in memory, in pages of the index area: how they are written and taken again.
+//!
+//! Each page of 4 KiB has a checksum, the number of its snapshot and its own; the first is the header. Does not:
+//! know what the words mean, or when a snapshot may be believed. Invariant: words are given back only if every page
+//! of that snapshot is whole but for one flipped bit. Cost: 1% more than the words. Tabled in docs/format.md.
+
+use crate::{
+    Result,
+    device::AlignedBuffer,
+    format::{
+        bytes::{Fields, FieldsMut},
+        mend::mended_block,
+    },
+    units::BLOCK_BYTES,
+    volume::Volume,
+};
+use std::sync::Arc;
+
+const MAGIC: [u8; 4] = *b"LDRm";
+const PAGE_HEADER_BYTES: usize = 24;
+const WORDS_PER_PAGE: usize = (BLOCK_BYTES as usize - PAGE_HEADER_BYTES) / 4;
+/// Pages that are read or written together.
+const PAGES_AT_ONCE: u64 = 64;
+
+/// Room for a header and `word_count` words.
+pub(crate) fn area_bytes(word_count: u64) -> u64 {
+    (1 + word_count.div_ceil(WORDS_PER_PAGE as u64)) * BLOCK_BYTES
+}
+
+/// Writes the header: the number of the snapshot it belongs to, and words of its own.
+pub(crate) async fn write_header(volume: &Volume, number: u32, words: &[u32]) -> Result<()> {
+    let mut buffer = AlignedBuffer::with_len(BLOCK_BYTES as usize);
+    encode(volume, buffer.as_mut_slice(), (number, 0), words);
+    volume.write(volume.shape.index_area().start, Arc::new(buffer)).await
+}
+
+/// The header, if a whole one is there: the snapshot's number and the header's words.
+pub(crate) async fn read_header(volume: &Volume) -> Option<(u32, Vec<u32>)> {
+    let block = volume.read(volume.shape.index_area().start, BLOCK_BYTES).await.ok()?;
+    let (number, index, words) = decode(volume, &block)?;
+    (index == 0).then_some((number, words))
+}
+
+/// Writes the words of a snapshot behind the header; `false` if there is no room for them.
+pub(crate) async fn write_words(volume: &Volume, number: u32, words: &[u32]) -> Result<bool> {
+    let area = volume.shape.index_area();
+    if area.end - area.start < area_bytes(words.len() as u64) {
+        return Ok(false);
+    }
+    let pages: Vec<&[u32]> = words.chunks(WORDS_PER_PAGE).collect();
+    for (batch_index, batch) in pages.chunks(PAGES_AT_ONCE as usize).enumerate() {
+        let mut buffer = AlignedBuffer::with_len(batch.len() * BLOCK_BYTES as usize);
+        let first = batch_index as u64 * PAGES_AT_ONCE + 1;
+        for (index, (page, words)) in buffer.as_mut_slice().chunks_mut(BLOCK_BYTES as usize).zip(batch).enumerate() {
+            encode(volume, page, (number, first + index as u64), words);
+        }
+        volume.write(area.start + first * BLOCK_BYTES, Arc::new(buffer)).await?;
+    }
+    Ok(true)
+}
+
+/// The words of snapshot `number`, if every page is there.
+pub(crate) async fn read_words(volume: &Volume, number: u32, word_count: u64) -> Option<Vec<u32>> {
+    let area = volume.shape.index_area();
+    if area.end - area.start < area_bytes(word_count) {
+        return None;
+    }
+    let page_count = word_count.div_ceil(WORDS_PER_PAGE as u64);
+    let mut words = Vec::with_capacity(page_count as usize * WORDS_PER_PAGE);
+    for first in (1..=page_count).step_by(PAGES_AT_ONCE as usize) {
+        let count = PAGES_AT_ONCE.min(page_count + 1 - first);
+        let bytes = volume.read(area.start + first * BLOCK_BYTES, count * BLOCK_BYTES).await.ok()?;
+        for (page, index) in bytes.chunks(BLOCK_BYTES as usize).zip(first..) {
+            let (found_number, found_index, found) = decode(volume, page)?;
+            if (found_number, found_index) != (number, index) {
+                return None;
+            }
+            words.extend(found);
+        }
+    }
+    words.truncate(word_count as usize);
+    Some(words)
+}
+
+fn encode(volume: &Volume, page: &mut [u8], (number, index): (u32, u64), words: &[u32]) {
+    page.fill(0);
+    let mut fields = FieldsMut::new(page);
+    fields.put(&MAGIC).put(&[0; 4]).put(&number.to_le_bytes()).put(&[0; 4]).put(&index.to_le_bytes());
+    for word in words {
+        fields.put(&word.to_le_bytes());
+    }
+    let checksum = volume.id.checksum(&[&page[8..]]);
+    page[4..8].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// The number of a page's snapshot, its own, and its words; with one flipped bit undone.
+fn decode(volume: &Volume, page: &[u8]) -> Option<(u32, u64, Vec<u32>)> {
+    let sound = mended_block(volume.id, MAGIC, page)?;
+    let mut fields = Fields::new(&sound[8..]);
+    let (number, _, index) = (fields.u32()?, fields.u32()?, fields.u64()?);
+    let mut words = Vec::with_capacity(WORDS_PER_PAGE);
+    while let Some(word) = fields.u32() {
+        words.push(word);
+    }
+    Some((number, index, words))
+}

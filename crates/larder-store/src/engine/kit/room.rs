@@ -1,0 +1,137 @@
+//! What commits have in common, whatever the row: waiting for room, being counted, and an entry's new head.
+//!
+//! Invariant: a commit waits for a bounded time, and with nobody to make room not at all; nor does the keeper, who makes it.
+
+use crate::{
+    Error, ErrorKind, Hints, Reader, Result,
+    format::record::{Kind, Meta, Record},
+    volume::{Volume, counters::add},
+};
+use bytes::Bytes;
+use std::{
+    future::poll_fn,
+    task::{Poll, Waker},
+    thread,
+    time::Duration,
+};
+
+/// Why a record gets no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// Not until transfers have completed, something was evicted, or earlier entries are loaded.
+    Now,
+    /// Not at all: it is longer than the layout takes.
+    Ever,
+    /// Not in this run: the layout has no number left for what it would have to begin.
+    Spent,
+}
+
+/// How long a commit waits for room before the entry is not stored.
+pub(crate) const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is said when there is none.
+pub(crate) const NO_ROOM: &str = "the store has no room now";
+
+impl Volume {
+    /// Until when a commit that begins now waits for room.
+    pub(crate) fn room_deadline(&self) -> Duration {
+        let is_keeper = self.keeper.get() == Some(&thread::current().id());
+        self.clock.now() + if self.options.background && !is_keeper { ROOM_PATIENCE } else { Duration::ZERO }
+    }
+
+    /// Says that the calling thread is the one that makes room: it waits for none.
+    pub(crate) fn set_keeper(&self) {
+        let is_first = self.keeper.set(thread::current().id()).is_ok();
+        assert!(is_first, "a volume has one keeper");
+    }
+
+    /// Attempts until there is room or `deadline` is over. An attempt without room keeps the waker for when that
+    /// changes. `too_long` says what an entry is that never gets room.
+    pub(crate) async fn wait_for_room<T>(
+        &self,
+        deadline: Duration,
+        too_long: &'static str,
+        mut attempt: impl FnMut(&Waker) -> std::result::Result<T, NoRoom>,
+    ) -> Result<T> {
+        poll_fn(|context| {
+            self.check_open()?;
+            match attempt(context.waker()) {
+                Ok(appended) => Poll::Ready(Ok(appended)),
+                Err(NoRoom::Ever) => Poll::Ready(Err(Error::new(ErrorKind::Full, too_long))),
+                Err(NoRoom::Spent) => Poll::Ready(Err(spent())),
+                Err(NoRoom::Now) if self.clock.now() >= deadline => {
+                    Poll::Ready(Err(Error::new(ErrorKind::Full, NO_ROOM)))
+                }
+                Err(NoRoom::Now) => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Counts a commit of `bytes` by what became of it; `Ok(false)`: its condition did not hold.
+    pub(crate) fn count_commit(&self, bytes: u64, outcome: &Result<bool>) {
+        match outcome {
+            Ok(true) => {
+                add(&self.counters.commits, 1);
+                add(&self.counters.admitted_bytes, bytes);
+            }
+            Ok(false) => {}
+            Err(_) => add(&self.counters.rejected, 1),
+        }
+    }
+}
+
+/// What is said of a volume that has numbered all it can.
+pub(crate) fn spent() -> Error {
+    let place =
+        "the store takes nothing more, as it has used all its sequence numbers: start it again, and it begins empty";
+    Error::new(ErrorKind::Unavailable, place)
+}
+
+/// A found entry, to be written again with another head.
+pub(crate) struct Renewal {
+    meta: Meta,
+    checksums: Vec<u32>,
+    body: Vec<Bytes>,
+}
+
+impl Renewal {
+    /// With the body that `reader` has; `None` if it turns out to be damaged.
+    pub(crate) async fn whole(reader: &Reader, hints: Hints) -> Result<Option<Self>> {
+        let body = reader.read(0..reader.len()).await?;
+        Ok(body.map(|body| Self::new(reader, hints, Kind::Entry, vec![body])))
+    }
+
+    pub(crate) fn new(reader: &Reader, hints: Hints, kind: Kind, body: Vec<Bytes>) -> Self {
+        let decoded = reader.decoded();
+        let meta = Meta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
+        Self { meta, checksums: decoded.checksums(reader.record()), body }
+    }
+
+    pub(crate) fn record<'a>(&'a self, key: &'a [u8], head: &'a [u8]) -> Record<'a> {
+        Record { meta: self.meta.clone(), key, head, checksums: &self.checksums, body: &self.body }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Store, StoreOptions, device::MemoryDevice};
+    use std::sync::Arc;
+
+    /// At stake: a store whose own thread waits for room that only it could make, while it pays what is owed: it never closed.
+    #[test]
+    fn keeper_waits_for_no_room() {
+        let size_bytes = 16 << 20;
+        let options = StoreOptions { segment_size_bytes: 1 << 20, ..StoreOptions::new("", size_bytes) };
+        let store = Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), &options).unwrap();
+        let volume = Arc::clone(store.first_engine().volume());
+        assert!(volume.room_deadline() > volume.clock.now(), "others wait");
+        // As on the keeper's thread.
+        let with = Volume::new(Arc::clone(&volume.device), volume.superblock().clone(), volume.policy, &volume.options);
+        with.set_keeper();
+        assert!(with.room_deadline() <= with.clock.now());
+        let elsewhere = thread::scope(|scope| scope.spawn(|| with.room_deadline()).join().unwrap());
+        assert!(elsewhere > with.clock.now());
+    }
+}

@@ -1,0 +1,296 @@
+//! What the HashCache rows keep in memory: for every set of the volume a tag and a rank per way, and
+//! for rows whose entries lie in the log also generation, position and length.
+//!
+//! Owns: [`Shape`], where a row's bits per entry are decided, and [`Set`], what happens to a set. Does
+//! not: know keys, or what the bins of a set hold. Invariants: the ranks of a set are a permutation;
+//! no two ways have one tag, so that the place of a key follows from its tag alone. Two keys of a set
+//! with one tag take each other's place: the reader of the record compares the key.
+//! Cost: a hit renumbers the ranks of one set, no transfer. Source: HashCache (NSDI 2009), SetMem, Log.
+
+pub(crate) mod bits;
+
+use bits::{Bits, Cursor};
+
+/// Most ways of a set.
+pub(crate) const WAYS_MAX: usize = 16;
+
+/// What is kept of each set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Entries of a set, a power of two up to [`WAYS_MAX`].
+    pub(crate) ways: u32,
+    pub(crate) tag_bits: u32,
+    pub(crate) generation_bits: u32,
+    pub(crate) position_bits: u32,
+    /// Of the length in blocks.
+    pub(crate) length_bits: u32,
+    /// How many of the ways have position and length here: the most recently used.
+    pub(crate) positions: u32,
+}
+
+impl Shape {
+    /// Bits of a rank.
+    pub(crate) fn rank_bits(&self) -> u32 {
+        self.ways.ilog2()
+    }
+
+    /// Bits of a set.
+    pub(crate) fn set_bits(&self) -> u32 {
+        self.ways * (self.tag_bits + self.rank_bits() + self.generation_bits)
+            + self.positions * (self.position_bits + self.length_bits)
+    }
+
+    /// The tag of a key: bits of its hash that do not choose the set. Never 0, which is an empty way.
+    pub(crate) fn tag(&self, placing: u64) -> u16 {
+        let tags = (1 << self.tag_bits) - 1;
+        (placing % tags) as u16 + 1
+    }
+}
+
+/// Which of `set_count` sets a key belongs to.
+pub(crate) fn set_of(placing: u64, set_count: u64) -> u64 {
+    ((u128::from(placing) * u128::from(set_count)) >> u64::BITS) as u64
+}
+
+/// One way of a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// 0 is an empty way.
+    pub(crate) tag: u16,
+    /// 0 is the most recently used.
+    pub(crate) rank: u8,
+    pub(crate) generation: u8,
+}
+
+/// Where an entry of the log lies; position 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) position: u64,
+    /// In blocks; 0 if the shape has no lengths.
+    pub(crate) length: u16,
+}
+
+/// A set, unpacked. Empty ways have the last ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Set {
+    ways: [Way; WAYS_MAX],
+    /// By rank.
+    places: [Place; WAYS_MAX],
+    way_count: usize,
+    place_count: usize,
+}
+
+/// A place that memory has no more room for; it is the way's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Demoted {
+    pub(crate) way: usize,
+    pub(crate) place: Place,
+}
+
+impl Set {
+    /// A set without entries.
+    pub(crate) fn empty(shape: &Shape) -> Self {
+        let mut ways = [Way::default(); WAYS_MAX];
+        ways.iter_mut().enumerate().for_each(|(way, slot)| slot.rank = way as u8);
+        let (way_count, place_count) = (shape.ways as usize, shape.positions as usize);
+        Self { ways, places: [Place::default(); WAYS_MAX], way_count, place_count }
+    }
+
+    /// Makes `way` the most recently used, with `place` as its place. Returns the place that memory no
+    /// longer has room for: that of another way, which had the last of the ranks with a place.
+    pub(crate) fn promote(&mut self, way: usize, place: Place) -> Option<Demoted> {
+        let rank = self.ways[way].rank;
+        let beyond = usize::from(rank) >= self.place_count && self.place_count > 0;
+        let dropped = beyond.then(|| {
+            let last = self.ways().iter().position(|other| usize::from(other.rank) == self.place_count - 1);
+            (last.expect("ranks are a permutation"), self.places[self.place_count - 1])
+        });
+        for other in &mut self.ways[..self.way_count] {
+            other.rank += u8::from(other.rank < rank);
+        }
+        self.ways[way].rank = 0;
+        if self.place_count > 0 {
+            let moved = (usize::from(rank) + 1).min(self.place_count);
+            self.places[..moved].rotate_right(1);
+            self.places[0] = place;
+        }
+        let (way, place) = dropped.filter(|&(way, place)| self.ways[way].tag != 0 && place.position > 0)?;
+        Some(Demoted { way, place })
+    }
+
+    /// Puts an entry into `way` and makes it the most recently used.
+    pub(crate) fn put(&mut self, way: usize, tag: u16, generation: u8, place: Place) -> Option<Demoted> {
+        assert!(tag != 0 && self.find(tag).is_none_or(|found| found == way), "a tag is in one way at most");
+        self.ways[way].tag = tag;
+        self.ways[way].generation = generation;
+        self.promote(way, place)
+    }
+
+    /// Puts an entry that was used less recently than all others into the set, if there is room.
+    pub(crate) fn append(&mut self, tag: u16, generation: u8, place: Place) -> Option<Demoted> {
+        assert!(tag != 0 && self.find(tag).is_none(), "a tag is in one way at most");
+        // Empty ways have the last ranks.
+        let rank = self.entries() as usize;
+        let way = self.ways().iter().position(|way| usize::from(way.rank) == rank)?;
+        self.ways[way].tag = tag;
+        self.ways[way].generation = generation;
+        if rank < self.place_count {
+            self.places[rank] = place;
+            return None;
+        }
+        (self.place_count > 0).then_some(Demoted { way, place })
+    }
+
+    /// Empties `way`, which becomes the next to be filled.
+    pub(crate) fn clear(&mut self, way: usize) {
+        let rank = self.ways[way].rank;
+        for other in &mut self.ways[..self.way_count] {
+            other.rank -= u8::from(other.rank > rank);
+        }
+        self.ways[way] = Way { tag: 0, rank: self.way_count as u8 - 1, generation: 0 };
+        let from = usize::from(rank);
+        if from < self.place_count {
+            self.places[from..self.place_count].rotate_left(1);
+            // What moves up from beyond memory stays where it was demoted to.
+            self.places[self.place_count - 1] = Place::default();
+        }
+    }
+
+    /// The way with `tag`.
+    pub(crate) fn find(&self, tag: u16) -> Option<usize> {
+        self.ways().iter().position(|way| way.tag == tag)
+    }
+
+    /// Where a new entry of `tag` goes: where the tag is, else to an empty way, else to the least recently used.
+    pub(crate) fn victim(&self, tag: u16) -> usize {
+        let last = self.ways().iter().position(|way| usize::from(way.rank) == self.way_count - 1);
+        self.find(tag).or(last).expect("ranks are a permutation")
+    }
+
+    /// The place of `way`, if memory has it.
+    pub(crate) fn place(&self, way: usize) -> Option<Place> {
+        let place = *self.places[..self.place_count].get(usize::from(self.ways[way].rank))?;
+        (place.position > 0).then_some(place)
+    }
+
+    /// Replaces the place of `way`, if memory has it.
+    pub(crate) fn set_place(&mut self, way: usize, place: Place) {
+        if self.place(way).is_some() {
+            self.places[usize::from(self.ways[way].rank)] = place;
+        }
+    }
+
+    /// All ways.
+    pub(crate) fn ways(&self) -> &[Way] {
+        &self.ways[..self.way_count]
+    }
+
+    /// How many entries there are.
+    pub(crate) fn entries(&self) -> u64 {
+        self.ways().iter().filter(|way| way.tag != 0).count() as u64
+    }
+
+    /// What stands for a set of which nothing is known. Its ranks are no permutation.
+    pub(crate) fn unknown(shape: &Shape) -> Self {
+        let mut set = Self::empty(shape);
+        set.ways.iter_mut().for_each(|way| way.rank = 1);
+        set
+    }
+
+    /// This set, unless its ranks are no permutation.
+    pub(crate) fn known(self) -> Option<Self> {
+        (self.ways[0].rank != self.ways[1].rank).then_some(self)
+    }
+
+    /// Whether this was never written.
+    fn is_untouched(&self) -> bool {
+        self.ways().iter().all(|way| *way == Way::default())
+    }
+
+    pub(crate) fn unpack(shape: &Shape, bits: &Bits, at: u64) -> Self {
+        let mut set = Self::empty(shape);
+        let mut cursor = Cursor::at(at);
+        for way in &mut set.ways[..shape.ways as usize] {
+            way.tag = cursor.read(bits, shape.tag_bits) as u16;
+            way.rank = cursor.read(bits, shape.rank_bits()) as u8;
+            way.generation = cursor.read(bits, shape.generation_bits) as u8;
+        }
+        for place in &mut set.places[..shape.positions as usize] {
+            place.position = cursor.read(bits, shape.position_bits);
+            place.length = cursor.read(bits, shape.length_bits) as u16;
+        }
+        set
+    }
+
+    pub(crate) fn pack(&self, shape: &Shape, bits: &mut Bits, at: u64) {
+        let mut cursor = Cursor::at(at);
+        for way in self.ways() {
+            cursor.write(bits, shape.tag_bits, u64::from(way.tag));
+            cursor.write(bits, shape.rank_bits(), u64::from(way.rank));
+            cursor.write(bits, shape.generation_bits, u64::from(way.generation));
+        }
+        for place in &self.places[..self.place_count] {
+            cursor.write(bits, shape.position_bits, place.position);
+            cursor.write(bits, shape.length_bits, u64::from(place.length));
+        }
+    }
+}
+
+/// Sets, packed one behind the other.
+pub(crate) struct PackedSets {
+    bits: Bits,
+    shape: Shape,
+    /// Whether a set never written is one without entries, not one of which nothing is known.
+    fresh: bool,
+    entries: u64,
+}
+
+impl PackedSets {
+    /// `set_count` sets: without entries if they are `fresh`, else nothing is known of them yet.
+    pub(crate) fn new(shape: Shape, set_count: u64, fresh: bool) -> Self {
+        assert!(shape.ways.is_power_of_two() && (2..=WAYS_MAX as u32).contains(&shape.ways));
+        assert!(shape.positions <= shape.ways);
+        Self { bits: Bits::new(set_count * u64::from(shape.set_bits())), shape, fresh, entries: 0 }
+    }
+
+    /// A set; `None` if nothing is known of it.
+    pub(crate) fn read(&self, set: u64) -> Option<Set> {
+        let found = Set::unpack(&self.shape, &self.bits, self.at(set));
+        if self.fresh && found.is_untouched() { Some(Set::empty(&self.shape)) } else { found.known() }
+    }
+
+    /// Notes what is known of a set.
+    pub(crate) fn write(&mut self, set: u64, contents: &Set) {
+        let at = self.at(set);
+        self.entries += contents.entries();
+        self.entries -= Set::unpack(&self.shape, &self.bits, at).entries();
+        contents.pack(&self.shape, &mut self.bits, at);
+    }
+
+    /// Notes that nothing is known of a set.
+    pub(crate) fn forget(&mut self, set: u64) {
+        self.write(set, &Set::unknown(&self.shape));
+    }
+
+    /// What is kept of each set.
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Memory in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.bits.memory_bytes()
+    }
+
+    /// How many entries there are in sets of which something is known.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    fn at(&self, set: u64) -> u64 {
+        set * u64::from(self.shape.set_bits())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! What a walk over a volume meets, every byte of it verified: what `store check` counts.
+//!
+//! Owns: [`Met`], and how a record and a pack are verified. Does not: know where a row's records lie (each engine's walk does), or
+//! judge which of several records of a key counts. Invariant: a flipped bit in a record, or in a pack's directory, is found.
+
+use crate::format::{
+    VolumeId,
+    pack::{self, PackedKind, Stub},
+    record::{BODY_BLOCK_BYTES, Decoded, Kind},
+};
+
+/// What a walk over a volume meets.
+pub(crate) enum Met {
+    /// A segment that is in use.
+    Segment,
+    /// An entry, every byte of it verified.
+    Record { len_bytes: u64, useless_after: u32, site: u64, epoch: u32 },
+    /// The news that an entry was removed.
+    Removal,
+    /// Bytes that are not what was written.
+    Damage { offset_bytes: u64, what: &'static str },
+    /// So many bytes of the volume were walked over since this was last met.
+    Passed(u64),
+}
+
+impl Met {
+    /// What a whole record is.
+    pub(crate) fn of(decoded: &Decoded) -> Self {
+        let meta = &decoded.meta;
+        match meta.kind {
+            Kind::Tombstone => Self::Removal,
+            Kind::Entry | Kind::HeadUpdate(_) => Self::Record {
+                len_bytes: decoded.len_bytes() as u64,
+                useless_after: meta.useless_after,
+                site: meta.site,
+                epoch: meta.epoch,
+            },
+        }
+    }
+}
+
+/// The record that `bytes` begin with, every byte of it verified; or what of it is damaged.
+pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<Decoded, &'static str> {
+    let decoded = Decoded::decode(volume, bytes).map_err(|_| "a record's head")?;
+    if decoded.body_is_here() {
+        let body = bytes.get(decoded.body_start..decoded.len_bytes()).ok_or("a record's length")?;
+        let mut blocks = body.chunks(BODY_BLOCK_BYTES as usize).enumerate();
+        if !blocks.all(|(index, block)| decoded.verifies(bytes, index as u64, block)) {
+            return Err("a record's body");
+        }
+    }
+    Ok(decoded)
+}
+
+/// The pack at `offset_bytes` of the volume; its length, if there is one.
+pub(crate) fn walk_pack(volume: VolumeId, offset_bytes: u64, bytes: &[u8], meet: &mut dyn FnMut(Met)) -> Option<u64> {
+    let Ok((header, listings)) = pack::decode(volume, offset_bytes, bytes) else {
+        // One flipped bit leaves the magic or the place that the pack says it is for.
+        let says_its_place = bytes.get(8..16) == Some(&offset_bytes.to_le_bytes()[..]);
+        if bytes.starts_with(b"LDRp") || says_its_place {
+            meet(Met::Damage { offset_bytes, what: "the directory of a pack" });
+        }
+        return None;
+    };
+    for listing in &listings {
+        let at = offset_bytes + u64::from(listing.at);
+        let record = bytes.get(listing.at as usize..(listing.at + listing.len) as usize).unwrap_or_default();
+        if listing.kind != PackedKind::Entry {
+            match Stub::decode(volume, record).filter(|stub| stub.hash.placing() == listing.placing) {
+                None => meet(Met::Damage { offset_bytes: at, what: "a stub" }),
+                Some(_) if listing.kind == PackedKind::Tombstone => meet(Met::Removal),
+                Some(_) => {}
+            }
+            continue;
+        }
+        meet(match verify(volume, record) {
+            Ok(decoded)
+                if decoded.meta.sequence != listing.sequence || decoded.meta.hash.placing() != listing.placing =>
+            {
+                Met::Damage { offset_bytes: at, what: "a record in the place of another" }
+            }
+            Ok(decoded) => Met::of(&decoded),
+            Err(what) => Met::Damage { offset_bytes: at, what },
+        });
+    }
+    Some(u64::from(header.len_bytes))
+}

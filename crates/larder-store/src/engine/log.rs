@@ -1,0 +1,317 @@
+//! The engine of the segmented log: records are appended, segments reclaimed oldest first.
+//!
+//! Owns: index, log and segment table of one volume, and the order in which they change. Invariant: log
+//! order is commit order, because index and log change together under the log's lock. Lock order: log,
+//! then one index partition; no lock is held across I/O.
+
+pub(crate) mod admission;
+mod admit;
+mod append;
+mod checkpoint;
+mod discovery;
+pub(crate) mod eviction;
+mod groups;
+pub(crate) mod index;
+pub(crate) mod layout;
+mod listing;
+pub(crate) mod located;
+mod positions;
+mod read;
+mod reclaim;
+mod recovery;
+mod walk;
+
+use super::{Engine, Extent, Gauges, Sight, kit::sets};
+use crate::{
+    Error, ErrorKind, Hints, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions,
+    format::{
+        record::Record,
+        superblock::{PARAMETER_COUNT, Shape},
+    },
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    units::{Geometry, SECTOR_BYTES},
+    volume::{START_RETRY_PAUSE, Volume, bell::TICK},
+};
+use admit::Gate;
+use bytes::Bytes;
+use checkpoint::Checkpoints;
+use index::{Index, IndexShape, LogIndex, SizeClass};
+use layout::{Log, checkpoint::CheckpointArea, segments::SegmentTable};
+use located::LocatedSets;
+use positions::PositionFile;
+use std::{sync::Arc, task::Waker, time::Duration};
+pub(crate) use walk::walk;
+
+/// Free segments below which reclaim begins, whatever the volume's size.
+const RESERVE_SEGMENTS_MIN: usize = 3;
+
+/// Bits of a position in HashCache's index: on volumes up to 2 TiB the paper's 32, above enough for 16 TiB.
+const POSITION_BITS: u32 = 32;
+const POSITION_BITS_LONG: u32 = 35;
+/// Bits of a group's length in blocks of 8 KiB.
+const LENGTH_BITS: u32 = 8;
+
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+
+/// The shape of a new volume of this family.
+pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<Shape> {
+    let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
+    let StoreOptions { size_bytes, segment_size_bytes: segment_bytes, .. } = *options;
+    if !segment_bytes.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
+        return invalid(format!("segment size is not a power of two from 256 KiB to 64 MiB: {segment_bytes}"));
+    }
+    let parameters = [0; PARAMETER_COUNT];
+    let mut shape = Shape { row: options.policy.code, size_bytes, segment_bytes, index_bytes: 0, parameters };
+    let without = shape.geometry();
+    shape.index_bytes = without.map_or(0, |geometry| match row {
+        LogRow::Packed(_) => checkpoint_bytes(options, &geometry),
+        LogRow::Located(LocatedRow::Recent) => PositionFile::bytes_for(options),
+        LogRow::Located(LocatedRow::Plain | LocatedRow::Grouped) => 0,
+    });
+    if shape.geometry().is_none() && matches!(row, LogRow::Packed(_)) {
+        // Too small to give something away: such a volume is recovered from its trailers.
+        shape.index_bytes = 0;
+    }
+    if shape.geometry().is_none() {
+        return invalid(format!("store size has no room for eight segments of {segment_bytes} bytes: {size_bytes}"));
+    }
+    Ok(shape)
+}
+
+/// What a checkpoint of the index takes on a volume.
+fn checkpoint_bytes(options: &StoreOptions, geometry: &Geometry) -> u64 {
+    let index = index_shape(options, geometry.size_bytes);
+    CheckpointArea::bytes_for(geometry.segment_count, index.partition_count, index.image_bytes())
+}
+
+/// The index of a volume of this size.
+fn index_shape(options: &StoreOptions, size_bytes: u64) -> IndexShape {
+    IndexShape::new(size_bytes / options.mean_entry_size_bytes, size_bytes / SECTOR_BYTES)
+}
+
+/// HashCache's index of the log.
+fn located_sets(volume: &Volume, row: LocatedRow, segments: &Arc<SegmentTable>, geometry: Geometry) -> LocatedSets {
+    let (options, tuning) = (&volume.options, &volume.options.tuning);
+    let sectors = geometry.size_bytes / SECTOR_BYTES;
+    let shape = sets::Shape {
+        ways: tuning.hashcache_ways,
+        tag_bits: tuning.hashcache_tag_bits,
+        generation_bits: tuning.hashcache_generation_bits,
+        position_bits: if sectors > 1 << POSITION_BITS { POSITION_BITS_LONG } else { POSITION_BITS },
+        length_bits: if row == LocatedRow::Grouped { LENGTH_BITS } else { 0 },
+        positions: if row == LocatedRow::Recent {
+            tuning.hashcache_positions.min(tuning.hashcache_ways)
+        } else {
+            tuning.hashcache_ways
+        },
+    };
+    let segments = Arc::clone(segments);
+    let generation = move |position| {
+        let sequence = geometry.segment_of(position).map_or(0, |segment| segments.sequence(segment));
+        u64::from(sequence / geometry.segment_count)
+    };
+    let unknown_size = SizeClass::holding(tuning.hashcache_first_read_bytes / SECTOR_BYTES);
+    let room = PositionFile::of(volume, row).map_or(u64::MAX, |file| file.entries_max(volume));
+    let entries = (geometry.size_bytes / options.mean_entry_size_bytes).min(room);
+    LocatedSets::new(shape, entries, tuning.hashcache_positions_waiting, unknown_size, Box::new(generation))
+}
+
+/// One volume of the log family.
+pub(crate) struct LogEngine {
+    pub(crate) volume: Arc<Volume>,
+    row: LogRow,
+    pub(crate) geometry: Geometry,
+    pub(crate) index: LogIndex,
+    pub(crate) segments: Arc<SegmentTable>,
+    log: Mutex<Log>,
+    checkpoints: Checkpoints,
+    /// Of rows that have not all positions in memory.
+    positions: Option<PositionFile>,
+    /// `None` where everything is admitted.
+    gate: Option<Gate>,
+    /// How many failed units have been told to those who flushed.
+    told_failures: AtomicU64,
+    /// Whether a task is reclaiming a segment.
+    reclaiming: AtomicBool,
+}
+
+impl LogEngine {
+    /// `None` if the superblock tells of no segments.
+    pub(crate) fn new(volume: Arc<Volume>, row: LogRow) -> Option<Self> {
+        let geometry = volume.shape.geometry()?;
+        let segments = Arc::new(SegmentTable::new(geometry.segment_count));
+        let (index, positions) = match row {
+            LogRow::Packed(_) => {
+                (LogIndex::Buckets(Index::new(index_shape(&volume.options, geometry.size_bytes))), None)
+            }
+            LogRow::Located(located) => {
+                let sets = located_sets(&volume, located, &segments, geometry);
+                (LogIndex::Sets(sets), PositionFile::of(&volume, located))
+            }
+        };
+        index.begin_loading();
+        let mut log = Log::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
+        if row.is_grouped() {
+            log.group_records();
+        }
+        let checkpoints = Checkpoints::new(&volume, &geometry, &index);
+        let (told_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
+        let gate = match row {
+            LogRow::Packed(LogEviction::Worth) => Gate::new(&index, &geometry),
+            // The papers' rows admit every entry.
+            LogRow::Packed(LogEviction::Clock) | LogRow::Located(_) => None,
+        };
+        Some(Self {
+            volume,
+            row,
+            geometry,
+            index,
+            segments,
+            log: Mutex::new(log),
+            checkpoints,
+            positions,
+            gate,
+            told_failures,
+            reclaiming,
+        })
+    }
+
+    pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends off the open unit if it is due. Returns those that wait for room, to look at the time again.
+    fn flush_due(self: &Arc<Self>, now: Duration) -> Vec<Waker> {
+        let mut actions = Vec::new();
+        let mut log = self.lock_log();
+        if log.unit_opened_at().is_some_and(|opened_at| now >= opened_at + self.volume.options.flush_interval) {
+            log.seal_unit(&mut actions);
+            self.follow_moves(&mut log);
+        }
+        let waiting = log.take_waiting();
+        drop(log);
+        self.perform(actions);
+        waiting
+    }
+
+    /// Syncs when many segments were begun since the last time.
+    async fn sync_segments_begun(&self) {
+        let next_sequence = {
+            let log = self.lock_log();
+            if !log.needs_sync() {
+                return;
+            }
+            log.next_sequence()
+        };
+        match self.volume.sync().await {
+            Ok(()) => self.lock_log().synced_before(next_sequence),
+            Err(error) => self.volume.note_failure(&error),
+        }
+    }
+
+    /// Segments kept free, so that writers do not wait for reclaim.
+    fn reserve_segments(&self) -> usize {
+        (self.geometry.segment_count as usize / 64).clamp(RESERVE_SEGMENTS_MIN, 8)
+    }
+}
+
+impl Engine for LogEngine {
+    fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    async fn load(self: &Arc<Self>) {
+        recovery::run(self).await;
+    }
+
+    async fn get(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
+        Ok(self.look_up(key, extent).await?.map(|(_, reader)| reader))
+    }
+
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
+        let found = self.look_up(key, Extent::Key).await?;
+        Ok(found.map(|(position, _)| self.sight_at(position)))
+    }
+
+    fn is_in_sight(&self, placing: u64, sight: Sight) -> bool {
+        let Sight::At { position, .. } = sight else { return false };
+        self.still_at(placing, position) && self.sight_at(position) == sight
+    }
+
+    fn admits(&self, placing: u64, len_bytes: u64) -> bool {
+        self.is_worth_storing(placing, len_bytes)
+    }
+
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.commit_if(record, None).await.map(drop)
+    }
+
+    async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.bury(key).await
+    }
+
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        self.replace_head(key, head, hints).await
+    }
+
+    fn may_contain(&self, placing: u64) -> bool {
+        self.index.knows(placing)
+    }
+
+    fn touch(&self, placing: u64) {
+        self.index.count_hit(placing, None);
+        self.note_hit(placing);
+    }
+
+    async fn maintain(self: &Arc<Self>) {
+        recovery::start_over_when_spent(self).await;
+        recovery::retry(self).await;
+        let waiting = self.flush_due(self.volume.clock.now());
+        self.sync_segments_begun().await;
+        while self.lock_log().free_count() < self.reserve_segments() {
+            if !self.reclaim_oldest().await {
+                break;
+            }
+        }
+        waiting.into_iter().for_each(Waker::wake);
+        self.advance_checkpoint().await;
+        self.write_positions().await;
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        let (dirty, is_barred) = {
+            let log = self.lock_log();
+            (log.unit_opened_at().is_some(), log.is_barred().is_some())
+        };
+        if dirty || self.checkpoints.is_writing() || self.positions_are_due() {
+            return Some(TICK);
+        }
+        is_barred.then_some(START_RETRY_PAUSE)
+    }
+
+    async fn flush(self: &Arc<Self>) -> Result<()> {
+        let (last, failed) = self.lock_log().last_ticket_and_failures();
+        // A unit that failed since the last flush failed for this one: whoever asked for it was not told yet.
+        let told = self.told_failures.swap(failed, Ordering::AcqRel);
+        self.flush_through(last, told).await
+    }
+
+    async fn finish(self: &Arc<Self>) -> Result<()> {
+        self.seal_and_wait().await;
+        self.flush().await?;
+        self.write_checkpoint().await
+    }
+
+    fn gauges(&self) -> Gauges {
+        Gauges {
+            entries: self.index.entries(),
+            entries_max: self.index.entries_max(),
+            index_bytes: self.index.memory_bytes() + self.gate.as_ref().map_or(0, Gate::memory_bytes),
+            dirty_bytes: self.lock_log().dirty_bytes(),
+        }
+    }
+}

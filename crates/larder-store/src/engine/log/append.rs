@@ -1,0 +1,347 @@
+//! The write side: commits, removals and new heads go to the log; due transfers go to the device.
+//!
+//! Invariant: a record and its slot appear together, under the log's lock.
+
+use super::{
+    LogEngine, RESERVE_SEGMENTS_MIN,
+    index::{Inserted, LogIndex, SizeClass, Slot},
+    layout::{Action, Appended, Appender, Log, Lost},
+    read::Recognised,
+};
+use crate::{
+    Error, ErrorKind, Hints, Result,
+    device::{Completion, Transfer},
+    engine::{
+        Engine, Extent,
+        kit::room::{NoRoom, Renewal, spent},
+    },
+    format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
+    hash::KeyHash,
+    units::{Sector, SegmentId},
+    volume::{cannot_begin, counters::add},
+};
+use bytes::Bytes;
+use std::{
+    future::poll_fn,
+    io,
+    sync::Arc,
+    task::{Poll, Waker},
+};
+
+/// How often an append finds out anew which slots are its key's, while others change them.
+const RECOGNISED_MAX: u32 = 4;
+
+/// Under what condition a record is appended, and what it replaces.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Condition<'a> {
+    /// All that may be the key's was recognised; its own are replaced.
+    Recognised(&'a Recognised),
+    /// The key's entry is still the one at this place; it is replaced.
+    StillAt(Sector),
+    /// The same, by itself: it begins with these hits.
+    Reinserted { from: Sector, hits: u8 },
+    /// None, and nothing is replaced: whatever may be the key's is older, and stays beside until it was read.
+    Beside,
+}
+
+/// What became of an append for which there was room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    Appended(Appended),
+    /// The key's entry is not what it was: nothing is appended.
+    Changed,
+    /// There is a slot of which it is not known whose it is: nothing is appended.
+    Unrecognised,
+}
+
+impl LogEngine {
+    /// Appends an entry's record and makes it the key's entry, but only if that is still the one at `still_at`, where that is told; `false`
+    /// if it is not.
+    pub(super) async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, still_at: Option<Sector>) -> Result<bool> {
+        let bytes = record.content_bytes();
+        let outcome = self.append(&mut record, still_at).await.map(|appended| appended.is_some());
+        self.tend_positions().await;
+        self.volume.count_commit(bytes, &outcome);
+        outcome
+    }
+
+    pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.volume.check_open()?;
+        self.check_begun()?;
+        let hash = self.volume.hash(key).1;
+        let meta = Meta::new(Kind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
+        let mut record = Record { meta, key, head: &[], checksums: &[], body: &[] };
+        let failed_before = self.lock_log().failed_units();
+        // The key is hidden while it is removed (see `arrears`), so that nothing need be read first: a device that does not
+        // answer keeps no reads waiting.
+        let beside = self.index.has_room_beside(hash.placing());
+        let appended = if beside {
+            match self.append_if(&mut record, Condition::Beside).await? {
+                Attempt::Appended(appended) => Some(appended),
+                Attempt::Changed | Attempt::Unrecognised => unreachable!("a removal beside its entry has no condition"),
+            }
+        } else {
+            self.append(&mut record, None).await?
+        };
+        let Some(appended) = appended else { return Ok(()) };
+        let end = self.age(appended.position);
+        self.flush_through(appended.ticket, failed_before).await?;
+        if beside {
+            self.clear_through(hash, end).await;
+        }
+        Ok(())
+    }
+
+    /// Takes what a removal left in the index until it was durable: the slots of the key up to that of the removal's own
+    /// record, of age `end`.
+    async fn clear_through(&self, hash: KeyHash, end: (u32, Sector)) {
+        let placing = hash.placing();
+        let is_older = |other: Sector| self.age(other) < end;
+        let older = self.index.peek(placing).iter().filter(|slot| is_older(slot.position)).collect();
+        let recognised = self.recognise_among(hash, &older).await;
+        // No segment is used again while the log is locked, and what is still older is what was read.
+        let log = self.lock_log();
+        for &unreadable in recognised.unreadable.iter().filter(|&&unreadable| is_older(unreadable)) {
+            self.forget_through(placing, unreadable);
+        }
+        let its_own = Some(end.1).filter(|&position| self.age(position) == end);
+        let own: Vec<_> = recognised.own.into_iter().filter(|&own| is_older(own)).chain(its_own).collect();
+        self.index.remove(placing, &own);
+        drop(log);
+    }
+
+    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        let Some((position, reader)) = self.look_up(key, Extent::Front).await? else { return Ok(false) };
+        let decoded = reader.decoded();
+        // A body that may still move to the others of its group cannot be told where it is.
+        let small = reader.len() <= BODY_BLOCK_BYTES || self.may_move(position);
+        let (kind, body) = if small {
+            let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
+            (Kind::Entry, vec![body])
+        } else {
+            (Kind::HeadUpdate(decoded.body_place(position)), Vec::new())
+        };
+        let renewal = Renewal::new(&reader, hints, kind, body);
+        // Whatever happened to the key since it was read counts more than a new head for what was read.
+        self.commit_if(renewal.record(key, &head), Some(position)).await
+    }
+
+    /// Appends, waiting for room for a bounded time; `None` if the key's entry is no longer the one at `still_at`.
+    async fn append(self: &Arc<Self>, record: &mut Record<'_>, still_at: Option<Sector>) -> Result<Option<Appended>> {
+        self.check_begun()?;
+        let hash = record.meta.hash;
+        let mut recognised = match still_at {
+            Some(_) => Recognised::default(),
+            None => self.recognise(hash).await,
+        };
+        for round in 1.. {
+            let condition = still_at.map_or(Condition::Recognised(&recognised), Condition::StillAt);
+            match self.append_if(record, condition).await? {
+                Attempt::Appended(appended) => return Ok(Some(appended)),
+                Attempt::Changed => return Ok(None),
+                Attempt::Unrecognised if round < RECOGNISED_MAX => recognised = self.recognise(hash).await,
+                Attempt::Unrecognised => recognised = Recognised::all_own(&self.index.peek(hash.placing())),
+            }
+        }
+        unreachable!("rounds are counted without end")
+    }
+
+    /// # Errors
+    /// `Unavailable`: the log cannot begin to append, for want of a superblock or of sequences.
+    fn check_begun(&self) -> Result<()> {
+        match self.lock_log().is_barred() {
+            None => Ok(()),
+            Some(_) if self.volume.starts_over() => Err(spent()),
+            Some(_) => Err(cannot_begin()),
+        }
+    }
+
+    async fn append_if(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition<'_>) -> Result<Attempt> {
+        if !self.volume.options.background {
+            if let Ok(attempt) = self.try_append(record, Appender::Client, condition, None) {
+                return Ok(attempt);
+            }
+            // Nobody else makes room.
+            let (last, failed_before) = self.lock_log().last_ticket_and_failures();
+            self.flush_through(last, failed_before).await?;
+            self.maintain().await;
+        }
+        let too_long = "the entry is longer than a segment of the store";
+        let attempt = |waker: &Waker| self.try_append(record, Appender::Client, condition, Some(waker));
+        self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
+    }
+
+    /// Appends if there is room now.
+    pub(super) fn try_append(
+        self: &Arc<Self>,
+        record: &mut Record<'_>,
+        appender: Appender,
+        condition: Condition<'_>,
+        waker: Option<&Waker>,
+    ) -> std::result::Result<Attempt, NoRoom> {
+        let matches = || self.index.peek(record.meta.hash.placing());
+        let mut actions = Vec::new();
+        let mut log = self.lock_log();
+        match condition {
+            Condition::StillAt(from) | Condition::Reinserted { from, .. } if matches().at(from).is_none() => {
+                return Ok(Attempt::Changed);
+            }
+            // It is being removed, by a record that may be newer than what is at that place.
+            Condition::StillAt(_) | Condition::Reinserted { .. } if self.volume.arrears.hides(record.key) => {
+                return Ok(Attempt::Changed);
+            }
+            Condition::Recognised(recognised) if self.index.holds_strangers() && !recognised.covers(&matches()) => {
+                return Ok(Attempt::Unrecognised);
+            }
+            Condition::StillAt(_) | Condition::Reinserted { .. } | Condition::Recognised(_) | Condition::Beside => {}
+        }
+        let outcome = log.append(record, appender, self.volume.clock.moment(), &mut actions);
+        self.follow_moves(&mut log);
+        match outcome {
+            Ok(appended) => self.index_appended(record, appended, condition),
+            Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.wait(waker.clone())),
+            Err(NoRoom::Ever | NoRoom::Spent) => {}
+        }
+        let reclaim_due = log.free_count() < RESERVE_SEGMENTS_MIN;
+        drop(log);
+        self.perform(actions);
+        if reclaim_due || outcome.is_err() {
+            self.volume.bell.ring();
+        } else {
+            self.volume.bell.ring_if_idle();
+        }
+        outcome.map(Attempt::Appended)
+    }
+
+    /// Makes a record that was appended what the index knows of its key. Under the log's lock.
+    fn index_appended(&self, record: &Record<'_>, appended: Appended, condition: Condition<'_>) {
+        let placing = record.meta.hash.placing();
+        let size = SizeClass::holding(record.len_sectors());
+        let hits = if let Condition::Reinserted { hits, .. } = condition { hits } else { 0 };
+        let slot = Slot { position: appended.position, size, hits, short_lived: appended.short_lived };
+        let replaced = match &condition {
+            Condition::StillAt(from) | Condition::Reinserted { from, .. } => std::slice::from_ref(from),
+            Condition::Beside => &[],
+            Condition::Recognised(recognised) => {
+                recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(placing, position));
+                &recognised.own
+            }
+        };
+        if record.meta.kind == Kind::Tombstone && !matches!(condition, Condition::Beside) {
+            self.index.remove(placing, replaced);
+            self.index.note_removed(placing, Some(slot));
+        } else if let Inserted::Displaced(slot, address) = self.index.insert(placing, slot, replaced) {
+            let counters = &self.volume.counters;
+            // A set that is full forgets what was used least recently: that is its row's eviction.
+            let is_set = matches!(self.index, LogIndex::Sets(_));
+            add(if is_set { &counters.evicted } else { &counters.displaced }, 1);
+            let segment = self.geometry.segment_of(slot.position);
+            self.note_dropped(address, segment.map_or(0, |segment| self.segments.sequence(segment)));
+        }
+    }
+
+    /// Starts the log's transfers. Their completions hold the engine weakly: the last handle's drop
+    /// closes the device, not a completion on the device's own thread.
+    pub(super) fn perform(self: &Arc<Self>, actions: Vec<Action>) {
+        for action in actions {
+            let engine = Arc::downgrade(self);
+            let (offset_bytes, buffer, completion) = match action {
+                Action::WriteUnit { ticket, offset_bytes, buffer } => {
+                    let done =
+                        move |outcome| engine.upgrade().iter().for_each(|engine| engine.unit_written(ticket, &outcome));
+                    (offset_bytes, buffer, Completion::callback(done))
+                }
+                Action::WriteTrailer { segment, offset_bytes, buffer } => {
+                    let done = move |outcome| {
+                        engine.upgrade().iter().for_each(|engine| engine.trailer_written(segment, &outcome))
+                    };
+                    (offset_bytes, buffer, Completion::callback(done))
+                }
+            };
+            add(&self.volume.counters.writes, 1);
+            add(&self.volume.counters.written_bytes, buffer.len() as u64);
+            self.checkpoints.note_log_bytes(buffer.len() as u64);
+            self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+        }
+    }
+
+    fn unit_written(self: &Arc<Self>, ticket: u64, outcome: &io::Result<()>) {
+        self.volume.note_write(outcome);
+        let (mut actions, mut lost) = (Vec::new(), Vec::new());
+        let waiting = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
+        for Lost { placing, position, key } in lost {
+            let matches = self.index.peek(placing);
+            // Unless there is a newer entry, what this one replaced must not come back at the next start.
+            if matches.is_empty() || matches.at(position).is_some() {
+                self.volume.owe_removal(&key);
+            }
+            if self.forget_through(placing, position) {
+                // An older record of the key is in some segment up to this one.
+                let segment = self.geometry.segment_of(position);
+                self.note_dropped(
+                    self.index.address(placing),
+                    segment.map_or(0, |segment| self.segments.sequence(segment)),
+                );
+            }
+        }
+        waiting.into_iter().for_each(Waker::wake);
+        self.perform(actions);
+    }
+
+    fn trailer_written(&self, segment: SegmentId, outcome: &io::Result<()>) {
+        self.volume.note_write(outcome);
+        let waiting = self.lock_log().trailer_written(segment);
+        waiting.into_iter().for_each(Waker::wake);
+        self.volume.bell.ring();
+    }
+
+    fn may_move(&self, position: Sector) -> bool {
+        let segment = self.geometry.segment_of(position);
+        self.reads_groups() && segment.is_some_and(|segment| self.segments.is_dirty(segment))
+    }
+
+    fn seal(&self, seal: impl FnOnce(&mut Log)) {
+        let mut log = self.lock_log();
+        seal(&mut log);
+        self.follow_moves(&mut log);
+    }
+
+    /// Waits until unit `ticket` and all before it are with the device, sending off what is open.
+    ///
+    /// # Errors
+    /// More units than `failed_before` have failed by then.
+    pub(super) async fn flush_through(self: &Arc<Self>, ticket: u64, failed_before: u64) -> Result<()> {
+        let mut actions = Vec::new();
+        self.seal(|log| log.seal_unit(&mut actions));
+        self.perform(actions);
+        poll_fn(|context| {
+            let mut log = self.lock_log();
+            if log.is_pending(ticket) {
+                log.wait(context.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(if log.failed_units() == failed_before {
+                Ok(())
+            } else {
+                Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
+            })
+        })
+        .await
+    }
+
+    /// Ends the open segment with its trailer, and waits until all that is on its way has arrived.
+    pub(super) async fn seal_and_wait(self: &Arc<Self>) {
+        let mut actions = Vec::new();
+        self.seal(|log| log.seal_segment(&mut actions));
+        self.perform(actions);
+        poll_fn(|context| {
+            let mut log = self.lock_log();
+            if log.is_writing() {
+                log.wait(context.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+}

@@ -1,0 +1,345 @@
+//! Checkpoints: the index's image is written bit by bit while the store works, and at its close.
+//!
+//! A checkpoint has a *stamp*: the sequence up to which every segment was with the device and synced when it
+//! began. Each partition is copied in its turn, without the slots that lie in newer segments; then a sync, the
+//! root that names the images, a sync. Why a slot brought back from it is never a lie, wherever the machine
+//! stops: let a key be looked at when its partition was copied. (1) Its slot lay in a segment up to the
+//! stamp: no newer record of the key existed then, and all that came later is in segments beyond the stamp,
+//! which recovery replays *before* it loads images, and which count more. (2) It had a newer slot, or was
+//! removed by a newer tombstone: the image has nothing for it, or an older slot that nobody had told apart yet (see
+//! `index`); the replay brings what became durable, which is found first. (3) The slot's segment was used again since: its
+//! sequence is beyond the stamp now, and recovery drops the slot. What the replay needs cannot be gone before the slots it
+//! buries: segments are used again oldest first.
+//!
+//! Owns: when a checkpoint begins, and its transfers. Does not: say where parts lie (`layout::checkpoint`) or
+//! load them (`recovery`). Cost: the share `checkpoint_share` of the log's bytes; the keeper writes at most
+//! [`STEP_BYTES`] every [`STEP`], so that reads do not notice; a partition's lock is held while 128 KiB are copied.
+
+use super::{
+    LogEngine,
+    index::{LogIndex, Slot},
+    layout::checkpoint::{CheckpointArea, Places},
+};
+use crate::{
+    Result,
+    device::AlignedBuffer,
+    format::{
+        checkpoint::{ImageOf, Root, SegmentState, image_of},
+        superblock::Shape,
+    },
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    units::Geometry,
+    volume::Volume,
+};
+use futures_util::future::join_all;
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+/// Bytes of images written at once while the store works.
+const STEP_BYTES: u64 = 512 << 10;
+/// Time between such writes.
+const STEP: Duration = Duration::from_millis(20);
+/// Images written at once when the store closes.
+const CLOSE_BATCH: usize = 16;
+
+/// The checkpoints of one volume.
+pub(super) struct Checkpoints {
+    /// Where they lie; `None` on a volume without room for them.
+    pub(super) area: Option<CheckpointArea>,
+    shared: Mutex<Shared>,
+    writing: AtomicBool,
+    /// Bytes the log has written.
+    log_bytes: AtomicU64,
+}
+
+struct Shared {
+    /// Taken out while somebody advances it.
+    state: Option<State>,
+    /// Who waits for its return.
+    waiting: Vec<Waker>,
+}
+
+struct State {
+    places: Places,
+    sweep: Option<Sweep>,
+    /// What checkpoints have written, in bytes.
+    spent_bytes: u64,
+    /// The stamp that was last found not worth a checkpoint.
+    considered: u32,
+    stepped_at: Duration,
+}
+
+/// A checkpoint that is being written.
+#[derive(Clone, Copy)]
+struct Sweep {
+    stamp: u32,
+    next_partition: u32,
+}
+
+impl Checkpoints {
+    pub(super) fn new(volume: &Volume, geometry: &Geometry, index: &LogIndex) -> Self {
+        let Shape { index_bytes, .. } = volume.shape;
+        let shape = match index {
+            LogIndex::Buckets(index) => Some(index.shape()),
+            LogIndex::Sets(_) => None,
+        };
+        let area = shape.and_then(|shape| {
+            let area = volume.shape.index_area();
+            CheckpointArea::new(area, geometry.segment_count, shape.partition_count, shape.image_bytes())
+        });
+        let partitions = shape.map_or(0, |shape| shape.partition_count);
+        if area.is_none() && shape.is_some() && index_bytes > 0 {
+            tracing::warn!(
+                "the store was made for larger entries: its index has no room for checkpoints, starts take longer"
+            );
+        }
+        let state = State::new(Places::new(partitions));
+        let shared = Mutex::new(Shared { state: Some(state), waiting: Vec::new() });
+        Self { area, shared, writing: AtomicBool::new(false), log_bytes: AtomicU64::new(0) }
+    }
+
+    /// Notes bytes the log has written.
+    pub(super) fn note_log_bytes(&self, bytes: u64) {
+        self.log_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Goes on from a checkpoint that was found.
+    pub(super) fn resume(&self, places: Places) {
+        self.lock().state = Some(State::new(places));
+    }
+
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing.load(Ordering::Relaxed)
+    }
+
+    /// Waits until nobody advances the state, and takes it out.
+    async fn take(&self) -> State {
+        poll_fn(|context| {
+            let mut shared = self.lock();
+            match shared.state.take() {
+                Some(state) => Poll::Ready(state),
+                None => {
+                    shared.waiting.push(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    fn put_back(&self, state: State) {
+        self.writing.store(state.sweep.is_some(), Ordering::Relaxed);
+        let mut shared = self.lock();
+        shared.state = Some(state);
+        let waiting = std::mem::take(&mut shared.waiting);
+        drop(shared);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn new(places: Places) -> Self {
+        Self { places, sweep: None, spent_bytes: 0, considered: 0, stepped_at: Duration::ZERO }
+    }
+}
+
+impl LogEngine {
+    /// Takes the next step of a checkpoint, or begins one, if it is time.
+    pub(super) async fn advance_checkpoint(&self) {
+        let Some(area) = self.checkpoints.area else { return };
+        let now = self.volume.clock.now();
+        let Some(state) = self.checkpoints.lock().state.take() else { return };
+        let mut turn = Turn { engine: self, state: Some(state) };
+        let state = turn.state();
+        let outcome = if state.sweep.is_some() {
+            if now < state.stepped_at + STEP { Ok(()) } else { self.step(&area, state, now).await }
+        } else {
+            self.begin_if_due(&area, state).await
+        };
+        turn.end(outcome);
+    }
+
+    /// Writes a whole checkpoint of everything: what closing does, when nothing is on its way any more.
+    pub(super) async fn write_checkpoint(&self) -> Result<()> {
+        let Some(area) = self.checkpoints.area else { return Ok(()) };
+        let mut turn = Turn { engine: self, state: Some(self.checkpoints.take().await) };
+        self.give_up(turn.state());
+        let outcome = self.write_all(&area, turn.state()).await;
+        let failed = outcome.is_err();
+        turn.end(outcome);
+        // Everything is in the log all the same: the next start takes longer, that is all.
+        if failed { self.volume.sync().await } else { Ok(()) }
+    }
+
+    async fn write_all(&self, area: &CheckpointArea, state: &mut State) -> Result<()> {
+        let stamp = self.lock_log().clean_through();
+        if stamp <= state.places.stamp() {
+            return Ok(());
+        }
+        self.volume.sync().await?;
+        state.sweep = Some(Sweep { stamp, next_partition: 0 });
+        let changed: Vec<u32> = self.changed_partitions(0).collect();
+        for batch in changed.chunks(CLOSE_BATCH) {
+            self.write_images(area, state, stamp, batch).await?;
+        }
+        self.write_root(area, state, stamp).await
+    }
+
+    /// Begins a checkpoint if it is paid for by what the log has written.
+    async fn begin_if_due(&self, area: &CheckpointArea, state: &mut State) -> Result<()> {
+        let log_bytes = self.checkpoints.log_bytes.load(Ordering::Relaxed);
+        let budget = log_bytes as f64 * self.volume.options.tuning.checkpoint_share;
+        let credit = (budget as u64).saturating_sub(state.spent_bytes);
+        if credit < area.root_bytes + area.frame_bytes {
+            return Ok(());
+        }
+        let stamp = self.lock_log().clean_through();
+        if stamp <= state.places.stamp().max(state.considered) {
+            return Ok(());
+        }
+        state.considered = stamp;
+        let cost = area.root_bytes + self.changed_partitions(0).count() as u64 * area.frame_bytes;
+        if credit < cost {
+            return Ok(());
+        }
+        self.volume.sync().await?;
+        state.sweep = Some(Sweep { stamp, next_partition: 0 });
+        Ok(())
+    }
+
+    /// Writes the next images, or the root when all are written.
+    async fn step(&self, area: &CheckpointArea, state: &mut State, now: Duration) -> Result<()> {
+        let Some(sweep) = state.sweep else { return Ok(()) };
+        state.stepped_at = now;
+        let count = (STEP_BYTES / area.frame_bytes).max(1) as usize;
+        let batch: Vec<u32> = self.changed_partitions(sweep.next_partition).take(count).collect();
+        match batch.last() {
+            Some(&last) => {
+                self.write_images(area, state, sweep.stamp, &batch).await?;
+                state.sweep = Some(Sweep { next_partition: last + 1, ..sweep });
+                Ok(())
+            }
+            None => self.write_root(area, state, sweep.stamp).await,
+        }
+    }
+
+    fn changed_partitions(&self, from: u32) -> impl Iterator<Item = u32> + '_ {
+        (from..self.index.buckets().shape().partition_count)
+            .filter(|&partition| self.index.buckets().is_changed(partition))
+    }
+
+    async fn write_images(
+        &self,
+        area: &CheckpointArea,
+        state: &mut State,
+        stamp: u32,
+        partitions: &[u32],
+    ) -> Result<()> {
+        let mut writes = Vec::with_capacity(partitions.len());
+        for &partition in partitions {
+            let at = state.places.place(partition, stamp);
+            let frame = self.frame(area, partition, stamp);
+            writes.push(self.volume.write(area.frame_offset(partition, at.second), Arc::new(frame)));
+            state.spent_bytes += area.frame_bytes;
+        }
+        // All of them: a transfer still on its way must not land after a later one to the same place.
+        join_all(writes).await.into_iter().collect()
+    }
+
+    /// A partition's image without what is newer than the stamp.
+    fn frame(&self, area: &CheckpointArea, partition: u32, stamp: u32) -> AlignedBuffer {
+        let shape = self.index.buckets().shape();
+        let image_bytes = shape.image_bytes();
+        let mut frame = AlignedBuffer::apart(area.frame_bytes as usize);
+        let image = image_of(frame.as_mut_slice(), image_bytes);
+        self.index.buckets().take_image(partition, image);
+        if shape.retain(image, |slot| self.is_of_stamp(slot, stamp)) > 0 {
+            self.index.buckets().set_changed(partition);
+        }
+        let own = ImageOf { partition, partition_count: shape.partition_count, stamp };
+        own.seal(self.volume.id, image_bytes, frame.as_mut_slice());
+        frame
+    }
+
+    /// Whether a slot lies in a segment in use that was complete at the stamp.
+    pub(super) fn is_of_stamp(&self, slot: Slot, stamp: u32) -> bool {
+        let sequence = self.geometry.segment_of(slot.position).map(|segment| self.segments.sequence(segment));
+        sequence.is_some_and(|sequence| (1..=stamp).contains(&sequence))
+    }
+
+    async fn write_root(&self, area: &CheckpointArea, state: &mut State, stamp: u32) -> Result<()> {
+        let order = self.lock_log().order();
+        let segments = order.into_iter().map(|(segment, sequence)| SegmentState {
+            segment,
+            sequence: sequence.unwrap_or(0),
+            deadlines: self.segments.deadlines(segment),
+        });
+        let shape = self.index.buckets().shape();
+        let root = Root {
+            stamp,
+            slot_bits: shape.slot_bits(),
+            buckets_per_partition: shape.buckets_per_partition,
+            images: state.places.next_images().to_vec(),
+            segments: segments.collect(),
+        };
+        let mut buffer = AlignedBuffer::with_len(area.root_bytes as usize);
+        root.encode(self.volume.id, buffer.as_mut_slice());
+        self.volume.sync().await?;
+        self.volume.write(area.root_offset(state.places.next_root_second()), Arc::new(buffer)).await?;
+        self.volume.sync().await?;
+        state.spent_bytes += area.root_bytes;
+        state.places.commit(stamp);
+        state.sweep = None;
+        Ok(())
+    }
+
+    fn give_up(&self, state: &mut State) {
+        state.sweep = None;
+        for partition in state.places.abandon() {
+            self.index.buckets().set_changed(partition);
+        }
+    }
+}
+
+/// Somebody's turn to advance the state. One that is dropped before its end gives the checkpoint up: what became of
+/// its transfers is not known.
+struct Turn<'a> {
+    engine: &'a LogEngine,
+    state: Option<State>,
+}
+
+impl Turn<'_> {
+    fn state(&mut self) -> &mut State {
+        self.state.as_mut().expect("it is there until the turn ends")
+    }
+
+    /// Puts the state back; a checkpoint that met an error is given up.
+    fn end(mut self, outcome: Result<()>) {
+        match outcome {
+            Ok(()) => self.state.take().into_iter().for_each(|state| self.engine.checkpoints.put_back(state)),
+            Err(error) => {
+                tracing::warn!("a checkpoint of the index is given up, the next start may take longer: {error}");
+            }
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.state.take() {
+            self.engine.give_up(&mut state);
+            self.engine.checkpoints.put_back(state);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What of a segment is kept when it is reclaimed: one pure function for each eviction, which the row names.
+//!
+//! Owns: what the functions are told ([`Reclaimed`]) and what they answer ([`Choice`]). Does not: read, write or know the index;
+//! reclaim executes what is chosen. Invariant: what is kept takes at most the room it is given (seven eighths of a segment if it
+//! is being read, else what the row's tuning says), so that reclaiming always frees some of a segment, and writing again has a bound.
+
+mod clock;
+mod worth;
+
+use crate::{LogEviction, format::trailer::Listing};
+
+/// A live entry of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) listing: Listing,
+    /// How often it was hit.
+    pub(crate) hits: u8,
+    /// Whether somebody is about to read it.
+    pub(crate) held: bool,
+}
+
+/// What may be kept, in sectors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Of entries that are held.
+    pub(crate) held: u64,
+    /// Of all, but for what is held.
+    pub(crate) hit: u64,
+}
+
+/// A segment that is about to be reclaimed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reclaimed<'a> {
+    /// Its live entries, in log order.
+    pub(crate) live: &'a [Candidate],
+    pub(crate) room: Room,
+    /// Unix time in seconds.
+    pub(crate) now_s: u32,
+}
+
+/// An entry that is written again, and the hits that it begins with there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) listing: Listing,
+    pub(crate) hits: u8,
+}
+
+/// What is written again, in log order; everything else of the segment is forgotten.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) kept: Vec<Kept>,
+}
+
+/// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is held goes first.
+pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice {
+    let Reclaimed { live, room, now_s } = *reclaimed;
+    let useful = |entry: &&Candidate| entry.listing.useless_after == 0 || entry.listing.useless_after >= now_s;
+    let (held, others): (Vec<Candidate>, Vec<Candidate>) = live.iter().filter(useful).partition(|entry| entry.held);
+    let mut kept = Vec::new();
+    let taken = take(held.iter().map(|entry| Kept { listing: entry.listing, hits: 0 }), room.held, &mut kept);
+    let wanted = match eviction {
+        LogEviction::Worth => worth::rank(others),
+        LogEviction::Clock => clock::rank(others),
+    };
+    take(wanted.into_iter(), room.hit.saturating_sub(taken), &mut kept);
+    assert!(sectors_of(&kept) <= room.held.max(room.hit), "what is kept fits its room");
+    kept.sort_by_key(|kept| kept.listing.sector);
+    Choice { kept }
+}
+
+/// Takes what fits into `room`, in order. Returns how much that is.
+fn take(wanted: impl Iterator<Item = Kept>, room: u64, kept: &mut Vec<Kept>) -> u64 {
+    let mut taken = 0;
+    for one in wanted {
+        let sectors = u64::from(one.listing.sectors);
+        if taken + sectors <= room {
+            taken += sectors;
+            kept.push(one);
+        }
+    }
+    taken
+}
+
+fn sectors_of(kept: &[Kept]) -> u64 {
+    kept.iter().map(|kept| u64::from(kept.listing.sectors)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A live entry: where it begins, its length, its hits, and after when it is of no use.
+    pub(super) fn live(sector: u32, sectors: u16, hits: u8, useless_after: u32) -> Candidate {
+        let listing = Listing { placing: 1, sector, sectors, tombstone: false, useless_after };
+        Candidate { listing, hits, held: false }
+    }
+
+    /// What is kept at second 100, each by its sector, with the hits it begins with.
+    pub(super) fn kept(eviction: LogEviction, live: &[Candidate], held: u64, hit: u64) -> Vec<(u32, u8)> {
+        let chosen = choose(eviction, &Reclaimed { live, room: Room { held, hit }, now_s: 100 });
+        chosen.kept.iter().map(|kept| (kept.listing.sector, kept.hits)).collect()
+    }
+
+    #[test]
+    fn what_is_held_is_kept_first_and_has_a_bound_too() {
+        let held = |entry| Candidate { held: true, ..entry };
+        let all = [live(0, 10, 3, 0), held(live(10, 10, 0, 0)), held(live(20, 10, 0, 0)), held(live(30, 10, 0, 50))];
+        let sectors = |held, hit| {
+            let kept = kept(LogEviction::Worth, &all, held, hit);
+            kept.into_iter().map(|(sector, _)| sector).collect::<Vec<_>>()
+        };
+        assert_eq!(sectors(30, 20), [10, 20], "it takes the room of what was hit");
+        assert_eq!(sectors(10, 20), [0, 10]);
+        assert_eq!(sectors(0, 0), [0; 0]);
+    }
+}

@@ -1,0 +1,51 @@
+//! Groups: what lies beside an entry that was read is handed to whoever keeps entries in memory.
+//!
+//! Invariant: an entry is handed over only if its head is verified and it is still its key's entry.
+//! Cost: a copy of each neighbour, so that none keeps the memory of all. Source: HashCache (NSDI 2009), Log.
+
+use super::{
+    LogEngine,
+    layout::{Log, Moved},
+};
+use crate::{
+    format::record::Decoded,
+    units::{SECTOR_BYTES, Sector},
+};
+use bytes::Bytes;
+
+impl LogEngine {
+    /// Tells the index what moved when a unit was sent off. Under the log's lock, so that nobody looks meanwhile.
+    pub(super) fn follow_moves(&self, log: &mut Log) {
+        for Moved { placing, from, to, sectors } in log.take_moved() {
+            self.index.relocate(placing, from, to, sectors);
+        }
+    }
+
+    /// Hands over what lies behind `first`, which stands at `position` and at the start of `bytes`, as far as it is
+    /// of the same group.
+    pub(super) fn hand_over_group(&self, position: Sector, bytes: &Bytes, first: &Decoded) {
+        let mut at = first.len_sectors() * SECTOR_BYTES;
+        if first.meta.group == 0 || !first.body_is_here() || at >= bytes.len() as u64 {
+            return;
+        }
+        let Some(sink) = self.volume.neighbours() else { return };
+        while at < bytes.len() as u64 {
+            let record = bytes.slice(at as usize..);
+            let Ok(decoded) = Decoded::decode(self.volume.id, &record) else { return };
+            let meta = &decoded.meta;
+            let position = Sector(position.0 + at / SECTOR_BYTES);
+            if meta.group != first.meta.group || !self.belongs(position, &decoded) {
+                return;
+            }
+            at += decoded.len_sectors() * SECTOR_BYTES;
+            if decoded.len_bytes() > record.len() {
+                return;
+            }
+            let is_present = self.index.peek(meta.hash.placing()).at(position).is_some();
+            if is_present {
+                let record = Bytes::copy_from_slice(&record[..decoded.len_bytes()]);
+                self.volume.neighbour(record, decoded).into_iter().for_each(&sink);
+            }
+        }
+    }
+}

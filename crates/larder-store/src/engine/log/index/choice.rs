@@ -1,0 +1,159 @@
+//! The index of the log's rows: two-choice buckets, or HashCache's sets.
+//!
+//! Does not: anything of its own. Invariant: both answer alike but for what they forget: sets when they are full, and where
+//! two keys have one address, as HashCache does.
+//! An enum, so that the engine, its readers and its recovery are not generic over it (docs/rfcs). Cost: one match a call.
+
+use super::{Index, Inserted, Loaded, Matches, Slot};
+use crate::{engine::log::located::LocatedSets, units::Sector};
+
+/// The index of one volume of the log's rows.
+pub(crate) enum LogIndex {
+    Buckets(Index),
+    Sets(LocatedSets),
+}
+
+/// Runs `$call` on whichever index it is.
+macro_rules! each {
+    ($choice:expr, $index:ident => $call:expr) => {
+        match $choice {
+            LogIndex::Buckets($index) => $call,
+            LogIndex::Sets($index) => $call,
+        }
+    };
+}
+
+impl LogIndex {
+    /// The index whose image checkpoints keep.
+    ///
+    /// # Panics
+    /// With sets, which have no checkpoints.
+    pub(crate) fn buckets(&self) -> &Index {
+        match self {
+            Self::Buckets(index) => index,
+            Self::Sets(_) => panic!("only an index of buckets has checkpoints"),
+        }
+    }
+
+    /// Whether slots of other keys with the same address stay beside a key's own.
+    pub(crate) fn holds_strangers(&self) -> bool {
+        matches!(self, Self::Buckets(_))
+    }
+
+    /// As [`Index::memory_bytes`].
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        each!(self, index => index.memory_bytes())
+    }
+
+    /// As [`Index::entries_max`].
+    pub(crate) fn entries_max(&self) -> u64 {
+        each!(self, index => index.entries_max())
+    }
+
+    /// As [`Index::entries`].
+    pub(crate) fn entries(&self) -> u64 {
+        each!(self, index => index.entries())
+    }
+
+    /// As [`Index::find`].
+    pub(crate) fn find(&self, placing: u64) -> Matches {
+        match self {
+            Self::Buckets(index) => index.find(placing),
+            Self::Sets(index) => index.find(placing).into(),
+        }
+    }
+
+    /// As [`Index::peek`].
+    pub(crate) fn peek(&self, placing: u64) -> Matches {
+        match self {
+            Self::Buckets(index) => index.peek(placing),
+            Self::Sets(index) => index.peek(placing).into(),
+        }
+    }
+
+    /// As [`Index::count_hit`].
+    pub(crate) fn count_hit(&self, placing: u64, position: Option<Sector>) {
+        match self {
+            Self::Buckets(index) => index.count_hit(placing, position),
+            Self::Sets(index) => _ = index.find(placing),
+        }
+    }
+
+    /// Whether `placing`'s key may have an entry.
+    pub(crate) fn knows(&self, placing: u64) -> bool {
+        match self {
+            Self::Buckets(index) => !index.peek(placing).is_empty(),
+            Self::Sets(index) => index.knows(placing),
+        }
+    }
+
+    /// As [`Index::insert`]; sets replace whatever has the same address.
+    pub(crate) fn insert(&self, placing: u64, slot: Slot, replaced: &[Sector]) -> Inserted {
+        match self {
+            Self::Buckets(index) => index.insert(placing, slot, replaced),
+            Self::Sets(index) => index.insert(placing, slot),
+        }
+    }
+
+    /// Whether another slot of `placing`'s address finds room beside those that there are, of which there is one. It may be taken
+    /// by somebody else.
+    pub(crate) fn has_room_beside(&self, placing: u64) -> bool {
+        match self {
+            Self::Buckets(index) => index.has_room_beside(placing),
+            Self::Sets(_) => false,
+        }
+    }
+
+    /// As [`Index::address`].
+    pub(crate) fn address(&self, placing: u64) -> u64 {
+        each!(self, index => index.address(placing))
+    }
+
+    /// As [`Index::remove`].
+    pub(crate) fn remove(&self, placing: u64, positions: &[Sector]) -> u64 {
+        match self {
+            Self::Buckets(index) => index.remove(placing, positions),
+            Self::Sets(index) => {
+                positions.iter().filter(|&&position| index.remove_at(placing, position)).count() as u64
+            }
+        }
+    }
+
+    /// As [`Index::note_removed`].
+    pub(crate) fn note_removed(&self, placing: u64, tombstone: Option<Slot>) {
+        match self {
+            Self::Buckets(index) => index.note_removed(placing, tombstone),
+            Self::Sets(index) => _ = index.remove(placing),
+        }
+    }
+
+    /// As [`LocatedSets::relocate`]; the log of buckets moves nothing.
+    pub(crate) fn relocate(&self, placing: u64, from: Sector, to: Sector, sectors: u64) {
+        if let Self::Sets(index) = self {
+            index.relocate(placing, from, to, sectors);
+        }
+    }
+
+    /// As [`Index::begin_loading`].
+    pub(crate) fn begin_loading(&self) {
+        each!(self, index => index.begin_loading());
+    }
+
+    /// As [`Index::end_loading`].
+    pub(crate) fn end_loading(&self) {
+        each!(self, index => index.end_loading());
+    }
+
+    /// What recovery learns, as this index takes it.
+    pub(crate) fn loaded(&self, placing: u64, slot: Slot, removal: bool) -> Loaded {
+        match self {
+            Self::Buckets(index) => index.shape().loaded(placing, slot, removal),
+            Self::Sets(index) => index.loaded(placing, slot, removal),
+        }
+    }
+
+    /// As [`Index::load`].
+    pub(crate) fn load(&self, news: &[Loaded]) {
+        each!(self, index => index.load(news));
+    }
+}

@@ -1,0 +1,84 @@
+//! The slots that may be a key's: mostly none or one.
+//!
+//! Does not: allocate for one. Invariant: the order is whoever's who sorted them.
+
+use super::Slot;
+use crate::units::Sector;
+
+/// Slots of one address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Matches {
+    first: Option<Slot>,
+    more: Vec<Slot>,
+}
+
+impl Matches {
+    /// Sorts by a number, the highest first.
+    pub(crate) fn sort_descending<N: Ord>(&mut self, number: impl Fn(&Slot) -> N) {
+        let Some(first) = self.first.take() else { return };
+        if self.more.is_empty() {
+            self.first = Some(first);
+            return;
+        }
+        self.more.push(first);
+        self.more.sort_by_key(number);
+        self.first = self.more.pop();
+        self.more.reverse();
+    }
+
+    /// Returns the slot if there is one and no other.
+    pub(crate) fn only(&self) -> Option<Slot> {
+        self.first.filter(|_| self.more.is_empty())
+    }
+
+    /// Returns the slot at `position`.
+    pub(crate) fn at(&self, position: Sector) -> Option<Slot> {
+        self.iter().find(|slot| slot.position == position)
+    }
+
+    /// Returns whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Returns the slots in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.first.into_iter().chain(self.more.iter().copied())
+    }
+}
+
+impl From<Option<Slot>> for Matches {
+    fn from(first: Option<Slot>) -> Self {
+        Self { first, more: Vec::new() }
+    }
+}
+
+impl FromIterator<Slot> for Matches {
+    fn from_iter<T: IntoIterator<Item = Slot>>(slots: T) -> Self {
+        let mut slots = slots.into_iter();
+        Self { first: slots.next(), more: slots.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::log::index::SizeClass;
+
+    fn slot(position: u64) -> Slot {
+        Slot { position: Sector(position), size: SizeClass::holding(1), hits: 0, short_lived: false }
+    }
+
+    #[test]
+    fn matches_come_in_the_order_they_are_sorted_in() {
+        for positions in [vec![], vec![3], vec![2, 9], vec![4, 1, 7, 5]] {
+            let mut matches: Matches = positions.iter().map(|&position| slot(position)).collect();
+            matches.sort_descending(|slot| slot.position.0);
+            let mut expected = positions.clone();
+            expected.sort_unstable_by(|one, other| other.cmp(one));
+            assert_eq!(matches.iter().map(|slot| slot.position.0).collect::<Vec<_>>(), expected);
+            assert_eq!(matches.only().is_some(), positions.len() == 1);
+            assert!(positions.iter().all(|&position| matches.at(Sector(position)).is_some()));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What records a segment holds: from its trailer, or where there is none, from its units.
+//!
+//! Does not: judge which of them are still anybody's entry. Invariants: only records of the segment's present
+//! use are listed; one flipped bit leaves out none; where more is damaged or cannot be read, so that a removal may be
+//! among what is not listed, nothing older is listed either, and the list says so. Units that a power cut kept from
+//! the device look like what an earlier use left there, and count as never written. Cost: one read of a trailer (two
+//! of a long one), or the whole segment.
+
+use super::LogEngine;
+use crate::{
+    format::{
+        record::{Decoded, Kind},
+        trailer::{Footer, Listing},
+        unit::{UNIT_HEADER_BYTES, UnitHeader},
+    },
+    units::{BLOCK_BYTES, SECTOR_BYTES, SegmentId},
+    volume::counters::add,
+};
+use bytes::Bytes;
+
+/// What is read of a segment's end: the trailer of 1,600 entries fits.
+const TRAILER_GUESS_BYTES: u64 = 32 << 10;
+/// What is read of a segment without a trailer at once.
+const AHEAD_BYTES: u64 = 1 << 20;
+/// How often a read is tried: what cannot be read may cost all that is older.
+const READ_ATTEMPT_COUNT: u32 = 3;
+
+/// The records of a segment's present use, in log order.
+#[derive(Default)]
+pub(super) struct Listed {
+    pub(super) records: Vec<Listing>,
+    /// Whether some may be missing in front of these.
+    pub(super) is_cut: bool,
+}
+
+/// Lists the records of a segment's present use.
+pub(super) async fn listings(engine: &LogEngine, segment: SegmentId) -> Listed {
+    match trailer_listings(engine, segment).await {
+        Some(records) => Listed { records, is_cut: false },
+        None => unit_listings(engine, segment).await,
+    }
+}
+
+async fn trailer_listings(engine: &LogEngine, segment: SegmentId) -> Option<Vec<Listing>> {
+    let end = engine.geometry.segment_end_bytes(segment);
+    let guess = TRAILER_GUESS_BYTES.min(engine.geometry.segment_bytes);
+    let last = read_blocks(engine, end - guess, guess).await?;
+    let footer = Footer::decode(engine.volume.id, &engine.geometry, segment, &last)?;
+    if footer.sequence != engine.segments.sequence(segment) {
+        return None;
+    }
+    let len = footer.trailer_bytes();
+    let trailer = match guess.checked_sub(len) {
+        Some(skip) => last.slice(skip as usize..),
+        None => read_blocks(engine, end - len, len).await?,
+    };
+    footer.listings(engine.volume.id, &engine.geometry, &trailer)
+}
+
+/// Goes from unit to unit, and on behind what is none of this use.
+async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> Listed {
+    let (geometry, sequence) = (&engine.geometry, engine.segments.sequence(segment));
+    let mut reader = SegmentReader { engine, segment, ahead: (0, Bytes::new()) };
+    let mut listed = Listed::default();
+    let (mut offset, mut number) = (0, 0);
+    while offset + BLOCK_BYTES <= geometry.segment_bytes {
+        let Some(first) = reader.bytes(offset, BLOCK_BYTES).await else {
+            return Listed { records: Vec::new(), is_cut: true };
+        };
+        let is_next = |header: &UnitHeader| {
+            (header.segment, header.sequence) == (segment, sequence)
+                && header.number >= number
+                && offset + u64::from(header.len_bytes) <= geometry.segment_bytes
+        };
+        let header = UnitHeader::decode_mended(engine.volume.id, geometry, &first).filter(is_next);
+        let Some(header) = header else {
+            if UnitHeader::is_damaged(engine.volume.id, geometry, &first) {
+                listed = Listed { records: Vec::new(), is_cut: true };
+            }
+            offset += BLOCK_BYTES;
+            continue;
+        };
+        let len = u64::from(header.len_bytes).max(BLOCK_BYTES);
+        let Some(unit) = reader.bytes(offset, len).await else {
+            return Listed { records: Vec::new(), is_cut: true };
+        };
+        list_unit(engine, sequence, offset, &unit[..header.used_bytes as usize], &mut listed.records);
+        offset += len;
+        number = header.number + 1;
+    }
+    listed
+}
+
+/// Lists the records of a unit that begins `unit_offset` bytes into its segment; what is no record is passed over.
+fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], listings: &mut Vec<Listing>) {
+    let mut at = UNIT_HEADER_BYTES;
+    while at < unit.len() as u64 {
+        let place = ((unit_offset + at) / SECTOR_BYTES) as u32;
+        let bytes = &unit[at as usize..];
+        let belongs = |record: &Decoded| {
+            (record.meta.sequence, record.meta.place_sectors) == (sequence, place)
+                && at + record.len_sectors() * SECTOR_BYTES <= unit.len() as u64
+        };
+        let whole = Decoded::decode(engine.volume.id, bytes).ok();
+        let record = whole.or_else(|| Decoded::decode_mended(engine.volume.id, bytes, (sequence, place)));
+        let Some(record) = record.filter(belongs) else {
+            at += SECTOR_BYTES;
+            continue;
+        };
+        listings.push(Listing {
+            placing: record.meta.hash.placing(),
+            sector: place,
+            sectors: record.len_sectors() as u16,
+            tombstone: record.meta.kind == Kind::Tombstone,
+            useless_after: record.meta.useless_after,
+        });
+        at += record.len_sectors() * SECTOR_BYTES;
+    }
+}
+
+/// Reads a segment from its start to its end, some way ahead.
+struct SegmentReader<'a> {
+    engine: &'a LogEngine,
+    segment: SegmentId,
+    /// What was read last, and from where in the segment.
+    ahead: (u64, Bytes),
+}
+
+impl SegmentReader<'_> {
+    /// `len_bytes` from `offset_bytes` of the segment, both whole blocks within it; `None` if they cannot be read.
+    async fn bytes(&mut self, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
+        let geometry = &self.engine.geometry;
+        assert!(offset_bytes + len_bytes <= geometry.segment_bytes);
+        let (from, bytes) = &self.ahead;
+        let known = *from..*from + bytes.len() as u64;
+        if !(known.contains(&offset_bytes) && offset_bytes + len_bytes <= known.end) {
+            let start = geometry.segment_start_bytes(self.segment) + offset_bytes;
+            let ahead = AHEAD_BYTES.max(len_bytes).min(geometry.segment_bytes - offset_bytes);
+            self.ahead = (
+                offset_bytes,
+                match read_blocks(self.engine, start, ahead).await {
+                    Some(bytes) => bytes,
+                    // A bad block further on is none of this one's business.
+                    None => read_blocks(self.engine, start, len_bytes).await?,
+                },
+            );
+        }
+        let skip = (offset_bytes - self.ahead.0) as usize;
+        Some(self.ahead.1.slice(skip..skip + len_bytes as usize))
+    }
+}
+
+/// Reads whole blocks; a read that fails each time is as good as no data, and counted.
+pub(super) async fn read_blocks(engine: &LogEngine, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
+    for _ in 0..READ_ATTEMPT_COUNT {
+        match engine.volume.device.read(offset_bytes, len_bytes as usize).await {
+            Ok(buffer) => return Some(Bytes::from_owner(buffer)),
+            Err(_) => add(&engine.volume.counters.io_errors, 1),
+        }
+    }
+    None
+}

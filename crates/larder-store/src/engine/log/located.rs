@@ -1,0 +1,406 @@
+//! The index of the rows whose entries lie in the log: per set tags, ranks, generations and positions.
+//!
+//! Does not: know segments. Whether a position was overwritten is told by its *generation*, how often the log has
+//! gone round there, which is asked of the log; so nothing needs to be done here when the log overwrites. Four bits
+//! of it come round after 16 rounds: the reader of the record compares the whole sequence.
+//! Where the shape has places for the most recently used ways only, the others' are in the position file, or wait
+//! to be written there ([`Demoted`]); who looks for one of these reads the file and brings the place back.
+//! Invariant: at most one way of a set has a tag. Cost: one set unpacked and packed under the lock of a
+//! partition; no transfer. Source: HashCache (NSDI 2009), LogN, Log and LogLRU.
+
+pub(crate) mod demoted;
+mod elsewhere;
+
+use super::index::{Inserted, Loaded, REMOVAL, SizeClass, Slot, SlotWidths};
+use crate::{
+    engine::kit::sets::{PackedSets, Place, Set, Shape, Way, set_of},
+    format::record::RECORD_SECTORS_MAX,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    units::Sector,
+};
+use demoted::Demoted;
+use std::collections::HashSet;
+
+/// Sets under one lock.
+const PARTITION_SETS: u64 = 1024;
+/// Sectors of the blocks in which a length is kept.
+const LENGTH_SECTORS: u64 = 16;
+
+/// Sectors of the largest volume, 16 TiB.
+const LOADED_SECTORS_MAX: u64 = 1 << 35;
+
+/// Tells how often the log has gone round at a position.
+pub(crate) type Generation = Box<dyn Fn(Sector) -> u64 + Send + Sync>;
+
+/// The index of one volume.
+pub(crate) struct LocatedSets {
+    partitions: Box<[Mutex<Partition>]>,
+    shape: Shape,
+    set_count: u64,
+    generation: Generation,
+    /// What is read of an entry whose length is not kept.
+    unknown_size: SizeClass,
+    /// Entries found to be overwritten since this was last taken.
+    overwritten: AtomicU64,
+    /// Where the shape has not all places.
+    demoted: Option<Demoted>,
+}
+
+struct Partition {
+    sets: PackedSets,
+    /// While an earlier run's entries are loaded: sets and tags of which newer things are known.
+    superseded: Option<HashSet<(u64, u16)>>,
+}
+
+/// Where an address is.
+#[derive(Clone, Copy)]
+struct At {
+    partition: usize,
+    set: u64,
+    tag: u16,
+}
+
+impl At {
+    /// The number of its set in the volume.
+    fn number(self) -> u64 {
+        self.partition as u64 * PARTITION_SETS + self.set
+    }
+
+    /// Another tag of the set.
+    fn with_tag(self, tag: u16) -> Self {
+        Self { tag, ..self }
+    }
+}
+
+impl LocatedSets {
+    /// An index with room for `entries`, of which `unknown_size` is read if the shape keeps no lengths. At most about
+    /// `waiting` places wait for the position file.
+    pub(crate) fn new(
+        shape: Shape,
+        entries: u64,
+        waiting: usize,
+        unknown_size: SizeClass,
+        generation: Generation,
+    ) -> Self {
+        let set_count = Self::sets_for(shape.ways, entries);
+        let partition = |index: u64| {
+            let sets = PARTITION_SETS.min(set_count - index * PARTITION_SETS);
+            Mutex::new(Partition { sets: PackedSets::new(shape, sets, true), superseded: None })
+        };
+        let partitions = (0..set_count.div_ceil(PARTITION_SETS)).map(partition).collect();
+        let demoted = (shape.positions < shape.ways).then(|| Demoted::new(waiting));
+        Self { partitions, shape, set_count, generation, unknown_size, overwritten: AtomicU64::new(0), demoted }
+    }
+
+    /// How many sets have room for `entries`.
+    pub(crate) fn sets_for(ways: u32, entries: u64) -> u64 {
+        entries.div_ceil(u64::from(ways)).max(1)
+    }
+
+    /// Memory when full, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let partitions = self.partitions.iter();
+        let sets =
+            partitions.map(|partition| lock(partition).sets.memory_bytes() + size_of::<Mutex<Partition>>() as u64);
+        sets.sum::<u64>() + self.demoted.as_ref().map_or(0, Demoted::memory_bytes)
+    }
+
+    /// How many entries there is room for.
+    pub(crate) fn entries_max(&self) -> u64 {
+        self.set_count * u64::from(self.shape.ways)
+    }
+
+    /// How many entries there are, with those that the log has overwritten since they were last looked for.
+    pub(crate) fn entries(&self) -> u64 {
+        self.partitions.iter().map(|partition| lock(partition).sets.entries()).sum()
+    }
+
+    /// The entry of `placing`'s address, which becomes the most recently used.
+    pub(crate) fn find(&self, placing: u64) -> Option<Slot> {
+        let (mut partition, at) = self.locate(placing);
+        let (mut set, way) = self.present(&mut partition, at)?;
+        let place = self.place_of(at, &set, way)?;
+        if set.ways()[way].rank > 0 || set.place(way).is_none() {
+            self.promote(at, &mut set, way, place);
+            partition.sets.write(at.set, &set);
+        }
+        Some(self.slot(place))
+    }
+
+    /// The entry of `placing`'s address, without counting this as a use.
+    pub(crate) fn peek(&self, placing: u64) -> Option<Slot> {
+        let (mut partition, at) = self.locate(placing);
+        let (set, way) = self.present(&mut partition, at)?;
+        self.place_of(at, &set, way).map(|place| self.slot(place))
+    }
+
+    /// Whether `placing`'s address has an entry, whether or not memory knows where.
+    pub(crate) fn knows(&self, placing: u64) -> bool {
+        let (mut partition, at) = self.locate(placing);
+        self.present(&mut partition, at).is_some()
+    }
+
+    /// Makes `slot` the entry of `placing`'s address.
+    pub(crate) fn insert(&self, placing: u64, slot: Slot) -> Inserted {
+        let (mut partition, at) = self.locate(placing);
+        partition.supersede(at);
+        let mut set = partition.read(at);
+        let is_overwritten = |&way: &usize| set.place(way).is_some_and(|place| self.is_overwritten(&set, way, place));
+        let overwritten = (0..set.ways().len()).find(is_overwritten);
+        let way = set.find(at.tag).or(overwritten).unwrap_or_else(|| set.victim(at.tag));
+        let before = set.ways()[way].tag;
+        let place = self.place_of(at.with_tag(before), &set, way).filter(|_| before != 0);
+        let is_elsewhere = before != 0 && place.is_none();
+        let inserted = match place.filter(|place| !self.is_overwritten(&set, way, *place)) {
+            Some(place) if before == at.tag => Inserted::Replaced(self.slot(place)),
+            Some(place) => Inserted::Displaced(self.slot(place), self.address_of(at, before)),
+            None if is_elsewhere && before != at.tag => {
+                Inserted::Displaced(self.slot(Place::default()), self.address_of(at, before))
+            }
+            None => {
+                self.overwritten.fetch_add(u64::from(before != 0 && !is_elsewhere), Ordering::Relaxed);
+                Inserted::New
+            }
+        };
+        self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), before));
+        let place = self.place(&slot, slot.size.sectors());
+        let dropped = set.put(way, at.tag, self.generation_bits(slot.position), place);
+        self.demote(at, &mut set, dropped);
+        partition.sets.write(at.set, &set);
+        inserted
+    }
+
+    /// A number for `placing`'s address.
+    pub(crate) fn address(&self, placing: u64) -> u64 {
+        let set = set_of(placing, self.set_count);
+        set << u16::BITS | u64::from(self.shape.tag(placing))
+    }
+
+    /// Removes the entry of `placing`'s address.
+    pub(crate) fn remove(&self, placing: u64) -> Option<Slot> {
+        self.remove_if(placing, |_| true)
+    }
+
+    /// Removes the entry of `placing`'s address if it is the one at `position`.
+    pub(crate) fn remove_at(&self, placing: u64, position: Sector) -> bool {
+        self.remove_if(placing, |slot| slot.position == position).is_some()
+    }
+
+    /// How many entries were found to be overwritten since this was last asked.
+    pub(crate) fn take_overwritten(&self) -> u64 {
+        self.overwritten.swap(0, Ordering::Relaxed)
+    }
+
+    /// Notes that the entry at `from` lies at `to` now, and that `sectors` from there are to be read.
+    pub(crate) fn relocate(&self, placing: u64, from: Sector, to: Sector, sectors: u64) {
+        let (mut partition, at) = self.locate(placing);
+        let Some((mut set, way)) = self.present(&mut partition, at) else { return };
+        let Some(place) = set.place(way) else { return };
+        if place.position == from.0 {
+            set.set_place(way, self.place(&Slot { position: to, ..self.slot(place) }, sectors));
+            partition.sets.write(at.set, &set);
+        }
+    }
+
+    /// Starts loading what an earlier run left, newest first.
+    pub(crate) fn begin_loading(&self) {
+        self.partitions.iter().for_each(|partition| lock(partition).superseded = Some(HashSet::new()));
+        self.demoted.iter().for_each(|demoted| demoted.set_loading(true));
+    }
+
+    /// Ends loading.
+    pub(crate) fn end_loading(&self) {
+        self.partitions.iter().for_each(|partition| lock(partition).superseded = None);
+        self.demoted.iter().for_each(|demoted| demoted.set_loading(false));
+    }
+
+    /// The news that `placing`'s address got this slot, or was removed.
+    pub(crate) fn loaded(&self, placing: u64, slot: Slot, removal: bool) -> Loaded {
+        let packed = load_widths().pack(SlotWidths::tag(placing), slot);
+        Loaded { placing, packed: if removal { REMOVAL } else { packed } }
+    }
+
+    /// Loads entries and removals in this order, each unless something newer is known of its address.
+    pub(crate) fn load(&self, news: &[Loaded]) {
+        for loaded in news {
+            let (mut partition, at) = self.locate(loaded.placing);
+            if !partition.supersede(at) {
+                continue;
+            }
+            if loaded.packed == REMOVAL {
+                continue;
+            }
+            let slot = load_widths().unpack(loaded.packed);
+            let mut set = partition.read(at);
+            if set.find(at.tag).is_none() {
+                let place = self.place(&slot, slot.size.sectors());
+                let dropped = set.append(at.tag, self.generation_bits(slot.position), place);
+                self.demote(at, &mut set, dropped);
+                partition.sets.write(at.set, &set);
+            }
+        }
+    }
+
+    fn remove_if(&self, placing: u64, wanted: impl FnOnce(&Slot) -> bool) -> Option<Slot> {
+        let (mut partition, at) = self.locate(placing);
+        let Some((mut set, way)) = self.present(&mut partition, at) else {
+            partition.supersede(at);
+            return None;
+        };
+        let slot = self.slot(self.place_of(at, &set, way).unwrap_or_default());
+        if !wanted(&slot) {
+            return None;
+        }
+        partition.supersede(at);
+        self.clear(at, &mut set, way);
+        partition.sets.write(at.set, &set);
+        Some(slot)
+    }
+
+    /// The set and way of an address; what the log has overwritten is cleared.
+    fn present(&self, partition: &mut Partition, at: At) -> Option<(Set, usize)> {
+        let mut set = partition.read(at);
+        let way = set.find(at.tag)?;
+        if self.place_of(at, &set, way).is_some_and(|place| self.is_overwritten(&set, way, place)) {
+            self.overwritten.fetch_add(1, Ordering::Relaxed);
+            self.clear(at, &mut set, way);
+            partition.sets.write(at.set, &set);
+            return None;
+        }
+        Some((set, way))
+    }
+
+    fn is_overwritten(&self, set: &Set, way: usize, place: Place) -> bool {
+        let Way { tag, generation, .. } = set.ways()[way];
+        tag != 0 && self.generation_bits(Sector(place.position)) != generation
+    }
+
+    /// The address of another tag in the same set.
+    fn address_of(&self, at: At, tag: u16) -> u64 {
+        at.number() << u16::BITS | u64::from(tag)
+    }
+
+    fn generation_bits(&self, position: Sector) -> u8 {
+        ((self.generation)(position) % (1 << self.shape.generation_bits)) as u8
+    }
+
+    fn slot(&self, place: Place) -> Slot {
+        let size = match place.length {
+            0 => self.unknown_size,
+            blocks => SizeClass::holding((u64::from(blocks) * LENGTH_SECTORS).min(RECORD_SECTORS_MAX)),
+        };
+        Slot { position: Sector(place.position), size, hits: 0, short_lived: false }
+    }
+
+    fn place(&self, slot: &Slot, sectors: u64) -> Place {
+        let length_max = (1 << self.shape.length_bits) - 1;
+        Place { position: slot.position.0, length: sectors.div_ceil(LENGTH_SECTORS).min(length_max) as u16 }
+    }
+
+    fn locate(&self, placing: u64) -> (MutexGuard<'_, Partition>, At) {
+        let set = set_of(placing, self.set_count);
+        let partition = (set / PARTITION_SETS) as usize;
+        let at = At { partition, set: set % PARTITION_SETS, tag: self.shape.tag(placing) };
+        (lock(&self.partitions[at.partition]), at)
+    }
+}
+
+/// How recovery's news are packed: wide enough for all volumes.
+fn load_widths() -> SlotWidths {
+    SlotWidths::for_volume(LOADED_SECTORS_MAX)
+}
+
+impl Partition {
+    fn read(&self, at: At) -> Set {
+        self.sets.read(at.set).expect("nothing is forgotten of these sets")
+    }
+
+    /// While loading: whatever is loaded for this address later is older than what is known now. `false`: this
+    /// was so already.
+    fn supersede(&mut self, at: At) -> bool {
+        self.superseded.as_mut().is_none_or(|superseded| superseded.insert((at.set, at.tag)))
+    }
+}
+
+fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
+    partition.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const LOG_N: Shape =
+        Shape { ways: 8, tag_bits: 8, generation_bits: 4, position_bits: 32, length_bits: 0, positions: 8 };
+
+    fn index(shape: Shape, entries: u64) -> (LocatedSets, Arc<AtomicU64>) {
+        let round = Arc::new(AtomicU64::new(0));
+        let generation = Arc::clone(&round);
+        let generation = Box::new(move |_| generation.load(Ordering::Relaxed));
+        (LocatedSets::new(shape, entries, 2, SizeClass::holding(128), generation), round)
+    }
+
+    fn slot(position: u64, sectors: u64) -> Slot {
+        Slot { position: Sector(position), size: SizeClass::holding(sectors), hits: 0, short_lived: false }
+    }
+
+    /// Eight entries, all that a set holds.
+    fn fill(index: &LocatedSets) {
+        for n in 1..=8 {
+            index.insert(n, slot(n, 3));
+        }
+    }
+
+    #[test]
+    fn what_the_log_has_overwritten_is_gone_and_its_way_is_filled_first() {
+        let (index, round) = index(LOG_N, 8);
+        fill(&index);
+        assert_eq!((index.entries(), index.find(8).map(|slot| slot.position)), (8, Some(Sector(8))));
+        round.store(1, Ordering::Relaxed);
+        assert_eq!(index.insert(9, slot(9, 3)), Inserted::New, "nothing is displaced that is not gone already");
+        assert_eq!(index.take_overwritten(), 1);
+        assert_eq!((index.find(1), index.find(9).is_some()), (None, true));
+    }
+
+    #[test]
+    fn the_least_recently_used_of_a_full_set_is_displaced() {
+        let (index, _) = index(LOG_N, 8);
+        fill(&index);
+        index.find(1);
+        let Inserted::Displaced(gone, address) = index.insert(9, slot(9, 3)) else { panic!("the set is full") };
+        assert_eq!(address, index.address(2));
+        assert_eq!((gone.position, index.peek(2), index.peek(1).is_some()), (Sector(2), None, true));
+    }
+
+    #[test]
+    fn loading_never_overrides_what_happened_since() {
+        let (index, _) = index(LOG_N, 8000);
+        let loaded = |placing, position| index.loaded(placing, slot(position, 3), false);
+        index.begin_loading();
+        index.insert(1 << 60, slot(100, 3));
+        index.insert(2 << 60, slot(200, 3));
+        index.remove(2 << 60);
+        let buried = index.loaded(3 << 60, slot(1, 1), true);
+        index.load(&[buried, loaded(1 << 60, 11), loaded(2 << 60, 12), loaded(3 << 60, 13), loaded(4 << 60, 14)]);
+        index.load(&[loaded(4 << 60, 15)]);
+        index.end_loading();
+        let found = [1, 2, 3, 4].map(|n| index.peek(n << 60).map(|slot| slot.position.0));
+        assert_eq!(found, [Some(100), None, None, Some(14)]);
+    }
+
+    #[test]
+    fn lengths_are_kept_in_blocks_and_follow_a_move() {
+        let (index, _) = index(Shape { length_bits: 8, ..LOG_N }, 8);
+        index.insert(1, slot(50, 17));
+        assert_eq!(index.find(1).map(|slot| slot.size.sectors()), Some(32));
+        index.relocate(1, Sector(49), Sector(70), 100);
+        assert_eq!(index.find(1).map(|slot| slot.position), Some(Sector(50)), "it was another entry that moved");
+        index.relocate(1, Sector(50), Sector(70), 100);
+        assert_eq!(index.find(1).map(|slot| (slot.position, slot.size.sectors())), Some((Sector(70), 112)));
+        assert!(index.remove_at(1, Sector(70)) && !index.remove_at(1, Sector(70)));
+    }
+}

@@ -1,0 +1,127 @@
+//! Entries whose places memory has no room for: they wait for the position file, or are in it.
+//!
+//! Invariant: what the file had counts only if it was not written since it was asked, so that no place comes back
+//! that was replaced meanwhile. Cost: a lock more for what is not in its set; the reading and writing is the engine's.
+//! Source: HashCache (NSDI 2009), LogLRU.
+
+use super::{
+    At, LocatedSets, PARTITION_SETS,
+    demoted::{Batch, Demoted},
+    lock,
+};
+use crate::{
+    engine::kit::sets::{Demoted as Dropped, Place, Set},
+    format::positions::Pair,
+    units::Sector,
+};
+use std::sync::atomic::Ordering;
+
+/// A place that only the position file has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elsewhere {
+    pub(crate) set: u64,
+    pub(crate) tag: u16,
+    /// Of the file, when this was found.
+    version: u64,
+}
+
+impl LocatedSets {
+    /// Where to look in the position file, if only that tells where the entry of `placing`'s address lies.
+    pub(crate) fn elsewhere(&self, placing: u64) -> Option<Elsewhere> {
+        let version = self.demoted.as_ref()?.version();
+        let (mut partition, at) = self.locate(placing);
+        let (set, way) = self.present(&mut partition, at)?;
+        self.place_of(at, &set, way).is_none().then_some(Elsewhere { set: at.number(), tag: at.tag, version })
+    }
+
+    /// Takes the place that the position file had, unless something changed since `elsewhere` was asked. An entry of
+    /// which the file does not know is forgotten.
+    pub(crate) fn recall(&self, placing: u64, elsewhere: Elsewhere, position: Option<u64>) {
+        let Some(demoted) = &self.demoted else { return };
+        let (mut partition, at) = self.locate(placing);
+        let Some((mut set, way)) = self.present(&mut partition, at) else { return };
+        if self.place_of(at, &set, way).is_some() || demoted.version() != elsewhere.version {
+            return;
+        }
+        let generation = set.ways()[way].generation;
+        match position {
+            Some(position) if self.generation_bits(Sector(position)) == generation => {
+                self.promote(at, &mut set, way, Place { position, length: 0 });
+            }
+            // It may be being written.
+            None if demoted.is_writing() => return,
+            _ => {
+                self.overwritten.fetch_add(1, Ordering::Relaxed);
+                set.clear(way);
+            }
+        }
+        partition.sets.write(at.set, &set);
+    }
+
+    /// Whether places are due to be written to the position file.
+    pub(crate) fn demoted_are_due(&self) -> bool {
+        self.demoted.as_ref().is_some_and(Demoted::is_due)
+    }
+
+    /// Places to be written to the position file, if that is due.
+    pub(crate) fn demoted_batch(&self) -> Option<Batch<'_>> {
+        self.demoted.as_ref()?.batch()
+    }
+
+    /// The tags of a set's entries.
+    pub(crate) fn tags(&self, set: u64) -> Vec<u16> {
+        let partition = lock(&self.partitions[(set / PARTITION_SETS) as usize]);
+        let set = partition.sets.read(set % PARTITION_SETS).expect("nothing is forgotten of these sets");
+        set.ways().iter().map(|way| way.tag).filter(|&tag| tag != 0).collect()
+    }
+
+    /// Notes that the position file has these places.
+    pub(crate) fn demoted_written(&self, places: &[(u64, Pair)]) {
+        self.demoted.iter().for_each(|demoted| demoted.written(places));
+    }
+
+    /// Forgets the entries of these places, unless they were given anew: they could not be written.
+    pub(crate) fn demoted_lost(&self, places: &[(u64, Pair)]) {
+        for &(set, Pair { tag, position }) in places {
+            let at = At { partition: (set / PARTITION_SETS) as usize, set: set % PARTITION_SETS, tag };
+            let mut partition = lock(&self.partitions[at.partition]);
+            let mut contents = partition.read(at);
+            let Some(way) = contents.find(tag) else { continue };
+            if contents.place(way).is_none()
+                && self.place_of(at, &contents, way).map(|place| place.position) == Some(position)
+            {
+                self.clear(at, &mut contents, way);
+                partition.sets.write(at.set, &contents);
+            }
+        }
+    }
+
+    /// The place of an address's entry, as far as memory knows it.
+    pub(super) fn place_of(&self, at: At, set: &Set, way: usize) -> Option<Place> {
+        set.place(way).or_else(|| {
+            let position = self.demoted.as_ref()?.get(at.number(), at.tag)?;
+            Some(Place { position, length: 0 })
+        })
+    }
+
+    pub(super) fn promote(&self, at: At, set: &mut Set, way: usize, place: Place) {
+        self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), at.tag));
+        let dropped = set.promote(way, place);
+        self.demote(at, set, dropped);
+    }
+
+    /// Lets a place wait for the position file; without room its entry is forgotten.
+    pub(super) fn demote(&self, at: At, set: &mut Set, dropped: Option<Dropped>) {
+        let (Some(demoted), Some(Dropped { way, place })) = (&self.demoted, dropped) else { return };
+        let pair = Pair { tag: set.ways()[way].tag, position: place.position };
+        if !demoted.put(at.number(), pair) {
+            self.overwritten.fetch_add(1, Ordering::Relaxed);
+            set.clear(way);
+        }
+    }
+
+    pub(super) fn clear(&self, at: At, set: &mut Set, way: usize) {
+        self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), at.tag));
+        set.clear(way);
+    }
+}

@@ -1,0 +1,127 @@
+//! The position file: places that memory has no room for are written to it, and read when they are looked for.
+//!
+//! Owns: where a set's sheet lies, and the transfers. Does not: decide whose place memory keeps (`located`).
+//! Invariant: recovery fills the index from the segments and writes the file anew, so nothing of an earlier run is
+//! looked for in it. Cost: a block is read and written for the sets of a batch that are in it; a place that is looked
+//! for is one read of a block. Source: HashCache (NSDI 2009), LogLRU.
+
+use super::{LogEngine, index::LogIndex, located::LocatedSets};
+use crate::{
+    LocatedRow, Result, StoreOptions,
+    device::AlignedBuffer,
+    format::positions::{self, Pair, sheet_bytes, sheets_per_block},
+    units::BLOCK_BYTES,
+    volume::Volume,
+};
+use futures_util::{StreamExt, stream};
+use std::{ops::Range, sync::Arc};
+
+/// Blocks that are read and written at once.
+const DEPTH: usize = 16;
+
+/// Where the file lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PositionFile {
+    start_bytes: u64,
+    ways: u32,
+}
+
+impl PositionFile {
+    /// What it takes on a new volume.
+    pub(super) fn bytes_for(options: &StoreOptions) -> u64 {
+        let ways = options.tuning.hashcache_ways;
+        let sets = LocatedSets::sets_for(ways, options.size_bytes / options.mean_entry_size_bytes);
+        sets.div_ceil(sheets_per_block(ways)) * BLOCK_BYTES
+    }
+
+    /// The file of a volume, if its row has one.
+    pub(super) fn of(volume: &Volume, row: LocatedRow) -> Option<Self> {
+        let (start_bytes, ways) = (volume.shape.index_area().start, volume.options.tuning.hashcache_ways);
+        (row == LocatedRow::Recent).then_some(Self { start_bytes, ways })
+    }
+
+    /// How many entries it has room for.
+    pub(super) fn entries_max(&self, volume: &Volume) -> u64 {
+        volume.shape.index_bytes / BLOCK_BYTES * sheets_per_block(self.ways) * u64::from(self.ways)
+    }
+
+    fn block_of(&self, set: u64) -> u64 {
+        self.start_bytes + set / sheets_per_block(self.ways) * BLOCK_BYTES
+    }
+
+    /// Where in its block a set's sheet is.
+    fn sheet_of(&self, set: u64) -> Range<usize> {
+        let (per_block, bytes) = (sheets_per_block(self.ways), sheet_bytes(self.ways) as usize);
+        let at = (set % per_block) as usize * bytes;
+        at..at + bytes
+    }
+}
+
+impl LogEngine {
+    /// Looks for an entry's place in the file; whether the index is to be asked again.
+    pub(super) async fn recall(&self, placing: u64) -> Result<bool> {
+        let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return Ok(false) };
+        let Some(elsewhere) = sets.elsewhere(placing) else { return Ok(sets.peek(placing).is_some()) };
+        let block = self.volume.read(file.block_of(elsewhere.set), BLOCK_BYTES).await?;
+        let pairs = positions::decode(self.volume.id, elsewhere.set, &block[file.sheet_of(elsewhere.set)]);
+        let pair = pairs.iter().flatten().find(|pair| pair.tag == elsewhere.tag);
+        sets.recall(placing, elsewhere, pair.map(|pair| pair.position));
+        self.tend_positions().await;
+        Ok(true)
+    }
+
+    /// Sees to it that places which are due are written.
+    pub(super) async fn tend_positions(&self) {
+        if !self.positions_are_due() {
+            return;
+        }
+        if self.volume.options.background {
+            self.volume.bell.ring();
+        } else {
+            self.write_positions().await;
+        }
+    }
+
+    pub(super) fn positions_are_due(&self) -> bool {
+        matches!(&self.index, LogIndex::Sets(sets) if sets.demoted_are_due())
+    }
+
+    /// Writes places to the file until no more are due.
+    pub(super) async fn write_positions(&self) {
+        let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
+        while let Some(batch) = sets.demoted_batch() {
+            let blocks = batch.places.chunk_by(|one, next| file.block_of(one.0) == file.block_of(next.0));
+            let blocks: Vec<Vec<_>> = blocks.map(<[_]>::to_vec).collect();
+            let written = stream::iter(blocks).map(|places| self.put_into_block(file, sets, places));
+            written.buffer_unordered(DEPTH).collect::<()>().await;
+        }
+    }
+
+    async fn put_into_block(&self, file: &PositionFile, sets: &LocatedSets, places: Vec<(u64, Pair)>) {
+        match self.write_block(file, sets, &places).await {
+            Ok(()) => sets.demoted_written(&places),
+            Err(error) => {
+                sets.demoted_lost(&places);
+                self.volume.note_failure(&error);
+            }
+        }
+    }
+
+    /// Puts places of one block's sets into it.
+    async fn write_block(&self, file: &PositionFile, sets: &LocatedSets, places: &[(u64, Pair)]) -> Result<()> {
+        let offset_bytes = file.block_of(places[0].0);
+        let old = self.volume.read(offset_bytes, BLOCK_BYTES).await?;
+        let mut block = AlignedBuffer::with_len(BLOCK_BYTES as usize);
+        block.as_mut_slice().copy_from_slice(&old);
+        for of_set in places.chunk_by(|one, next| one.0 == next.0) {
+            let set = of_set[0].0;
+            let sheet = file.sheet_of(set);
+            let present = sets.tags(set);
+            let mut pairs = positions::decode(self.volume.id, set, &old[sheet.clone()]).unwrap_or_default();
+            pairs.retain(|old| present.contains(&old.tag) && of_set.iter().all(|(_, new)| new.tag != old.tag));
+            pairs.extend(of_set.iter().map(|&(_, pair)| pair).filter(|pair| present.contains(&pair.tag)));
+            positions::encode(self.volume.id, set, &pairs, &mut block.as_mut_slice()[sheet]);
+        }
+        self.volume.write(offset_bytes, Arc::new(block)).await
+    }
+}

@@ -1,0 +1,267 @@
+//! The read side: from key to a verified entry in one transfer.
+//!
+//! Invariant: an entry is returned only if its record's checksum fits, its key is the one asked for, no record that may
+//! be newer and of that key is damaged, and no invalidation covers it. Cost: index lookup, one device read of the size the slot
+//! tells (from memory while the record is dirty); one more where another key has the same address, 0.2% of the hits of a full
+//! index.
+
+use super::{
+    LogEngine,
+    index::{LogIndex, Matches, Slot},
+};
+use crate::{
+    Reader, Result,
+    engine::{Extent, Sight},
+    format::record::{Decoded, Kind, Refusal},
+    hash::KeyHash,
+    units::{BLOCK_BYTES, SECTOR_BYTES, Sector, sectors},
+    volume::counters::add,
+};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// How often a lookup follows an entry that moves while it is being read.
+const MOVES_FOLLOWED_MAX: u32 = 3;
+/// What [`Extent::Front`] reads of a long entry, in sectors.
+const FRONT_SECTORS: u64 = 32;
+/// What is read of a record to tell whose it is, in sectors: a block.
+const RECOGNISED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
+
+/// How the search of a key among those of its address ends.
+enum Search {
+    Found(Sector, Bytes, Decoded),
+    Nothing,
+    /// One of them was replaced or moved meanwhile.
+    Moved,
+}
+
+/// What may be a key's entries, and what their records say.
+#[derive(Debug, Default)]
+pub(super) struct Recognised {
+    pub(super) own: Vec<Sector>,
+    others: Vec<Sector>,
+    /// Nobody can tell whose these are.
+    pub(super) unreadable: Vec<Sector>,
+}
+
+impl Recognised {
+    /// Returns whether every slot is among those that were looked at.
+    pub(super) fn covers(&self, matches: &Matches) -> bool {
+        let known = |position| [&self.own, &self.others, &self.unreadable].iter().any(|list| list.contains(&position));
+        matches.iter().all(|slot| known(slot.position))
+    }
+
+    /// Gives up telling: all that there is counts as the key's own.
+    pub(super) fn all_own(matches: &Matches) -> Self {
+        Self { own: matches.iter().map(|slot| slot.position).collect(), ..Self::default() }
+    }
+}
+
+impl LogEngine {
+    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<(Sector, Reader)>> {
+        self.volume.check_open()?;
+        // Who only looks whether an entry is there has no use of it: it counts for nothing, least of all at reclaim.
+        let counts = extent != Extent::Key;
+        add(&self.volume.counters.lookups, counts.into());
+        let (placing, hash) = self.volume.hash(key);
+        for _ in 0..MOVES_FOLLOWED_MAX {
+            let matches = if counts { self.index.find(placing) } else { self.index.peek(placing) };
+            let matches = self.newest_first(matches);
+            if matches.is_empty() {
+                if self.recall(placing).await? {
+                    continue;
+                }
+                return Ok(None);
+            }
+            if let Some(slot) = matches.only()
+                && self.is_useless(&slot)
+            {
+                self.index.remove(placing, &[slot.position]);
+                return Ok(None);
+            }
+            match self.entry_among(&matches, key, hash, extent).await? {
+                Search::Found(position, record, decoded) => {
+                    add(&self.volume.counters.hits, counts.into());
+                    if counts {
+                        self.note_hit(placing);
+                    }
+                    if self.reads_groups() && counts {
+                        self.hand_over_group(position, &record, &decoded);
+                    }
+                    return Ok(Some((position, Reader::in_log(Arc::clone(self), position, record, decoded))));
+                }
+                Search::Nothing => return Ok(None),
+                Search::Moved => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads what may be the entry of `key`, newest first, until one is, or its removal, or damaged.
+    async fn entry_among(&self, matches: &Matches, key: &[u8], hash: KeyHash, extent: Extent) -> Result<Search> {
+        let placing = hash.placing();
+        for slot in matches.iter() {
+            let Some((record, decoded)) = self.read_record(slot, extent).await? else {
+                if !self.still_at(placing, slot.position) {
+                    return Ok(Search::Moved);
+                }
+                add(&self.volume.counters.corrupt, 1);
+                self.forget_through(placing, slot.position);
+                return Ok(Search::Nothing);
+            };
+            if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
+                if !self.still_at(placing, slot.position) {
+                    return Ok(Search::Moved);
+                }
+                add(&self.volume.counters.strangers, 1);
+                continue;
+            }
+            if decoded.meta.kind == Kind::Tombstone {
+                return Ok(Search::Nothing);
+            }
+            let is_only = matches.only().is_some();
+            if self.volume.is_useless(&decoded) {
+                // Beside others it stays, lest one of them that is older be believed.
+                if is_only {
+                    self.index.remove(placing, &[slot.position]);
+                }
+                return Ok(Search::Nothing);
+            }
+            if !is_only && extent != Extent::Key {
+                self.index.count_hit(placing, Some(slot.position));
+            }
+            return Ok(Search::Found(slot.position, record, decoded));
+        }
+        Ok(Search::Nothing)
+    }
+
+    /// Reads the records of all that may be the entry of a key, to tell which are.
+    pub(super) async fn recognise(&self, hash: KeyHash) -> Recognised {
+        if !self.index.holds_strangers() {
+            return Recognised::default();
+        }
+        self.recognise_among(hash, &self.index.peek(hash.placing())).await
+    }
+
+    /// As [`Self::recognise`], of these slots.
+    pub(super) async fn recognise_among(&self, hash: KeyHash, matches: &Matches) -> Recognised {
+        let mut recognised = Recognised::default();
+        for slot in matches.iter() {
+            match self.read_front(slot, RECOGNISED_SECTORS).await {
+                Ok(Some((_, decoded))) if decoded.meta.hash == hash => recognised.own.push(slot.position),
+                Ok(Some(_)) => recognised.others.push(slot.position),
+                Ok(None) | Err(_) => recognised.unreadable.push(slot.position),
+            }
+        }
+        recognised
+    }
+
+    /// Whether no record newer than the one at `position` is of this key, as far as can be told.
+    pub(super) async fn is_newest(&self, hash: KeyHash, position: Sector) -> bool {
+        let matches = self.index.peek(hash.placing());
+        for slot in matches.iter().filter(|slot| self.age(slot.position) > self.age(position)) {
+            match self.read_front(slot, RECOGNISED_SECTORS).await {
+                Ok(Some((_, decoded))) if decoded.meta.hash != hash => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Forgets the record at `position`, which cannot be read or is lost, and all older ones of its address: one may be of
+    /// the same key, and is not to be believed because the newer is gone. Returns whether it was in the index.
+    pub(crate) fn forget_through(&self, placing: u64, position: Sector) -> bool {
+        let matches = self.index.peek(placing);
+        if matches.at(position).is_none() {
+            return false;
+        }
+        let positions = matches.iter().map(|slot| slot.position);
+        let older: Vec<Sector> = positions.filter(|other| self.age(*other) <= self.age(position)).collect();
+        self.index.remove(placing, &older) > 0
+    }
+
+    fn newest_first(&self, mut matches: Matches) -> Matches {
+        matches.sort_descending(|slot| self.age(slot.position));
+        matches
+    }
+
+    /// What is greater was written later.
+    pub(super) fn age(&self, position: Sector) -> (u32, Sector) {
+        let segment = self.geometry.segment_of(position);
+        (segment.map_or(0, |segment| self.segments.sequence(segment)), position)
+    }
+
+    /// The record at a slot's position, from memory or the device; `None` if there is no sound one.
+    pub(super) async fn read_record(&self, slot: Slot, extent: Extent) -> Result<Option<(Bytes, Decoded)>> {
+        let want = match extent {
+            Extent::Whole => slot.size.sectors(),
+            Extent::Key => RECOGNISED_SECTORS,
+            Extent::Front if self.reads_groups() => slot.size.sectors(),
+            Extent::Front => FRONT_SECTORS,
+        };
+        self.read_front(slot, want).await
+    }
+
+    /// As [`Self::read_record`], but at most about `want` sectors of it.
+    async fn read_front(&self, slot: Slot, want: u64) -> Result<Option<(Bytes, Decoded)>> {
+        let mut want = want.min(slot.size.sectors());
+        // The second round is for heads longer than the front that was read.
+        for _ in 0..2 {
+            let Some(record) = self.read_sectors(slot.position, want).await? else { return Ok(None) };
+            match Decoded::decode(self.volume.id, &record) {
+                Ok(decoded) if self.belongs(slot.position, &decoded) => return Ok(Some((record, decoded))),
+                Err(Refusal::Short(needed)) if sectors(needed as u64) > want => want = sectors(needed as u64),
+                Ok(_) | Err(_) => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a record is what was written at `position` in its segment's present use: not left from an earlier use
+    /// by a write that was lost, nor come from elsewhere by a transfer that went astray.
+    pub(super) fn belongs(&self, position: Sector, decoded: &Decoded) -> bool {
+        self.geometry.segment_of(position).is_some_and(|segment| {
+            let start = self.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
+            decoded.meta.sequence == self.segments.sequence(segment)
+                && start + u64::from(decoded.meta.place_sectors) == position.0
+        })
+    }
+
+    /// `sectors` from `position`, fewer at the end of a dirty unit or of the segment; `None` if the
+    /// position lies in no segment.
+    pub(crate) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
+        let Some(segment) = self.geometry.segment_of(position) else { return Ok(None) };
+        if self.segments.is_dirty(segment)
+            && let Some(copy) = self.lock_log().dirty_copy(position, sectors)
+        {
+            return Ok(Some(Bytes::from(copy)));
+        }
+        let start = position.byte_offset();
+        let end = (start + sectors * SECTOR_BYTES).min(self.geometry.segment_end_bytes(segment));
+        self.volume.read(start, end - start).await.map(Some)
+    }
+
+    pub(super) fn reads_groups(&self) -> bool {
+        self.row.is_grouped()
+    }
+
+    fn is_useless(&self, slot: &Slot) -> bool {
+        let now_s = self.volume.clock.now_s();
+        let useless = |segment, short_lived| self.segments.is_useless(segment, short_lived, now_s);
+        self.geometry.segment_of(slot.position).is_none_or(|segment| match &self.index {
+            LogIndex::Buckets(_) => useless(segment, slot.short_lived),
+            // It does not keep how long an entry lives.
+            LogIndex::Sets(_) => useless(segment, true) && useless(segment, false),
+        })
+    }
+
+    /// What is remembered of a record that was found at `position`.
+    pub(super) fn sight_at(&self, position: Sector) -> Sight {
+        let segment = self.geometry.segment_of(position);
+        Sight::At { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }
+    }
+
+    pub(super) fn still_at(&self, placing: u64, position: Sector) -> bool {
+        self.index.peek(placing).at(position).is_some()
+    }
+}

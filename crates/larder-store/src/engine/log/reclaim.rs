@@ -1,0 +1,169 @@
+//! Reclaim: the oldest segment's entries that are held or were hit are written again, the rest is forgotten.
+//!
+//! An entry with a new head whose body stands in the segment is written again as a whole. Bodies are copied with
+//! their checksums, which readers compare, not this. Cost: one read of the trailer and one per entry kept.
+
+use super::{
+    LogEngine,
+    append::{Attempt, Condition},
+    eviction::{self, Candidate, Choice, Kept, Reclaimed, Room},
+    index::{LogIndex, Slot},
+    layout::Appender,
+    listing,
+};
+use crate::{
+    LogRow,
+    engine::Extent,
+    format::{
+        record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
+        trailer::Listing,
+    },
+    sync::atomic::{AtomicBool, Ordering},
+    units::{SECTOR_BYTES, Sector, SegmentId, sectors},
+    volume::counters::add,
+};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use std::{sync::Arc, task::Waker};
+
+/// Entries read at once.
+const READ_BATCH: usize = 32;
+/// One part in so many of a segment is freed, however much of it is held: the chunks of a long body fill segments alone.
+const FREED_DIVISOR: u64 = 8;
+
+/// A record of the segment that is reclaimed, and the slot through which it is needed.
+struct Needed {
+    listing: Listing,
+    slot: Slot,
+}
+
+/// The right to reclaim, which one task has at a time; given back also when that task is dropped.
+struct Turn<'a>(&'a AtomicBool);
+
+impl<'a> Turn<'a> {
+    fn take(taken: &'a AtomicBool) -> Option<Self> {
+        (!taken.swap(true, Ordering::AcqRel)).then(|| Self(taken))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl LogEngine {
+    /// Reclaims the oldest segment; `false` if there is none that can be, or somebody is at it.
+    pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
+        let Some(_turn) = Turn::take(&self.reclaiming) else { return false };
+        let Some(segment) = self.lock_log().oldest_clean() else { return false };
+        if let LogIndex::Sets(index) = &self.index {
+            // Overwritten without being read: the index finds out by the generation, and is counted then.
+            add(&self.volume.counters.evicted, index.take_overwritten());
+            let waiting = self.lock_log().release_oldest(segment);
+            waiting.into_iter().for_each(Waker::wake);
+            return true;
+        }
+        let listings = listing::listings(self, segment).await.records;
+        let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
+        self.note_reclaimed(needed.iter().map(|needed| u64::from(needed.listing.sectors)).sum());
+        let Choice { kept } = self.choose(&needed);
+        for batch in kept.chunks(READ_BATCH) {
+            self.reinsert(segment, batch).await;
+        }
+        let position = |listing: &Listing| self.listed_position(segment, listing);
+        // What needs only a body from here is found out when it is read.
+        let gone = listings
+            .iter()
+            .filter(|listing| self.index.remove(listing.placing, &[position(listing)]) > 0 && !listing.tombstone);
+        add(&self.volume.counters.evicted, gone.count() as u64);
+        self.forget_dropped(self.segments.sequence(segment));
+        let waiting = self.lock_log().release_oldest(segment);
+        waiting.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Asks the row's eviction which of the records that are needed are written again.
+    fn choose(&self, needed: &[Needed]) -> Choice {
+        let LogRow::Packed(eviction) = self.row else { return Choice::default() };
+        let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
+        let reclaimed = Reclaimed { live: &live, room: self.room_for_kept(), now_s: self.volume.clock.now_s() };
+        eviction::choose(eviction, &reclaimed)
+    }
+
+    fn candidate(&self, needed: &Needed) -> Candidate {
+        let Needed { listing, slot } = *needed;
+        Candidate { listing, hits: slot.hits, held: self.volume.holds.contains(listing.placing) }
+    }
+
+    fn room_for_kept(&self) -> Room {
+        let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
+        let tuning = &self.volume.options.tuning;
+        let share = if tuning.reinsertion { tuning.reinsertion_share } else { 0.0 };
+        let hit = (segment_sectors as f64 * share) as u64;
+        Room { held: segment_sectors - segment_sectors / FREED_DIVISOR, hit }
+    }
+
+    /// The slot that needs a listed record: its own, or possibly that of a new head for its body.
+    fn needed(&self, segment: SegmentId, listing: Listing) -> Option<Needed> {
+        if listing.tombstone {
+            return None;
+        }
+        let own = self.listed_position(segment, &listing);
+        let may_have_new_head = |slot: &Slot| {
+            slot.hits > 0
+                && u64::from(listing.sectors) > sectors(BODY_BLOCK_BYTES)
+                && slot.size.sectors() < u64::from(listing.sectors)
+        };
+        let matches = self.index.peek(listing.placing);
+        let slot = matches.at(own).or_else(|| matches.iter().find(may_have_new_head))?;
+        Some(Needed { listing, slot })
+    }
+
+    fn listed_position(&self, segment: SegmentId, listing: &Listing) -> Sector {
+        Sector(self.geometry.segment_start_bytes(segment) / SECTOR_BYTES + u64::from(listing.sector))
+    }
+
+    /// Writes entries of a segment again, unless they changed or are damaged, or there is no room.
+    async fn reinsert(self: &Arc<Self>, segment: SegmentId, kept: &[Kept]) {
+        let slots = kept.iter().filter_map(|kept| Some((self.needed(segment, kept.listing)?.slot, kept.hits)));
+        let reads = slots.map(async |(slot, hits)| (slot, hits, self.read_record(slot, Extent::Whole).await));
+        for (slot, hits, outcome) in join_all(reads).await {
+            let Ok(Some((bytes, decoded))) = outcome else { continue };
+            let Some(body) = self.body_in(segment, slot.position, &bytes, &decoded).await else { continue };
+            let mut record = Record {
+                checksums: &decoded.checksums(&bytes),
+                key: &bytes[decoded.key.clone()],
+                head: &bytes[decoded.head.clone()],
+                body: &[body],
+                meta: Meta { kind: Kind::Entry, ..decoded.meta },
+            };
+            // After a crash an older record of the key may still have a slot.
+            if !self.is_newest(record.meta.hash, slot.position).await {
+                continue;
+            }
+            let condition = Condition::Reinserted { from: slot.position, hits };
+            if let Ok(Attempt::Appended(_)) = self.try_append(&mut record, Appender::Reclaim, condition, None) {
+                add(&self.volume.counters.reinserted, 1);
+            }
+        }
+    }
+
+    /// The body of the record at `position`, if it stands in this segment.
+    async fn body_in(&self, segment: SegmentId, position: Sector, record: &Bytes, decoded: &Decoded) -> Option<Bytes> {
+        let place = decoded.body_place(position);
+        let first = Sector(place.offset_bytes / SECTOR_BYTES);
+        let skip = (place.offset_bytes % SECTOR_BYTES) as usize;
+        if self.geometry.segment_of(first) != Some(segment) || self.segments.sequence(segment) != place.sequence {
+            return None;
+        }
+        let len = decoded.meta.body_bytes;
+        if decoded.body_is_here() {
+            let end = decoded.len_bytes();
+            return (end <= record.len()).then(|| record.slice(decoded.body_start..end));
+        }
+        let read = self.read_sectors(first, sectors(skip as u64 + len)).await;
+        let bytes = read.ok().flatten().filter(|bytes| bytes.len() as u64 >= skip as u64 + len)?;
+        Some(bytes.slice(skip..skip + len as usize))
+    }
+}

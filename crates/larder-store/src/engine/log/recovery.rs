@@ -1,0 +1,357 @@
+//! What an earlier run left: the index is loaded from its checkpoint and from the segments that are newer.
+//!
+//! First the segments' present uses are found (`discovery`) and the log goes on; then, newest first, the records
+//! of segments beyond the checkpoint's stamp are replayed; then the checkpoint's images are loaded beneath. Where
+//! there is no checkpoint, or for partitions whose image is damaged, all segments are replayed. Meanwhile the
+//! store is in use: what is not loaded yet is a miss, and whatever happens to a key now counts more than what is
+//! loaded for it. That this brings back no older entry is argued in `checkpoint`. Where a segment's list is cut, what
+//! is missing may have removed anything older: then nothing older is loaded, and its segments are given back. Cost: a
+//! trailer per segment replayed; images are read once, from start to end.
+
+use super::{
+    LogEngine,
+    discovery::{Discovered, discover},
+    index::{Loaded, LogIndex, SizeClass, Slot},
+    layout::{
+        SEQUENCE_LAST, SEQUENCE_NEAR_END,
+        checkpoint::{CheckpointArea, Places},
+        unsynced_count_max,
+    },
+    listing::{Listed, listings, read_blocks},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    device::AlignedBuffer,
+    engine::kit::room::spent,
+    format::{
+        checkpoint::{ImageOf, Root, image_of},
+        trailer::Listing,
+    },
+    units::{SECTOR_BYTES, Sector, SegmentId},
+    volume::{counters::add, superblocks},
+};
+use futures_util::{StreamExt, future::join, stream};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+    task::Waker,
+};
+
+/// Reads of trailers or images in flight.
+const DEPTH: usize = 32;
+/// Records given to the index at once: few at first, so that the newest are found at once.
+const NEWS_FIRST: usize = 1 << 10;
+const NEWS_MAX: usize = 1 << 18;
+
+/// Finds the segments of earlier runs, starts the log, and loads the index.
+pub(super) async fn run(engine: &Arc<LogEngine>) {
+    let found = match engine.checkpoints.area {
+        Some(area) => newest_root(engine, &area).await.map(|(root, second)| (area, root, second)),
+        None => None,
+    };
+    let root = found.as_ref().map(|(_, root, _)| root);
+    let used = begin(engine, root).await;
+    start_over_when_spent(engine).await;
+    let stamp = root.map_or(0, |root| root.stamp);
+    let (covered, newer): (Vec<_>, Vec<_>) = used.iter().partition(|&&(_, sequence)| sequence <= stamp);
+    let newer: Vec<SegmentId> = newer.into_iter().map(|&(segment, _)| segment).collect();
+    engine.volume.counters.recoverable_segments.store(newer.len() as u64, Ordering::Relaxed);
+    let cut = replay(engine, &newer, |_| true).await;
+    if let Some(segment) = cut {
+        forget_before(engine, segment);
+    }
+    if let Some((area, root, second)) = found {
+        let damaged = if cut.is_none() { load_images(engine, &area, &root).await } else { Vec::new() };
+        let is_damaged = |placing| damaged.binary_search(&engine.index.buckets().shape().partition_of(placing)).is_ok();
+        engine.checkpoints.resume(Places::found(root.images, stamp, second));
+        if !damaged.is_empty() {
+            let covered: Vec<SegmentId> = covered.into_iter().map(|&(segment, _)| segment).collect();
+            add(&engine.volume.counters.recoverable_segments, covered.len() as u64);
+            replay(engine, &covered, is_damaged).await;
+        }
+    }
+    engine.index.end_loading();
+}
+
+/// The newer of the roots that fit this volume and index, and whether it stands in the second place.
+async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(Root, bool)> {
+    let shape = engine.index.buckets().shape();
+    let read = async |second| {
+        let bytes = read_blocks(engine, area.root_offset(second), area.root_bytes).await?;
+        let root = Root::decode(engine.volume.id, engine.geometry.segment_count, shape.partition_count, &bytes)?;
+        let fits = (root.slot_bits, root.buckets_per_partition) == (shape.slot_bits(), shape.buckets_per_partition);
+        fits.then_some((root, second))
+    };
+    let (first, second) = join(read(false), read(true)).await;
+    first.into_iter().chain(second).max_by_key(|(root, _)| root.stamp)
+}
+
+/// Finds the segments and starts the log; those in use, oldest first.
+async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, u32)> {
+    let Discovered { mut free, mut used, last_sequence } = discover(engine, root).await;
+    // Writers need room at once: the oldest go first anyway.
+    let missing = engine.reserve_segments().saturating_sub(free.len()).min(used.len());
+    free.extend(used.drain(..missing).map(|(segment, _)| segment));
+    let first_sequence = match reserve_sequences(engine, last_sequence).await {
+        Ok(first_sequence) => Some(first_sequence),
+        Err(error) => {
+            tracing::error!("{error}");
+            None
+        }
+    };
+    let waiting = engine.lock_log().begin(free, &used, last_sequence, first_sequence);
+    for state in root.iter().flat_map(|root| &root.segments) {
+        if state.sequence > 0 && engine.segments.sequence(state.segment) == state.sequence {
+            engine.segments.note_deadlines(state.segment, state.deadlines);
+        }
+    }
+    waiting.into_iter().for_each(Waker::wake);
+    used
+}
+
+/// Reserves sequences after all, if they could not be at the start.
+pub(super) async fn retry(engine: &LogEngine) {
+    let Some(last_sequence) = engine.lock_log().is_barred() else { return };
+    if engine.volume.start_retry_is_due()
+        && let Ok(first_sequence) = reserve_sequences(engine, last_sequence).await
+    {
+        let mut log = engine.lock_log();
+        // Somebody else may have been faster.
+        let waiting = if log.is_barred().is_some() { log.lift_bar(first_sequence) } else { Vec::new() };
+        drop(log);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The first sequence of this run; an error if it could not be made sure that no other run takes the same ones.
+///
+/// After a power cut parts of segments may be on the volume whose first unit is not, so that nobody knows their
+/// sequences; used again, those parts would pass for new. Hence no two runs share one: where the last run began is
+/// in the superblock, and how far it can have come without a trace is bounded.
+async fn reserve_sequences(engine: &LogEngine, last_sequence: u32) -> Result<u32> {
+    let first = first_sequence_after(engine, last_sequence).ok_or_else(spent)?;
+    // A floor without anything above it ends the volume's numbers.
+    let next_floor = first.saturating_add(unknown_count(engine));
+    superblocks::change(&engine.volume, |superblock| superblock.sequence_floor = next_floor).await.map_err(
+        |source| {
+            add(&engine.volume.counters.io_errors, 1);
+            engine.volume.note_failed_start();
+            Error::io(ErrorKind::Unavailable, "the store takes nothing: its superblock cannot be written", source)
+        },
+    )?;
+    Ok(first)
+}
+
+/// The first sequence of a run that finds `last_sequence`; `None` if there is none left.
+fn first_sequence_after(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
+    let floor = engine.volume.superblock().sequence_floor;
+    let after_last = if last_sequence == 0 { Some(1) } else { last_sequence.checked_add(unknown_count(engine)) };
+    after_last.map(|first| first.max(floor)).filter(|&first| first <= SEQUENCE_LAST)
+}
+
+/// How many sequences beyond the last that is found may have been used.
+fn unknown_count(engine: &LogEngine) -> u32 {
+    unsynced_count_max(&engine.geometry) + 1
+}
+
+/// Gives the volume a new identity on the device while there still are sequences, so that its next start finds nothing, and
+/// numbers from the beginning. This run goes on with the old one.
+pub(super) async fn start_over_when_spent(engine: &LogEngine) {
+    let next = {
+        let log = engine.lock_log();
+        log.is_barred().map_or(Some(log.next_sequence()), |last_sequence| first_sequence_after(engine, last_sequence))
+    };
+    let is_near_end = next.is_none_or(|next| next >= SEQUENCE_NEAR_END);
+    if !is_near_end || engine.volume.starts_over() || !engine.volume.start_retry_is_due() {
+        return;
+    }
+    let renewed = superblocks::change(&engine.volume, |superblock| {
+        superblock.id = superblock.id.successor(&superblock.hash_key);
+        superblock.sequence_floor = 0;
+    });
+    match renewed.await {
+        Ok(()) => tracing::warn!("the store has used nearly all its sequence numbers: its next start begins empty"),
+        Err(source) => {
+            let place = "the store has used nearly all its sequence numbers, and its superblock cannot be written";
+            engine.volume.note_failure(&Error::io(ErrorKind::Unavailable, place, source));
+        }
+    }
+}
+
+/// Nothing older than what `segment` holds counts any more: it may have been removed there.
+fn forget_before(engine: &LogEngine, segment: SegmentId) {
+    tracing::error!("a segment of the store is damaged, and may have held removals: nothing older is believed");
+    let waiting = engine.lock_log().forget_before(engine.segments.sequence(segment));
+    waiting.into_iter().for_each(Waker::wake);
+    if let LogIndex::Buckets(index) = &engine.index {
+        (0..index.shape().partition_count).for_each(|partition| index.set_changed(partition));
+    }
+}
+
+/// Gives the index the records of `segments` (oldest first) whose placing is wanted, newest first, and stops behind
+/// one whose list is cut: that one is returned.
+async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64) -> bool) -> Option<SegmentId> {
+    let mut newest_first = segments.iter().rev();
+    let list = async |&segment: &SegmentId| (segment, listings(engine, segment).await);
+    // The newest has the device to itself: it has no trailer, so all of it is read, and it is asked for first.
+    let newest = stream::iter(newest_first.next()).then(list);
+    let mut listed = pin!(newest.chain(stream::iter(newest_first).map(list).buffered(DEPTH)));
+    let (mut news, mut limit, mut cut) = (Vec::new(), NEWS_FIRST, None);
+    while let Some((segment, Listed { records, is_cut })) = listed.next().await {
+        let records = records.iter().rev().filter(|listing| wanted(listing.placing));
+        let now_s = engine.volume.clock.now_s();
+        news.extend(records.map(|listing| loaded(engine, segment, listing, now_s)));
+        if news.len() >= limit {
+            engine.index.load(&news);
+            engine.write_positions().await;
+            news.clear();
+            limit = (limit * 4).min(NEWS_MAX);
+        }
+        add(&engine.volume.counters.recovered_segments, 1);
+        if is_cut {
+            cut = Some(segment);
+            break;
+        }
+    }
+    engine.index.load(&news);
+    engine.write_positions().await;
+    cut
+}
+
+fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32) -> Loaded {
+    let start = engine.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
+    let slot = Slot {
+        position: Sector(start + u64::from(listing.sector)),
+        size: SizeClass::holding(u64::from(listing.sectors)),
+        hits: 0,
+        short_lived: !listing.tombstone && engine.segments.note(segment, listing.useless_after, now_s),
+    };
+    engine.index.loaded(listing.placing, slot, listing.tombstone)
+}
+
+/// Loads the images a root names; the partitions, in order, whose image is not what it should be.
+async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Root) -> Vec<u32> {
+    let partition_count = area.partition_count;
+    let named = (0..).zip(&root.images).filter(|(_, image)| image.stamp > 0);
+    let read = named.map(async |(partition, image)| {
+        let offset_bytes = area.frame_offset(partition, image.second);
+        let frame = engine.volume.device.read(offset_bytes, area.frame_bytes as usize).await;
+        (ImageOf { partition, partition_count, stamp: image.stamp }, frame)
+    });
+    let mut frames = stream::iter(read).buffered(DEPTH);
+    let mut damaged = Vec::new();
+    while let Some((image, frame)) = frames.next().await {
+        if !frame.is_ok_and(|frame| load_image(engine, image, root.stamp, frame)) {
+            add(&engine.volume.counters.corrupt, 1);
+            engine.index.buckets().set_changed(image.partition);
+            damaged.push(image.partition);
+        }
+    }
+    damaged
+}
+
+/// Loads an image, if `frame` has it whole.
+fn load_image(engine: &LogEngine, image: ImageOf, stamp: u32, mut frame: AlignedBuffer) -> bool {
+    let shape = engine.index.buckets().shape();
+    if !image.is_in(engine.volume.id, shape.image_bytes(), frame.as_slice()) {
+        return false;
+    }
+    let bytes = image_of(frame.as_mut_slice(), shape.image_bytes());
+    let dropped = shape.retain(bytes, |slot| engine.is_of_stamp(slot, stamp));
+    engine.index.buckets().load_image(image.partition, bytes);
+    if dropped > 0 {
+        engine.index.buckets().set_changed(image.partition);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Clock, Hints, Policy, Store, StoreOptions,
+        device::{MemoryDevice, block_on},
+        families::AnyEngine,
+    };
+    use std::time::Duration;
+
+    fn options() -> StoreOptions {
+        StoreOptions {
+            policy: Policy::named("log").unwrap(),
+            segment_size_bytes: 256 << 10,
+            identity_seed: Some(1),
+            background: false,
+            clock: Clock::manual(Duration::from_secs(1_700_000_000)),
+            ..StoreOptions::new("", 8 << 20)
+        }
+    }
+
+    fn put(store: &Store, key: &[u8]) -> Result<()> {
+        let mut writer = store.insert(key, "head".into(), Hints::default())?;
+        writer.write(vec![7; 100_000].into())?;
+        block_on(writer.commit())
+    }
+
+    fn has(store: &Store, key: &[u8]) -> bool {
+        block_on(store.get(key)).unwrap().is_some()
+    }
+
+    /// A volume with one entry, "kept", whose next run begins at `floor`.
+    fn volume_with_floor(floor: u32) -> Arc<MemoryDevice> {
+        let device = Arc::new(MemoryDevice::new(8 << 20));
+        let store = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
+        put(&store, b"kept").unwrap();
+        let volume = Arc::clone(store.first_engine().volume());
+        superblocks::change_blocking(&volume, |superblock| superblock.sequence_floor = floor).unwrap();
+        block_on(store.close()).unwrap();
+        device
+    }
+
+    /// Stores until nothing is stored any more. Returns the last key that was, and the error.
+    fn fill(store: &Store) -> (u32, Error) {
+        let mut stored = (0_u32..500).map(|n| (n, put(store, &n.to_le_bytes())));
+        let (end, error) = stored.find_map(|(n, outcome)| Some((n, outcome.err()?))).expect("sequences end");
+        (end - 1, error)
+    }
+
+    /// At stake: an abort in the middle of a run, or a store that refuses for ever.
+    #[test]
+    fn when_sequences_end_hits_go_on_and_the_next_start_begins_anew() {
+        let device = volume_with_floor(u32::MAX - 40);
+        let store = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
+        assert!(has(&store, b"kept"), "what there is counts in this run");
+        let (last, error) = fill(&store);
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("start it again, and it begins empty"), "{error}");
+        assert!(last > 40, "every sequence is used: {last}");
+        assert!(has(&store, &last.to_le_bytes()), "hits go on");
+        assert!(block_on(store.remove(&last.to_le_bytes())).is_err(), "it cannot be written");
+        assert!(!has(&store, &last.to_le_bytes()));
+        block_on(store.maintain());
+        block_on(store.close()).unwrap();
+        let again = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
+        assert!(!has(&again, b"kept") && !has(&again, &(last - 1).to_le_bytes()), "nothing of the old numbers counts");
+        put(&again, b"new").unwrap();
+        block_on(again.close()).unwrap();
+        let later = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
+        let AnyEngine::Log(engine) = later.first_engine() else { panic!("another engine") };
+        assert!(has(&later, b"new") && engine.lock_log().next_sequence() < 1 << 20 && !engine.volume.starts_over());
+    }
+
+    /// At stake: a store that refuses for ever to store anything.
+    #[test]
+    fn start_for_which_no_sequence_is_left_serves_hits_and_says_what_to_do() {
+        let device = volume_with_floor(u32::MAX);
+        let store = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
+        assert!(has(&store, b"kept"));
+        let error = put(&store, b"new").unwrap_err();
+        assert!(error.to_string().contains("start it again, and it begins empty"), "{error}");
+        block_on(store.maintain());
+        assert!(put(&store, b"new").is_err() && has(&store, b"kept"));
+        block_on(store.close()).unwrap();
+        let again = Store::open_on(device as _, &options()).unwrap();
+        assert!(!has(&again, b"kept"));
+        put(&again, b"new").unwrap();
+        assert!(has(&again, b"new"));
+    }
+}

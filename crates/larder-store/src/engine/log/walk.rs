@@ -1,0 +1,179 @@
+//! Every record of a log volume, verified: what `store check` does, segment by segment.
+//!
+//! Owns: telling what is damaged from what is merely old. Does not: need the index, or believe it: what units and
+//! trailers say is compared with what is there. Invariant: a flipped bit in a record, a unit's header or a trailer
+//! that is in use is found. Cost: one read of each whole segment.
+
+use crate::{
+    device::block_on,
+    engine::kit::walk::{Met, verify},
+    format::{
+        VolumeId,
+        record::Decoded,
+        trailer::{FOOTER_BYTES, Footer, Listing},
+        unit::{UNIT_HEADER_BYTES, UnitHeader},
+    },
+    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId},
+    volume::Volume,
+};
+
+/// Walks over every segment and tells `meet` what there is.
+pub(crate) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
+    let Some(geometry) = volume.shape.geometry() else { return };
+    for segment in geometry.segments() {
+        let start_bytes = geometry.segment_start_bytes(segment);
+        match block_on(volume.read(start_bytes, geometry.segment_bytes)) {
+            Ok(bytes) => Walk { id: volume.id, geometry, segment, start_bytes, bytes: &bytes, meet }.run(),
+            Err(_) => meet(Met::Damage { offset_bytes: start_bytes, what: "a segment cannot be read" }),
+        }
+        meet(Met::Passed(geometry.segment_bytes));
+    }
+}
+
+/// One segment.
+struct Walk<'a> {
+    id: VolumeId,
+    geometry: Geometry,
+    segment: SegmentId,
+    start_bytes: u64,
+    bytes: &'a [u8],
+    meet: &'a mut dyn FnMut(Met),
+}
+
+impl Walk<'_> {
+    fn run(&mut self) {
+        let first = self.unit_at(0).filter(|unit| unit.segment == self.segment && unit.number == 0);
+        let footer = Footer::decode(self.id, &self.geometry, self.segment, self.bytes);
+        let sequence = match (first, footer) {
+            (Some(first), _) => first.sequence,
+            (None, Some(footer)) => {
+                self.damaged(0, "the first unit's header of a segment");
+                footer.sequence
+            }
+            (None, None) => {
+                if self.is_broken_header(0) {
+                    self.damaged(0, "the first unit's header of a segment");
+                }
+                return;
+            }
+        };
+        (self.meet)(Met::Segment);
+        match footer.filter(|footer| footer.sequence == sequence) {
+            Some(footer) => self.walk_sealed(footer, sequence),
+            None => {
+                if footer.is_none() && self.is_broken_footer() {
+                    self.damaged(self.geometry.segment_bytes - FOOTER_BYTES, "the end of a segment's trailer");
+                }
+                self.walk_units(sequence, None);
+            }
+        }
+    }
+
+    fn walk_sealed(&mut self, footer: Footer, sequence: u32) {
+        let trailer_start = self.geometry.segment_bytes - footer.trailer_bytes();
+        let Some(listings) = footer.listings(self.id, &self.geometry, &self.bytes[trailer_start as usize..]) else {
+            self.damaged(trailer_start, "the list in a segment's trailer");
+            return self.walk_units(sequence, None);
+        };
+        let mut end = 0;
+        for listing in &listings {
+            let offset = u64::from(listing.sector) * SECTOR_BYTES;
+            end = end.max(offset + u64::from(listing.sectors) * SECTOR_BYTES);
+            self.meet_record(offset, sequence, Some(listing));
+        }
+        self.walk_units(sequence, Some(end));
+    }
+
+    /// Goes from unit to unit. Up to `listed_end` the trailer lists the records, and only headers are looked at.
+    fn walk_units(&mut self, sequence: u32, listed_end: Option<u64>) {
+        let (mut offset, mut number) = (0, 0);
+        while offset + BLOCK_BYTES <= self.geometry.segment_bytes && listed_end.is_none_or(|end| offset < end) {
+            let unit = self.unit_at(offset);
+            let expected = unit.filter(|unit| {
+                (unit.segment, unit.sequence, unit.number) == (self.segment, sequence, number)
+                    && offset + u64::from(unit.len_bytes) <= self.geometry.segment_bytes
+            });
+            let Some(unit) = expected else {
+                let is_missing = listed_end.is_some() || (unit.is_none() && self.is_broken_header(offset));
+                if is_missing && offset > 0 {
+                    self.damaged(offset, "a unit's header");
+                }
+                return;
+            };
+            if listed_end.is_none() {
+                self.walk_records(offset, offset + u64::from(unit.used_bytes), sequence);
+            }
+            offset += u64::from(unit.len_bytes).max(BLOCK_BYTES);
+            number += 1;
+        }
+    }
+
+    /// The records of a unit of which nothing lists them.
+    fn walk_records(&mut self, unit_offset: u64, end: u64, sequence: u32) {
+        let mut offset = unit_offset + UNIT_HEADER_BYTES;
+        while offset < end {
+            let Some(len_bytes) = self.meet_record(offset, sequence, None) else { return };
+            offset += len_bytes;
+        }
+    }
+
+    /// Verifies the record at `offset`; its length in whole sectors if that can be told.
+    fn meet_record(&mut self, offset: u64, sequence: u32, listing: Option<&Listing>) -> Option<u64> {
+        let found = verify(self.id, &self.bytes[offset as usize..]);
+        let is_right = |decoded: &Decoded| {
+            decoded.meta.sequence == sequence
+                && listing.is_none_or(|listing| {
+                    let (placing, sectors) = (decoded.meta.hash.placing(), decoded.len_sectors());
+                    listing.placing == placing && u64::from(listing.sectors) == sectors
+                })
+        };
+        match found {
+            Ok(decoded) if is_right(&decoded) => {
+                (self.meet)(Met::of(&decoded));
+                Some(decoded.len_sectors() * SECTOR_BYTES)
+            }
+            Ok(_) => {
+                self.damaged(offset, "a record in the place of another");
+                None
+            }
+            Err(what) => {
+                self.damaged(offset, what);
+                let decoded = Decoded::decode(self.id, &self.bytes[offset as usize..]).ok()?;
+                Some(decoded.len_sectors() * SECTOR_BYTES)
+            }
+        }
+    }
+
+    fn unit_at(&self, offset: u64) -> Option<UnitHeader> {
+        UnitHeader::decode(self.id, &self.geometry, &self.bytes[offset as usize..])
+    }
+
+    /// Whether a unit's header of this volume begins at `offset` that is not whole. What an earlier volume left
+    /// there is none of ours.
+    fn is_broken_header(&self, offset: u64) -> bool {
+        let bytes = &self.bytes[offset as usize..];
+        self.is_ours(bytes, *b"LDRu")
+            && owner_of(bytes).is_none_or(|owner| UnitHeader::decode(owner, &self.geometry, bytes).is_none())
+    }
+
+    fn is_broken_footer(&self) -> bool {
+        let footer = &self.bytes[self.bytes.len() - FOOTER_BYTES as usize..];
+        let is_whole = |owner| Footer::decode(owner, &self.geometry, self.segment, self.bytes).is_some();
+        self.is_ours(footer, *b"LDRt") && owner_of(footer).is_none_or(|owner| !is_whole(owner))
+    }
+
+    /// Headers and footers begin with a magic, a checksum and the volume's identity: one flipped bit leaves the
+    /// magic or the identity.
+    fn is_ours(&self, bytes: &[u8], magic: [u8; 4]) -> bool {
+        bytes.starts_with(&magic) || owner_of(bytes) == Some(self.id)
+    }
+
+    fn damaged(&mut self, offset: u64, what: &'static str) {
+        (self.meet)(Met::Damage { offset_bytes: self.start_bytes + offset, what });
+    }
+}
+
+/// The volume that a header or footer says it is of.
+fn owner_of(bytes: &[u8]) -> Option<VolumeId> {
+    bytes.get(8..24)?.try_into().ok().map(VolumeId)
+}

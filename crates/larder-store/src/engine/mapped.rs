@@ -1,0 +1,178 @@
+//! The engine of the rows that keep a map of all their entries, `simple` to `esp`: one executor for all of them.
+//!
+//! Owns: map, space, buffers and dirty entries of one volume ([`State`], plain data under one lock), and the
+//! transfers they ask for. Invariants: no lock is held across I/O; an entry that is not yet on the device is
+//! served from memory; a place is given to another record only when no write to it is on its way; a
+//! record that was read counts only if it is whole, of the key asked for, and made by the very write the
+//! map knows of, so that a write the device lost is a miss and not an older version.
+//!
+//! A reader does not hold its entry's place: if the place was given away while it read, the bytes do not fit
+//! and it looks once more. After a clean stop the map comes back from a snapshot; after a crash these rows
+//! start empty. Source: Markatos et al. (USITS'99), "Performance Issues in Squid" and ESP (ICS 2002).
+
+mod action;
+mod commit;
+mod dirty;
+pub(crate) mod layout;
+pub(crate) mod map;
+pub(crate) mod pace;
+mod read;
+mod room;
+pub(crate) mod schedule;
+mod snapshot;
+mod state;
+mod walk;
+
+use super::{Engine, Extent, Gauges};
+use crate::{
+    Error, ErrorKind, Hints, MappedRow, Reader, Result, StoreOptions,
+    device::Directory,
+    format::{
+        record::{RECORD_SECTORS_MAX, Record},
+        snapshot::area_bytes,
+        superblock::{PARAMETER_COUNT, Shape},
+    },
+    sync::{Mutex, MutexGuard, PoisonError},
+    units::{BLOCK_BYTES, DATA_START_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES},
+    volume::{START_RETRY_PAUSE, Volume, bell::TICK},
+};
+use bytes::Bytes;
+use map::ENTRY_COUNT_MAX;
+use state::State;
+use std::{sync::Arc, task::Waker, time::Duration};
+pub(crate) use walk::{listed_count, walk};
+
+/// Longest records a volume must have room for, so that one more does not mean to drop everything.
+const LONGEST_RECORD_COUNT_MIN: u64 = 2;
+
+/// The shape of a new volume of this family.
+pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+    let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
+    let (low, high) = (options.tuning.esp_low_percent, options.tuning.esp_high_percent);
+    if low > high {
+        return invalid(format!("esp_low_percent is greater than esp_high_percent ({high}): {low}"));
+    }
+    let StoreOptions { size_bytes, mean_entry_size_bytes, policy, .. } = *options;
+    let index_bytes = area_bytes((size_bytes / mean_entry_size_bytes).min(ENTRY_COUNT_MAX));
+    let fixed_bytes = DATA_START_BYTES + index_bytes + SUPERBLOCK_BYTES + BLOCK_BYTES;
+    let needed_bytes = fixed_bytes + LONGEST_RECORD_COUNT_MIN * RECORD_SECTORS_MAX * SECTOR_BYTES;
+    if size_bytes < needed_bytes {
+        let place =
+            format!("store size has no room for two of the longest entries, {needed_bytes} bytes: {size_bytes}");
+        return invalid(place);
+    }
+    let keeps_files = policy.layout.keeps_files();
+    let volume_bytes = if keeps_files { fixed_bytes } else { size_bytes };
+    let mut shape = Shape {
+        row: policy.code,
+        size_bytes: volume_bytes,
+        segment_bytes: 0,
+        index_bytes,
+        parameters: [0; PARAMETER_COUNT],
+    };
+    if keeps_files {
+        shape.set_files_bytes(size_bytes - fixed_bytes);
+    }
+    Ok(shape)
+}
+
+/// One volume of this family.
+pub(crate) struct MappedEngine {
+    volume: Arc<Volume>,
+    row: MappedRow,
+    state: Mutex<State>,
+}
+
+impl MappedEngine {
+    pub(crate) fn new(volume: Arc<Volume>, row: MappedRow) -> Self {
+        let state = Mutex::new(State::new(&volume, row));
+        Self { volume, row, state }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn directory(&self) -> &dyn Directory {
+        self.volume.directory.as_deref().expect("a store of a row that keeps files is opened with a directory")
+    }
+
+    /// One round of sending and evicting; whether numbers for writes are to be reserved.
+    fn do_what_is_due(self: &Arc<Self>) -> bool {
+        let now = self.volume.clock.now();
+        let (reads, waiting, numbers_are_scarce) = self.update(|state| {
+            state.flush_due(now);
+            state.evict_due(now);
+            (state.take_due_reads(now), state.take_waiting(), state.numbers_are_scarce())
+        });
+        self.send_reads(reads);
+        // Commits that wait for room look at the time.
+        waiting.into_iter().for_each(Waker::wake);
+        numbers_are_scarce
+    }
+}
+
+impl Engine for MappedEngine {
+    fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    async fn load(self: &Arc<Self>) {
+        self.load_snapshot().await;
+    }
+
+    async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
+        Ok(self.look_up(key).await?.map(|(_, reader)| reader))
+    }
+
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.store_entry(record, commit::Condition::None).await.map(drop)
+    }
+
+    async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.drop_key(key).await
+    }
+
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        self.replace_head(key, head, hints).await
+    }
+
+    fn may_contain(&self, placing: u64) -> bool {
+        self.lock().map.find(placing).is_some()
+    }
+
+    fn touch(&self, placing: u64) {
+        self.lock().touch(placing);
+    }
+
+    async fn maintain(self: &Arc<Self>) {
+        self.retry_start().await;
+        let numbers_are_scarce = self.do_what_is_due();
+        if numbers_are_scarce {
+            self.reserve_numbers().await;
+        }
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        let state = self.lock();
+        let read_due = state.reads_due_at().map(|at| at.saturating_sub(self.volume.clock.now()));
+        let tick = state.is_busy().then_some(TICK);
+        let retry = (state.phase == state::Phase::Unusable).then_some(START_RETRY_PAUSE);
+        read_due.into_iter().chain(tick).chain(retry).min()
+    }
+
+    async fn flush(self: &Arc<Self>) -> Result<()> {
+        self.flush_all().await
+    }
+
+    async fn finish(self: &Arc<Self>) -> Result<()> {
+        self.write_snapshot().await
+    }
+
+    fn gauges(&self) -> Gauges {
+        let state = self.lock();
+        let index_bytes = state.map.memory_bytes() + state.space_memory_bytes();
+        let (entries, entries_max) = (state.map.entry_count(), state.map.entries_max());
+        Gauges { entries, entries_max, index_bytes, dirty_bytes: state.dirty.len_bytes() }
+    }
+}

@@ -1,0 +1,100 @@
+//! The transfers a change of the state asks for, and how they are made once its lock is released.
+//!
+//! Invariant: every action ends in one change of the state. Completions hold the engine weakly: the last handle's
+//! drop closes the device, not a completion on the device's own thread.
+
+use super::{MappedEngine, schedule::packets::Packet, state::State};
+use crate::{
+    device::{AlignedBuffer, Completion, FileName, FileWork, Transfer},
+    volume::counters::add,
+};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    task::Waker,
+};
+
+/// One transfer.
+pub(super) enum Action {
+    Write(Packet),
+    WriteFile {
+        file: FileName,
+        offset_bytes: u64,
+        buffer: Arc<AlignedBuffer>,
+        sequence: u32,
+    },
+    /// Remove a file that has room of its own.
+    RemoveFile {
+        file: FileName,
+        place: u64,
+        sectors: u64,
+    },
+}
+
+impl MappedEngine {
+    /// Changes the state, and makes the transfers that follow.
+    pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let answer = change(&mut state);
+        let actions = std::mem::take(&mut state.outbox);
+        drop(state);
+        actions.into_iter().for_each(|action| self.perform(action));
+        answer
+    }
+
+    fn perform(self: &Arc<Self>, action: Action) {
+        match action {
+            Action::Write(Packet { offset_bytes, buffer, writes }) => {
+                self.count_write(buffer.len());
+                let completion = self.then(move |engine, outcome| engine.packet_written(&writes, outcome));
+                self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+            }
+            Action::WriteFile { file, offset_bytes, buffer, sequence } => {
+                self.count_write(buffer.len());
+                let completion = self.then(move |engine, outcome| engine.packet_written(&[sequence], outcome));
+                self.directory().submit(FileWork::Write { file, offset_bytes, buffer, completion });
+            }
+            Action::RemoveFile { file, place, sectors } => {
+                let completion = self.then(move |engine, outcome| engine.file_removed(place, sectors, outcome));
+                self.directory().submit(FileWork::Remove { file, completion });
+            }
+        }
+    }
+
+    fn then(self: &Arc<Self>, call: impl FnOnce(&Arc<Self>, &io::Result<()>) + Send + 'static) -> Completion<()> {
+        let engine = Arc::downgrade(self);
+        Completion::callback(move |outcome| {
+            if let Some(engine) = engine.upgrade() {
+                call(&engine, &outcome);
+            }
+        })
+    }
+
+    fn count_write(&self, len_bytes: usize) {
+        add(&self.volume.counters.writes, 1);
+        add(&self.volume.counters.written_bytes, len_bytes as u64);
+    }
+
+    fn packet_written(self: &Arc<Self>, writes: &[u32], outcome: &io::Result<()>) {
+        self.volume.note_write(outcome);
+        let (done, waiting) = self.update(|state| (state.written(writes, outcome.is_ok()), state.take_waiting()));
+        for (completion, ok) in done {
+            let failed = || io::Error::other("a transfer with a piece of the entry failed");
+            completion.complete(if ok { Ok(()) } else { Err(failed()) });
+        }
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn file_removed(self: &Arc<Self>, place: u64, sectors: u64, outcome: &io::Result<()>) {
+        if let Err(error) = outcome
+            && self.volume.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0
+        {
+            tracing::error!("cannot remove a file of the store: {error}");
+        }
+        let waiting = self.update(|state| {
+            state.file_removed(place, sectors, outcome.is_ok());
+            state.take_waiting()
+        });
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}

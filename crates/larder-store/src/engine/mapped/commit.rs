@@ -1,0 +1,215 @@
+//! The write side: commits, removals and new heads; and the transfers they lead to.
+//!
+//! Invariant: a commit makes its entry visible and hands it to the schedule in one step. Rows that write
+//! through return when the entry is on the device, the others when it is in memory. A new head writes the whole
+//! record anew: these rows have nowhere else to put it.
+
+use super::{MappedEngine, dirty::DirtyEntry, map::Entry, state::Phase};
+use crate::{
+    Error, ErrorKind, Hints, Result,
+    device::{AlignedBuffer, Completion, Pending},
+    engine::kit::room::{NO_ROOM, NoRoom, ROOM_PATIENCE, Renewal},
+    format::record::Record,
+    units::SECTOR_BYTES,
+    volume::cannot_begin,
+};
+use bytes::Bytes;
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+/// Under what condition an entry is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    None,
+    /// The key's entry is still the one that this write made.
+    StillBy(u32),
+}
+
+/// A record, ready to be stored.
+pub(super) struct Write {
+    pub(super) placing: u64,
+    pub(super) site: u64,
+    pub(super) sequence: u32,
+    pub(super) sectors: u32,
+    pub(super) useless_after: u32,
+    /// Filled up to whole slots.
+    pub(super) record: Arc<AlignedBuffer>,
+    pub(super) now: Duration,
+}
+
+impl Write {
+    pub(super) fn entry(&self, place: u64) -> Entry {
+        let Self { sectors, sequence, useless_after, .. } = *self;
+        Entry { place, sectors, sequence, useless_after }
+    }
+
+    pub(super) fn dirty(&self, place: Option<u64>, done: Option<Completion<()>>) -> DirtyEntry {
+        let record = Arc::clone(&self.record);
+        let Self { placing, sectors, .. } = *self;
+        DirtyEntry { placing, record, sectors, place, pieces_left: 0, failed: false, dropped: false, ticket: 0, done }
+    }
+}
+
+impl MappedEngine {
+    /// Makes `record` its key's entry; `false` if the condition does not hold.
+    pub(super) async fn store_entry(self: &Arc<Self>, record: Record<'_>, condition: Condition) -> Result<bool> {
+        let bytes = record.content_bytes();
+        let outcome = self.store(record, condition).await;
+        self.volume.count_commit(bytes, &outcome);
+        outcome
+    }
+
+    /// Removes a key's entry. No transfer: what is not in the map when the store is closed is not found again,
+    /// and after a crash nothing is.
+    pub(super) async fn drop_key(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.volume.check_open()?;
+        let (placing, _) = self.volume.hash(key);
+        poll_fn(|context| {
+            self.update(|state| {
+                match state.phase {
+                    Phase::Loading => {
+                        state.wait(context.waker().clone());
+                        return Poll::Pending;
+                    }
+                    // The entry may be in a snapshot that the next run believes.
+                    Phase::Unusable => {
+                        state.remove(placing);
+                        return Poll::Ready(Err(cannot_begin()));
+                    }
+                    Phase::Open | Phase::Closed => drop(state.remove(placing)),
+                }
+                Poll::Ready(Ok(()))
+            })
+        })
+        .await
+    }
+
+    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        let Some((sequence, reader)) = self.look_up(key).await? else { return Ok(false) };
+        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
+        // Whatever happened to the key since it was read counts more than a new head for what was read.
+        self.store_entry(renewal.record(key, &head), Condition::StillBy(sequence)).await
+    }
+
+    async fn store(self: &Arc<Self>, mut record: Record<'_>, condition: Condition) -> Result<bool> {
+        let deadline = self.volume.clock.now() + ROOM_PATIENCE;
+        let Some(sequence) = self.next_number(deadline).await? else {
+            return Err(Error::new(ErrorKind::Full, NO_ROOM));
+        };
+        record.meta.sequence = sequence;
+        let write = self.encode(&record);
+        let waits = self.row.waits_for_device();
+        let (mut done, pending) = if waits {
+            let (completion, pending) = Completion::pair();
+            (Some(completion), Some(pending))
+        } else {
+            (None, None)
+        };
+        let too_long = "the store has no room for the entry in one piece";
+        let attempt = |waker: &Waker| self.admit(&write, condition, &mut done, waker);
+        let admitted = self.volume.wait_for_room(deadline, too_long, attempt).await?;
+        match pending {
+            Some(pending) if admitted => wait_written(pending).await.map(|()| true),
+            _ => Ok(admitted),
+        }
+    }
+
+    /// Admits a write if there is room, now or when what that sends off is written at once.
+    fn admit(
+        self: &Arc<Self>,
+        write: &Write,
+        condition: Condition,
+        done: &mut Option<Completion<()>>,
+        waker: &Waker,
+    ) -> std::result::Result<bool, NoRoom> {
+        loop {
+            let (outcome, sent, busy) = self.update(|state| {
+                let outcome = state.admit(write, condition, done);
+                if outcome == Err(NoRoom::Now) {
+                    state.wait(waker.clone());
+                }
+                (outcome, !state.outbox.is_empty(), state.is_busy())
+            });
+            if busy {
+                self.volume.bell.ring_if_idle();
+            }
+            if outcome != Err(NoRoom::Now) || !sent {
+                return outcome;
+            }
+        }
+    }
+
+    /// The number of a write, once earlier entries are loaded; `None` if that takes too long.
+    async fn next_number(&self, deadline: Duration) -> Result<Option<u32>> {
+        poll_fn(|context| {
+            self.volume.check_open()?;
+            let mut state = self.lock();
+            match state.phase {
+                Phase::Open => Poll::Ready(Ok(state.number())),
+                Phase::Loading if self.volume.clock.now() < deadline => {
+                    state.wait(context.waker().clone());
+                    Poll::Pending
+                }
+                Phase::Loading => Poll::Ready(Ok(None)),
+                Phase::Unusable => Poll::Ready(Err(cannot_begin())),
+                Phase::Closed => Poll::Ready(Err(Error::new(ErrorKind::Closed, "the store is closed"))),
+            }
+        })
+        .await
+    }
+
+    fn encode(&self, record: &Record<'_>) -> Write {
+        let sectors = record.len_sectors();
+        let len = record.len_bytes() as usize;
+        let written_bytes = self.lock().space.written_by(sectors) * SECTOR_BYTES;
+        let mut buffer = AlignedBuffer::with_len(written_bytes as usize);
+        let target = buffer.as_mut_slice();
+        record.encode(self.volume.id, &mut target[..len]);
+        target[len..].fill(0);
+        Write {
+            placing: record.meta.hash.placing(),
+            site: record.meta.site,
+            sequence: record.meta.sequence,
+            sectors: sectors as u32,
+            useless_after: record.meta.useless_after,
+            record: Arc::new(buffer),
+            now: self.volume.clock.now(),
+        }
+    }
+
+    /// Sends what waits and waits until all that was committed before is written.
+    pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
+        let (ticket, failed_before) = self.send_all();
+        poll_fn(|context| {
+            let mut state = self.lock();
+            if state.dirty.holds_up_to(ticket) {
+                state.wait(context.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(if state.failed_writes == failed_before {
+                Ok(())
+            } else {
+                Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
+            })
+        })
+        .await
+    }
+
+    /// Sends what waits; the last ticket, and how many writes failed before.
+    fn send_all(self: &Arc<Self>) -> (u64, u64) {
+        let now = self.volume.clock.now();
+        self.update(|state| {
+            let before = (state.dirty.last_ticket(), state.failed_writes);
+            state.send_all(now);
+            before
+        })
+    }
+}
+
+async fn wait_written(pending: Pending<()>) -> Result<()> {
+    pending.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the entry to the store", source))
+}

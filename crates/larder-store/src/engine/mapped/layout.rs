@@ -1,0 +1,261 @@
+//! The layouts of the mapped rows, seen as one: places for records, what they take, and where that is.
+//!
+//! Owns: which layout a row has, and how full it may become. Does not: decide; each layout does.
+
+pub(crate) mod classes;
+pub(crate) mod files;
+pub(crate) mod levels;
+pub(crate) mod slots;
+
+use crate::{
+    FileNaming, MappedRow,
+    device::FileName,
+    units::{SECTOR_BYTES, Sector},
+    volume::Volume,
+};
+use classes::Classes;
+use files::{Files, Naming};
+use levels::{Levels, LevelsShape, Run};
+use slots::Slots;
+
+/// The space of a volume.
+pub(super) enum Space {
+    Slots {
+        slots: Slots,
+        used_sectors_max: u64,
+    },
+    Levels(Levels),
+    /// One file per length, long records a file each.
+    Classes {
+        classes: Classes,
+        long: Files,
+        used_sectors_max: u64,
+    },
+    /// A file each.
+    Files {
+        files: Files,
+        used_sectors_max: u64,
+    },
+}
+
+/// Where a record lies, or will lie.
+pub(super) enum Spot {
+    /// So many bytes into the volume.
+    Volume(u64),
+    /// So many bytes into a file.
+    File(FileName, u64),
+}
+
+/// What makes room for a record that found none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remedy {
+    /// Evicting.
+    AnyEntry,
+    /// Evicting entries of its length.
+    EntryOfLength,
+    /// Nothing but time.
+    Nothing,
+}
+
+/// The directory of a file per long entry, beside the files of the other lengths.
+const LONG_PREFIX: &str = "long";
+
+impl Space {
+    /// All of a volume's space, free.
+    pub(super) fn new(volume: &Volume, row: MappedRow) -> Self {
+        let (area, tuning) = (volume.shape.data_area(), &volume.options.tuning);
+        let (start, len_sectors) = (Sector(area.start / SECTOR_BYTES), (area.end - area.start) / SECTOR_BYTES);
+        let alignment_bytes = u64::from(volume.device.alignment_bytes());
+        let block_bytes = volume.directory.as_ref().map_or(SECTOR_BYTES, |directory| directory.block_bytes().into());
+        let block_sectors = (block_bytes / SECTOR_BYTES).max(1);
+        let files_sectors = volume.shape.files_bytes() / SECTOR_BYTES;
+        let files = |naming| Self::Files { files: Files::new(naming, block_sectors), used_sectors_max: files_sectors };
+        match row {
+            MappedRow::Bitmap => {
+                let shape = LevelsShape {
+                    block_bytes: tuning.esp_block_bytes.max(alignment_bytes),
+                    level_count: tuning.esp_level_count,
+                    threshold_bytes: tuning.esp_threshold_bytes,
+                };
+                Self::Levels(Levels::new(start, len_sectors, shape))
+            }
+            MappedRow::Files(FileNaming::OneDirectory) => files(Naming::OneDirectory),
+            MappedRow::Files(FileNaming::RoundRobin) => files(Naming::RoundRobin),
+            MappedRow::Files(FileNaming::BySite) => files(Naming::BySite),
+            MappedRow::SizeClasses => Self::Classes {
+                classes: Classes::new(tuning.buddy_threshold_bytes / SECTOR_BYTES, files_sectors),
+                long: Files::new(Naming::OneDirectory, block_sectors),
+                used_sectors_max: files_sectors * u64::from(tuning.buddy_used_percent) / 100,
+            },
+            MappedRow::Slots(_) => {
+                let slots = Slots::new(start, len_sectors, SECTOR_BYTES.max(alignment_bytes));
+                let used_sectors_max = slots.capacity_sectors() * u64::from(tuning.stream_used_percent) / 100;
+                Self::Slots { slots, used_sectors_max }
+            }
+        }
+    }
+
+    /// Takes room for a record; `None` if there is none in one piece.
+    pub(super) fn take(&mut self, sectors: u64, site: u64) -> Option<u64> {
+        match self {
+            Self::Slots { slots, .. } => slots.take(sectors).map(|Sector(place)| place),
+            Self::Levels(levels) => levels.take(sectors).map(|Sector(place)| place),
+            Self::Classes { classes, .. } => classes.take(sectors),
+            Self::Files { files, .. } => Some(files.take(site)),
+        }
+    }
+
+    /// Takes the room of a record that lies at `place`, if that is free room.
+    pub(super) fn take_at(&mut self, place: u64, sectors: u64) -> bool {
+        match self {
+            Self::Slots { slots, .. } => slots.take_at(Sector(place), sectors),
+            Self::Levels(levels) => levels.take_at(Sector(place), sectors),
+            Self::Classes { classes, .. } => classes.take_at(place, sectors),
+            Self::Files { files, .. } => files.is_place(place),
+        }
+    }
+
+    pub(super) fn free(&mut self, place: u64, sectors: u64) {
+        match self {
+            Self::Slots { slots, .. } => slots.free(Sector(place), sectors),
+            Self::Levels(levels) => levels.free(Sector(place), sectors),
+            Self::Classes { classes, .. } => classes.free(place, sectors),
+            Self::Files { .. } => {}
+        }
+    }
+
+    /// Where a record lies that write `sequence` makes at `place`.
+    pub(super) fn spot(&self, place: u64, sectors: u64, sequence: u32) -> Spot {
+        match self {
+            Self::Slots { .. } | Self::Levels(_) => Spot::Volume(place * SECTOR_BYTES),
+            Self::Classes { classes, .. } if !classes.is_long(sectors) => {
+                Spot::File(file_name(format!("{sectors:03}")), place * sectors * SECTOR_BYTES)
+            }
+            Self::Classes { long, .. } => {
+                Spot::File(file_name(format!("{LONG_PREFIX}/{}", long.name(place, sequence))), 0)
+            }
+            Self::Files { files, .. } => Spot::File(file_name(files.name(place, sequence)), 0),
+        }
+    }
+
+    /// The file that goes with a record.
+    pub(super) fn file_to_remove(&self, place: u64, sectors: u64, sequence: u32) -> Option<FileName> {
+        let has_file = match self {
+            Self::Slots { .. } | Self::Levels(_) => false,
+            Self::Classes { classes, .. } => classes.is_long(sectors),
+            Self::Files { .. } => true,
+        };
+        match self.spot(place, sectors, sequence) {
+            Spot::File(file, _) if has_file => Some(file),
+            _ => None,
+        }
+    }
+
+    pub(super) fn point_at(&mut self, place: u64) {
+        match self {
+            Self::Slots { slots, .. } => slots.point_at(Sector(place)),
+            Self::Levels(levels) => levels.point_at(Sector(place)),
+            Self::Classes { .. } => {}
+            Self::Files { files, .. } => files.set_turn(place),
+        }
+    }
+
+    pub(super) fn pointer(&self) -> u64 {
+        match self {
+            Self::Slots { slots, .. } => slots.pointer().0,
+            Self::Levels(levels) => levels.pointer().0,
+            Self::Classes { .. } => 0,
+            Self::Files { files, .. } => files.turn(),
+        }
+    }
+
+    /// How many slots each file of slots has.
+    pub(super) fn slot_counts(&self) -> Vec<u32> {
+        match self {
+            Self::Classes { classes, .. } => classes.slot_counts().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes over the lengths of files that are there; `false` if they are too long, or not this layout's.
+    pub(super) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
+        match self {
+            Self::Classes { classes, .. } => classes.set_slot_counts(counts),
+            _ => counts.is_empty(),
+        }
+    }
+
+    /// What a record takes, in sectors.
+    pub(super) fn taken_by(&self, sectors: u64) -> u64 {
+        match self {
+            Self::Slots { slots, .. } => slots.taken_by(sectors),
+            Self::Levels(levels) => levels.taken_by(sectors),
+            Self::Classes { .. } => sectors,
+            Self::Files { files, .. } => files.taken_by(sectors),
+        }
+    }
+
+    /// How much of a record is written, in sectors: what it takes where the device wants that, else its length.
+    pub(super) fn written_by(&self, sectors: u64) -> u64 {
+        match self {
+            Self::Slots { .. } | Self::Levels(_) => self.taken_by(sectors),
+            Self::Classes { .. } | Self::Files { .. } => sectors,
+        }
+    }
+
+    pub(super) fn capacity_sectors(&self) -> u64 {
+        match self {
+            Self::Slots { slots, .. } => slots.capacity_sectors(),
+            Self::Levels(levels) => levels.capacity_sectors(),
+            Self::Classes { classes, .. } => classes.capacity_sectors(),
+            Self::Files { used_sectors_max, .. } => *used_sectors_max,
+        }
+    }
+
+    /// How many sectors may be used at a time; more are made free by evicting. No bound where eviction is paced.
+    pub(super) fn used_sectors_max(&self) -> u64 {
+        match self {
+            Self::Slots { used_sectors_max, .. }
+            | Self::Classes { used_sectors_max, .. }
+            | Self::Files { used_sectors_max, .. } => *used_sectors_max,
+            Self::Levels(_) => u64::MAX,
+        }
+    }
+
+    /// The run of free blocks found last, in layouts that pace eviction by it.
+    pub(super) fn last_run(&self) -> Option<Run> {
+        match self {
+            Self::Levels(levels) => levels.last_run(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn remedy(&self) -> Remedy {
+        match self {
+            Self::Slots { .. } => Remedy::AnyEntry,
+            Self::Classes { .. } => Remedy::EntryOfLength,
+            Self::Levels(_) | Self::Files { .. } => Remedy::Nothing,
+        }
+    }
+
+    /// Whether the room of a record of `sectors` can be that of one of `others`.
+    pub(super) fn is_of_class(&self, sectors: u64, others: u64) -> bool {
+        match self {
+            Self::Classes { classes, .. } if classes.is_long(others) => classes.is_long(sectors),
+            _ => sectors == others,
+        }
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        match self {
+            Self::Slots { slots, .. } => slots.memory_bytes(),
+            Self::Levels(levels) => levels.memory_bytes(),
+            Self::Classes { classes, .. } => classes.memory_bytes(),
+            Self::Files { .. } => 0,
+        }
+    }
+}
+
+fn file_name(name: String) -> FileName {
+    FileName::new(name).expect("digits and letters with a slash between are a name")
+}

@@ -1,0 +1,150 @@
+//! The read side: from key to a verified entry in one transfer, at once or in a sorted batch.
+//!
+//! Invariant: an entry is returned only if it is whole, of that key, made by the write the map knows of, not
+//! expired and not invalidated. A read that waits in a batch is sent when the batch is full, when its time-out is over,
+//! or, in a store without a thread of its own, when whoever waits for it asks a second time: then nobody
+//! else would send it.
+
+use super::{MappedEngine, layout::Spot};
+use crate::{
+    Error, ErrorKind, Reader, Result,
+    device::{AlignedBuffer, Completion, Pending, Transfer},
+    volume::{Verdict, counters::add},
+};
+use bytes::Bytes;
+use std::{
+    future::{Future, poll_fn},
+    io,
+    pin::pin,
+    sync::Arc,
+};
+
+/// How often a lookup follows an entry that moves while it is being read.
+const MOVES_FOLLOWED_MAX: u32 = 3;
+
+/// Where an entry was found.
+pub(super) struct Found {
+    /// The number of the write that made it.
+    pub(super) sequence: u32,
+    /// Its record, while it is not yet on the device.
+    pub(super) dirty: Option<Bytes>,
+    pub(super) spot: Spot,
+    pub(super) len_bytes: u64,
+}
+
+/// A read that waits for others.
+pub(super) struct BatchedRead {
+    pub(super) offset_bytes: u64,
+    len_bytes: u64,
+    completion: Completion<AlignedBuffer>,
+}
+
+impl MappedEngine {
+    /// The entry of `key` and the number of the write that made it.
+    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
+        let volume = &self.volume;
+        volume.check_open()?;
+        add(&volume.counters.lookups, 1);
+        let (placing, hash) = volume.hash(key);
+        for _ in 0..MOVES_FOLLOWED_MAX {
+            let found = self.update(|state| state.find(placing, volume.clock.now_s()));
+            let Some(Found { sequence, dirty, spot, len_bytes }) = found else { return Ok(None) };
+            let record = match dirty {
+                Some(record) => record,
+                None => self.read(spot, len_bytes).await?,
+            };
+            match volume.judge(&record, hash, key) {
+                Verdict::Sound(decoded) if decoded.meta.sequence == sequence => {
+                    add(&volume.counters.hits, 1);
+                    return Ok(Some((sequence, Reader::whole(Arc::clone(volume), record, decoded))));
+                }
+                Verdict::Useless => {
+                    self.update(|state| state.remove_write(placing, sequence));
+                    return Ok(None);
+                }
+                verdict => {
+                    // Given away while it was read, or not what was written there.
+                    if self.update(|state| state.remove_write(placing, sequence)) {
+                        let stranger = matches!(verdict, Verdict::Stranger);
+                        add(if stranger { &volume.counters.strangers } else { &volume.counters.corrupt }, 1);
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sends reads that waited together.
+    pub(super) fn send_reads(&self, reads: Vec<BatchedRead>) {
+        let counters = &self.volume.counters;
+        for BatchedRead { offset_bytes, len_bytes, completion } in reads {
+            add(&counters.reads, 1);
+            add(&counters.read_bytes, len_bytes);
+            let buffer = AlignedBuffer::with_len(len_bytes as usize);
+            self.volume.device.submit(Transfer::Read { offset_bytes, buffer, completion });
+        }
+    }
+
+    async fn read(&self, spot: Spot, len_bytes: u64) -> Result<Bytes> {
+        let (place, skip, pending) = match spot {
+            Spot::Volume(offset_bytes) => {
+                let (start, skip, aligned_len) = self.volume.aligned(offset_bytes, len_bytes);
+                (format!("byte {start}"), skip, self.start_read(start, aligned_len))
+            }
+            Spot::File(file, offset_bytes) => {
+                add(&self.volume.counters.reads, 1);
+                add(&self.volume.counters.read_bytes, len_bytes);
+                (format!("file {file}"), 0, self.directory().read(file, offset_bytes, len_bytes as usize))
+            }
+        };
+        let outcome = if self.volume.options.background { pending.await } else { self.insist(pending).await };
+        let is_gone =
+            |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
+        if !outcome.as_ref().is_err_and(is_gone) {
+            self.volume.health.note(&outcome);
+        }
+        match outcome {
+            Ok(buffer) => Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize)),
+            // A file that was removed while somebody was about to read it, or is not what it was.
+            Err(error) if is_gone(&error) => Ok(Bytes::new()),
+            Err(source) => {
+                add(&self.volume.counters.io_errors, 1);
+                let place = format!("cannot read the store at {place}");
+                Err(Error::io(ErrorKind::Unavailable, place, source))
+            }
+        }
+    }
+
+    /// Sends a read, or puts it into the batch.
+    fn start_read(&self, offset_bytes: u64, len_bytes: u64) -> Pending<AlignedBuffer> {
+        let (completion, pending) = Completion::pair();
+        let read = BatchedRead { offset_bytes, len_bytes, completion };
+        let batched = self.lock().batch(read, self.volume.clock.now());
+        match batched {
+            Err(read) => self.send_reads(vec![read]),
+            Ok(due) if due.is_empty() => self.volume.bell.ring(),
+            Ok(due) => self.send_reads(due),
+        }
+        pending
+    }
+
+    /// Waits for a read in virtual time: asks again at once, and the second time sends what waits.
+    async fn insist(&self, pending: Pending<AlignedBuffer>) -> io::Result<AlignedBuffer> {
+        let mut pending = pin!(pending);
+        let mut asked = 0;
+        poll_fn(|context| {
+            asked += 1;
+            if asked == 2 {
+                let reads = self.lock().take_reads();
+                self.send_reads(reads);
+            }
+            let outcome = pending.as_mut().poll(context);
+            if asked == 1 && outcome.is_pending() {
+                context.waker().wake_by_ref();
+            }
+            outcome
+        })
+        .await
+    }
+}

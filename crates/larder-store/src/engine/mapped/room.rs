@@ -1,0 +1,191 @@
+//! How records get room and lose it: eviction, placing, and handing to the schedule.
+//!
+//! Invariant: room is given back once, and not before the last write to it has completed. Cost: a record
+//! evicts at most [`EVICTED_FOR_RUN_MAX`] times its own length in search of room in one piece; if there is
+//! still none, it is not stored.
+
+use super::{
+    action::Action,
+    layout::{Remedy, Spot},
+    map::Entry,
+    schedule::packets::Packet,
+    state::{State, Writes},
+};
+use crate::{engine::kit::room::NoRoom, volume::counters::add};
+use std::{sync::Arc, time::Duration};
+
+const EVICTED_FOR_RUN_MAX: u64 = 16;
+/// How many of the oldest entries are looked at for one of a certain length.
+const OLDEST_LOOKED_AT_MAX: usize = 1024;
+
+impl State {
+    /// Drops the least recently used entry; the sectors it had.
+    pub(super) fn evict_oldest(&mut self) -> Option<u64> {
+        let (placing, entry) = self.map.oldest()?;
+        self.map.remove(placing);
+        self.let_go(&entry);
+        add(&self.volume.counters.evicted, 1);
+        Some(self.space.taken_by(entry.sectors.into()))
+    }
+
+    /// Drops the least recently used entry whose room helps a record of `sectors`; the sectors it had.
+    fn evict_for(&mut self, sectors: u64) -> Option<u64> {
+        match self.space.remedy() {
+            Remedy::AnyEntry => self.evict_oldest(),
+            Remedy::EntryOfLength => {
+                let is_wanted = |entry: &Entry| self.space.is_of_class(entry.sectors.into(), sectors);
+                let mut oldest = self.map.oldest_first().take(OLDEST_LOOKED_AT_MAX);
+                let found = oldest.find(|(_, entry)| is_wanted(entry));
+                drop(oldest);
+                let (placing, entry) = found?;
+                self.map.remove(placing);
+                self.let_go(&entry);
+                add(&self.volume.counters.evicted, 1);
+                Some(self.space.taken_by(entry.sectors.into()))
+            }
+            Remedy::Nothing => None,
+        }
+    }
+
+    /// Lets go of an entry that is no longer in the map.
+    pub(super) fn let_go(&mut self, entry: &Entry) {
+        let taken = self.space.taken_by(entry.sectors.into());
+        let Some(dirty) = self.dirty.entry_mut(entry.sequence) else {
+            return self.give_back(entry.place, entry.sectors, entry.sequence);
+        };
+        if let (None, Writes::Packets { locality: Some(locality), .. }) = (dirty.place, &mut self.writes)
+            && locality.drop_write(entry.sequence)
+        {
+            self.dirty.remove(entry.sequence);
+            self.used_sectors -= taken;
+            return;
+        }
+        assert!(!dirty.dropped, "an entry goes once");
+        dirty.dropped = true;
+        self.held_back_sectors += taken;
+    }
+
+    /// Gives back the room of an entry that is neither in the map nor being written; that of a file when the
+    /// file is gone.
+    pub(super) fn give_back(&mut self, place: u64, sectors: u32, sequence: u32) {
+        let sectors = u64::from(sectors);
+        match self.space.file_to_remove(place, sectors, sequence) {
+            Some(file) => {
+                self.held_back_sectors += self.space.taken_by(sectors);
+                self.outbox.push(Action::RemoveFile { file, place, sectors });
+            }
+            None => {
+                self.space.free(place, sectors);
+                self.used_sectors -= self.space.taken_by(sectors);
+            }
+        }
+    }
+
+    /// A file is gone; if it cannot be removed, its room is lost until the store starts empty.
+    pub(super) fn file_removed(&mut self, place: u64, sectors: u64, ok: bool) {
+        let taken = self.space.taken_by(sectors);
+        self.held_back_sectors -= taken;
+        if ok {
+            self.space.free(place, sectors);
+            self.used_sectors -= taken;
+        }
+    }
+
+    /// Takes room in one piece for a record of `sectors`, by evicting if that is the layout's way.
+    pub(super) fn take_place(&mut self, sectors: u64, site: u64) -> Result<u64, NoRoom> {
+        let mut evictable = self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX;
+        loop {
+            if let Some(place) = self.space.take(sectors, site) {
+                return Ok(place);
+            }
+            let evicted = if evictable > 0 { self.evict_for(sectors) } else { None };
+            let Some(evicted) = evicted else {
+                if self.held_back_sectors == 0 {
+                    return Err(NoRoom::Ever);
+                }
+                self.send_page();
+                return Err(NoRoom::Now);
+            };
+            evictable = evictable.saturating_sub(evicted);
+        }
+    }
+
+    /// Hands a placed entry to the schedule.
+    pub(super) fn send(&mut self, sequence: u32, now: Duration) {
+        let entry = self.dirty.entry_mut(sequence).expect("what is sent is dirty");
+        let place = entry.place.expect("what is sent has a place");
+        let buffer = Arc::clone(&entry.record);
+        let offset_bytes = match self.space.spot(place, entry.sectors.into(), sequence) {
+            Spot::Volume(offset_bytes) => offset_bytes,
+            Spot::File(file, offset_bytes) => {
+                entry.pieces_left = 1;
+                self.outbox.push(Action::WriteFile { file, offset_bytes, buffer, sequence });
+                return;
+            }
+        };
+        let mut packets = Vec::new();
+        entry.pieces_left = match &mut self.writes {
+            Writes::Packets { packetizer, .. } => {
+                packetizer.add((sequence, offset_bytes), buffer.as_slice(), now, &mut packets)
+            }
+            Writes::Through | Writes::Asynchronous => {
+                packets.push(Packet { offset_bytes, buffer, writes: vec![sequence] });
+                1
+            }
+        };
+        self.outbox.extend(packets.into_iter().map(Action::Write));
+    }
+
+    /// Places entries that waited together, side by side if there is a run for all of them.
+    pub(super) fn place_group(&mut self, group: &[u32], now: Duration) {
+        let total = group.iter().map(|&sequence| self.taken_by_write(sequence)).sum();
+        // Groups have rows whose room does not depend on the site.
+        let mut run = self.space.take(total, 0);
+        for &sequence in group {
+            let taken = self.taken_by_write(sequence);
+            let place = run.or_else(|| self.take_place(taken, 0).ok());
+            run = run.map(|run| run + taken);
+            if self.settle(sequence, place) {
+                self.send(sequence, now);
+            }
+        }
+    }
+
+    /// Sends the packetizer's open page.
+    pub(super) fn send_page(&mut self) {
+        if let Writes::Packets { packetizer, .. } = &mut self.writes {
+            self.outbox.extend(packetizer.take().map(Action::Write));
+        }
+    }
+
+    fn taken_by_write(&mut self, sequence: u32) -> u64 {
+        let sectors = self.dirty.entry_mut(sequence).map_or(0, |entry| entry.sectors);
+        self.space.taken_by(sectors.into())
+    }
+
+    /// Gives an entry that waited its place. `false` if it is lost: there was no room in one piece, or it
+    /// was evicted itself to make room for a neighbour.
+    fn settle(&mut self, sequence: u32, place: Option<u64>) -> bool {
+        let entry = self.dirty.entry_mut(sequence).expect("an entry that waits in a buffer is dirty");
+        let (placing, sectors, dropped) = (entry.placing, entry.sectors, entry.dropped);
+        if let (Some(place), false) = (place, dropped) {
+            entry.place = Some(place);
+            let settled = self.map.settle(placing, sequence, place);
+            assert!(settled, "an entry that was not dropped is in the map");
+            return true;
+        }
+        let taken = self.space.taken_by(sectors.into());
+        self.dirty.remove(sequence);
+        self.used_sectors -= taken;
+        if let Some(place) = place {
+            self.space.free(place, sectors.into());
+        }
+        if dropped {
+            self.held_back_sectors -= taken;
+        } else {
+            self.map.remove_write(placing, sequence);
+            add(&self.volume.counters.rejected, 1);
+        }
+        false
+    }
+}

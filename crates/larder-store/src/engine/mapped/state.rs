@@ -1,0 +1,369 @@
+//! What the mapped engine knows and decides, under its lock: plain data, no I/O.
+//!
+//! Invariants: every entry of the map has room of its own; room is freed once, when neither the map has the
+//! entry nor a write of it is on its way; `used_sectors` is the room that is taken or promised.
+
+use super::{
+    action::Action,
+    commit::{Condition, Write},
+    dirty::Dirty,
+    layout::Space,
+    map::{Entry, Map},
+    pace::{Pace, Pacer, RunFound},
+    read::{BatchedRead, Found},
+    schedule::{batches::ReadBatches, locality::LocalityBuffers, packets::Packetizer},
+};
+use crate::{
+    MappedRow, SlotSchedule, device::Completion, engine::kit::room::NoRoom, format::snapshot::listings_in,
+    units::SECTOR_BYTES, volume::Volume,
+};
+use std::{sync::Arc, task::Waker, time::Duration};
+
+/// Numbers of writes that are reserved at a time, so that a crash never leads to using one twice.
+pub(super) const NUMBERS_RESERVED: u32 = 1 << 24;
+
+/// Whether the store can be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Loading,
+    Open,
+    /// It could not be noted that the snapshot is used.
+    Unusable,
+    Closed,
+}
+
+/// One volume's state.
+pub(super) struct State {
+    pub(super) volume: Arc<Volume>,
+    row: MappedRow,
+    pub(super) map: Map,
+    pub(super) space: Space,
+    pub(super) writes: Writes,
+    reads: Option<ReadBatches<BatchedRead>>,
+    pacer: Option<Pacer>,
+    pub(super) dirty: Dirty,
+    pub(super) phase: Phase,
+    pub(super) used_sectors: u64,
+    /// Of these, the room of entries that are gone but still being written.
+    pub(super) held_back_sectors: u64,
+    /// Number of the next write, and the first that is not reserved.
+    pub(super) next_write: u32,
+    pub(super) reserved_until: u32,
+    pub(super) failed_writes: u64,
+    /// Of the snapshot's header as it was written last.
+    pub(super) generation: u64,
+    /// Whether there was anything to store since eviction was paced last.
+    asked_for_room: bool,
+    waiting: Vec<Waker>,
+    /// Whether everything that an earlier run left is in the map; kept for a start that has to be tried again.
+    pub(super) all_known: bool,
+    /// What is to be transferred once the lock is released.
+    pub(super) outbox: Vec<Action>,
+}
+
+/// When bytes are written.
+pub(super) enum Writes {
+    /// Each record at once; commits wait for it.
+    Through,
+    /// Each record at once; nobody waits.
+    Asynchronous,
+    Packets {
+        packetizer: Packetizer,
+        locality: Option<LocalityBuffers>,
+    },
+}
+
+impl State {
+    pub(super) fn new(volume: &Arc<Volume>, row: MappedRow) -> Self {
+        let (tuning, shape) = (&volume.options.tuning, &volume.shape);
+        let entries = volume.size_bytes() / volume.options.mean_entry_size_bytes;
+        let packetizer = Packetizer::new(tuning.page_bytes);
+        let locality = || LocalityBuffers::new(tuning.locality_buffer_count, tuning.locality_buffer_bytes);
+        let writes = match row {
+            MappedRow::Slots(SlotSchedule::Pages | SlotSchedule::PagesAndSortedReads) => {
+                Writes::Packets { packetizer, locality: None }
+            }
+            MappedRow::Slots(SlotSchedule::SitePagesAndSortedReads) => {
+                Writes::Packets { packetizer, locality: Some(locality()) }
+            }
+            MappedRow::Slots(SlotSchedule::Asynchronous) => Writes::Asynchronous,
+            MappedRow::Slots(SlotSchedule::Through)
+            | MappedRow::Files(_)
+            | MappedRow::SizeClasses
+            | MappedRow::Bitmap => Writes::Through,
+        };
+        let pace = Pace {
+            low_percent: tuning.esp_low_percent.into(),
+            high_percent: tuning.esp_high_percent.into(),
+            base_per_s: tuning.esp_base_evictions_per_s,
+            between_per_s: tuning.esp_evictions_per_s,
+        };
+        Self {
+            map: Map::new(entries.min(listings_in(shape.index_bytes)), volume.clock.now_s()),
+            space: Space::new(volume, row),
+            writes,
+            reads: row.sorts_reads().then(|| ReadBatches::new(tuning.read_batch_count)),
+            pacer: (row == MappedRow::Bitmap).then(|| Pacer::new(pace)),
+            dirty: Dirty::default(),
+            phase: Phase::Loading,
+            used_sectors: 0,
+            held_back_sectors: 0,
+            next_write: 0,
+            reserved_until: 0,
+            failed_writes: 0,
+            generation: 0,
+            asked_for_room: false,
+            waiting: Vec::new(),
+            all_known: false,
+            outbox: Vec::new(),
+            volume: Arc::clone(volume),
+            row,
+        }
+    }
+
+    /// A number for a write, if one is reserved.
+    pub(super) fn number(&mut self) -> Option<u32> {
+        let number = self.next_write;
+        (number != self.reserved_until).then(|| {
+            self.next_write = number.wrapping_add(1);
+            number
+        })
+    }
+
+    pub(super) fn numbers_are_scarce(&self) -> bool {
+        self.phase == Phase::Open && self.reserved_until.wrapping_sub(self.next_write) < NUMBERS_RESERVED / 2
+    }
+
+    /// Makes `write` its key's entry if there is room and the condition holds; `Ok(false)` if it does not.
+    /// `done` is told when it is written.
+    pub(super) fn admit(
+        &mut self,
+        write: &Write,
+        condition: Condition,
+        done: &mut Option<Completion<()>>,
+    ) -> Result<bool, NoRoom> {
+        let held = self.map.find(write.placing).map(|entry| entry.sequence);
+        if let Condition::StillBy(sequence) = condition
+            && held != Some(sequence)
+        {
+            return Ok(false);
+        }
+        if self.phase == Phase::Closed {
+            return Err(NoRoom::Ever);
+        }
+        self.asked_for_room = true;
+        let taken = self.space.taken_by(write.sectors.into());
+        let used_max = self.space.used_sectors_max();
+        if taken > used_max {
+            return Err(NoRoom::Ever);
+        }
+        let dirty_max = self.volume.options.dirty_bytes_max;
+        if !self.dirty.is_empty() && self.dirty.len_bytes() + write.record.len() as u64 > dirty_max {
+            self.send_all(write.now);
+            return Err(NoRoom::Now);
+        }
+        self.remove(write.placing);
+        while self.used_sectors - self.held_back_sectors + taken > used_max || self.map.is_full() {
+            if self.evict_oldest().is_none() {
+                break;
+            }
+        }
+        if self.used_sectors + taken > used_max || self.map.is_full() {
+            self.send_all(write.now);
+            return Err(NoRoom::Now);
+        }
+        let waits = matches!(self.writes, Writes::Packets { locality: Some(_), .. });
+        let place = if waits { None } else { Some(self.take_place(write.sectors.into(), write.site)?) };
+        self.used_sectors += taken;
+        self.map.insert(write.placing, write.entry(place.unwrap_or(0)));
+        self.dirty.insert(write.sequence, write.dirty(place, done.take()));
+        if place.is_some() {
+            self.send(write.sequence, write.now);
+        } else if let Writes::Packets { locality: Some(locality), .. } = &mut self.writes {
+            let groups = locality.add(write.site, (write.sequence, write.record.len() as u64), write.now);
+            groups.iter().for_each(|group| self.place_group(group, write.now));
+        }
+        Ok(true)
+    }
+
+    /// Removes an entry, whoever wanted it gone.
+    pub(super) fn remove(&mut self, placing: u64) -> bool {
+        let Some(entry) = self.map.remove(placing) else { return false };
+        self.let_go(&entry);
+        true
+    }
+
+    /// Removes an entry if write `sequence` made it.
+    pub(super) fn remove_write(&mut self, placing: u64, sequence: u32) -> bool {
+        let Some(entry) = self.map.remove_write(placing, sequence) else { return false };
+        self.let_go(&entry);
+        true
+    }
+
+    pub(super) fn touch(&mut self, placing: u64) {
+        if self.phase != Phase::Closed {
+            self.map.touch(placing);
+        }
+    }
+
+    /// Looks an entry up, as used now.
+    pub(super) fn find(&mut self, placing: u64, now_s: u32) -> Option<Found> {
+        let entry = self.map.find(placing).filter(|_| self.phase != Phase::Closed)?;
+        if entry.useless_after != 0 && entry.useless_after < now_s {
+            self.remove(placing);
+            return None;
+        }
+        self.map.touch(placing);
+        let Entry { place, sectors, sequence, .. } = entry;
+        let dirty = self.dirty.record(sequence);
+        let spot = self.space.spot(place, sectors.into(), sequence);
+        Some(Found { sequence, dirty, spot, len_bytes: u64::from(sectors) * SECTOR_BYTES })
+    }
+
+    /// Takes over an entry of an earlier run. `false` if it has no place or the map no room.
+    pub(super) fn load(&mut self, placing: u64, entry: Entry) -> bool {
+        let taken = self.space.taken_by(entry.sectors.into());
+        let fits = !self.map.is_full() && self.map.find(placing).is_none();
+        if !fits || !self.space.take_at(entry.place, entry.sectors.into()) {
+            return false;
+        }
+        self.used_sectors += taken;
+        self.map.insert(placing, entry);
+        true
+    }
+
+    /// Starts empty after all.
+    pub(super) fn forget_all(&mut self) {
+        self.map = Map::new(self.map.entries_max(), self.volume.clock.now_s());
+        self.space = Space::new(&self.volume, self.row);
+        self.used_sectors = 0;
+    }
+
+    /// Notes that a transfer with pieces of `writes` completed. Returns who waited for them, and how they fared.
+    pub(super) fn written(&mut self, writes: &[u32], ok: bool) -> Vec<(Completion<()>, bool)> {
+        let mut done = Vec::new();
+        for &sequence in writes {
+            let entry = self.dirty.entry_mut(sequence).expect("an entry is dirty until its last piece is written");
+            entry.failed |= !ok;
+            entry.pieces_left -= 1;
+            if entry.pieces_left > 0 {
+                continue;
+            }
+            let Some(mut entry) = self.dirty.remove(sequence) else { continue };
+            if entry.failed {
+                self.failed_writes += 1;
+            }
+            if entry.failed && !entry.dropped {
+                self.map.remove_write(entry.placing, sequence);
+            }
+            if entry.dropped {
+                self.held_back_sectors -= self.space.taken_by(entry.sectors.into());
+            }
+            if let (true, Some(place)) = (entry.failed || entry.dropped, entry.place) {
+                self.give_back(place, entry.sectors, sequence);
+            }
+            done.extend(entry.done.take().map(|done| (done, !entry.failed)));
+        }
+        done
+    }
+
+    /// Sends whatever waits in buffers.
+    pub(super) fn send_all(&mut self, now: Duration) {
+        self.send_opened_before(Duration::MAX, now);
+    }
+
+    /// Sends whatever has waited in buffers for the flush interval.
+    pub(super) fn flush_due(&mut self, now: Duration) {
+        let before = now.saturating_sub(self.volume.options.flush_interval);
+        self.send_opened_before(before, now);
+    }
+
+    /// Evicts what time has made due.
+    pub(super) fn evict_due(&mut self, now: Duration) {
+        let Some(pacer) = &mut self.pacer else { return };
+        let used_percent = self.used_sectors * 100 / self.space.capacity_sectors();
+        let run = self.space.last_run();
+        let run = run.map(|run| RunFound { len: run.len_blocks, threshold: run.threshold_blocks });
+        let count = pacer.due(now, used_percent, run, std::mem::take(&mut self.asked_for_room));
+        (0..count).take_while(|_| self.evict_oldest().is_some()).for_each(drop);
+    }
+
+    /// Puts a read into the batch; returns those that are to be sent now.
+    pub(super) fn batch(&mut self, read: BatchedRead, now: Duration) -> Result<Vec<BatchedRead>, BatchedRead> {
+        match &mut self.reads {
+            Some(batches) => Ok(batches.add(read.offset_bytes, read, now)),
+            None => Err(read),
+        }
+    }
+
+    pub(super) fn take_reads(&mut self) -> Vec<BatchedRead> {
+        self.reads.as_mut().map(ReadBatches::take).unwrap_or_default()
+    }
+
+    pub(super) fn take_due_reads(&mut self, now: Duration) -> Vec<BatchedRead> {
+        if self.reads_due_at().is_some_and(|at| at <= now) { self.take_reads() } else { Vec::new() }
+    }
+
+    /// When the batch of reads that waits is to be sent.
+    pub(super) fn reads_due_at(&self) -> Option<Duration> {
+        let opened_at = self.reads.as_ref()?.opened_at()?;
+        Some(opened_at + self.volume.options.tuning.read_batch_time_out)
+    }
+
+    /// Whether time will make something due besides reads.
+    pub(super) fn is_busy(&self) -> bool {
+        let buffered = match &self.writes {
+            Writes::Packets { packetizer, locality } => {
+                packetizer.opened_at().is_some() || locality.as_ref().is_some_and(|locality| !locality.is_empty())
+            }
+            Writes::Through | Writes::Asynchronous => false,
+        };
+        buffered
+            || !self.waiting.is_empty()
+            || (self.pacer.is_some() && self.asked_for_room)
+            || self.numbers_are_scarce()
+    }
+
+    pub(super) fn wait(&mut self, waker: Waker) {
+        self.waiting.push(waker);
+    }
+
+    pub(super) fn take_waiting(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    pub(super) fn pointer(&self) -> u64 {
+        self.space.pointer()
+    }
+
+    pub(super) fn point_at(&mut self, place: u64) {
+        self.space.point_at(place);
+    }
+
+    pub(super) fn slot_counts(&self) -> Vec<u32> {
+        self.space.slot_counts()
+    }
+
+    /// Takes over how long an earlier run's files of slots are. `false` if that cannot be.
+    pub(super) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
+        self.space.set_slot_counts(counts)
+    }
+
+    pub(super) fn space_memory_bytes(&self) -> u64 {
+        self.space.memory_bytes()
+    }
+
+    fn send_opened_before(&mut self, before: Duration, now: Duration) {
+        let Writes::Packets { packetizer, locality } = &mut self.writes else { return };
+        if packetizer.opened_at().is_some_and(|at| at <= before) {
+            self.outbox.extend(packetizer.take().map(Action::Write));
+        }
+        let groups = locality.as_mut().map(|locality| locality.take_opened_before(before)).unwrap_or_default();
+        groups.iter().for_each(|group| self.place_group(group, now));
+        if let Writes::Packets { packetizer, .. } = &mut self.writes
+            && before == Duration::MAX
+        {
+            self.outbox.extend(packetizer.take().map(Action::Write));
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! The engine of the disk table: every entry in a bin of its set, what does not fit a bin in the ring.
+//!
+//! Owns: the table, what memory knows of its sets, and the order in which both change. Rows differ in how
+//! many ways a set has and how much memory knows: nothing (then the set is read), tags and ranks of all sets, or
+//! of those used last. Invariants: a set is changed by one writer at a time; at most one bin of a set is believed
+//! for a key; entries on their way to the device are answered from memory; no lock is held across I/O.
+//!
+//! After a crash nothing needs to be rebuilt: bins name their entries, so a set of which memory knows nothing is
+//! read when it is first asked for, and is known from then on. Memory that is wrong about a bin can only cost a
+//! read, as the full key is compared. Bins are wiped before memory forgets that they may hold an older entry; a set
+//! whose change failed is doubted: it holds nothing until all of it was wiped, which is tried until it succeeds.
+//! Cost: SYSTEMS' table of reads and writes, counted in tests/it/rows. Source: HashCache (NSDI 2009), 3.
+
+mod doubted;
+pub(crate) mod layout;
+pub(crate) mod memory;
+mod read;
+pub(crate) mod resident;
+pub(crate) mod ring;
+mod session;
+pub(crate) mod summary;
+mod walk;
+mod write;
+
+use super::{
+    Engine, Extent, Gauges, Sight,
+    kit::{
+        doubts::Doubts,
+        sets::{self, PackedSets, Place, WAYS_MAX, set_of},
+    },
+};
+use crate::{
+    Error, ErrorKind, Hints, Reader, Result, StoreOptions, TableRow, Tuning,
+    format::{
+        record::Record,
+        session::{SESSION_AREA_BYTES, Session},
+        superblock::{PARAMETER_COUNT, Shape},
+    },
+    hash::KeyHash,
+    sync::{Mutex, MutexGuard, PoisonError},
+    units::BLOCK_BYTES,
+    volume::{START_RETRY_PAUSE, Volume, bell::TICK, cannot_begin},
+};
+use bytes::Bytes;
+use layout::TableLayout;
+use memory::SetMemory;
+use resident::ResidentSets;
+use ring::Ring;
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    sync::{Arc, Weak},
+    task::{Poll, Waker},
+    time::Duration,
+};
+use summary::RecentSummaries;
+pub(crate) use walk::walk;
+
+const BIN_BYTES_MAX: u64 = 1 << 20;
+/// When to try again to wipe a set.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How many change counts there are; sets share them.
+const CHANGE_COUNT: usize = 1024;
+
+/// The shape of a new volume of this family.
+pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<Shape> {
+    let Tuning { hashcache_bin_bytes: bin_bytes, hashcache_ways, hashcache_ring_share, .. } = options.tuning;
+    let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
+    if !hashcache_ways.is_power_of_two() {
+        return invalid(format!("ways of a set are not 2, 4, 8 or 16: {hashcache_ways}"));
+    }
+    let ways = match row {
+        TableRow::Bins => 1,
+        TableRow::Sets | TableRow::TaggedSets | TableRow::RecentlyTaggedSets => u64::from(hashcache_ways),
+    };
+    let mut shape = Shape {
+        row: options.policy.code,
+        size_bytes: options.size_bytes,
+        segment_bytes: 0,
+        index_bytes: SESSION_AREA_BYTES,
+        parameters: [0; PARAMETER_COUNT],
+    };
+    let room = shape.data_area();
+    let table_bytes = room.end.saturating_sub(room.start) as f64 * (1.0 - hashcache_ring_share);
+    let set_count = table_bytes as u64 / (bin_bytes * ways);
+    shape.parameters[..3].copy_from_slice(&[bin_bytes, ways, set_count]);
+    match layout_of(&shape) {
+        Some(_) => Ok(shape),
+        None => invalid(format!("store size has no room for a table of sets: {}", options.size_bytes)),
+    }
+}
+
+/// Where bins and ring lie on a volume of this shape, if it has any.
+fn layout_of(shape: &Shape) -> Option<TableLayout> {
+    let [bin_bytes, ways, set_count, ..] = shape.parameters;
+    let sound = (BLOCK_BYTES..=BIN_BYTES_MAX).contains(&bin_bytes) && bin_bytes.is_power_of_two();
+    let sound = sound && (1..=WAYS_MAX as u64).contains(&ways) && ways.is_power_of_two();
+    sound.then(|| TableLayout::new(shape.data_area(), bin_bytes, ways, set_count))?
+}
+
+/// One volume with a disk table.
+pub(crate) struct TableEngine {
+    volume: Arc<Volume>,
+    row: TableRow,
+    layout: TableLayout,
+    state: Mutex<State>,
+}
+
+struct State {
+    phase: Phase,
+    memory: SetMemory,
+    recent: RecentSummaries,
+    /// Sets whose bytes on the volume may be older than what was acknowledged.
+    doubts: Doubts,
+    /// When to try again to wipe one.
+    wipe_at: Option<Duration>,
+    ring: Ring,
+    /// What stands in the session block.
+    session: Session,
+    next_sequence: u64,
+    /// Sets that are being changed, with what is on its way to them.
+    held: HashMap<u64, Option<Dirty>>,
+    dirty_bytes: u64,
+    /// Grows when a set begins to change and when it has changed.
+    changes: Box<[u32]>,
+    waiting: Vec<Waker>,
+}
+
+/// How far the engine has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Loading,
+    Ready,
+    /// The session block could not be written: nothing may be stored.
+    Failed,
+}
+
+/// What is on its way to a set.
+struct Dirty {
+    hash: KeyHash,
+    /// The record; `None` while the entry is being removed.
+    record: Option<Bytes>,
+}
+
+/// The right to change a set, until it is dropped.
+struct Hold {
+    engine: Weak<TableEngine>,
+    set: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.release(self.set);
+        }
+    }
+}
+
+impl TableEngine {
+    /// `None` if the superblock tells of no possible table.
+    pub(crate) fn new(volume: Arc<Volume>, row: TableRow) -> Option<Self> {
+        let layout = layout_of(&volume.shape)?;
+        let state = State {
+            phase: Phase::Loading,
+            memory: SetMemory::Nothing,
+            recent: RecentSummaries::new(),
+            doubts: Doubts::new(layout.set_count),
+            wipe_at: None,
+            ring: session::ring(&layout, 0),
+            session: Session::default(),
+            next_sequence: 0,
+            held: HashMap::new(),
+            dirty_bytes: 0,
+            changes: vec![0; CHANGE_COUNT].into_boxed_slice(),
+            waiting: Vec::new(),
+        };
+        Some(Self { volume, row, layout, state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_of(&self, placing: u64) -> u64 {
+        set_of(placing, self.layout.set_count)
+    }
+
+    /// What memory knows of the sets of a volume that is `fresh`, or was used before.
+    fn memory(&self, fresh: bool) -> SetMemory {
+        let tuning = &self.volume.options.tuning;
+        let shape = sets::Shape {
+            ways: self.layout.ways as u32,
+            tag_bits: tuning.hashcache_tag_bits,
+            generation_bits: 0,
+            position_bits: 0,
+            length_bits: 0,
+            positions: 0,
+        };
+        let set_count = self.layout.set_count;
+        match self.row {
+            TableRow::TaggedSets => SetMemory::All(PackedSets::new(shape, set_count, fresh)),
+            TableRow::RecentlyTaggedSets => {
+                let resident = (set_count as f64 * tuning.hashcache_resident_share) as u64;
+                SetMemory::Recent(ResidentSets::new(shape, set_count, resident))
+            }
+            TableRow::Bins | TableRow::Sets => SetMemory::Nothing,
+        }
+    }
+
+    /// Takes the right to change a set.
+    async fn hold(self: &Arc<Self>, set: u64) -> Result<Hold> {
+        self.wait(|state| match state.phase {
+            Phase::Loading => None,
+            Phase::Failed => Some(Err(cannot_begin())),
+            Phase::Ready if state.held.contains_key(&set) => None,
+            Phase::Ready => {
+                state.held.insert(set, None);
+                Some(Ok(Hold { engine: Arc::downgrade(self), set }))
+            }
+        })
+        .await
+    }
+
+    /// Takes the right to change a set, if nobody has it.
+    fn try_hold(self: &Arc<Self>, set: u64) -> Option<Hold> {
+        let mut state = self.lock();
+        if state.phase != Phase::Ready || state.held.contains_key(&set) {
+            return None;
+        }
+        state.held.insert(set, None);
+        drop(state);
+        Some(Hold { engine: Arc::downgrade(self), set })
+    }
+
+    fn release(&self, set: u64) {
+        let mut state = self.lock();
+        state.held.remove(&set);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until `decide` finds something in the state.
+    async fn wait<T>(&self, mut decide: impl FnMut(&mut State) -> Option<T>) -> T {
+        poll_fn(|context| {
+            let mut state = self.lock();
+            match decide(&mut state) {
+                Some(found) => Poll::Ready(found),
+                None => {
+                    if !state.waiting.iter().any(|known| known.will_wake(context.waker())) {
+                        state.waiting.push(context.waker().clone());
+                    }
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl State {
+    fn changes(&self, set: u64) -> u32 {
+        self.changes[set as usize % CHANGE_COUNT]
+    }
+
+    fn note_change(&mut self, set: u64) {
+        let count = &mut self.changes[set as usize % CHANGE_COUNT];
+        *count = count.wrapping_add(1);
+    }
+
+    /// Whether nothing happened to a set since there were `changes`, nor does now.
+    fn is_settled(&self, set: u64, changes: u32) -> bool {
+        self.changes(set) == changes && self.held.get(&set).is_none_or(Option::is_none)
+    }
+
+    /// Makes the entry of `placing` the most recently used of its set.
+    fn promote(&mut self, set: u64, placing: u64) {
+        let Some(shape) = self.memory.shape() else { return };
+        let Some(mut contents) = self.memory.read(set) else { return };
+        let Some(way) = contents.find(shape.tag(placing)) else { return };
+        if contents.ways()[way].rank > 0 {
+            contents.promote(way, Place::default());
+            self.memory.write(set, &contents);
+        }
+    }
+}
+
+impl Engine for TableEngine {
+    fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    async fn load(self: &Arc<Self>) {
+        self.begin_session().await;
+    }
+
+    async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
+        self.look_up(key).await
+    }
+
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
+        Ok(self.sees(key).await?.then_some(Sight::Passing))
+    }
+
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.put(record, None).await.map(drop)
+    }
+
+    async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.wipe(key).await
+    }
+
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        self.replace_head(key, head, hints).await
+    }
+
+    fn may_contain(&self, placing: u64) -> bool {
+        let (state, set) = (self.lock(), self.set_of(placing));
+        let known = state.memory.shape().zip(state.memory.peek(set));
+        !state.doubts.contains(set) && known.is_none_or(|(shape, contents)| contents.find(shape.tag(placing)).is_some())
+    }
+
+    fn touch(&self, placing: u64) {
+        self.lock().promote(self.set_of(placing), placing);
+    }
+
+    async fn maintain(self: &Arc<Self>) {
+        self.keep_session().await;
+        self.wipe_doubted().await;
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        let (phase, doubts) = {
+            let state = self.lock();
+            (state.phase, !state.doubts.is_empty())
+        };
+        match phase {
+            Phase::Failed => Some(START_RETRY_PAUSE),
+            _ => self.session_is_due().then_some(TICK).or_else(|| doubts.then_some(RETRY_PAUSE)),
+        }
+    }
+
+    /// A commit writes through: only sets whose change failed are still to be wiped.
+    async fn flush(self: &Arc<Self>) -> Result<()> {
+        self.volume.check_open()?;
+        self.wipe_all_doubted().await
+    }
+
+    async fn finish(self: &Arc<Self>) -> Result<()> {
+        self.wait(|state| state.held.is_empty().then_some(())).await;
+        let wiped = self.wipe_all_doubted().await;
+        self.end_session().await.and(wiped)
+    }
+
+    fn gauges(&self) -> Gauges {
+        let state = self.lock();
+        Gauges {
+            entries: state.memory.entries(),
+            entries_max: self.layout.bin_count(),
+            index_bytes: state.memory.memory_bytes() + state.doubts.memory_bytes(),
+            dirty_bytes: state.dirty_bytes,
+        }
+    }
+}

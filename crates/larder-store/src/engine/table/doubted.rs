@@ -1,0 +1,67 @@
+//! Sets whose change failed: what a writer takes them for, and how they are wiped.
+//!
+//! Invariants: nothing of a doubted set is found; whoever changes one writes all of it; one that nobody changes is
+//! wiped here, tried again with a pause until the device takes it. Cost: one write of the set; nothing without doubts.
+
+use super::{
+    RETRY_PAUSE, TableEngine,
+    summary::{Bin, Summary},
+    write::{Change, View},
+};
+use crate::{Error, ErrorKind, Result, engine::kit::sets::Set};
+use std::sync::Arc;
+
+/// Sets that are wiped in one round.
+const WIPES_MAX: u32 = 256;
+
+impl TableEngine {
+    /// What a writer takes a doubted set for: empty, if all of it is wiped. `None`: it is not doubted.
+    pub(super) fn view_of_doubted(&self, set: u64) -> Option<View> {
+        let state = self.lock();
+        let ways = self.layout.ways as usize;
+        state.doubts.contains(set).then(|| View {
+            contents: state.memory.shape().map(|shape| Set::empty(&shape)),
+            summary: Some(Summary::empty(ways)),
+            stale: (0..ways).collect(),
+        })
+    }
+
+    /// Wipes doubted sets, if it is time to try that.
+    pub(super) async fn wipe_doubted(self: &Arc<Self>) {
+        let now = self.volume.clock.now();
+        // A clock that steps back does not make the pause longer.
+        let is_time = self.lock().wipe_at.is_none_or(|at| at <= now || at > now + RETRY_PAUSE);
+        if is_time && !self.volume.health.is_out() {
+            self.wipe_some_doubted().await;
+        }
+    }
+
+    /// As [`Self::wipe_doubted`], now and all of them.
+    ///
+    /// # Errors
+    /// Some could not be wiped.
+    pub(super) async fn wipe_all_doubted(self: &Arc<Self>) -> Result<()> {
+        while self.wipe_some_doubted().await {}
+        if self.lock().doubts.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unavailable, "what failed to be written could not be wiped from the store"))
+    }
+
+    /// Whether there are more, and none failed.
+    async fn wipe_some_doubted(self: &Arc<Self>) -> bool {
+        for _ in 0..WIPES_MAX {
+            let Some(set) = self.lock().doubts.next() else { return false };
+            // Whoever holds it is about to write all of it.
+            let Some(hold) = self.try_hold(set) else { return false };
+            self.lock().note_change(set);
+            let bins = (0..self.layout.ways as usize).map(|way| (way, Bin::Empty)).collect();
+            let change = Change { hold, dirty_bytes: 0, rest_at: None, bins };
+            let pending = self.submit(change, vec![self.wiping_all(set)]);
+            if self.finished(pending).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,79 @@
+//! How much of the sets memory knows: nothing, all of them, or those used last.
+//!
+//! Owns: the choice a row makes, and the count of entries. Invariant: what it tells of a set is what the
+//! engine wrote last; where it tells nothing the set must be read from the volume.
+
+use super::resident::ResidentSets;
+use crate::engine::kit::sets::{PackedSets, Set, Shape};
+
+/// What memory knows of the sets.
+pub(crate) enum SetMemory {
+    Nothing,
+    All(PackedSets),
+    Recent(ResidentSets),
+}
+
+impl SetMemory {
+    /// A set, which counts as used.
+    pub(crate) fn read(&mut self, set: u64) -> Option<Set> {
+        match self {
+            Self::Nothing => None,
+            Self::All(sets) => sets.read(set),
+            Self::Recent(sets) => sets.read(set),
+        }
+    }
+
+    /// Notes what is known of a set.
+    pub(crate) fn write(&mut self, set: u64, contents: &Set) {
+        match self {
+            Self::Nothing => {}
+            Self::All(sets) => sets.write(set, contents),
+            Self::Recent(sets) => sets.write(set, contents),
+        }
+    }
+
+    /// Notes that nothing is known of a set.
+    pub(crate) fn forget(&mut self, set: u64) {
+        match self {
+            Self::Nothing => {}
+            Self::All(sets) => sets.forget(set),
+            Self::Recent(sets) => sets.forget(set),
+        }
+    }
+
+    /// A set, without counting this as a use.
+    pub(crate) fn peek(&self, set: u64) -> Option<Set> {
+        match self {
+            Self::Nothing => None,
+            Self::All(sets) => sets.read(set),
+            Self::Recent(sets) => sets.peek(set),
+        }
+    }
+
+    /// What is kept of a set, if anything is.
+    pub(crate) fn shape(&self) -> Option<Shape> {
+        match self {
+            Self::Nothing => None,
+            Self::All(sets) => Some(*sets.shape()),
+            Self::Recent(sets) => Some(*sets.shape()),
+        }
+    }
+
+    /// Memory when full, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::All(sets) => sets.memory_bytes(),
+            Self::Recent(sets) => sets.memory_bytes(),
+        }
+    }
+
+    /// How many entries memory knows of.
+    pub(crate) fn entries(&self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::All(sets) => sets.entries(),
+            Self::Recent(sets) => sets.entries(),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The read side of the disk table: from key to a verified entry.
+//!
+//! Cost: one read where memory knows the set, and none for a miss but for tags of other keys; else one read
+//! of the whole set; one more for an entry longer than its bin. Invariant: what was read while the set
+//! changed proves nothing about what is not there, and is read again.
+
+use super::{Dirty, Phase, State, TableEngine, summary::Summary};
+use crate::{
+    Reader, Result,
+    format::bin::{BIN_HEADER_BYTES, BinHeader, is_blank},
+    hash::KeyHash,
+    volume::{Verdict, counters::add},
+};
+use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
+
+/// How often a set that changes is read.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// How to look for an entry.
+enum Plan {
+    Dirty(Bytes),
+    Miss,
+    Bin(usize),
+    Set,
+}
+
+/// A key and where it belongs.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) hash: KeyHash,
+    pub(super) set: u64,
+}
+
+impl TableEngine {
+    pub(super) fn target<'a>(&self, key: &'a [u8]) -> Target<'a> {
+        let (placing, hash) = self.volume.hash(key);
+        Target { key, hash, set: self.set_of(placing) }
+    }
+
+    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<Reader>> {
+        self.volume.check_open()?;
+        add(&self.volume.counters.lookups, 1);
+        let target = self.target(key);
+        for _ in 0..ATTEMPTS_MAX {
+            let (plan, changes) = {
+                let mut state = self.lock();
+                (state.plan(&target), state.changes(target.set))
+            };
+            let found = match plan {
+                Plan::Miss => return Ok(None),
+                Plan::Dirty(record) => return Ok(self.hit(self.judge(&target, record))),
+                Plan::Bin(way) => {
+                    let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
+                    let bin = self.volume.read(offset_bytes, self.layout.bin_bytes).await?;
+                    self.open_bin(&target, (bin, offset_bytes), changes).await?
+                }
+                Plan::Set => self.search_set(&target, changes).await?,
+            };
+            if found.is_some() {
+                self.lock().promote(target.set, target.hash.placing());
+                return Ok(self.hit(found));
+            }
+            if self.lock().is_settled(target.set, changes) {
+                return Ok(None);
+            }
+            self.wait(|state| state.held.get(&target.set).is_none_or(Option::is_none).then_some(())).await;
+        }
+        Ok(None)
+    }
+
+    /// Whether there is an entry of `key`, told by the header of its bin. Of a long one the rest is not read, only that
+    /// the ring has not gone over it.
+    pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
+        self.volume.check_open()?;
+        let target = self.target(key);
+        let (plan, changes) = {
+            let mut state = self.lock();
+            (state.plan(&target), state.changes(target.set))
+        };
+        let header = match plan {
+            Plan::Miss => return Ok(false),
+            Plan::Dirty(_) => return Ok(true),
+            Plan::Bin(way) => {
+                let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
+                let bin = self.volume.read(offset_bytes, BIN_HEADER_BYTES as u64).await?;
+                BinHeader::decode(self.volume.id, &bin, offset_bytes)
+            }
+            Plan::Set => {
+                let (bytes, summary) = self.read_set(target.set, changes).await?;
+                summary.newest(target.hash).and_then(|way| {
+                    let bin = &bytes[way * self.layout.bin_bytes as usize..];
+                    BinHeader::decode(self.volume.id, bin, self.layout.bin_offset_bytes(target.set, way as u64))
+                })
+            }
+        };
+        let first = self.layout.first_bytes();
+        Ok(header.is_some_and(|header| {
+            let rest = u64::from(header.record_bytes).saturating_sub(first);
+            header.hash == target.hash && (rest == 0 || self.lock().ring.offset_bytes(header.rest_at, rest).is_some())
+        }))
+    }
+
+    fn hit(&self, found: Option<Reader>) -> Option<Reader> {
+        add(&self.volume.counters.hits, u64::from(found.is_some()));
+        found
+    }
+
+    /// Reads a set; what it holds is remembered unless it changed since there were `changes`.
+    pub(super) async fn read_set(&self, set: u64, changes: u32) -> Result<(Bytes, Summary)> {
+        let offset_bytes = self.layout.set_offset_bytes(set);
+        let bytes = self.volume.read(offset_bytes, self.layout.set_bytes()).await?;
+        let summary = Summary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize, offset_bytes);
+        let mut state = self.lock();
+        if state.is_settled(set, changes) {
+            state.recent.remember(set, summary);
+            if let Some(shape) = state.memory.shape()
+                && state.memory.peek(set).is_none()
+            {
+                let (contents, stale) = summary.remembered(&shape);
+                // What must be wiped first is left to the next writer.
+                if stale.is_empty() {
+                    state.memory.write(set, &contents);
+                }
+            }
+        }
+        Ok((bytes, summary))
+    }
+
+    async fn search_set(self: &Arc<Self>, target: &Target<'_>, changes: u32) -> Result<Option<Reader>> {
+        let (bytes, summary) = self.read_set(target.set, changes).await?;
+        let Some(way) = summary.newest(target.hash) else { return Ok(None) };
+        let bin_bytes = self.layout.bin_bytes as usize;
+        let bin = bytes.slice(way * bin_bytes..(way + 1) * bin_bytes);
+        self.open_bin(target, (bin, self.layout.bin_offset_bytes(target.set, way as u64)), changes).await
+    }
+
+    /// The entry of `target` in a bin that was read at `offset_bytes`.
+    async fn open_bin(
+        self: &Arc<Self>,
+        target: &Target<'_>,
+        (bin, offset_bytes): (Bytes, u64),
+        changes: u32,
+    ) -> Result<Option<Reader>> {
+        let is_settled = || self.lock().is_settled(target.set, changes);
+        let Some(header) = BinHeader::decode(self.volume.id, &bin, offset_bytes) else {
+            if is_settled() && !is_blank(&bin) {
+                add(&self.volume.counters.corrupt, 1);
+            }
+            return Ok(None);
+        };
+        if header.hash != target.hash {
+            if is_settled() && !header.is_wiped() {
+                add(&self.volume.counters.strangers, 1);
+            }
+            return Ok(None);
+        }
+        let Some(record) = self.whole_record(&header, &bin).await? else { return Ok(None) };
+        let found = self.judge(target, record);
+        // Header and record are of one write, or else a rest of an older one got between.
+        Ok(found.filter(|reader| reader.decoded().meta.sequence == header.sequence as u32))
+    }
+
+    /// The record of a bin with its rest; `None` if the rest was overwritten.
+    async fn whole_record(&self, header: &BinHeader, bin: &Bytes) -> Result<Option<Bytes>> {
+        let (len, first) = (u64::from(header.record_bytes), self.layout.first_bytes());
+        let begin = bin.slice(BIN_HEADER_BYTES..BIN_HEADER_BYTES + len.min(first) as usize);
+        if len <= first {
+            // A copy, so that a short entry does not keep a whole set's memory.
+            return Ok(Some(Bytes::copy_from_slice(&begin)));
+        }
+        let Some(offset_bytes) = self.lock().ring.offset_bytes(header.rest_at, len - first) else { return Ok(None) };
+        let rest = self.volume.read(offset_bytes, len - first).await?;
+        // Overwritten while it was being read is as good as before.
+        if self.lock().ring.offset_bytes(header.rest_at, len - first).is_none() {
+            return Ok(None);
+        }
+        let mut record = BytesMut::with_capacity(len as usize);
+        record.extend_from_slice(&begin);
+        record.extend_from_slice(&rest);
+        Ok(Some(record.freeze()))
+    }
+
+    fn judge(&self, target: &Target<'_>, record: Bytes) -> Option<Reader> {
+        match self.volume.judge(&record, target.hash, target.key) {
+            Verdict::Sound(decoded) => Some(Reader::whole(Arc::clone(&self.volume), record, decoded)),
+            Verdict::Useless => None,
+            Verdict::Stranger => {
+                add(&self.volume.counters.strangers, 1);
+                None
+            }
+            Verdict::Damaged => {
+                add(&self.volume.counters.corrupt, 1);
+                None
+            }
+        }
+    }
+}
+
+impl State {
+    fn plan(&mut self, target: &Target<'_>) -> Plan {
+        match self.phase {
+            Phase::Loading => return Plan::Miss,
+            // Memory knows of no set yet.
+            Phase::Failed => return Plan::Set,
+            Phase::Ready => {}
+        }
+        if let Some(Some(Dirty { hash, record })) = self.held.get(&target.set)
+            && *hash == target.hash
+        {
+            return record.clone().map_or(Plan::Miss, Plan::Dirty);
+        }
+        if self.doubts.contains(target.set) {
+            return Plan::Miss;
+        }
+        let Some((shape, contents)) = self.memory.shape().zip(self.memory.read(target.set)) else { return Plan::Set };
+        contents.find(shape.tag(target.hash.placing())).map_or(Plan::Miss, Plan::Bin)
+    }
+}

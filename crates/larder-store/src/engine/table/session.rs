@@ -1,0 +1,125 @@
+//! The beginning and end of a run on a volume with a disk table: write numbers and the ring's write point.
+//!
+//! Invariant: nothing is stored before this run's session block is durable, so that its write numbers are
+//! above all earlier ones. They begin at the time of day, so that even a volume that lost both copies of
+//! the block orders its entries rightly. Cost: one block at start, one per sixteenth of the ring, one at the end.
+
+use super::{Phase, TableEngine, layout::TableLayout, ring::Ring};
+use crate::{
+    Error, ErrorKind, Result,
+    device::AlignedBuffer,
+    format::session::{SESSION_AREA_BYTES, Session},
+    units::BLOCK_BYTES,
+    volume::counters::add,
+};
+use std::{sync::Arc, task::Waker};
+
+/// Write numbers a run may take.
+const SEQUENCES_PER_RUN: u64 = 1 << 40;
+/// Write numbers per millisecond of the time of day.
+const SEQUENCES_PER_MS: u64 = 1 << 16;
+/// The ring's write point is noted this often in a round.
+const NOTES_PER_ROUND: u64 = 16;
+
+/// The ring of a volume, to be continued at `next`.
+pub(super) fn ring(layout: &TableLayout, next: u64) -> Ring {
+    Ring::new(layout.ring_start_bytes, layout.ring_len_bytes, BLOCK_BYTES, next)
+}
+
+impl TableEngine {
+    /// Takes up what the last run left.
+    pub(super) async fn begin_session(self: &Arc<Self>) {
+        let outcome = self.start_session().await;
+        let mut state = self.lock();
+        state.phase = match outcome {
+            Ok(()) => Phase::Ready,
+            Err(error) => {
+                if state.phase != Phase::Failed {
+                    tracing::error!("the store takes nothing: {error}");
+                }
+                Phase::Failed
+            }
+        };
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// What is due now: the next note of the ring's write point, or another attempt to begin.
+    pub(super) async fn keep_session(self: &Arc<Self>) {
+        if self.lock().phase == Phase::Failed {
+            return self.begin_session().await;
+        }
+        if self.session_is_due() {
+            let next = self.next_session();
+            // If this fails, the next run overwrites some of the newest rests first.
+            if self.write_session(next).await.is_ok() {
+                self.lock().session = next;
+            }
+        }
+    }
+
+    pub(super) fn session_is_due(&self) -> bool {
+        let state = self.lock();
+        let margin = self.layout.ring_len_bytes / NOTES_PER_ROUND / 2;
+        state.phase == Phase::Ready && state.ring.next() + margin > state.session.ring_next
+    }
+
+    /// Leaves to the next run where the ring ends.
+    pub(super) async fn end_session(self: &Arc<Self>) -> Result<()> {
+        if self.lock().phase != Phase::Ready {
+            return Ok(());
+        }
+        let next = self.next_session();
+        let next = Session { ring_next: self.lock().ring.next(), ..next };
+        self.write_session(next).await?;
+        self.lock().session = next;
+        Ok(())
+    }
+
+    async fn start_session(&self) -> Result<()> {
+        let area = self.volume.shape.index_area().start;
+        let copies = self.volume.device.read(area, SESSION_AREA_BYTES as usize).await;
+        let copies = copies.map_err(|source| {
+            add(&self.volume.counters.io_errors, 1);
+            Error::io(ErrorKind::Unavailable, "cannot read the session block", source)
+        })?;
+        let last = Session::newest(self.volume.id, copies.as_slice());
+        let blank = copies.as_slice().iter().all(|&byte| byte == 0);
+        let fresh = blank && self.volume.superblock().generation == 1;
+        let last = last.unwrap_or_default();
+        let now_ms = u64::try_from(self.volume.clock.since_epoch().as_millis()).unwrap_or(u64::MAX);
+        let above_last = last.first_sequence.saturating_add(SEQUENCES_PER_RUN);
+        let first_sequence = above_last.max(now_ms.saturating_mul(SEQUENCES_PER_MS));
+        let ring = ring(&self.layout, last.ring_next);
+        let ahead = ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;
+        // What is there can be read although nothing can be written.
+        self.lock().ring = ring;
+        let session = Session { generation: last.generation + 1, first_sequence, ring_next: ahead };
+        self.write_session(session).await?;
+        if fresh {
+            // Both copies, so that the loss of one is not taken for a new volume.
+            self.write_session(Session { generation: session.generation + 1, ..session }).await?;
+        }
+        self.volume.sync().await?;
+        let mut state = self.lock();
+        state.memory = self.memory(fresh);
+        state.session = Session { generation: session.generation + u64::from(fresh), ..session };
+        state.next_sequence = first_sequence;
+        Ok(())
+    }
+
+    /// The next note: it leads the ring, so that a crash does not set the write point back.
+    fn next_session(&self) -> Session {
+        let state = self.lock();
+        let ring_next = state.ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;
+        Session { generation: state.session.generation + 1, ring_next, ..state.session }
+    }
+
+    async fn write_session(&self, session: Session) -> Result<()> {
+        let mut block = AlignedBuffer::with_len(BLOCK_BYTES as usize);
+        session.encode(self.volume.id, block.as_mut_slice());
+        let at = self.volume.shape.index_area().start + session.offset_bytes();
+        self.volume.write(at, Arc::new(block)).await
+    }
+}

@@ -1,0 +1,230 @@
+//! What the bins of a set hold, as a read of the whole set tells, and the few of them that are remembered.
+//!
+//! Owns: which bin is a key's, and which is overwritten first where memory knows nothing. Invariant: of two
+//! bins of one key the one written last counts. First in, first out needs no write at a hit, and it overwrites
+//! the older of two bins of a key first, so that an older version never outlives a newer one.
+//! Cost: constant, however large the volume. Source: HashCache (NSDI 2009), Set.
+
+use crate::{
+    engine::kit::sets::{Place, Set, Shape, WAYS_MAX},
+    format::{
+        VolumeId,
+        bin::{BinHeader, is_blank},
+    },
+    hash::KeyHash,
+};
+
+/// Summaries remembered: enough for an insertion to follow its miss without reading the set again.
+const REMEMBERED_COUNT: usize = 64;
+
+/// What one bin holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bin {
+    Empty,
+    /// Neither blank nor sound.
+    Damaged,
+    Entry {
+        hash: KeyHash,
+        sequence: u64,
+    },
+}
+
+/// What the bins of a set hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
+    bins: [Bin; WAYS_MAX],
+    way_count: usize,
+    /// Whether a bin said where it is. If none did, blank ones prove nothing: they may have been read elsewhere.
+    is_proven: bool,
+}
+
+impl Summary {
+    /// Bins without entries.
+    pub(crate) fn empty(way_count: usize) -> Self {
+        Self { bins: [Bin::Empty; WAYS_MAX], way_count, is_proven: true }
+    }
+
+    /// What `set`, read whole at `offset_bytes`, holds in its bins of `bin_bytes`.
+    pub(crate) fn of(volume: VolumeId, set: &[u8], bin_bytes: usize, offset_bytes: u64) -> Self {
+        let mut summary = Self { is_proven: false, ..Self::empty(set.len() / bin_bytes) };
+        for ((bin, bytes), at) in
+            summary.bins.iter_mut().zip(set.chunks(bin_bytes)).zip((offset_bytes..).step_by(bin_bytes))
+        {
+            let header = BinHeader::decode(volume, bytes, at);
+            summary.is_proven |= header.is_some();
+            *bin = match header {
+                Some(header) if header.is_wiped() => Bin::Empty,
+                Some(header) => Bin::Entry { hash: header.hash, sequence: header.sequence },
+                None if is_blank(bytes) => Bin::Empty,
+                None => Bin::Damaged,
+            };
+        }
+        summary
+    }
+
+    /// Notes what a bin holds now.
+    pub(crate) fn put(&mut self, way: usize, bin: Bin) {
+        self.bins[way] = bin;
+    }
+
+    /// The bin of a key.
+    pub(crate) fn newest(&self, wanted: KeyHash) -> Option<usize> {
+        let of_key = |way: &usize| matches!(self.bins[*way], Bin::Entry { hash, .. } if hash == wanted);
+        (0..self.way_count).filter(of_key).max_by_key(|&way| self.sequence(way))
+    }
+
+    /// Where a new entry of a key goes: over its older one, else to a bin without an entry, else over the
+    /// entry that was written first.
+    pub(crate) fn victim(&self, hash: KeyHash) -> usize {
+        let oldest = (0..self.way_count).min_by_key(|&way| self.sequence(way)).expect("a set has ways");
+        self.newest(hash).unwrap_or(oldest)
+    }
+
+    /// The bins to be wiped when a key is removed: its own, and those that may be.
+    pub(crate) fn suspects(&self, wanted: KeyHash) -> Vec<usize> {
+        let suspect = |bin: Bin| match bin {
+            Bin::Empty => !self.is_proven,
+            Bin::Damaged => true,
+            Bin::Entry { hash, .. } => hash == wanted,
+        };
+        (0..self.way_count).filter(|&way| suspect(self.bins[way])).collect()
+    }
+
+    /// Whether a bin holds an entry.
+    pub(crate) fn is_entry(&self, way: usize) -> bool {
+        matches!(self.bins[way], Bin::Entry { .. })
+    }
+
+    /// What memory keeps of the set, the entry written last being the most recently used; and the bins to be
+    /// wiped before memory is believed: damaged ones, which may turn out readable another time, all but
+    /// the last written of those with one tag, and blank ones that prove nothing.
+    pub(crate) fn remembered(&self, shape: &Shape) -> (Set, Vec<usize>) {
+        let mut set = Set::empty(shape);
+        let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != Bin::Empty).collect();
+        order.sort_by_key(|&way| std::cmp::Reverse(self.sequence(way)));
+        let blank = |way: &usize| !self.is_proven && self.bins[*way] == Bin::Empty;
+        let (mut kept, mut stale) = (Vec::new(), (0..self.way_count).filter(blank).collect::<Vec<_>>());
+        let mut tags = Vec::new();
+        for way in order {
+            match self.bins[way] {
+                Bin::Entry { hash, .. } if !tags.contains(&shape.tag(hash.placing())) => {
+                    tags.push(shape.tag(hash.placing()));
+                    kept.push(way);
+                }
+                _ => stale.push(way),
+            }
+        }
+        for (way, tag) in kept.into_iter().zip(tags).rev() {
+            set.put(way, tag, 0, Place::default());
+        }
+        (set, stale)
+    }
+
+    fn sequence(&self, way: usize) -> u64 {
+        match self.bins[way] {
+            Bin::Entry { sequence, .. } => sequence,
+            Bin::Empty | Bin::Damaged => 0,
+        }
+    }
+}
+
+/// The summaries of a few sets that were used last.
+pub(crate) struct RecentSummaries(Box<[Option<(u64, Summary)>]>);
+
+impl RecentSummaries {
+    pub(crate) fn new() -> Self {
+        Self(vec![None; REMEMBERED_COUNT].into_boxed_slice())
+    }
+
+    pub(crate) fn find(&self, set: u64) -> Option<&Summary> {
+        let (known, summary) = self.0[Self::at(set)].as_ref()?;
+        (*known == set).then_some(summary)
+    }
+
+    pub(crate) fn remember(&mut self, set: u64, summary: Summary) {
+        self.0[Self::at(set)] = Some((set, summary));
+    }
+
+    pub(crate) fn forget(&mut self, set: u64) {
+        if self.find(set).is_some() {
+            self.0[Self::at(set)] = None;
+        }
+    }
+
+    fn at(set: u64) -> usize {
+        (set % REMEMBERED_COUNT as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: VolumeId = VolumeId([8; 16]);
+    /// Where the set lies.
+    const AT: u64 = 5 << 30;
+    const SHAPE: Shape =
+        Shape { ways: 4, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };
+
+    /// A set of four bins of 512 bytes: entries by hash and sequence, or `None`.
+    fn summary(bins: [Option<(u128, u64)>; 4]) -> Summary {
+        let mut set = vec![0; 4 * 512];
+        for ((bytes, bin), way) in set.chunks_mut(512).zip(bins).zip(0..) {
+            if let Some((hash, sequence)) = bin {
+                let (hash, offset_bytes) = (KeyHash(hash), AT + way * 512);
+                let header = BinHeader { hash, sequence, record_bytes: 100, rest_at: 0, offset_bytes };
+                header.encode(VOLUME, bytes);
+            }
+        }
+        Summary::of(VOLUME, &set, 512, AT)
+    }
+
+    #[test]
+    fn the_bin_written_last_counts_and_the_one_written_first_goes() {
+        let full = summary([Some((1, 30)), Some((2, 10)), Some((1, 40)), Some((3, 20))]);
+        assert_eq!(full.newest(KeyHash(1)), Some(2));
+        assert_eq!((full.newest(KeyHash(9)), full.victim(KeyHash(9))), (None, 1));
+        assert_eq!(full.victim(KeyHash(3)), 3, "an entry takes the place of its older one");
+        assert_eq!(full.suspects(KeyHash(1)), [0, 2]);
+        let with_room = summary([Some((1, 30)), Some((2, 10)), None, Some((3, 20))]);
+        assert_eq!(with_room.victim(KeyHash(9)), 2);
+    }
+
+    #[test]
+    fn memory_keeps_the_last_written_of_a_tag_and_names_what_must_be_wiped() {
+        // 2 and 2 + 255 have one tag.
+        let (set, stale) = summary([Some((2, 30)), Some((257, 40)), Some((5, 20)), None]).remembered(&SHAPE);
+        assert_eq!(stale, [0]);
+        assert_eq!((set.find(SHAPE.tag(2)), set.find(SHAPE.tag(5)), set.entries()), (Some(1), Some(2), 2));
+        let ranks: Vec<_> = [1, 2].map(|way| set.ways()[way].rank).into();
+        assert_eq!(ranks, [0, 1], "the order of writing is the order of use");
+        let mut bytes = vec![0; 4 * 512];
+        BinHeader::wiped(AT).encode(VOLUME, &mut bytes);
+        bytes[512] = 1;
+        let damaged = Summary::of(VOLUME, &bytes, 512, AT);
+        assert_eq!((damaged.remembered(&SHAPE).1, damaged.suspects(KeyHash(1))), (vec![1], vec![1]));
+    }
+
+    #[test]
+    fn blank_bins_prove_nothing_unless_one_beside_them_says_where_it_is() {
+        let blank = Summary::of(VOLUME, &[0; 4 * 512], 512, AT);
+        assert_eq!((blank.remembered(&SHAPE).1, blank.suspects(KeyHash(1))), (vec![0, 1, 2, 3], vec![0, 1, 2, 3]));
+        let mut elsewhere = vec![0; 4 * 512];
+        BinHeader::wiped(AT + 512).encode(VOLUME, &mut elsewhere);
+        assert_eq!(Summary::of(VOLUME, &elsewhere, 512, AT).suspects(KeyHash(1)), [0, 1, 2, 3]);
+        elsewhere.rotate_right(512);
+        assert_eq!(Summary::of(VOLUME, &elsewhere, 512, AT).suspects(KeyHash(1)), []);
+    }
+
+    #[test]
+    fn only_the_sets_used_last_are_remembered() {
+        let mut recent = RecentSummaries::new();
+        let one = summary([Some((1, 1)), None, None, None]);
+        recent.remember(3, one);
+        assert_eq!((recent.find(3), recent.find(3 + REMEMBERED_COUNT as u64)), (Some(&one), None));
+        recent.forget(3 + REMEMBERED_COUNT as u64);
+        recent.remember(4, one);
+        recent.forget(4);
+        assert_eq!((recent.find(3), recent.find(4)), (Some(&one), None));
+    }
+}

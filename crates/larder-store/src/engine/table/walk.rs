@@ -1,0 +1,88 @@
+//! Every bin of a disk table, verified with what it has in the ring: what `store check` does.
+//!
+//! Owns: telling a rest that is damaged from one that the ring has overwritten. Does not: need memory's knowledge of
+//! the sets. Invariant: a flipped bit in a bin, in a rest that counts or in the newer session block is found. Cost: one
+//! read per set, one more per entry longer than its bin.
+
+use super::{layout::TableLayout, layout_of, ring::Ring, session};
+use crate::{
+    device::block_on,
+    engine::kit::walk::{Met, verify},
+    format::{
+        bin::{BIN_HEADER_BYTES, BinHeader, is_blank},
+        session::{SESSION_AREA_BYTES, Session},
+    },
+    units::BLOCK_BYTES,
+    volume::Volume,
+};
+
+/// Walks over every set.
+pub(crate) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
+    let Some(layout) = layout_of(&volume.shape) else {
+        return meet(Met::Damage { offset_bytes: 0, what: "the superblock's layout" });
+    };
+    let area_start = volume.shape.index_area().start;
+    let area = block_on(volume.read(area_start, SESSION_AREA_BYTES)).unwrap_or_default();
+    for (copy, block) in area.chunks(BLOCK_BYTES as usize).enumerate().take(2) {
+        if Session::decode(volume.id, block).is_none() && block.iter().any(|byte| *byte != 0) {
+            let offset_bytes = area_start + copy as u64 * BLOCK_BYTES;
+            meet(Met::Damage { offset_bytes, what: "a session block" });
+        }
+    }
+    let next = Session::newest(volume.id, &area).unwrap_or_default().ring_next;
+    let walk = Walk { volume, layout, ring: session::ring(&layout, next) };
+    for set in 0..layout.set_count {
+        let offset_bytes = layout.set_offset_bytes(set);
+        match block_on(volume.read(offset_bytes, layout.set_bytes())) {
+            Ok(bytes) => {
+                for (way, bin) in bytes.chunks(layout.bin_bytes as usize).enumerate() {
+                    walk.meet_bin(layout.bin_offset_bytes(set, way as u64), bin, meet);
+                }
+            }
+            Err(_) => meet(Met::Damage { offset_bytes, what: "a set cannot be read" }),
+        }
+        meet(Met::Passed(layout.set_bytes()));
+    }
+}
+
+struct Walk<'a> {
+    volume: &'a Volume,
+    layout: TableLayout,
+    ring: Ring,
+}
+
+impl Walk<'_> {
+    fn meet_bin(&self, offset_bytes: u64, bin: &[u8], meet: &mut dyn FnMut(Met)) {
+        if is_blank(bin) {
+            return;
+        }
+        let Some(header) = BinHeader::decode(self.volume.id, bin, offset_bytes) else {
+            // What was on the device before it was formatted is no damage; one flipped bit leaves three bytes.
+            let magic_bytes = bin.iter().zip(b"LDRb").filter(|(found, magic)| found == magic).count();
+            if magic_bytes >= 3 {
+                meet(Met::Damage { offset_bytes, what: "the head of a bin" });
+            }
+            return;
+        };
+        if header.is_wiped() {
+            return;
+        }
+        let (len, first) = (u64::from(header.record_bytes), self.layout.first_bytes());
+        let mut record = bin[BIN_HEADER_BYTES..][..len.min(first) as usize].to_vec();
+        if len > first {
+            // The ring went over it: the entry is forgotten, not damaged.
+            let Some(rest_offset) = self.ring.offset_bytes(header.rest_at, len - first) else { return };
+            match block_on(self.volume.read(rest_offset, len - first)) {
+                Ok(rest) => record.extend_from_slice(&rest),
+                Err(_) => return meet(Met::Damage { offset_bytes: rest_offset, what: "the ring cannot be read" }),
+            }
+        }
+        meet(match verify(self.volume.id, &record) {
+            Ok(decoded) if decoded.meta.sequence != header.sequence as u32 || decoded.meta.hash != header.hash => {
+                Met::Damage { offset_bytes, what: "a record in the bin of another" }
+            }
+            Ok(decoded) => Met::of(&decoded),
+            Err(what) => Met::Damage { offset_bytes, what },
+        });
+    }
+}

@@ -1,0 +1,377 @@
+//! The write side of the disk table: commits, removals and new heads write through.
+//!
+//! Cost: one write for the bin, one for what does not fit it; a set is read first only where memory knows
+//! nothing of it and it has more than one way, unless the miss before has just read it. A removal overwrites the
+//! start of the bin. Invariant: whatever becomes of the caller, a set is held until its writes are over.
+
+use super::{
+    Dirty, Hold, RETRY_PAUSE, State, TableEngine,
+    read::Target,
+    ring::NoPlace,
+    summary::{Bin, Summary},
+};
+use crate::{
+    Error, ErrorKind, Hints, Result,
+    device::{AlignedBuffer, Completion, Pending, Transfer},
+    engine::kit::{
+        room::Renewal,
+        sets::{Place, Set},
+    },
+    format::{
+        bin::{BIN_HEADER_BYTES, BinHeader},
+        record::Record,
+    },
+    units::BLOCK_BYTES,
+    volume::counters::add,
+};
+use bytes::Bytes;
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// What is known of a set before it is changed.
+pub(super) struct View {
+    /// What memory keeps of it.
+    pub(super) contents: Option<Set>,
+    pub(super) summary: Option<Summary>,
+    /// Bins to be wiped before memory is believed.
+    pub(super) stale: Vec<usize>,
+}
+
+/// What is being done to a set, until its writes are over.
+pub(super) struct Change {
+    pub(super) hold: Hold,
+    pub(super) dirty_bytes: u64,
+    pub(super) rest_at: Option<u64>,
+    pub(super) bins: Vec<(usize, Bin)>,
+}
+
+/// Writes of one change that are on their way.
+struct Writing {
+    change: Change,
+    completion: Completion<()>,
+    left: usize,
+    outcome: io::Result<()>,
+}
+
+impl TableEngine {
+    /// Stores an entry; with `expected`, only if its set has still had no more than these changes.
+    pub(super) async fn put(self: &Arc<Self>, record: Record<'_>, expected: Option<u32>) -> Result<bool> {
+        let bytes = record.content_bytes();
+        let outcome = self.try_put(record, expected).await;
+        self.volume.count_commit(bytes, &outcome);
+        outcome
+    }
+
+    async fn try_put(self: &Arc<Self>, mut record: Record<'_>, expected: Option<u32>) -> Result<bool> {
+        let len = record.len_bytes();
+        let rest = len.saturating_sub(self.layout.first_bytes());
+        if rest > self.layout.ring_len_bytes {
+            return Err(Error::new(ErrorKind::Full, "the entry is longer than the ring of the store"));
+        }
+        let target = self.target(record.key);
+        let hold = self.hold(target.set).await?;
+        if expected.is_some_and(|changes| changes != self.lock().changes(target.set)) {
+            return Ok(false);
+        }
+        let view = self.view(target.set).await?;
+        let rest_at = self.make_room(len, rest).await?;
+        let (way, sequence) = self.choose(&target, &view);
+        record.meta.sequence = sequence as u32;
+        let mut encoded = vec![0; len as usize];
+        record.encode(self.volume.id, &mut encoded);
+        let encoded = Bytes::from(encoded);
+        let header = BinHeader {
+            hash: target.hash,
+            sequence,
+            record_bytes: len as u32,
+            rest_at: rest_at.unwrap_or_default(),
+            offset_bytes: self.layout.bin_offset_bytes(target.set, way as u64),
+        };
+        let writes = self.writes(&header, &encoded, (target.set, way), &view.stale);
+        self.lock().begin_put(&target, way, encoded, &view);
+        let wiped = view.stale.iter().filter(|&&stale| stale != way).map(|&stale| (stale, Bin::Empty));
+        let bins = wiped.chain([(way, Bin::Entry { hash: target.hash, sequence })]).collect();
+        let pending = self.submit(Change { hold, dirty_bytes: len, rest_at, bins }, writes);
+        self.finished(pending).await.map(|()| true)
+    }
+
+    /// Removes an entry by overwriting the start of its bin.
+    pub(super) async fn wipe(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.volume.check_open()?;
+        let target = self.target(key);
+        let hold = self.hold(target.set).await?;
+        let view = self.bins_of(target.set).await?;
+        let mut suspects = view.stale.clone();
+        let shape = self.lock().memory.shape();
+        let contents = view.contents.zip(shape).map(|(mut contents, shape)| {
+            // The bin is not read to see whose it is: one removal in thirty forgets another entry of the set.
+            if let Some(way) = contents.find(shape.tag(target.hash.placing())) {
+                contents.clear(way);
+                if !suspects.contains(&way) {
+                    suspects.push(way);
+                }
+            }
+            contents
+        });
+        if contents.is_none() {
+            let of_key = view.summary.map_or_else(Vec::new, |summary| summary.suspects(target.hash));
+            suspects.extend(of_key.into_iter().filter(|way| !view.stale.contains(way)));
+        }
+        if suspects.is_empty() {
+            return Ok(());
+        }
+        let writes = if suspects.len() as u64 == self.layout.ways && self.layout.ways > 1 {
+            vec![self.wiping_all(target.set)]
+        } else {
+            suspects.iter().map(|&way| self.wiping(target.set, way)).collect()
+        };
+        {
+            let mut state = self.lock();
+            if let Some(contents) = contents {
+                state.memory.write(target.set, &contents);
+            }
+            state.note_change(target.set);
+            state.held.insert(target.set, Some(Dirty { hash: target.hash, record: None }));
+        }
+        let bins = suspects.into_iter().map(|way| (way, Bin::Empty)).collect();
+        let pending = self.submit(Change { hold, dirty_bytes: 0, rest_at: None, bins }, writes);
+        self.finished(pending).await
+    }
+
+    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        // A new head is for the entry there is now: whatever happens meanwhile counts more.
+        let set = self.target(key).set;
+        let changes = self.lock().changes(set);
+        let Some(reader) = self.look_up(key).await? else { return Ok(false) };
+        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
+        self.put(renewal.record(key, &head), Some(changes)).await
+    }
+
+    /// What is known of a set before an entry goes to it; of a set of one way nothing need be.
+    async fn view(&self, set: u64) -> Result<View> {
+        if let Some(view) = self.view_of_doubted(set) {
+            return Ok(view);
+        }
+        if self.layout.ways == 1 {
+            return Ok(View { contents: None, summary: self.lock().recent.find(set).copied(), stale: Vec::new() });
+        }
+        self.bins_of(set).await
+    }
+
+    /// What is known of a set, which is read if nothing is.
+    async fn bins_of(&self, set: u64) -> Result<View> {
+        if let Some(view) = self.view_of_doubted(set) {
+            return Ok(view);
+        }
+        let (shape, known, changes) = {
+            let mut state = self.lock();
+            let contents = state.memory.read(set);
+            let shape = state.memory.shape();
+            let summary = state.recent.find(set).copied();
+            if contents.is_some() || (shape.is_none() && summary.is_some()) {
+                return Ok(View { contents, summary, stale: Vec::new() });
+            }
+            (shape, summary, state.changes(set))
+        };
+        let summary = match known {
+            Some(summary) => summary,
+            None => self.read_set(set, changes).await?.1,
+        };
+        let (contents, stale) = match shape {
+            Some(shape) => {
+                let (contents, stale) = summary.remembered(&shape);
+                (Some(contents), stale)
+            }
+            None => (None, Vec::new()),
+        };
+        Ok(View { contents, summary: Some(summary), stale })
+    }
+
+    /// Waits until an entry of `len` may be on its way, and takes a place for its `rest`.
+    async fn make_room(&self, len: u64, rest: u64) -> Result<Option<u64>> {
+        let dirty_bytes_max = self.volume.options.dirty_bytes_max;
+        self.wait(|state| {
+            if state.dirty_bytes > 0 && state.dirty_bytes + len > dirty_bytes_max {
+                return None;
+            }
+            if rest == 0 {
+                return Some(Ok(None));
+            }
+            match state.ring.place(rest) {
+                Ok(at) => Some(Ok(Some(at))),
+                Err(NoPlace::Now) => None,
+                Err(NoPlace::Ever) => {
+                    Some(Err(Error::new(ErrorKind::Full, "the entry is longer than the ring of the store")))
+                }
+            }
+        })
+        .await
+    }
+
+    /// The way an entry goes to, and the number of its write.
+    fn choose(&self, target: &Target<'_>, view: &View) -> (usize, u64) {
+        let mut state = self.lock();
+        let (way, evicts) = match (view.contents.zip(state.memory.shape()), view.summary) {
+            (Some((contents, shape)), _) => {
+                let tag = shape.tag(target.hash.placing());
+                let way = contents.victim(tag);
+                (way, ![0, tag].contains(&contents.ways()[way].tag))
+            }
+            (None, Some(summary)) => {
+                let way = summary.victim(target.hash);
+                (way, summary.is_entry(way) && summary.newest(target.hash) != Some(way))
+            }
+            (None, None) => (0, false),
+        };
+        add(&self.volume.counters.evicted, u64::from(evicts));
+        let sequence = state.next_sequence;
+        state.next_sequence += 1;
+        (way, sequence)
+    }
+
+    /// The writes of an entry: its bin, its rest, and the bins to be wiped.
+    fn writes(
+        &self,
+        header: &BinHeader,
+        record: &[u8],
+        (set, way): (u64, usize),
+        stale: &[usize],
+    ) -> Vec<(u64, AlignedBuffer)> {
+        let (first, rest) = record.split_at(record.len().min(self.layout.first_bytes() as usize));
+        let bin_len = (BIN_HEADER_BYTES + first.len()).next_multiple_of(BLOCK_BYTES as usize);
+        // All of a set that is to be wiped goes with the bin in one write.
+        let wipes_all = stale.len() as u64 == self.layout.ways;
+        let mut writes = if wipes_all {
+            vec![self.wiping_all(set)]
+        } else {
+            let mut bin = AlignedBuffer::with_len(bin_len);
+            bin.as_mut_slice().fill(0);
+            let wiped = stale.iter().filter(|&&stale| stale != way).map(|&stale| self.wiping(set, stale));
+            [(self.layout.bin_offset_bytes(set, way as u64), bin)].into_iter().chain(wiped).collect()
+        };
+        let at = if wipes_all { way * self.layout.bin_bytes as usize } else { 0 };
+        let bytes = &mut writes[0].1.as_mut_slice()[at..at + bin_len];
+        header.encode(self.volume.id, bytes);
+        bytes[BIN_HEADER_BYTES..BIN_HEADER_BYTES + first.len()].copy_from_slice(first);
+        if !rest.is_empty() {
+            let mut buffer = AlignedBuffer::with_len(rest.len().next_multiple_of(BLOCK_BYTES as usize));
+            buffer.as_mut_slice()[..rest.len()].copy_from_slice(rest);
+            buffer.as_mut_slice()[rest.len()..].fill(0);
+            let offset_bytes = self.lock().ring.offset_bytes(header.rest_at, rest.len() as u64);
+            writes.push((offset_bytes.expect("a place is not given out again while it is on its way"), buffer));
+        }
+        writes
+    }
+
+    /// The write that wipes all bins of a set.
+    pub(super) fn wiping_all(&self, set: u64) -> (u64, AlignedBuffer) {
+        let mut buffer = AlignedBuffer::with_len(self.layout.set_bytes() as usize);
+        buffer.as_mut_slice().fill(0);
+        for (way, bin) in buffer.as_mut_slice().chunks_mut(self.layout.bin_bytes as usize).enumerate() {
+            BinHeader::wiped(self.layout.bin_offset_bytes(set, way as u64)).encode(self.volume.id, bin);
+        }
+        (self.layout.set_offset_bytes(set), buffer)
+    }
+
+    /// The write that wipes a bin.
+    fn wiping(&self, set: u64, way: usize) -> (u64, AlignedBuffer) {
+        let mut buffer = AlignedBuffer::with_len(BLOCK_BYTES as usize);
+        buffer.as_mut_slice().fill(0);
+        let offset_bytes = self.layout.bin_offset_bytes(set, way as u64);
+        BinHeader::wiped(offset_bytes).encode(self.volume.id, buffer.as_mut_slice());
+        (offset_bytes, buffer)
+    }
+
+    /// Starts the writes of a change. Their completions hold the engine weakly, as the device may outlive it.
+    pub(super) fn submit(self: &Arc<Self>, change: Change, writes: Vec<(u64, AlignedBuffer)>) -> Pending<()> {
+        let (completion, pending) = Completion::pair();
+        let writing = Writing { change, completion, left: writes.len(), outcome: Ok(()) };
+        let writing = Arc::new(Mutex::new(Some(writing)));
+        for (offset_bytes, buffer) in writes {
+            let (engine, writing) = (Arc::downgrade(self), Arc::clone(&writing));
+            let done = move |outcome| {
+                if let Some(engine) = engine.upgrade() {
+                    engine.written(&writing, outcome);
+                }
+            };
+            add(&self.volume.counters.writes, 1);
+            add(&self.volume.counters.written_bytes, buffer.len() as u64);
+            let completion = Completion::callback(done);
+            self.volume.device.submit(Transfer::Write { offset_bytes, buffer: Arc::new(buffer), completion });
+        }
+        self.volume.bell.ring_if_idle();
+        pending
+    }
+
+    fn written(&self, writing: &Mutex<Option<Writing>>, outcome: io::Result<()>) {
+        self.volume.note_write(&outcome);
+        let mut slot = writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(state) = slot.as_mut() else { return };
+        state.left -= 1;
+        if state.outcome.is_ok() {
+            state.outcome = outcome;
+        }
+        if state.left > 0 {
+            return;
+        }
+        let Some(Writing { change, completion, outcome, .. }) = slot.take() else { return };
+        drop(slot);
+        {
+            let mut state = self.lock();
+            state.end_change(&change, outcome.is_ok(), self.layout.ways as usize);
+            if outcome.is_err() {
+                state.wipe_at = Some(self.volume.clock.now() + RETRY_PAUSE);
+            }
+        }
+        drop(change.hold);
+        completion.complete(outcome);
+    }
+
+    pub(super) async fn finished(&self, pending: Pending<()>) -> Result<()> {
+        let outcome = pending.await;
+        outcome
+            .map_err(|source| Error::io(ErrorKind::Unavailable, "an entry could not be written to the store", source))
+    }
+}
+
+impl State {
+    /// From now on the entry is answered from memory, and memory says where it will stand.
+    fn begin_put(&mut self, target: &Target<'_>, way: usize, record: Bytes, view: &View) {
+        if let Some((mut contents, shape)) = view.contents.zip(self.memory.shape()) {
+            contents.put(way, shape.tag(target.hash.placing()), 0, Place::default());
+            self.memory.write(target.set, &contents);
+        }
+        self.dirty_bytes += record.len() as u64;
+        self.note_change(target.set);
+        self.held.insert(target.set, Some(Dirty { hash: target.hash, record: Some(record) }));
+    }
+
+    /// The writes of a change are over. If one failed, nothing of the set is believed until all of it was wiped.
+    fn end_change(&mut self, change: &Change, ok: bool, ways: usize) {
+        let set = change.hold.set;
+        self.note_change(set);
+        self.held.insert(set, None);
+        self.dirty_bytes -= change.dirty_bytes;
+        if let Some(at) = change.rest_at {
+            self.ring.written(at);
+        }
+        if !ok {
+            self.recent.forget(set);
+            self.memory.forget(set);
+            self.doubts.insert(set);
+            return;
+        }
+        // A change of a doubted set is one that leaves nothing of it.
+        self.doubts.remove(set);
+        let known = self.recent.find(set).copied();
+        // A set of one way is known by what was just written.
+        if let Some(mut summary) = known.or_else(|| (ways == 1).then(|| Summary::empty(1))) {
+            for &(way, bin) in &change.bins {
+                summary.put(way, bin);
+            }
+            self.recent.remember(set, summary);
+        }
+    }
+}

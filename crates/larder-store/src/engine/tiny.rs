@@ -1,0 +1,370 @@
+//! The engine of `tiny`: a small log in front of sets, for very little memory on flash.
+//!
+//! Owns: the front and its index, the summaries of the sets, the ring for long entries, and the order in
+//! which they change. A new entry goes to the front (a long one to the long ring, and a stub of it to the
+//! front). When the front's oldest segment is needed again, its entries are moved to their sets, all entries
+//! of a set that are in the front together, or dropped if that is not worth writing the set. Does not: decide
+//! who stays in a set ([`rrip`]).
+//!
+//! Invariants: what is in the front is newer than what is in a set, so the front is asked first, and an
+//! entry leaves the front unwritten only if its set holds no older one; a segment of the front is reused only
+//! after the sets written from it are durable; a set whose bytes on the volume are not what memory says is
+//! doubted, and nothing of it is believed until it was written anew. No lock is held across I/O. Cost of a hit:
+//! one read, two if the entry is longer than half a set; of a miss: a read for what a Bloom filter of 3 bits an
+//! entry does not tell.
+//! Idea: Kangaroo (SOSP 2021); what differs is said in docs/tiny.md.
+
+mod append;
+mod contents;
+pub(crate) mod front;
+pub(crate) mod layout;
+mod moves;
+mod read;
+mod recovery;
+mod retry;
+pub(crate) mod ring;
+pub(crate) mod rrip;
+mod set_write;
+pub(crate) mod sets;
+mod snapshot;
+mod walk;
+
+use super::{Engine, Extent, Gauges, Sight, kit::doubts::Doubts};
+use crate::{
+    Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    format::{
+        pack::GRANULE_BYTES,
+        record::Record,
+        superblock::{PARAMETER_COUNT, Shape},
+    },
+    sync::{Mutex, MutexGuard, PoisonError},
+    units::{DATA_START_BYTES, last_superblock_bytes},
+    volume::{Volume, bell::TICK},
+};
+use bytes::Bytes;
+use front::{FrontIndex, FrontSlot, FrontState};
+use layout::{TinyPlan, TinyWishes};
+use ring::Ring;
+use set_write::SetWrite;
+use sets::{MayHold, SetSummaries};
+use std::{collections::HashMap, sync::Arc, task::Waker, time::Duration};
+pub(crate) use walk::walk;
+
+/// Free segments of the front below which its oldest is moved.
+const FRONT_RESERVE: u32 = 2;
+/// Free segments of the front that are for what is carried over when sets cannot be written.
+const FRONT_SPARE: u32 = 1;
+/// Bytes of the front for which there is one slot: about half of what is in it has moved already, and with
+/// longer entries more of it are stubs, so more than this range is never needed.
+const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 1024..=2048;
+
+/// The shape of a new volume.
+pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+    let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
+    let tuning = &options.tuning;
+    let wishes = TinyWishes {
+        mean_entry_bytes: options.mean_entry_size_bytes,
+        set_bytes: tuning.tiny_set_bytes,
+        front_percent: tuning.tiny_front_percent,
+    };
+    let end = last_superblock_bytes(options.size_bytes);
+    // The snapshot's size follows from the number of sets, which is smaller for its being there.
+    let plan_behind = |index_bytes: u64| TinyPlan::new(DATA_START_BYTES + index_bytes..end, wishes);
+    let index_bytes = plan_behind(0).map(|plan| snapshot::area_bytes(&summaries_of(&plan, options)));
+    let plan = index_bytes.and_then(plan_behind);
+    let (Some(index_bytes), Some(plan)) = (index_bytes, plan) else {
+        return invalid(format!("store size has no room for a front, sets and long entries: {}", options.size_bytes));
+    };
+    if u64::from(plan.front.segment_count) * plan.front.segment_bytes > FrontIndex::GRANULE_COUNT_MAX * GRANULE_BYTES {
+        return invalid(format!("store size asks for a front of more than 64 GiB: {}", options.size_bytes));
+    }
+    let parameters: [u64; PARAMETER_COUNT] = plan.parameters();
+    Ok(Shape { row: options.policy.code, size_bytes: options.size_bytes, segment_bytes: 0, index_bytes, parameters })
+}
+
+/// The summaries that a volume needs.
+fn summaries_of(plan: &TinyPlan, options: &StoreOptions) -> SetSummaries {
+    let mean_in_set = options.mean_entry_size_bytes.min(plan.set_bytes / 7);
+    SetSummaries::new(plan.set_count, plan.set_bytes / mean_in_set)
+}
+
+/// One volume of the row.
+pub(crate) struct TinyEngine {
+    volume: Arc<Volume>,
+    plan: TinyPlan,
+    state: Mutex<State>,
+}
+
+/// What changes, all under one lock.
+struct State {
+    front: Ring,
+    long: Ring,
+    index: FrontIndex,
+    sets: SetSummaries,
+    /// Sets on their way to the device.
+    set_writes: HashMap<u32, SetWrite>,
+    /// Sets whose bytes on the volume may be older than what was acknowledged.
+    doubts: Doubts,
+    /// Whether sets were written that no sync covers yet.
+    sets_unsynced: bool,
+    /// Entries in sets.
+    set_entries: u64,
+    /// Whether the front is known.
+    ready: bool,
+    /// Whether somebody moves the oldest segment.
+    moving: bool,
+    /// When to try again to move the oldest segment out.
+    move_at: Option<Duration>,
+    /// When to write again what the device did not take.
+    retry_at: Option<Duration>,
+    /// Packs of the long ring that could not be written.
+    failed_packs: u64,
+    /// How many of them have been told to those who flushed.
+    told_failures: u64,
+    waiting: Vec<Waker>,
+}
+
+impl TinyEngine {
+    /// # Errors
+    /// `Corrupt` when the superblock's numbers make no sense.
+    pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
+        let data = volume.shape.data_area();
+        let plan = TinyPlan::from_parameters(data.start, volume.shape.parameters)
+            .filter(|plan| plan.long.end_bytes() <= data.end)
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout makes no sense"))?;
+        let state = State {
+            front: Ring::new(plan.front, volume.id),
+            long: Ring::new(plan.long, volume.id),
+            index: FrontIndex::new(front_slots(&plan, &volume.options)),
+            sets: summaries_of(&plan, &volume.options),
+            set_writes: HashMap::new(),
+            doubts: Doubts::new(u64::from(plan.set_count)),
+            sets_unsynced: false,
+            set_entries: 0,
+            ready: false,
+            moving: false,
+            move_at: None,
+            retry_at: None,
+            failed_packs: 0,
+            told_failures: 0,
+            waiting: Vec::new(),
+        };
+        Ok(Self { volume, plan, state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Place in the front, in granules.
+    fn granule(&self, offset_bytes: u64) -> u32 {
+        ((offset_bytes - self.plan.front.start_bytes) / GRANULE_BYTES) as u32
+    }
+
+    fn front_offset(&self, granule: u32) -> u64 {
+        self.plan.front.start_bytes + u64::from(granule) * GRANULE_BYTES
+    }
+}
+
+impl State {
+    /// Whether the oldest segment of the front is to be moved now.
+    fn move_is_due(&self) -> bool {
+        self.ready && (self.front.free_count() < FRONT_RESERVE || self.index.is_full())
+    }
+
+    /// The newest entry of the front with this prefix.
+    fn newest(&self, prefix: u32) -> Option<FrontSlot> {
+        self.index.range(prefix, prefix).last()
+    }
+
+    fn wait(&mut self, waker: &Waker) {
+        if !self.waiting.iter().any(|known| known.will_wake(waker)) {
+            self.waiting.push(waker.clone());
+        }
+    }
+
+    /// Forgets what a set holds, so that nothing older than what was lost appears, and remembers that it has to be
+    /// written before what hides its contents may leave the front.
+    fn forget_set(&mut self, set: u32) {
+        self.sets.forget(set);
+        if let Some(write) = self.set_writes.get_mut(&set) {
+            write.is_believed = false;
+        }
+        self.doubts.insert(u64::from(set));
+    }
+
+    fn is_doubted(&self, set: u32) -> bool {
+        self.doubts.contains(u64::from(set))
+    }
+}
+
+/// Slots of the front's index.
+fn front_slots(plan: &TinyPlan, options: &StoreOptions) -> u64 {
+    let (least, most) = FRONT_BYTES_PER_SLOT.into_inner();
+    u64::from(plan.front.segment_count) * plan.front.segment_bytes / options.mean_entry_size_bytes.clamp(least, most)
+}
+
+/// The part of a placing that the front's index knows.
+fn prefix_of(placing: u64) -> u32 {
+    (placing >> u32::BITS) as u32
+}
+
+impl Engine for TinyEngine {
+    fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    async fn load(self: &Arc<Self>) {
+        recovery::run(self).await;
+    }
+
+    async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
+        self.look_up(key).await
+    }
+
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
+        Ok(self.sees(key).await?.then_some(Sight::Passing))
+    }
+
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.commit_entry(record).await
+    }
+
+    async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.bury(key).await
+    }
+
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        self.replace_head(key, head, hints).await
+    }
+
+    fn may_contain(&self, placing: u64) -> bool {
+        let state = self.lock();
+        match state.newest(prefix_of(placing)) {
+            Some(slot) => slot.state != FrontState::Removed,
+            None => state.sets.may_hold(placing) != MayHold::No,
+        }
+    }
+
+    fn touch(&self, placing: u64) {
+        self.note_hit(placing);
+    }
+
+    async fn maintain(self: &Arc<Self>) {
+        let now = self.volume.clock.now();
+        let waiting = self.flush_due(now);
+        if self.retry_is_due(now) {
+            self.retry_failed();
+            self.wipe_doubted().await;
+        }
+        while self.move_may_begin(now) {
+            if !self.move_oldest().await {
+                break;
+            }
+        }
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        let state = self.lock();
+        let dirty = state.front.opened_at().is_some() || state.long.opened_at().is_some();
+        let is_busy = dirty || !state.waiting.is_empty() || state.move_is_due();
+        let has_failed = !state.front.failed_packs().is_empty() || !state.doubts.is_empty();
+        is_busy.then_some(TICK).or_else(|| has_failed.then_some(retry::PAUSE))
+    }
+
+    async fn flush(self: &Arc<Self>) -> Result<()> {
+        self.flush_all().await
+    }
+
+    async fn finish(self: &Arc<Self>) -> Result<()> {
+        self.flush_all().await?;
+        self.volume.sync().await?;
+        while self.wipe_doubted().await {}
+        if !self.lock().doubts.is_empty() {
+            // The next start reads the sets: a snapshot would say that doubted ones hold nothing, and nothing of doubts.
+            return Ok(());
+        }
+        snapshot::write(self).await
+    }
+
+    fn gauges(&self) -> Gauges {
+        let state = self.lock();
+        let entries_per_set =
+            self.plan.set_bytes / self.volume.options.mean_entry_size_bytes.min(self.plan.set_bytes / 7);
+        Gauges {
+            entries: state.index.len() as u64 + state.set_entries,
+            entries_max: front_slots(&self.plan, &self.volume.options)
+                + u64::from(self.plan.set_count) * entries_per_set,
+            index_bytes: state.index.memory_bytes() + state.sets.memory_bytes() + state.doubts.memory_bytes(),
+            dirty_bytes: state.front.dirty_bytes() + state.long.dirty_bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Clock, Policy, Store,
+        device::{MemoryDevice, block_on},
+        families::AnyEngine,
+    };
+
+    const KEY_COUNT: u64 = 12;
+
+    fn put(store: &Store, key: u64, round: u64) {
+        let len = if round.is_multiple_of(4) { 12_000 } else { 700 };
+        let mut writer = store.insert(&key.to_le_bytes(), round.to_string().into(), Hints::default()).unwrap();
+        writer.write(vec![round as u8; len].into()).unwrap();
+        block_on(writer.commit()).unwrap();
+    }
+
+    fn versions(store: &Store) -> Vec<Option<Bytes>> {
+        let get = |key: u64| block_on(store.get(&key.to_le_bytes())).unwrap().map(|reader| reader.head());
+        (0..KEY_COUNT).map(get).collect()
+    }
+
+    /// At stake: an abort after 4 billion packs, or a start that takes the newest for the oldest.
+    #[test]
+    fn nothing_is_lost_and_nothing_old_is_found_when_sequences_on_the_volume_begin_again() {
+        let options = StoreOptions {
+            policy: Policy::named("tiny").unwrap(),
+            mean_entry_size_bytes: 1024,
+            identity_seed: Some(1),
+            background: false,
+            clock: Clock::manual(Duration::from_secs(1_700_000_000)),
+            ..StoreOptions::new("", 4 << 20)
+        };
+        let device = Arc::new(MemoryDevice::new(4 << 20));
+        let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
+        let AnyEngine::Tiny(engine) = store.first_engine() else { panic!("another engine") };
+        engine.lock().front.begin_at(u64::from(u32::MAX) - 60);
+        engine.lock().long.begin_at(u64::from(u32::MAX) - 10);
+        let mut expected = vec![None; KEY_COUNT as usize];
+        for round in 1..=240 {
+            let key = round * 7 % KEY_COUNT;
+            if round.is_multiple_of(5) {
+                block_on(store.remove(&key.to_le_bytes())).unwrap();
+                expected[key as usize] = None;
+            } else {
+                put(&store, key, round);
+                expected[key as usize] = Some(Bytes::from(round.to_string()));
+            }
+            block_on(store.sync()).unwrap();
+            if round.is_multiple_of(12) {
+                assert_eq!(versions(&store), expected, "round {round}");
+                let killed = Store::open_on(Arc::new(device.snapshot()), &options).unwrap();
+                assert_eq!(versions(&killed), expected, "killed in round {round}");
+            }
+        }
+        let ends = {
+            let state = engine.lock();
+            [state.front.last_sequence(), state.long.last_sequence()]
+        };
+        assert!(ends.iter().all(|&end| end > u64::from(u32::MAX)), "{ends:?}");
+        block_on(store.close()).unwrap();
+        let again = Store::open_on(Arc::new(device.snapshot()), &options).unwrap();
+        assert_eq!(versions(&again), expected);
+    }
+}

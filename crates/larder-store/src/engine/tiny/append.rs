@@ -1,0 +1,417 @@
+//! The write side of `tiny`: commits, removals and new heads go to the front; due packs go to the device.
+//!
+//! Invariants: a record and its slot appear together, under the state's lock; a removal whose news cannot be
+//! written still removes; what the device does not take of the front is kept and written again. Cost: a short entry is written once here, with others; a long one once to its ring.
+
+use super::{
+    FRONT_SPARE, State, TinyEngine,
+    front::{FrontSlot, FrontState},
+    prefix_of,
+    read::Place,
+    retry,
+    ring::RingPlace,
+};
+use crate::{
+    Error, ErrorKind, Hints, Reader, Result,
+    device::{Completion, Transfer},
+    engine::{
+        Engine,
+        kit::{
+            pack::{Parcel, SealedPack},
+            room::{NoRoom, Renewal},
+        },
+    },
+    format::{
+        pack::{PackedKind, STUB_BYTES, Stub},
+        record::Record,
+    },
+    hash::KeyHash,
+    volume::counters::add,
+};
+use bytes::Bytes;
+use std::{
+    future::poll_fn,
+    io,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+/// Packs to be written, of the two rings.
+pub(super) struct Sealed {
+    /// When what makes them full was appended.
+    pub(super) now: Duration,
+    pub(super) front: Vec<SealedPack>,
+    long: Vec<SealedPack>,
+}
+
+impl Sealed {
+    pub(super) fn at(now: Duration) -> Self {
+        Self { now, front: Vec::new(), long: Vec::new() }
+    }
+}
+
+/// Which ring a pack belongs to.
+#[derive(Clone, Copy)]
+enum Ringed {
+    Front,
+    Long,
+}
+
+/// What is to be put into the front.
+enum Load<'a, 'b> {
+    Entry(&'a mut Record<'b>),
+    Tombstone(KeyHash),
+}
+
+impl Load<'_, '_> {
+    fn placing(&self) -> u64 {
+        match self {
+            Load::Entry(record) => record.meta.hash.placing(),
+            Load::Tombstone(hash) => hash.placing(),
+        }
+    }
+}
+
+impl TinyEngine {
+    pub(super) async fn commit_entry(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.commit_if(record, None).await.map(drop)
+    }
+
+    /// As [`Self::commit_entry`], if `place` is still where the key's entry is; `false` if not.
+    async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, place: Option<Place>) -> Result<bool> {
+        let bytes = record.content_bytes();
+        let outcome = self.append(Load::Entry(&mut record), place).await.map(|appended| appended.is_some());
+        self.volume.count_commit(bytes, &outcome);
+        outcome
+    }
+
+    pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+        self.volume.check_open()?;
+        let hash = self.volume.hash(key).1;
+        match self.append(Load::Tombstone(hash), None).await {
+            Ok(Some(_)) => self.flush_key(hash.placing()).await,
+            Ok(None) => Ok(()),
+            Err(error) => {
+                self.lock().forget_key(hash.placing());
+                self.volume.bell.ring_if_idle();
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        let Some((place, reader, _)) = self.find(key).await? else { return Ok(false) };
+        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
+        self.commit_if(renewal.record(key, &head), Some(place)).await
+    }
+
+    /// Writes a long entry again that was hit when the ring is about to go over it, if it is still the key's and
+    /// still at `place`.
+    pub(super) fn rescue(self: &Arc<Self>, key: &[u8], place: Place, reader: &Reader, stub: &Stub) {
+        let area = &self.plan.long;
+        let old = u64::from(area.segment_count) * (100 - self.volume.options.tuning.tiny_rescue_percent) / 100;
+        if u64::from(self.lock().long.age_segments(stub.offset_bytes)) < old {
+            return;
+        }
+        let (decoded, bytes) = (reader.decoded(), reader.record());
+        let body = [bytes.slice(decoded.body_start..decoded.len_bytes())];
+        let mut record = Record {
+            meta: decoded.meta.clone(),
+            key,
+            head: &reader.head(),
+            checksums: &decoded.checksums(bytes),
+            body: &body,
+        };
+        let still_there = |state: &State| state.long.is_alive(stub.offset_bytes, stub.sequence);
+        if let Ok(Some(_)) = self.try_append(&mut Load::Entry(&mut record), Some(place), Some(&still_there), None) {
+            add(&self.volume.counters.reinserted, 1);
+        }
+    }
+
+    /// Appends, waiting for room for a bounded time. `None`: the key's entry is no longer at `place`.
+    async fn append(self: &Arc<Self>, mut load: Load<'_, '_>, place: Option<Place>) -> Result<Option<RingPlace>> {
+        if !self.volume.options.background {
+            if let Ok(appended) = self.try_append(&mut load, place, None, None) {
+                return Ok(appended);
+            }
+            // Nobody else makes room.
+            self.flush_all().await?;
+            self.maintain().await;
+        }
+        let too_long = "the entry is longer than a segment of the store";
+        let attempt = |waker: &Waker| self.try_append(&mut load, place, None, Some(waker));
+        self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
+    }
+
+    /// Appends if there is room now; `None` if the key's entry is not at `place`, or `condition` does not hold.
+    fn try_append(
+        self: &Arc<Self>,
+        load: &mut Load<'_, '_>,
+        place: Option<Place>,
+        condition: Option<&dyn Fn(&State) -> bool>,
+        waker: Option<&Waker>,
+    ) -> std::result::Result<Option<RingPlace>, NoRoom> {
+        let placing = load.placing();
+        let mut sealed = Sealed::at(self.volume.clock.now());
+        let mut state = self.lock();
+        let unchanged = place.is_none_or(|place| Self::still_at(&state, placing, place));
+        if !unchanged || condition.is_some_and(|condition| !condition(&state)) {
+            return Ok(None);
+        }
+        let outcome = self.append_locked(&mut state, load, &mut sealed);
+        if outcome == Err(NoRoom::Now) {
+            waker.into_iter().for_each(|waker| state.wait(waker));
+        }
+        let call = state.move_is_due() || outcome.is_err();
+        drop(state);
+        self.perform(sealed);
+        if call {
+            self.volume.bell.ring();
+        } else {
+            self.volume.bell.ring_if_idle();
+        }
+        outcome.map(Some)
+    }
+
+    fn append_locked(
+        &self,
+        state: &mut State,
+        load: &mut Load<'_, '_>,
+        sealed: &mut Sealed,
+    ) -> std::result::Result<RingPlace, NoRoom> {
+        let dirty_bytes = state.front.dirty_bytes() + state.long.dirty_bytes();
+        let has_room = state.front.has_room_leaving(FRONT_SPARE, self.plan.short_bytes_max());
+        let room = state.ready && !state.index.is_full() && has_room;
+        if let Load::Entry(record) = load
+            && record.len_bytes() > self.plan.long.record_bytes_max().max(self.plan.short_bytes_max())
+        {
+            return Err(NoRoom::Ever);
+        }
+        if !room || dirty_bytes > self.volume.options.dirty_bytes_max {
+            return Err(NoRoom::Now);
+        }
+        let placing = load.placing();
+        let (place, slot_state) = match load {
+            Load::Entry(record) if record.len_bytes() <= self.plan.short_bytes_max() => {
+                let place = self.append_short(state, record, sealed)?;
+                (place, FrontState::Unused)
+            }
+            Load::Entry(record) => (self.append_long(state, record, sealed)?, FrontState::Unused),
+            Load::Tombstone(hash) => {
+                let stub = Stub { hash: *hash, offset_bytes: 0, len_bytes: 0, sequence: 0, own_sequence: 0 };
+                let place = self.append_stub(state, stub, (PackedKind::Tombstone, 0), sealed)?;
+                (place, FrontState::Removed)
+            }
+        };
+        let slot =
+            FrontSlot { prefix: prefix_of(placing), granule: self.granule(place.offset_bytes), state: slot_state };
+        if state.index.insert(slot).is_err() {
+            // No room for what is pushed on: rather nothing than something older.
+            state.forget_key(placing);
+        }
+        Ok(place)
+    }
+
+    pub(super) fn append_short(
+        &self,
+        state: &mut State,
+        record: &mut Record<'_>,
+        sealed: &mut Sealed,
+    ) -> std::result::Result<RingPlace, NoRoom> {
+        let parcel = parcel_of(record);
+        let write = self.encoder(record);
+        state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
+    }
+
+    /// What writes a record where a ring has placed it.
+    fn encoder(&self, record: &mut Record<'_>) -> impl FnOnce(&mut [u8], u32) {
+        let volume = self.volume.id;
+        move |target, sequence| {
+            record.meta.sequence = sequence;
+            record.encode(volume, target);
+        }
+    }
+
+    /// Appends a long entry to its ring, and its stub to the front.
+    fn append_long(
+        &self,
+        state: &mut State,
+        record: &mut Record<'_>,
+        sealed: &mut Sealed,
+    ) -> std::result::Result<RingPlace, NoRoom> {
+        let parcel = parcel_of(record);
+        while !state.long.has_room(parcel.len_bytes) {
+            let oldest = state.long.oldest().ok_or(NoRoom::Now)?;
+            state.long.release_oldest(oldest);
+        }
+        let write = self.encoder(record);
+        let place = state.long.append(parcel, sealed.now, &mut sealed.long, write).map_err(|_| NoRoom::Now)?;
+        let stub = Stub {
+            hash: record.meta.hash,
+            offset_bytes: place.offset_bytes,
+            len_bytes: parcel.len_bytes as u32,
+            sequence: place.sequence,
+            own_sequence: 0,
+        };
+        self.append_stub(state, stub, (PackedKind::Stub, parcel.useless_after), sealed)
+    }
+
+    pub(super) fn append_stub(
+        &self,
+        state: &mut State,
+        stub: Stub,
+        (kind, useless_after): (PackedKind, u32),
+        sealed: &mut Sealed,
+    ) -> std::result::Result<RingPlace, NoRoom> {
+        let parcel = Parcel { placing: stub.hash.placing(), len_bytes: STUB_BYTES as u64, useless_after, kind };
+        let write = |target: &mut [u8], sequence: u32| {
+            Stub { own_sequence: sequence, ..stub }.encode(self.volume.id, target);
+        };
+        state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
+    }
+
+    /// Sends off packs that are due. Returns those that wait for room, to look at the time again.
+    pub(super) fn flush_due(self: &Arc<Self>, now: Duration) -> Vec<Waker> {
+        let interval = self.volume.options.flush_interval;
+        let mut sealed = Sealed::at(now);
+        let mut state = self.lock();
+        // The long entry first: its stub is not to be found without it.
+        if state.long.opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
+            sealed.long.extend(state.long.seal());
+        }
+        if state.front.opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
+            sealed.front.extend(state.front.seal());
+        }
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        self.perform(sealed);
+        waiting
+    }
+
+    /// Sends off everything and waits until the device has it.
+    pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
+        let told = {
+            let mut state = self.lock();
+            // A pack that failed since the last flush failed for this one: whoever asked for it was not told yet.
+            let failed = state.failed_packs;
+            std::mem::replace(&mut state.told_failures, failed)
+        };
+        let is_written = self.flush_until(|state| state.front.failed_packs().is_empty()).await;
+        if is_written && self.lock().failed_packs == told {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
+    }
+
+    /// Sends off everything and waits until what the front has of a key is with the device.
+    async fn flush_key(self: &Arc<Self>, placing: u64) -> Result<()> {
+        let prefix = prefix_of(placing);
+        // What left the front and is in no set that is believed was given up, not written.
+        let is_written = |state: &State| {
+            let is_known = state.newest(prefix).is_some() || !state.is_doubted(state.sets.set_of(placing));
+            is_known && !self.has_failed(state, (prefix, prefix))
+        };
+        if self.flush_until(is_written).await {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unavailable, "a removal could not be written to the store"))
+    }
+
+    /// Sends off everything, and again what the device did not take, a bounded number of times until `is_written`;
+    /// whether it is.
+    pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&State) -> bool) -> bool {
+        for _ in 0..retry::REWRITES_MAX {
+            self.flush_open().await;
+            if is_written(&self.lock()) {
+                return true;
+            }
+            self.retry_failed();
+        }
+        self.flush_open().await;
+        is_written(&self.lock())
+    }
+
+    /// Sends off what is open, and waits until the device is done with all packs there are now.
+    async fn flush_open(self: &Arc<Self>) {
+        let mut sealed = Sealed::at(self.volume.clock.now());
+        let (front, long) = {
+            let mut state = self.lock();
+            sealed.long.extend(state.long.seal());
+            sealed.front.extend(state.front.seal());
+            (state.front.last_sequence(), state.long.last_sequence())
+        };
+        self.perform(sealed);
+        poll_fn(|context: &mut Context<'_>| {
+            let mut state = self.lock();
+            if state.front.is_pending(front) || state.long.is_pending(long) {
+                state.wait(context.waker());
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Starts the transfers of packs. Completions hold the engine weakly, so that the last handle's drop
+    /// closes the device, not a completion on the device's own thread.
+    pub(super) fn perform(self: &Arc<Self>, sealed: Sealed) {
+        let long = sealed.long.into_iter().map(|pack| (Ringed::Long, pack));
+        for (ring, pack) in long.chain(sealed.front.into_iter().map(|pack| (Ringed::Front, pack))) {
+            let (engine, sequence) = (Arc::downgrade(self), pack.sequence);
+            let done = move |outcome: io::Result<()>| {
+                engine.upgrade().iter().for_each(|engine| engine.pack_written(ring, sequence, &outcome));
+            };
+            add(&self.volume.counters.writes, 1);
+            add(&self.volume.counters.written_bytes, pack.len_bytes());
+            let SealedPack { offset_bytes, buffer, .. } = pack;
+            let completion = Completion::callback(done);
+            self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+        }
+    }
+
+    fn pack_written(&self, ring: Ringed, sequence: u32, outcome: &io::Result<()>) {
+        self.volume.note_write(outcome);
+        let mut state = self.lock();
+        match (ring, outcome) {
+            (Ringed::Front, Ok(())) => state.front.written(sequence),
+            (Ringed::Front, Err(_)) => {
+                state.front.failed(sequence);
+                state.retry_at = Some(self.volume.clock.now() + retry::PAUSE);
+            }
+            (Ringed::Long, outcome) => {
+                state.long.written(sequence);
+                state.failed_packs += u64::from(outcome.is_err());
+            }
+        }
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        if outcome.is_err() {
+            self.volume.bell.ring_if_idle();
+        }
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    /// Forgets everything of the keys with this placing's prefix, in the front and in their sets, because
+    /// the newest of it is lost.
+    pub(super) fn forget_key(&mut self, placing: u64) {
+        let prefix = prefix_of(placing);
+        let slots: Vec<_> = self.index.range(prefix, prefix).collect();
+        for slot in slots {
+            self.index.remove(prefix, slot.granule);
+        }
+        let set = self.sets.set_of(placing);
+        self.forget_set(set);
+    }
+}
+
+fn parcel_of(record: &Record<'_>) -> Parcel {
+    Parcel {
+        placing: record.meta.hash.placing(),
+        len_bytes: record.len_bytes(),
+        useless_after: record.meta.useless_after,
+        kind: PackedKind::Entry,
+    }
+}

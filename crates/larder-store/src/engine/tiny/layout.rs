@@ -1,0 +1,181 @@
+//! How a volume of `tiny` is divided: the front, the sets, and the ring for long entries.
+//!
+//! Owns: the arithmetic from sizes to places, and what of it stands in the superblock. Does not: know what
+//! lies where. Invariants: the three parts lie one behind the other within the data area; a record goes to
+//! exactly one of front and long ring, by its length. Idea: Kangaroo (SOSP 2021) gives 5% of the flash to
+//! its log and the rest to sets; here entries too long for a set lie in a ring of their own, as the rest of
+//! long entries does in HashCache, and the sets hold [`Stub`](crate::format::pack::Stub)s for them.
+
+use super::ring::RingArea;
+use crate::units::BLOCK_BYTES;
+use std::ops::Range;
+
+/// How the data area is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TinyPlan {
+    pub(crate) front: RingArea,
+    pub(crate) sets_start_bytes: u64,
+    pub(crate) set_bytes: u64,
+    pub(crate) set_count: u32,
+    pub(crate) long: RingArea,
+}
+
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TinyWishes {
+    pub(crate) mean_entry_bytes: u64,
+    pub(crate) set_bytes: u64,
+    /// Size of the front in percent of the sets.
+    pub(crate) front_percent: u64,
+}
+
+impl TinyPlan {
+    /// Divides `data`; `None` if it is too small.
+    ///
+    /// With sizes as the web has them (lognormal), the share of the bytes that is in entries shorter than
+    /// `n` falls about as `1 / (1 + 2 mean / n)`; the sets get that share.
+    pub(crate) fn new(data: Range<u64>, wishes: TinyWishes) -> Option<Self> {
+        let TinyWishes { mean_entry_bytes: mean, set_bytes, front_percent } = wishes;
+        let total = (data.end.checked_sub(data.start)?) / BLOCK_BYTES * BLOCK_BYTES;
+        let short = set_bytes / 2;
+        let small_share = total / (short / 2 + mean) * (short / 2);
+        let front_segment = segment_bytes(small_share * front_percent / 100, FRONT_SEGMENTS, FRONT_SEGMENT_RANGE);
+        let front_count = (small_share * front_percent / 100 / front_segment).max(FRONT_SEGMENTS);
+        let front_total = front_count * front_segment;
+        let sets_total = small_share.saturating_sub(front_total).max(total / 8);
+        let set_count = sets_total / set_bytes;
+        let long_total = total.checked_sub(front_total + set_count * set_bytes)?;
+        let long_segment = long_segment_bytes(long_total);
+        let long_count = long_total / long_segment;
+        let start = data.start.next_multiple_of(BLOCK_BYTES);
+        let plan =
+            Self::from_parameters(start, [front_segment, front_count, set_bytes, set_count, long_segment, long_count])?;
+        (plan.long.end_bytes() <= data.end).then_some(plan)
+    }
+
+    /// The plan with these numbers (as [`TinyPlan::parameters`] gives them) for data from `start`; `None` if
+    /// they make no sense.
+    pub(crate) fn from_parameters(start: u64, parameters: [u64; 6]) -> Option<Self> {
+        let [front_segment, front_count, set_bytes, set_count, long_segment, long_count] = parameters;
+        let is_set_size = set_bytes.is_power_of_two() && SET_BYTES_RANGE.contains(&set_bytes);
+        let counts = [front_count, set_count, long_count].map(u32::try_from);
+        let [Ok(front_count), Ok(set_count), Ok(long_count)] = counts else { return None };
+        let front = ring(start, front_segment, front_count, FRONT_PACK_BYTES, crate::format::pack::GRANULE_BYTES)?;
+        let sets_start_bytes = front.end_bytes();
+        let sets_bytes = set_bytes.checked_mul(u64::from(set_count))?;
+        let long_start = sets_start_bytes.checked_add(sets_bytes)?;
+        let long = ring(long_start, long_segment, long_count, LONG_PACK_BYTES, crate::units::SECTOR_BYTES)?;
+        let sound = is_set_size && set_count >= 1 && front.record_bytes_max() >= set_bytes / 2;
+        sound.then_some(Self { front, sets_start_bytes, set_bytes, set_count, long })
+    }
+
+    /// What of the plan stands in the superblock.
+    pub(crate) fn parameters(&self) -> [u64; 6] {
+        let (front, long) = (&self.front, &self.long);
+        [
+            front.segment_bytes,
+            u64::from(front.segment_count),
+            self.set_bytes,
+            u64::from(self.set_count),
+            long.segment_bytes,
+            u64::from(long.segment_count),
+        ]
+    }
+
+    /// Longest record that goes to the front and from there into a set.
+    pub(crate) fn short_bytes_max(&self) -> u64 {
+        self.set_bytes / 2
+    }
+
+    pub(crate) fn set_start_bytes(&self, set: u32) -> u64 {
+        assert!(set < self.set_count);
+        self.sets_start_bytes + u64::from(set) * self.set_bytes
+    }
+}
+
+/// Sizes a set may have: a set is read for every hit, and written for a few entries.
+pub(crate) const SET_BYTES_RANGE: std::ops::RangeInclusive<u64> = (4 << 10)..=(64 << 10);
+/// Fewest segments of the front.
+const FRONT_SEGMENTS: u64 = 8;
+const FRONT_SEGMENT_RANGE: Range<u64> = (48 << 10)..(4 << 20);
+const FRONT_PACK_BYTES: u64 = 128 << 10;
+const LONG_PACK_BYTES: u64 = 256 << 10;
+/// Fewest segments of the long ring, and how many it has once they are long enough for every entry.
+const LONG_SEGMENTS: u64 = 8;
+const LONG_SEGMENTS_MANY: u64 = 64;
+/// A segment that takes the longest record.
+const LONG_SEGMENT_ENOUGH: u64 = 1280 << 10;
+const LONG_SEGMENT_MIN: u64 = 32 << 10;
+const LONG_SEGMENT_MAX: u64 = 16 << 20;
+
+fn ring(
+    start_bytes: u64,
+    segment_bytes: u64,
+    segment_count: u32,
+    pack_bytes: u64,
+    packing_bytes: u64,
+) -> Option<RingArea> {
+    let granules = segment_bytes.checked_mul(u64::from(segment_count))?;
+    start_bytes.checked_add(granules)?;
+    let sound = segment_bytes.is_multiple_of(BLOCK_BYTES)
+        && segment_bytes > RingArea::DIRECTORY_BYTES
+        && segment_bytes <= LONG_SEGMENT_MAX
+        && segment_count >= 2;
+    let pack_bytes = pack_bytes.min(segment_bytes);
+    sound.then_some(RingArea { start_bytes, segment_bytes, segment_count, pack_bytes, packing_bytes })
+}
+
+fn segment_bytes(total: u64, count: u64, range: Range<u64>) -> u64 {
+    (total / (2 * count)).clamp(range.start, range.end).next_multiple_of(BLOCK_BYTES)
+}
+
+fn long_segment_bytes(total: u64) -> u64 {
+    let least = (total / LONG_SEGMENTS).min(LONG_SEGMENT_ENOUGH);
+    let wanted = least.max(total / LONG_SEGMENTS_MANY).clamp(LONG_SEGMENT_MIN, LONG_SEGMENT_MAX);
+    wanted / BLOCK_BYTES * BLOCK_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(total: u64, mean_entry_bytes: u64) -> Option<TinyPlan> {
+        TinyPlan::new(65_536..65_536 + total, TinyWishes { mean_entry_bytes, set_bytes: 8192, front_percent: 5 })
+    }
+
+    #[test]
+    fn the_parts_fill_the_data_area_and_do_not_overlap() {
+        for total in [3 << 20, 64 << 20, 10 << 30, 1 << 40] {
+            for mean in [512, 1024, 5000, 16 << 10, 1 << 20] {
+                let plan = plan(total, mean).unwrap();
+                assert_eq!(plan.front.start_bytes, 65_536);
+                assert_eq!(plan.sets_start_bytes, plan.front.end_bytes());
+                assert!(plan.set_start_bytes(plan.set_count - 1) + plan.set_bytes <= plan.long.start_bytes);
+                assert!(plan.long.end_bytes() <= 65_536 + total);
+                assert!(65_536 + total - plan.long.end_bytes() <= total / 8, "{plan:?}");
+                assert_eq!(TinyPlan::from_parameters(65_536, plan.parameters()), Some(plan));
+            }
+        }
+    }
+
+    #[test]
+    fn small_entries_get_sets_and_long_ones_a_ring() {
+        let sets = |mean| plan(1 << 30, mean).map(|plan| u64::from(plan.set_count) * plan.set_bytes).unwrap();
+        assert!(sets(1024) > 600 << 20 && sets(5000) < 350 << 20 && sets(5000) > 250 << 20);
+        assert!(plan(1 << 30, 5000).unwrap().long.record_bytes_max() > 1100 << 10);
+    }
+
+    #[test]
+    fn a_volume_that_is_too_small_and_numbers_without_sense_are_refused() {
+        assert_eq!(plan(300 << 10, 5000), None);
+        let good = plan(1 << 30, 5000).unwrap().parameters();
+        for at in 0..6 {
+            for bad in [0, 1, u64::MAX, 1 << 40] {
+                let mut parameters = good;
+                parameters[at] = bad;
+                let made = TinyPlan::from_parameters(65_536, parameters);
+                assert!(made.is_none_or(|plan| plan.set_count == 1), "{at} {bad}");
+            }
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The oldest segment of the front moves out: its entries go to their sets, or are dropped.
+//!
+//! Invariants: an entry that its set may hold an older version of is never just dropped; a set is changed
+//! by one move at a time; a segment is freed only when the sets written from it are durable, and what of it could
+//! not be written to its set is durable elsewhere in the front. Cost: one read of
+//! the segment; for each set that is written, one read of it, one write, and one read for each of its entries
+//! that are elsewhere in the front; one sync a segment.
+//! Idea: Kangaroo's threshold admission, counting also what was hit and how many bytes are at stake.
+
+use super::{
+    TinyEngine,
+    contents::{self, Item, Piece, What, item_bytes, room_bytes},
+    front::{FrontSlot, FrontState},
+    prefix_of,
+    ring::Ring,
+    rrip::{self, Resident},
+    sets::MayHold,
+};
+use crate::{
+    format::pack::{self, Packed},
+    units::BLOCK_BYTES,
+    volume::counters::add,
+};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+    task::Waker,
+};
+
+/// Sets that are moved to at once.
+const SETS_AT_ONCE: usize = 16;
+
+/// A pack of a segment, and where it lies.
+pub(super) struct FoundPack {
+    pub(super) header: pack::PackHeader,
+    pub(super) listings: Vec<Packed>,
+}
+
+/// The packs in the bytes of a segment that begins at `start_bytes`, whatever run they are of.
+pub(super) fn packs_in(engine: &TinyEngine, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at + BLOCK_BYTES as usize <= bytes.len() {
+        let step = match pack::decode_mended(engine.volume.id, start_bytes + at as u64, &bytes[at..]) {
+            Some((header, listings)) if at + header.len_bytes as usize <= bytes.len() && header.len_bytes > 0 => {
+                let len = (header.len_bytes as usize).next_multiple_of(BLOCK_BYTES as usize);
+                found.push(FoundPack { header, listings });
+                len
+            }
+            _ => BLOCK_BYTES as usize,
+        };
+        at += step;
+    }
+    found
+}
+
+/// The right to move; only one has it.
+struct Turn<'a>(&'a TinyEngine);
+
+impl<'a> Turn<'a> {
+    fn take(engine: &'a TinyEngine) -> Option<Self> {
+        let mut state = engine.lock();
+        let free = !std::mem::replace(&mut state.moving, true);
+        drop(state);
+        // Made only when it is had: dropping it gives it back.
+        free.then(|| Self(engine))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.moving = false;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The segment that moves out.
+pub(super) struct Outgoing {
+    start_bytes: u64,
+    bytes: Bytes,
+}
+
+impl Outgoing {
+    /// The bytes from `offset_bytes`, at most `len_max`.
+    pub(super) fn bytes_from(&self, offset_bytes: u64, len_max: u64) -> Bytes {
+        let at = (offset_bytes - self.start_bytes) as usize;
+        self.bytes.slice(at..self.bytes.len().min(at + len_max as usize))
+    }
+
+    pub(super) fn holds(&self, offset_bytes: u64) -> bool {
+        (self.start_bytes..self.start_bytes + self.bytes.len() as u64).contains(&offset_bytes)
+    }
+}
+
+/// An entry of the front that belongs to the set.
+struct Arrival {
+    slot: FrontSlot,
+    piece: Piece,
+    useless_after: u32,
+    /// Whether it has to leave the front now.
+    due: bool,
+}
+
+/// A set as it was.
+pub(super) struct OldSet {
+    pub(super) set: u32,
+    pub(super) version: u8,
+    /// How many entries it had.
+    pub(super) count: u64,
+    /// What of it may stay.
+    pub(super) stay: Vec<Item>,
+}
+
+/// What became of one set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    Written,
+    Nothing,
+    /// Somebody else changed it meanwhile.
+    Not,
+    /// The device did not take it.
+    Failed,
+}
+
+impl TinyEngine {
+    /// Moves the oldest segment of the front out; `false` if that cannot be done now.
+    pub(super) async fn move_oldest(self: &Arc<Self>) -> bool {
+        let Some(_turn) = Turn::take(self) else { return false };
+        let Some((segment, sequences)) = self.oldest_of_front() else { return false };
+        let start_bytes = self.plan.front.segment_start_bytes(segment);
+        let Ok(bytes) = self.volume.read(start_bytes, self.plan.front.segment_bytes).await else { return false };
+        let mut packs = packs_in(self, start_bytes, &bytes);
+        packs.retain(|found| self.lock().front.has_pack(segment, found.header.sequence));
+        let outgoing = Outgoing { start_bytes, bytes };
+        let listed = || {
+            packs.iter().flat_map(|found| {
+                let start = found.header.offset_bytes;
+                found.listings.iter().map(move |listing| (start + u64::from(listing.at), listing.placing))
+            })
+        };
+        let mut sets = BTreeSet::new();
+        if packs.len() as u64 != sequences.end - sequences.start {
+            sets = self.forget_unlisted(&outgoing, &listed().map(|(offset, _)| offset).collect());
+        }
+        {
+            let state = self.lock();
+            // What hides the contents of a doubted set may be gone from memory and stand in this segment all the same.
+            let matters = |&(offset, placing): &(u64, u64)| {
+                state.index.find(prefix_of(placing), self.granule(offset)).is_some()
+                    || state.is_doubted(state.sets.set_of(placing))
+            };
+            sets.extend(listed().filter(matters).map(|(_, placing)| state.sets.set_of(placing)));
+        }
+        let mut failed = Vec::new();
+        for batch in sets.into_iter().collect::<Vec<_>>().chunks(SETS_AT_ONCE) {
+            let moved = join_all(batch.iter().map(|&set| self.move_set(set, &outgoing))).await;
+            if moved.contains(&Moved::Not) {
+                return false;
+            }
+            let of_batch = batch.iter().zip(moved).filter(|(_, moved)| *moved == Moved::Failed);
+            failed.extend(of_batch.map(|(&set, _)| set));
+        }
+        if !failed.is_empty() && !self.carry_over(&outgoing, &failed).await {
+            return false;
+        }
+        if !self.sync_sets().await {
+            return false;
+        }
+        let mut state = self.lock();
+        state.move_at = None;
+        state.front.release_oldest(segment);
+        true
+    }
+
+    /// Makes durable what was written to sets; whether it is.
+    async fn sync_sets(&self) -> bool {
+        if !std::mem::take(&mut self.lock().sets_unsynced) {
+            return true;
+        }
+        let is_synced = self.volume.sync().await.is_ok();
+        self.lock().sets_unsynced |= !is_synced;
+        is_synced
+    }
+
+    /// The oldest segment of the front and its sequences; when the index is full before the segments are, the
+    /// one that is being written ends.
+    fn oldest_of_front(self: &Arc<Self>) -> Option<(u32, std::ops::Range<u64>)> {
+        let mut state = self.lock();
+        if state.front.oldest().is_none() && state.index.is_full() {
+            state.front.end_segment();
+        }
+        loop {
+            let segment = state.front.oldest()?;
+            match state.front.sequences(segment) {
+                Some(sequences) => return Some((segment, sequences)),
+                // Nothing of it was found when the store was opened.
+                None => state.front.release_oldest(segment),
+            }
+        }
+    }
+
+    /// Forgets what the front's index has in a damaged segment and no pack there lists; the sets it belongs to.
+    fn forget_unlisted(&self, outgoing: &Outgoing, listed: &HashSet<u64>) -> BTreeSet<u32> {
+        let mut state = self.lock();
+        let unlisted: Vec<_> = state
+            .index
+            .range(0, u32::MAX)
+            .filter(|slot| {
+                let offset = self.front_offset(slot.granule);
+                outgoing.holds(offset) && !listed.contains(&offset)
+            })
+            .collect();
+        add(&self.volume.counters.corrupt, unlisted.len() as u64);
+        let placings = unlisted.into_iter().map(|slot| u64::from(slot.prefix) << u32::BITS);
+        placings
+            .map(|placing| {
+                state.forget_key(placing);
+                state.sets.set_of(placing)
+            })
+            .collect()
+    }
+
+    /// Moves what the front has of a set into it, if that is worth a write; what does not move and is in
+    /// `outgoing` is dropped.
+    async fn move_set(self: &Arc<Self>, set: u32, outgoing: &Outgoing) -> Moved {
+        let (slots, version, is_doubted) = {
+            let state = self.lock();
+            let (first, last) = state.sets.prefixes(set);
+            if state.set_writes.contains_key(&set) {
+                return Moved::Not;
+            }
+            (state.index.range(first, last).collect::<Vec<_>>(), state.sets.version(set), state.is_doubted(set))
+        };
+        let (arrivals, broken) = self.arrivals(slots, outgoing).await;
+        let worth = self.is_worth_a_write(set, &arrivals);
+        let may_hold = {
+            let state = self.lock();
+            let held = |placing| state.sets.may_hold(placing) != MayHold::No;
+            let is_held = |arrival: &Arrival| arrival.due && held(arrival.piece.hash().placing());
+            is_doubted || !broken.is_empty() || arrivals.iter().any(is_held)
+        };
+        if !worth && !may_hold {
+            return self.drop_due(&arrivals);
+        }
+        let found = if is_doubted { None } else { self.items_of(set, version).await };
+        let (items, version, is_doubted) = match found {
+            Some(items) => (items, version, false),
+            None if is_doubted => (Vec::new(), version, true),
+            // It cannot be read, or is not what was written: nothing of it is believed any more.
+            None => {
+                let mut state = self.lock();
+                state.forget_set(set);
+                (Vec::new(), state.sets.version(set), true)
+            }
+        };
+        let superseded = |item: &Item| {
+            let hash = item.piece.hash();
+            arrivals.iter().any(|arrival| arrival.piece.hash() == hash)
+                || broken.iter().any(|slot| slot.prefix == prefix_of(hash.placing()))
+        };
+        let holds_older = is_doubted || items.iter().any(superseded);
+        if !worth && !holds_older {
+            self.leave(&broken);
+            return self.drop_due(&arrivals);
+        }
+        let count = items.len() as u64;
+        let stay = items.into_iter().filter(|item| !superseded(item) && self.is_useful(item)).collect();
+        self.write_set(OldSet { set, version, count, stay }, arrivals, &broken).await
+    }
+
+    /// The newest entry of each key that the front has of a set, and slots whose record cannot be read.
+    async fn arrivals(&self, slots: Vec<FrontSlot>, outgoing: &Outgoing) -> (Vec<Arrival>, Vec<FrontSlot>) {
+        let (mut arrivals, mut broken): (Vec<Arrival>, Vec<FrontSlot>) = (Vec::new(), Vec::new());
+        for slot in slots {
+            let offset = self.front_offset(slot.granule);
+            let due = outgoing.holds(offset);
+            let bytes = if due {
+                outgoing.bytes_from(offset, self.plan.short_bytes_max())
+            } else {
+                match self.front_bytes(offset).await {
+                    Ok(bytes) => bytes,
+                    Err(_) => Bytes::new(),
+                }
+            };
+            let segment = self.plan.front.segment_of(offset);
+            let is_there =
+                |piece: &Piece| segment.is_some_and(|segment| self.lock().front.has_pack(segment, piece.sequence()));
+            let piece = Piece::of(self.volume.id, &bytes)
+                .filter(is_there)
+                .filter(|piece| prefix_of(piece.hash().placing()) == slot.prefix);
+            let Some(piece) = piece else {
+                broken.push(slot);
+                continue;
+            };
+            let useless_after = match &piece.what {
+                What::Record(decoded) => decoded.meta.useless_after,
+                What::Stub(_) => 0,
+            };
+            arrivals.push(Arrival { slot, piece, useless_after, due });
+        }
+        // What cannot be read may be the newest of a key of which an older record can.
+        let lost: HashSet<u32> = broken.iter().map(|slot| slot.prefix).collect();
+        let (older, arrivals) = arrivals.into_iter().partition::<Vec<_>, _>(|one| lost.contains(&one.slot.prefix));
+        broken.extend(older.iter().map(|arrival| arrival.slot));
+        (arrivals, broken)
+    }
+
+    /// Whether enough would be lost if the entries that are due were dropped: never while their set has much room.
+    fn is_worth_a_write(&self, set: u32, arrivals: &[Arrival]) -> bool {
+        let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
+        let due = || alive().filter(|arrival| arrival.due);
+        let bytes: u64 = due().map(|arrival| arrival.piece.entry_bytes()).sum();
+        due().next().is_some()
+            && (alive().count() as u64 >= self.volume.options.tuning.tiny_threshold
+                || due().any(|arrival| arrival.slot.state == FrontState::Hit)
+                || bytes >= self.plan.set_bytes
+                || self.lock().sets.is_sparse(set))
+    }
+
+    fn drop_due(&self, arrivals: &[Arrival]) -> Moved {
+        let mut state = self.lock();
+        for arrival in arrivals.iter().filter(|arrival| arrival.due) {
+            let gone = state.index.remove(arrival.slot.prefix, arrival.slot.granule);
+            add(&self.volume.counters.evicted, u64::from(gone && !arrival.piece.is_tombstone()));
+        }
+        Moved::Nothing
+    }
+
+    fn leave(&self, slots: &[FrontSlot]) {
+        let mut state = self.lock();
+        for slot in slots {
+            state.index.remove(slot.prefix, slot.granule);
+        }
+    }
+
+    /// What a set holds, `None` if it cannot be read or is not whole and of this version (0 is any).
+    async fn items_of(&self, set: u32, version: u8) -> Option<Vec<Item>> {
+        let offset = self.plan.set_start_bytes(set);
+        if self.lock().sets.holds_nothing(set) {
+            return Some(Vec::new());
+        }
+        let bytes = self.volume.read(offset, self.plan.set_bytes).await.ok()?;
+        let listings = match contents::directory(self.volume.id, offset, &bytes) {
+            Some((found, listings)) if version == 0 || found == version => listings,
+            _ => return None,
+        };
+        let item = |listing: &Packed| {
+            let piece = contents::listed(self.volume.id, listing, &bytes)?;
+            Some(Item { piece, useless_after: listing.useless_after, rank: listing.rank })
+        };
+        listings.iter().map(item).collect()
+    }
+
+    /// Whether an item of a set can still be of use.
+    fn is_useful(&self, item: &Item) -> bool {
+        let expired = item.useless_after != 0 && item.useless_after < self.volume.clock.now_s();
+        match &item.piece.what {
+            _ if expired => false,
+            What::Record(decoded) => !self.volume.is_useless(decoded),
+            What::Stub(stub) => stub.len_bytes != 0 && self.lock().long.is_alive(stub.offset_bytes, stub.sequence),
+        }
+    }
+
+    /// Writes a set anew: what stays of it and of the arrivals.
+    async fn write_set(self: &Arc<Self>, mut old: OldSet, arrivals: Vec<Arrival>, broken: &[FrontSlot]) -> Moved {
+        let (newest, gone) = newest_of(arrivals, &self.lock().front);
+        let mut leaving: Vec<FrontSlot> =
+            gone.iter().map(|arrival| arrival.slot).chain(broken.iter().copied()).collect();
+        let (mut residents, mut items, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+        for item in std::mem::take(&mut old.stay) {
+            let hit = self.lock().sets.was_hit(item.piece.hash().placing());
+            let len_bytes = item_bytes(item.piece.bytes.len());
+            residents.push(Resident { len_bytes, rank: item.rank, hit, new: false });
+            items.push(item);
+            slots.push(None);
+        }
+        for Arrival { slot, piece, useless_after, due } in newest {
+            let item = Item { piece, useless_after, rank: 0 };
+            if !self.is_useful(&item) {
+                leaving.push(slot);
+                continue;
+            }
+            let len_bytes = item_bytes(item.piece.bytes.len());
+            residents.push(Resident { len_bytes, rank: 0, hit: slot.state == FrontState::Hit, new: true });
+            items.push(item);
+            slots.push(Some((slot, due)));
+        }
+        let kept = rrip::merge(&residents, room_bytes(self.plan.set_bytes), items.len());
+        let mut ranks = vec![None; items.len()];
+        kept.iter().for_each(|&(index, rank)| ranks[index] = Some(rank));
+        let mut content = Vec::new();
+        for ((mut item, slot), rank) in items.into_iter().zip(slots).zip(ranks) {
+            if let Some((slot, _)) = slot.filter(|&(_, due)| due || rank.is_some()) {
+                leaving.push(slot);
+            }
+            match rank {
+                Some(rank) => {
+                    item.rank = rank;
+                    content.push(item);
+                }
+                None => add(&self.volume.counters.evicted, 1),
+            }
+        }
+        content.sort_by_key(|item| item.rank);
+        self.replace_set(&old, &content, leaving).await
+    }
+}
+
+/// The newest of the arrivals of each key, and the others.
+fn newest_of(mut arrivals: Vec<Arrival>, front: &Ring) -> (Vec<Arrival>, Vec<Arrival>) {
+    let age = |arrival: &Arrival| (front.widened(arrival.piece.sequence()), arrival.slot.granule);
+    arrivals.sort_by_key(|arrival| std::cmp::Reverse(age(arrival)));
+    let mut seen = HashSet::new();
+    arrivals.into_iter().partition(|arrival| seen.insert(arrival.piece.hash()))
+}

@@ -1,0 +1,298 @@
+//! The read side of `tiny`: the front, then the set, then for a long entry its ring.
+//!
+//! Invariant: an entry is returned only if its record is whole, under exactly its key, the one that was
+//! written last at its place, and newer than anything else of the key. Cost: one read, two for a long entry;
+//! none while it is dirty.
+
+use super::{
+    TinyEngine,
+    contents::{self, Piece, What},
+    front::{FrontSlot, FrontState},
+    prefix_of,
+    set_write::SetWrite,
+    sets::MayHold,
+};
+use crate::{
+    Reader, Result,
+    format::pack::Stub,
+    hash::KeyHash,
+    volume::{Verdict, counters::add},
+};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// How often a lookup follows an entry that moves while it is being read.
+const MOVES_FOLLOWED_MAX: u32 = 4;
+
+/// Where an entry was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Front {
+        granule: u32,
+    },
+    /// In its set, of this version.
+    Set {
+        version: u8,
+    },
+}
+
+/// The key that is looked for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) hash: KeyHash,
+}
+
+/// What became of one attempt to find a key.
+enum Search {
+    Found(Place, Reader, Option<Stub>),
+    Miss,
+    /// Something moved meanwhile: look again.
+    Moved,
+}
+
+/// What became of one attempt to find the piece that is a key's entry, or stands for it.
+enum Located {
+    At(Place, Piece),
+    Miss,
+    Moved,
+}
+
+/// What became of one attempt to read a piece of the front.
+enum FrontRead {
+    Piece(Piece),
+    /// It cannot be read, or is not what was written.
+    Damaged,
+    Moved,
+}
+
+impl TinyEngine {
+    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<Reader>> {
+        let Some((place, reader, stub)) = self.find(key).await? else { return Ok(None) };
+        if let Some(stub) = stub {
+            self.rescue(key, place, &reader, &stub);
+        }
+        Ok(Some(reader))
+    }
+
+    /// The entry of `key` and where it was found.
+    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Place, Reader, Option<Stub>)>> {
+        self.volume.check_open()?;
+        add(&self.volume.counters.lookups, 1);
+        let hash = self.volume.hash(key).1;
+        for _ in 0..MOVES_FOLLOWED_MAX {
+            match self.search(Wanted { key, hash }).await? {
+                Search::Found(place, reader, stub) => {
+                    add(&self.volume.counters.hits, 1);
+                    self.note_hit(hash.placing());
+                    return Ok(Some((place, reader, stub)));
+                }
+                Search::Miss => return Ok(None),
+                Search::Moved => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the entry found at `place` is still the key's newest.
+    pub(super) fn still_at(state: &super::State, placing: u64, place: Place) -> bool {
+        let newest = state.newest(prefix_of(placing));
+        match place {
+            Place::Front { granule } => {
+                newest.is_some_and(|slot| slot.granule == granule && slot.state != FrontState::Removed)
+            }
+            Place::Set { version } => newest.is_none() && state.sets.version(state.sets.set_of(placing)) == version,
+        }
+    }
+
+    /// Counts a hit of the entries with this placing.
+    pub(super) fn note_hit(&self, placing: u64) {
+        let mut state = self.lock();
+        let prefix = prefix_of(placing);
+        match state.newest(prefix) {
+            Some(slot) if slot.state == FrontState::Unused => {
+                state.index.set_state(prefix, slot.granule, FrontState::Hit);
+            }
+            Some(_) => {}
+            None if state.sets.may_hold(placing) == MayHold::Maybe => state.sets.note_hit(placing),
+            None => {}
+        }
+    }
+
+    /// Whether there is an entry of `key`, told by its piece in front or set: of a long one the ring is not read.
+    pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
+        self.volume.check_open()?;
+        let hash = self.volume.hash(key).1;
+        for _ in 0..MOVES_FOLLOWED_MAX {
+            match self.locate(Wanted { key, hash }).await? {
+                Located::At(_, Piece { what: What::Stub(stub), .. }) => {
+                    return Ok(stub.len_bytes > 0 && self.is_alive(&stub));
+                }
+                Located::At(..) => return Ok(true),
+                Located::Miss => return Ok(false),
+                Located::Moved => {}
+            }
+        }
+        Ok(false)
+    }
+
+    async fn search(&self, wanted: Wanted<'_>) -> Result<Search> {
+        match self.locate(wanted).await? {
+            Located::At(place, piece) => self.open(wanted, piece, place).await,
+            Located::Miss => Ok(Search::Miss),
+            Located::Moved => Ok(Search::Moved),
+        }
+    }
+
+    async fn locate(&self, wanted: Wanted<'_>) -> Result<Located> {
+        let placing = wanted.hash.placing();
+        let prefix = prefix_of(placing);
+        let (slots, ready) = {
+            let state = self.lock();
+            (state.index.range(prefix, prefix).collect::<Vec<_>>(), state.ready)
+        };
+        if !ready {
+            return Ok(Located::Miss);
+        }
+        for slot in slots.into_iter().rev() {
+            if slot.state == FrontState::Removed {
+                return Ok(Located::Miss);
+            }
+            match self.read_front(slot).await? {
+                FrontRead::Moved => return Ok(Located::Moved),
+                FrontRead::Damaged => {
+                    add(&self.volume.counters.corrupt, 1);
+                    return Ok(Located::Miss);
+                }
+                FrontRead::Piece(piece) if piece.hash() == wanted.hash => {
+                    return Ok(Located::At(Place::Front { granule: slot.granule }, piece));
+                }
+                FrontRead::Piece(_) => add(&self.volume.counters.strangers, 1),
+            }
+        }
+        self.search_set(wanted).await
+    }
+
+    /// The piece that a slot of the front points to.
+    async fn read_front(&self, slot: FrontSlot) -> Result<FrontRead> {
+        let offset = self.front_offset(slot.granule);
+        let bytes = self.front_bytes(offset).await?;
+        let piece = Piece::of(self.volume.id, &bytes);
+        let state = self.lock();
+        if state.index.find(slot.prefix, slot.granule).is_none() {
+            return Ok(FrontRead::Moved);
+        }
+        let segment = self.plan.front.segment_of(offset);
+        let is_present = |piece: &Piece| segment.is_some_and(|segment| state.front.has_pack(segment, piece.sequence()));
+        Ok(piece.filter(is_present).map_or(FrontRead::Damaged, FrontRead::Piece))
+    }
+
+    /// The bytes of the front from `offset`, enough for the longest record there.
+    pub(super) async fn front_bytes(&self, offset: u64) -> Result<Bytes> {
+        let len = self.plan.short_bytes_max();
+        if let Some(copy) = self.lock().front.dirty_copy(offset, len) {
+            return Ok(Bytes::from(copy));
+        }
+        self.volume.read(offset, len.min(self.plan.front.end_bytes() - offset)).await
+    }
+
+    async fn search_set(&self, wanted: Wanted<'_>) -> Result<Located> {
+        let placing = wanted.hash.placing();
+        let (set, version, dirty) = {
+            let state = self.lock();
+            if state.sets.may_hold(placing) != MayHold::Maybe {
+                return Ok(Located::Miss);
+            }
+            let set = state.sets.set_of(placing);
+            (set, state.sets.version(set), state.set_writes.get(&set).and_then(SetWrite::believed))
+        };
+        let offset = self.plan.set_start_bytes(set);
+        let bytes = match dirty {
+            Some(buffer) => Bytes::from_owner(SharedBuffer(buffer)),
+            None => self.volume.read(offset, self.plan.set_bytes).await?,
+        };
+        let listings = match contents::directory(self.volume.id, offset, &bytes) {
+            Some((found, listings)) if found == version => listings,
+            _ => return Ok(self.set_is_damaged(set, version)),
+        };
+        for listing in listings.iter().filter(|listing| listing.placing == placing) {
+            let Some(piece) = contents::listed(self.volume.id, listing, &bytes) else {
+                return Ok(self.set_is_damaged(set, version));
+            };
+            if piece.hash() == wanted.hash {
+                return Ok(Located::At(Place::Set { version }, piece));
+            }
+        }
+        // The entry may have come into the set, or left it for the front, since the front was asked.
+        let state = self.lock();
+        let moved = state.sets.version(set) != version || state.newest(prefix_of(placing)).is_some();
+        Ok(if moved { Located::Moved } else { Located::Miss })
+    }
+
+    /// What a set means that is not as it was written last: nothing of it is believed any more.
+    fn set_is_damaged(&self, set: u32, version: u8) -> Located {
+        let mut state = self.lock();
+        if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
+            return Located::Moved;
+        }
+        add(&self.volume.counters.corrupt, 1);
+        state.forget_set(set);
+        drop(state);
+        // It is to be written anew.
+        self.volume.bell.ring_if_idle();
+        Located::Miss
+    }
+
+    /// The entry that a piece is or stands for.
+    async fn open(&self, wanted: Wanted<'_>, piece: Piece, place: Place) -> Result<Search> {
+        let (bytes, stub) = match piece.what {
+            What::Record(_) => (piece.bytes, None),
+            What::Stub(stub) => match self.read_long(&stub).await? {
+                Some(bytes) => (bytes, Some(stub)),
+                None => return Ok(Search::Miss),
+            },
+        };
+        match self.volume.judge(&bytes, wanted.hash, wanted.key) {
+            Verdict::Sound(decoded) if stub.is_none_or(|stub| stub.sequence == decoded.meta.sequence) => {
+                Ok(Search::Found(place, Reader::whole(Arc::clone(&self.volume), bytes, decoded), stub))
+            }
+            Verdict::Sound(_) | Verdict::Stranger | Verdict::Damaged => {
+                let overwritten = stub.is_some_and(|stub| !self.is_alive(&stub));
+                add(&self.volume.counters.corrupt, u64::from(!overwritten));
+                Ok(Search::Miss)
+            }
+            Verdict::Useless => Ok(Search::Miss),
+        }
+    }
+
+    fn is_alive(&self, stub: &Stub) -> bool {
+        self.lock().long.is_alive(stub.offset_bytes, stub.sequence)
+    }
+
+    /// The record that a stub stands for; `None` if it is a tombstone, or the ring has gone over it.
+    async fn read_long(&self, stub: &Stub) -> Result<Option<Bytes>> {
+        let len = u64::from(stub.len_bytes);
+        let end = stub.offset_bytes.checked_add(len);
+        let is_within = end.is_some_and(|end| end <= self.plan.long.end_bytes());
+        let dirty = {
+            let state = self.lock();
+            if len == 0 || !is_within || !state.long.is_alive(stub.offset_bytes, stub.sequence) {
+                return Ok(None);
+            }
+            state.long.dirty_copy(stub.offset_bytes, len)
+        };
+        match dirty {
+            Some(copy) => Ok(Some(Bytes::from(copy))),
+            None => self.volume.read(stub.offset_bytes, len).await.map(Some),
+        }
+    }
+}
+
+/// Lets a shared buffer be sliced.
+struct SharedBuffer(Arc<crate::device::AlignedBuffer>);
+
+impl AsRef<[u8]> for SharedBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}

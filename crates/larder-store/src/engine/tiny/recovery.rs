@@ -1,0 +1,230 @@
+//! What an earlier run of `tiny` left: the front's entries, how far its rings were written, what sets hold.
+//!
+//! The front is read whole, newest segment first known by its packs' sequences, oldest first loaded. Until that
+//! is done everything is a miss and nothing is stored. The summaries come from the snapshot of a clean close,
+//! else from reading all sets behind the running store; what is not known yet is a miss. Invariant: of two
+//! records of a key in the front the newer counts, and both count more than what a set has. Cost: a read of each
+//! segment of the front, one block of each of the long ring; without a snapshot one pass over the sets.
+
+use super::{
+    TinyEngine, contents,
+    front::{FrontIndex, FrontSlot, FrontState},
+    front_slots,
+    moves::packs_in,
+    prefix_of,
+    ring::RingArea,
+    snapshot,
+};
+use crate::{
+    format::pack::{self, PackHeader, PackedKind},
+    volume::counters::add,
+};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    task::Waker,
+};
+
+/// Reads at once.
+const READS_AT_ONCE: u32 = 32;
+/// Sets that are read together.
+const SETS_PER_READ: u32 = 64;
+/// Sequences left out after a run, more than packs may have been on their way.
+const SEQUENCE_MARGIN: u64 = 1024;
+
+/// What is known of a ring of an earlier run.
+struct FoundRing {
+    /// The first sequence of each segment; 0 is none.
+    first_sequences: Vec<u64>,
+    /// Greatest sequence seen.
+    last_sequence: u64,
+    /// From this sequence on packs count.
+    oldest_sequence: u64,
+    widening: Widening,
+}
+
+/// Makes sequences as they stand on the volume comparable: of two that are less than 2^31 packs apart, as all of a ring
+/// are, the later is the greater also where they began again.
+#[derive(Clone, Copy, Default)]
+struct Widening(Option<u32>);
+
+impl Widening {
+    fn of(&mut self, sequence: u32) -> u64 {
+        let origin = *self.0.get_or_insert(sequence);
+        let ahead = sequence.wrapping_sub(origin) as i32;
+        ((1 << u32::BITS) + u64::from(origin)).wrapping_add_signed(i64::from(ahead))
+    }
+}
+
+/// An entry of the front, and where its pack stands in the order of time.
+struct FoundEntry {
+    sequence: u64,
+    placing: u64,
+    offset_bytes: u64,
+    state: FrontState,
+}
+
+/// Finds what an earlier run left, and begins.
+pub(super) async fn run(engine: &Arc<TinyEngine>) {
+    let long = probe(engine, &engine.plan.long).await;
+    let front = probe(engine, &engine.plan.front).await;
+    let (front, entries) = read_front(engine, front).await;
+    let known = snapshot::take(engine, front.last_sequence).await;
+    let waiting = begin(engine, &front, &long, &entries, known);
+    waiting.into_iter().for_each(Waker::wake);
+    scan_sets(engine).await;
+}
+
+/// Reads the first block of each segment, and the whole newest segment.
+async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
+    let mut firsts = Vec::with_capacity(area.segment_count as usize);
+    for from in (0..area.segment_count).step_by(READS_AT_ONCE as usize) {
+        let batch = from..area.segment_count.min(from + READS_AT_ONCE);
+        let probes = batch.map(async |segment| {
+            let start = area.segment_start_bytes(segment);
+            let bytes = read(engine, start, RingArea::DIRECTORY_BYTES).await?;
+            pack::decode_header(engine.volume.id, start, &bytes).ok().map(|header| header.sequence)
+        });
+        firsts.extend(join_all(probes).await);
+    }
+    let mut widening = Widening::default();
+    let first_sequences: Vec<u64> =
+        firsts.into_iter().map(|first| first.map_or(0, |sequence| widening.of(sequence))).collect();
+    let mut found = FoundRing { last_sequence: 0, oldest_sequence: 0, first_sequences, widening };
+    let newest = (0..area.segment_count).max_by_key(|&segment| found.first_sequences[segment as usize]);
+    if let Some(segment) = newest {
+        let start = area.segment_start_bytes(segment);
+        let bytes = read(engine, start, area.segment_bytes).await.unwrap_or_default();
+        for pack in packs_in(engine, start, &bytes) {
+            found.note(&pack.header);
+        }
+    }
+    let oldest = found.oldest_sequence;
+    found.first_sequences.iter_mut().filter(|first| **first < oldest).for_each(|first| *first = 0);
+    found
+}
+
+impl FoundRing {
+    /// Notes a pack of the ring; its sequence.
+    fn note(&mut self, header: &PackHeader) -> u64 {
+        let sequence = self.widening.of(header.sequence);
+        self.last_sequence = self.last_sequence.max(sequence);
+        self.oldest_sequence = self.oldest_sequence.max(self.widening.of(header.oldest_sequence));
+        sequence
+    }
+}
+
+/// Reads the whole front, for what counts of it.
+async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Vec<FoundEntry>) {
+    let area = &engine.plan.front;
+    let mut packs = Vec::new();
+    for segment in 0..area.segment_count {
+        let start = area.segment_start_bytes(segment);
+        let bytes = read(engine, start, area.segment_bytes).await.unwrap_or_default();
+        for pack in packs_in(engine, start, &bytes) {
+            packs.push((segment, found.note(&pack.header), pack));
+        }
+    }
+    // Only now is it known which were needed last: the newest segment may have lost its first pack.
+    packs.retain(|(_, sequence, _)| *sequence >= found.oldest_sequence);
+    let mut entries = Vec::new();
+    found.first_sequences.fill(0);
+    for (segment, sequence, pack) in packs {
+        let first = &mut found.first_sequences[segment as usize];
+        *first = if *first == 0 { sequence } else { sequence.min(*first) };
+        let offset = pack.header.offset_bytes;
+        entries.extend(pack.listings.iter().map(|listing| FoundEntry {
+            sequence,
+            placing: listing.placing,
+            offset_bytes: offset + u64::from(listing.at),
+            state: if listing.kind == PackedKind::Tombstone { FrontState::Removed } else { FrontState::Unused },
+        }));
+    }
+    entries.sort_by_key(|entry| (entry.sequence, entry.offset_bytes));
+    (found, entries)
+}
+
+/// Starts rings and front with what was found.
+fn begin(
+    engine: &TinyEngine,
+    front: &FoundRing,
+    long: &FoundRing,
+    entries: &[FoundEntry],
+    known: Option<snapshot::Known>,
+) -> Vec<Waker> {
+    let mut state = engine.lock();
+    let state = &mut *state;
+    for (ring, found) in [(&mut state.front, front), (&mut state.long, long)] {
+        if found.last_sequence > 0 {
+            ring.resume(found.first_sequences.clone(), found.last_sequence + SEQUENCE_MARGIN);
+        }
+    }
+    let usual = front_slots(&engine.plan, &engine.volume.options);
+    if entries.len() as u64 > usual {
+        // Some of these moved to sets already; until they have moved again the index is larger than usual.
+        state.index = FrontIndex::new(entries.len() as u64);
+    }
+    for entry in entries {
+        let slot = FrontSlot {
+            prefix: prefix_of(entry.placing),
+            granule: engine.granule(entry.offset_bytes),
+            state: entry.state,
+        };
+        if state.index.insert(slot).is_err() {
+            state.forget_key(entry.placing);
+        }
+    }
+    if let Some(known) = known {
+        state.sets.load(known.words.into_iter());
+        state.set_entries = known.set_entries;
+    }
+    state.ready = true;
+    std::mem::take(&mut state.waiting)
+}
+
+/// Reads the sets that nobody has looked into.
+async fn scan_sets(engine: &TinyEngine) {
+    let set_count = engine.plan.set_count;
+    let total = u64::from(set_count.div_ceil(SETS_PER_READ));
+    engine.volume.counters.recoverable_segments.store(total, Ordering::Relaxed);
+    for first in (0..set_count).step_by(SETS_PER_READ as usize) {
+        let sets = first..set_count.min(first + SETS_PER_READ);
+        let unknown = {
+            let state = engine.lock();
+            sets.clone().any(|set| state.sets.version(set) == 0)
+        };
+        if unknown && !engine.volume.is_closed() {
+            let len = u64::from(sets.end - sets.start) * engine.plan.set_bytes;
+            let bytes = read(engine, engine.plan.set_start_bytes(first), len).await.unwrap_or_default();
+            sets.for_each(|set| note_set(engine, set, first, &bytes));
+        }
+        add(&engine.volume.counters.recovered_segments, 1);
+    }
+}
+
+/// Notes what a set holds, of sets from `first` that were read to `bytes`.
+fn note_set(engine: &TinyEngine, set: u32, first: u32, bytes: &Bytes) {
+    let at = (u64::from(set - first) * engine.plan.set_bytes) as usize;
+    let own = bytes.get(at..at + engine.plan.set_bytes as usize);
+    let found = own.and_then(|own| contents::directory(engine.volume.id, engine.plan.set_start_bytes(set), own));
+    let mut state = engine.lock();
+    // Whatever was written since then is known already.
+    if state.sets.version(set) != 0 {
+        return;
+    }
+    match found {
+        Some((version @ 1..=15, listings)) => {
+            state.set_entries += listings.len() as u64;
+            state.sets.note(set, version, listings.iter().map(|listing| listing.placing));
+        }
+        // Nothing was ever written there.
+        _ if own.is_some_and(|own| own.iter().all(|&byte| byte == 0)) => state.sets.forget(set),
+        _ => state.forget_set(set),
+    }
+}
+
+/// A failed read is as good as no data, and counted.
+async fn read(engine: &TinyEngine, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
+    engine.volume.read(offset_bytes, len_bytes).await.ok()
+}

@@ -1,0 +1,219 @@
+//! What the device did not take is written again: packs of the front, and sets that are doubted.
+//!
+//! Owns: when and how that is tried. Does not: lose anything: until it is written it is read from memory, or is
+//! believed to be gone. Invariants: tried again with a pause, so that a device that takes nothing any more costs a
+//! few transfers a second; a place that takes nothing keeps nothing else from being written: packs move on, and
+//! what a set cannot take is carried over within the front. Cost: nothing while nothing failed.
+
+use super::{
+    State, TinyEngine,
+    append::Sealed,
+    contents::{self, Piece, What},
+    front::{FrontSlot, FrontState},
+    moves::{Moved, OldSet, Outgoing},
+    prefix_of,
+    ring::RingPlace,
+};
+use crate::{
+    engine::kit::{pack::SealedPack, room::NoRoom},
+    format::{pack::PackedKind, record::Record},
+    volume::counters::add,
+};
+use bytes::Bytes;
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+/// Time between two attempts.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// How often what failed is written again for one caller that waits for it.
+pub(super) const REWRITES_MAX: u32 = 2;
+/// After how many failures a pack goes to another place.
+const FAILURES_IN_PLACE_MAX: u8 = 2;
+/// Sets that are wiped in one round.
+const WIPES_MAX: u64 = 256;
+
+/// Whose entries a set on the volume may hold.
+enum Held {
+    Prefixes(HashSet<u32>),
+    /// It cannot be read.
+    Unknown,
+}
+
+impl TinyEngine {
+    /// Whether anything is to be written again now.
+    pub(super) fn retry_is_due(&self, now: Duration) -> bool {
+        let state = self.lock();
+        let has_failed = !state.front.failed_packs().is_empty() || !state.doubts.is_empty();
+        state.ready && has_failed && is_over(state.retry_at, now) && !self.volume.health.is_out()
+    }
+
+    /// Whether the oldest segment of the front is to be moved out now.
+    pub(super) fn move_may_begin(&self, now: Duration) -> bool {
+        let state = self.lock();
+        state.move_is_due() && is_over(state.move_at, now)
+    }
+
+    /// Whether an entry of the front with a prefix of these is in a pack that the device did not take.
+    pub(super) fn has_failed(&self, state: &State, (first, last): (u32, u32)) -> bool {
+        let mut places = state.index.range(first, last).map(|slot| self.front_offset(slot.granule));
+        places.any(|offset| state.front.has_failed(offset))
+    }
+
+    /// Writes packs again that the device did not take: where they belong, and if that fails elsewhere.
+    pub(super) fn retry_failed(self: &Arc<Self>) {
+        let mut sealed = Sealed::at(self.volume.clock.now());
+        let mut state = self.lock();
+        for pack in state.front.failed_packs().to_vec() {
+            let moves_on = pack.failures >= FAILURES_IN_PLACE_MAX;
+            if moves_on && self.append_pack_again(&mut state, &pack, &mut sealed).is_ok() {
+                state.front.give_up(pack.sequence);
+            } else {
+                sealed.front.extend(state.front.send_again(pack.sequence));
+            }
+        }
+        drop(state);
+        self.perform(sealed);
+    }
+
+    /// Writes doubted sets anew, without entries; whether there are more and none failed.
+    pub(super) async fn wipe_doubted(self: &Arc<Self>) -> bool {
+        for _ in 0..WIPES_MAX {
+            let (set, version) = {
+                let mut state = self.lock();
+                let Some(set) = state.doubts.next() else { return false };
+                (set as u32, state.sets.version(set as u32))
+            };
+            let nothing = OldSet { set, version, count: 0, stay: Vec::new() };
+            if self.replace_set(&nothing, &[], Vec::new()).await != Moved::Written {
+                self.lock().retry_at = Some(self.volume.clock.now() + PAUSE);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What becomes of the entries of a move whose sets in `failed` the device did not take: those that hide something
+    /// there are appended to the front again, the others are dropped. Whether the segment can go.
+    pub(super) async fn carry_over(self: &Arc<Self>, outgoing: &Outgoing, failed: &[u32]) -> bool {
+        let mut sealed = Sealed::at(self.volume.clock.now());
+        let mut is_carried = true;
+        for &set in failed {
+            let held = self.held_on_volume(set).await;
+            let mut state = self.lock();
+            is_carried &= self.append_set_again(&mut state, (set, &held), outgoing, &mut sealed).is_ok();
+        }
+        let now = sealed.now;
+        self.perform(sealed);
+        let is_written = |state: &State| failed.iter().all(|&set| !self.has_failed(state, state.sets.prefixes(set)));
+        if is_carried && self.flush_until(is_written).await {
+            return true;
+        }
+        self.lock().move_at = Some(now + PAUSE);
+        false
+    }
+
+    /// Whose entries the bytes of a set hold, by their keys' prefixes, believed or not.
+    async fn held_on_volume(&self, set: u32) -> Held {
+        let offset = self.plan.set_start_bytes(set);
+        let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else { return Held::Unknown };
+        // Bytes that are no set now are none after a restart.
+        let listings =
+            contents::directory(self.volume.id, offset, &bytes).map_or_else(Vec::new, |(_, listings)| listings);
+        Held::Prefixes(listings.iter().map(|listing| prefix_of(listing.placing)).collect())
+    }
+
+    fn append_set_again(
+        &self,
+        state: &mut State,
+        (set, held): (u32, &Held),
+        outgoing: &Outgoing,
+        sealed: &mut Sealed,
+    ) -> Result<(), NoRoom> {
+        let (first, last) = state.sets.prefixes(set);
+        let slots: Vec<_> = state.index.range(first, last).collect();
+        for slot in slots {
+            // It may have been forgotten together with another that looks alike.
+            let Some(slot) = state.index.find(slot.prefix, slot.granule) else { continue };
+            let offset = self.front_offset(slot.granule);
+            if !outgoing.holds(offset) {
+                continue;
+            }
+            if matches!(held, Held::Prefixes(prefixes) if !prefixes.contains(&slot.prefix)) {
+                state.index.remove(slot.prefix, slot.granule);
+                add(&self.volume.counters.evicted, u64::from(slot.state != FrontState::Removed));
+                continue;
+            }
+            self.append_again(state, slot, &outgoing.bytes_from(offset, self.plan.short_bytes_max()), sealed)?;
+        }
+        Ok(())
+    }
+
+    fn append_pack_again(&self, state: &mut State, pack: &SealedPack, sealed: &mut Sealed) -> Result<(), NoRoom> {
+        for listing in &pack.listings {
+            let granule = self.granule(pack.offset_bytes + u64::from(listing.at));
+            if let Some(slot) = state.index.find(prefix_of(listing.placing), granule) {
+                let from = listing.at as usize;
+                let to = (from + listing.len as usize).min(pack.buffer.len());
+                let bytes = Bytes::copy_from_slice(&pack.buffer.as_slice()[from..to]);
+                self.append_again(state, slot, &bytes, sealed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends what `slot` points to, the record or stub in `bytes`, to the front again, unless something newer of its
+    /// key is there.
+    fn append_again(
+        &self,
+        state: &mut State,
+        slot: FrontSlot,
+        bytes: &Bytes,
+        sealed: &mut Sealed,
+    ) -> Result<(), NoRoom> {
+        let Some(piece) =
+            Piece::of(self.volume.id, bytes).filter(|piece| prefix_of(piece.hash().placing()) == slot.prefix)
+        else {
+            state.forget_key(u64::from(slot.prefix) << u32::BITS);
+            return Ok(());
+        };
+        let placing = piece.hash().placing();
+        let newest = state.newest(slot.prefix).expect("the slot itself is there");
+        if newest.granule != slot.granule {
+            let newest_bytes = state.front.dirty_copy(self.front_offset(newest.granule), self.plan.short_bytes_max());
+            let newer = newest_bytes.and_then(|bytes| Piece::of(self.volume.id, &Bytes::from(bytes)));
+            if newer.is_some_and(|newer| newer.hash() == piece.hash()) {
+                state.index.remove(slot.prefix, slot.granule);
+            } else {
+                // Nobody here can tell whether that is of the same key, or of one that looks alike in memory.
+                state.forget_key(placing);
+            }
+            return Ok(());
+        }
+        let place = self.append_piece(state, &piece, sealed)?;
+        state.index.remove(slot.prefix, slot.granule);
+        if state.index.insert(FrontSlot { granule: self.granule(place.offset_bytes), ..slot }).is_err() {
+            state.forget_key(placing);
+        }
+        Ok(())
+    }
+
+    fn append_piece(&self, state: &mut State, piece: &Piece, sealed: &mut Sealed) -> Result<RingPlace, NoRoom> {
+        match &piece.what {
+            What::Stub(stub) => {
+                let kind = if piece.is_tombstone() { PackedKind::Tombstone } else { PackedKind::Stub };
+                self.append_stub(state, *stub, (kind, 0), sealed)
+            }
+            What::Record(decoded) => {
+                let (bytes, checksums) = (&piece.bytes, decoded.checksums(&piece.bytes));
+                let body = [bytes.slice(decoded.body_start..decoded.len_bytes())];
+                let (key, head) = (&bytes[decoded.key.clone()], &bytes[decoded.head.clone()]);
+                let mut record = Record { meta: decoded.meta.clone(), key, head, checksums: &checksums, body: &body };
+                self.append_short(state, &mut record, sealed)
+            }
+        }
+    }
+}
+
+/// Whether the time until `at` is over; a clock that steps back does not make it longer.
+fn is_over(at: Option<Duration>, now: Duration) -> bool {
+    at.is_none_or(|at| at <= now || at > now + PAUSE)
+}

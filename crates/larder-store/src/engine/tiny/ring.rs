@@ -1,0 +1,519 @@
+//! A ring of segments that packs are appended to: the front of `tiny`, and where its long entries lie.
+//!
+//! Owns: the open pack, packs on their way, which segments are in use and since which pack. Does not:
+//! do I/O (it hands out [`SealedPack`]s to be written) or know what is in the packs. Invariants: packs
+//! stand on the volume in the order of their sequences, without gaps within a segment; segments are used
+//! in a circle and the oldest is freed first; a record is alive exactly as long as its segment's first
+//! sequence is not greater than its own. On the volume a sequence has 32 bits and begins again after 4 billion packs
+//! (50 days of a thousand removals a second); in memory it has 64 and does not, and what is read is the low half of
+//! the greatest that it can be. Cost: 8 bytes of memory a segment, one open pack and one spare.
+//! Idea: Kangaroo's KLog (SOSP 2021) and HashCache's circular log (NSDI 2009).
+
+use crate::{
+    device::AlignedBuffer,
+    engine::kit::pack::{OpenPack, PackShape, Parcel, SealedPack, copy_of},
+    format::VolumeId,
+    units::BLOCK_BYTES,
+};
+use std::{sync::Arc, time::Duration};
+
+/// Where a ring lies and how it is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingArea {
+    pub(crate) start_bytes: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) segment_count: u32,
+    /// A pack is sent off when it has this many bytes.
+    pub(crate) pack_bytes: u64,
+    /// Records begin at multiples of this.
+    pub(crate) packing_bytes: u64,
+}
+
+/// The state of a ring.
+pub(crate) struct Ring {
+    area: RingArea,
+    volume: VolumeId,
+    /// The sequence of each segment's first pack; 0 is not in use.
+    first_sequences: Vec<u64>,
+    /// The segment that is written, and how far.
+    head: u32,
+    head_used_bytes: u64,
+    /// Segments in use, the head among them, counted back from it.
+    used_count: u32,
+    /// Its low half is never 0, which stands for none.
+    next_sequence: u64,
+    open: Option<OpenPack>,
+    in_flight: Vec<SealedPack>,
+    /// Packs that the device did not take, to be written again.
+    failed: Vec<SealedPack>,
+    /// Of a pack that was written, for the next: new memory costs a page fault for every 4 KiB.
+    spare: Option<AlignedBuffer>,
+}
+
+/// Where a record went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingPlace {
+    pub(crate) offset_bytes: u64,
+    /// The sequence of the pack it went to, as it stands on the volume.
+    pub(crate) sequence: u32,
+}
+
+/// No segment is free; one has to be released first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingFull;
+
+impl RingArea {
+    /// Room of a pack's directory.
+    pub(crate) const DIRECTORY_BYTES: u64 = BLOCK_BYTES;
+
+    pub(crate) fn end_bytes(&self) -> u64 {
+        self.start_bytes + self.segment_bytes * u64::from(self.segment_count)
+    }
+
+    pub(crate) fn segment_start_bytes(&self, segment: u32) -> u64 {
+        self.start_bytes + u64::from(segment) * self.segment_bytes
+    }
+
+    pub(crate) fn segment_of(&self, offset_bytes: u64) -> Option<u32> {
+        let segment = offset_bytes.checked_sub(self.start_bytes)? / self.segment_bytes;
+        u32::try_from(segment).ok().filter(|&segment| segment < self.segment_count)
+    }
+
+    /// Longest record that a segment takes.
+    pub(crate) fn record_bytes_max(&self) -> u64 {
+        self.segment_bytes - Self::DIRECTORY_BYTES
+    }
+
+    fn shape(&self) -> PackShape {
+        PackShape { directory_bytes: Self::DIRECTORY_BYTES, packing_bytes: self.packing_bytes, whole: false }
+    }
+
+    /// Length of the pack that a record of `len_bytes` opens.
+    fn pack_len_bytes(&self, len_bytes: u64) -> u64 {
+        let alone =
+            (Self::DIRECTORY_BYTES + len_bytes.next_multiple_of(self.packing_bytes)).next_multiple_of(BLOCK_BYTES);
+        alone.max(self.pack_bytes)
+    }
+}
+
+impl Ring {
+    /// An empty ring.
+    pub(crate) fn new(area: RingArea, volume: VolumeId) -> Self {
+        assert!(area.segment_count >= 2 && area.segment_bytes.is_multiple_of(BLOCK_BYTES));
+        Self {
+            area,
+            volume,
+            first_sequences: vec![0; area.segment_count as usize],
+            head: area.segment_count - 1,
+            head_used_bytes: area.segment_bytes,
+            used_count: 0,
+            next_sequence: 1,
+            open: None,
+            in_flight: Vec::new(),
+            failed: Vec::new(),
+            spare: None,
+        }
+    }
+
+    /// Takes up a ring of an earlier run (the ring is new): `first_sequences` are those of the segments in use (0: not),
+    /// `next_sequence` is greater than any on the volume. The segment being written then is left as it is.
+    pub(crate) fn resume(&mut self, first_sequences: Vec<u64>, next_sequence: u64) {
+        assert_eq!(first_sequences.len(), self.first_sequences.len());
+        assert!(first_sequences.iter().all(|&first| first < next_sequence));
+        let newest = (0..self.area.segment_count).max_by_key(|&segment| first_sequences[segment as usize]);
+        self.head = newest.expect("a ring has segments");
+        self.first_sequences = first_sequences;
+        self.next_sequence = after(next_sequence - 1);
+        let count = self.area.segment_count;
+        let back = |steps: u32| (self.head + count - steps) % count;
+        let oldest = (0..count).rev().find(|&steps| self.first_sequences[back(steps) as usize] != 0);
+        self.used_count = oldest.map_or(0, |steps| steps + 1);
+        self.head_used_bytes = self.area.segment_bytes;
+    }
+
+    /// Appends a record; a pack that becomes full by that is added to `sealed`, to be written.
+    pub(crate) fn append(
+        &mut self,
+        parcel: Parcel,
+        now: Duration,
+        sealed: &mut Vec<SealedPack>,
+        write: impl FnOnce(&mut [u8], u32),
+    ) -> Result<RingPlace, RingFull> {
+        assert!(parcel.len_bytes <= self.area.record_bytes_max());
+        if self.open.as_ref().is_some_and(|open| !open.takes(parcel.len_bytes)) {
+            sealed.extend(self.seal());
+        }
+        if self.open.is_none() {
+            self.open_pack(parcel.len_bytes, now)?;
+        }
+        let open = self.open.as_mut().expect("a pack was opened above");
+        let at = open.append(parcel, write);
+        Ok(RingPlace { offset_bytes: open.offset_bytes + at, sequence: open.sequence })
+    }
+
+    /// Whether a record of `len_bytes` can be appended now, to the last free segment too.
+    pub(crate) fn has_room(&self, len_bytes: u64) -> bool {
+        self.has_room_leaving(0, len_bytes)
+    }
+
+    /// Whether a record of `len_bytes` can be appended now without taking one of the last `spare_count` free segments.
+    pub(crate) fn has_room_leaving(&self, spare_count: u32, len_bytes: u64) -> bool {
+        let after_open = match &self.open {
+            Some(open) if open.takes(len_bytes) => return true,
+            Some(open) => self.head_used_bytes + open.len_bytes(),
+            None => self.head_used_bytes,
+        };
+        let needed = (RingArea::DIRECTORY_BYTES + len_bytes).next_multiple_of(BLOCK_BYTES);
+        after_open + needed <= self.area.segment_bytes || self.free_count() > spare_count
+    }
+
+    /// Completes the open pack, to be written.
+    pub(crate) fn seal(&mut self) -> Option<SealedPack> {
+        let open = self.open.take()?;
+        let sealed = open.seal(self.volume, self.oldest_sequence() as u32);
+        self.head_used_bytes += sealed.len_bytes();
+        assert!(self.head_used_bytes <= self.area.segment_bytes);
+        self.in_flight.push(sealed.clone());
+        Some(sealed)
+    }
+
+    /// Ends the segment that is written: what comes next goes to another.
+    pub(crate) fn end_segment(&mut self) {
+        if self.open.is_none() {
+            self.head_used_bytes = self.area.segment_bytes;
+        }
+    }
+
+    /// Notes that a pack is with the device, or lost. What follows a lost pack in its segment is found again all the
+    /// same: packs name their place.
+    pub(crate) fn written(&mut self, sequence: u32) {
+        let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
+        let SealedPack { buffer, .. } = self.in_flight.swap_remove(at);
+        // Unless the device or a reader still has it.
+        if let Ok(mut buffer) = Arc::try_unwrap(buffer) {
+            buffer.extend_to_capacity();
+            self.spare = Some(buffer).filter(|buffer| buffer.len() as u64 == self.area.pack_bytes);
+        }
+    }
+
+    /// Notes that the device did not take a pack: it is kept, and read from memory, until it is written again.
+    pub(crate) fn failed(&mut self, sequence: u32) {
+        let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
+        let pack = self.in_flight.swap_remove(at);
+        self.failed.push(SealedPack { failures: pack.failures.saturating_add(1), ..pack });
+    }
+
+    /// The packs that the device did not take.
+    pub(crate) fn failed_packs(&self) -> &[SealedPack] {
+        &self.failed
+    }
+
+    /// Whether a record at `offset_bytes` is in a pack that the device did not take.
+    pub(crate) fn has_failed(&self, offset_bytes: u64) -> bool {
+        let holds =
+            |pack: &SealedPack| (pack.offset_bytes..pack.offset_bytes + pack.len_bytes()).contains(&offset_bytes);
+        self.failed.iter().any(holds)
+    }
+
+    /// A failed pack, to be written again where it was to go.
+    pub(crate) fn send_again(&mut self, sequence: u32) -> Option<SealedPack> {
+        let at = self.failed.iter().position(|pack| pack.sequence == sequence)?;
+        let pack = self.failed.swap_remove(at);
+        self.in_flight.push(pack.clone());
+        Some(pack)
+    }
+
+    /// Lets go of a failed pack: nothing of it is needed any more.
+    pub(crate) fn give_up(&mut self, sequence: u32) {
+        self.failed.retain(|pack| pack.sequence != sequence);
+    }
+
+    /// Frees the oldest segment.
+    pub(crate) fn release_oldest(&mut self, segment: u32) {
+        assert_eq!(self.oldest(), Some(segment), "segments are freed oldest first");
+        self.first_sequences[segment as usize] = 0;
+        self.used_count -= 1;
+    }
+
+    /// The oldest segment whose packs are all with the device, unless it is being written.
+    pub(crate) fn oldest(&self) -> Option<u32> {
+        if self.used_count == 0 || (self.used_count == 1 && !self.head_is_done()) {
+            return None;
+        }
+        let count = self.area.segment_count;
+        let segment = (self.head + count - (self.used_count - 1)) % count;
+        let is_writing = |pack: &SealedPack| self.area.segment_of(pack.offset_bytes) == Some(segment);
+        (!self.in_flight.iter().chain(&self.failed).any(is_writing)).then_some(segment)
+    }
+
+    /// Whether a record of `sequence` at `offset_bytes` has not been overwritten or freed.
+    pub(crate) fn is_alive(&self, offset_bytes: u64, sequence: u32) -> bool {
+        self.area.segment_of(offset_bytes).is_some_and(|segment| {
+            let first = self.first_sequences[segment as usize];
+            first != 0 && first <= self.widened(sequence)
+        })
+    }
+
+    /// The sequences of a segment's packs, from the first to before the next segment's first.
+    pub(crate) fn sequences(&self, segment: u32) -> Option<std::ops::Range<u64>> {
+        let first = self.first_sequences[segment as usize];
+        let next = self.first_sequences[((segment + 1) % self.area.segment_count) as usize];
+        let end = if next > first { next } else { self.next_sequence };
+        (first != 0).then_some(first..end)
+    }
+
+    /// Whether a pack whose sequence on the volume is `sequence` can be one of a segment.
+    pub(crate) fn has_pack(&self, segment: u32, sequence: u32) -> bool {
+        self.sequences(segment).is_some_and(|sequences| sequences.contains(&self.widened(sequence)))
+    }
+
+    /// The greatest sequence so far that stands on the volume as `sequence`; 0 if there was none yet.
+    pub(crate) fn widened(&self, sequence: u32) -> u64 {
+        let last = self.last_sequence();
+        last.saturating_sub(u64::from((last as u32).wrapping_sub(sequence)))
+    }
+
+    /// How far `offset_bytes` is behind the head, in segments.
+    pub(crate) fn age_segments(&self, offset_bytes: u64) -> u32 {
+        let segment = self.area.segment_of(offset_bytes).unwrap_or(self.head);
+        (self.head + self.area.segment_count - segment) % self.area.segment_count
+    }
+
+    /// What is not yet on the device of `len_bytes` at `offset_bytes`.
+    pub(crate) fn dirty_copy(&self, offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
+        let open = self.open.as_ref().map(|open| (open.offset_bytes, open.bytes()));
+        let sealed = self.in_flight.iter().chain(&self.failed).map(|pack| (pack.offset_bytes, pack.buffer.as_slice()));
+        open.into_iter().chain(sealed).find_map(|(start, bytes)| copy_of(start, bytes, offset_bytes, len_bytes))
+    }
+
+    /// Whether pack `sequence` or an earlier one is on its way to the device.
+    pub(crate) fn is_pending(&self, sequence: u64) -> bool {
+        let open = self.open.iter().map(|open| open.sequence);
+        let all = open.chain(self.in_flight.iter().map(|pack| pack.sequence));
+        all.into_iter().any(|pending| self.widened(pending) <= sequence)
+    }
+
+    /// Bytes committed but not with the device.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        let open = self.open.as_ref().map_or(0, OpenPack::len_bytes);
+        open + self.in_flight.iter().chain(&self.failed).map(SealedPack::len_bytes).sum::<u64>()
+    }
+
+    pub(crate) fn opened_at(&self) -> Option<Duration> {
+        self.open.as_ref().map(|open| open.opened_at)
+    }
+
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.next_sequence - 1
+    }
+
+    pub(crate) fn free_count(&self) -> u32 {
+        self.area.segment_count - self.used_count
+    }
+
+    /// Whether nothing more is written to the head.
+    fn head_is_done(&self) -> bool {
+        self.open.is_none() && self.head_used_bytes == self.area.segment_bytes
+    }
+
+    /// Sequence from which on packs are needed.
+    fn oldest_sequence(&self) -> u64 {
+        self.first_sequences.iter().copied().filter(|&first| first != 0).min().unwrap_or(self.next_sequence)
+    }
+
+    fn open_pack(&mut self, len_bytes: u64, now: Duration) -> Result<(), RingFull> {
+        let left = self.area.segment_bytes - self.head_used_bytes;
+        let needed = (RingArea::DIRECTORY_BYTES + len_bytes.next_multiple_of(self.area.packing_bytes))
+            .next_multiple_of(BLOCK_BYTES);
+        if needed > left {
+            if self.free_count() == 0 {
+                return Err(RingFull);
+            }
+            self.head = (self.head + 1) % self.area.segment_count;
+            self.head_used_bytes = 0;
+            self.used_count += 1;
+            self.first_sequences[self.head as usize] = self.next_sequence;
+        }
+        let room = self.area.segment_bytes - self.head_used_bytes;
+        let len = self.area.pack_len_bytes(len_bytes).min(room);
+        let offset_bytes = self.area.segment_start_bytes(self.head) + self.head_used_bytes;
+        let sequence = self.next_sequence;
+        self.next_sequence = after(sequence);
+        let buffer = match self.spare.take() {
+            Some(mut spare) if spare.len() as u64 >= len => {
+                spare.truncate(len as usize);
+                spare
+            }
+            _ => AlignedBuffer::with_len(len as usize),
+        };
+        self.open = Some(OpenPack::new(self.area.shape(), offset_bytes, buffer, sequence as u32, now));
+        Ok(())
+    }
+
+    /// Begins at `sequence`, as if there had been all those before.
+    #[cfg(test)]
+    pub(crate) fn begin_at(&mut self, sequence: u64) {
+        assert_eq!(self.used_count, 0);
+        self.next_sequence = sequence;
+    }
+}
+
+/// The sequence that follows.
+fn after(sequence: u64) -> u64 {
+    let next = sequence + 1;
+    if next as u32 == 0 { next + 1 } else { next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::pack::{self, PackedKind};
+
+    const AREA: RingArea = RingArea {
+        start_bytes: 1 << 20,
+        segment_bytes: 64 << 10,
+        segment_count: 4,
+        pack_bytes: 16 << 10,
+        packing_bytes: 64,
+    };
+
+    fn ring() -> Ring {
+        Ring::new(AREA, VolumeId([1; 16]))
+    }
+
+    fn append(ring: &mut Ring, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<RingPlace, RingFull> {
+        let parcel = Parcel { placing: 1, len_bytes, useless_after: 0, kind: PackedKind::Entry };
+        ring.append(parcel, Duration::ZERO, sealed, |target, sequence| target.fill(sequence as u8))
+    }
+
+    #[test]
+    fn a_ring_fills_its_segments_in_a_circle_and_frees_the_oldest_first() {
+        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let mut places = Vec::new();
+        while let Ok(place) = append(&mut ring, 5000, &mut sealed) {
+            places.push(place);
+        }
+        assert_eq!(ring.free_count(), 0);
+        assert!(!ring.has_room(5000) && ring.has_room(0) == ring.has_room(1));
+        assert!(places.iter().all(|place| ring.is_alive(place.offset_bytes, place.sequence)));
+        assert_eq!(ring.oldest(), None, "nothing of it is with the device");
+        sealed.iter().for_each(|pack| ring.written(pack.sequence));
+        assert_eq!(ring.oldest(), Some(0));
+        ring.release_oldest(0);
+        assert!(!ring.is_alive(places[0].offset_bytes, places[0].sequence));
+        let again = append(&mut ring, 5000, &mut sealed).unwrap();
+        assert_eq!(again.offset_bytes, places[0].offset_bytes);
+        assert!(!ring.is_alive(places[0].offset_bytes, places[0].sequence));
+        assert!(ring.is_alive(again.offset_bytes, again.sequence));
+    }
+
+    #[test]
+    fn what_is_not_with_the_device_is_read_from_memory() {
+        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let place = append(&mut ring, 300, &mut sealed).unwrap();
+        assert_eq!(ring.dirty_copy(place.offset_bytes, 300), Some(vec![1; 300]));
+        let last = ring.last_sequence();
+        assert!(ring.is_pending(last) && ring.dirty_bytes() > 0);
+        let pack = ring.seal().unwrap();
+        assert_eq!(ring.dirty_copy(place.offset_bytes, 300), Some(vec![1; 300]));
+        ring.written(pack.sequence);
+        assert_eq!(ring.dirty_copy(place.offset_bytes, 300), None);
+        assert!(!ring.is_pending(last) && ring.dirty_bytes() == 0);
+    }
+
+    #[test]
+    fn what_the_device_did_not_take_is_kept_until_it_is_written_again() {
+        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let place = append(&mut ring, 300, &mut sealed).unwrap();
+        let pack = ring.seal().unwrap();
+        ring.end_segment();
+        ring.failed(pack.sequence);
+        assert!(!ring.is_pending(ring.last_sequence()) && ring.dirty_bytes() > 0);
+        assert_eq!(ring.dirty_copy(place.offset_bytes, 300), Some(vec![1; 300]));
+        assert_eq!(ring.oldest(), None, "its segment is not given away");
+        let again = ring.send_again(pack.sequence).unwrap();
+        assert_eq!((again.failures, again.offset_bytes), (1, pack.offset_bytes));
+        assert!(ring.is_pending(ring.last_sequence()) && ring.failed_packs().is_empty());
+        ring.written(pack.sequence);
+        assert_eq!((ring.dirty_bytes(), ring.oldest()), (0, Some(0)));
+    }
+
+    #[test]
+    fn a_resumed_ring_goes_on_behind_its_newest_segment() {
+        let mut ring = ring();
+        ring.resume(vec![21, 25, 0, 17], 30);
+        assert_eq!((ring.free_count(), ring.oldest()), (1, Some(3)));
+        assert!(ring.is_alive(AREA.start_bytes + 100, 22) && !ring.is_alive(AREA.segment_start_bytes(2), 5));
+        assert_eq!(ring.sequences(3), Some(17..21));
+        let mut sealed = Vec::new();
+        let place = append(&mut ring, 100, &mut sealed).unwrap();
+        assert_eq!((AREA.segment_of(place.offset_bytes), place.sequence), (Some(2), 30));
+    }
+
+    /// At stake: an abort, or entries that count as older than what they replaced.
+    #[test]
+    fn sequences_go_on_when_those_on_the_volume_begin_again() {
+        let (mut ring, mut sealed) = (ring(), Vec::new());
+        ring.begin_at(u64::from(u32::MAX) - 1);
+        let places: Vec<_> = (0..6)
+            .map(|_| {
+                let place = append(&mut ring, 300, &mut sealed).unwrap();
+                let pack = ring.seal().unwrap();
+                let (header, _) = pack::decode(VolumeId([1; 16]), pack.offset_bytes, pack.buffer.as_slice()).unwrap();
+                assert_eq!((header.sequence, header.oldest_sequence), (place.sequence, u32::MAX - 1));
+                ring.written(pack.sequence);
+                place
+            })
+            .collect();
+        let on_volume: Vec<_> = places.iter().map(|place| place.sequence).collect();
+        assert_eq!(on_volume, [u32::MAX - 1, u32::MAX, 1, 2, 3, 4], "0 stands for none");
+        let widened: Vec<_> = on_volume.iter().map(|&sequence| ring.widened(sequence)).collect();
+        assert!(widened.is_sorted() && widened[5] == ring.last_sequence());
+        assert!(places.iter().all(|place| ring.is_alive(place.offset_bytes, place.sequence)));
+        assert!(places.iter().all(|place| ring.has_pack(0, place.sequence)));
+        assert!(!ring.is_alive(places[0].offset_bytes, u32::MAX - 2), "that was before");
+    }
+
+    #[test]
+    fn a_pack_says_which_packs_are_still_needed() {
+        let (mut ring, mut sealed) = (ring(), Vec::new());
+        for _ in 0..2 {
+            append(&mut ring, AREA.record_bytes_max(), &mut sealed).unwrap();
+            let pack = ring.seal().unwrap();
+            ring.written(pack.sequence);
+        }
+        ring.release_oldest(0);
+        append(&mut ring, 100, &mut sealed).unwrap();
+        let pack = ring.seal().unwrap();
+        let (header, _) = pack::decode(VolumeId([1; 16]), pack.offset_bytes, pack.buffer.as_slice()).unwrap();
+        assert_eq!((header.sequence, header.oldest_sequence), (3, 2));
+    }
+
+    #[test]
+    fn the_memory_of_a_written_pack_is_used_again_unless_it_is_long() {
+        let (mut ring, mut sealed) = (ring(), Vec::new());
+        let mut place_of_pack = |len_bytes| {
+            append(&mut ring, len_bytes, &mut sealed).unwrap();
+            let SealedPack { sequence, buffer, .. } = ring.seal().unwrap();
+            let place = buffer.as_slice().as_ptr();
+            drop(buffer);
+            ring.written(sequence);
+            (place, ring.spare.as_ref().map(|spare| spare.as_slice().as_ptr()))
+        };
+        let (first, spare) = place_of_pack(300);
+        assert_eq!(spare, Some(first));
+        assert_eq!(place_of_pack(200).0, first);
+        assert_eq!(place_of_pack(40_000).1, None);
+    }
+
+    #[test]
+    fn a_record_longer_than_a_pack_gets_one_of_its_own() {
+        let (mut ring, mut sealed) = (ring(), Vec::new());
+        append(&mut ring, 100, &mut sealed).unwrap();
+        append(&mut ring, 40_000, &mut sealed).unwrap();
+        let long = ring.seal().unwrap();
+        assert_eq!((sealed.len(), long.len_bytes()), (1, 45_056));
+        append(&mut ring, AREA.record_bytes_max(), &mut sealed).unwrap();
+        assert_eq!(AREA.segment_of(ring.seal().unwrap().offset_bytes), Some(1));
+    }
+}

@@ -1,0 +1,120 @@
+//! A set's new contents: believed in memory at once, and on the device as soon as it takes them.
+//!
+//! Owns: the write of a set, and what follows from its outcome. Does not: decide what stays in a set. Invariants: a
+//! set has one write on its way at most; what a set's contents are newer than leaves the front only when they are
+//! with the device; a set whose write failed is doubted until a later one succeeds. Cost: one write, three at most.
+
+use super::{
+    State, TinyEngine,
+    contents::{self, Item},
+    front::FrontSlot,
+    moves::{Moved, OldSet},
+};
+use crate::{
+    device::{AlignedBuffer, Completion, Transfer},
+    volume::counters::add,
+};
+use std::{io, sync::Arc};
+
+/// A set on its way to the device.
+pub(super) struct SetWrite {
+    buffer: Arc<AlignedBuffer>,
+    /// Whether it still is what the set holds; if not, it only has to come to its end.
+    pub(super) is_believed: bool,
+}
+
+impl SetWrite {
+    /// The bytes, if they are what the set holds.
+    pub(super) fn believed(&self) -> Option<Arc<AlignedBuffer>> {
+        self.is_believed.then(|| Arc::clone(&self.buffer))
+    }
+}
+
+/// What is known of a write until it is over.
+struct Writing {
+    set: u32,
+    buffer: Arc<AlignedBuffer>,
+    /// What leaves the front once this is written.
+    leaving: Vec<FrontSlot>,
+    attempts_left: u32,
+    completion: Completion<()>,
+}
+
+/// How often a set is written at once before its move is put off.
+const ATTEMPTS_MAX: u32 = 3;
+
+impl TinyEngine {
+    /// Puts a set's new contents in place of the old, in memory at once and on the device.
+    pub(super) async fn replace_set(
+        self: &Arc<Self>,
+        old: &OldSet,
+        content: &[Item],
+        leaving: Vec<FrontSlot>,
+    ) -> Moved {
+        let OldSet { set, version, count: before, .. } = *old;
+        let offset_bytes = self.plan.set_start_bytes(set);
+        let next_version = self.lock().sets.next_version(set);
+        let buffer = contents::assemble(self.volume.id, offset_bytes, self.plan.set_bytes, next_version, content);
+        let buffer = Arc::new(buffer);
+        {
+            let mut state = self.lock();
+            let state = &mut *state;
+            if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
+                return Moved::Not;
+            }
+            state.sets.note(set, next_version, content.iter().map(|item| item.piece.hash().placing()));
+            state.set_entries = (state.set_entries + content.len() as u64).saturating_sub(before);
+            state.set_writes.insert(set, SetWrite { buffer: Arc::clone(&buffer), is_believed: true });
+        }
+        let (completion, written) = Completion::pair();
+        self.submit_set(Writing { set, buffer, leaving, attempts_left: ATTEMPTS_MAX, completion });
+        if written.await.is_ok() { Moved::Written } else { Moved::Failed }
+    }
+
+    fn submit_set(self: &Arc<Self>, mut writing: Writing) {
+        writing.attempts_left -= 1;
+        let offset_bytes = self.plan.set_start_bytes(writing.set);
+        let (engine, buffer) = (Arc::downgrade(self), Arc::clone(&writing.buffer));
+        let done = move |outcome: io::Result<()>| {
+            if let Some(engine) = engine.upgrade() {
+                engine.set_written(writing, outcome);
+            }
+        };
+        add(&self.volume.counters.writes, 1);
+        add(&self.volume.counters.written_bytes, buffer.len() as u64);
+        self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion: Completion::callback(done) });
+    }
+
+    fn set_written(self: &Arc<Self>, writing: Writing, outcome: io::Result<()>) {
+        self.volume.note_write(&outcome);
+        let mut state = self.lock();
+        let is_believed = state.set_writes.get(&writing.set).is_some_and(|write| write.is_believed);
+        if outcome.is_err() && is_believed && writing.attempts_left > 0 {
+            drop(state);
+            return self.submit_set(writing);
+        }
+        let is_sound = is_believed && outcome.is_ok();
+        state.end_set_write(&writing, is_sound);
+        drop(state);
+        if !is_sound {
+            self.volume.bell.ring_if_idle();
+        }
+        let overtaken = || io::Error::other("the set was forgotten while it was written");
+        writing.completion.complete(outcome.and_then(|()| is_believed.then_some(()).ok_or_else(overtaken)));
+    }
+}
+
+impl State {
+    /// The write of a set is over; `is_sound` if what is on the volume now is what memory says.
+    fn end_set_write(&mut self, writing: &Writing, is_sound: bool) {
+        self.set_writes.remove(&writing.set);
+        if !is_sound {
+            return self.forget_set(writing.set);
+        }
+        self.sets_unsynced = true;
+        self.doubts.remove(u64::from(writing.set));
+        for slot in &writing.leaving {
+            self.index.remove(slot.prefix, slot.granule);
+        }
+    }
+}

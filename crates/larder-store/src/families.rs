@@ -1,0 +1,215 @@
+//! The one match over the engines, and the only place that knows all of them.
+//!
+//! Owns: [`AnyEngine`], what all engines owe their volume (arrears, syncs). Does not: decide anything. Cost: one match per call, no allocation.
+
+mod arrears;
+
+pub(crate) use crate::engine::mapped::listed_count;
+use crate::{
+    EngineRow, Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    device::{Completion, Transfer, block_on},
+    engine::{
+        Engine, Extent, Gauges, Sight, Sighting,
+        clusters::{self, ClustersEngine},
+        kit::walk::Met,
+        log::{self, LogEngine},
+        mapped::{self, MappedEngine},
+        table::{self, TableEngine},
+        tiny::{self, TinyEngine},
+    },
+    format::{record::Record, superblock::Shape},
+    volume::{Volume, arrears::Removal},
+};
+use bytes::Bytes;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+/// The families.
+#[derive(Clone)]
+pub(crate) enum AnyEngine {
+    Log(Arc<LogEngine>),
+    Mapped(Arc<MappedEngine>),
+    Table(Arc<TableEngine>),
+    Clusters(Arc<ClustersEngine>),
+    Tiny(Arc<TinyEngine>),
+}
+
+/// Runs `$call` on whatever engine it is.
+macro_rules! each {
+    ($any:expr, $engine:ident => $call:expr) => {
+        match $any {
+            AnyEngine::Log($engine) => $call,
+            AnyEngine::Mapped($engine) => $call,
+            AnyEngine::Table($engine) => $call,
+            AnyEngine::Clusters($engine) => $call,
+            AnyEngine::Tiny($engine) => $call,
+        }
+    };
+}
+
+/// The shape of a new volume with these options, if the row can work with them.
+pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+    match options.policy.engine {
+        EngineRow::Log(row) => log::shape_of(options, row),
+        EngineRow::Mapped(_) => mapped::shape_of(options),
+        EngineRow::Table(row) => table::shape_of(options, row),
+        EngineRow::Tiny => tiny::shape_of(options),
+        EngineRow::Clusters => clusters::shape_of(options),
+    }
+}
+
+/// Walks over every record of a volume that no engine has, and verifies it.
+pub(super) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
+    match volume.policy.engine {
+        EngineRow::Log(_) => log::walk(volume, meet),
+        EngineRow::Mapped(row) => mapped::walk(volume, row, meet),
+        EngineRow::Table(_) => table::walk(volume, meet),
+        EngineRow::Tiny => tiny::walk(volume, meet),
+        EngineRow::Clusters => clusters::walk(volume, meet),
+    }
+}
+
+impl AnyEngine {
+    /// The engine of the volume's row; `Corrupt` if the row cannot work with what the superblock says.
+    pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
+        let damaged = || Error::new(ErrorKind::Corrupt, "the superblock's layout is none of its policy");
+        Ok(match volume.policy.engine {
+            EngineRow::Log(row) => Self::Log(Arc::new(LogEngine::new(volume, row).ok_or_else(damaged)?)),
+            EngineRow::Mapped(row) => Self::Mapped(Arc::new(MappedEngine::new(volume, row))),
+            EngineRow::Table(row) => Self::Table(Arc::new(TableEngine::new(volume, row).ok_or_else(damaged)?)),
+            EngineRow::Clusters => Self::Clusters(Arc::new(ClustersEngine::new(volume)?)),
+            EngineRow::Tiny => Self::Tiny(Arc::new(TinyEngine::new(volume)?)),
+        })
+    }
+
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
+        each!(self, engine => engine.volume())
+    }
+
+    pub(crate) async fn load(&self) {
+        each!(self, engine => engine.load().await);
+        self.volume().set_loaded();
+    }
+
+    pub(crate) async fn get(&self, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
+        if self.volume().arrears.hides(key) {
+            return self.volume().check_open().map(|()| None);
+        }
+        each!(self, engine => engine.get(key, extent).await)
+    }
+
+    pub(crate) async fn sight(&self, key: &[u8]) -> Result<Option<Sighting>> {
+        if self.volume().arrears.hides(key) {
+            return self.volume().check_open().map(|()| None);
+        }
+        let sight = each!(self, engine => engine.sight(key).await)?;
+        Ok(sight.map(Sighting))
+    }
+
+    pub(crate) fn is_in_sight(&self, placing: u64, sight: Sight) -> bool {
+        each!(self, engine => engine.is_in_sight(placing, sight))
+    }
+
+    pub(crate) async fn commit(&self, record: Record<'_>) -> Result<()> {
+        if let Err(error) = self.check_arrears().await {
+            // What cannot be replaced must not come back either.
+            if self.may_contain(record.meta.hash.placing()) {
+                self.volume().owe_removal(record.key);
+            }
+            return Err(error);
+        }
+        self.volume().arrears.note_commit(record.key);
+        each!(self, engine => engine.commit(record).await)
+    }
+
+    pub(crate) fn admits(&self, placing: u64, len_bytes: u64) -> bool {
+        each!(self, engine => engine.admits(placing, len_bytes))
+    }
+
+    /// Removes an entry. What cannot be written is owed.
+    pub(crate) async fn remove(&self, key: &[u8]) -> Result<()> {
+        let removal = Removal::new(self.volume(), key);
+        let outcome = self.remove_owed(key).await;
+        removal.end(&outcome);
+        outcome
+    }
+
+    /// As [`Self::remove`], of what is owed already.
+    pub(super) async fn remove_owed(&self, key: &[u8]) -> Result<()> {
+        each!(self, engine => engine.remove(key).await)
+    }
+
+    pub(crate) async fn update_head(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        if self.volume().arrears.hides(key) {
+            return self.volume().check_open().map(|()| false);
+        }
+        self.check_arrears().await?;
+        each!(self, engine => engine.update_head(key, head, hints).await)
+    }
+
+    /// Nothing is stored while something is owed. Where nobody else pays, who wants to store does.
+    async fn check_arrears(&self) -> Result<()> {
+        let volume = self.volume();
+        if !volume.arrears.is_clear() && !volume.options.background {
+            self.pay_arrears(true).await;
+        }
+        volume.check_arrears()
+    }
+
+    pub(crate) fn may_contain(&self, placing: u64) -> bool {
+        each!(self, engine => engine.may_contain(placing))
+    }
+
+    pub(crate) fn touch(&self, placing: u64) {
+        each!(self, engine => engine.touch(placing));
+    }
+
+    pub(crate) fn gauges(&self) -> Gauges {
+        each!(self, engine => engine.gauges())
+    }
+
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        let due = each!(self, engine => engine.next_due());
+        due.into_iter().chain(self.volume().arrears_due()).min()
+    }
+
+    /// One round of what is due now, the sync of what was written included.
+    pub(crate) async fn maintain(&self) {
+        each!(self, engine => engine.maintain().await);
+        self.pay_arrears(false).await;
+        let volume = self.volume();
+        if volume.bell.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
+            let weak = Arc::downgrade(volume);
+            let done = move |outcome: std::io::Result<()>| {
+                let Some(volume) = weak.upgrade() else { return };
+                if let Err(error) = &outcome {
+                    volume.counters.io_errors.fetch_add(1, Ordering::Relaxed);
+                    tracing::error!("cannot sync the store: {error}");
+                }
+                volume.bell.synced(outcome.is_ok());
+            };
+            volume.device.submit(Transfer::Sync { completion: Completion::callback(done) });
+        }
+    }
+
+    /// Flushes everything and makes it durable.
+    pub(crate) async fn sync(&self) -> Result<()> {
+        each!(self, engine => engine.flush().await)?;
+        self.volume().sync().await
+    }
+
+    /// What closing does: everything written and durable, and found again at once.
+    pub(crate) async fn finish(&self) -> Result<()> {
+        each!(self, engine => engine.finish().await)?;
+        self.volume().sync().await
+    }
+
+    /// As [`Self::finish`], on a thread that may block.
+    pub(crate) fn finish_blocking(&self) {
+        if let Err(error) = block_on(self.finish()) {
+            tracing::error!("cannot finish the store: {error}");
+        }
+    }
+}

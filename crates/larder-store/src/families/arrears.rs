@@ -1,0 +1,56 @@
+//! Paying what a volume owes: its engine removes, its superblock takes the rules.
+
+use super::AnyEngine;
+use crate::{
+    Error, ErrorKind, Result,
+    volume::{
+        arrears::Due,
+        superblocks::{self, Invalidation},
+    },
+};
+use futures_util::future::join_all;
+
+impl AnyEngine {
+    /// Pays what is owed, if it is time or somebody `insists`.
+    pub(crate) async fn pay_arrears(&self, insists: bool) {
+        let volume = self.volume();
+        while let Some(Due { rules, keys }) = volume.arrears.begin(volume.clock.now(), insists) {
+            let mut is_paid = true;
+            for which in rules {
+                let written = superblocks::change(volume, |superblock| superblocks::apply(superblock, which)).await;
+                match written {
+                    Ok(()) => volume.arrears.pay_rule(which),
+                    Err(_) => is_paid = false,
+                }
+            }
+            let removed = join_all(keys.iter().map(|(key, _)| self.remove_owed(key))).await;
+            for ((key, number), outcome) in keys.iter().zip(removed) {
+                match outcome {
+                    Ok(()) => volume.arrears.pay_key(key, *number),
+                    Err(_) => is_paid = false,
+                }
+            }
+            volume.arrears.end(volume.clock.now(), is_paid);
+            if !is_paid {
+                return;
+            }
+        }
+    }
+
+    /// Pays what is still owed when the store closes: by an epoch, since nothing is left to pay it otherwise.
+    ///
+    /// # Errors
+    /// `Unavailable`: this cannot be written either, and what was to be removed may be back at the next start.
+    pub(crate) async fn settle_arrears(&self) -> Result<()> {
+        let volume = self.volume();
+        // A volume that is out is emptied before it is believed again, if that is on record.
+        if volume.arrears.is_clear() || volume.health.is_out_and_safe() {
+            return Ok(());
+        }
+        let emptied = superblocks::change(volume, |superblock| superblock.epochs.invalidate_all()).await;
+        emptied.inspect(|()| volume.arrears.pay_rule(Invalidation::All)).map_err(|source| {
+            let place = "removals could not be written, and may come undone at the next start";
+            Error::io(ErrorKind::Unavailable, place, source)
+        })
+    }
+}

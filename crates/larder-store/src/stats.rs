@@ -1,0 +1,74 @@
+//! The public [`Stats`]: what volumes count, and what their engines hold now.
+
+use crate::{families::AnyEngine, volume::counters::for_each_counter};
+use std::sync::atomic::Ordering;
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counters and gauges since the store was opened.
+        #[derive(Clone, Debug, Default)]
+        #[non_exhaustive]
+        pub struct Stats {
+            /// Entries in the index now.
+            pub entries: u64,
+            /// Entries the index has room for.
+            pub entries_max: u64,
+            /// Bytes of memory the index takes when full.
+            pub index_bytes: u64,
+            /// Bytes of memory that hold what was committed and is not on the device yet.
+            pub dirty_bytes: u64,
+            /// Size of the volume in bytes.
+            pub size_bytes: u64,
+            /// Whether what an earlier run left is all loaded.
+            pub loaded: bool,
+            /// The device's name; of several volumes the first's.
+            pub device: &'static str,
+            /// Volumes of the store.
+            pub volumes: u64,
+            /// Volumes that were taken out because they failed.
+            pub volumes_out: u64,
+            /// Removals and invalidations that could not be written yet.
+            pub removals_waiting: u64,
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// Of several volumes together.
+            pub(crate) fn sum(volumes: impl Iterator<Item = Self>) -> Self {
+                volumes.reduce(|sum, volume| Self {
+                    entries: sum.entries + volume.entries,
+                    entries_max: sum.entries_max + volume.entries_max,
+                    index_bytes: sum.index_bytes + volume.index_bytes,
+                    dirty_bytes: sum.dirty_bytes + volume.dirty_bytes,
+                    size_bytes: sum.size_bytes + volume.size_bytes,
+                    loaded: sum.loaded && volume.loaded,
+                    device: sum.device,
+                    volumes: sum.volumes + volume.volumes,
+                    volumes_out: sum.volumes_out + volume.volumes_out,
+                    removals_waiting: sum.removals_waiting + volume.removals_waiting,
+                    $($name: sum.$name + volume.$name,)*
+                })
+                .unwrap_or_default()
+            }
+
+            pub(crate) fn of(engine: &AnyEngine) -> Self {
+                let (volume, gauges) = (engine.volume(), engine.gauges());
+                Self {
+                    entries: gauges.entries,
+                    entries_max: gauges.entries_max,
+                    index_bytes: gauges.index_bytes,
+                    dirty_bytes: gauges.dirty_bytes,
+                    size_bytes: volume.size_bytes(),
+                    loaded: volume.counters.loaded.load(Ordering::Acquire),
+                    device: volume.device.name(),
+                    volumes: 1,
+                    volumes_out: u64::from(volume.health.is_out()),
+                    removals_waiting: volume.arrears.count(),
+                    $($name: volume.counters.$name.load(Ordering::Relaxed),)*
+                }
+            }
+        }
+    };
+}
+
+for_each_counter!(stats);

@@ -1,0 +1,309 @@
+//! What every engine has of its volume, whatever its row: the device, who it is, time, counters, rules.
+//!
+//! Owns: the superblock (and with it the invalidation rules), counted transfers, and the one judgement
+//! whether bytes that were read are the entry that was asked for. Does not: know where entries lie.
+//! Invariant: [`Volume::judge`] accepts only a whole record of this volume under exactly that key, not
+//! expired and not invalidated. Cost: one pass of CRC32C over what is judged.
+
+pub(crate) mod arrears;
+pub(crate) mod bell;
+pub(crate) mod counters;
+pub(crate) mod health;
+pub(crate) mod holds;
+pub(crate) mod loading;
+pub(crate) mod membership;
+pub(crate) mod neighbours;
+pub(crate) mod superblocks;
+
+use crate::{
+    Clock, Error, ErrorKind, Policy, Reader, Result, StoreOptions,
+    device::{AlignedBuffer, Device, Directory},
+    format::{
+        VolumeId,
+        record::{BODY_BLOCK_BYTES, Decoded, Kind},
+        superblock::{Shape, Superblock},
+    },
+    hash::{KeyHash, KeyHasher},
+};
+use arrears::Arrears;
+use bell::Bell;
+use bytes::Bytes;
+use counters::{Counters, add};
+use health::Health;
+use holds::Holds;
+use loading::Waiting;
+use neighbours::{Neighbour, NeighbourSink};
+use std::{
+    io,
+    sync::{
+        Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::ThreadId,
+    time::Duration,
+};
+use superblocks::Gate;
+
+/// Makes a sink for the entries that are read along with one that was asked for.
+pub(crate) type BeginNeighbours = Arc<dyn Fn() -> NeighbourSink + Send + Sync>;
+
+/// One volume, as all of its engine's parts share it.
+pub(crate) struct Volume {
+    pub(crate) device: Arc<dyn Device>,
+    /// The files of rows that keep some.
+    pub(crate) directory: Option<Arc<dyn Directory>>,
+    pub(crate) id: VolumeId,
+    pub(crate) policy: &'static Policy,
+    pub(crate) shape: Shape,
+    pub(crate) options: StoreOptions,
+    pub(crate) hasher: KeyHasher,
+    pub(crate) clock: Clock,
+    pub(crate) counters: Counters,
+    pub(crate) bell: Bell,
+    pub(crate) health: Health,
+    pub(crate) holds: Holds,
+    /// Removals and invalidations that are not durable.
+    pub(crate) arrears: Arrears,
+    pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
+    pub(crate) waiting: Waiting,
+    /// The volume's own thread, if it has one.
+    pub(crate) keeper: OnceLock<ThreadId>,
+    superblock: RwLock<Superblock>,
+    /// When a start that could not be written is tried again, in milliseconds of the clock.
+    start_retry_at: AtomicU64,
+    /// Passed by whoever changes the superblock.
+    pub(crate) superblock_gate: Gate,
+    closed: AtomicBool,
+}
+
+/// Time between attempts to write what a start has to write.
+pub(crate) const START_RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// What is said of a store that cannot begin to store.
+pub(crate) fn cannot_begin() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store takes nothing: what it has to write at its start cannot be written")
+}
+
+/// What bytes turn out to be that were read in search of a key.
+pub(crate) enum Verdict {
+    /// The key's entry, every byte of it verified.
+    Sound(Decoded),
+    /// A whole record, of another key.
+    Stranger,
+    /// The key's entry, but expired or invalidated.
+    Useless,
+    /// No whole record of this volume.
+    Damaged,
+}
+
+impl Volume {
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        superblock: Superblock,
+        policy: &'static Policy,
+        options: &StoreOptions,
+    ) -> Self {
+        Self {
+            device,
+            directory: None,
+            id: superblock.id,
+            policy,
+            shape: superblock.shape.clone(),
+            options: options.clone(),
+            hasher: KeyHasher::new(superblock.hash_key),
+            clock: options.clock.clone(),
+            counters: Counters::default(),
+            bell: Bell::default(),
+            health: Health::default(),
+            holds: Holds::new(superblock.shape.size_bytes),
+            arrears: Arrears::default(),
+            begin_neighbours: OnceLock::new(),
+            waiting: Waiting::default(),
+            keeper: OnceLock::new(),
+            superblock: RwLock::new(superblock),
+            start_retry_at: AtomicU64::new(0),
+            superblock_gate: Gate::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// The same, with the files of a row that keeps some.
+    pub(crate) fn with_directory(self, directory: Arc<dyn Directory>, options: &StoreOptions) -> Self {
+        Self { directory: Some(directory), options: options.clone(), ..self }
+    }
+
+    /// Hard bound of what it keeps, its files included, in bytes.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.shape.size_bytes + if self.directory.is_some() { self.shape.files_bytes() } else { 0 }
+    }
+
+    /// Closes; whether it was open until now.
+    pub(crate) fn close(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closed() {
+            return Err(Error::new(ErrorKind::Closed, "the store is closed"));
+        }
+        Ok(())
+    }
+
+    /// Whether what a start has to write before anything is stored is to be tried again now.
+    pub(crate) fn start_retry_is_due(&self) -> bool {
+        let now = self.clock.now();
+        let is_due = now.as_millis() as u64 >= self.start_retry_at.load(Ordering::Relaxed);
+        if is_due {
+            self.note_failed_start();
+        }
+        is_due
+    }
+
+    /// Notes that what a start has to write could not be written: it is tried again later.
+    pub(crate) fn note_failed_start(&self) {
+        let at = self.clock.now() + START_RETRY_PAUSE;
+        self.start_retry_at.store(at.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether the volume has a new identity on the device, under which its next start finds nothing.
+    pub(crate) fn starts_over(&self) -> bool {
+        self.superblock().id != self.id
+    }
+
+    /// The superblock as it is now.
+    pub(crate) fn superblock(&self) -> RwLockReadGuard<'_, Superblock> {
+        self.superblock.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over a superblock that was written.
+    pub(crate) fn set_superblock(&self, superblock: Superblock) {
+        *self.superblock.write().unwrap_or_else(PoisonError::into_inner) = superblock;
+    }
+
+    /// The epoch in which entries are written now.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.superblock().epochs.current
+    }
+
+    /// Whether no invalidation covers an entry of `site` written in `epoch`.
+    pub(crate) fn admits(&self, site: u64, epoch: u32) -> bool {
+        self.superblock().epochs.admits(site, epoch) && !self.arrears.hides_site(site)
+    }
+
+    /// The hash of a key, and the part of it that places the entry.
+    pub(crate) fn hash(&self, key: &[u8]) -> (u64, KeyHash) {
+        let hash = self.hasher.hash(key);
+        (hash.placing(), hash)
+    }
+
+    /// Reads `len_bytes` from `offset_bytes`, neither of which need be aligned.
+    pub(crate) async fn read(&self, offset_bytes: u64, len_bytes: u64) -> Result<Bytes> {
+        let (aligned_start, skip, aligned_len) = self.aligned(offset_bytes, len_bytes);
+        add(&self.counters.reads, 1);
+        add(&self.counters.read_bytes, aligned_len);
+        let outcome = self.device.read(aligned_start, aligned_len as usize).await;
+        self.health.note(&outcome);
+        let buffer: AlignedBuffer = outcome.map_err(|source| self.read_failed(aligned_start, source))?;
+        Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
+    }
+
+    /// What the device can transfer that holds `len_bytes` from `offset_bytes`: where it begins, how far into it
+    /// the bytes do, and how long it is.
+    pub(crate) fn aligned(&self, offset_bytes: u64, len_bytes: u64) -> (u64, usize, u64) {
+        let alignment = u64::from(self.device.alignment_bytes());
+        let start = offset_bytes / alignment * alignment;
+        let skip = offset_bytes - start;
+        (start, skip as usize, (skip + len_bytes).next_multiple_of(alignment))
+    }
+
+    /// Writes the whole of `buffer` at `offset_bytes`, both aligned.
+    pub(crate) async fn write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> Result<()> {
+        add(&self.counters.writes, 1);
+        add(&self.counters.written_bytes, buffer.len() as u64);
+        let outcome = self.device.write(offset_bytes, buffer).await;
+        self.note_write(&outcome);
+        let place = || format!("cannot write the store at byte {offset_bytes}");
+        outcome.map_err(|source| Error::io(ErrorKind::Unavailable, place(), source))
+    }
+
+    /// A sink for neighbours, if anybody wants them. To be had before it is found out which of the records that
+    /// were read are still their keys' entries: what is replaced after that, the sink's owner knows of.
+    pub(crate) fn neighbours(&self) -> Option<NeighbourSink> {
+        self.begin_neighbours.get().map(|begin| begin())
+    }
+
+    /// What a sink gets of a record that was read along with another and whose front was `decoded`, if it is an entry that
+    /// may be given out. Its body is verified by who reads it, so that those nobody reads cost no pass over them.
+    pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: Decoded) -> Option<Neighbour> {
+        let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
+        let key = record.slice(decoded.key.clone());
+        (is_entry && !self.arrears.hides(&key))
+            .then(|| Neighbour { key, reader: Reader::whole(Arc::clone(self), record, decoded) })
+    }
+
+    /// Notes a failure that costs no entry.
+    pub(crate) fn note_failure(&self, error: &Error) {
+        if self.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!("{error}");
+        }
+    }
+
+    /// Makes what was written durable.
+    pub(crate) async fn sync(&self) -> Result<()> {
+        if let Some(directory) = &self.directory {
+            let outcome = directory.sync().await;
+            outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store's files", source))?;
+        }
+        let outcome = self.device.sync().await;
+        outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store", source))
+    }
+
+    /// Notes the outcome of a write.
+    pub(crate) fn note_write(&self, outcome: &io::Result<()>) {
+        self.health.note(outcome);
+        match outcome {
+            Ok(()) => self.bell.written(),
+            Err(error) => {
+                if self.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::error!("cannot write to the store, entries are lost: {error}");
+                }
+            }
+        }
+    }
+
+    /// What `record`, read whole, is to somebody who looks for `key`.
+    pub(crate) fn judge(&self, record: &Bytes, hash: KeyHash, key: &[u8]) -> Verdict {
+        let Ok(decoded) = Decoded::decode(self.id, record) else { return Verdict::Damaged };
+        if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
+            return Verdict::Stranger;
+        }
+        if decoded.meta.kind != Kind::Entry {
+            return Verdict::Useless;
+        }
+        let Some(body) = record.get(decoded.body_start..decoded.len_bytes()) else { return Verdict::Damaged };
+        let mut blocks = body.chunks(BODY_BLOCK_BYTES as usize).enumerate();
+        if !blocks.all(|(index, block)| decoded.verifies(record, index as u64, block)) {
+            return Verdict::Damaged;
+        }
+        if self.is_useless(&decoded) {
+            return Verdict::Useless;
+        }
+        Verdict::Sound(decoded)
+    }
+
+    /// Whether an entry is expired or invalidated.
+    pub(crate) fn is_useless(&self, decoded: &Decoded) -> bool {
+        let meta = &decoded.meta;
+        let expired = meta.useless_after != 0 && meta.useless_after < self.clock.now_s();
+        expired || !self.admits(meta.site, meta.epoch)
+    }
+
+    fn read_failed(&self, offset_bytes: u64, source: io::Error) -> Error {
+        add(&self.counters.io_errors, 1);
+        Error::io(ErrorKind::Unavailable, format!("cannot read the store at byte {offset_bytes}"), source)
+    }
+}

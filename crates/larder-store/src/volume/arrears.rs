@@ -1,0 +1,317 @@
+//! What a volume was told to forget and could not write down: removals and invalidations that are not durable.
+//!
+//! Owns: what is owed, bounded, and when it is tried again. Does not: write, see `AnyEngine::pay_arrears`. Invariants:
+//! what is owed is hidden from every lookup until it is paid, and while anything is owed the volume stores nothing, so
+//! that paying never forgets what is newer; beyond [`KEY_BYTES_MAX`] everything is owed, which one epoch pays.
+//! At a clean stop what is still owed is paid by an epoch too. Cost: one load for each lookup while nothing is owed.
+
+use super::{Volume, superblocks::Invalidation};
+use crate::{Error, ErrorKind, Result, format::superblock::SITE_RULE_COUNT_MAX};
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// Most bytes of keys that are owed one by one, with what keeping each takes.
+const KEY_BYTES_MAX: usize = 4 << 20;
+const KEY_OVERHEAD_BYTES: usize = 64;
+/// Removals that are tried at once.
+const BATCH_COUNT: usize = 256;
+/// Time between attempts, doubled by each that fails.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// What one volume owes.
+#[derive(Default)]
+pub(crate) struct Arrears {
+    /// How much is owed; 0 is nothing.
+    count: AtomicU64,
+    /// The same, with the removals that are under way.
+    hidden_count: AtomicU64,
+    owed: Mutex<Owed>,
+}
+
+#[derive(Default)]
+struct Owed {
+    /// Keys to be removed, each with the number of the attempt that failed.
+    keys: HashMap<Box<[u8]>, u64>,
+    key_bytes: usize,
+    /// Sites to be invalidated.
+    sites: Vec<u64>,
+    /// Whether everything is to be invalidated.
+    all: bool,
+    next_number: u64,
+    /// Keys whose removal is under way.
+    under_way: Vec<UnderWay>,
+    /// When the next attempt is due, and how long the pause before it was.
+    due_at: Duration,
+    pause: Duration,
+    is_paying: bool,
+}
+
+/// A key whose removal is under way.
+struct UnderWay {
+    key: Box<[u8]>,
+    /// Whether something was stored for it since, which the removal may leave.
+    is_overtaken: bool,
+}
+
+/// What is paid together.
+pub(crate) struct Due {
+    pub(crate) rules: Vec<Invalidation>,
+    pub(crate) keys: Vec<(Box<[u8]>, u64)>,
+}
+
+impl Arrears {
+    /// Whether nothing is owed.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    fn hides_some(&self) -> bool {
+        self.hidden_count.load(Ordering::Acquire) != 0
+    }
+
+    /// How much is owed.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether an entry of `key` must not be shown.
+    pub(crate) fn hides(&self, key: &[u8]) -> bool {
+        self.hides_some() && {
+            let owed = self.lock();
+            owed.all || owed.keys.contains_key(key) || owed.under_way.iter().any(|other| *other.key == *key)
+        }
+    }
+
+    /// Whether nothing that is stored of `key` now will ever be shown.
+    pub(crate) fn ends(&self, key: &[u8]) -> bool {
+        self.hides_some() && {
+            let owed = self.lock();
+            let is_removed = |other: &UnderWay| *other.key == *key && !other.is_overtaken;
+            owed.all || owed.keys.contains_key(key) || owed.under_way.iter().any(is_removed)
+        }
+    }
+
+    /// Notes that something is about to be stored for `key`.
+    pub(crate) fn note_commit(&self, key: &[u8]) {
+        if self.hides_some() {
+            let mut owed = self.lock();
+            owed.under_way.iter_mut().filter(|other| *other.key == *key).for_each(|other| other.is_overtaken = true);
+        }
+    }
+
+    /// Whether an entry of `site` must not be shown.
+    pub(crate) fn hides_site(&self, site: u64) -> bool {
+        self.hides_some() && {
+            let owed = self.lock();
+            owed.all || owed.sites.contains(&site)
+        }
+    }
+
+    /// Owes the removal of `key`.
+    pub(crate) fn owe_key(&self, key: &[u8]) {
+        self.change(|owed| {
+            owed.next_number += 1;
+            if owed.all {
+                return;
+            }
+            if owed.keys.insert(key.into(), owed.next_number).is_none() {
+                owed.key_bytes += key.len() + KEY_OVERHEAD_BYTES;
+            }
+            if owed.key_bytes > KEY_BYTES_MAX {
+                tracing::error!("too many removals could not be written: the volume is emptied");
+                owed.owe_all();
+            }
+        });
+    }
+
+    /// Owes an invalidation.
+    pub(crate) fn owe_rule(&self, which: Invalidation) {
+        self.change(|owed| match which {
+            Invalidation::Site(site) if owed.all || owed.sites.contains(&site) => {}
+            Invalidation::Site(site) if owed.sites.len() < SITE_RULE_COUNT_MAX => owed.sites.push(site),
+            Invalidation::Site(_) | Invalidation::All => owed.owe_all(),
+        });
+    }
+
+    /// How long from `now` until the next attempt is due.
+    fn due_in(&self, now: Duration) -> Option<Duration> {
+        (!self.is_clear()).then(|| self.lock().due_at.saturating_sub(now))
+    }
+
+    /// What is to be paid now, if it is time or `insists`, and nobody is at it.
+    pub(crate) fn begin(&self, now: Duration, insists: bool) -> Option<Due> {
+        if self.is_clear() {
+            return None;
+        }
+        let mut owed = self.lock();
+        if owed.is_paying || (now < owed.due_at && !insists) {
+            return None;
+        }
+        owed.is_paying = true;
+        let sites = owed.sites.iter().map(|&site| Invalidation::Site(site));
+        let rules = if owed.all { vec![Invalidation::All] } else { sites.collect() };
+        let keys = owed.keys.iter().take(BATCH_COUNT).map(|(key, &number)| (key.clone(), number)).collect();
+        Some(Due { rules, keys })
+    }
+
+    /// Ends what [`Self::begin`] began.
+    pub(crate) fn end(&self, now: Duration, is_paid: bool) {
+        self.change(|owed| {
+            owed.is_paying = false;
+            owed.pause = if is_paid { Duration::ZERO } else { (2 * owed.pause).clamp(PAUSE_MIN, PAUSE_MAX) };
+            owed.due_at = now + owed.pause;
+        });
+    }
+
+    pub(crate) fn pay_key(&self, key: &[u8], number: u64) {
+        self.change(|owed| {
+            // Owed anew since it was tried, it stays.
+            if owed.keys.get(key) == Some(&number) {
+                owed.keys.remove(key);
+                owed.key_bytes -= key.len() + KEY_OVERHEAD_BYTES;
+            }
+        });
+    }
+
+    /// Whatever was stored before a rule is gone with it, and nothing is stored while it is owed.
+    pub(crate) fn pay_rule(&self, which: Invalidation) {
+        self.change(|owed| match which {
+            Invalidation::Site(site) => owed.sites.retain(|&owed| owed != site),
+            Invalidation::All => {
+                *owed = Owed {
+                    next_number: owed.next_number,
+                    is_paying: owed.is_paying,
+                    under_way: std::mem::take(&mut owed.under_way),
+                    ..Owed::default()
+                }
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Owed)) {
+        let mut owed = self.lock();
+        change(&mut owed);
+        let count = owed.keys.len() as u64 + owed.sites.len() as u64 + u64::from(owed.all);
+        self.hidden_count.store(count + owed.under_way.len() as u64, Ordering::Release);
+        self.count.store(count, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Owed> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Owed {
+    fn owe_all(&mut self) {
+        (self.keys, self.key_bytes, self.sites, self.all) = (HashMap::new(), 0, Vec::new(), true);
+    }
+}
+
+/// A removal under way: its key is hidden at once, and owed unless the removal is known to be durable in the end.
+pub(crate) struct Removal<'a> {
+    volume: &'a Volume,
+    key: &'a [u8],
+    is_settled: bool,
+}
+
+impl<'a> Removal<'a> {
+    pub(crate) fn new(volume: &'a Volume, key: &'a [u8]) -> Self {
+        volume.arrears.change(|owed| owed.under_way.push(UnderWay { key: key.into(), is_overtaken: false }));
+        Self { volume, key, is_settled: false }
+    }
+
+    /// Notes how it ended.
+    pub(crate) fn end(mut self, outcome: &Result<()>) {
+        let is_refused = |error: &Error| matches!(error.kind(), ErrorKind::Closed | ErrorKind::Invalid);
+        self.is_settled = outcome.as_ref().err().is_none_or(is_refused);
+    }
+}
+
+impl Drop for Removal<'_> {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.volume.owe_removal(self.key);
+        }
+        self.volume.arrears.change(|owed| {
+            if let Some(at) = owed.under_way.iter().position(|other| *other.key == *self.key) {
+                owed.under_way.swap_remove(at);
+            }
+        });
+    }
+}
+
+impl Volume {
+    /// Hides `key`, until its removal can be written.
+    pub(crate) fn owe_removal(&self, key: &[u8]) {
+        self.arrears.owe_key(key);
+        self.bell.ring();
+    }
+
+    /// Hides what an invalidation covers, until it can be written.
+    pub(crate) fn owe_rule(&self, which: Invalidation) {
+        self.arrears.owe_rule(which);
+        self.bell.ring();
+    }
+
+    /// # Errors
+    /// `Unavailable`: something is owed, and until it is paid nothing may be stored.
+    pub(crate) fn check_arrears(&self) -> Result<()> {
+        if self.arrears.is_clear() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the store takes nothing until what was removed from it can be written"))
+    }
+
+    /// How long from now until arrears are to be paid.
+    pub(crate) fn arrears_due(&self) -> Option<Duration> {
+        self.arrears.due_in(self.clock.now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_owed_is_hidden_until_it_is_paid() {
+        let arrears = Arrears::default();
+        assert!(arrears.is_clear() && !arrears.hides(b"a") && !arrears.hides_site(1));
+        arrears.owe_key(b"a");
+        arrears.owe_rule(Invalidation::Site(1));
+        assert!(arrears.hides(b"a") && !arrears.hides(b"b") && arrears.hides_site(1) && !arrears.hides_site(2));
+        let due = arrears.begin(Duration::ZERO, false).unwrap();
+        assert!(arrears.begin(Duration::ZERO, true).is_none(), "somebody is at it");
+        assert_eq!((due.rules, due.keys.len()), (vec![Invalidation::Site(1)], 1));
+        arrears.owe_key(b"a");
+        arrears.pay_key(b"a", due.keys[0].1);
+        assert!(arrears.hides(b"a"), "it was owed anew meanwhile");
+        arrears.pay_rule(Invalidation::Site(1));
+        arrears.end(Duration::ZERO, false);
+        assert!(arrears.begin(Duration::ZERO, false).is_none() && arrears.begin(PAUSE_MIN, false).is_some());
+        assert_eq!(arrears.count(), 1);
+    }
+
+    #[test]
+    fn more_than_can_be_kept_becomes_everything_and_everything_ends_with_one_rule() {
+        let arrears = Arrears::default();
+        let key = |n: u32| [n.to_le_bytes().as_slice(), &[0; 1000]].concat();
+        let count = (0..).take_while(|&n| {
+            arrears.owe_key(&key(n));
+            !arrears.lock().all
+        });
+        let count = count.count();
+        assert!((3000..5000).contains(&count), "{count}");
+        assert!(arrears.hides(b"another") && arrears.hides_site(7));
+        assert_eq!(arrears.count(), 1);
+        arrears.owe_key(b"one more");
+        arrears.pay_rule(Invalidation::All);
+        assert!(arrears.is_clear() && !arrears.hides(b"one more"));
+    }
+}

@@ -1,0 +1,103 @@
+//! How a store's own thread is called, and what it must remember to sync.
+//!
+//! Owns: whether the thread sleeps, was called, must stop; whether bytes were written that no sync
+//! covers. Does not: any work. Invariant: a call is never lost. Cost of [`Bell::ring_if_idle`]: one
+//! relaxed load while the thread is awake.
+
+use std::{
+    sync::{
+        Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// How the keeper is called, and what it must remember to sync.
+#[derive(Default)]
+pub(crate) struct Bell {
+    state: Mutex<BellState>,
+    rung: Condvar,
+    /// Whether the keeper sleeps until it is called.
+    idle: AtomicBool,
+}
+
+#[derive(Default)]
+struct BellState {
+    called: bool,
+    stop: bool,
+    /// Bytes were written that no sync covers yet, since when it is counted.
+    unsynced: bool,
+    sync_in_flight: bool,
+    last_sync: Duration,
+}
+
+impl Bell {
+    /// Calls the keeper.
+    pub(crate) fn ring(&self) {
+        self.lock().called = true;
+        self.rung.notify_one();
+    }
+
+    /// Calls the keeper if it sleeps until called. Cost: one relaxed load otherwise.
+    pub(crate) fn ring_if_idle(&self) {
+        if self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::AcqRel) {
+            self.ring();
+        }
+    }
+
+    /// Notes that bytes were written.
+    pub(crate) fn written(&self) {
+        self.lock().unsynced = true;
+    }
+
+    pub(crate) fn stop(&self) {
+        self.lock().stop = true;
+        self.ring();
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.lock().stop
+    }
+
+    /// Whether a sync is to be made now; then it counts as on its way.
+    pub(crate) fn sync_is_due(&self, now: Duration, interval: Duration) -> bool {
+        let mut state = self.lock();
+        if !state.unsynced || state.sync_in_flight || now < state.last_sync + interval {
+            return false;
+        }
+        *state = BellState { unsynced: false, sync_in_flight: true, last_sync: now, ..*state };
+        true
+    }
+
+    pub(crate) fn synced(&self, ok: bool) {
+        let mut state = self.lock();
+        state.sync_in_flight = false;
+        state.unsynced |= !ok;
+    }
+
+    /// Sleeps until called, or as long as `next_due` says; briefly while bytes wait for a sync.
+    pub(crate) fn wait(&self, next_due: impl Fn() -> Option<Duration>) {
+        // In this order: whoever makes something due after this looked finds `idle` set, and calls.
+        self.idle.store(true, Ordering::Release);
+        let due = next_due();
+        let mut state = self.lock();
+        let sync_due = (state.unsynced || state.sync_in_flight).then_some(TICK);
+        let pause = due.into_iter().chain(sync_due).min();
+        self.idle.store(pause.is_none(), Ordering::Release);
+        if !state.called {
+            state = match pause {
+                Some(pause) => self.rung.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.rung.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+        state.called = false;
+        self.idle.store(false, Ordering::Release);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BellState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often the keeper looks while something is dirty.
+pub(crate) const TICK: Duration = Duration::from_millis(50);

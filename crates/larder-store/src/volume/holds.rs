@@ -1,0 +1,109 @@
+//! Keys whose entries somebody is about to read: reclaim keeps them while there is room.
+//!
+//! Owns: how often each key is held. Does not: keep entries itself; that is the engine's, when it reclaims. Invariant: a key is counted as
+//! long as one of its [`Held`]s lives. Cost: about 32 bytes a key held; a lock. What is held can be a quarter of the volume at most, so
+//! that there is always something to reclaim.
+
+use super::Volume;
+use crate::{
+    format::record::BODY_BYTES_MAX,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+use std::{
+    collections::{HashMap, hash_map},
+    sync::Arc,
+};
+
+/// Most keys held at once on one volume: chunks of 32 GiB of bodies, or 1 MiB of memory.
+const HOLDS_MAX: u64 = 1 << 15;
+/// One part in so many of a volume may be entries that are held, however long they are.
+const VOLUME_DIVISOR: u64 = 4;
+
+/// The keys of one volume that are held.
+pub(crate) struct Holds {
+    counts: Mutex<HashMap<u64, u32>>,
+    keys_max: usize,
+}
+
+/// Keeps an entry from being reclaimed for want of space, as far as its row and the room allow, until it is dropped.
+#[must_use = "the entry is held as long as this lives"]
+pub struct Held {
+    /// `None`: too many are held.
+    place: Option<(Arc<Volume>, u64)>,
+}
+
+impl Holds {
+    /// For a volume of this size.
+    pub(crate) fn new(size_bytes: u64) -> Self {
+        let keys_max = (size_bytes / VOLUME_DIVISOR / BODY_BYTES_MAX).min(HOLDS_MAX) as usize;
+        Self { counts: Mutex::new(HashMap::new()), keys_max }
+    }
+
+    /// Whether an entry of this placing is held.
+    pub(crate) fn contains(&self, placing: u64) -> bool {
+        self.lock().contains_key(&placing)
+    }
+
+    /// Counts one more; `false` if there are too many.
+    fn take(&self, placing: u64) -> bool {
+        let mut counts = self.lock();
+        let is_full = counts.len() >= self.keys_max;
+        match counts.entry(placing) {
+            hash_map::Entry::Vacant(_) if is_full => return false,
+            entry => *entry.or_insert(0) += 1,
+        }
+        assert!(counts.len() <= self.keys_max);
+        true
+    }
+
+    fn release(&self, placing: u64) {
+        let mut counts = self.lock();
+        if let hash_map::Entry::Occupied(mut entry) = counts.entry(placing) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    pub(crate) fn new(volume: &Arc<Volume>, placing: u64) -> Self {
+        Self { place: volume.holds.take(placing).then(|| (Arc::clone(volume), placing)) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some((volume, placing)) = &self.place {
+            volume.holds.release(*placing);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_held_until_it_was_released_as_often_as_taken() {
+        let holds = Holds::new(1 << 30);
+        assert!(holds.take(7) && holds.take(7));
+        holds.release(7);
+        assert!(holds.contains(7));
+        holds.release(7);
+        assert!(!holds.contains(7));
+    }
+
+    #[test]
+    fn the_number_of_keys_held_is_bounded() {
+        let holds = Holds::new(1 << 30);
+        assert!((0..256).all(|placing| holds.take(placing)));
+        assert!(!holds.take(1 << 40), "a quarter of a GiB is held already");
+        assert!(holds.take(3), "one that is held already can be held again");
+    }
+}

@@ -1,0 +1,129 @@
+//! Changing a volume's superblock: what the volume is, and which of its entries are invalid.
+//!
+//! Owns: that one change comes after the other, each durable on both copies before it counts in memory. Does not: know
+//! when a superblock is to be changed. Invariants: one copy is always whole; of what is in memory nothing is newer than what
+//! was written. Cost: two small writes and two syncs.
+
+use super::Volume;
+use crate::{
+    Error, ErrorKind, Result,
+    device::{AlignedBuffer, Completion, Device, block_on},
+    format::superblock::Superblock,
+    units::{SUPERBLOCK_BYTES, last_superblock_bytes},
+};
+use std::{
+    future::poll_fn,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Poll, Waker},
+    thread,
+};
+
+/// Which entries [`crate::Store::invalidate`] makes disappear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// All.
+    All,
+    /// Those whose [`Hints::site`] was this.
+    Site(u64),
+}
+
+/// Lets one change of a superblock through at a time, over the transfers too.
+#[derive(Default)]
+pub(crate) struct Gate(Mutex<GateState>);
+
+#[derive(Default)]
+struct GateState {
+    is_taken: bool,
+    waiting: Vec<Waker>,
+}
+
+/// The right to change the superblock.
+struct Pass<'a>(&'a Gate);
+
+impl Gate {
+    async fn pass(&self) -> Pass<'_> {
+        poll_fn(|context| {
+            let mut state = self.lock();
+            if state.is_taken {
+                state.waiting.push(context.waker().clone());
+                return Poll::Pending;
+            }
+            state.is_taken = true;
+            Poll::Ready(Pass(self))
+        })
+        .await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_taken = false;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Applies an invalidation: durable first, then in memory, so that no entry written before it can carry the new
+/// epoch. What cannot be written is owed.
+///
+/// # Errors
+/// `Unavailable`: it is not durable.
+pub(crate) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Result<()> {
+    let owner = Arc::clone(volume);
+    let done = apart(move || {
+        change_blocking(&owner, |superblock| apply(superblock, which)).inspect_err(|_| owner.owe_rule(which))
+    });
+    done.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
+}
+
+/// Invalidates in a superblock.
+pub(crate) fn apply(superblock: &mut Superblock, which: Invalidation) {
+    match which {
+        Invalidation::All => superblock.epochs.invalidate_all(),
+        Invalidation::Site(site) => superblock.epochs.invalidate_site(site),
+    }
+}
+
+/// Runs what blocks on a thread of its own; this is rare.
+pub(crate) async fn apart(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    let (completion, pending) = Completion::pair();
+    thread::Builder::new().name("larder-superblock".into()).spawn(move || completion.complete(work()))?;
+    pending.await
+}
+
+/// As [`change`]. Blocks.
+pub(crate) fn change_blocking(volume: &Volume, alter: impl FnOnce(&mut Superblock)) -> io::Result<()> {
+    block_on(change(volume, alter))
+}
+
+/// Changes the superblock, first on the device and then in memory. To be waited for to its end: a write that is still on
+/// its way must not land after a later one.
+pub(crate) async fn change(volume: &Volume, alter: impl FnOnce(&mut Superblock)) -> io::Result<()> {
+    // Readers wait for none of this, nor does any other volume.
+    let _pass = volume.superblock_gate.pass().await;
+    let mut superblock = volume.superblock().clone();
+    superblock.generation += 1;
+    alter(&mut superblock);
+    write(&volume.device, &superblock).await?;
+    volume.set_superblock(superblock);
+    Ok(())
+}
+
+/// One copy after the other, so that one of them is always whole.
+pub(crate) async fn write(device: &Arc<dyn Device>, superblock: &Superblock) -> io::Result<()> {
+    let mut block = AlignedBuffer::with_len(SUPERBLOCK_BYTES as usize);
+    superblock.encode(block.as_mut_slice());
+    let block = Arc::new(block);
+    for offset_bytes in [0, last_superblock_bytes(superblock.shape.size_bytes)] {
+        device.write(offset_bytes, Arc::clone(&block)).await?;
+        device.sync().await?;
+    }
+    Ok(())
+}
