@@ -1,22 +1,27 @@
-//! Rules about who may know whom inside a crate: the engine's axes are strangers to one another, its
-//! formats know nothing above them, and only the device and the clock touch the system.
+//! Rules about who may know whom inside a crate: the store's layers know what is below them only, its engines do not know one
+//! another, and only the device and the clock touch the system.
 //!
 //! Cost of being simple: paths are followed as text, so an import renamed through a third module would
 //! pass; the crate boundaries themselves are checked by the compiler and by the manifests' rule.
 
-use super::{Finding, code::words, source::Source};
+use super::{Finding, rings, source::Source};
 
-const ENGINE: &str = "crates/larder-store/src/";
+const STORE: &str = "crates/larder-store/src/";
 
-/// A part of the engine, and the parts it must not name.
-const STRANGERS: [(&str, &[&str]); 7] = [
-    ("index", &["layout", "schedule", "eviction", "store"]),
-    ("layout", &["index", "schedule", "eviction", "store"]),
-    ("schedule", &["index", "layout", "eviction", "store"]),
-    ("eviction", &["index", "layout", "schedule", "store"]),
-    ("format", &["index", "layout", "schedule", "eviction", "store", "device"]),
-    ("units", &["index", "layout", "schedule", "eviction", "store", "device", "format"]),
-    ("device", &["index", "layout", "schedule", "eviction", "store", "format"]),
+/// The engines, each of which is `engine::NAME`.
+const ENGINES: [&str; 5] = ["log", "mapped", "table", "tiny", "clusters"];
+
+/// A part of the store, and the parts above it, which it must not name. An engine and the kit name no engine either.
+const ABOVE: [(&str, &[&str]); 9] = [
+    ("families", &["store"]),
+    ("engine", &["families", "store"]),
+    ("volume", &["engine", "families", "store"]),
+    ("format", &["volume", "engine", "families", "store", "device"]),
+    ("device", &["format", "volume", "engine", "families", "store"]),
+    ("hash", &["device", "format", "volume", "engine", "families", "store"]),
+    ("units", &["device", "format", "volume", "engine", "families", "store"]),
+    ("clock", &["device", "format", "volume", "engine", "families", "store"]),
+    ("tuning", &["device", "format", "volume", "engine", "families", "store"]),
 ];
 
 /// Paths into the system, and where in the engine they may stand.
@@ -28,14 +33,13 @@ const PURE: [&str; 1] = ["crates/larder-http/src/"];
 
 /// Checks one file.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
-    let part = source.path.strip_prefix(ENGINE).map(|rest| rest.split(['/', '.']).next().unwrap_or(rest));
+    let module = if source.path.starts_with(STORE) { rings::module_of(&source.path) } else { None };
+    let part = source.path.strip_prefix(STORE).map(|rest| rest.split(['/', '.']).next().unwrap_or(rest));
     let mut findings = Vec::new();
-    let strangers = STRANGERS.iter().find(|(name, _)| Some(*name) == part).map_or(&[][..], |(_, strangers)| strangers);
     let system_allowed =
         part.is_none_or(|part| SYSTEM_PARTS.contains(&part)) && !PURE.iter().any(|pure| source.path.starts_with(pure));
     for (first, last, statement) in statements(source) {
-        for stranger in strangers.iter().filter(|stranger| names_crate_module(&statement, stranger)) {
-            let problem = format!("`{}` must not know `{stranger}`: the axes meet in the store", part.unwrap_or(""));
+        for problem in module.iter().flat_map(|module| strangers(module, &statement)) {
             findings.push(Finding::new(&source.path, first + 1, problem));
         }
         for path in SYSTEM.iter().filter(|path| !system_allowed && statement.contains(**path)) {
@@ -45,6 +49,28 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Returns what is wrong with the parts of the store that `statement`, in `module`, names.
+fn strangers(module: &str, statement: &str) -> Vec<String> {
+    let Some((part, above)) = ABOVE.iter().find(|(part, _)| is_within(module, part)) else { return Vec::new() };
+    let own = ENGINES.iter().map(|engine| format!("engine::{engine}")).find(|engine| is_within(module, engine));
+    let problem = |path: Vec<String>| {
+        let path = path.join("::");
+        if let Some(above) = above.iter().find(|above| is_within(&path, above)) {
+            return Some(format!("`{part}` must not know `{above}`, which is above it"));
+        }
+        let others = ENGINES.iter().map(|engine| format!("engine::{engine}"));
+        let other = others.filter(|other| own.as_ref() != Some(other)).find(|other| is_within(&path, other))?;
+        (*part == "engine")
+            .then(|| format!("`{module}` must not know `{other}`: what engines share is in `engine::kit`"))
+    };
+    rings::paths(statement, module).into_iter().filter_map(problem).collect()
+}
+
+/// Returns whether the path or module `path` is `module` or something in it.
+fn is_within(path: &str, module: &str) -> bool {
+    path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
 /// Product code cut at `;` and `{}` outside of `use` groups: first line, last line, text.
@@ -67,42 +93,6 @@ fn statements(source: &Source) -> Vec<(usize, usize, String)> {
     found
 }
 
-/// Whether `statement` names the module `name` of its own crate: `crate::name`, or in a group `crate::{.., name::..}`.
-fn names_crate_module(statement: &str, name: &str) -> bool {
-    statement.match_indices("crate::").any(|(at, _)| {
-        let rest = &statement[at + "crate::".len()..];
-        match rest.strip_prefix('{') {
-            None => words(rest).next() == Some(name),
-            Some(group) => roots(group).any(|root| root == name),
-        }
-    })
-}
-
-/// The first names of a group's members: `a::{b, c}, d::e}` gives `a` and `d`.
-fn roots(group: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0_usize;
-    let mut begin = 0;
-    let mut members = Vec::new();
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => {
-                members.push(&group[begin..at]);
-                begin = group.len();
-                break;
-            }
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                members.push(&group[begin..at]);
-                begin = at + 1;
-            }
-            _ => {}
-        }
-    }
-    members.push(&group[begin..]);
-    members.into_iter().filter_map(|member| words(member).next())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,32 +102,43 @@ mod tests {
     }
 
     #[test]
-    fn axes_do_not_know_one_another() {
-        let path = "crates/larder-store/src/index/bucket.rs";
-        assert_eq!(check_one(path, "use crate::units::ByteOffset;\nuse crate::{format::layouts, units};").len(), 0);
-        for import in [
-            "use crate::layout::Segment;",
-            "use crate::{units, layout::{A, B}};",
-            "use crate::{\n    units,\n    layout::A,\n};",
-            "fn a(b: crate::layout::B) {}",
+    fn store_layers_know_only_what_is_below_them() {
+        let found = |file: &str, text| check_one(&format!("crates/larder-store/src/{file}.rs"), text);
+        for (file, import, problem) in [
+            ("volume/health", "use crate::engine::Extent;", "`volume` must not know `engine`"),
+            ("volume", "use crate::{units, store::{A, B}};", "`volume` must not know `store`"),
+            ("engine/kit/room", "use crate::{\n    units,\n    store::A,\n};", "`engine` must not know `store`"),
+            ("engine/log/append", "fn a(b: crate::families::B) {}", "`engine` must not know `families`"),
+            ("format/record", "use crate::device::A;", "`format` must not know `device`"),
         ] {
-            let found = check_one(path, import);
-            assert!(found[0].contains("`index` must not know `layout`"), "{import}: {found:?}");
+            assert!(found(file, import)[0].contains(problem), "{import}: {:?}", found(file, import));
         }
-        assert_eq!(check_one("crates/larder-store/src/store/open.rs", "use crate::layout::Segment;").len(), 0);
-        assert_eq!(check_one("crates/larder-proxy/src/index.rs", "use crate::layout::Segment;").len(), 0);
+        assert_eq!(found("engine/log", "use super::{Extent, kit};\nuse crate::{volume::Volume, units};").len(), 0);
+        assert_eq!(found("volume", "use crate::{units::{engine, b}, format, storey};").len(), 0);
+        assert_eq!(found("store/open", "use crate::engine::Extent;").len(), 0);
+        assert_eq!(check_one("crates/larder-proxy/src/volume.rs", "use crate::engine::Extent;").len(), 0);
     }
 
     #[test]
-    fn members_of_inner_groups_are_no_modules_of_the_crate() {
-        assert!(!names_crate_module("use crate::{units::{layout, b}, format};", "layout"));
-        assert!(names_crate_module("use crate::{units::{a, b}, layout};", "layout"));
+    fn engines_do_not_know_one_another_and_the_kit_knows_none() {
+        let found = |file: &str, text| check_one(&format!("crates/larder-store/src/engine/{file}.rs"), text);
+        for (file, import, problem) in [
+            ("log/append", "use crate::engine::tiny::A;", "must not know `engine::tiny`"),
+            ("log", "use super::{kit, mapped::{A, B}};", "must not know `engine::mapped`"),
+            ("kit/room", "use super::super::table;", "must not know `engine::table`"),
+        ] {
+            assert!(found(file, import)[0].contains(problem), "{import}: {:?}", found(file, import));
+        }
+        assert_eq!(
+            found("log/append", "use super::LogEngine;\nuse crate::engine::{Extent, kit, log::index};").len(),
+            0
+        );
     }
 
     #[test]
     fn only_device_and_clock_touch_the_system() {
         let text = "let a = Instant::now();";
-        assert_eq!(check_one("crates/larder-store/src/store/flush.rs", text).len(), 1);
+        assert_eq!(check_one("crates/larder-store/src/engine/flush.rs", text).len(), 1);
         assert_eq!(check_one("crates/larder-http/src/age.rs", "use std::net::IpAddr;").len(), 1);
         assert_eq!(check_one("crates/larder-store/src/clock.rs", text).len(), 0);
         assert_eq!(check_one("crates/larder-store/src/device/threads.rs", "use std::fs::File;").len(), 0);
