@@ -16,6 +16,7 @@ use crate::{
     decimal::parse_seconds,
     fields::strip_hop_by_hop,
     list::{self, is_token, trim},
+    ruling::Ruling,
     targeted::{self, TargetList},
 };
 
@@ -70,6 +71,14 @@ pub struct ResponseDirectives {
     pub withheld: Vec<HeaderName>,
     /// Whether they come from a targeted field, so that Expires does not count (RFC 9213 2.1).
     pub targeted: bool,
+    /// An operator's lifetime in seconds, counted from the receipt of the response: it takes the place of every other.
+    pub fresh_after_receipt: Option<u32>,
+    /// Whether an operator lets no client ask for validation.
+    pub ignores_client: bool,
+    /// Whether an operator has it served stale though it forbids that.
+    pub ignores_must_revalidate: bool,
+    /// Whether an operator has the response shared though the request for it carried credentials.
+    pub ignores_authorization: bool,
 }
 
 /// What a request's directives ask.
@@ -94,9 +103,18 @@ pub struct RequestDirectives {
 }
 
 impl ResponseDirectives {
-    /// The directives that are for this cache: those of a valid field aimed at it (RFC 9213 2.1), else those of
-    /// Cache-Control.
+    /// Returns the directives that are for this cache: those of a valid field aimed at it (RFC 9213 2.1), else those of
+    /// Cache-Control; and what an operator's rule makes of them (see [`crate::ruling`]).
     pub fn from_fields(fields: &HeaderMap, targets: &TargetList) -> Self {
+        let mut found = Self::of_origin(fields, targets);
+        if let Some(ruling) = Ruling::of(fields) {
+            ruling.apply(&mut found);
+        }
+        found
+    }
+
+    /// Returns the directives that the origin has given.
+    fn of_origin(fields: &HeaderMap, targets: &TargetList) -> Self {
         if let Some(targeted) = targeted::directives(fields, targets) {
             return targeted;
         }
@@ -111,7 +129,8 @@ impl ResponseDirectives {
 
     /// Whether the response must not be served once stale (RFC 9111 4.2.4; s-maxage by 5.2.2.10).
     pub fn forbids_stale(&self) -> bool {
-        self.must_revalidate || self.proxy_revalidate || self.s_maxage.is_some() || self.no_cache
+        let forbids = self.must_revalidate || self.proxy_revalidate || self.s_maxage.is_some();
+        self.no_cache || (forbids && !self.ignores_must_revalidate)
     }
 
     /// Whether they say that the response is for everybody, its Set-Cookie included: `public`, or a lifetime for shared

@@ -53,6 +53,10 @@ pub struct Freshness {
     pub last_modified: Option<Timestamp>,
     /// No use at all without validation (RFC 9111 5.2.2.4).
     pub no_cache: bool,
+    /// Whether the operator lets no client ask for its validation.
+    pub ignores_client: bool,
+    /// Whether its lifetime is the operator's.
+    is_ruled: bool,
     /// No use once stale without validation (RFC 9111 4.2.4).
     forbids_stale: bool,
     /// Whether it sets a cookie, or answered a request with one and does not say `public`: without a lifetime of its own it
@@ -86,16 +90,24 @@ impl Freshness {
         let date = single(fields, &DATE).and_then(|value| parse_http_date(value.as_bytes(), received));
         let last_modified =
             single(fields, &LAST_MODIFIED).and_then(|value| parse_http_date(value.as_bytes(), received));
+        let initial_age_millis = initial_age(receipt, date);
+        let lifetime = match directives.fresh_after_receipt {
+            Some(secs) => Lifetime::Explicit { millis: (i64::from(secs) * 1000).saturating_add(initial_age_millis) },
+            None => lifetime(receipt, fields, directives, (date.unwrap_or(received), last_modified)),
+        };
+        let sets_cookie = fields.contains_key(SET_COOKIE) && !directives.withheld.contains(&SET_COOKIE);
         Self {
-            lifetime: lifetime(receipt, fields, directives, (date.unwrap_or(received), last_modified)),
+            lifetime,
+            ignores_client: directives.ignores_client,
+            is_ruled: directives.fresh_after_receipt.is_some(),
             status: receipt.status,
-            initial_age_millis: initial_age(receipt, date),
+            initial_age_millis,
             response_time: received,
             date: date.unwrap_or(received),
             last_modified,
             no_cache: directives.no_cache,
             forbids_stale: directives.forbids_stale(),
-            is_personal: fields.contains_key(SET_COOKIE) || (receipt.answered_cookie && !directives.public),
+            is_personal: sets_cookie || (receipt.answered_cookie && !directives.public),
             stale_while_revalidate_secs: directives.stale_while_revalidate,
             stale_if_error_secs: directives.stale_if_error,
         }
@@ -140,6 +152,7 @@ impl Freshness {
         match self.lifetime {
             Lifetime::Heuristic { .. } if settings.negative_lifetime(self.status).is_some() => Reason::NegativeLifetime,
             Lifetime::Heuristic { .. } => Reason::HeuristicLifetime,
+            Lifetime::Explicit { .. } if self.is_ruled => Reason::RuledLifetime,
             Lifetime::Explicit { .. } | Lifetime::Absent => Reason::ExplicitLifetime,
         }
     }

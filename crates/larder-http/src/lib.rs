@@ -23,6 +23,7 @@
 //! | [`partial`] | partial content and how it becomes a whole (RFC 9111 3.3, 3.4, RFC 9110 14.4) |
 //! | [`proxy_status`] | the Proxy-Status field (RFC 9209) |
 //! | [`range`] | range requests against a stored response (RFC 9110 14) |
+//! | [`rules`], [`ruling`] | what the operator says of responses in place of their origins |
 //! | [`reuse`] | may a stored response answer this request (RFC 9111 4) |
 //! | [`storable`] | may this response be stored (RFC 9111 3) |
 //! | [`span`] | spans of bytes and sets of them |
@@ -52,6 +53,8 @@ pub mod partial;
 pub mod proxy_status;
 pub mod range;
 pub mod reuse;
+pub mod rules;
+pub mod ruling;
 pub mod span;
 pub mod storable;
 pub mod stored;
@@ -74,6 +77,8 @@ pub use proxy_status::ProxyStatus;
 pub use range::RangeOutcome;
 pub use reason::Reason;
 pub use reuse::Reuse;
+pub use rules::Rules;
+pub use ruling::Ruling;
 pub use settings::Settings;
 pub use storable::Storability;
 pub use stored::{BodyPlace, DecodeError, Head, Received, StoredHead};

@@ -7,6 +7,8 @@
 pub enum Reason {
     /// An explicit lifetime covers it (RFC 9111 4.2.1).
     ExplicitLifetime,
+    /// A lifetime that the operator's rule gives covers it.
+    RuledLifetime,
     /// A heuristic lifetime covers it (RFC 9111 4.2.2).
     HeuristicLifetime,
     /// The settings give errors of its status a lifetime (RFC 9111 4.2.2).
@@ -68,6 +70,7 @@ impl Reason {
     pub const fn token(self) -> &'static str {
         match self {
             Self::ExplicitLifetime => "lifetime",
+            Self::RuledLifetime => "rule",
             Self::HeuristicLifetime => "heuristic",
             Self::NegativeLifetime => "negative",
             Self::StaleWhileRevalidate => "stale-while-revalidate",

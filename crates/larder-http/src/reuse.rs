@@ -76,7 +76,7 @@ pub fn decide(
     let age_millis = freshness.age_millis(now);
     let left_millis = freshness.lifetime_millis(settings).saturating_sub(age_millis);
     let has_directives = request_fields.contains_key(CACHE_CONTROL) || request_fields.contains_key(PRAGMA);
-    let asked = if settings.honour_request_directives && has_directives {
+    let asked = if settings.honour_request_directives && has_directives && !freshness.ignores_client {
         RequestDirectives::from_fields(request_fields)
     } else {
         RequestDirectives::default()

@@ -150,6 +150,7 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &
         return Some(Reason::Private);
     }
     let shared = directives.public || directives.must_revalidate || directives.s_maxage.is_some();
+    let shared = shared || directives.ignores_authorization;
     if exchange.request_fields.contains_key(AUTHORIZATION) && !shared {
         return Some(Reason::Authorization);
     }

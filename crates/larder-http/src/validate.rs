@@ -16,6 +16,7 @@ use crate::{
     entity_tag::EntityTag,
     fields::strip_hop_by_hop,
     list::single,
+    ruling,
     storable::Exchange,
 };
 
@@ -104,6 +105,8 @@ pub fn freshen(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) 
     strip_hop_by_hop(&mut updates);
     updates.remove(CONTENT_LENGTH);
     let mut fields = stored.fields().clone();
+    // The rule that holds now is among the updates, if one does.
+    fields.remove(ruling::FIELD);
     // Without a Date of its own the 304 was made when it came in (RFC 9110 6.6.1), not at the stored Date.
     if !updates.contains_key(http::header::DATE) {
         updates.insert(http::header::DATE, format_http_date(response_time));

@@ -17,6 +17,7 @@ use crate::{
     Settings,
     cache_control::quoted_string_length,
     list,
+    ruling::Ruling,
     telling::{FORWARDED_TARGET, is_telling},
 };
 
@@ -47,10 +48,16 @@ pub struct VaryMarker(Vec<VaryRule>);
 
 impl VaryRule {
     /// The rule of a response's Vary field. A `*` anywhere among its elements, or an element that names no
-    /// field, makes it [`VaryRule::Star`].
+    /// field, makes it [`VaryRule::Star`]. What an operator's rule does not heed of it is left out.
     pub fn from_fields(response_fields: &HeaderMap) -> Self {
         let names: Result<Vec<_>, _> = list::tokens(response_fields, &VARY).map(parse_name).collect();
-        names.map_or(Self::Star, Self::from_names)
+        let Ok(mut names) = names else { return Self::Star };
+        if !names.is_empty()
+            && let Some(ruling) = Ruling::of(response_fields)
+        {
+            names.retain(|name| !ruling.ignored.vary.contains(name));
+        }
+        Self::from_names(names)
     }
 
     /// The rule for storing the answer to a request: the response's own, and with it the fields of the request that tell its

@@ -13,7 +13,11 @@ use http::{
     },
     uri::{PathAndQuery, Scheme},
 };
-use larder_http::fields::{strip_hop_by_hop, via};
+use larder_http::{
+    Rules,
+    fields::{strip_hop_by_hop, via},
+    rules::RuledRequest,
+};
 
 use crate::{
     cache::groups::Asker,
@@ -117,6 +121,15 @@ impl Asked {
             });
         }
         request
+    }
+
+    /// Puts what the rules say of a response to this request among its fields.
+    pub(crate) fn put_ruling(&self, rules: &Rules, status: StatusCode, fields: &mut HeaderMap) {
+        let authority = self.host.to_str().unwrap_or_default();
+        let request = RuledRequest { method: &self.method, authority, path: self.path() };
+        if let Some(ruling) = rules.find(&request, status, fields) {
+            ruling.put(fields);
+        }
     }
 
     /// Path and query as the client means them.

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use larder_http::Settings;
+use larder_http::{Rules, Settings};
 use larder_store::Store;
 
 use crate::{
@@ -46,6 +46,7 @@ pub(crate) struct CacheShared {
     pub(crate) groups: Groups,
     pub(crate) patience: Patience,
     pub(crate) http: Settings,
+    pub(crate) rules: Rules,
     /// Every mark that a key can have.
     pub(crate) key_marks: &'static [Mark],
     /// How long a client may be without progress.

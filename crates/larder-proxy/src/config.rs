@@ -11,7 +11,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use ipnet::IpNet;
 
 pub use listener::{Listener, TlsIdentity};
-pub use origins::{Balance, Origins};
+pub use origins::{Balance, HostSent, Origins};
 
 use crate::origin::target::port_of;
 
@@ -75,6 +75,8 @@ pub struct ProxyConfig {
     pub origin_http2: bool,
     /// The caching rules' own settings.
     pub http: larder_http::Settings,
+    /// What is said of some responses in place of their origins. Default nothing.
+    pub rules: larder_http::Rules,
 }
 
 impl Default for ProxyConfig {
@@ -105,6 +107,7 @@ impl Default for ProxyConfig {
             origin_ca_file: None,
             origin_http2: true,
             http: larder_http::Settings::default(),
+            rules: larder_http::Rules::default(),
         }
     }
 }
@@ -166,6 +169,15 @@ pub struct OriginUrl {
     pub(crate) port: u16,
     /// Empty, or begins with a slash and does not end with one.
     pub(crate) prefix: String,
+    pub(crate) host_sent: HostSent,
+}
+
+impl OriginUrl {
+    /// Returns this origin, which gets this Host.
+    #[must_use]
+    pub fn with_host(self, host_sent: HostSent) -> Self {
+        Self { host_sent, ..self }
+    }
 }
 
 impl std::str::FromStr for OriginUrl {
@@ -192,7 +204,14 @@ impl std::str::FromStr for OriginUrl {
         let port = port_of(authority, https).ok_or_else(|| invalid("has no port from 1 to 65535 after the colon"))?;
         let prefix = uri.path().trim_end_matches('/').to_owned();
         let prior_http2 = uri.scheme_str() == Some("h2c");
-        Ok(Self { https, prior_http2, host: authority.host().to_ascii_lowercase(), port, prefix })
+        Ok(Self {
+            https,
+            prior_http2,
+            host: authority.host().to_ascii_lowercase(),
+            port,
+            prefix,
+            host_sent: HostSent::default(),
+        })
     }
 }
 

@@ -44,8 +44,8 @@ mod watch;
 mod worker;
 
 pub use config::{
-    AccessLogTarget, Balance, InvalidOriginUrl, Limits, Listener, OriginUrl, Origins, ProxyConfig, Site, TargetRules,
-    TlsIdentity,
+    AccessLogTarget, Balance, HostSent, InvalidOriginUrl, Limits, Listener, OriginUrl, Origins, ProxyConfig, Site,
+    TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use outcome::Outcome;

@@ -174,6 +174,7 @@ fn cache_of(config: &ProxyConfig, routes: &Routes, (hot, store): (&Arc<HotTier>,
         groups: Groups::new(config.group_window),
         patience: Patience::new(config.limits.store),
         http: config.http.clone(),
+        rules: config.rules.clone(),
         key_marks: routes.marks(),
         stall: config.limits.stall,
     }

@@ -6,6 +6,7 @@
 
 mod key;
 mod listeners;
+mod rule;
 mod section;
 mod site;
 
@@ -15,8 +16,8 @@ use crate::{
     size, tuning,
     value::{self, BadValue},
 };
-use larder_http::{TargetList, key_rules::KeyRules};
-use larder_proxy::{Limits, OriginUrl};
+use larder_http::{Rules, TargetList, key_rules::KeyRules};
+use larder_proxy::{HostSent, Limits, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{Problem, Section, Value};
 use std::{collections::HashSet, fs, io::Read, path::Path, time::Duration};
@@ -67,6 +68,11 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.set("name", &mut proxy.pseudonym, |value| value.parsed("a name", value::pseudonym).map(Some))?;
     top.set("allow_clients", &mut proxy.clients, |value| each(value, "a network", value::network))?;
     top.set("origin", &mut proxy.default_origin, |value| origin(value).map(Some))?;
+    if let Some(host_sent) = top.take("origin_host", host_sent)? {
+        let help = "say which origin, such as origin = \"https://registry.example\"";
+        let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
+        proxy.default_origin = Some(url.with_host(host_sent));
+    }
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
     top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
     let mut hosts = HashSet::new();
@@ -76,6 +82,11 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
     })?;
     proxy.http.key_rules = KeyRules::new(top.tables("key", key::read)?);
+    let mut number = 0;
+    proxy.rules = Rules::new(top.tables("rule", |section| {
+        number += 1;
+        rule::read(section, number)
+    })?);
     top.table("log", |section| {
         let log = &mut proxy.access_log;
         section.set("access", log, |value| value.parsed("a path", settings::parse_access_log).map(Some))
@@ -178,6 +189,10 @@ fn origin(value: Value<'_>) -> Result<OriginUrl, Problem> {
     value.parsed("a URL", settings::parse_origin)
 }
 
+fn host_sent(value: Value<'_>) -> Result<HostSent, Problem> {
+    value.parsed("client, origin or a host", value::host_sent)
+}
+
 fn duration(value: Value<'_>) -> Result<Duration, Problem> {
     value.parsed("a duration", crate::duration::parse)
 }
@@ -197,6 +212,7 @@ fn each<T>(value: Value<'_>, what: &str, parse: impl Fn(&str) -> Result<T, BadVa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_http::{rules::RuledRequest, ruling::Storing};
     use larder_proxy::Listener;
 
     fn parse(text: &str) -> Result<Settings, Problem> {
@@ -230,7 +246,9 @@ mod tests {
         assert_eq!(proxy.pseudonym.as_deref(), Some("cache-1.example"));
         assert_eq!((proxy.worker_count, drain), (2, Duration::from_secs(20)));
         assert_eq!(proxy.clients, ["192.168.0.0/16".parse().unwrap()]);
-        assert_eq!(proxy.default_origin.unwrap().to_string(), "http://127.0.0.1:9000");
+        let origin_url = |text: &str| text.parse::<OriginUrl>().unwrap();
+        let default = origin_url("http://127.0.0.1:9000").with_host(HostSent::Client);
+        assert_eq!(proxy.default_origin, Some(default));
         assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
         assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| Disk::At(path.into())));
         assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
@@ -246,6 +264,8 @@ mod tests {
         assert_eq!(proxy.connect_ports, [443]);
         let sites: Vec<String> =
             proxy.sites.iter().map(|site| format!("{} {}", site.host, site.origins.members[0].0)).collect();
+        let named = HostSent::Named("inner.example.com".parse().unwrap());
+        assert_eq!(proxy.sites[0].origins.members[0].0, origin_url("http://10.0.0.5:8080").with_host(named));
         assert_eq!(sites[..2], ["example.com http://10.0.0.5:8080", "www.example.com http://10.0.0.5:8080"]);
         let several = &proxy.sites[2].origins;
         let urls: Vec<String> = several.members.iter().map(|(url, weight)| format!("{url} {weight}")).collect();
@@ -268,7 +288,11 @@ mod tests {
         assert_eq!(http.targets, TargetList::new(targets));
         let key = |url: &str| http.key_rules.key("http", "mirror.example", url).unwrap();
         assert_eq!(key("/debian/a?utm_id=1"), b"Phttp://deb.example/debian/a");
-        let limits = proxy.limits;
+        check_rule(&proxy.rules);
+        check_limits(&proxy.limits);
+    }
+
+    fn check_limits(limits: &Limits) {
         assert_eq!((limits.header_bytes_max, limits.header_count_max), (32 << 10, 200));
         assert_eq!((limits.connection_count_max, limits.stream_count_max, limits.abandoned_count_max), (4096, 64, 100));
         assert_eq!((limits.control_count_max, limits.origin_connection_count_max), (1000, 500));
@@ -284,6 +308,40 @@ mod tests {
             limits.origin_idle,
         ];
         assert_eq!(times.map(|time| time.as_secs()), [120, 10, 90, 2, 5, 30, 45]);
+    }
+
+    fn check_rule(rules: &Rules) {
+        let request = RuledRequest { method: &http::Method::GET, authority: "repo.example:80", path: "/a/b.jar?x" };
+        let ruling = rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).unwrap();
+        assert_eq!(
+            (ruling.name.as_str(), ruling.fresh, ruling.immutable),
+            ("jars", Some(Duration::from_hours(24)), true)
+        );
+        assert_eq!((ruling.is_stored, ruling.stale_on_error), (Storing::AsTold, Some(Duration::from_hours(720))));
+        assert_eq!(ruling.stale_while_revalidate, Some(Duration::from_mins(1)));
+        assert!(ruling.ignored.client_directives && ruling.ignored.vary == ["user-agent"]);
+    }
+
+    #[test]
+    fn a_rule_that_says_nothing_or_what_cannot_be_is_pointed_at() {
+        for (text, at, problem) in [
+            (
+                "[[rule]]\nhosts = [\"a\", \"b:80\"]\nfresh = \"1m\"",
+                "\"b:80\"",
+                "this names nothing in `hosts`: `b:80`",
+            ),
+            ("origin_host = \"client\"", "", " has no `origin`"),
+            ("origin = \"http://a\"\norigin_host = \"a b\"", "\"a b\"", "not a host: `a b`"),
+            ("[[rule]]\npaths = \"a\"\nfresh = \"1m\"", "\"a\"", "this names nothing in `paths`: `a`"),
+            ("[[rule]]\nignore = [\"cookies\"]", "\"cookies\"", "nothing that a rule can ignore: `cookies`"),
+            ("[[rule]]\nname = \"\"\nfresh = \"1m\"", "\"\"", "not a name for a rule: ``"),
+            ("[[rule]]\nhosts = [\"a\"]", "[[rule]]", "[[rule]] has no `fresh`"),
+            ("[[rule]]\nstore = false\nfresh = \"1m\"", "[[rule]]", "a rule that stores nothing and gives a lifetime"),
+            ("[[rule]]\nfrehs = \"1m\"\nimmutable = true", "frehs", "unknown key `frehs`"),
+        ] {
+            let found = parse(text).unwrap_err();
+            assert_eq!((&text[found.span.clone()], found.problem.as_str()), (at, problem), "{text}");
+        }
     }
 
     #[test]

@@ -4,10 +4,10 @@
 //! where a value stood (the caller adds the flag's name or the line). Invariant: what parses is usable as it is.
 
 use crate::{duration, size};
-use http::HeaderName;
+use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::fields::via::Pseudonym;
-use larder_proxy::TlsIdentity;
+use larder_proxy::{HostSent, TlsIdentity};
 use std::{
     error::Error,
     fmt,
@@ -39,6 +39,19 @@ impl fmt::Display for BadValue {
 }
 
 impl Error for BadValue {}
+
+/// The Host that an origin gets: `client`, `origin`, or a name with or without port.
+pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
+    match text {
+        "client" => Ok(HostSent::Client),
+        "origin" => Ok(HostSent::Origin),
+        name => {
+            let parsed = name.parse::<Authority>().ok().filter(|name| !name.as_str().contains('@'));
+            let help = "it can be client, for the host that the client asked for; origin, for that of the origin's URL; or a host such as www.example.com";
+            parsed.map(HostSent::Named).ok_or_else(|| BadValue::new(format!("not a host: `{name}`"), help))
+        }
+    }
+}
 
 /// An address to listen on: `3128`, `:3128`, `127.0.0.1:3128`, `[::1]:3128`, `localhost:3128`. A port alone is on loopback.
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {

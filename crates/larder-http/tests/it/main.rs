@@ -22,6 +22,7 @@ mod partial_content;
 mod proxy_status;
 mod ranges;
 mod request_directives;
+mod ruling;
 mod serving_stale;
 mod status_codes;
 mod support;

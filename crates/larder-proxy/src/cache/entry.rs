@@ -10,7 +10,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use larder_http::{BodyPlace, Settings, StoredHead, VaryMarker, key};
+use larder_http::{BodyPlace, Settings, StoredHead, VaryMarker, key, ruling};
 use larder_store::Writer;
 
 use crate::marks::Marks;
@@ -100,6 +100,7 @@ impl Entry {
 pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &Marks) -> HeaderMap {
     let mut fields = stored.clone();
     fields.remove(header::CONTENT_LENGTH);
+    fields.remove(ruling::FIELD);
     if let Some(via) = &marks.via {
         fields.append(header::VIA, via.clone());
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use http::uri::Authority;
+
 use super::OriginUrl;
 
 /// The origins of a site. All hold the same; their URLs differ in scheme, host and port only.
@@ -29,6 +31,20 @@ pub enum Balance {
     Turns,
     /// By the request's target, so that each origin sees the same targets again (rendezvous hashing, by weight).
     Hash,
+}
+
+/// The Host that an origin gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostSent {
+    /// Over TLS the origin's own, which it needs to know what it is asked for; else the client's.
+    #[default]
+    ByScheme,
+    /// The one that the client asked for.
+    Client,
+    /// The one of the origin's URL.
+    Origin,
+    /// This one, with or without port.
+    Named(Authority),
 }
 
 impl Origins {

@@ -202,7 +202,8 @@ impl Fetch {
             make: || self.asked.outgoing(&means.marks, &edits),
         };
         let request_time = clock::now();
-        let (head, body) = means.origins.ask(outgoing).await?;
+        let (mut head, body) = means.origins.ask(outgoing).await?;
+        self.asked.put_ruling(&means.cache.shared.rules, head.status, &mut head.headers);
         let response_time = clock::now();
         Ok(OriginAnswer { head, body, request_time, response_time })
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::{Request, Response, StatusCode, response};
 use hyper::body::Incoming;
-use larder_http::fields::settle_response;
+use larder_http::{fields::settle_response, ruling};
 
 use crate::{
     errors::Failure,
@@ -71,6 +71,8 @@ impl Origins {
         (response, lease): (Response<Incoming>, Lease),
     ) -> Result<(response::Parts, OriginBody), Failure> {
         let (mut head, incoming) = response.into_parts();
+        // It is ours to say.
+        head.headers.remove(ruling::FIELD);
         settle_response(head.status, &mut head.headers, head.version)
             .map_err(|error| Failure::Broken { host: origin.to_string(), why: error.to_string() })?;
         Ok((head, OriginBody::new(incoming, lease, Arc::clone(&self.metrics))))

@@ -14,7 +14,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Request, Response};
+use http::{Request, Response, header::HOST};
 use hyper::{
     body::Incoming,
     client::conn::http1::{self, SendRequest},
@@ -331,8 +331,11 @@ async fn attempt(
     origins: &Arc<Origins>,
     origin: &Origin,
     connection: Connection,
-    request: Request<RequestBody>,
+    mut request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), Failed> {
+    if let Some(host) = &origin.host_field {
+        request.headers_mut().insert(HOST, host.clone());
+    }
     let fate = request.body().fate();
     let expectation = request.body().expectation();
     let leased = |connection| {

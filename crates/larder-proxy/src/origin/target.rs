@@ -9,11 +9,9 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use http::uri::Authority;
+use http::{HeaderValue, Uri, uri::Authority};
 
-use http::Uri;
-
-use crate::config::{OriginUrl, TargetRules};
+use crate::config::{HostSent, OriginUrl, TargetRules};
 
 /// An origin: what connections are kept for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +24,8 @@ pub(crate) struct Origin {
     pub(crate) prior_http2: bool,
     /// Whether the operator named it (a site's origin), so that the rules for clients' targets do not apply.
     pub(crate) trusted: bool,
+    /// The Host it gets, if not the client's.
+    pub(crate) host_field: Option<HeaderValue>,
 }
 
 impl Origin {
@@ -37,6 +37,12 @@ impl Origin {
             port: url.port,
             prior_http2: url.prior_http2,
             trusted: true,
+            host_field: match &url.host_sent {
+                HostSent::Client => None,
+                HostSent::ByScheme if !url.https => None,
+                HostSent::Named(name) => HeaderValue::try_from(name.as_str()).ok(),
+                HostSent::ByScheme | HostSent::Origin => own_host(url),
+            },
         }
     }
 
@@ -48,8 +54,16 @@ impl Origin {
             port,
             prior_http2: false,
             trusted: false,
+            host_field: None,
         }
     }
+}
+
+/// The Host that an origin's URL names: its port only where it is not the scheme's own (RFC 9110 7.2).
+fn own_host(url: &OriginUrl) -> Option<HeaderValue> {
+    let scheme_port = if url.https { 443 } else { 80 };
+    let text = if url.port == scheme_port { url.host.clone() } else { format!("{}:{}", url.host, url.port) };
+    HeaderValue::try_from(text).ok()
 }
 
 impl fmt::Display for Origin {

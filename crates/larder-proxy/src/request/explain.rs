@@ -6,7 +6,7 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use http::{HeaderMap, Method, Uri};
-use larder_http::{Reuse, StoredHead, VaryRule, freshness::Lifetime, reuse::Age, validate};
+use larder_http::{Reuse, Ruling, StoredHead, VaryRule, freshness::Lifetime, reuse::Age, validate};
 
 use crate::{
     cache::{
@@ -125,6 +125,9 @@ fn tell_found(text: &mut String, worker: &Worker, found: &Found) {
     for (name, value) in head.selecting().iter() {
         let value = value.map_or_else(|| "(none)".into(), |value| String::from_utf8_lossy(value));
         line(text, "variant", format_args!("{name}: {value}"));
+    }
+    if let Some(ruling) = Ruling::of(head.fields()) {
+        line(text, "rule", ruling.name);
     }
     tell_age(text, worker, head);
 }

@@ -13,6 +13,7 @@ use larder_http::{
     CacheStatus,
     cache_status::Handling,
     fields::strip_hop_by_hop,
+    ruling,
     storable::Exchange,
     validate::{self, HeadVerdict},
 };
@@ -122,7 +123,9 @@ pub(crate) async fn ask(
             })
         },
     };
-    worker.origins.ask(outgoing).await
+    let (mut head, body) = worker.origins.ask(outgoing).await?;
+    asked.put_ruling(&worker.cache.shared.rules, head.status, &mut head.headers);
+    Ok((head, body))
 }
 
 /// A response with an origin's status, fields and body.
@@ -148,6 +151,7 @@ pub(crate) fn with_origin_status(mut cache_status: CacheStatus, origin: StatusCo
 /// An origin's fields, fit for the client's connection.
 pub(crate) fn prepared(marks: &Marks, mut fields: HeaderMap, cache_status: CacheStatus) -> HeaderMap {
     strip_hop_by_hop(&mut fields);
+    fields.remove(ruling::FIELD);
     if let Some(via) = &marks.via {
         fields.append(header::VIA, HeaderValue::clone(via));
     }

@@ -112,5 +112,6 @@ fn origin_over_tls_is_spoken_to_as_it_offers() {
         },
     );
     assert_eq!(fixture.get("/secure", &[]).text(), "/secure");
-    assert_eq!(origin.received()[0].0, "GET https://site.example/secure");
+    // It is called by its own name, which it has to know what it is asked for.
+    assert_eq!(origin.received()[0].0, format!("GET https://localhost:{}/secure", origin.address.port()));
 }

@@ -25,6 +25,7 @@ mod partial;
 mod poisoning;
 mod ranges;
 mod reloads;
+mod rules;
 mod secure;
 mod smuggling;
 mod support;

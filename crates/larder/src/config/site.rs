@@ -1,7 +1,7 @@
 //! One `[[site]]` of the configuration file: hosts, and the origin or origins they live at.
 
 use super::{
-    duration, origin,
+    duration, host_sent, origin,
     section::{Problem, Section, Value},
 };
 use crate::value::{self, BadValue};
@@ -23,7 +23,9 @@ pub(super) fn read(section: &mut Section<'_>, known: &mut HashSet<String>) -> Re
     let hosts = hosts.ok_or_else(|| section.missing("hosts", help))?;
     let one = section.take("origin", origin)?.map(|url| (url, 1));
     let several = section.tables("origins", member)?;
-    let members: Vec<_> = one.into_iter().chain(several).collect();
+    let host_sent = section.take("origin_host", host_sent)?.unwrap_or_default();
+    let with_host = |(url, weight): (OriginUrl, u32)| (url.with_host(host_sent.clone()), weight);
+    let members: Vec<_> = one.into_iter().chain(several).map(with_host).collect();
     let help = "say where they live, such as origin = \"http://10.0.0.5:8080\"";
     let first = members.first().ok_or_else(|| section.missing("origin", help))?.0.clone();
     let mut origins = Origins { members, ..Origins::from(first) };

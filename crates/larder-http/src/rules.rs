@@ -1,0 +1,339 @@
+//! The operator's rules: which responses are meant, and what is said of them.
+//!
+//! Owns: finding the rule for a response. Does not: what a rule changes, see [`Ruling`]. Invariant: the first rule that names a
+//! response counts, alone. Cost: paid where an origin has answered, never for a hit: a comparison of the host per rule, then
+//! of path, method, status and type for those that name it.
+
+use globset::{GlobBuilder, GlobMatcher};
+use http::{HeaderMap, Method, StatusCode, header::CONTENT_TYPE};
+
+use crate::{
+    list::single,
+    ruling::{self, Ruling},
+};
+
+/// Rules in the order in which they are looked at; the first that names a response counts.
+#[derive(Clone, Debug, Default)]
+pub struct Rules(Vec<Rule>);
+
+/// Which responses are meant, and what is said of them.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    matches: Matches,
+    ruling: Ruling,
+}
+
+/// Which responses a rule is about. Where nothing is named, all are.
+#[derive(Clone, Debug, Default)]
+pub struct Matches {
+    hosts: Vec<HostPattern>,
+    paths: Vec<GlobMatcher>,
+    methods: Vec<Method>,
+    statuses: Vec<StatusPattern>,
+    types: Vec<TypePattern>,
+}
+
+/// Which responses a rule is about, as an operator writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MatchTexts {
+    /// Names of hosts, without port; `*.example.com` is every name below `example.com`.
+    pub hosts: Vec<String>,
+    /// Patterns of whole paths, without query: `*` is anything but a slash, `**` anything, `{a,b}` either.
+    pub paths: Vec<String>,
+    /// Methods; GET if none is named.
+    pub methods: Vec<String>,
+    /// Statuses: `404`, or `5xx` for all that begin so.
+    pub statuses: Vec<String>,
+    /// Media types: `image/png`, or `image/*`.
+    pub types: Vec<String>,
+}
+
+/// A text of a rule that is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRule {
+    /// What it should be, such as "a status".
+    pub expected: &'static str,
+    /// The text.
+    pub found: String,
+}
+
+/// A request as far as rules look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct RuledRequest<'a> {
+    /// The request's method.
+    pub method: &'a Method,
+    /// The host, with or without port, in lower case.
+    pub authority: &'a str,
+    /// Path and query.
+    pub path: &'a str,
+}
+
+#[derive(Clone, Debug)]
+enum HostPattern {
+    Named(String),
+    /// Every name that ends so; it begins with a dot.
+    Below(String),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum StatusPattern {
+    Exact(StatusCode),
+    /// All of one hundred, by their first digit.
+    Class(u16),
+}
+
+#[derive(Clone, Debug)]
+enum TypePattern {
+    Exact(String),
+    /// All of one kind; it ends with a slash.
+    Kind(String),
+}
+
+impl Rules {
+    /// Returns these rules, the first first.
+    pub fn new(rules: Vec<Rule>) -> Self {
+        Self(rules)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns what the first rule that is about a response says of it.
+    pub fn find(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &HeaderMap) -> Option<&Ruling> {
+        self.0.iter().find(|rule| rule.matches.is_about(request, status, fields)).map(|rule| &rule.ruling)
+    }
+}
+
+impl Rule {
+    /// Returns the rule that says `ruling` of the responses that `texts` names.
+    ///
+    /// # Errors
+    /// The name or one of the texts is not what it should be; says which and what it should be.
+    pub fn new(texts: &MatchTexts, ruling: Ruling) -> Result<Self, BadRule> {
+        if !ruling::is_name(&ruling.name) {
+            return Err(bad("a name of 1 to 200 printable characters, none of them \" or \\", &ruling.name));
+        }
+        Ok(Self { matches: Matches::new(texts)?, ruling })
+    }
+}
+
+impl Matches {
+    fn new(texts: &MatchTexts) -> Result<Self, BadRule> {
+        Ok(Self {
+            hosts: texts.hosts.iter().map(|text| host(text)).collect::<Result<_, _>>()?,
+            paths: texts.paths.iter().map(|text| path(text)).collect::<Result<_, _>>()?,
+            methods: texts.methods.iter().map(|text| method(text)).collect::<Result<_, _>>()?,
+            statuses: texts.statuses.iter().map(|text| status(text)).collect::<Result<_, _>>()?,
+            types: texts.types.iter().map(|text| media_type(text)).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn is_about(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &HeaderMap) -> bool {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let is_named_method = match self.methods.as_slice() {
+            [] => *request.method == Method::GET || *request.method == Method::HEAD,
+            methods => methods.contains(request.method),
+        };
+        is_any(&self.hosts, |host| host.is(host_of(request.authority)))
+            && is_named_method
+            && is_any(&self.paths, |pattern| pattern.is_match(path))
+            && is_any(&self.statuses, |pattern| pattern.is(status))
+            && is_any(&self.types, |pattern| pattern.is(fields))
+    }
+}
+
+impl HostPattern {
+    fn is(&self, host: &str) -> bool {
+        match self {
+            Self::Named(name) => name.eq_ignore_ascii_case(host),
+            Self::Below(end) => {
+                let split = host.len().checked_sub(end.len()).filter(|split| *split > 0);
+                split.is_some_and(|split| host.as_bytes()[split..].eq_ignore_ascii_case(end.as_bytes()))
+            }
+        }
+    }
+}
+
+impl StatusPattern {
+    fn is(self, status: StatusCode) -> bool {
+        // What confirms a stored response, or is a part of one, is about that of status 200.
+        let status = if matches!(status.as_u16(), 206 | 304) { StatusCode::OK } else { status };
+        match self {
+            Self::Exact(exact) => exact == status,
+            Self::Class(class) => class == status.as_u16() / 100,
+        }
+    }
+}
+
+impl TypePattern {
+    fn is(&self, fields: &HeaderMap) -> bool {
+        let Some(value) = single(fields, &CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+        let found = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match self {
+            Self::Exact(exact) => *exact == found,
+            Self::Kind(kind) => found.starts_with(kind.as_str()),
+        }
+    }
+}
+
+/// Whether one of these is it; where there is none, everything is.
+fn is_any<T>(patterns: &[T], is: impl Fn(&T) -> bool) -> bool {
+    patterns.is_empty() || patterns.iter().any(is)
+}
+
+/// The host of an authority, without port.
+fn host_of(authority: &str) -> &str {
+    let end = authority.rfind(']').map_or(0, |end| end + 1);
+    authority[end..].find(':').map_or(authority, |colon| &authority[..end + colon])
+}
+
+fn bad(expected: &'static str, found: &str) -> BadRule {
+    BadRule { expected, found: found.to_owned() }
+}
+
+fn host(text: &str) -> Result<HostPattern, BadRule> {
+    let is_host =
+        |name: &str| !name.is_empty() && name.parse::<http::uri::Authority>().is_ok() && host_of(name) == name;
+    match text.strip_prefix('*') {
+        Some(end) if end.strip_prefix('.').is_some_and(|name| is_host(name) && !name.contains('*')) => {
+            Ok(HostPattern::Below(end.to_ascii_lowercase()))
+        }
+        None if is_host(text) => Ok(HostPattern::Named(text.to_ascii_lowercase())),
+        _ => Err(bad("the name of a host without port, or *.NAME for all below it", text)),
+    }
+}
+
+fn path(text: &str) -> Result<GlobMatcher, BadRule> {
+    let refused = || bad("a pattern of a path, which begins with a slash or with **", text);
+    if !text.starts_with('/') && !text.starts_with("**") {
+        return Err(refused());
+    }
+    let glob = GlobBuilder::new(text).literal_separator(true).build().map_err(|_| refused())?;
+    Ok(glob.compile_matcher())
+}
+
+fn method(text: &str) -> Result<Method, BadRule> {
+    text.parse().map_err(|_| bad("a method", text))
+}
+
+fn status(text: &str) -> Result<StatusPattern, BadRule> {
+    let refused = || bad("a status, such as 404, or 5xx for all that begin so", text);
+    match text.strip_suffix("xx") {
+        Some(digit) => match digit.parse() {
+            Ok(class @ 2..=5) => Ok(StatusPattern::Class(class)),
+            _ => Err(refused()),
+        },
+        None => match text.parse().ok().and_then(|code| StatusCode::from_u16(code).ok()) {
+            Some(status) if (200..600).contains(&status.as_u16()) => Ok(StatusPattern::Exact(status)),
+            _ => Err(refused()),
+        },
+    }
+}
+
+fn media_type(text: &str) -> Result<TypePattern, BadRule> {
+    let lower = text.to_ascii_lowercase();
+    let is_token = |token: &str| {
+        !token.is_empty() && token.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&octet))
+    };
+    match lower.split_once('/') {
+        Some((kind, "*")) if is_token(kind) => Ok(TypePattern::Kind(format!("{kind}/"))),
+        Some((kind, name)) if is_token(kind) && is_token(name) => Ok(TypePattern::Exact(lower)),
+        _ => Err(bad("a media type, such as image/png or image/*", text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(texts: &[(&str, MatchTexts)]) -> Rules {
+        let rule = |(name, texts): &(&str, MatchTexts)| {
+            Rule::new(texts, Ruling { name: (*name).to_owned(), ..Ruling::default() }).unwrap()
+        };
+        Rules::new(texts.iter().map(rule).collect())
+    }
+
+    fn named(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    /// The name of the rule for a response of this status and type to a GET of this URL.
+    fn found(rules: &Rules, url: &str, (status, content_type): (u16, &str)) -> String {
+        let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
+        let mut fields = HeaderMap::new();
+        if !content_type.is_empty() {
+            fields.insert(CONTENT_TYPE, content_type.parse().unwrap());
+        }
+        let request = RuledRequest { method: &Method::GET, authority, path };
+        let ruling = rules.find(&request, StatusCode::from_u16(status).unwrap(), &fields);
+        ruling.map_or_else(|| "-".to_owned(), |ruling| ruling.name.clone())
+    }
+
+    #[test]
+    fn the_first_rule_that_names_a_response_counts() {
+        let all = MatchTexts::default();
+        let rules = rules(&[
+            ("tarballs", MatchTexts { paths: named(&["/**/*.{tgz,whl}"]), ..all.clone() }),
+            ("images", MatchTexts { types: named(&["image/*"]), statuses: named(&["200"]), ..all.clone() }),
+            ("missing", MatchTexts { statuses: named(&["404", "5xx"]), ..all.clone() }),
+            ("below", MatchTexts { hosts: named(&["*.deb.example", "[::1]"]), ..all.clone() }),
+            ("apex", MatchTexts { hosts: named(&["Deb.Example"]), paths: named(&["/a/*"]), ..all }),
+        ]);
+        for (url, answer, expected) in [
+            ("x/a/b.tgz?v=/q", (200, "image/png"), "tarballs"),
+            ("x/b.whl", (404, ""), "tarballs"),
+            ("x/a.png", (200, "Image/PNG; q=1"), "images"),
+            ("x/a.png", (304, "image/png"), "images"),
+            ("x/a.png", (206, "image/png"), "images"),
+            ("x/a.png", (201, "image/png"), "-"),
+            ("x/a", (503, ""), "missing"),
+            ("a.deb.example:8080/", (200, "text/html"), "below"),
+            ("[::1]:80/", (200, ""), "below"),
+            ("deb.example/a/b", (200, ""), "apex"),
+            ("deb.example/a/b/c", (200, ""), "-"),
+            ("adeb.example/a/b", (200, ""), "-"),
+            (".deb.example/a/b", (200, ""), "-"),
+        ] {
+            assert_eq!(found(&rules, url, answer), expected, "{url} {answer:?}");
+        }
+    }
+
+    #[test]
+    fn other_methods_are_meant_only_where_they_are_named() {
+        let texts = MatchTexts { methods: named(&["POST"]), ..MatchTexts::default() };
+        for (method, texts, is_meant) in [
+            (Method::POST, &texts, true),
+            (Method::GET, &texts, false),
+            (Method::POST, &MatchTexts::default(), false),
+            (Method::HEAD, &MatchTexts::default(), true),
+        ] {
+            let request = RuledRequest { method: &method, authority: "a", path: "/" };
+            let rules = rules(&[("a", texts.clone())]);
+            assert_eq!(rules.find(&request, StatusCode::OK, &HeaderMap::new()).is_some(), is_meant, "{method}");
+        }
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused_and_told() {
+        let all = MatchTexts::default;
+        for (texts, found) in [
+            (MatchTexts { hosts: named(&["a", "http://b"]), ..all() }, "http://b"),
+            (MatchTexts { hosts: named(&["a:80"]), ..all() }, "a:80"),
+            (MatchTexts { hosts: named(&["*"]), ..all() }, "*"),
+            (MatchTexts { hosts: named(&["*a.b"]), ..all() }, "*a.b"),
+            (MatchTexts { paths: named(&["a/b"]), ..all() }, "a/b"),
+            (MatchTexts { paths: named(&["/a[b"]), ..all() }, "/a[b"),
+            (MatchTexts { methods: named(&["GE T"]), ..all() }, "GE T"),
+            (MatchTexts { statuses: named(&["99"]), ..all() }, "99"),
+            (MatchTexts { statuses: named(&["1xx"]), ..all() }, "1xx"),
+            (MatchTexts { types: named(&["png"]), ..all() }, "png"),
+            (MatchTexts { types: named(&["*/*"]), ..all() }, "*/*"),
+        ] {
+            let refused = Rule::new(&texts, Ruling { name: "a".into(), ..Ruling::default() }).unwrap_err();
+            assert_eq!(refused.found, found);
+        }
+        assert!(Rule::new(&all(), Ruling::default()).is_err());
+    }
+}

@@ -1,0 +1,273 @@
+//! What an operator's rule says of a response, in place of what its origin says (RFC 9111 leaves both lifetime and obedience to
+//! the operator; RFC 9213 1 names such a gateway's own control).
+//!
+//! Owns: what a rule may change, and the field by which it stays with a stored response. Does not: find the rule that is meant,
+//! see [`crate::rules`]. Invariants: the field never comes from an origin and never goes to a client, which the caller sees to
+//! ([`FIELD`]); what a rule does not name stays as the origin says, above all `private`, `no-store`, cookies and credentials.
+//! Cost: none for a response without a rule but a look-up; else a short dictionary is parsed when its head is made or decoded.
+
+use std::{fmt::Write as _, time::Duration};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header::SET_COOKIE};
+use sfv::{BareItem, Dictionary, ListEntry, Parser};
+
+use crate::cache_control::ResponseDirectives;
+
+/// The field in which a ruling stays with a response's head, on this side of the client and of the origin alone.
+pub const FIELD: HeaderName = HeaderName::from_static("larder-ruling");
+
+/// What a rule says of the responses it is about. `Default` says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ruling {
+    /// The rule's name, for whoever asks why.
+    pub name: String,
+    /// Whether such a response may be stored; off, none is.
+    pub is_stored: Storing,
+    /// For how long it is fresh after it was received, whatever lifetime it has and though it says `no-cache`.
+    pub fresh: Option<Duration>,
+    /// Whether it never changes: it is fresh for a year if nothing else is said, and a client cannot have it validated.
+    pub immutable: bool,
+    /// For how long after its lifetime it is served while it is validated (RFC 5861 3).
+    pub stale_while_revalidate: Option<Duration>,
+    /// For how long after its lifetime it may stand in for an error of its origin (RFC 5861 4).
+    pub stale_on_error: Option<Duration>,
+    /// What is not heeded.
+    pub ignored: Ignored,
+}
+
+/// Whether a rule lets responses be stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Storing {
+    /// As the response says.
+    #[default]
+    AsTold,
+    /// Never.
+    Never,
+}
+
+/// What of a request or a response a rule does not heed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ignored {
+    /// A client's Cache-Control and Pragma: it cannot have a response validated that is fresh.
+    pub client_directives: bool,
+    /// That the request carried credentials: the response is given to those who carry others, or none.
+    pub authorization: bool,
+    /// That the response sets a cookie: it is stored without, and only who it came for gets the cookie.
+    pub set_cookie: bool,
+    /// `no-store` of the response.
+    pub no_store: bool,
+    /// `private` of the response: it is given to others.
+    pub private: bool,
+    /// `must-revalidate` and its like: once stale the response may be served as any other.
+    pub must_revalidate: bool,
+    /// Fields that Vary names.
+    pub vary: Vec<HeaderName>,
+}
+
+/// A word for something that a rule does not heed, as operators write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownWord;
+
+impl Ignored {
+    /// The words by which [`Self::add`] knows what is meant.
+    pub const WORDS: &'static [&'static str] =
+        &["client no-cache", "authorization", "set-cookie", "no-store", "private", "must-revalidate", "vary: FIELD"];
+
+    /// Adds what `word` means.
+    ///
+    /// # Errors
+    /// It is none of [`Self::WORDS`].
+    pub fn add(&mut self, word: &str) -> Result<(), UnknownWord> {
+        match word {
+            "client no-cache" => self.client_directives = true,
+            "authorization" => self.authorization = true,
+            "set-cookie" => self.set_cookie = true,
+            "no-store" => self.no_store = true,
+            "private" => self.private = true,
+            "must-revalidate" => self.must_revalidate = true,
+            _ => {
+                let name = word.strip_prefix("vary:").ok_or(UnknownWord)?.trim();
+                self.vary.push(name.parse().map_err(|_| UnknownWord)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Ruling {
+    /// Puts this ruling in the place of another on a response's fields.
+    pub fn put(&self, fields: &mut HeaderMap) {
+        fields.insert(FIELD, self.to_value());
+    }
+
+    /// Returns the ruling as the value of [`FIELD`]: a dictionary (RFC 9651 3.2).
+    ///
+    /// # Panics
+    /// Its name has characters that no field has, which [`is_name`] tells.
+    pub fn to_value(&self) -> HeaderValue {
+        assert!(is_name(&self.name), "a rule's name is checked when the rule is made");
+        let mut text = format!("rule=\"{}\"", self.name);
+        let mut flag = |name: &str, is_set: bool| {
+            if is_set {
+                text.push_str(", ");
+                text.push_str(name);
+            }
+        };
+        flag("never", self.is_stored == Storing::Never);
+        flag("immutable", self.immutable);
+        flag("client-directives", self.ignored.client_directives);
+        flag("authorization", self.ignored.authorization);
+        flag("set-cookie", self.ignored.set_cookie);
+        flag("no-store", self.ignored.no_store);
+        flag("private", self.ignored.private);
+        flag("must-revalidate", self.ignored.must_revalidate);
+        let times = [
+            ("fresh", self.fresh),
+            ("while-revalidate", self.stale_while_revalidate),
+            ("on-error", self.stale_on_error),
+        ];
+        for (name, time) in times.into_iter().filter_map(|(name, time)| Some((name, time?))) {
+            write!(text, ", {name}={}", seconds_of(time)).expect("a string takes what is written to it");
+        }
+        if !self.ignored.vary.is_empty() {
+            let names: Vec<&str> = self.ignored.vary.iter().map(HeaderName::as_str).collect();
+            write!(text, ", vary=\"{}\"", names.join(" ")).expect("a string takes what is written to it");
+        }
+        HeaderValue::try_from(text).expect("names of rules and fields are characters that a field may have")
+    }
+
+    /// Returns the ruling that a response's fields carry, if they carry one that can be read.
+    pub fn of(fields: &HeaderMap) -> Option<Self> {
+        let value = fields.get(&FIELD)?;
+        let dictionary: Dictionary = Parser::new(value.as_bytes()).parse().ok()?;
+        let mut ruling = Self::default();
+        for (key, value) in &dictionary {
+            let ListEntry::Item(item) = value else { continue };
+            ruling.read(key.as_str(), &item.bare_item);
+        }
+        Some(ruling)
+    }
+
+    fn read(&mut self, key: &str, value: &BareItem) {
+        match (key, value) {
+            ("rule", BareItem::String(name)) => name.as_str().clone_into(&mut self.name),
+            ("never", _) => self.is_stored = Storing::Never,
+            ("immutable", _) => self.immutable = true,
+            ("client-directives", _) => self.ignored.client_directives = true,
+            ("authorization", _) => self.ignored.authorization = true,
+            ("set-cookie", _) => self.ignored.set_cookie = true,
+            ("no-store", _) => self.ignored.no_store = true,
+            ("private", _) => self.ignored.private = true,
+            ("must-revalidate", _) => self.ignored.must_revalidate = true,
+            ("fresh", BareItem::Integer(secs)) => self.fresh = seconds(i64::from(*secs)),
+            ("while-revalidate", BareItem::Integer(secs)) => self.stale_while_revalidate = seconds(i64::from(*secs)),
+            ("on-error", BareItem::Integer(secs)) => self.stale_on_error = seconds(i64::from(*secs)),
+            ("vary", BareItem::String(names)) => {
+                self.ignored.vary = names.as_str().split(' ').filter_map(|name| name.parse().ok()).collect();
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes what a response's directives say to what this ruling makes of them.
+    pub(crate) fn apply(&self, directives: &mut ResponseDirectives) {
+        let ignored = &self.ignored;
+        directives.no_store &= !ignored.no_store;
+        directives.private &= !ignored.private;
+        directives.ignores_client |= ignored.client_directives || self.immutable;
+        directives.ignores_must_revalidate |= ignored.must_revalidate;
+        directives.ignores_authorization |= ignored.authorization;
+        if ignored.set_cookie && !directives.withheld.contains(&SET_COOKIE) {
+            directives.withheld.push(SET_COOKIE);
+        }
+        if let Some(fresh) = self.fresh.or(self.immutable.then_some(YEAR)) {
+            directives.fresh_after_receipt = Some(seconds_of(fresh));
+            directives.no_cache = false;
+        }
+        if let Some(window) = self.stale_while_revalidate {
+            directives.stale_while_revalidate = Some(seconds_of(window));
+        }
+        if let Some(window) = self.stale_on_error {
+            directives.stale_if_error = Some(seconds_of(window));
+        }
+        if self.is_stored == Storing::Never {
+            (directives.no_store, directives.must_understand) = (true, false);
+        }
+    }
+}
+
+/// Whether a text can name a rule: printable, of a length to be read, and nothing that would need an escape.
+pub fn is_name(name: &str) -> bool {
+    (1..=NAME_LEN_MAX).contains(&name.len())
+        && name.bytes().all(|octet| (b' '..=b'~').contains(&octet) && octet != b'"' && octet != b'\\')
+}
+
+/// Whole seconds, at most what a directive can say (RFC 9111 1.2.2).
+fn seconds_of(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).map_or(SECONDS_MAX, |secs| secs.min(SECONDS_MAX))
+}
+
+fn seconds(secs: i64) -> Option<Duration> {
+    u64::try_from(secs).ok().map(Duration::from_secs)
+}
+
+/// Longest name of a rule, in bytes.
+const NAME_LEN_MAX: usize = 200;
+/// The longest lifetime that a directive can say.
+const SECONDS_MAX: u32 = 1 << 31;
+/// For how long what never changes is fresh.
+const YEAR: Duration = Duration::from_hours(365 * 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ruling_is_read_as_it_was_written() {
+        let mut ignored = Ignored::default();
+        for word in Ignored::WORDS {
+            ignored.add(&word.replace("FIELD", "user-agent")).unwrap();
+        }
+        ignored.add("vary: Accept-Language").unwrap();
+        let full = Ruling {
+            name: "debs of 'the' mirror, 50%".into(),
+            is_stored: Storing::Never,
+            fresh: Some(Duration::from_mins(10)),
+            immutable: true,
+            stale_while_revalidate: Some(Duration::from_secs(5)),
+            stale_on_error: Some(Duration::ZERO),
+            ignored,
+        };
+        for ruling in [full, Ruling { name: "a".into(), ..Ruling::default() }] {
+            let mut fields = HeaderMap::new();
+            ruling.put(&mut fields);
+            assert_eq!(Ruling::of(&fields), Some(ruling));
+        }
+        assert_eq!(Ruling::of(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn what_nobody_wrote_is_no_ruling_or_says_nothing() {
+        for text in ["", "rule=(", "\"", "fresh=99999999999999999999"] {
+            let fields = HeaderMap::from_iter([(FIELD, HeaderValue::from_static(text))]);
+            assert!(Ruling::of(&fields).is_none_or(|ruling| ruling == Ruling::default()), "{text}");
+        }
+        let fields = HeaderMap::from_iter([(FIELD, HeaderValue::from_static("fresh=-5, vary=7, rule=x, more=(1 2)"))]);
+        assert_eq!(Ruling::of(&fields), Some(Ruling::default()));
+    }
+
+    #[test]
+    fn words_that_mean_nothing_are_refused() {
+        for word in ["", "cookies", "vary", "vary: a b", "No-Store"] {
+            assert_eq!(Ignored::default().add(word), Err(UnknownWord), "{word}");
+        }
+    }
+
+    #[test]
+    fn names_that_a_field_cannot_hold_are_none() {
+        for name in ["", "a\nb", "a\"b", "a\\b", "\u{e9}", &"x".repeat(NAME_LEN_MAX + 1)] {
+            assert!(!is_name(name), "{name}");
+        }
+        assert!(is_name("npm: tarballs"));
+    }
+}
