@@ -1,29 +1,28 @@
 //! Random numbers that are the same for one seed on every machine.
 //!
-//! SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), with logarithms and exponentials from a library in
+//! The store's [`Dice`] (SplitMix64), with logarithms and exponentials from a library in
 //! software, because those of processors and systems differ in the last bit.
+
+use larder_store::Dice;
 
 /// A generator.
 #[derive(Clone, Debug)]
-pub struct Random {
-    state: u64,
-}
+pub struct Random(Dice);
 
 impl Random {
     /// The generator of `seed`.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self(Dice::new(seed))
     }
 
     /// Any number of 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.state)
+        self.0.roll()
     }
 
     /// From 0 up to 1, without 1.
     pub fn share(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
+        self.0.share()
     }
 
     /// From 0 up to `count`, without it.
@@ -31,8 +30,7 @@ impl Random {
     /// # Panics
     /// When `count` is 0.
     pub fn below(&mut self, count: u64) -> u64 {
-        assert!(count > 0, "a choice of none");
-        ((u128::from(self.bits()) * u128::from(count)) >> 64) as u64
+        self.0.below(count)
     }
 
     /// Whether something happens that does with this probability.
@@ -77,10 +75,7 @@ impl Random {
 
 /// Mixes the bits of a number, each of which changes half of the others.
 pub fn mix(number: u64) -> u64 {
-    let mut mixed = number;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
+    Dice::mix(number)
 }
 
 /// Ranks from 0, the more seldom the greater, by Zipf's law.

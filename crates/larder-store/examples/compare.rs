@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use larder_store::{
-    Clock, Hints, Policy, Store, StoreOptions, Tuning, TuningValue,
+    Clock, Dice, Hints, Policy, Store, StoreOptions, Tuning, TuningValue,
     device::{MemoryDevice, MemoryDirectory},
 };
 use std::{env, error::Error, sync::Arc, time::Duration};
@@ -90,7 +90,7 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
     let body = Bytes::from(vec![7; BODY_BYTES_MAX]);
     let head = Bytes::from(vec![b'h'; HEAD_BYTES]);
     let trace = Zipf::new(keys, settings.alpha);
-    let mut random = Random(settings.seed);
+    let mut random = Dice::new(settings.seed);
     let (mut misses, mut hit_reads, mut miss_reads, mut counted) = (0_u64, 0_u64, 0_u64, 0_u64);
     let mut before = store.stats();
     for request in 0..settings.requests {
@@ -140,8 +140,8 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
 
 /// Length of a key's body: lognormal, the same for a key each time.
 fn size_of(rank: u64, mean_bytes: u64) -> usize {
-    let mut random = Random(rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED);
-    let (first, second) = (random.unit().max(1e-12), random.unit());
+    let mut random = Dice::new(rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED);
+    let (first, second) = (random.share().max(1e-12), random.share());
     let normal = (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos();
     let median = mean_bytes as f64 * (-SIGMA * SIGMA / 2.0).exp();
     ((median * (SIGMA * normal).exp()) as usize).clamp(1, BODY_BYTES_MAX)
@@ -160,25 +160,9 @@ impl Zipf {
         Self(sums.collect())
     }
 
-    fn draw(&self, random: &mut Random) -> u64 {
+    fn draw(&self, random: &mut Dice) -> u64 {
         let total = self.0.last().copied().unwrap_or(1.0);
-        let at = random.unit() * total;
+        let at = random.share() * total;
         self.0.partition_point(|&sum| sum < at) as u64
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ mixed >> 31
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

@@ -5,10 +5,7 @@
 
 use bytes::Bytes;
 use futures_executor::block_on;
-use larder_store::{
-    Clock, Hints, Policy, Stats, Store, StoreOptions,
-    device::{Dice, MemoryDevice},
-};
+use larder_store::{Clock, Dice, Hints, Policy, Stats, Store, StoreOptions, device::MemoryDevice};
 use std::{
     collections::{BTreeMap, HashMap},
     env,

@@ -22,7 +22,7 @@ mod linux {
     use super::event_loop::{EventLoop, cpu_seconds};
     use futures_executor::block_on;
     use futures_util::{StreamExt, stream};
-    use larder_store::{Hints, Stats, Store, StoreOptions};
+    use larder_store::{Dice, Hints, Stats, Store, StoreOptions};
     use std::{
         env,
         error::Error,
@@ -81,17 +81,17 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
         }
 
         fn len(&self, number: u64) -> usize {
-            (self.lens.0 + mixed(number) % (self.lens.1 - self.lens.0 + 1)) as usize
+            (self.lens.0 + Dice::new(number).roll() % (self.lens.1 - self.lens.0 + 1)) as usize
         }
 
         fn fill(&self, crash: bool) -> Outcome<()> {
             let pool: bytes::Bytes =
-                (0..(2 << 20) / 8).flat_map(|word| mixed(word).to_le_bytes()).collect::<Vec<_>>().into();
+                (0..(2 << 20) / 8).flat_map(|word| Dice::new(word).roll().to_le_bytes()).collect::<Vec<_>>().into();
             let (begun, before) = (Instant::now(), resident_bytes()?);
             let store = Store::open(self.options())?;
             for number in 0..self.entries {
                 let mut writer = store.insert(key(number).as_bytes(), head(number), Hints::default())?;
-                let from = (mixed(number) >> 40) as usize % (1 << 20);
+                let from = (Dice::new(number).roll() >> 40) as usize % (1 << 20);
                 writer.write(pool.slice(from..from + self.len(number)))?;
                 block_on(writer.commit())?;
             }
@@ -140,7 +140,7 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
             let sample = 20_000;
             let mut found = 0;
             for at in 0..sample {
-                found += u64::from(self.check(&store, mixed(at) % self.entries)?);
+                found += u64::from(self.check(&store, Dice::new(at).roll() % self.entries)?);
             }
             let in_ms = |time: Duration| time.as_secs_f64() * 1e3;
             println!(
@@ -173,7 +173,7 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
                 let (begun, cpu_begun) = (Instant::now(), cpu_seconds()?);
                 let span = numbers.end - numbers.start;
                 let gets = stream::iter(0..count).map(|at| {
-                    let (store, number) = (&store, numbers.start + mixed(at ^ 0x5eed) % span);
+                    let (store, number) = (&store, numbers.start + Dice::new(at ^ 0x5eed).roll() % span);
                     async move {
                         let Ok(Some(reader)) = store.get(key(number).as_bytes()).await else { return 0 };
                         let body = reader.read(0..reader.len()).await;
@@ -203,14 +203,6 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
 
     fn head(number: u64) -> bytes::Bytes {
         format!("HTTP/1.1 200 OK\r\ncontent-type: image/png\r\netag: \"{number:016x}\"\r\ncache-control: max-age=3600\r\n\r\n").into()
-    }
-
-    /// A well-mixed number (SplitMix64).
-    fn mixed(number: u64) -> u64 {
-        let mut z = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
     }
 
     /// Resident memory of this process.

@@ -31,7 +31,7 @@ pub(crate) use blocking::block_on;
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES};
 pub(crate) use creation::Unfinished;
 pub use directory::{Directory, FileName, FileWork, FilesDirectory, MemoryDirectory};
-pub use faulty::{Dice, FaultPlan, FaultStats, FaultyDevice};
+pub use faulty::{FaultPlan, FaultStats, FaultyDevice};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use threads::ThreadsDevice;

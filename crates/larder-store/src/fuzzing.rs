@@ -8,8 +8,7 @@
 mod rows;
 
 use crate::{
-    Hints,
-    device::Dice,
+    Dice, Hints,
     format::{
         VolumeId,
         checkpoint::{ImageAt, ImageOf, Root, SegmentState, frame_bytes, image_of, root_bytes},

@@ -7,6 +7,7 @@
 pub mod device;
 
 mod clock;
+mod dice;
 mod engine;
 mod error;
 mod families;
@@ -27,6 +28,7 @@ mod volume;
 mod writer;
 
 pub use clock::Clock;
+pub use dice::Dice;
 pub use engine::Sighting;
 pub use error::{Error, ErrorKind, Result};
 pub use options::{Hints, IoChoice, StoreOptions, mean_entry_bytes_default};

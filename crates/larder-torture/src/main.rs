@@ -4,7 +4,7 @@
 //! broke it, 2 usage.
 
 use clap::Parser;
-use larder_store::{Policy, device::Dice};
+use larder_store::{Dice, Policy};
 use larder_torture::{
     Tally, faults,
     faults::Faults,

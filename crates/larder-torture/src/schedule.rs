@@ -8,7 +8,7 @@ use crate::{
     faults::Faults,
     trial::{Crash, Operation, SITE_COUNT, Tally, Task, Trial},
 };
-use larder_store::{StoreOptions, device::Dice};
+use larder_store::{Dice, StoreOptions};
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,

@@ -11,8 +11,8 @@ mod task;
 use crate::{History, Seen, content, drive, faults::Faults};
 use debt::Debt;
 use larder_store::{
-    Clock, Error, IndexAxis, Policy, Store, StoreOptions, Tuning,
-    device::{Device, Dice, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
+    Clock, Dice, Error, IndexAxis, Policy, Store, StoreOptions, Tuning,
+    device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
 };
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
 pub(crate) use task::Task;

@@ -4,7 +4,7 @@
 //! spread of the synthetic trace of Markatos et al. (3,000 B, sigma 1.05; mean 5.2 KB).
 
 use bytes::Bytes;
-use larder_store::Hints;
+use larder_store::{Dice, Hints};
 
 /// Objects of a page, at most.
 const PAGE_OBJECTS_MAX: u64 = 12;
@@ -12,24 +12,6 @@ const PAGE_OBJECTS_MAX: u64 = 12;
 const SITE_PAGES: u64 = 20;
 const BODY_BYTES_MAX: f64 = 1_000_000.0;
 const SIGMA: f64 = 1.05;
-
-/// A small generator of random numbers (SplitMix64).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// From 0 to 1, without 1.
-    pub(crate) fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
 
 /// One object of a page.
 #[derive(Clone, Copy)]
@@ -55,22 +37,22 @@ impl Object {
 
     /// Its body, `median` bytes long half of the time or more.
     pub(crate) fn body(self, median: f64) -> Bytes {
-        let mut random = Random(self.page << 8 | self.number);
+        let mut dice = Dice::new(self.page << 8 | self.number);
         // Twelve uniform numbers are normal enough.
-        let normal = (0..12).map(|_| random.share()).sum::<f64>() - 6.0;
+        let normal = (0..12).map(|_| dice.share()).sum::<f64>() - 6.0;
         let len = (median * (SIGMA * normal).exp()).clamp(80.0, BODY_BYTES_MAX) as usize;
-        let word = random.next().to_le_bytes();
+        let word = dice.roll().to_le_bytes();
         word.iter().copied().cycle().take(len).collect::<Vec<_>>().into()
     }
 }
 
 /// The objects of a page.
 pub(crate) fn page(page: u64) -> impl Iterator<Item = Object> {
-    let count = 1 + Random(page ^ 0xA5A5).next() % PAGE_OBJECTS_MAX;
+    let count = 1 + Dice::new(page ^ 0xA5A5).roll() % PAGE_OBJECTS_MAX;
     (0..count).map(move |number| Object { page, number })
 }
 
 /// A page by popularity, of `count`.
-pub(crate) fn popular_page(random: &mut Random, count: u64) -> u64 {
-    ((count as f64).powf(random.share()) as u64).saturating_sub(1)
+pub(crate) fn popular_page(dice: &mut Dice, count: u64) -> u64 {
+    ((count as f64).powf(dice.share()) as u64).saturating_sub(1)
 }

@@ -7,7 +7,6 @@
 //! Idea: what drives do by Bairavasundaram et al. (FAST 2008), Zheng et al. (FAST 2013); simulation by seed as in
 //! FoundationDB.
 
-mod dice;
 mod plan;
 
 use std::{
@@ -23,7 +22,7 @@ use super::{
     Device, MemoryDevice, Transfer,
     in_flight::{Bounds, Call, InFlight},
 };
-pub use dice::Dice;
+use crate::Dice;
 use plan::{Fate, Fault, Motion};
 pub use plan::{FaultPlan, FaultStats};
 

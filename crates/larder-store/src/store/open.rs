@@ -4,10 +4,9 @@
 //! gets its name only when it is whole.
 
 use crate::{
-    Error, ErrorKind, Policy, Result, StoreOptions,
+    Dice, Error, ErrorKind, Policy, Result, StoreOptions,
     device::{
-        AlignedBuffer, Device, Dice, Directory, FilesDirectory, Unfinished, VolumeFile, block_on,
-        open_device as device_of,
+        AlignedBuffer, Device, Directory, FilesDirectory, Unfinished, VolumeFile, block_on, open_device as device_of,
     },
     families::shape_of,
     format::{

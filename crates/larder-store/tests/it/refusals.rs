@@ -3,8 +3,8 @@
 
 use crate::support::{block_on, insert, key_bytes, options, version_of};
 use larder_store::{
-    Policy, Store, StoreOptions,
-    device::{Device, Dice, MemoryDevice, Transfer},
+    Dice, Policy, Store, StoreOptions,
+    device::{Device, MemoryDevice, Transfer},
 };
 use std::{
     collections::HashSet,

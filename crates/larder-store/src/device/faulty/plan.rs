@@ -1,6 +1,6 @@
 //! What goes wrong on a faulty device, how often, and what did.
 
-use super::Dice;
+use crate::Dice;
 
 /// What goes wrong, and how often: `_ppm` is how many of a million transfers. The default is nothing.
 ///

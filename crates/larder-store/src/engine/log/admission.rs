@@ -12,7 +12,7 @@
 mod duel;
 mod seen;
 
-use crate::device::Dice;
+use crate::Dice;
 use duel::Duel;
 pub(crate) use duel::Taste;
 use seen::Seen;

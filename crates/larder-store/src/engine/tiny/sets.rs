@@ -176,12 +176,12 @@ fn hit_place(placing: u64, hit_bits: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Dice;
 
     /// Placings of one set, spread over their low half.
     fn placing(set: u32, number: u64, summaries: &SetSummaries) -> u64 {
         let (first, _) = summaries.prefixes(set);
-        let mixed = (number + u64::from(set) * 10_000 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        u64::from(first) << 32 | ((mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32)
+        u64::from(first) << 32 | Dice::new(number + u64::from(set) * 10_000).roll() >> 32
     }
 
     #[test]

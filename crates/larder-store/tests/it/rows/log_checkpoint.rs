@@ -3,8 +3,8 @@
 
 use crate::support::{HEAD_VERSION, block_on, head, insert, key_bytes, options, version_of};
 use larder_store::{
-    Hints, Store, StoreOptions,
-    device::{AlignedBuffer, Device, Dice, MemoryDevice, Transfer},
+    Dice, Hints, Store, StoreOptions,
+    device::{AlignedBuffer, Device, MemoryDevice, Transfer},
 };
 use std::{
     collections::HashMap,

@@ -6,7 +6,7 @@
 //! [`ENTRIES_MAX`] entries. Cost: two hash table lookups for each request of the sample, none for the others.
 
 use super::{Newcomer, Offer, Scale, seen::Seen};
-use crate::device::Dice;
+use crate::Dice;
 use std::collections::{HashMap, VecDeque};
 
 /// Entries that a cache of the duel is made for, unless the store has fewer, and most it has.

@@ -1,6 +1,7 @@
 //! What is at stake: among the slots found must be that of the newest record, no other key's may get lost, and nearly all fit.
 
 use super::*;
+use crate::Dice;
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -18,12 +19,9 @@ fn index(entries: u64, sectors: u64) -> Index {
     Index::new(IndexShape::new(entries, sectors))
 }
 
-/// A well-mixed 64-bit number (SplitMix64).
+/// A well-mixed 64-bit number.
 fn placing(n: u64) -> u64 {
-    let mut z = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
+    Dice::new(n).roll()
 }
 
 #[test]

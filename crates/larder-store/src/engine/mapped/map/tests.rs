@@ -1,6 +1,7 @@
 //! What is at stake: what the map finds is what was last put there, and its order is the order of use.
 
 use super::*;
+use crate::Dice;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -8,12 +9,9 @@ fn entry(n: u32) -> Entry {
     Entry { place: u64::from(n) << 4, sectors: n % 4096, sequence: n, useless_after: 0 }
 }
 
-/// A well-mixed 64-bit number (SplitMix64).
+/// A well-mixed 64-bit number.
 fn placing(n: u64) -> u64 {
-    let mut z = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
+    Dice::new(n).roll()
 }
 
 #[test]

@@ -16,9 +16,19 @@ impl Dice {
     /// The next number.
     pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        Self::mix(self.0)
+    }
+
+    /// Mixes the bits of a number, each of which changes half of the others. 0 stays 0.
+    pub fn mix(number: u64) -> u64 {
+        let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
+    }
+
+    /// Returns a number from 0 up to 1, without 1.
+    pub fn share(&mut self) -> f64 {
+        (self.roll() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// A number below `end`, which is not 0.
@@ -53,6 +63,8 @@ mod tests {
     fn numbers_keep_below_their_end_and_rates_are_met() {
         let mut dice = Dice::new(7);
         assert!((0..1000).all(|_| dice.below(3) < 3));
+        let sum: f64 = (0..10_000).map(|_| dice.share()).sum();
+        assert!((4_900.0..5_100.0).contains(&sum), "the mean of shares is not a half: {sum}");
         let happened = (0..100_000).filter(|_| dice.happens(10_000)).count();
         assert!((800..1200).contains(&happened), "{happened} of 100,000 at one in a hundred");
         let before = dice.clone().roll();
