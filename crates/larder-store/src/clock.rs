@@ -39,6 +39,12 @@ pub(crate) struct Moment {
     pub(crate) unix_s: u32,
 }
 
+/// Returns whether what expires at `expires_at` has expired; 0 never does. Both are Unix times in seconds; in the very second it
+/// is still of use.
+pub(crate) fn has_expired(expires_at: u32, now_s: u32) -> bool {
+    expires_at != 0 && expires_at < now_s
+}
+
 /// When the process first asked for the time.
 static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 

@@ -199,7 +199,7 @@ fn trailer_samples() -> Vec<Vec<u8>> {
         sector: n * 3,
         sectors: 3,
         tombstone: n % 2 == 1,
-        useless_after: n,
+        expires_at: n,
     };
     let sample = |count: u32| {
         let listings: Vec<_> = (0..count).map(listing).collect();
@@ -251,7 +251,7 @@ fn record_samples() -> Vec<Vec<u8>> {
     let sample = |kind, len: usize| {
         let body = [Bytes::from(vec![7; len])];
         let checksums = body_checksums(&body);
-        let meta = Meta::new(kind, KeyHash(77), Hints { site: 2, group: 5, useless_after: 6 }, 1, len as u64);
+        let meta = Meta::new(kind, KeyHash(77), Hints { site: 2, group: 5, expires_at: 6 }, 1, len as u64);
         let body = if kind == Kind::Entry { &body[..] } else { &[] };
         let record = Record { meta, key: b"key", head: b"head", checksums: &checksums, body };
         let mut bytes = vec![0; record.len_sectors() as usize * 512];

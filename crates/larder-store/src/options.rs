@@ -99,5 +99,5 @@ pub struct Hints {
     /// Groups entries asked for together, by its lower 32 bits; 0 is none.
     pub group: u64,
     /// Unix time in seconds after which the entry is of no use at all (not even stale); 0 is never.
-    pub useless_after: u32,
+    pub expires_at: u32,
 }

@@ -17,6 +17,7 @@ pub(crate) mod superblocks;
 
 use crate::{
     Clock, Error, ErrorKind, Policy, Reader, Result, StoreOptions,
+    clock::has_expired,
     device::{AlignedBuffer, Device, Directory},
     format::{
         VolumeId,
@@ -298,7 +299,7 @@ impl Volume {
     /// Whether an entry is expired or invalidated.
     pub(crate) fn is_useless(&self, decoded: &Decoded) -> bool {
         let meta = &decoded.meta;
-        let expired = meta.useless_after != 0 && meta.useless_after < self.clock.now_s();
+        let expired = has_expired(meta.expires_at, self.clock.now_s());
         expired || !self.admits(meta.site, meta.epoch)
     }
 

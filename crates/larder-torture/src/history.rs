@@ -35,7 +35,7 @@ struct Version {
     begun: u64,
     body: Body,
     /// Seconds since the Unix epoch after which it must not be found; 0 is never.
-    useless_after: u32,
+    expires_at: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -74,13 +74,13 @@ const NEVER: u64 = u64::MAX;
 
 impl History {
     /// An entry of `version` is being stored from `now` on.
-    pub fn begin_insert(&mut self, version: u64, body_bytes: u64, useless_after: u32, now: u64) {
-        self.versions.insert(version, Version { begun: now, body: Body::Own { len_bytes: body_bytes }, useless_after });
+    pub fn begin_insert(&mut self, version: u64, body_bytes: u64, expires_at: u32, now: u64) {
+        self.versions.insert(version, Version { begun: now, body: Body::Own { len_bytes: body_bytes }, expires_at });
         self.begin(Change::Version(version), now);
     }
 
     /// A head of `version` is being given to whatever entry is there.
-    pub fn begin_head(&mut self, version: u64, useless_after: u32, now: u64) {
+    pub fn begin_head(&mut self, version: u64, expires_at: u32, now: u64) {
         let (mut bodies, mut since_all, mut are_whole) = (Vec::new(), now, true);
         for event in self.events.iter().filter(|event| !is_superseded(event, &self.events, now)) {
             let Change::Version(before) = event.change else { continue };
@@ -99,7 +99,7 @@ impl History {
             Version {
                 begun: now,
                 body: Body::OfOneOf { before: bodies, since: since_all, is_whole: are_whole },
-                useless_after,
+                expires_at,
             },
         );
         self.begin(Change::Version(version), now);
@@ -195,8 +195,8 @@ impl History {
         let Some(version) = self.versions.get(&seen.head) else {
             return Err(format!("version {} was never stored", seen.head));
         };
-        if version.useless_after != 0 && version.useless_after < unix_s {
-            return Err(format!("version {} was of no use after {}", seen.head, version.useless_after));
+        if version.expires_at != 0 && version.expires_at < unix_s {
+            return Err(format!("version {} was of no use after {}", seen.head, version.expires_at));
         }
         if self.bodies(seen).is_empty() {
             return Err(format!("version {} has no body of {} bytes: {version:?}", seen.head, seen.body_bytes));
@@ -243,12 +243,12 @@ impl History {
             self.events.iter().any(|other| other.change == Change::Invalidation && other.ended > oldest);
         let is_kept = event.begun != 0 || self.is_kept;
         let is_whole = !matches!(version.body, Body::OfOneOf { is_whole: false, .. });
-        event.ended <= begun && is_kept && is_whole && oldest > since && version.useless_after == 0 && !is_invalidated
+        event.ended <= begun && is_kept && is_whole && oldest > since && version.expires_at == 0 && !is_invalidated
     }
 
     /// Whether `seen` is a version there ever was, and still of use at `unix_s`.
     pub fn existed(&self, seen: Seen, unix_s: u32) -> bool {
-        let is_of_use = |version: &Version| version.useless_after == 0 || version.useless_after >= unix_s;
+        let is_of_use = |version: &Version| version.expires_at == 0 || version.expires_at >= unix_s;
         self.versions.get(&seen.head).is_some_and(is_of_use) && !self.any_bodies(seen).is_empty()
     }
 

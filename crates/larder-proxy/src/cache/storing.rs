@@ -109,7 +109,7 @@ pub(crate) async fn commit(
         return undo_if_invalidated(cache, place, began).await;
     }
     if let Some((marker, true)) = &place.marker {
-        let hints = Hints { useless_after: 0, ..hints(cache, place, head) };
+        let hints = Hints { expires_at: 0, ..hints(cache, place, head) };
         if !write(cache, store, (&place.primary, false), marker.rules.encode(), (vec![marker.encode_rest()], hints))
             .await
         {
@@ -350,11 +350,11 @@ fn note_error(cache: &Cache, error: &larder_store::Error) {
 }
 
 fn hints(cache: &Cache, place: &Place, head: &StoredHead) -> Hints {
-    Hints { site: site_of(&place.primary), group: u64::from(place.group), useless_after: useless_after(cache, head) }
+    Hints { site: site_of(&place.primary), group: u64::from(place.group), expires_at: expires_at(cache, head) }
 }
 
 /// Until when a response can be of use: for ever if the origin can be asked whether it still holds.
-fn useless_after(cache: &Cache, head: &StoredHead) -> u32 {
+fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
     if head.has_validator() {
         return 0;
     }

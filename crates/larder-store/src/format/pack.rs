@@ -62,7 +62,7 @@ pub(crate) struct Packed {
     /// Length in bytes, a multiple of [`GRANULE_BYTES`].
     pub(crate) len: u32,
     /// As in the record; 0 is never.
-    pub(crate) useless_after: u32,
+    pub(crate) expires_at: u32,
     /// The record's sequence.
     pub(crate) sequence: u32,
     pub(crate) kind: PackedKind,
@@ -116,7 +116,7 @@ pub(crate) fn encode(volume: VolumeId, header: PackHeader, listings: &[Packed], 
             .put(&listing.placing.to_le_bytes())
             .put(&((at / GRANULE_BYTES) as u16).to_le_bytes())
             .put(&((len / GRANULE_BYTES) as u16).to_le_bytes())
-            .put(&listing.useless_after.to_le_bytes())
+            .put(&listing.expires_at.to_le_bytes())
             .put(&listing.sequence.to_le_bytes())
             .put(&[kind_code(listing.kind), listing.rank, 0, 0]);
     }
@@ -195,14 +195,14 @@ fn decode_listing(bytes: &[u8]) -> Option<Packed> {
     let placing = fields.u64()?;
     let at = u32::from(fields.u16()?) * GRANULE_BYTES as u32;
     let len = u32::from(fields.u16()?) * GRANULE_BYTES as u32;
-    let (useless_after, sequence) = (fields.u32()?, fields.u32()?);
+    let (expires_at, sequence) = (fields.u32()?, fields.u32()?);
     let kind = match fields.u8()? {
         KIND_ENTRY => PackedKind::Entry,
         KIND_TOMBSTONE => PackedKind::Tombstone,
         KIND_STUB => PackedKind::Stub,
         _ => return None,
     };
-    Some(Packed { placing, at, len, useless_after, sequence, kind, rank: fields.u8()? })
+    Some(Packed { placing, at, len, expires_at, sequence, kind, rank: fields.u8()? })
 }
 
 const KIND_ENTRY: u8 = 1;
@@ -273,7 +273,7 @@ mod tests {
     const OFFSET: u64 = 1 << 20;
 
     fn listing(kind: PackedKind, at: u32, len: u32) -> Packed {
-        Packed { placing: 7 + u64::from(at), at, len, useless_after: 9, sequence: 11, kind, rank: 5 }
+        Packed { placing: 7 + u64::from(at), at, len, expires_at: 9, sequence: 11, kind, rank: 5 }
     }
 
     fn sample() -> (PackHeader, Vec<Packed>, Vec<u8>) {

@@ -76,15 +76,15 @@ pub(crate) struct Meta {
     pub(crate) epoch: u32,
     pub(crate) site: u64,
     pub(crate) group: u32,
-    pub(crate) useless_after: u32,
+    pub(crate) expires_at: u32,
     pub(crate) body_bytes: u64,
 }
 
 impl Meta {
     /// What a new record says of itself; the sequence is filled in when the log places it.
     pub(crate) fn new(kind: Kind, hash: KeyHash, hints: Hints, epoch: u32, body_bytes: u64) -> Self {
-        let Hints { site, group, useless_after } = hints;
-        Self { kind, hash, sequence: 0, place_sectors: 0, epoch, site, group: group as u32, useless_after, body_bytes }
+        let Hints { site, group, expires_at } = hints;
+        Self { kind, hash, sequence: 0, place_sectors: 0, epoch, site, group: group as u32, expires_at, body_bytes }
     }
 }
 
@@ -132,7 +132,7 @@ impl Record<'_> {
             .put(&meta.epoch.to_le_bytes())
             .put(&meta.site.to_le_bytes())
             .put(&meta.group.to_le_bytes())
-            .put(&meta.useless_after.to_le_bytes())
+            .put(&meta.expires_at.to_le_bytes())
             .put(&(self.head.len() as u32).to_le_bytes())
             .put(&(meta.body_bytes as u32).to_le_bytes())
             .put(&(self.key.len() as u16).to_le_bytes())
@@ -309,9 +309,9 @@ impl Lengths {
             }
             _ => return None,
         };
-        let (hash, sequence, epoch, site, group, useless_after) = self.meta;
+        let (hash, sequence, epoch, site, group, expires_at) = self.meta;
         let Self { place_sectors, body: body_bytes, .. } = self;
-        let meta = Meta { kind, hash, sequence, place_sectors, epoch, site, group, useless_after, body_bytes };
+        let meta = Meta { kind, hash, sequence, place_sectors, epoch, site, group, expires_at, body_bytes };
         Some(Decoded { meta, key, body_start: head.end, head, checksums })
     }
 }
@@ -368,7 +368,7 @@ mod tests {
 
     fn meta(kind: Kind, body_bytes: u64) -> Meta {
         let (hash, place_sectors) = (KeyHash(77), 9);
-        Meta { kind, hash, sequence: 3, place_sectors, epoch: 1, site: 2, group: 5, useless_after: 6, body_bytes }
+        Meta { kind, hash, sequence: 3, place_sectors, epoch: 1, site: 2, group: 5, expires_at: 6, body_bytes }
     }
 
     fn encoded(kind: Kind, body: &[Bytes]) -> Vec<u8> {

@@ -55,7 +55,7 @@ pub(crate) struct Listing {
     /// The number of the write that made it.
     pub(crate) sequence: u32,
     /// Unix time in seconds after which the entry is of no use, 0 is never.
-    pub(crate) useless_after: u32,
+    pub(crate) expires_at: u32,
 }
 
 /// Bytes an index area needs for a snapshot of `listing_count`, whole blocks.
@@ -121,7 +121,7 @@ pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listin
             .put(&listing.placing.to_le_bytes())
             .put(&packed.to_le_bytes())
             .put(&listing.sequence.to_le_bytes())
-            .put(&listing.useless_after.to_le_bytes());
+            .put(&listing.expires_at.to_le_bytes());
     }
     seal(volume, page);
 }
@@ -145,10 +145,10 @@ pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: 
 
 impl Listing {
     fn decode(fields: &mut Fields<'_>) -> Option<Self> {
-        let (placing, packed, sequence, useless_after) = (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
+        let (placing, packed, sequence, expires_at) = (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
         let (place, sectors) = (packed & ((1 << PLACE_BITS) - 1), packed >> PLACE_BITS);
         let sound = (1..=RECORD_SECTORS_MAX).contains(&sectors);
-        sound.then_some(Self { placing, place, sectors: sectors as u32, sequence, useless_after })
+        sound.then_some(Self { placing, place, sectors: sectors as u32, sequence, expires_at })
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
 
     fn listing(n: u64) -> Listing {
         let sectors = (n % RECORD_SECTORS_MAX + 1) as u32;
-        Listing { placing: n << 40, place: (1 << PLACE_BITS) - 1 - n, sectors, sequence: n as u32, useless_after: 7 }
+        Listing { placing: n << 40, place: (1 << PLACE_BITS) - 1 - n, sectors, sequence: n as u32, expires_at: 7 }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) struct Listing {
     pub(crate) sectors: u16,
     pub(crate) tombstone: bool,
     /// Unix time in seconds after which the entry is of no use; 0 is never.
-    pub(crate) useless_after: u32,
+    pub(crate) expires_at: u32,
 }
 
 /// The end of a trailer.
@@ -52,7 +52,7 @@ pub(crate) fn encode(volume: VolumeId, segment: SegmentId, sequence: u32, listin
             .put(&listing.sector.to_le_bytes())
             .put(&listing.sectors.to_le_bytes())
             .put(&[if listing.tombstone { FLAG_TOMBSTONE } else { 0 }, 0])
-            .put(&listing.useless_after.to_le_bytes());
+            .put(&listing.expires_at.to_le_bytes());
     }
     let checksum = volume.checksum(&[list]);
     rest.fill(0);
@@ -110,10 +110,10 @@ impl Listing {
         let mut fields = Fields::new(bytes);
         let (placing, sector, sectors) = (fields.u64()?, fields.u32()?, fields.u16()?);
         let [flags, _] = fields.array()?;
-        let useless_after = fields.u32()?;
+        let expires_at = fields.u32()?;
         let inside = u64::from(sector) + u64::from(sectors) <= segment_sectors && sectors > 0;
         let tombstone = flags & FLAG_TOMBSTONE != 0;
-        inside.then_some(Self { placing, sector, sectors, tombstone, useless_after })
+        inside.then_some(Self { placing, sector, sectors, tombstone, expires_at })
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
             sector: n * 3,
             sectors: 3,
             tombstone: n % 2 == 1,
-            useless_after: n,
+            expires_at: n,
         };
         let listings: Vec<_> = (0..20).map(listing).collect();
         let mut bytes = vec![0; trailer_bytes(listings.len()) as usize];

@@ -136,7 +136,7 @@ fn page_sample(count: u32) -> Vec<u8> {
         place: u64::from(n) * 9,
         sectors: n + 1,
         sequence: n,
-        useless_after: n * 3,
+        expires_at: n * 3,
     };
     let mut block = vec![0; BLOCK_BYTES as usize];
     snapshot::encode_page(VOLUME, GENERATION, PAGE, &(0..count).map(listing).collect::<Vec<_>>(), &mut block);
@@ -179,7 +179,7 @@ fn pack_samples() -> Vec<Vec<u8>> {
         placing: u64::from(n) << 40,
         at: 1024 + n * 128,
         len: 128,
-        useless_after: n,
+        expires_at: n,
         sequence: n + 5,
         kind: kinds[n as usize % 3],
         rank: n as u8,

@@ -7,6 +7,7 @@
 use super::{Store, StoreInfo, inspect, open};
 use crate::{
     Error, ErrorKind, Policy, Result, Stats, StoreOptions,
+    clock::has_expired,
     device::{Device, OverlayDevice},
     engine::kit::walk::Met,
     families,
@@ -52,10 +53,10 @@ impl Findings {
     fn meet(&mut self, met: &Met, volume: &Volume) {
         match *met {
             Met::Segment => self.segments += 1,
-            Met::Record { len_bytes, useless_after, site, epoch } => {
+            Met::Record { len_bytes, expires_at, site, epoch } => {
                 self.entries += 1;
                 self.entry_bytes += len_bytes;
-                self.expired += u64::from(useless_after != 0 && useless_after < volume.clock.now_s());
+                self.expired += u64::from(has_expired(expires_at, volume.clock.now_s()));
                 self.invalidated += u64::from(!volume.admits(site, epoch));
             }
             Met::Removal => self.removals += 1,

@@ -170,7 +170,7 @@ fn store_of(policy: &'static Policy) -> (Store, StoreOptions) {
 fn an_entry_of_no_more_use_is_a_miss() {
     for policy in Policy::all() {
         let (store, options) = store_of(policy);
-        let hints = Hints { useless_after: 1_700_000_100, ..Hints::default() };
+        let hints = Hints { expires_at: 1_700_000_100, ..Hints::default() };
         let mut writer = store.insert(&key_bytes(1), head(1, 1, 0), hints).unwrap();
         writer.write(Bytes::new()).unwrap();
         block_on(writer.commit()).unwrap();

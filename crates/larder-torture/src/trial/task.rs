@@ -122,15 +122,15 @@ impl Trial {
 
     fn start_insert(&mut self, store: &Store, key: u64, body_bytes: u64, short_lived: bool) -> Option<Task> {
         let (version, begun) = (self.new_version(), self.tick());
-        let useless_after = if short_lived { self.unix_s() + SHORT_LIFE_S } else { 0 };
-        let hints = Hints { useless_after, ..hints(key) };
+        let expires_at = if short_lived { self.unix_s() + SHORT_LIFE_S } else { 0 };
+        let hints = Hints { expires_at, ..hints(key) };
         let mut writer = store.insert(&content::key_bytes(key), content::head(key, version), hints).ok()?;
         let body = content::body(key, version, body_bytes);
         let cut = (version % (body_bytes + 1)) as usize;
         for part in [body.slice(..cut), body.slice(cut..)] {
             writer.write(part).ok()?;
         }
-        self.history(key).begin_insert(version, body_bytes, useless_after, begun);
+        self.history(key).begin_insert(version, body_bytes, expires_at, begun);
         let future = Box::pin(async move { Outcome::Done(writer.commit().await) });
         Some(Task { work: Work::Change { key, begun }, future })
     }

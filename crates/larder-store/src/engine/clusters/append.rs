@@ -124,8 +124,8 @@ impl ClustersEngine {
         if let Some(old) = state.objects.find(placing) {
             state.forget(placing, old);
         }
-        let useless_after = record.meta.useless_after;
-        let parcel = Parcel { placing, len_bytes, useless_after, kind: PackedKind::Entry };
+        let expires_at = record.meta.expires_at;
+        let parcel = Parcel { placing, len_bytes, expires_at, kind: PackedKind::Entry };
         let place = state.clusters.append(group, parcel, sealed, |target, sequence| {
             record.meta.sequence = sequence;
             record.encode(self.volume.id, target);

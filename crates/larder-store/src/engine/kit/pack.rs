@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) struct Parcel {
     pub(crate) placing: u64,
     pub(crate) len_bytes: u64,
-    pub(crate) useless_after: u32,
+    pub(crate) expires_at: u32,
     pub(crate) kind: PackedKind,
 }
 
@@ -95,7 +95,7 @@ impl OpenPack {
             placing: parcel.placing,
             at: at as u32,
             len: pack::granulated(parcel.len_bytes) as u32,
-            useless_after: parcel.useless_after,
+            expires_at: parcel.expires_at,
             sequence: self.sequence,
             kind: parcel.kind,
             rank: 0,
@@ -158,7 +158,7 @@ mod tests {
     const SHAPE: PackShape = PackShape { directory_bytes: 4096, packing_bytes: 512, whole: false };
 
     fn parcel(len_bytes: u64) -> Parcel {
-        Parcel { placing: len_bytes, len_bytes, useless_after: 0, kind: PackedKind::Entry }
+        Parcel { placing: len_bytes, len_bytes, expires_at: 0, kind: PackedKind::Entry }
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) enum Met {
     /// A segment that is in use.
     Segment,
     /// An entry, every byte of it verified.
-    Record { len_bytes: u64, useless_after: u32, site: u64, epoch: u32 },
+    Record { len_bytes: u64, expires_at: u32, site: u64, epoch: u32 },
     /// The news that an entry was removed.
     Removal,
     /// Bytes that are not what was written.
@@ -31,7 +31,7 @@ impl Met {
             Kind::Tombstone => Self::Removal,
             Kind::Entry | Kind::HeadUpdate(_) => Self::Record {
                 len_bytes: decoded.len_bytes() as u64,
-                useless_after: meta.useless_after,
+                expires_at: meta.expires_at,
                 site: meta.site,
                 epoch: meta.epoch,
             },

@@ -7,7 +7,7 @@
 mod clock;
 mod worth;
 
-use crate::{LogEviction, format::trailer::Listing};
+use crate::{LogEviction, clock::has_expired, format::trailer::Listing};
 
 /// A live entry of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(crate) struct Choice {
 /// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is held goes first.
 pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice {
     let Reclaimed { live, room, now_s } = *reclaimed;
-    let useful = |entry: &&Candidate| entry.listing.useless_after == 0 || entry.listing.useless_after >= now_s;
+    let useful = |entry: &&Candidate| !has_expired(entry.listing.expires_at, now_s);
     let (held, others): (Vec<Candidate>, Vec<Candidate>) = live.iter().filter(useful).partition(|entry| entry.held);
     let mut kept = Vec::new();
     let taken = take(held.iter().map(|entry| Kept { listing: entry.listing, hits: 0 }), room.held, &mut kept);
@@ -90,8 +90,8 @@ mod tests {
     use super::*;
 
     /// A live entry: where it begins, its length, its hits, and after when it is of no use.
-    pub(super) fn live(sector: u32, sectors: u16, hits: u8, useless_after: u32) -> Candidate {
-        let listing = Listing { placing: 1, sector, sectors, tombstone: false, useless_after };
+    pub(super) fn live(sector: u32, sectors: u16, hits: u8, expires_at: u32) -> Candidate {
+        let listing = Listing { placing: 1, sector, sectors, tombstone: false, expires_at };
         Candidate { listing, hits, held: false }
     }
 

@@ -246,7 +246,7 @@ impl Log {
             self.next_ticket += 1;
         }
         self.dirty_bytes += len_bytes;
-        let short_lived = self.segments.note(open.segment, record.meta.useless_after, now.unix_s);
+        let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);
         let (position, ticket) = open.append(&self.geometry, self.volume, record);
         Ok(Appended { position, ticket, short_lived })
     }

@@ -112,7 +112,7 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
             sector: place,
             sectors: record.len_sectors() as u16,
             tombstone: record.meta.kind == Kind::Tombstone,
-            useless_after: record.meta.useless_after,
+            expires_at: record.meta.expires_at,
         });
         at += record.len_sectors() * SECTOR_BYTES;
     }

@@ -224,7 +224,7 @@ fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32)
         position: Sector(start + u64::from(listing.sector)),
         size: SizeClass::holding(u64::from(listing.sectors)),
         hits: 0,
-        short_lived: !listing.tombstone && engine.segments.note(segment, listing.useless_after, now_s),
+        short_lived: !listing.tombstone && engine.segments.note(segment, listing.expires_at, now_s),
     };
     engine.index.loaded(listing.placing, slot, listing.tombstone)
 }

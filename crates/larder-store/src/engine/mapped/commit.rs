@@ -35,7 +35,7 @@ pub(super) struct Write {
     pub(super) site: u64,
     pub(super) sequence: u32,
     pub(super) sectors: u32,
-    pub(super) useless_after: u32,
+    pub(super) expires_at: u32,
     /// Filled up to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
     pub(super) now: Duration,
@@ -43,8 +43,8 @@ pub(super) struct Write {
 
 impl Write {
     pub(super) fn entry(&self, place: u64) -> Entry {
-        let Self { sectors, sequence, useless_after, .. } = *self;
-        Entry { place, sectors, sequence, useless_after }
+        let Self { sectors, sequence, expires_at, .. } = *self;
+        Entry { place, sectors, sequence, expires_at }
     }
 
     pub(super) fn dirty(&self, place: Option<u64>, done: Option<Completion<()>>) -> DirtyEntry {
@@ -175,7 +175,7 @@ impl MappedEngine {
             site: record.meta.site,
             sequence: record.meta.sequence,
             sectors: sectors as u32,
-            useless_after: record.meta.useless_after,
+            expires_at: record.meta.expires_at,
             record: Arc::new(buffer),
             now: self.volume.clock.now(),
         }

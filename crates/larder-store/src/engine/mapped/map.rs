@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     /// The number of the write that made it.
     pub(crate) sequence: u32,
     /// Unix time in seconds after which it is of no use, 0 is never. Comes back rounded up.
-    pub(crate) useless_after: u32,
+    pub(crate) expires_at: u32,
 }
 
 /// The entries of one store.
@@ -259,7 +259,7 @@ fn table_len(entries_max: u64) -> u64 {
 impl Node {
     fn new(placing: u64, entry: &Entry, base_s: u32) -> Self {
         assert!(entry.sectors < 1 << SECTOR_COUNT_BITS);
-        let lifetime = Lifetime::until(entry.useless_after, base_s);
+        let lifetime = Lifetime::until(entry.expires_at, base_s);
         let mut node =
             Self { placing: halves(placing), packed: [0; 2], sequence: entry.sequence, older: NONE, newer: NONE };
         node.packed =
@@ -279,7 +279,7 @@ impl Node {
             place: packed & ((1 << PLACE_BITS) - 1),
             sectors: (packed >> PLACE_BITS) as u32 & ((1 << SECTOR_COUNT_BITS) - 1),
             sequence: self.sequence,
-            useless_after: Lifetime((packed >> (PLACE_BITS + SECTOR_COUNT_BITS)) as u16).end(base_s),
+            expires_at: Lifetime((packed >> (PLACE_BITS + SECTOR_COUNT_BITS)) as u16).end(base_s),
         }
     }
 

@@ -241,8 +241,8 @@ impl MappedEngine {
         };
         let mut state = self.lock();
         let mut load = |listing: &Listing| {
-            let Listing { placing, place, sectors, sequence, useless_after } = *listing;
-            state.load(placing, Entry { place, sectors, sequence, useless_after })
+            let Listing { placing, place, sectors, sequence, expires_at } = *listing;
+            state.load(placing, Entry { place, sectors, sequence, expires_at })
         };
         listings.iter().filter(|listing| load(listing)).count() as u64
     }
@@ -257,8 +257,8 @@ impl MappedEngine {
         let listings: Vec<_> = {
             let state = self.lock();
             let listing = |(placing, entry): (u64, Entry)| {
-                let Entry { place, sectors, sequence, useless_after } = entry;
-                Listing { placing, place, sectors, sequence, useless_after }
+                let Entry { place, sectors, sequence, expires_at } = entry;
+                Listing { placing, place, sectors, sequence, expires_at }
             };
             state.map.oldest_first().map(listing).collect()
         };

@@ -14,8 +14,8 @@ use super::{
     schedule::{batches::ReadBatches, locality::LocalityBuffers, packets::Packetizer},
 };
 use crate::{
-    MappedRow, SlotSchedule, device::Completion, engine::kit::room::NoRoom, format::snapshot::listings_in,
-    units::SECTOR_BYTES, volume::Volume,
+    MappedRow, SlotSchedule, clock::has_expired, device::Completion, engine::kit::room::NoRoom,
+    format::snapshot::listings_in, units::SECTOR_BYTES, volume::Volume,
 };
 use std::{sync::Arc, task::Waker, time::Duration};
 
@@ -209,7 +209,7 @@ impl State {
     /// Looks an entry up, as used now.
     pub(super) fn find(&mut self, placing: u64, now_s: u32) -> Option<Found> {
         let entry = self.map.find(placing).filter(|_| self.phase != Phase::Closed)?;
-        if entry.useless_after != 0 && entry.useless_after < now_s {
+        if has_expired(entry.expires_at, now_s) {
             self.remove(placing);
             return None;
         }

@@ -254,17 +254,17 @@ impl TinyEngine {
             sequence: place.sequence,
             own_sequence: 0,
         };
-        self.append_stub(state, stub, (PackedKind::Stub, parcel.useless_after), sealed)
+        self.append_stub(state, stub, (PackedKind::Stub, parcel.expires_at), sealed)
     }
 
     pub(super) fn append_stub(
         &self,
         state: &mut State,
         stub: Stub,
-        (kind, useless_after): (PackedKind, u32),
+        (kind, expires_at): (PackedKind, u32),
         sealed: &mut Sealed,
     ) -> std::result::Result<RingPlace, NoRoom> {
-        let parcel = Parcel { placing: stub.hash.placing(), len_bytes: STUB_BYTES as u64, useless_after, kind };
+        let parcel = Parcel { placing: stub.hash.placing(), len_bytes: STUB_BYTES as u64, expires_at, kind };
         let write = |target: &mut [u8], sequence: u32| {
             Stub { own_sequence: sequence, ..stub }.encode(self.volume.id, target);
         };
@@ -411,7 +411,7 @@ fn parcel_of(record: &Record<'_>) -> Parcel {
     Parcel {
         placing: record.meta.hash.placing(),
         len_bytes: record.len_bytes(),
-        useless_after: record.meta.useless_after,
+        expires_at: record.meta.expires_at,
         kind: PackedKind::Entry,
     }
 }

@@ -78,7 +78,7 @@ impl Piece {
 /// An entry in a set.
 pub(super) struct Item {
     pub(super) piece: Piece,
-    pub(super) useless_after: u32,
+    pub(super) expires_at: u32,
     pub(super) rank: u8,
 }
 
@@ -121,14 +121,14 @@ pub(super) fn assemble(
     bytes.fill(0);
     let mut at = granulated(pack::directory_bytes(items.len()) as u64) as usize;
     let mut listings = Vec::with_capacity(items.len());
-    for Item { piece, useless_after, rank } in items {
+    for Item { piece, expires_at, rank } in items {
         let len = granulated(piece.bytes.len() as u64) as usize;
         bytes[at..at + piece.bytes.len()].copy_from_slice(&piece.bytes);
         listings.push(Packed {
             placing: piece.hash().placing(),
             at: at as u32,
             len: len as u32,
-            useless_after: *useless_after,
+            expires_at: *expires_at,
             sequence: piece.sequence(),
             kind: piece.kind(),
             rank: *rank,

@@ -17,6 +17,7 @@ use super::{
     sets::MayHold,
 };
 use crate::{
+    clock::has_expired,
     format::pack::{self, Packed},
     units::BLOCK_BYTES,
     volume::counters::add,
@@ -101,7 +102,7 @@ impl Outgoing {
 struct Arrival {
     slot: FrontSlot,
     piece: Piece,
-    useless_after: u32,
+    expires_at: u32,
     /// Whether it has to leave the front now.
     due: bool,
 }
@@ -297,11 +298,11 @@ impl TinyEngine {
                 broken.push(slot);
                 continue;
             };
-            let useless_after = match &piece.what {
-                What::Record(decoded) => decoded.meta.useless_after,
+            let expires_at = match &piece.what {
+                What::Record(decoded) => decoded.meta.expires_at,
                 What::Stub(_) => 0,
             };
-            arrivals.push(Arrival { slot, piece, useless_after, due });
+            arrivals.push(Arrival { slot, piece, expires_at, due });
         }
         // What cannot be read may be the newest of a key of which an older record can.
         let lost: HashSet<u32> = broken.iter().map(|slot| slot.prefix).collect();
@@ -351,14 +352,14 @@ impl TinyEngine {
         };
         let item = |listing: &Packed| {
             let piece = contents::listed(self.volume.id, listing, &bytes)?;
-            Some(Item { piece, useless_after: listing.useless_after, rank: listing.rank })
+            Some(Item { piece, expires_at: listing.expires_at, rank: listing.rank })
         };
         listings.iter().map(item).collect()
     }
 
     /// Whether an item of a set can still be of use.
     fn is_useful(&self, item: &Item) -> bool {
-        let expired = item.useless_after != 0 && item.useless_after < self.volume.clock.now_s();
+        let expired = has_expired(item.expires_at, self.volume.clock.now_s());
         match &item.piece.what {
             _ if expired => false,
             What::Record(decoded) => !self.volume.is_useless(decoded),
@@ -379,8 +380,8 @@ impl TinyEngine {
             items.push(item);
             slots.push(None);
         }
-        for Arrival { slot, piece, useless_after, due } in newest {
-            let item = Item { piece, useless_after, rank: 0 };
+        for Arrival { slot, piece, expires_at, due } in newest {
+            let item = Item { piece, expires_at, rank: 0 };
             if !self.is_useful(&item) {
                 leaving.push(slot);
                 continue;

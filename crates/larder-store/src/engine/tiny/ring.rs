@@ -382,7 +382,7 @@ mod tests {
     }
 
     fn append(ring: &mut Ring, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<RingPlace, RingFull> {
-        let parcel = Parcel { placing: 1, len_bytes, useless_after: 0, kind: PackedKind::Entry };
+        let parcel = Parcel { placing: 1, len_bytes, expires_at: 0, kind: PackedKind::Entry };
         ring.append(parcel, Duration::ZERO, sealed, |target, sequence| target.fill(sequence as u8))
     }
 

@@ -12,7 +12,7 @@ fn clusters() -> Clusters<u32> {
 
 /// Appends an entry, evicting what is in its way; what was evicted is in `gone`.
 fn append(clusters: &mut Clusters<u32>, group: usize, len_bytes: u64, gone: &mut Vec<u32>) -> ClusterPlace {
-    let parcel = Parcel { placing: len_bytes, len_bytes, useless_after: 0, kind: PackedKind::Entry };
+    let parcel = Parcel { placing: len_bytes, len_bytes, expires_at: 0, kind: PackedKind::Entry };
     let mut sealed = Vec::new();
     while let Err(Lack(span)) = clusters.prepare(group, len_bytes, &mut sealed) {
         settle(clusters, &mut sealed);

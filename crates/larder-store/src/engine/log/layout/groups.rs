@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn listing(placing: u64, sector: u32, sectors: u16) -> Listing {
-        Listing { placing, sector, sectors, tombstone: false, useless_after: 0 }
+        Listing { placing, sector, sectors, tombstone: false, expires_at: 0 }
     }
 
     #[test]

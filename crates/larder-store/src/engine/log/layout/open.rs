@@ -99,7 +99,7 @@ impl OpenSegment {
             sector: sector as u32,
             sectors: record.len_sectors() as u16,
             tombstone: record.meta.kind == Kind::Tombstone,
-            useless_after: record.meta.useless_after,
+            expires_at: record.meta.expires_at,
         });
         unit.used_bytes = to;
         unit.groups.push(record.meta.group);

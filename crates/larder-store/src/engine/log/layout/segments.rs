@@ -40,11 +40,11 @@ impl SegmentTable {
     }
 
     /// Notes an entry of a segment, and says whether it is short-lived.
-    pub(crate) fn note(&self, segment: SegmentId, useless_after: u32, now_s: u32) -> bool {
+    pub(crate) fn note(&self, segment: SegmentId, expires_at: u32, now_s: u32) -> bool {
         let state = &self.0[segment.index()];
-        let short_lived = useless_after != 0 && useless_after <= now_s.saturating_add(SHORT_LIFE_S);
+        let short_lived = expires_at != 0 && expires_at <= now_s.saturating_add(SHORT_LIFE_S);
         let deadline = if short_lived { &state.short_deadline } else { &state.long_deadline };
-        deadline.fetch_max(if useless_after == 0 { u32::MAX } else { useless_after }, Ordering::Relaxed);
+        deadline.fetch_max(if expires_at == 0 { u32::MAX } else { expires_at }, Ordering::Relaxed);
         short_lived
     }
 

@@ -12,13 +12,13 @@ const EXPONENT_MAX: u32 = 15;
 pub(super) struct Lifetime(pub(super) u16);
 
 impl Lifetime {
-    /// The shortest that lasts until `useless_after`; 0 is never.
-    pub(super) fn until(useless_after: u32, base_s: u32) -> Self {
-        if useless_after == 0 {
+    /// The shortest that lasts until `expires_at`; 0 is never.
+    pub(super) fn until(expires_at: u32, base_s: u32) -> Self {
+        if expires_at == 0 {
             return Self(0);
         }
         // 0 stands for never.
-        let seconds = u64::from(useless_after.saturating_sub(base_s)).max(1);
+        let seconds = u64::from(expires_at.saturating_sub(base_s)).max(1);
         let exponent = (u64::BITS - seconds.leading_zeros()).saturating_sub(MANTISSA_BITS);
         let mantissa = seconds.div_ceil(1 << exponent);
         let (mantissa, exponent) =

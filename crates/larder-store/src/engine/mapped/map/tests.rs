@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 
 fn entry(n: u32) -> Entry {
-    Entry { place: u64::from(n) << 4, sectors: n % 4096, sequence: n, useless_after: 0 }
+    Entry { place: u64::from(n) << 4, sectors: n % 4096, sequence: n, expires_at: 0 }
 }
 
 /// A well-mixed 64-bit number.
@@ -30,7 +30,7 @@ fn an_entry_costs_at_most_288_bits_and_the_table_keeps_its_promise() {
 #[test]
 fn extreme_fields_come_back_as_they_were() {
     let mut map = Map::new(4, 0);
-    let extreme = Entry { place: (1 << PLACE_BITS) - 1, sectors: 4095, sequence: u32::MAX, useless_after: 4095 };
+    let extreme = Entry { place: (1 << PLACE_BITS) - 1, sectors: 4095, sequence: u32::MAX, expires_at: 4095 };
     map.insert(u64::MAX, extreme);
     map.insert(0, entry(0));
     assert_eq!((map.find(u64::MAX), map.find(0), map.find(1)), (Some(extreme), Some(entry(0)), None));
