@@ -14,6 +14,7 @@ pub(crate) mod loading;
 pub(crate) mod membership;
 pub(crate) mod neighbours;
 pub(crate) mod superblocks;
+pub(crate) mod waiters;
 
 use crate::{
     Clock, Error, ErrorKind, Policy, Reader, Result, StoreOptions,

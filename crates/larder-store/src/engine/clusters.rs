@@ -27,12 +27,12 @@ use crate::{
     },
     sync::{Mutex, MutexGuard, PoisonError},
     units::{DATA_START_BYTES, last_superblock_bytes},
-    volume::{START_RETRY_PAUSE, Volume, bell::TICK, cannot_begin},
+    volume::{START_RETRY_PAUSE, Volume, bell::TICK, cannot_begin, waiters::Waiters},
 };
 use bytes::Bytes;
 use layout::{ClusterArea, Clusters};
 use objects::{ObjectId, ObjectPlace, ObjectTable};
-use std::{sync::Arc, task::Waker, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 pub(crate) use walk::walk;
 
@@ -80,7 +80,7 @@ struct State {
     ready: bool,
     /// Clusters that could not be written.
     failed: u64,
-    waiting: Vec<Waker>,
+    waiting: Waiters,
 }
 
 impl ClustersEngine {
@@ -97,7 +97,7 @@ impl ClustersEngine {
             reserved: 0,
             ready: false,
             failed: 0,
-            waiting: Vec::new(),
+            waiting: Waiters::default(),
         };
         Ok(Self { volume, area, state: Mutex::new(state) })
     }
@@ -134,11 +134,11 @@ impl State {
         self.clusters.set_first(cluster, None);
         self.objects.remove_all(first)
     }
+}
 
-    fn wait(&mut self, waker: &Waker) {
-        if !self.waiting.iter().any(|known| known.will_wake(waker)) {
-            self.waiting.push(waker.clone());
-        }
+impl AsMut<Waiters> for State {
+    fn as_mut(&mut self) -> &mut Waiters {
+        &mut self.waiting
     }
 }
 
@@ -191,8 +191,8 @@ impl Engine for ClustersEngine {
 
     async fn maintain(self: &Arc<Self>) {
         session::keep(self).await;
-        let waiting = std::mem::take(&mut self.lock().waiting);
-        waiting.into_iter().for_each(Waker::wake);
+        let woken = self.lock().waiting.take();
+        woken.wake();
     }
 
     fn next_due(&self) -> Option<Duration> {

@@ -33,7 +33,7 @@ use crate::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     units::{Geometry, SECTOR_BYTES},
-    volume::{START_RETRY_PAUSE, Volume, bell::TICK},
+    volume::{START_RETRY_PAUSE, Volume, bell::TICK, waiters::Woken},
 };
 use admit::Gate;
 use bytes::Bytes;
@@ -42,7 +42,7 @@ use index::{Index, IndexShape, LogIndex, SizeClass};
 use layout::{Log, checkpoint::CheckpointArea, segments::SegmentTable};
 use located::LocatedSets;
 use positions::PositionFile;
-use std::{sync::Arc, task::Waker, time::Duration};
+use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 
 /// Free segments below which reclaim begins, whatever the volume's size.
@@ -185,17 +185,17 @@ impl LogEngine {
     }
 
     /// Sends off the open unit if it is due. Returns those that wait for room, to look at the time again.
-    fn flush_due(self: &Arc<Self>, now: Duration) -> Vec<Waker> {
+    fn flush_due(self: &Arc<Self>, now: Duration) -> Woken {
         let mut actions = Vec::new();
         let mut log = self.lock_log();
         if log.unit_opened_at().is_some_and(|opened_at| now >= opened_at + self.volume.options.flush_interval) {
             log.seal_unit(&mut actions);
             self.follow_moves(&mut log);
         }
-        let waiting = log.take_waiting();
+        let woken = log.take_waiting();
         drop(log);
         self.perform(actions);
-        waiting
+        woken
     }
 
     /// Syncs when many segments were begun since the last time.
@@ -270,14 +270,14 @@ impl Engine for LogEngine {
     async fn maintain(self: &Arc<Self>) {
         recovery::start_over_when_spent(self).await;
         recovery::retry(self).await;
-        let waiting = self.flush_due(self.volume.clock.now());
+        let woken = self.flush_due(self.volume.clock.now());
         self.sync_segments_begun().await;
         while self.lock_log().free_count() < self.reserve_segments() {
             if !self.reclaim_oldest().await {
                 break;
             }
         }
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
         self.advance_checkpoint().await;
         self.write_positions().await;
     }

@@ -39,7 +39,7 @@ use crate::{
 use bytes::Bytes;
 use map::ENTRY_COUNT_MAX;
 use state::State;
-use std::{sync::Arc, task::Waker, time::Duration};
+use std::{sync::Arc, time::Duration};
 pub(crate) use walk::{listed_count, walk};
 
 /// Longest records a volume must have room for, so that one more does not mean to drop everything.
@@ -100,14 +100,14 @@ impl MappedEngine {
     /// One round of sending and evicting; whether numbers for writes are to be reserved.
     fn do_what_is_due(self: &Arc<Self>) -> bool {
         let now = self.volume.clock.now();
-        let (reads, waiting, numbers_are_scarce) = self.update(|state| {
+        let (reads, woken, numbers_are_scarce) = self.update(|state| {
             state.flush_due(now);
             state.evict_due(now);
-            (state.take_due_reads(now), state.take_waiting(), state.numbers_are_scarce())
+            (state.take_due_reads(now), state.waiting.take(), state.numbers_are_scarce())
         });
         self.send_reads(reads);
         // Commits that wait for room look at the time.
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
         numbers_are_scarce
     }
 }

@@ -39,7 +39,12 @@ use crate::{
     hash::KeyHash,
     sync::{Mutex, MutexGuard, PoisonError},
     units::BLOCK_BYTES,
-    volume::{START_RETRY_PAUSE, Volume, bell::TICK, cannot_begin},
+    volume::{
+        START_RETRY_PAUSE, Volume,
+        bell::TICK,
+        cannot_begin,
+        waiters::{Waiters, wait_for},
+    },
 };
 use bytes::Bytes;
 use layout::TableLayout;
@@ -48,9 +53,7 @@ use resident::ResidentSets;
 use ring::Ring;
 use std::{
     collections::HashMap,
-    future::poll_fn,
     sync::{Arc, Weak},
-    task::{Poll, Waker},
     time::Duration,
 };
 use summary::RecentSummaries;
@@ -123,7 +126,7 @@ struct State {
     dirty_bytes: u64,
     /// Grows when a set begins to change and when it has changed.
     changes: Box<[u32]>,
-    waiting: Vec<Waker>,
+    waiting: Waiters,
 }
 
 /// How far the engine has come.
@@ -172,7 +175,7 @@ impl TableEngine {
             held: HashMap::new(),
             dirty_bytes: 0,
             changes: vec![0; CHANGE_COUNT].into_boxed_slice(),
-            waiting: Vec::new(),
+            waiting: Waiters::default(),
         };
         Some(Self { volume, row, layout, state: Mutex::new(state) })
     }
@@ -235,26 +238,14 @@ impl TableEngine {
     fn release(&self, set: u64) {
         let mut state = self.lock();
         state.held.remove(&set);
-        let waiting = std::mem::take(&mut state.waiting);
+        let woken = state.waiting.take();
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 
     /// Waits until `decide` finds something in the state.
-    async fn wait<T>(&self, mut decide: impl FnMut(&mut State) -> Option<T>) -> T {
-        poll_fn(|context| {
-            let mut state = self.lock();
-            match decide(&mut state) {
-                Some(found) => Poll::Ready(found),
-                None => {
-                    if !state.waiting.iter().any(|known| known.will_wake(context.waker())) {
-                        state.waiting.push(context.waker().clone());
-                    }
-                    Poll::Pending
-                }
-            }
-        })
-        .await
+    async fn wait<T>(&self, decide: impl FnMut(&mut State) -> Option<T>) -> T {
+        wait_for(|| self.lock(), decide).await
     }
 }
 
@@ -282,6 +273,12 @@ impl State {
             contents.promote(way, Place::default());
             self.memory.write(set, &contents);
         }
+    }
+}
+
+impl AsMut<Waiters> for State {
+    fn as_mut(&mut self) -> &mut Waiters {
+        &mut self.waiting
     }
 }
 

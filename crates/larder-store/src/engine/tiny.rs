@@ -39,7 +39,7 @@ use crate::{
     },
     sync::{Mutex, MutexGuard, PoisonError},
     units::{DATA_START_BYTES, last_superblock_bytes},
-    volume::{Volume, bell::TICK},
+    volume::{Volume, bell::TICK, waiters::Waiters},
 };
 use bytes::Bytes;
 use front::{FrontIndex, FrontSlot, FrontState};
@@ -47,7 +47,7 @@ use layout::{TinyPlan, TinyWishes};
 use ring::Ring;
 use set_write::SetWrite;
 use sets::{MayHold, SetSummaries};
-use std::{collections::HashMap, sync::Arc, task::Waker, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 
 /// Free segments of the front below which its oldest is moved.
@@ -121,7 +121,7 @@ struct State {
     failed_packs: u64,
     /// How many of them have been told to those who flushed.
     told_failures: u64,
-    waiting: Vec<Waker>,
+    waiting: Waiters,
 }
 
 impl TinyEngine {
@@ -147,7 +147,7 @@ impl TinyEngine {
             retry_at: None,
             failed_packs: 0,
             told_failures: 0,
-            waiting: Vec::new(),
+            waiting: Waiters::default(),
         };
         Ok(Self { volume, plan, state: Mutex::new(state) })
     }
@@ -177,12 +177,6 @@ impl State {
         self.index.range(prefix, prefix).last()
     }
 
-    fn wait(&mut self, waker: &Waker) {
-        if !self.waiting.iter().any(|known| known.will_wake(waker)) {
-            self.waiting.push(waker.clone());
-        }
-    }
-
     /// Forgets what a set holds, so that nothing older than what was lost appears, and remembers that it has to be
     /// written before what hides its contents may leave the front.
     fn forget_set(&mut self, set: u32) {
@@ -195,6 +189,12 @@ impl State {
 
     fn is_doubted(&self, set: u32) -> bool {
         self.doubts.contains(u64::from(set))
+    }
+}
+
+impl AsMut<Waiters> for State {
+    fn as_mut(&mut self) -> &mut Waiters {
+        &mut self.waiting
     }
 }
 
@@ -252,7 +252,7 @@ impl Engine for TinyEngine {
 
     async fn maintain(self: &Arc<Self>) {
         let now = self.volume.clock.now();
-        let waiting = self.flush_due(now);
+        let woken = self.flush_due(now);
         if self.retry_is_due(now) {
             self.retry_failed();
             self.wipe_doubted().await;
@@ -262,7 +262,7 @@ impl Engine for TinyEngine {
                 break;
             }
         }
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 
     fn next_due(&self) -> Option<Duration> {

@@ -2,41 +2,36 @@
 //!
 //! Owns: who waits. Does not: load. Invariant: whoever waits is woken once it is loaded, and nobody waits after that.
 
-use super::Volume;
-use std::{
-    future::poll_fn,
-    mem,
-    sync::{Mutex, PoisonError, atomic::Ordering},
-    task::{Poll, Waker},
+use super::{
+    Volume,
+    waiters::{Waiters, wait_for},
 };
+use std::sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering};
 
 /// Those who wait for one volume.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<Vec<Waker>>);
+pub(crate) struct Waiting(Mutex<Waiters>);
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Waiters> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Volume {
     /// Waits until everything is loaded.
     pub(crate) async fn loaded(&self) {
-        poll_fn(|context| {
-            let mut waiting = self.waiting.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.counters.loaded.load(Ordering::Acquire) {
-                return Poll::Ready(());
-            }
-            if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-                waiting.push(context.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
+        let is_loaded = |_: &mut Waiters| self.counters.loaded.load(Ordering::Acquire).then_some(());
+        wait_for(|| self.waiting.lock(), is_loaded).await;
     }
 
     /// Notes that everything is loaded.
     pub(crate) fn set_loaded(&self) {
         let woken = {
-            let mut waiting = self.waiting.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waiting.lock();
             self.counters.loaded.store(true, Ordering::Release);
-            mem::take(&mut *waiting)
+            waiting.take()
         };
-        woken.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 }

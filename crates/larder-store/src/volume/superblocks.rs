@@ -4,7 +4,10 @@
 //! when a superblock is to be changed. Invariants: one copy is always whole; of what is in memory nothing is newer than what
 //! was written. Cost: two small writes and two syncs.
 
-use super::Volume;
+use super::{
+    Volume,
+    waiters::{Waiters, wait_for},
+};
 use crate::{
     Error, ErrorKind, Result,
     device::{AlignedBuffer, Completion, Device, block_on},
@@ -12,10 +15,8 @@ use crate::{
     units::{SUPERBLOCK_BYTES, last_superblock_bytes},
 };
 use std::{
-    future::poll_fn,
-    io,
+    io, mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Poll, Waker},
     thread,
 };
 
@@ -35,7 +36,7 @@ pub(crate) struct Gate(Mutex<GateState>);
 #[derive(Default)]
 struct GateState {
     is_taken: bool,
-    waiting: Vec<Waker>,
+    waiting: Waiters,
 }
 
 /// The right to change the superblock.
@@ -43,16 +44,11 @@ struct Pass<'a>(&'a Gate);
 
 impl Gate {
     async fn pass(&self) -> Pass<'_> {
-        poll_fn(|context| {
-            let mut state = self.lock();
-            if state.is_taken {
-                state.waiting.push(context.waker().clone());
-                return Poll::Pending;
-            }
-            state.is_taken = true;
-            Poll::Ready(Pass(self))
-        })
-        .await
+        let take = |state: &mut GateState| {
+            let is_free = !mem::replace(&mut state.is_taken, true);
+            is_free.then(|| Pass(self))
+        };
+        wait_for(|| self.lock(), take).await
     }
 
     fn lock(&self) -> MutexGuard<'_, GateState> {
@@ -60,13 +56,19 @@ impl Gate {
     }
 }
 
+impl AsMut<Waiters> for GateState {
+    fn as_mut(&mut self) -> &mut Waiters {
+        &mut self.waiting
+    }
+}
+
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.is_taken = false;
-        let waiting = std::mem::take(&mut state.waiting);
+        let woken = state.waiting.take();
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 }
 

@@ -5,24 +5,23 @@
 
 use super::{ClustersEngine, State, layout::Lack, objects::ObjectPlace, read::Found};
 use crate::{
-    Error, ErrorKind, Hints, Result,
+    Hints, Result,
     device::{Completion, Transfer},
     engine::{
         Engine,
         kit::{
             pack::{Parcel, SealedPack},
-            room::{NoRoom, Renewal},
+            room::{NoRoom, Renewal, flushed},
         },
     },
     format::{pack::PackedKind, record::Record},
-    volume::{cannot_begin, counters::add},
+    volume::{cannot_begin, counters::add, waiters::wait_for},
 };
 use bytes::Bytes;
 use std::{
-    future::poll_fn,
     io,
     sync::{Arc, atomic::Ordering},
-    task::{Poll, Waker},
+    task::Waker,
 };
 
 /// An entry may take one in so many clusters.
@@ -83,7 +82,7 @@ impl ClustersEngine {
         }
         let outcome = self.append_locked(&mut state, record, &mut sealed);
         if outcome == Err(NoRoom::Now) {
-            waker.into_iter().for_each(|waker| state.wait(waker));
+            waker.into_iter().for_each(|waker| state.waiting.add(waker));
         }
         drop(state);
         self.perform(sealed);
@@ -157,19 +156,8 @@ impl ClustersEngine {
             state.failed
         };
         self.perform(sealed);
-        poll_fn(|context| {
-            let mut state = self.lock();
-            if state.clusters.is_writing() {
-                state.wait(context.waker());
-                return Poll::Pending;
-            }
-            Poll::Ready(if state.failed == failed_before {
-                Ok(())
-            } else {
-                Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
-            })
-        })
-        .await
+        let failed = |state: &mut State| (!state.clusters.is_writing()).then_some(state.failed);
+        flushed(wait_for(|| self.lock(), failed).await == failed_before)
     }
 
     /// Starts the transfers of clusters. Completions hold the engine weakly, so that the last handle's drop
@@ -201,9 +189,9 @@ impl ClustersEngine {
                 }
             }
         }
-        let waiting = std::mem::take(&mut state.waiting);
+        let woken = state.waiting.take();
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 }
 

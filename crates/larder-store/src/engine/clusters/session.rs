@@ -11,7 +11,7 @@ use super::{
     pages,
 };
 use crate::Result;
-use std::{sync::Arc, task::Waker};
+use std::sync::Arc;
 
 /// Sequences reserved at a time: 8 GiB of clusters.
 const RESERVED_COUNT: u32 = 1 << 16;
@@ -56,8 +56,8 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
     if let Err(error) = reserve(engine).await {
         tracing::error!("the store takes nothing: {error}");
         engine.volume.note_failed_start();
-        let waiting = std::mem::take(&mut engine.lock().waiting);
-        waiting.into_iter().for_each(Waker::wake);
+        let woken = engine.lock().waiting.take();
+        woken.wake();
     }
 }
 
@@ -85,9 +85,9 @@ async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
     engine.volume.sync().await?;
     let mut state = engine.lock();
     (state.reserved, state.ready) = (end, !engine.volume.is_closed());
-    let waiting = std::mem::take(&mut state.waiting);
+    let woken = state.waiting.take();
     drop(state);
-    waiting.into_iter().for_each(Waker::wake);
+    woken.wake();
     Ok(())
 }
 

@@ -88,6 +88,17 @@ pub(crate) fn spent() -> Error {
     Error::new(ErrorKind::Unavailable, place)
 }
 
+/// What a flush answers: whether all that was committed before is with the device.
+///
+/// # Errors
+/// `Unavailable`: some of it could not be written.
+pub(crate) fn flushed(all_written: bool) -> Result<()> {
+    if all_written {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
+}
+
 /// A found entry, to be written again with another head.
 pub(crate) struct Renewal {
     meta: Meta,

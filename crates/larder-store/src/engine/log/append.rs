@@ -9,24 +9,19 @@ use super::{
     read::Recognised,
 };
 use crate::{
-    Error, ErrorKind, Hints, Result,
+    Hints, Result,
     device::{Completion, Transfer},
     engine::{
         Engine, Extent,
-        kit::room::{NoRoom, Renewal, spent},
+        kit::room::{NoRoom, Renewal, flushed, spent},
     },
     format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
     hash::KeyHash,
     units::{Sector, SegmentId},
-    volume::{cannot_begin, counters::add},
+    volume::{cannot_begin, counters::add, waiters::wait_for},
 };
 use bytes::Bytes;
-use std::{
-    future::poll_fn,
-    io,
-    sync::Arc,
-    task::{Poll, Waker},
-};
+use std::{io, sync::Arc, task::Waker};
 
 /// How often an append finds out anew which slots are its key's, while others change them.
 const RECOGNISED_MAX: u32 = 4;
@@ -199,7 +194,7 @@ impl LogEngine {
         self.follow_moves(&mut log);
         match outcome {
             Ok(appended) => self.index_appended(record, appended, condition),
-            Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.wait(waker.clone())),
+            Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.as_mut().add(waker)),
             Err(NoRoom::Ever | NoRoom::Spent) => {}
         }
         let reclaim_due = log.free_count() < RESERVE_SEGMENTS_MIN;
@@ -268,7 +263,7 @@ impl LogEngine {
     fn unit_written(self: &Arc<Self>, ticket: u64, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
         let (mut actions, mut lost) = (Vec::new(), Vec::new());
-        let waiting = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
+        let woken = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
         for Lost { placing, position, key } in lost {
             let matches = self.index.peek(placing);
             // Unless there is a newer entry, what this one replaced must not come back at the next start.
@@ -284,14 +279,14 @@ impl LogEngine {
                 );
             }
         }
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
         self.perform(actions);
     }
 
     fn trailer_written(&self, segment: SegmentId, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
-        let waiting = self.lock_log().trailer_written(segment);
-        waiting.into_iter().for_each(Waker::wake);
+        let woken = self.lock_log().trailer_written(segment);
+        woken.wake();
         self.volume.bell.ring();
     }
 
@@ -314,19 +309,8 @@ impl LogEngine {
         let mut actions = Vec::new();
         self.seal(|log| log.seal_unit(&mut actions));
         self.perform(actions);
-        poll_fn(|context| {
-            let mut log = self.lock_log();
-            if log.is_pending(ticket) {
-                log.wait(context.waker().clone());
-                return Poll::Pending;
-            }
-            Poll::Ready(if log.failed_units() == failed_before {
-                Ok(())
-            } else {
-                Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
-            })
-        })
-        .await
+        let failed = |log: &mut Log| (!log.is_pending(ticket)).then(|| log.failed_units());
+        flushed(wait_for(|| self.lock_log(), failed).await == failed_before)
     }
 
     /// Ends the open segment with its trailer, and waits until all that is on its way has arrived.
@@ -334,14 +318,6 @@ impl LogEngine {
         let mut actions = Vec::new();
         self.seal(|log| log.seal_segment(&mut actions));
         self.perform(actions);
-        poll_fn(|context| {
-            let mut log = self.lock_log();
-            if log.is_writing() {
-                log.wait(context.waker().clone());
-                return Poll::Pending;
-            }
-            Poll::Ready(())
-        })
-        .await;
+        wait_for(|| self.lock_log(), |log: &mut Log| (!log.is_writing()).then_some(())).await;
     }
 }

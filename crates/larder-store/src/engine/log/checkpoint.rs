@@ -32,15 +32,13 @@ use crate::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     units::Geometry,
-    volume::Volume,
+    volume::{
+        Volume,
+        waiters::{Waiters, wait_for},
+    },
 };
 use futures_util::future::join_all;
-use std::{
-    future::poll_fn,
-    sync::Arc,
-    task::{Poll, Waker},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// Bytes of images written at once while the store works.
 const STEP_BYTES: u64 = 512 << 10;
@@ -63,7 +61,7 @@ struct Shared {
     /// Taken out while somebody advances it.
     state: Option<State>,
     /// Who waits for its return.
-    waiting: Vec<Waker>,
+    waiting: Waiters,
 }
 
 struct State {
@@ -101,7 +99,7 @@ impl Checkpoints {
             );
         }
         let state = State::new(Places::new(partitions));
-        let shared = Mutex::new(Shared { state: Some(state), waiting: Vec::new() });
+        let shared = Mutex::new(Shared { state: Some(state), waiting: Waiters::default() });
         Self { area, shared, writing: AtomicBool::new(false), log_bytes: AtomicU64::new(0) }
     }
 
@@ -121,30 +119,26 @@ impl Checkpoints {
 
     /// Waits until nobody advances the state, and takes it out.
     async fn take(&self) -> State {
-        poll_fn(|context| {
-            let mut shared = self.lock();
-            match shared.state.take() {
-                Some(state) => Poll::Ready(state),
-                None => {
-                    shared.waiting.push(context.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await
+        wait_for(|| self.lock(), |shared: &mut Shared| shared.state.take()).await
     }
 
     fn put_back(&self, state: State) {
         self.writing.store(state.sweep.is_some(), Ordering::Relaxed);
         let mut shared = self.lock();
         shared.state = Some(state);
-        let waiting = std::mem::take(&mut shared.waiting);
+        let woken = shared.waiting.take();
         drop(shared);
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsMut<Waiters> for Shared {
+    fn as_mut(&mut self) -> &mut Waiters {
+        &mut self.waiting
     }
 }
 

@@ -21,11 +21,12 @@ use crate::{
         trailer::{self, Listing, trailer_bytes},
     },
     units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
+    volume::waiters::{Waiters, Woken},
 };
 pub(crate) use groups::Moved;
 use open::{OpenSegment, OpenUnit};
 use segments::SegmentTable;
-use std::{collections::VecDeque, sync::Arc, task::Waker, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 /// A unit is sent off when it has this many bytes.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
@@ -68,7 +69,7 @@ pub(crate) struct Log {
     spare: Vec<AlignedBuffer>,
     /// A closed segment's list, emptied: its memory serves the next segment.
     spare_listings: Vec<Listing>,
-    waiting: Vec<Waker>,
+    waiting: Waiters,
     /// Whether records of one group are put side by side.
     grouped: bool,
     /// What that moved since it was last taken.
@@ -154,7 +155,7 @@ impl Log {
             is_barred: false,
             spare,
             spare_listings: Vec::new(),
-            waiting: Vec::new(),
+            waiting: Waiters::default(),
             grouped: false,
             moved: Vec::new(),
         }
@@ -180,7 +181,7 @@ impl Log {
         sealed: &[(SegmentId, u32)],
         last_sequence: u32,
         first_sequence: Option<u32>,
-    ) -> Vec<Waker> {
+    ) -> Woken {
         assert!(!self.ready && sealed.is_sorted_by_key(|&(_, sequence)| sequence));
         for &(segment, sequence) in sealed {
             assert!(sequence <= last_sequence);
@@ -192,16 +193,16 @@ impl Log {
         self.is_barred = true;
         match first_sequence {
             Some(first_sequence) => self.lift_bar(first_sequence),
-            None => std::mem::take(&mut self.waiting),
+            None => self.waiting.take(),
         }
     }
 
     /// Begins to append, from `first_sequence` on. Returns those that wait for room.
-    pub(crate) fn lift_bar(&mut self, first_sequence: u32) -> Vec<Waker> {
+    pub(crate) fn lift_bar(&mut self, first_sequence: u32) -> Woken {
         assert!(self.is_barred && (self.last_sequence + 1..=SEQUENCE_LAST).contains(&first_sequence));
         (self.next_sequence, self.synced_sequence) = (first_sequence, first_sequence);
         (self.ready, self.is_barred) = (true, false);
-        std::mem::take(&mut self.waiting)
+        self.waiting.take()
     }
 
     /// Returns how many bytes of records are not on the device yet.
@@ -281,8 +282,8 @@ impl Log {
         ok: bool,
         actions: &mut Vec<Action>,
         lost: &mut Vec<Lost>,
-    ) -> Vec<Waker> {
-        let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else { return Vec::new() };
+    ) -> Woken {
+        let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else { return Woken::default() };
         let unit = self.in_flight.swap_remove(at);
         self.dirty_bytes -= unit.used_bytes - crate::format::unit::UNIT_HEADER_BYTES;
         if let Some(closing) = self.closing.iter_mut().find(|closing| closing.segment == unit.segment) {
@@ -298,7 +299,7 @@ impl Log {
         }
         self.write_due_trailers(actions);
         self.keep_for_reuse(unit.buffer);
-        std::mem::take(&mut self.waiting)
+        self.waiting.take()
     }
 
     /// A record of a unit that could not be written.
@@ -311,24 +312,24 @@ impl Log {
     }
 
     /// Notes that a segment's trailer was written, or could not be: then its units list its records.
-    pub(crate) fn trailer_written(&mut self, segment: SegmentId) -> Vec<Waker> {
+    pub(crate) fn trailer_written(&mut self, segment: SegmentId) -> Woken {
         self.segments.set_clean(segment);
         if let Some(at) = self.trailers_in_flight.iter().position(|&(written, _)| written == segment) {
             let (_, buffer) = self.trailers_in_flight.swap_remove(at);
             self.keep_for_reuse(buffer);
         }
-        std::mem::take(&mut self.waiting)
+        self.waiting.take()
     }
 
     /// Gives back the oldest segment, whose records are no longer needed.
-    pub(crate) fn release_oldest(&mut self, segment: SegmentId) -> Vec<Waker> {
+    pub(crate) fn release_oldest(&mut self, segment: SegmentId) -> Woken {
         assert_eq!(self.sealed.pop_front(), Some(segment), "segments are reclaimed oldest first");
         self.free.push_back(segment);
-        std::mem::take(&mut self.waiting)
+        self.waiting.take()
     }
 
     /// Gives back all segments used before `sequence`: nothing in them counts any more.
-    pub(crate) fn forget_before(&mut self, sequence: u32) -> Vec<Waker> {
+    pub(crate) fn forget_before(&mut self, sequence: u32) -> Woken {
         while let Some(&segment) = self.sealed.front()
             && self.segments.sequence(segment) < sequence
         {
@@ -336,7 +337,7 @@ impl Log {
             self.segments.begin(segment, 0, false);
             self.free.push_back(segment);
         }
-        std::mem::take(&mut self.waiting)
+        self.waiting.take()
     }
 
     /// The sequence up to which everything is with the device, and will not change.
@@ -369,16 +370,9 @@ impl Log {
         self.next_sequence - self.synced_sequence > unsynced_count_max(&self.geometry) / 2
     }
 
-    /// Remembers who to wake when something was written or freed.
-    pub(crate) fn wait(&mut self, waker: Waker) {
-        if !self.waiting.iter().any(|known| known.will_wake(&waker)) {
-            self.waiting.push(waker);
-        }
-    }
-
     /// Takes all that wait.
-    pub(crate) fn take_waiting(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.waiting)
+    pub(crate) fn take_waiting(&mut self) -> Woken {
+        self.waiting.take()
     }
 
     /// The record at `position` (at most `sectors` of it), if it is not yet on the device.
@@ -477,6 +471,12 @@ impl Log {
             listings.clear();
             self.spare_listings = listings;
         }
+    }
+}
+
+impl AsMut<Waiters> for Log {
+    fn as_mut(&mut self) -> &mut Waiters {
+        &mut self.waiting
     }
 }
 

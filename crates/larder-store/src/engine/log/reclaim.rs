@@ -24,7 +24,7 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
-use std::{sync::Arc, task::Waker};
+use std::sync::Arc;
 
 /// Entries read at once.
 const READ_BATCH: usize = 32;
@@ -60,8 +60,8 @@ impl LogEngine {
         if let LogIndex::Sets(index) = &self.index {
             // Overwritten without being read: the index finds out by the generation, and is counted then.
             add(&self.volume.counters.evicted, index.take_overwritten());
-            let waiting = self.lock_log().release_oldest(segment);
-            waiting.into_iter().for_each(Waker::wake);
+            let woken = self.lock_log().release_oldest(segment);
+            woken.wake();
             return true;
         }
         let listings = listing::listings(self, segment).await.records;
@@ -78,8 +78,8 @@ impl LogEngine {
             .filter(|listing| self.index.remove(listing.placing, &[position(listing)]) > 0 && !listing.tombstone);
         add(&self.volume.counters.evicted, gone.count() as u64);
         self.forget_dropped(self.segments.sequence(segment));
-        let waiting = self.lock_log().release_oldest(segment);
-        waiting.into_iter().for_each(Waker::wake);
+        let woken = self.lock_log().release_oldest(segment);
+        woken.wake();
         true
     }
 

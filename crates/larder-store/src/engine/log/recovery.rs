@@ -28,13 +28,13 @@ use crate::{
         trailer::Listing,
     },
     units::{SECTOR_BYTES, Sector, SegmentId},
+    volume::waiters::Woken,
     volume::{counters::add, superblocks},
 };
 use futures_util::{StreamExt, future::join, stream};
 use std::{
     pin::pin,
     sync::{Arc, atomic::Ordering},
-    task::Waker,
 };
 
 /// Reads of trailers or images in flight.
@@ -99,13 +99,13 @@ async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, u32)>
             None
         }
     };
-    let waiting = engine.lock_log().begin(free, &used, last_sequence, first_sequence);
+    let woken = engine.lock_log().begin(free, &used, last_sequence, first_sequence);
     for state in root.iter().flat_map(|root| &root.segments) {
         if state.sequence > 0 && engine.segments.sequence(state.segment) == state.sequence {
             engine.segments.note_deadlines(state.segment, state.deadlines);
         }
     }
-    waiting.into_iter().for_each(Waker::wake);
+    woken.wake();
     used
 }
 
@@ -117,9 +117,9 @@ pub(super) async fn retry(engine: &LogEngine) {
     {
         let mut log = engine.lock_log();
         // Somebody else may have been faster.
-        let waiting = if log.is_barred().is_some() { log.lift_bar(first_sequence) } else { Vec::new() };
+        let woken = if log.is_barred().is_some() { log.lift_bar(first_sequence) } else { Woken::default() };
         drop(log);
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 }
 
@@ -181,8 +181,8 @@ pub(super) async fn start_over_when_spent(engine: &LogEngine) {
 /// Nothing older than what `segment` holds counts any more: it may have been removed there.
 fn forget_before(engine: &LogEngine, segment: SegmentId) {
     tracing::error!("a segment of the store is damaged, and may have held removals: nothing older is believed");
-    let waiting = engine.lock_log().forget_before(engine.segments.sequence(segment));
-    waiting.into_iter().for_each(Waker::wake);
+    let woken = engine.lock_log().forget_before(engine.segments.sequence(segment));
+    woken.wake();
     if let LogIndex::Buckets(index) = &engine.index {
         (0..index.shape().partition_count).for_each(|partition| index.set_changed(partition));
     }

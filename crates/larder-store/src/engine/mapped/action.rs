@@ -11,7 +11,6 @@ use crate::{
 use std::{
     io,
     sync::{Arc, atomic::Ordering},
-    task::Waker,
 };
 
 /// One transfer.
@@ -77,12 +76,12 @@ impl MappedEngine {
 
     fn packet_written(self: &Arc<Self>, writes: &[u32], outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
-        let (done, waiting) = self.update(|state| (state.written(writes, outcome.is_ok()), state.take_waiting()));
+        let (done, woken) = self.update(|state| (state.written(writes, outcome.is_ok()), state.waiting.take()));
         for (completion, ok) in done {
             let failed = || io::Error::other("a transfer with a piece of the entry failed");
             completion.complete(if ok { Ok(()) } else { Err(failed()) });
         }
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 
     fn file_removed(self: &Arc<Self>, place: u64, sectors: u64, outcome: &io::Result<()>) {
@@ -91,10 +90,10 @@ impl MappedEngine {
         {
             tracing::error!("cannot remove a file of the store: {error}");
         }
-        let waiting = self.update(|state| {
+        let woken = self.update(|state| {
             state.file_removed(place, sectors, outcome.is_ok());
-            state.take_waiting()
+            state.waiting.take()
         });
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 }

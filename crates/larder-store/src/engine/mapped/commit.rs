@@ -4,22 +4,22 @@
 //! through return when the entry is on the device, the others when it is in memory. A new head writes the whole
 //! record anew: these rows have nowhere else to put it.
 
-use super::{MappedEngine, dirty::DirtyEntry, map::Entry, state::Phase};
+use super::{
+    MappedEngine,
+    dirty::DirtyEntry,
+    map::Entry,
+    state::{Phase, State},
+};
 use crate::{
     Error, ErrorKind, Hints, Result,
     device::{AlignedBuffer, Completion, Pending},
-    engine::kit::room::{NO_ROOM, NoRoom, ROOM_PATIENCE, Renewal},
+    engine::kit::room::{NO_ROOM, NoRoom, ROOM_PATIENCE, Renewal, flushed},
     format::record::Record,
     units::SECTOR_BYTES,
-    volume::cannot_begin,
+    volume::{cannot_begin, waiters::wait_for},
 };
 use bytes::Bytes;
-use std::{
-    future::poll_fn,
-    sync::Arc,
-    task::{Poll, Waker},
-    time::Duration,
-};
+use std::{sync::Arc, task::Waker, time::Duration};
 
 /// Under what condition an entry is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,24 +68,12 @@ impl MappedEngine {
     pub(super) async fn drop_key(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let (placing, _) = self.volume.hash(key);
-        poll_fn(|context| {
-            self.update(|state| {
-                match state.phase {
-                    Phase::Loading => {
-                        state.wait(context.waker().clone());
-                        return Poll::Pending;
-                    }
-                    // The entry may be in a snapshot that the next run believes.
-                    Phase::Unusable => {
-                        state.remove(placing);
-                        return Poll::Ready(Err(cannot_begin()));
-                    }
-                    Phase::Open | Phase::Closed => drop(state.remove(placing)),
-                }
-                Poll::Ready(Ok(()))
-            })
+        self.wait_loaded().await;
+        self.update(|state| {
+            state.remove(placing);
+            // The entry may be in a snapshot that the next run believes.
+            if state.phase == Phase::Unusable { Err(cannot_begin()) } else { Ok(()) }
         })
-        .await
     }
 
     pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
@@ -130,7 +118,7 @@ impl MappedEngine {
             let (outcome, sent, busy) = self.update(|state| {
                 let outcome = state.admit(write, condition, done);
                 if outcome == Err(NoRoom::Now) {
-                    state.wait(waker.clone());
+                    state.waiting.add(waker);
                 }
                 (outcome, !state.outbox.is_empty(), state.is_busy())
             });
@@ -145,21 +133,17 @@ impl MappedEngine {
 
     /// The number of a write, once earlier entries are loaded; `None` if that takes too long.
     async fn next_number(&self, deadline: Duration) -> Result<Option<u32>> {
-        poll_fn(|context| {
-            self.volume.check_open()?;
-            let mut state = self.lock();
-            match state.phase {
-                Phase::Open => Poll::Ready(Ok(state.number())),
-                Phase::Loading if self.volume.clock.now() < deadline => {
-                    state.wait(context.waker().clone());
-                    Poll::Pending
-                }
-                Phase::Loading => Poll::Ready(Ok(None)),
-                Phase::Unusable => Poll::Ready(Err(cannot_begin())),
-                Phase::Closed => Poll::Ready(Err(Error::new(ErrorKind::Closed, "the store is closed"))),
-            }
-        })
-        .await
+        let number = |state: &mut State| {
+            Some(match state.phase {
+                _ if self.volume.is_closed() => self.volume.check_open().map(|()| None),
+                Phase::Open => Ok(state.number()),
+                Phase::Loading if self.volume.clock.now() < deadline => return None,
+                Phase::Loading => Ok(None),
+                Phase::Unusable => Err(cannot_begin()),
+                Phase::Closed => Err(Error::new(ErrorKind::Closed, "the store is closed")),
+            })
+        };
+        wait_for(|| self.lock(), number).await
     }
 
     fn encode(&self, record: &Record<'_>) -> Write {
@@ -184,19 +168,8 @@ impl MappedEngine {
     /// Sends what waits and waits until all that was committed before is written.
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
         let (ticket, failed_before) = self.send_all();
-        poll_fn(|context| {
-            let mut state = self.lock();
-            if state.dirty.holds_up_to(ticket) {
-                state.wait(context.waker().clone());
-                return Poll::Pending;
-            }
-            Poll::Ready(if state.failed_writes == failed_before {
-                Ok(())
-            } else {
-                Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
-            })
-        })
-        .await
+        let failed = |state: &mut State| (!state.dirty.holds_up_to(ticket)).then_some(state.failed_writes);
+        flushed(wait_for(|| self.lock(), failed).await == failed_before)
     }
 
     /// Sends what waits; the last ticket, and how many writes failed before.

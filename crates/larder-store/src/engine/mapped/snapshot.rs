@@ -10,22 +10,18 @@
 use super::{
     MappedEngine,
     map::Entry,
-    state::{NUMBERS_RESERVED, Phase},
+    state::{NUMBERS_RESERVED, Phase, State},
 };
 use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
     format::snapshot::{self, HEADER_COUNT, Header, Listing, PAGE_LISTING_COUNT, encode_page},
     units::BLOCK_BYTES,
-    volume::counters::add,
+    volume::{counters::add, waiters::wait_for},
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
-use std::{
-    future::poll_fn,
-    sync::Arc,
-    task::{Poll, Waker},
-};
+use std::sync::Arc;
 
 /// Pages read or written as one transfer, and transfers made together.
 const TRANSFER_PAGE_COUNT: u64 = 256;
@@ -100,15 +96,7 @@ impl MappedEngine {
 
     /// Waits until everything is written, then writes the snapshot.
     pub(super) async fn write_snapshot(self: &Arc<Self>) -> Result<()> {
-        poll_fn(|context| {
-            let mut state = self.lock();
-            if state.phase == Phase::Loading {
-                state.wait(context.waker().clone());
-                return Poll::Pending;
-            }
-            Poll::Ready(())
-        })
-        .await;
+        self.wait_loaded().await;
         // In this order: what is committed until here is flushed, and nothing is after.
         let was_open = self.lock().phase == Phase::Open;
         self.enter(Phase::Closed);
@@ -121,6 +109,11 @@ impl MappedEngine {
         self.volume.sync().await?;
         self.write_headers(&header).await?;
         flushed
+    }
+
+    /// Waits until the start is over.
+    pub(super) async fn wait_loaded(&self) {
+        wait_for(|| self.lock(), |state: &mut State| (state.phase != Phase::Loading).then_some(())).await;
     }
 
     fn closing_header(&self) -> Header {
@@ -138,9 +131,9 @@ impl MappedEngine {
     fn enter(&self, phase: Phase) {
         let mut state = self.lock();
         state.phase = phase;
-        let waiting = state.take_waiting();
+        let woken = state.waiting.take();
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 
     /// Marks the snapshot used and reserves the numbers from `next_write` on.
@@ -227,8 +220,8 @@ impl MappedEngine {
                 }
             }
             // Commits that wait look at the time.
-            let waiting = self.lock().take_waiting();
-            waiting.into_iter().for_each(Waker::wake);
+            let woken = self.lock().waiting.take();
+            woken.wake();
         }
         loaded == header.listing_count
     }

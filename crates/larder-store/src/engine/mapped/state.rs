@@ -14,10 +14,15 @@ use super::{
     schedule::{batches::ReadBatches, locality::LocalityBuffers, packets::Packetizer},
 };
 use crate::{
-    MappedRow, SlotSchedule, clock::has_expired, device::Completion, engine::kit::room::NoRoom,
-    format::snapshot::listings_in, units::SECTOR_BYTES, volume::Volume,
+    MappedRow, SlotSchedule,
+    clock::has_expired,
+    device::Completion,
+    engine::kit::room::NoRoom,
+    format::snapshot::listings_in,
+    units::SECTOR_BYTES,
+    volume::{Volume, waiters::Waiters},
 };
-use std::{sync::Arc, task::Waker, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// Numbers of writes that are reserved at a time, so that a crash never leads to using one twice.
 pub(super) const NUMBERS_RESERVED: u32 = 1 << 24;
@@ -54,7 +59,7 @@ pub(super) struct State {
     pub(super) generation: u64,
     /// Whether there was anything to store since eviction was paced last.
     asked_for_room: bool,
-    waiting: Vec<Waker>,
+    pub(super) waiting: Waiters,
     /// Whether everything that an earlier run left is in the map; kept for a start that has to be tried again.
     pub(super) all_known: bool,
     /// What is to be transferred once the lock is released.
@@ -113,7 +118,7 @@ impl State {
             failed_writes: 0,
             generation: 0,
             asked_for_room: false,
-            waiting: Vec::new(),
+            waiting: Waiters::default(),
             all_known: false,
             outbox: Vec::new(),
             volume: Arc::clone(volume),
@@ -324,14 +329,6 @@ impl State {
             || self.numbers_are_scarce()
     }
 
-    pub(super) fn wait(&mut self, waker: Waker) {
-        self.waiting.push(waker);
-    }
-
-    pub(super) fn take_waiting(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.waiting)
-    }
-
     pub(super) fn pointer(&self) -> u64 {
         self.space.pointer()
     }
@@ -365,5 +362,11 @@ impl State {
         {
             self.outbox.extend(packetizer.take().map(Action::Write));
         }
+    }
+}
+
+impl AsMut<Waiters> for State {
+    fn as_mut(&mut self) -> &mut Waiters {
+        &mut self.waiting
     }
 }

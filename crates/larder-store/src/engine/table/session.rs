@@ -12,7 +12,7 @@ use crate::{
     units::BLOCK_BYTES,
     volume::counters::add,
 };
-use std::{sync::Arc, task::Waker};
+use std::sync::Arc;
 
 /// Write numbers a run may take.
 const SEQUENCES_PER_RUN: u64 = 1 << 40;
@@ -40,9 +40,9 @@ impl TableEngine {
                 Phase::Failed
             }
         };
-        let waiting = std::mem::take(&mut state.waiting);
+        let woken = state.waiting.take();
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 
     /// What is due now: the next note of the ring's write point, or another attempt to begin.

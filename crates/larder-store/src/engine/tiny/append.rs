@@ -18,7 +18,7 @@ use crate::{
         Engine,
         kit::{
             pack::{Parcel, SealedPack},
-            room::{NoRoom, Renewal},
+            room::{NoRoom, Renewal, flushed},
         },
     },
     format::{
@@ -26,16 +26,13 @@ use crate::{
         record::Record,
     },
     hash::KeyHash,
-    volume::counters::add,
+    volume::{
+        counters::add,
+        waiters::{Woken, wait_for},
+    },
 };
 use bytes::Bytes;
-use std::{
-    future::poll_fn,
-    io,
-    sync::Arc,
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::{io, sync::Arc, task::Waker, time::Duration};
 
 /// Packs to be written, of the two rings.
 pub(super) struct Sealed {
@@ -161,7 +158,7 @@ impl TinyEngine {
         }
         let outcome = self.append_locked(&mut state, load, &mut sealed);
         if outcome == Err(NoRoom::Now) {
-            waker.into_iter().for_each(|waker| state.wait(waker));
+            waker.into_iter().for_each(|waker| state.waiting.add(waker));
         }
         let call = state.move_is_due() || outcome.is_err();
         drop(state);
@@ -272,7 +269,7 @@ impl TinyEngine {
     }
 
     /// Sends off packs that are due. Returns those that wait for room, to look at the time again.
-    pub(super) fn flush_due(self: &Arc<Self>, now: Duration) -> Vec<Waker> {
+    pub(super) fn flush_due(self: &Arc<Self>, now: Duration) -> Woken {
         let interval = self.volume.options.flush_interval;
         let mut sealed = Sealed::at(now);
         let mut state = self.lock();
@@ -283,10 +280,10 @@ impl TinyEngine {
         if state.front.opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
             sealed.front.extend(state.front.seal());
         }
-        let waiting = std::mem::take(&mut state.waiting);
+        let woken = state.waiting.take();
         drop(state);
         self.perform(sealed);
-        waiting
+        woken
     }
 
     /// Sends off everything and waits until the device has it.
@@ -298,10 +295,7 @@ impl TinyEngine {
             std::mem::replace(&mut state.told_failures, failed)
         };
         let is_written = self.flush_until(|state| state.front.failed_packs().is_empty()).await;
-        if is_written && self.lock().failed_packs == told {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
+        flushed(is_written && self.lock().failed_packs == told)
     }
 
     /// Sends off everything and waits until what the front has of a key is with the device.
@@ -342,15 +336,9 @@ impl TinyEngine {
             (state.front.last_sequence(), state.long.last_sequence())
         };
         self.perform(sealed);
-        poll_fn(|context: &mut Context<'_>| {
-            let mut state = self.lock();
-            if state.front.is_pending(front) || state.long.is_pending(long) {
-                state.wait(context.waker());
-                return Poll::Pending;
-            }
-            Poll::Ready(())
-        })
-        .await;
+        let is_done =
+            |state: &mut State| (!state.front.is_pending(front) && !state.long.is_pending(long)).then_some(());
+        wait_for(|| self.lock(), is_done).await;
     }
 
     /// Starts the transfers of packs. Completions hold the engine weakly, so that the last handle's drop
@@ -384,12 +372,12 @@ impl TinyEngine {
                 state.failed_packs += u64::from(outcome.is_err());
             }
         }
-        let waiting = std::mem::take(&mut state.waiting);
+        let woken = state.waiting.take();
         drop(state);
         if outcome.is_err() {
             self.volume.bell.ring_if_idle();
         }
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 }
 

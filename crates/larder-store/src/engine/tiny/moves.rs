@@ -27,7 +27,6 @@ use futures_util::future::join_all;
 use std::{
     collections::{BTreeSet, HashSet},
     sync::Arc,
-    task::Waker,
 };
 
 /// Sets that are moved to at once.
@@ -74,9 +73,9 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.moving = false;
-        let waiting = std::mem::take(&mut state.waiting);
+        let woken = state.waiting.take();
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        woken.wake();
     }
 }
 

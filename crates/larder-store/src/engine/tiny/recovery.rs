@@ -17,14 +17,11 @@ use super::{
 };
 use crate::{
     format::pack::{self, PackHeader, PackedKind},
-    volume::counters::add,
+    volume::{counters::add, waiters::Woken},
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
-use std::{
-    sync::{Arc, atomic::Ordering},
-    task::Waker,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 /// Reads at once.
 const READS_AT_ONCE: u32 = 32;
@@ -71,8 +68,8 @@ pub(super) async fn run(engine: &Arc<TinyEngine>) {
     let front = probe(engine, &engine.plan.front).await;
     let (front, entries) = read_front(engine, front).await;
     let known = snapshot::take(engine, front.last_sequence).await;
-    let waiting = begin(engine, &front, &long, &entries, known);
-    waiting.into_iter().for_each(Waker::wake);
+    let woken = begin(engine, &front, &long, &entries, known);
+    woken.wake();
     scan_sets(engine).await;
 }
 
@@ -152,7 +149,7 @@ fn begin(
     long: &FoundRing,
     entries: &[FoundEntry],
     known: Option<snapshot::Known>,
-) -> Vec<Waker> {
+) -> Woken {
     let mut state = engine.lock();
     let state = &mut *state;
     for (ring, found) in [(&mut state.front, front), (&mut state.long, long)] {
@@ -180,7 +177,7 @@ fn begin(
         state.set_entries = known.set_entries;
     }
     state.ready = true;
-    std::mem::take(&mut state.waiting)
+    state.waiting.take()
 }
 
 /// Reads the sets that nobody has looked into.

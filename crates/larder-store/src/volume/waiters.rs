@@ -1,0 +1,120 @@
+//! Tasks that wait for a change of what a lock guards.
+//!
+//! Owns: who waits, each task once, and the order of things: look, note who looked, release the lock. Does not: know what is waited
+//! for. Invariant: no call is lost: who found nothing was noted under the lock that whoever changes something has to take.
+
+use std::{
+    future::poll_fn,
+    ops::DerefMut,
+    task::{Poll, Waker},
+};
+
+/// Tasks that wait.
+#[derive(Default)]
+pub(crate) struct Waiters(Vec<Waker>);
+
+/// Tasks to be woken once the lock is released.
+#[derive(Default)]
+#[must_use = "who waits must be woken"]
+pub(crate) struct Woken(Vec<Waker>);
+
+/// Returns what `decide` finds in the state that `lock` locks, waiting for changes of it until it finds something.
+pub(crate) async fn wait_for<S, G, T>(lock: impl Fn() -> G, mut decide: impl FnMut(&mut S) -> Option<T>) -> T
+where
+    S: AsMut<Waiters>,
+    G: DerefMut<Target = S>,
+{
+    poll_fn(|context| {
+        let mut state = lock();
+        match decide(&mut state) {
+            Some(found) => Poll::Ready(found),
+            None => {
+                state.as_mut().add(context.waker());
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+impl Waiters {
+    /// Notes a task that waits.
+    pub(crate) fn add(&mut self, waker: &Waker) {
+        if !self.0.iter().any(|known| known.will_wake(waker)) {
+            self.0.push(waker.clone());
+        }
+    }
+
+    /// Takes all that wait.
+    pub(crate) fn take(&mut self) -> Woken {
+        Woken(std::mem::take(&mut self.0))
+    }
+
+    /// Returns whether nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl AsMut<Self> for Waiters {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
+impl Woken {
+    /// Wakes them.
+    pub(crate) fn wake(self) {
+        self.0.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        future::Future,
+        pin::pin,
+        sync::{Arc, Mutex, PoisonError, atomic::AtomicU32, atomic::Ordering},
+        task::{Context, Wake},
+    };
+
+    #[derive(Default)]
+    struct Called(AtomicU32);
+
+    impl Wake for Called {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Counter {
+        count: u32,
+        waiters: Waiters,
+    }
+
+    impl AsMut<Waiters> for Counter {
+        fn as_mut(&mut self) -> &mut Waiters {
+            &mut self.waiters
+        }
+    }
+
+    /// At stake: a task that nobody wakes, or a list of tasks that grows with every poll.
+    #[test]
+    fn a_task_is_noted_once_and_woken_by_the_change_it_waits_for() {
+        let counter = Mutex::new(Counter { count: 0, waiters: Waiters::default() });
+        let lock = || counter.lock().unwrap_or_else(PoisonError::into_inner);
+        let called = Arc::new(Called::default());
+        let waker = Waker::from(Arc::clone(&called));
+        let mut context = Context::from_waker(&waker);
+        let mut waiting = pin!(wait_for(lock, |counter: &mut Counter| (counter.count > 1).then_some(counter.count)));
+        for round in 0..3 {
+            assert!(waiting.as_mut().poll(&mut context).is_pending(), "round {round}");
+            assert_eq!(lock().waiters.0.len(), 1);
+        }
+        lock().count = 2;
+        lock().waiters.take().wake();
+        assert_eq!((called.0.load(Ordering::Relaxed), lock().waiters.is_empty()), (1, true));
+        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(2));
+    }
+}
