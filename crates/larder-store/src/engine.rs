@@ -12,7 +12,8 @@ pub(crate) mod tiny;
 
 use crate::{Hints, Reader, Result, format::record::Record, units::Sector, volume::Volume};
 use bytes::Bytes;
-use std::{sync::Arc, time::Duration};
+use kit::room::{NoRoom, Renewal};
+use std::{future::Future, sync::Arc, task::Waker, time::Duration};
 
 /// How much of an entry a lookup reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,9 @@ pub(crate) enum Sight {
 
 /// A family of rows: one way to execute what index, layout, schedule and eviction decide.
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
+    /// What tells whether an entry that was found still is its key's.
+    type Found: Copy;
+
     fn volume(&self) -> &Arc<Volume>;
 
     /// Finds what an earlier run left. Meanwhile the store is in use.
@@ -80,14 +84,60 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         true
     }
 
-    /// Makes `record` its key's entry; its sequence is filled in here.
-    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()>;
+    /// Returns `key`'s entry, with what tells later whether it still is the key's entry.
+    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Self::Found, Reader)>>;
+
+    /// Makes `record` its key's entry, waiting for room for a bounded time; its sequence is filled in here. With `found`, only while
+    /// that still is the key's entry: `false` if it is not.
+    async fn store_if(self: &Arc<Self>, record: Record<'_>, found: Option<Self::Found>) -> Result<bool>;
+
+    /// Returns what of a found entry is written again with another head; `None` if it turns out to be damaged.
+    async fn renewal(&self, _: Self::Found, reader: &Reader, hints: Hints) -> Result<Option<Renewal>> {
+        Renewal::whole(reader, hints).await
+    }
+
+    /// As [`Self::store_if`], counted by what became of it.
+    async fn commit_if(self: &Arc<Self>, record: Record<'_>, found: Option<Self::Found>) -> Result<bool> {
+        let bytes = record.content_bytes();
+        let outcome = self.store_if(record, found).await;
+        self.volume().count_commit(bytes, &outcome);
+        outcome
+    }
+
+    /// Makes `record` its key's entry.
+    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+        self.commit_if(record, None).await.map(drop)
+    }
 
     /// Removes `key`'s entry; durable against a kill when this returns.
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()>;
 
     /// Gives `key`'s entry another head, unless it changes meanwhile. `false`: there is none.
-    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool>;
+    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
+        let Some((found, reader)) = self.find_current(key).await? else { return Ok(false) };
+        let Some(renewal) = self.renewal(found, &reader, hints).await? else { return Ok(false) };
+        // Whatever happened to the key since it was read counts more than a new head for what was read.
+        self.commit_if(renewal.record(key, &head), Some(found)).await
+    }
+
+    /// Attempts an append until there is room, for a bounded time. Where nobody else makes room, `flush` and a round of what is due
+    /// do, once. `too_long` says what an entry is that never gets room.
+    async fn append_with_room<T>(
+        self: &Arc<Self>,
+        too_long: &'static str,
+        flush: impl Future<Output = Result<()>>,
+        mut attempt: impl FnMut(Option<&Waker>) -> std::result::Result<T, NoRoom>,
+    ) -> Result<T> {
+        let volume = self.volume();
+        if !volume.options.background {
+            if let Ok(appended) = attempt(None) {
+                return Ok(appended);
+            }
+            flush.await?;
+            self.maintain().await;
+        }
+        volume.wait_for_room(volume.room_deadline(), too_long, |waker| attempt(Some(waker))).await
+    }
 
     /// Whether memory knows of an entry; `true` where memory cannot tell.
     fn may_contain(&self, placing: u64) -> bool;

@@ -20,7 +20,7 @@ mod walk;
 
 use super::{Engine, Extent, Gauges, kit::pages};
 use crate::{
-    Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    Error, ErrorKind, Reader, Result, StoreOptions,
     format::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
@@ -29,9 +29,9 @@ use crate::{
     units::{DATA_START_BYTES, last_superblock_bytes},
     volume::{START_RETRY_PAUSE, Volume, bell::TICK, cannot_begin, waiters::Waiters},
 };
-use bytes::Bytes;
 use layout::{ClusterArea, Clusters};
 use objects::{ObjectId, ObjectPlace, ObjectTable};
+use read::Found;
 use std::{sync::Arc, time::Duration};
 
 pub(crate) use walk::walk;
@@ -143,6 +143,8 @@ impl AsMut<Waiters> for State {
 }
 
 impl Engine for ClustersEngine {
+    type Found = Found;
+
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
@@ -155,8 +157,12 @@ impl Engine for ClustersEngine {
         Ok(self.find(key).await?.map(|(_, reader)| reader))
     }
 
-    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
-        self.commit_if(record, None).await.map(drop)
+    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Found, Reader)>> {
+        self.find(key).await
+    }
+
+    async fn store_if(self: &Arc<Self>, record: Record<'_>, found: Option<Found>) -> Result<bool> {
+        self.append(record, found).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
@@ -172,10 +178,6 @@ impl Engine for ClustersEngine {
         // last close's stands.
         self.volume.check_open()?;
         if ready { Ok(()) } else { Err(cannot_begin()) }
-    }
-
-    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        self.replace_head(key, head, hints).await
     }
 
     fn may_contain(&self, placing: u64) -> bool {

@@ -21,7 +21,10 @@ mod reclaim;
 mod recovery;
 mod walk;
 
-use super::{Engine, Extent, Gauges, Sight, kit::sets};
+use super::{
+    Engine, Extent, Gauges, Sight,
+    kit::{room::Renewal, sets},
+};
 use crate::{
     Error, ErrorKind, Hints, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions,
     format::{
@@ -32,11 +35,10 @@ use crate::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    units::{Geometry, SECTOR_BYTES},
+    units::{Geometry, SECTOR_BYTES, Sector},
     volume::{START_RETRY_PAUSE, Volume, bell::TICK, waiters::Woken},
 };
 use admit::Gate;
-use bytes::Bytes;
 use checkpoint::Checkpoints;
 use index::{Index, IndexShape, LogIndex, SizeClass};
 use layout::{Log, checkpoint::CheckpointArea, segments::SegmentTable};
@@ -220,6 +222,9 @@ impl LogEngine {
 }
 
 impl Engine for LogEngine {
+    /// Where the entry's record begins.
+    type Found = Sector;
+
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
@@ -246,16 +251,20 @@ impl Engine for LogEngine {
         self.is_worth_storing(placing, len_bytes)
     }
 
-    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
-        self.commit_if(record, None).await.map(drop)
+    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Sector, Reader)>> {
+        self.look_up(key, Extent::Front).await
+    }
+
+    async fn store_if(self: &Arc<Self>, record: Record<'_>, still_at: Option<Sector>) -> Result<bool> {
+        self.append_entry(record, still_at).await
+    }
+
+    async fn renewal(&self, position: Sector, reader: &Reader, hints: Hints) -> Result<Option<Renewal>> {
+        self.renewal_at(position, reader, hints).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.bury(key).await
-    }
-
-    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        self.replace_head(key, head, hints).await
     }
 
     fn may_contain(&self, placing: u64) -> bool {

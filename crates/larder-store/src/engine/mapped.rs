@@ -25,7 +25,7 @@ mod walk;
 
 use super::{Engine, Extent, Gauges};
 use crate::{
-    Error, ErrorKind, Hints, MappedRow, Reader, Result, StoreOptions,
+    Error, ErrorKind, MappedRow, Reader, Result, StoreOptions,
     device::Directory,
     format::{
         record::{RECORD_SECTORS_MAX, Record},
@@ -36,7 +36,6 @@ use crate::{
     units::{BLOCK_BYTES, DATA_START_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES},
     volume::{START_RETRY_PAUSE, Volume, bell::TICK},
 };
-use bytes::Bytes;
 use map::ENTRY_COUNT_MAX;
 use state::State;
 use std::{sync::Arc, time::Duration};
@@ -113,6 +112,9 @@ impl MappedEngine {
 }
 
 impl Engine for MappedEngine {
+    /// The write that made the entry.
+    type Found = u32;
+
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
@@ -125,16 +127,16 @@ impl Engine for MappedEngine {
         Ok(self.look_up(key).await?.map(|(_, reader)| reader))
     }
 
-    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
-        self.store_entry(record, commit::Condition::None).await.map(drop)
+    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
+        self.look_up(key).await
+    }
+
+    async fn store_if(self: &Arc<Self>, record: Record<'_>, still_by: Option<u32>) -> Result<bool> {
+        self.store(record, still_by).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.drop_key(key).await
-    }
-
-    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        self.replace_head(key, head, hints).await
     }
 
     fn may_contain(&self, placing: u64) -> bool {

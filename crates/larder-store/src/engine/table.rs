@@ -30,7 +30,7 @@ use super::{
     },
 };
 use crate::{
-    Error, ErrorKind, Hints, Reader, Result, StoreOptions, TableRow, Tuning,
+    Error, ErrorKind, Reader, Result, StoreOptions, TableRow, Tuning,
     format::{
         record::Record,
         session::{SESSION_AREA_BYTES, Session},
@@ -283,6 +283,9 @@ impl AsMut<Waiters> for State {
 }
 
 impl Engine for TableEngine {
+    /// How often the entry's set had changed.
+    type Found = u32;
+
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
@@ -299,16 +302,18 @@ impl Engine for TableEngine {
         Ok(self.sees(key).await?.then_some(Sight::Passing))
     }
 
-    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
-        self.put(record, None).await.map(drop)
+    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
+        let set = self.set_of(self.volume.hash(key).0);
+        let changes = self.lock().changes(set);
+        Ok(self.look_up(key).await?.map(|reader| (changes, reader)))
+    }
+
+    async fn store_if(self: &Arc<Self>, record: Record<'_>, changes: Option<u32>) -> Result<bool> {
+        self.put(record, changes).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.wipe(key).await
-    }
-
-    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        self.replace_head(key, head, hints).await
     }
 
     fn may_contain(&self, placing: u64) -> bool {

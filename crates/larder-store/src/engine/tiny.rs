@@ -31,7 +31,7 @@ mod walk;
 
 use super::{Engine, Extent, Gauges, Sight, kit::doubts::Doubts};
 use crate::{
-    Error, ErrorKind, Hints, Reader, Result, StoreOptions,
+    Error, ErrorKind, Reader, Result, StoreOptions,
     format::{
         pack::GRANULE_BYTES,
         record::Record,
@@ -41,9 +41,9 @@ use crate::{
     units::{DATA_START_BYTES, last_superblock_bytes},
     volume::{Volume, bell::TICK, waiters::Waiters},
 };
-use bytes::Bytes;
 use front::{FrontIndex, FrontSlot, FrontState};
 use layout::{TinyPlan, TinyWishes};
+use read::Place;
 use ring::Ring;
 use set_write::SetWrite;
 use sets::{MayHold, SetSummaries};
@@ -210,6 +210,8 @@ fn prefix_of(placing: u64) -> u32 {
 }
 
 impl Engine for TinyEngine {
+    type Found = Place;
+
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
@@ -226,16 +228,16 @@ impl Engine for TinyEngine {
         Ok(self.sees(key).await?.then_some(Sight::Passing))
     }
 
-    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
-        self.commit_entry(record).await
+    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Place, Reader)>> {
+        Ok(self.find(key).await?.map(|(place, reader, _)| (place, reader)))
+    }
+
+    async fn store_if(self: &Arc<Self>, record: Record<'_>, place: Option<Place>) -> Result<bool> {
+        self.append_entry(record, place).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.bury(key).await
-    }
-
-    async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        self.replace_head(key, head, hints).await
     }
 
     fn may_contain(&self, placing: u64) -> bool {
@@ -306,10 +308,11 @@ impl Engine for TinyEngine {
 mod tests {
     use super::*;
     use crate::{
-        Clock, Policy, Store,
+        Clock, Hints, Policy, Store,
         device::{MemoryDevice, block_on},
         families::AnyEngine,
     };
+    use bytes::Bytes;
 
     const KEY_COUNT: u64 = 12;
 

@@ -5,19 +5,18 @@
 
 use super::{ClustersEngine, State, layout::Lack, objects::ObjectPlace, read::Found};
 use crate::{
-    Hints, Result,
+    Result,
     device::{Completion, Transfer},
     engine::{
         Engine,
         kit::{
             pack::{Parcel, SealedPack},
-            room::{NoRoom, Renewal, flushed},
+            room::{NoRoom, flushed},
         },
     },
     format::{pack::PackedKind, record::Record},
     volume::{cannot_begin, counters::add, waiters::wait_for},
 };
-use bytes::Bytes;
 use std::{
     io,
     sync::{Arc, atomic::Ordering},
@@ -28,36 +27,13 @@ use std::{
 const SHARE_OF_CLUSTERS: u64 = 4;
 
 impl ClustersEngine {
-    /// Commits, if the key's entry is still where it was found; `false` if not.
-    pub(super) async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, found: Option<Found>) -> Result<bool> {
-        let bytes = record.content_bytes();
-        let outcome = self.append(&mut record, found).await;
-        self.volume.count_commit(bytes, &outcome);
-        outcome
-    }
-
-    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        let Some((found, reader)) = self.find(key).await? else { return Ok(false) };
-        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
-        self.commit_if(renewal.record(key, &head), Some(found)).await
-    }
-
-    /// Appends, waiting for room for a bounded time.
-    async fn append(self: &Arc<Self>, record: &mut Record<'_>, found: Option<Found>) -> Result<bool> {
+    /// Appends, if the key's entry is still where it was found; `false` if not.
+    pub(super) async fn append(self: &Arc<Self>, mut record: Record<'_>, found: Option<Found>) -> Result<bool> {
         if self.is_barred() {
             return Err(cannot_begin());
         }
-        if !self.volume.options.background {
-            if let Ok(appended) = self.try_append(record, found, None) {
-                return Ok(appended);
-            }
-            // Nobody else makes room.
-            self.flush_all().await?;
-            self.maintain().await;
-        }
         let too_long = "the entry is longer than the store has clusters for";
-        let attempt = |waker: &Waker| self.try_append(record, found, Some(waker));
-        self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
+        self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
     }
 
     /// Whether the start is over and had to do without its header.

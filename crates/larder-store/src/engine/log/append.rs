@@ -9,10 +9,10 @@ use super::{
     read::Recognised,
 };
 use crate::{
-    Hints, Result,
+    Hints, Reader, Result,
     device::{Completion, Transfer},
     engine::{
-        Engine, Extent,
+        Engine,
         kit::room::{NoRoom, Renewal, flushed, spent},
     },
     format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
@@ -20,7 +20,6 @@ use crate::{
     units::{Sector, SegmentId},
     volume::{cannot_begin, counters::add, waiters::wait_for},
 };
-use bytes::Bytes;
 use std::{io, sync::Arc, task::Waker};
 
 /// How often an append finds out anew which slots are its key's, while others change them.
@@ -52,11 +51,13 @@ pub(super) enum Attempt {
 impl LogEngine {
     /// Appends an entry's record and makes it the key's entry, but only if that is still the one at `still_at`, where that is told; `false`
     /// if it is not.
-    pub(super) async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, still_at: Option<Sector>) -> Result<bool> {
-        let bytes = record.content_bytes();
+    pub(super) async fn append_entry(
+        self: &Arc<Self>,
+        mut record: Record<'_>,
+        still_at: Option<Sector>,
+    ) -> Result<bool> {
         let outcome = self.append(&mut record, still_at).await.map(|appended| appended.is_some());
         self.tend_positions().await;
-        self.volume.count_commit(bytes, &outcome);
         outcome
     }
 
@@ -105,20 +106,14 @@ impl LogEngine {
         drop(log);
     }
 
-    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        let Some((position, reader)) = self.look_up(key, Extent::Front).await? else { return Ok(false) };
-        let decoded = reader.decoded();
+    /// Returns what of the entry at `position` is written again with another head: a long body stays where it is.
+    pub(super) async fn renewal_at(&self, position: Sector, reader: &Reader, hints: Hints) -> Result<Option<Renewal>> {
         // A body that may still move to the others of its group cannot be told where it is.
-        let small = reader.len() <= BODY_BLOCK_BYTES || self.may_move(position);
-        let (kind, body) = if small {
-            let Some(body) = reader.read(0..reader.len()).await? else { return Ok(false) };
-            (Kind::Entry, vec![body])
-        } else {
-            (Kind::HeadUpdate(decoded.body_place(position)), Vec::new())
-        };
-        let renewal = Renewal::new(&reader, hints, kind, body);
-        // Whatever happened to the key since it was read counts more than a new head for what was read.
-        self.commit_if(renewal.record(key, &head), Some(position)).await
+        if reader.len() <= BODY_BLOCK_BYTES || self.may_move(position) {
+            return Renewal::whole(reader, hints).await;
+        }
+        let kind = Kind::HeadUpdate(reader.decoded().body_place(position));
+        Ok(Some(Renewal::new(reader, hints, kind, Vec::new())))
     }
 
     /// Appends, waiting for room for a bounded time; `None` if the key's entry is no longer the one at `still_at`.
@@ -152,18 +147,13 @@ impl LogEngine {
     }
 
     async fn append_if(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition<'_>) -> Result<Attempt> {
-        if !self.volume.options.background {
-            if let Ok(attempt) = self.try_append(record, Appender::Client, condition, None) {
-                return Ok(attempt);
-            }
-            // Nobody else makes room.
-            let (last, failed_before) = self.lock_log().last_ticket_and_failures();
-            self.flush_through(last, failed_before).await?;
-            self.maintain().await;
-        }
         let too_long = "the entry is longer than a segment of the store";
-        let attempt = |waker: &Waker| self.try_append(record, Appender::Client, condition, Some(waker));
-        self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
+        let flush = async {
+            let (last, failed_before) = self.lock_log().last_ticket_and_failures();
+            self.flush_through(last, failed_before).await
+        };
+        let attempt = |waker: Option<&Waker>| self.try_append(record, Appender::Client, condition, waker);
+        self.append_with_room(too_long, flush, attempt).await
     }
 
     /// Appends if there is room now.

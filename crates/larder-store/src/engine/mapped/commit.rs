@@ -11,23 +11,14 @@ use super::{
     state::{Phase, State},
 };
 use crate::{
-    Error, ErrorKind, Hints, Result,
+    Error, ErrorKind, Result,
     device::{AlignedBuffer, Completion, Pending},
-    engine::kit::room::{NO_ROOM, NoRoom, ROOM_PATIENCE, Renewal, flushed},
+    engine::kit::room::{NO_ROOM, NoRoom, ROOM_PATIENCE, flushed},
     format::record::Record,
     units::SECTOR_BYTES,
     volume::{cannot_begin, waiters::wait_for},
 };
-use bytes::Bytes;
 use std::{sync::Arc, task::Waker, time::Duration};
-
-/// Under what condition an entry is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    None,
-    /// The key's entry is still the one that this write made.
-    StillBy(u32),
-}
 
 /// A record, ready to be stored.
 pub(super) struct Write {
@@ -55,14 +46,6 @@ impl Write {
 }
 
 impl MappedEngine {
-    /// Makes `record` its key's entry; `false` if the condition does not hold.
-    pub(super) async fn store_entry(self: &Arc<Self>, record: Record<'_>, condition: Condition) -> Result<bool> {
-        let bytes = record.content_bytes();
-        let outcome = self.store(record, condition).await;
-        self.volume.count_commit(bytes, &outcome);
-        outcome
-    }
-
     /// Removes a key's entry. No transfer: what is not in the map when the store is closed is not found again,
     /// and after a crash nothing is.
     pub(super) async fn drop_key(self: &Arc<Self>, key: &[u8]) -> Result<()> {
@@ -76,14 +59,8 @@ impl MappedEngine {
         })
     }
 
-    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        let Some((sequence, reader)) = self.look_up(key).await? else { return Ok(false) };
-        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
-        // Whatever happened to the key since it was read counts more than a new head for what was read.
-        self.store_entry(renewal.record(key, &head), Condition::StillBy(sequence)).await
-    }
-
-    async fn store(self: &Arc<Self>, mut record: Record<'_>, condition: Condition) -> Result<bool> {
+    /// Makes `record` its key's entry; with `still_by`, only if that write made the entry there is: `false` if not.
+    pub(super) async fn store(self: &Arc<Self>, mut record: Record<'_>, still_by: Option<u32>) -> Result<bool> {
         let deadline = self.volume.clock.now() + ROOM_PATIENCE;
         let Some(sequence) = self.next_number(deadline).await? else {
             return Err(Error::new(ErrorKind::Full, NO_ROOM));
@@ -98,7 +75,7 @@ impl MappedEngine {
             (None, None)
         };
         let too_long = "the store has no room for the entry in one piece";
-        let attempt = |waker: &Waker| self.admit(&write, condition, &mut done, waker);
+        let attempt = |waker: &Waker| self.admit(&write, still_by, &mut done, waker);
         let admitted = self.volume.wait_for_room(deadline, too_long, attempt).await?;
         match pending {
             Some(pending) if admitted => wait_written(pending).await.map(|()| true),
@@ -110,13 +87,13 @@ impl MappedEngine {
     fn admit(
         self: &Arc<Self>,
         write: &Write,
-        condition: Condition,
+        still_by: Option<u32>,
         done: &mut Option<Completion<()>>,
         waker: &Waker,
     ) -> std::result::Result<bool, NoRoom> {
         loop {
             let (outcome, sent, busy) = self.update(|state| {
-                let outcome = state.admit(write, condition, done);
+                let outcome = state.admit(write, still_by, done);
                 if outcome == Err(NoRoom::Now) {
                     state.waiting.add(waker);
                 }

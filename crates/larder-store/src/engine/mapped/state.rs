@@ -5,7 +5,7 @@
 
 use super::{
     action::Action,
-    commit::{Condition, Write},
+    commit::Write,
     dirty::Dirty,
     layout::Space,
     map::{Entry, Map},
@@ -139,18 +139,16 @@ impl State {
         self.phase == Phase::Open && self.reserved_until.wrapping_sub(self.next_write) < NUMBERS_RESERVED / 2
     }
 
-    /// Makes `write` its key's entry if there is room and the condition holds; `Ok(false)` if it does not.
+    /// Makes `write` its key's entry if there is room; with `still_by`, only if that write made the entry there is: `Ok(false)` if not.
     /// `done` is told when it is written.
     pub(super) fn admit(
         &mut self,
         write: &Write,
-        condition: Condition,
+        still_by: Option<u32>,
         done: &mut Option<Completion<()>>,
     ) -> Result<bool, NoRoom> {
         let held = self.map.find(write.placing).map(|entry| entry.sequence);
-        if let Condition::StillBy(sequence) = condition
-            && held != Some(sequence)
-        {
+        if still_by.is_some() && held != still_by {
             return Ok(false);
         }
         if self.phase == Phase::Closed {

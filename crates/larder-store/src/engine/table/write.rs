@@ -11,12 +11,9 @@ use super::{
     summary::{Bin, Summary},
 };
 use crate::{
-    Error, ErrorKind, Hints, Result,
+    Error, ErrorKind, Result,
     device::{AlignedBuffer, Completion, Pending, Transfer},
-    engine::kit::{
-        room::Renewal,
-        sets::{Place, Set},
-    },
+    engine::kit::sets::{Place, Set},
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader},
         record::Record,
@@ -57,14 +54,7 @@ struct Writing {
 
 impl TableEngine {
     /// Stores an entry; with `expected`, only if its set has still had no more than these changes.
-    pub(super) async fn put(self: &Arc<Self>, record: Record<'_>, expected: Option<u32>) -> Result<bool> {
-        let bytes = record.content_bytes();
-        let outcome = self.try_put(record, expected).await;
-        self.volume.count_commit(bytes, &outcome);
-        outcome
-    }
-
-    async fn try_put(self: &Arc<Self>, mut record: Record<'_>, expected: Option<u32>) -> Result<bool> {
+    pub(super) async fn put(self: &Arc<Self>, mut record: Record<'_>, expected: Option<u32>) -> Result<bool> {
         let len = record.len_bytes();
         let rest = len.saturating_sub(self.layout.first_bytes());
         if rest > self.layout.ring_len_bytes {
@@ -138,15 +128,6 @@ impl TableEngine {
         let bins = suspects.into_iter().map(|way| (way, Bin::Empty)).collect();
         let pending = self.submit(Change { hold, dirty_bytes: 0, rest_at: None, bins }, writes);
         self.finished(pending).await
-    }
-
-    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        // A new head is for the entry there is now: whatever happens meanwhile counts more.
-        let set = self.target(key).set;
-        let changes = self.lock().changes(set);
-        let Some(reader) = self.look_up(key).await? else { return Ok(false) };
-        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
-        self.put(renewal.record(key, &head), Some(changes)).await
     }
 
     /// What is known of a set before an entry goes to it; of a set of one way nothing need be.

@@ -12,13 +12,13 @@ use super::{
     ring::RingPlace,
 };
 use crate::{
-    Error, ErrorKind, Hints, Reader, Result,
+    Error, ErrorKind, Reader, Result,
     device::{Completion, Transfer},
     engine::{
         Engine,
         kit::{
             pack::{Parcel, SealedPack},
-            room::{NoRoom, Renewal, flushed},
+            room::{NoRoom, flushed},
         },
     },
     format::{
@@ -31,7 +31,6 @@ use crate::{
         waiters::{Woken, wait_for},
     },
 };
-use bytes::Bytes;
 use std::{io, sync::Arc, task::Waker, time::Duration};
 
 /// Packs to be written, of the two rings.
@@ -71,16 +70,9 @@ impl Load<'_, '_> {
 }
 
 impl TinyEngine {
-    pub(super) async fn commit_entry(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
-        self.commit_if(record, None).await.map(drop)
-    }
-
-    /// As [`Self::commit_entry`], if `place` is still where the key's entry is; `false` if not.
-    async fn commit_if(self: &Arc<Self>, mut record: Record<'_>, place: Option<Place>) -> Result<bool> {
-        let bytes = record.content_bytes();
-        let outcome = self.append(Load::Entry(&mut record), place).await.map(|appended| appended.is_some());
-        self.volume.count_commit(bytes, &outcome);
-        outcome
+    /// Appends an entry; with `place`, only if that is still where the key's entry is: `false` if not.
+    pub(super) async fn append_entry(self: &Arc<Self>, mut record: Record<'_>, place: Option<Place>) -> Result<bool> {
+        Ok(self.append(Load::Entry(&mut record), place).await?.is_some())
     }
 
     pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
@@ -95,12 +87,6 @@ impl TinyEngine {
                 Err(error)
             }
         }
-    }
-
-    pub(super) async fn replace_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
-        let Some((place, reader, _)) = self.find(key).await? else { return Ok(false) };
-        let Some(renewal) = Renewal::whole(&reader, hints).await? else { return Ok(false) };
-        self.commit_if(renewal.record(key, &head), Some(place)).await
     }
 
     /// Writes a long entry again that was hit when the ring is about to go over it, if it is still the key's and
@@ -128,17 +114,8 @@ impl TinyEngine {
 
     /// Appends, waiting for room for a bounded time. `None`: the key's entry is no longer at `place`.
     async fn append(self: &Arc<Self>, mut load: Load<'_, '_>, place: Option<Place>) -> Result<Option<RingPlace>> {
-        if !self.volume.options.background {
-            if let Ok(appended) = self.try_append(&mut load, place, None, None) {
-                return Ok(appended);
-            }
-            // Nobody else makes room.
-            self.flush_all().await?;
-            self.maintain().await;
-        }
         let too_long = "the entry is longer than a segment of the store";
-        let attempt = |waker: &Waker| self.try_append(&mut load, place, None, Some(waker));
-        self.volume.wait_for_room(self.volume.room_deadline(), too_long, attempt).await
+        self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut load, place, None, waker)).await
     }
 
     /// Appends if there is room now; `None` if the key's entry is not at `place`, or `condition` does not hold.

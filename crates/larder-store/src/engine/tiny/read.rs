@@ -26,7 +26,7 @@ const MOVES_FOLLOWED_MAX: u32 = 4;
 
 /// Where an entry was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Front {
         granule: u32,
     },
