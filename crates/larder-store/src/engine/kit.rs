@@ -3,6 +3,7 @@
 //! Does not: name an engine. What only one of them needs is its own.
 
 pub(crate) mod doubts;
+pub(crate) mod effects;
 pub(crate) mod pack;
 pub(crate) mod pages;
 pub(crate) mod room;

@@ -6,10 +6,10 @@
 use super::{ClustersEngine, State, layout::Lack, objects::ObjectPlace, read::Found};
 use crate::{
     Result,
-    device::{Completion, Transfer},
     engine::{
         Engine,
         kit::{
+            effects::completion_for,
             pack::{Parcel, SealedPack},
             room::{NoRoom, flushed},
         },
@@ -136,19 +136,11 @@ impl ClustersEngine {
         flushed(wait_for(|| self.lock(), failed).await == failed_before)
     }
 
-    /// Starts the transfers of clusters. Completions hold the engine weakly, so that the last handle's drop
-    /// closes the device, not a completion on the device's own thread.
+    /// Starts the transfers of clusters.
     fn perform(self: &Arc<Self>, sealed: Vec<SealedPack>) {
-        for pack in sealed {
-            let (engine, sequence) = (Arc::downgrade(self), pack.sequence);
-            let done = move |outcome: io::Result<()>| {
-                engine.upgrade().iter().for_each(|engine| engine.cluster_written(sequence, &outcome));
-            };
-            add(&self.volume.counters.writes, 1);
-            add(&self.volume.counters.written_bytes, pack.len_bytes());
-            let SealedPack { offset_bytes, buffer, .. } = pack;
-            let completion = Completion::callback(done);
-            self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+        for SealedPack { sequence, offset_bytes, buffer, .. } in sealed {
+            let written = completion_for(self, move |engine, outcome| engine.cluster_written(sequence, &outcome));
+            self.volume.submit_write(offset_bytes, buffer, written);
         }
     }
 

@@ -10,10 +10,12 @@ use super::{
 };
 use crate::{
     Hints, Reader, Result,
-    device::{Completion, Transfer},
     engine::{
         Engine,
-        kit::room::{NoRoom, Renewal, flushed, spent},
+        kit::{
+            effects::completion_for,
+            room::{NoRoom, Renewal, flushed, spent},
+        },
     },
     format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
     hash::KeyHash,
@@ -225,28 +227,22 @@ impl LogEngine {
         }
     }
 
-    /// Starts the log's transfers. Their completions hold the engine weakly: the last handle's drop
-    /// closes the device, not a completion on the device's own thread.
+    /// Starts the log's transfers.
     pub(super) fn perform(self: &Arc<Self>, actions: Vec<Action>) {
         for action in actions {
-            let engine = Arc::downgrade(self);
-            let (offset_bytes, buffer, completion) = match action {
+            let (offset_bytes, buffer, written) = match action {
                 Action::WriteUnit { ticket, offset_bytes, buffer } => {
-                    let done =
-                        move |outcome| engine.upgrade().iter().for_each(|engine| engine.unit_written(ticket, &outcome));
-                    (offset_bytes, buffer, Completion::callback(done))
+                    let written = completion_for(self, move |engine, outcome| engine.unit_written(ticket, &outcome));
+                    (offset_bytes, buffer, written)
                 }
                 Action::WriteTrailer { segment, offset_bytes, buffer } => {
-                    let done = move |outcome| {
-                        engine.upgrade().iter().for_each(|engine| engine.trailer_written(segment, &outcome))
-                    };
-                    (offset_bytes, buffer, Completion::callback(done))
+                    let written =
+                        completion_for(self, move |engine, outcome| engine.trailer_written(segment, &outcome));
+                    (offset_bytes, buffer, written)
                 }
             };
-            add(&self.volume.counters.writes, 1);
-            add(&self.volume.counters.written_bytes, buffer.len() as u64);
             self.checkpoints.note_log_bytes(buffer.len() as u64);
-            self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+            self.volume.submit_write(offset_bytes, buffer, written);
         }
     }
 

@@ -1,12 +1,11 @@
 //! The transfers a change of the state asks for, and how they are made once its lock is released.
 //!
-//! Invariant: every action ends in one change of the state. Completions hold the engine weakly: the last handle's
-//! drop closes the device, not a completion on the device's own thread.
+//! Invariant: every action ends in one change of the state.
 
 use super::{MappedEngine, schedule::packets::Packet, state::State};
 use crate::{
-    device::{AlignedBuffer, Completion, FileName, FileWork, Transfer},
-    volume::counters::add,
+    device::{AlignedBuffer, FileName, FileWork},
+    engine::kit::effects::completion_for,
 };
 use std::{
     io,
@@ -44,34 +43,21 @@ impl MappedEngine {
     fn perform(self: &Arc<Self>, action: Action) {
         match action {
             Action::Write(Packet { offset_bytes, buffer, writes }) => {
-                self.count_write(buffer.len());
-                let completion = self.then(move |engine, outcome| engine.packet_written(&writes, outcome));
-                self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+                let written = completion_for(self, move |engine, outcome| engine.packet_written(&writes, &outcome));
+                self.volume.submit_write(offset_bytes, buffer, written);
             }
             Action::WriteFile { file, offset_bytes, buffer, sequence } => {
-                self.count_write(buffer.len());
-                let completion = self.then(move |engine, outcome| engine.packet_written(&[sequence], outcome));
+                self.volume.count_write(buffer.len() as u64);
+                let completion =
+                    completion_for(self, move |engine, outcome| engine.packet_written(&[sequence], &outcome));
                 self.directory().submit(FileWork::Write { file, offset_bytes, buffer, completion });
             }
             Action::RemoveFile { file, place, sectors } => {
-                let completion = self.then(move |engine, outcome| engine.file_removed(place, sectors, outcome));
+                let completion =
+                    completion_for(self, move |engine, outcome| engine.file_removed(place, sectors, &outcome));
                 self.directory().submit(FileWork::Remove { file, completion });
             }
         }
-    }
-
-    fn then(self: &Arc<Self>, call: impl FnOnce(&Arc<Self>, &io::Result<()>) + Send + 'static) -> Completion<()> {
-        let engine = Arc::downgrade(self);
-        Completion::callback(move |outcome| {
-            if let Some(engine) = engine.upgrade() {
-                call(&engine, &outcome);
-            }
-        })
-    }
-
-    fn count_write(&self, len_bytes: usize) {
-        add(&self.volume.counters.writes, 1);
-        add(&self.volume.counters.written_bytes, len_bytes as u64);
     }
 
     fn packet_written(self: &Arc<Self>, writes: &[u32], outcome: &io::Result<()>) {

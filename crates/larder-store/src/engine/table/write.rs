@@ -12,8 +12,11 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    device::{AlignedBuffer, Completion, Pending, Transfer},
-    engine::kit::sets::{Place, Set},
+    device::{AlignedBuffer, Completion, Pending},
+    engine::kit::{
+        effects::completion_for,
+        sets::{Place, Set},
+    },
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader},
         record::Record,
@@ -265,22 +268,15 @@ impl TableEngine {
         (offset_bytes, buffer)
     }
 
-    /// Starts the writes of a change. Their completions hold the engine weakly, as the device may outlive it.
+    /// Starts the writes of a change.
     pub(super) fn submit(self: &Arc<Self>, change: Change, writes: Vec<(u64, AlignedBuffer)>) -> Pending<()> {
         let (completion, pending) = Completion::pair();
         let writing = Writing { change, completion, left: writes.len(), outcome: Ok(()) };
         let writing = Arc::new(Mutex::new(Some(writing)));
         for (offset_bytes, buffer) in writes {
-            let (engine, writing) = (Arc::downgrade(self), Arc::clone(&writing));
-            let done = move |outcome| {
-                if let Some(engine) = engine.upgrade() {
-                    engine.written(&writing, outcome);
-                }
-            };
-            add(&self.volume.counters.writes, 1);
-            add(&self.volume.counters.written_bytes, buffer.len() as u64);
-            let completion = Completion::callback(done);
-            self.volume.device.submit(Transfer::Write { offset_bytes, buffer: Arc::new(buffer), completion });
+            let writing = Arc::clone(&writing);
+            let written = completion_for(self, move |engine, outcome| engine.written(&writing, outcome));
+            self.volume.submit_write(offset_bytes, Arc::new(buffer), written);
         }
         self.volume.bell.ring_if_idle();
         pending

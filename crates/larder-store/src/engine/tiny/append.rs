@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Reader, Result,
-    device::{Completion, Transfer},
     engine::{
         Engine,
         kit::{
+            effects::completion_for,
             pack::{Parcel, SealedPack},
             room::{NoRoom, flushed},
         },
@@ -318,20 +318,13 @@ impl TinyEngine {
         wait_for(|| self.lock(), is_done).await;
     }
 
-    /// Starts the transfers of packs. Completions hold the engine weakly, so that the last handle's drop
-    /// closes the device, not a completion on the device's own thread.
+    /// Starts the transfers of packs.
     pub(super) fn perform(self: &Arc<Self>, sealed: Sealed) {
         let long = sealed.long.into_iter().map(|pack| (Ringed::Long, pack));
         for (ring, pack) in long.chain(sealed.front.into_iter().map(|pack| (Ringed::Front, pack))) {
-            let (engine, sequence) = (Arc::downgrade(self), pack.sequence);
-            let done = move |outcome: io::Result<()>| {
-                engine.upgrade().iter().for_each(|engine| engine.pack_written(ring, sequence, &outcome));
-            };
-            add(&self.volume.counters.writes, 1);
-            add(&self.volume.counters.written_bytes, pack.len_bytes());
-            let SealedPack { offset_bytes, buffer, .. } = pack;
-            let completion = Completion::callback(done);
-            self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion });
+            let SealedPack { sequence, offset_bytes, buffer, .. } = pack;
+            let written = completion_for(self, move |engine, outcome| engine.pack_written(ring, sequence, &outcome));
+            self.volume.submit_write(offset_bytes, buffer, written);
         }
     }
 

@@ -11,8 +11,8 @@ use super::{
     moves::{Moved, OldSet},
 };
 use crate::{
-    device::{AlignedBuffer, Completion, Transfer},
-    volume::counters::add,
+    device::{AlignedBuffer, Completion},
+    engine::kit::effects::completion_for,
 };
 use std::{io, sync::Arc};
 
@@ -74,15 +74,9 @@ impl TinyEngine {
     fn submit_set(self: &Arc<Self>, mut writing: Writing) {
         writing.attempts_left -= 1;
         let offset_bytes = self.plan.set_start_bytes(writing.set);
-        let (engine, buffer) = (Arc::downgrade(self), Arc::clone(&writing.buffer));
-        let done = move |outcome: io::Result<()>| {
-            if let Some(engine) = engine.upgrade() {
-                engine.set_written(writing, outcome);
-            }
-        };
-        add(&self.volume.counters.writes, 1);
-        add(&self.volume.counters.written_bytes, buffer.len() as u64);
-        self.volume.device.submit(Transfer::Write { offset_bytes, buffer, completion: Completion::callback(done) });
+        let buffer = Arc::clone(&writing.buffer);
+        let written = completion_for(self, move |engine, outcome| engine.set_written(writing, outcome));
+        self.volume.submit_write(offset_bytes, buffer, written);
     }
 
     fn set_written(self: &Arc<Self>, writing: Writing, outcome: io::Result<()>) {
