@@ -2,6 +2,7 @@
 //!
 //! Owns: the options, their defaults and their limits. Does not: read files or arguments.
 
+mod intercept;
 mod listener;
 mod memory;
 mod origins;
@@ -10,6 +11,8 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 
+pub(crate) use intercept::normal as normal_host;
+pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
 pub use listener::{Listener, TlsIdentity};
 pub use origins::{Balance, HostSent, Origins};
 
@@ -34,6 +37,8 @@ pub struct ProxyConfig {
     pub targets: TargetRules,
     /// Ports CONNECT may lead to. More lets clients tunnel other protocols through the proxy. Default 443 and 8443.
     pub connect_ports: Vec<u16>,
+    /// Forward proxy: hosts whose `https://` is answered and cached here, not tunnelled. Default none.
+    pub intercept: Option<Intercept>,
     /// Networks whose clients are served; empty serves every client that can connect. Default empty.
     pub clients: Vec<IpNet>,
     /// Bounds on what clients and origins may take.
@@ -90,6 +95,7 @@ impl Default for ProxyConfig {
             forward: true,
             targets: TargetRules::default(),
             connect_ports: vec![443, 8443],
+            intercept: None,
             clients: Vec::new(),
             limits: Limits::default(),
             hot_bytes: 64 << 20,
@@ -137,6 +143,11 @@ impl ProxyConfig {
             return refuse(format!(
                 "header size limit must be from {HEADER_BYTES_MIN} to {HEADER_BYTES_MAX} bytes: {}",
                 self.limits.header_bytes_max
+            ));
+        }
+        if let (Some(_), Some(origin)) = (&self.intercept, &self.default_origin) {
+            return refuse(format!(
+                "interception is for forward proxies, and there is an origin for every host: {origin}"
             ));
         }
         if let Some(fault) = self.sites.iter().find_map(|site| site.origins.fault()) {

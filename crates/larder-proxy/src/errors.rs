@@ -46,6 +46,8 @@ pub(crate) enum Failure {
     Broken { host: String, why: String },
     /// `only-if-cached`, and nothing stored answers.
     OnlyIfCached,
+    /// Origins are not to be asked, and nothing stored answers.
+    Offline,
 }
 
 impl Failure {
@@ -66,7 +68,7 @@ impl Failure {
                 _ => StatusCode::BAD_GATEWAY,
             },
             Self::Broken { .. } => StatusCode::BAD_GATEWAY,
-            Self::Timeout { .. } | Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
+            Self::Timeout { .. } | Self::OnlyIfCached | Self::Offline => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 
@@ -108,7 +110,7 @@ impl Failure {
             Self::Unusable { fault, .. } => fault.error,
             Self::Timeout { .. } => ProxyError::ConnectionReadTimeout,
             Self::Broken { .. } => ProxyError::ConnectionTerminated,
-            Self::OnlyIfCached | Self::Overloaded => ProxyError::ProxyInternalResponse,
+            Self::OnlyIfCached | Self::Offline | Self::Overloaded => ProxyError::ProxyInternalResponse,
         }
     }
 
@@ -154,13 +156,15 @@ impl fmt::Display for Failure {
                  CONNECT ports."
             ),
             Self::Loop => f.write_str("loop detected: the request leads back to this proxy"),
-            Self::Unusable { host, .. } | Self::Timeout { host } | Self::Broken { host, .. } => write!(
-                f,
-                "there is no answer from {host}: {}. Try again later. If this lasts, the operator of this proxy finds \
-                 the reason in its log.",
-                in_plain_words(self.proxy_error())
-            ),
+            Self::Unusable { host, .. } | Self::Timeout { host } | Self::Broken { host, .. } => {
+                write!(f, "there is no answer from {host}: {}", in_plain_words(self.proxy_error()))?;
+                if let Self::Unusable { fault: Fault { reason: Some(reason), .. }, .. } = self {
+                    write!(f, ": {reason}")?;
+                }
+                f.write_str(". Try again later. If this lasts, the operator of this proxy finds the reason in its log.")
+            }
             Self::OnlyIfCached => f.write_str("nothing stored answers this only-if-cached request"),
+            Self::Offline => f.write_str("this proxy is offline, and nothing stored answers this request"),
         }
     }
 }

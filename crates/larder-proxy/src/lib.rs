@@ -20,6 +20,7 @@
 mod access_log;
 mod admin;
 mod asked;
+mod authority;
 mod cache;
 mod client;
 mod clock;
@@ -38,15 +39,18 @@ mod outcome;
 mod request;
 mod routes;
 mod server;
+mod session;
 mod shared;
 mod unfinished;
 mod watch;
 mod worker;
 
+pub use authority::Authority;
 pub use config::{
-    AccessLogTarget, Balance, HostSent, InvalidOriginUrl, Limits, Listener, OriginUrl, Origins, ProxyConfig, Site,
-    TargetRules, TlsIdentity,
+    AccessLogTarget, Balance, HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern, InvalidOriginUrl,
+    Limits, Listener, OriginUrl, Origins, ProxyConfig, Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use outcome::Outcome;
 pub use server::{Proxy, ProxyHandle, RunningProxy};
+pub use session::{Session, SessionOptions, SessionStats};

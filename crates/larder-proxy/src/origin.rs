@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod body;
+pub(crate) mod certificate_askers;
 pub(crate) mod complaints;
 pub(crate) mod connect;
 pub(crate) mod dns;

@@ -6,6 +6,7 @@ pub(crate) mod exchange;
 pub(crate) mod explain;
 pub(crate) mod final_recipient;
 pub(crate) mod hit;
+pub(crate) mod intercept;
 pub(crate) mod pass;
 pub(crate) mod refusal;
 pub(crate) mod route;

@@ -19,7 +19,7 @@ use http::Version;
 use larder_http::fields::via::Pseudonym;
 use larder_store::Store;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
@@ -37,6 +37,7 @@ use crate::{
     },
     client::{
         certificates::{Caretaker, Certificates},
+        intercept::Interceptor,
         opening,
         passwords::Passwords,
     },
@@ -47,9 +48,11 @@ use crate::{
     metrics::WorkerMetrics,
     origin::{origins::OriginsShared, tls},
     routes::Routes,
+    server::sessions::Opening,
     shared::Shared,
 };
 
+mod sessions;
 mod threads;
 
 /// Starts proxies.
@@ -65,6 +68,7 @@ pub struct RunningProxy {
     windows: Arc<WindowBudget>,
     stop: watch::Sender<Option<Duration>>,
     shared: Weak<Shared>,
+    openings: Vec<mpsc::UnboundedSender<Opening>>,
     _caretaker: Option<Caretaker>,
 }
 
@@ -73,6 +77,7 @@ pub struct RunningProxy {
 pub struct ProxyHandle {
     shared: Weak<Shared>,
     stop: watch::Sender<Option<Duration>>,
+    openings: Vec<mpsc::UnboundedSender<Opening>>,
 }
 
 impl Proxy {
@@ -88,6 +93,7 @@ impl Proxy {
         let passwords = config.passwords.as_deref().map(Passwords::load).transpose();
         let passwords = passwords.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?.map(Arc::new);
         let (certificates, acceptor, caretaker) = open_tls(&config)?;
+        let interceptor = config.intercept.as_ref().map(Interceptor::open).transpose()?.map(Arc::new);
         let listeners = bind_all(&config)?;
         let local_addrs = listeners[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?;
         let admin_listener = config.admin.map(|address| bind(address, false)).transpose()?;
@@ -108,6 +114,7 @@ impl Proxy {
             certificates,
             acceptor,
             access_log,
+            interceptor,
             marks: Arc::new(marks_of(&config, pseudonym)),
             passwords,
             connection_count: AtomicUsize::new(0),
@@ -133,6 +140,7 @@ impl Proxy {
             windows,
             stop,
             shared: Arc::downgrade(&shared),
+            openings: Vec::new(),
             _caretaker: caretaker,
         };
         running.start_workers(&shared, listeners, &mut admin, &stopped)?;
@@ -148,6 +156,7 @@ impl ProxyConfig {
     /// `InvalidInput` that names the file and says what is wrong with it.
     pub fn check_files(&self) -> io::Result<()> {
         check_authorities(self)?;
+        self.intercept.as_ref().map_or(Ok(()), |config| Interceptor::open(config).map(drop))?;
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         self.passwords.as_deref().map_or(Ok(()), |path| Passwords::load(path).map(drop)).map_err(refused)?;
         let loaded = if self.identities.is_empty() { Ok(()) } else { Certificates::load(&self.identities).map(drop) };
@@ -214,7 +223,7 @@ impl RunningProxy {
 
     /// Returns what others need to ask something of this proxy.
     pub fn handle(&self) -> ProxyHandle {
-        ProxyHandle { shared: self.shared.clone(), stop: self.stop.clone() }
+        ProxyHandle { shared: self.shared.clone(), stop: self.stop.clone(), openings: self.openings.clone() }
     }
 
     fn start_workers(
@@ -225,11 +234,14 @@ impl RunningProxy {
         stopped: &watch::Receiver<Option<Duration>>,
     ) -> io::Result<()> {
         for (index, listeners) in listeners.into_iter().enumerate() {
+            let (opening, openings) = mpsc::unbounded_channel();
+            self.openings.push(opening);
             let start = threads::Start {
                 index,
                 shared: Arc::clone(shared),
                 metrics: Arc::clone(&self.metrics[index]),
                 listeners,
+                openings,
                 admin: admin.take(),
                 stop: stopped.clone(),
             };
@@ -336,7 +348,7 @@ fn unique_name() -> String {
     format!("larder-{:08x}", drawn as u32)
 }
 
-fn bind(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
+pub(crate) fn bind(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;

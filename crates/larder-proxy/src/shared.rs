@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     access_log::AccessLog,
     cache::CacheShared,
-    client::{certificates::Certificates, passwords::Passwords},
+    client::{certificates::Certificates, intercept::Interceptor, passwords::Passwords},
     config::ProxyConfig,
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
     marks::Marks,
@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) certificates: Option<Arc<Certificates>>,
     /// Does handshakes with clients, if any listener wants them.
     pub(crate) acceptor: Option<TlsAcceptor>,
+    /// What looks into tunnels, if anything does.
+    pub(crate) interceptor: Option<Arc<Interceptor>>,
     pub(crate) marks: Arc<Marks>,
     pub(crate) access_log: Option<AccessLog>,
     /// Who may use the forward proxy, if not everybody.

@@ -4,9 +4,12 @@
 
 use std::sync::{Arc, atomic::Ordering::AcqRel};
 
+use tokio::sync::mpsc::UnboundedSender;
+
 use crate::{
     access_log::{Line, LineBuffer},
     cache::Cache,
+    client::socket::Inside,
     flight::{flights::Flights, source::Means},
     metrics::WorkerMetrics,
     origin::origins::Origins,
@@ -24,12 +27,19 @@ pub(crate) struct Worker {
     pub(crate) cache: Arc<Cache>,
     pub(crate) flights: Arc<Flights>,
     pub(crate) unfinished: Arc<Unfinished>,
+    /// Connections inside tunnels, on their way to be served.
+    inside: UnboundedSender<Inside>,
     log_buffer: LineBuffer,
 }
 
 impl Worker {
     /// Returns the worker with this number.
-    pub(crate) fn new(index: usize, shared: Arc<Shared>, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(crate) fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        metrics: Arc<WorkerMetrics>,
+        inside: UnboundedSender<Inside>,
+    ) -> Self {
         let watches = Arc::<Watches>::default();
         let origins = Arc::new(Origins::new(index, &shared.origins, &metrics, &watches));
         let cache = Arc::new(Cache { shared: Arc::clone(&shared.cache), metrics: Arc::clone(&metrics) });
@@ -47,7 +57,14 @@ impl Worker {
             unfinished: Arc::clone(&unfinished),
             entry_bytes_max: shared.config.entry_bytes_max,
         });
-        Self { shared, metrics, watches, origins, cache, flights, unfinished, log_buffer: LineBuffer::default() }
+        let log_buffer = LineBuffer::default();
+        Self { shared, metrics, watches, origins, cache, flights, unfinished, inside, log_buffer }
+    }
+
+    /// Has a connection inside a tunnel served. Bounded by the connections there may be, which it counts among.
+    pub(crate) fn serve_inside(&self, inside: Inside) {
+        // A worker that is stopping serves nothing new.
+        let _ = self.inside.send(inside);
     }
 
     /// Writes a line to the access log, if there is one.

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::{
     body::Incoming,
@@ -34,19 +35,30 @@ use crate::{
         flushed::Flushed,
         http2,
         interim::Interim,
-        opening::{self, Opened, Protocol, Socket},
+        opening::{self, Opened},
         peer::{Abandoned, Client, Phase},
         response_body::ResponseBody,
+        socket::{Inside, Protocol, Socket},
         stream::ClientStream,
     },
     config::Listener,
-    request::exchange,
-    watch::{Order, Watching},
+    errors::Failure,
+    origin::target::Origin,
+    request::{exchange, intercept},
+    session::SessionState,
+    watch::{Order, Watched, Watching},
     worker::Worker,
 };
 
+/// A listener, and whose it is if not everybody's.
+pub(crate) struct Door {
+    pub(crate) listener: Listener,
+    pub(crate) session: Option<Arc<SessionState>>,
+}
+
 /// Serves an accepted connection until it ends.
-pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketAddr, listener: &Listener) {
+pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketAddr, door: &Door) {
+    let listener = &door.listener;
     let config = &worker.shared.config;
     let watched = worker.watches.register();
     // A handshake is due at once; the first request has time.
@@ -56,12 +68,36 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
         config.limits.idle
     });
     let opening = opening::open(worker, listener, (socket, peer));
-    let Opened { peer, socket, first, protocol } =
-        match Watching::new(opening, &watched, &[Order::Drain, Order::Expire]).await {
-            Some(Ok(Some(opened))) => opened,
-            Some(Err(error)) => return tracing::debug!(%error, %peer, "client connection was not opened"),
-            Some(Ok(None)) | None => return,
-        };
+    let opened = match Watching::new(opening, &watched, &[Order::Drain, Order::Expire]).await {
+        Some(Ok(Some(opened))) => opened,
+        Some(Err(error)) => return tracing::debug!(%error, %peer, "client connection was not opened"),
+        Some(Ok(None)) | None => return,
+    };
+    let about = About { inside: None, session: door.session.clone(), watched };
+    serve_opened(worker, opened, about).await;
+}
+
+/// Serves a connection inside a tunnel until it ends.
+pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: Inside) {
+    let Inside { stream, peer, origin, session, kept } = inside;
+    let protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
+    let opened = Opened { peer, socket: Socket::Intercepted(stream), first: Bytes::new(), protocol };
+    let about = About { inside: Some(origin), session, watched: worker.watches.register() };
+    serve_opened(worker, opened, about).await;
+    drop(kept);
+}
+
+/// What is known of a connection besides what came over it.
+struct About {
+    inside: Option<Origin>,
+    session: Option<Arc<SessionState>>,
+    watched: Watched,
+}
+
+async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
+    let Opened { peer, socket, first, protocol } = opened;
+    let About { inside, session, watched } = about;
+    let config = &worker.shared.config;
     watched.arm(config.limits.idle);
     let canonical = peer.ip().to_canonical();
     let denied = !config.clients.is_empty() && !config.clients.iter().any(|network| network.contains(&canonical));
@@ -69,9 +105,11 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
         worker: Arc::clone(worker),
         peer,
         denied,
-        secure: matches!(socket, Socket::Tls(_)),
+        secure: socket.is_tls(),
         server_name: socket.server_name().map(Into::into),
         protocol,
+        inside,
+        session,
         phase: AtomicU8::new(Phase::Idle as u8),
         exchange_count: AtomicU32::new(0),
         abandoned: Abandoned::default(),
@@ -111,15 +149,20 @@ impl Service<Request<Incoming>> for Answering {
     type Error = h2::Error;
     type Future = Answer;
 
-    fn call(&self, request: Request<Incoming>) -> Answer {
+    fn call(&self, mut request: Request<Incoming>) -> Answer {
         let fault = self.0.begin();
         if self.0.is_http2() && http2::is_malformed(&request) {
             self.0.end(true);
             return Answer::Reset;
         }
-        match fault {
-            None => exchange::answer(&self.0, request),
-            Some(fault) => exchange::refuse(&self.0, &request, fault),
+        let placed =
+            fault.map_or(Ok(()), |fault| Err(Failure::BadRequest(fault))).and_then(|()| match &self.0.inside {
+                Some(origin) => intercept::place(origin, &mut request),
+                None => Ok(()),
+            });
+        match placed {
+            Ok(()) => exchange::answer(&self.0, request),
+            Err(failure) => exchange::refuse(&self.0, &request, &failure),
         }
     }
 }

@@ -8,29 +8,17 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use tokio::net::TcpStream;
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    client::{certificates::Certificates, proxied},
+    client::{
+        certificates::Certificates,
+        proxied,
+        socket::{ALPN_PROTOCOLS, Protocol, Socket},
+    },
     config::Listener,
     worker::Worker,
 };
-
-/// A client's socket, plain or TLS.
-pub(crate) enum Socket {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl Socket {
-    /// The name that a client of TLS asked for.
-    pub(crate) fn server_name(&self) -> Option<&str> {
-        match self {
-            Self::Plain(_) => None,
-            Self::Tls(stream) => stream.get_ref().1.server_name(),
-        }
-    }
-}
 
 /// A connection whose protocol is known.
 pub(crate) struct Opened {
@@ -40,13 +28,6 @@ pub(crate) struct Opened {
     /// What was read already.
     pub(crate) first: Bytes,
     pub(crate) protocol: Protocol,
-}
-
-/// What a client speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Http1,
-    Http2,
 }
 
 /// Finds out what a client speaks. `None`: it left before it said anything.
@@ -65,8 +46,7 @@ pub(crate) async fn open(
     match worker.shared.acceptor.as_ref().filter(|_| listener.tls) {
         Some(acceptor) => {
             let stream = Box::new(acceptor.accept(socket).await?);
-            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
-            let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
+            let protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
             Ok(Some(Opened { peer, socket: Socket::Tls(stream), first: Bytes::new(), protocol }))
         }
         None => listen_first(socket, peer).await,
@@ -81,7 +61,7 @@ pub(crate) fn acceptor(certificates: Arc<Certificates>) -> Result<TlsAcceptor, r
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(certificates);
-    config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = ALPN_PROTOCOLS.map(<[u8]>::to_vec).to_vec();
     // Clients resume by what they keep themselves, on whichever worker they come next.
     config.ticketer = rustls::crypto::ring::Ticketer::new()?;
     Ok(TlsAcceptor::from(Arc::new(config)))
@@ -123,7 +103,6 @@ fn told(first: &[u8]) -> Option<Protocol> {
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const ALPN_HTTP2: &[u8] = b"h2";
 /// Most bytes read at once before the protocol is known.
 const FIRST_BYTES_MAX: usize = 4 << 10;
 

@@ -17,11 +17,14 @@ use crate::{
         floods::{Arrived, Floods},
         flushed::Flushed,
         interim::Interim,
-        opening::Protocol,
         raw_head::Fault,
         raw_requests::RawRequests,
+        socket::Protocol,
     },
-    origin::target::host_of,
+    errors::Failure,
+    origin::target::{Origin, host_of},
+    outcome::Outcome,
+    session::SessionState,
     watch::Watched,
     worker::Worker,
 };
@@ -37,6 +40,10 @@ pub(crate) struct Client {
     /// The name it asked for, if it is.
     pub(super) server_name: Option<Box<str>>,
     pub(super) protocol: Protocol,
+    /// The origin that it believes to have a connection with, if it asked for a tunnel there and is answered here.
+    pub(crate) inside: Option<Origin>,
+    /// The session that it belongs to, if it came through one's listener.
+    pub(crate) session: Option<Arc<SessionState>>,
     pub(super) phase: AtomicU8,
     /// Requests that are being answered; over HTTP/1.1 one at most.
     pub(super) exchange_count: AtomicU32,
@@ -109,6 +116,32 @@ impl Client {
             return false;
         };
         !certificates.speak_for(name, host_of(authority))
+    }
+
+    /// Counts an exchange with it.
+    pub(crate) fn count(&self, outcome: Outcome) {
+        self.worker.metrics.count(outcome);
+        if let Some(session) = &self.session {
+            session.count(outcome);
+        }
+    }
+
+    /// Whether it need not name a user: it did so when it asked for the tunnel that it is in, or belongs to who opened a session.
+    pub(crate) fn is_admitted(&self) -> bool {
+        self.inside.is_some() || self.session.is_some()
+    }
+
+    /// Whether origins are not to be asked for it.
+    pub(crate) fn is_offline(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.offline)
+    }
+
+    /// A failure as it is told to this client: who only gets what is stored is told why.
+    pub(crate) fn in_its_words(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::OnlyIfCached if self.is_offline() => Failure::Offline,
+            other => other,
+        }
     }
 
     /// Whether several requests may be answered at once.

@@ -3,20 +3,21 @@
 
 use std::sync::Arc;
 
-use crate::{access_log::Line, client::peer::Client, errors::BodyError};
+use crate::{access_log::Line, client::peer::Client, errors::BodyError, outcome::Outcome};
 
 /// Settles one exchange when dropped.
 pub(crate) struct Ticket {
     client: Arc<Client>,
     line: Option<Box<Line>>,
+    outcome: Outcome,
     sent_bytes: u64,
     complete: bool,
     broken: bool,
 }
 
 impl Ticket {
-    pub(crate) fn new(client: Arc<Client>, line: Option<Box<Line>>) -> Self {
-        Self { client, line, sent_bytes: 0, complete: false, broken: false }
+    pub(crate) fn new(client: Arc<Client>, line: Option<Box<Line>>, outcome: Outcome) -> Self {
+        Self { client, line, outcome, sent_bytes: 0, complete: false, broken: false }
     }
 
     /// Notes bytes handed over, and whether they were the last.
@@ -43,6 +44,9 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let worker = &self.client.worker;
         worker.metrics.client_bytes.add(self.sent_bytes);
+        if let Some(session) = &self.client.session {
+            session.count_sent(self.outcome, self.sent_bytes);
+        }
         if !self.complete {
             worker.metrics.aborted.add(1);
         }

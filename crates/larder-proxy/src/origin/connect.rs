@@ -41,6 +41,13 @@ pub(crate) async fn connect(origins: &Arc<Origins>, origin: &Origin, http2: bool
     let transport = if origin.https {
         let extra_ca = origins.shared.ca_file.as_deref();
         let handshake = origins.shared.tls.connect(stream, &origin.host, (extra_ca, http2));
+        let handshake = async {
+            let (connected, asks_certificate) = handshake.await;
+            if asks_certificate {
+                origins.shared.certificate_askers.insert(origin);
+            }
+            connected
+        };
         match tokio::time::timeout(limits.origin_connect, handshake).await {
             Ok(Ok(stream)) => {
                 agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -136,8 +143,8 @@ async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, Fault> {
 
 async fn connect_to(address: SocketAddr) -> Result<TcpStream, Fault> {
     TcpStream::connect(address).await.map_err(|error| {
-        let Fault { error, why } = Fault::of_socket(&error);
-        Fault { error, why: format!("{why} ({address})") }
+        let Fault { error, why, .. } = Fault::of_socket(&error);
+        Fault::new(error, format!("{why} ({address})"))
     })
 }
 

@@ -15,11 +15,13 @@ pub(crate) struct Fault {
     pub(crate) error: ProxyError,
     /// What the operator is told.
     pub(crate) why: String,
+    /// What a client is told besides the error's meaning: what is wrong with a certificate.
+    pub(crate) reason: Option<&'static str>,
 }
 
 impl Fault {
     pub(crate) fn new(error: ProxyError, why: impl Into<String>) -> Self {
-        Self { error, why: why.into() }
+        Self { error, why: why.into(), reason: None }
     }
 
     /// Why a name has no address.
@@ -51,7 +53,9 @@ impl Fault {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match inner {
             Some(rustls::Error::InvalidCertificate(bad)) => {
-                Self::new(ProxyError::TlsCertificateError, certificate_fault(bad))
+                let (reason, more) = certificate_fault(bad);
+                let why = format!("its certificate is refused: {reason}{more}");
+                Self { reason: Some(reason), ..Self::new(ProxyError::TlsCertificateError, why) }
             }
             Some(rustls::Error::NoCertificatesPresented) => {
                 Self::new(ProxyError::TlsCertificateError, "it shows no certificate")
@@ -77,17 +81,19 @@ impl Fault {
     }
 }
 
-/// The usual faults of certificates in words that say what to do.
-fn certificate_fault(bad: &CertificateError) -> String {
-    let what = match bad {
+/// What is wrong with a certificate, and what the operator is told besides.
+fn certificate_fault(bad: &CertificateError) -> (&'static str, String) {
+    let reason = match bad {
         CertificateError::UnknownIssuer => {
-            "no authority that is trusted here has signed it; one of your own goes into origin_ca_file"
+            let more = "; one of your own goes into origin_ca_file";
+            return ("no authority that is trusted here has signed it", more.to_owned());
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired",
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "it is not valid yet",
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => "it is for other names",
         CertificateError::Revoked => "it was revoked",
-        other => return format!("its certificate is refused: {other}"),
+        CertificateError::BadSignature => "its signature is wrong, or made with a key that is too weak",
+        other => return ("it is not as it has to be", format!(": {other}")),
     };
-    format!("its certificate is refused: {what}")
+    (reason, String::new())
 }

@@ -8,6 +8,7 @@ use crate::{
     config::{Limits, ProxyConfig, TargetRules},
     metrics::WorkerMetrics,
     origin::{
+        certificate_askers::CertificateAskers,
         complaints::Complaints,
         dns::Dns,
         pool::{Own, Pool},
@@ -40,6 +41,8 @@ pub(crate) struct OriginsShared {
     /// Our own listeners, which nothing may be proxied to.
     pub(crate) own_addresses: Vec<SocketAddr>,
     pub(crate) tls: Tls,
+    /// Those that ask for a certificate of their client.
+    pub(crate) certificate_askers: CertificateAskers,
     /// Room for connections.
     pub(crate) rooms: Rooms<Own>,
     /// What the operator was told of late.
@@ -69,6 +72,7 @@ impl OriginsShared {
             http2: config.origin_http2,
             own_addresses,
             tls: Tls::default(),
+            certificate_askers: CertificateAskers::default(),
             rooms: Rooms::new(&config.limits),
             complaints: Complaints::default(),
         }

@@ -15,6 +15,8 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
+use crate::origin::certificate_askers::{Noting, note};
+
 /// TLS towards origins.
 #[derive(Default)]
 pub(crate) struct Tls {
@@ -23,18 +25,22 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Does the handshake with `host`, whose certificate must be good for it; says whether HTTP/2 is offered.
+    /// Does the handshake with `host`, whose certificate must be good for it; HTTP/2 is offered if `http2`. Also returns whether
+    /// it asked for a certificate.
     pub(crate) async fn connect(
         &self,
         stream: TcpStream,
         host: &str,
         (extra_ca, http2): (Option<&Path>, bool),
-    ) -> io::Result<TlsStream<TcpStream>> {
+    ) -> (io::Result<TlsStream<TcpStream>>, bool) {
         let configs = self.configs.get_or_init(|| build(extra_ca));
-        let configs = configs.as_ref().map_err(|why| io::Error::other(why.clone()))?;
-        let config = &configs[usize::from(http2)];
-        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        TlsConnector::from(Arc::clone(config)).connect(name, stream).await
+        let config = configs.as_ref().map(|configs| Arc::clone(&configs[usize::from(http2)]));
+        let config = config.map_err(|why| io::Error::other(why.clone()));
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other);
+        match config.and_then(|config| Ok((config, name?))) {
+            Ok((config, name)) => note(TlsConnector::from(config).connect(name, stream)).await,
+            Err(error) => (Err(error), false),
+        }
     }
 }
 
@@ -63,7 +69,7 @@ fn build(extra_ca: Option<&Path>) -> Result<[Arc<ClientConfig>; 2], String> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let mut without = builder.with_root_certificates(roots).with_no_client_auth();
+    let mut without = builder.with_root_certificates(roots).with_client_cert_resolver(Arc::new(Noting));
     without.alpn_protocols = vec![b"http/1.1".to_vec()];
     let mut with = without.clone();
     with.alpn_protocols.insert(0, b"h2".to_vec());

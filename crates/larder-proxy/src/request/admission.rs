@@ -52,7 +52,12 @@ pub(crate) async fn admit(client: &Arc<Client>, request: &mut Request<Incoming>)
         http2::frame_body(request);
     }
     let sink = Interim::open(client, request.version());
-    let asked = take_apart(client, request)?;
+    let mut asked = take_apart(client, request)?;
+    if client.is_offline() {
+        // What is stored is to answer, however old and whatever the client would rather have.
+        asked.fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("only-if-cached, max-stale"));
+        asked.fields.remove(header::PRAGMA);
+    }
     // Sites are for everybody who may connect.
     if !asked.origin.trusted && !may_forward(client, &asked.fields).await {
         return Err(Failure::NoPassword);
@@ -65,8 +70,8 @@ pub(crate) async fn admit(client: &Arc<Client>, request: &mut Request<Incoming>)
 /// Whether a request names a user with the right password, if that is asked for.
 pub(crate) async fn may_forward(client: &Client, fields: &HeaderMap) -> bool {
     match &client.worker.shared.passwords {
-        Some(passwords) => passwords.admit(fields).await,
-        None => true,
+        Some(passwords) if !client.is_admitted() => passwords.admit(fields).await,
+        _ => true,
     }
 }
 

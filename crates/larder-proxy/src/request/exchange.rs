@@ -18,7 +18,7 @@ use larder_http::{CacheStatus, Reuse, reuse};
 use crate::{
     access_log::Line,
     cache::{entry::EntryBody, lookup},
-    client::{answer::Answer, http2, peer::Client, raw_head::Fault, response_body::ResponseBody, ticket::Ticket},
+    client::{answer::Answer, http2, peer::Client, response_body::ResponseBody, ticket::Ticket},
     clock,
     errors::Failure,
     origin::target::path_of,
@@ -26,7 +26,7 @@ use crate::{
     request::{
         admission, change,
         hit::{self, Wanted},
-        serve,
+        intercept, serve,
         served::Served,
         tunnel,
         upgrade::{self, Reply, Switched},
@@ -47,9 +47,9 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
     }
 }
 
-/// Refuses a request that can be read in two ways.
-pub(crate) fn refuse(client: &Arc<Client>, request: &Request<Incoming>, fault: Fault) -> Answer {
-    let served = Served::failure(&Failure::BadRequest(fault));
+/// Refuses a request before anything is looked at.
+pub(crate) fn refuse(client: &Arc<Client>, request: &Request<Incoming>, failure: &Failure) -> Answer {
+    let served = Served::failure(failure);
     Answer::Ready(Some(finish(client, LineStart::new(client, request), served)))
 }
 
@@ -61,7 +61,8 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
         return None;
     }
     http2::check(request, &worker.shared.config.limits).ok()?;
-    if worker.shared.passwords.as_ref().is_some_and(|passwords| !passwords.knows(fields)) {
+    let passwords = worker.shared.passwords.as_ref().filter(|_| !client.is_admitted());
+    if passwords.is_some_and(|passwords| !passwords.knows(fields)) {
         return None;
     }
     let (scheme, authority, mark) = worker.shared.routes.name(client.scheme(), request)?;
@@ -144,9 +145,12 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     let worker = &client.worker;
     let asked = admission::admit(client, &mut request).await?;
     let body = request.into_body();
-    let cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
-    match (cached, &asked.key) {
-        (true, Some(key)) => serve::from_cache(worker, &asked, key).await,
+    let is_cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
+    match (is_cached, &asked.key) {
+        (true, Some(key)) => {
+            serve::from_cache(worker, &asked, key).await.map_err(|failure| client.in_its_words(failure))
+        }
+        _ if client.is_offline() => Err(Failure::Offline),
         (true, None) => serve::from_origin(worker, &asked).await,
         (false, _) => {
             let mut served = Box::pin(change::change(worker, &asked, body)).await?;
@@ -169,16 +173,19 @@ async fn run_upgrade(
     let worker = &client.worker;
     let answered = async {
         let asked = admission::admit(client, &mut request).await?;
+        if client.is_offline() {
+            return Err(Failure::Offline);
+        }
         let reply = upgrade::ask(worker, &asked, hyper::upgrade::on(&mut request)).await?;
         Ok((reply, asked.origin.host.clone()))
     };
     match answered.await {
         Ok((Reply::Switched(switched), origin)) => {
             client.note_opaque();
-            worker.metrics.count(Outcome::Tunnel);
+            client.count(Outcome::Tunnel);
             let Switched { response, client_side, origin_side, watched } = *switched;
             let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin) };
-            let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)));
+            let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)), Outcome::Tunnel);
             tunnel::carry(worker, client_side, TokioIo::new(origin_side), watched, ticket);
             served.response
         }
@@ -201,17 +208,28 @@ async fn run_tunnel(
             return Err(Failure::NoPassword);
         }
         let origin = tunnel::target(worker, &request)?;
-        Ok((tunnel::open(worker, &origin).await?, origin))
+        match intercept::interceptor(client, &origin) {
+            Some(interceptor) => Ok((Err(interceptor), origin)),
+            None if client.is_offline() => Err(Failure::Offline),
+            None => Ok((Ok(tunnel::open(worker, &origin).await?), origin)),
+        }
     };
     match opened.await {
-        Ok((target, origin)) => {
+        Ok((leads_to, origin)) => {
             client.note_opaque();
-            worker.metrics.count(Outcome::Tunnel);
             let response = Response::new(ResponseBody::empty());
             let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin.host.clone()) };
-            let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)));
-            let (target, watched) = tunnel::watched(worker, target);
-            tunnel::carry(worker, hyper::upgrade::on(request), target, watched, ticket);
+            let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)), Outcome::Tunnel);
+            let client_side = hyper::upgrade::on(request);
+            match leads_to {
+                Ok(target) => {
+                    client.count(Outcome::Tunnel);
+                    let (target, watched) = tunnel::watched(worker, target);
+                    tunnel::carry(worker, client_side, target, watched, ticket);
+                }
+                // What is inside is counted.
+                Err(interceptor) => intercept::answer(client, (client_side, origin), interceptor, ticket),
+            }
             served.response
         }
         Err(failure) => finish(client, line, Served::failure(&failure)),
@@ -220,9 +238,9 @@ async fn run_tunnel(
 
 /// Counts an exchange and attaches what is settled when its response is gone.
 fn finish(client: &Arc<Client>, line: Option<LineStart>, served: Served) -> Response<ResponseBody> {
-    client.worker.metrics.count(served.outcome);
+    client.count(served.outcome);
     let line = line.map(|line| line.end(&served));
-    let ticket = Ticket::new(Arc::clone(client), line);
+    let ticket = Ticket::new(Arc::clone(client), line, served.outcome);
     served.response.map(|body| body.with_ticket(ticket))
 }
 

@@ -66,25 +66,35 @@ pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStr
 pub(crate) fn carry(
     worker: &Arc<Worker>,
     client_side: OnUpgrade,
-    mut target: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    target: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     watched: Arc<Watched>,
     mut ticket: Ticket,
 ) {
     let presence = Presence::of_tunnel(worker);
-    watched.arm(worker.shared.config.limits.stall);
     tokio::spawn(async move {
-        let copying = async {
-            let mut client = TokioIo::new(client_side.await.map_err(std::io::Error::other)?);
-            tokio::io::copy_bidirectional(&mut client, &mut target).await
-        };
-        match Watching::new(copying, &watched, &[Order::Expire]).await {
-            Some(Ok((_, to_client))) => ticket.note_sent(usize::try_from(to_client).unwrap_or(usize::MAX), true),
-            Some(Err(error)) => tracing::debug!(%error, "tunnel broken off"),
-            None => tracing::debug!("tunnel closed for want of progress"),
+        match client_side.await {
+            Ok(client) => copy(&presence.0, TokioIo::new(client), (target, watched), &mut ticket).await,
+            Err(error) => tracing::debug!(%error, "tunnel not opened"),
         }
         drop(ticket);
         drop(presence);
     });
+}
+
+/// Carries bytes both ways until one side ends, or neither makes progress.
+pub(crate) async fn copy(
+    worker: &Worker,
+    mut client: impl AsyncRead + AsyncWrite + Unpin,
+    (mut target, watched): (impl AsyncRead + AsyncWrite + Unpin, Arc<Watched>),
+    ticket: &mut Ticket,
+) {
+    watched.arm(worker.shared.config.limits.stall);
+    let copying = tokio::io::copy_bidirectional(&mut client, &mut target);
+    match Watching::new(copying, &watched, &[Order::Expire]).await {
+        Some(Ok((_, to_client))) => ticket.note_sent(usize::try_from(to_client).unwrap_or(usize::MAX), true),
+        Some(Err(error)) => tracing::debug!(%error, "tunnel broken off"),
+        None => tracing::debug!("tunnel closed for want of progress"),
+    }
 }
 
 /// A target's connection, on which every byte puts off `watched`.

@@ -15,13 +15,22 @@ use larder_store::device::ThreadDriver;
 use tokio::{
     io::{Interest, unix::AsyncFd},
     net::TcpListener,
-    sync::watch,
+    sync::{
+        mpsc::{self, UnboundedReceiver},
+        watch,
+    },
+    task::JoinSet,
 };
 
 use crate::{
     admin,
-    client::{connection, shed::shed},
+    client::{
+        connection::{self, Door},
+        shed::shed,
+        socket::Inside,
+    },
     metrics::WorkerMetrics,
+    server::sessions::Opening,
     shared::Shared,
     watch::Order,
     worker::{Presence, Worker},
@@ -33,6 +42,8 @@ pub(crate) struct Start {
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) listeners: Vec<StdListener>,
+    /// Listeners that are opened later.
+    pub(crate) openings: UnboundedReceiver<Opening>,
     /// The admin listener, for one of the workers.
     pub(crate) admin: Option<(StdListener, admin::Pages)>,
     /// Says for how long to drain once the worker is to stop.
@@ -46,22 +57,23 @@ pub(crate) fn run(start: Start) -> io::Result<()> {
 }
 
 async fn run_inside(start: Start) -> io::Result<()> {
-    let Start { index, shared, metrics, listeners, admin, mut stop } = start;
-    let worker = Arc::new(Worker::new(index, shared, metrics));
+    let Start { index, shared, metrics, listeners, openings, admin, mut stop } = start;
+    let (inside, arriving) = mpsc::unbounded_channel();
+    let worker = Arc::new(Worker::new(index, shared, metrics, inside));
     // As a task of its own: waking the root future costs a system call, waking a task does not.
     let drivers = worker.cache.shared.store.as_ref().map(larder_store::Store::attach_thread);
     for driver in drivers.into_iter().flatten() {
         tokio::spawn(drive(watch_ring(driver)?));
     }
     let mut accepting = Vec::new();
-    for (index, listener) in listeners.into_iter().enumerate() {
-        listener.set_nonblocking(true)?;
-        let listener = TcpListener::from_std(listener)?;
-        accepting.push(tokio::spawn(accept(Arc::clone(&worker), listener, index)));
+    for (listener, about) in listeners.into_iter().zip(&worker.shared.config.listeners) {
+        let door = Arc::new(Door { listener: about.clone(), session: None });
+        accepting.push(tokio::spawn(accept(Arc::clone(&worker), nonblocking(listener)?, door)));
     }
+    accepting.push(tokio::spawn(open_later(Arc::clone(&worker), openings)));
+    accepting.push(tokio::spawn(serve_inside(Arc::clone(&worker), arriving)));
     if let Some((listener, pages)) = admin {
-        listener.set_nonblocking(true)?;
-        accepting.push(tokio::spawn(admin::serve(Arc::clone(&worker), TcpListener::from_std(listener)?, pages)));
+        accepting.push(tokio::spawn(admin::serve(Arc::clone(&worker), nonblocking(listener)?, pages)));
     }
     // One worker looks after the origins of all.
     let has_begun = worker.shared.checks_begun.swap(true, AcqRel);
@@ -81,8 +93,42 @@ async fn run_inside(start: Start) -> io::Result<()> {
     Ok(())
 }
 
-/// Accepts on the listener that is the `index`th of the configuration.
-async fn accept(worker: Arc<Worker>, listener: TcpListener, index: usize) {
+fn nonblocking(listener: StdListener) -> io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+/// Accepts on listeners that are opened while the worker runs, each until it is closed.
+async fn open_later(worker: Arc<Worker>, mut openings: UnboundedReceiver<Opening>) {
+    let mut accepting = JoinSet::new();
+    while let Some(Opening { listener, door, mut open }) = openings.recv().await {
+        match nonblocking(listener) {
+            Ok(listener) => {
+                let worker = Arc::clone(&worker);
+                accepting.spawn(async move {
+                    tokio::select! {
+                        () = accept(worker, listener, door) => {}
+                        // Nothing is ever sent: it ends when the other end is gone.
+                        _ = open.changed() => {}
+                    }
+                });
+            }
+            Err(error) => tracing::error!(%error, "a listener cannot be used"),
+        }
+        while accepting.try_join_next().is_some() {}
+    }
+}
+
+/// Serves connections inside tunnels.
+async fn serve_inside(worker: Arc<Worker>, mut arriving: UnboundedReceiver<Inside>) {
+    while let Some(inside) = arriving.recv().await {
+        let worker = Arc::clone(&worker);
+        tokio::spawn(async move { connection::serve_inside(&worker, inside).await });
+    }
+}
+
+/// Accepts on a listener.
+async fn accept(worker: Arc<Worker>, listener: TcpListener, door: Arc<Door>) {
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => {
@@ -90,7 +136,7 @@ async fn accept(worker: Arc<Worker>, listener: TcpListener, index: usize) {
                 if worker.shared.connection_count.fetch_add(1, AcqRel) >= limit {
                     worker.shared.connection_count.fetch_sub(1, AcqRel);
                     worker.metrics.connections_refused.add(1);
-                    if !worker.shared.config.listeners[index].tls {
+                    if !door.listener.tls {
                         shed(socket);
                     }
                     continue;
@@ -99,9 +145,9 @@ async fn accept(worker: Arc<Worker>, listener: TcpListener, index: usize) {
                 let _ = socket.set_nodelay(true);
                 worker.metrics.connections.add(1);
                 worker.metrics.connections_open.add(1);
-                let presence = Presence(Arc::clone(&worker));
+                let (presence, door) = (Presence(Arc::clone(&worker)), Arc::clone(&door));
                 tokio::spawn(async move {
-                    connection::serve(&presence.0, socket, peer, &presence.0.shared.config.listeners[index]).await;
+                    connection::serve(&presence.0, socket, peer, &door).await;
                     drop(presence);
                 });
             }

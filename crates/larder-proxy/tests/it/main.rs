@@ -17,6 +17,7 @@ mod forward;
 mod groups;
 mod http2;
 mod http2_origins;
+mod intercept;
 mod long_bodies;
 mod neighbours;
 mod operation;

@@ -89,6 +89,21 @@ impl Http2 {
         Self { sender, runtime }
     }
 
+    /// As [`Http2::tls`], through a tunnel that is open.
+    pub(crate) fn inside(tunnel: std::net::TcpStream, name: &str, config: Arc<ClientConfig>) -> Self {
+        let runtime = runtime();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        tunnel.set_nonblocking(true).unwrap();
+        let sender = runtime.block_on(async {
+            let stream = TlsConnector::from(config).connect(name, TcpStream::from_std(tunnel).unwrap()).await.unwrap();
+            assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+            let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            sender
+        });
+        Self { sender, runtime }
+    }
+
     /// GET without further ado.
     pub(crate) fn get(&mut self, url: &str, fields: &[(&str, &str)]) -> Response {
         self.request(head("GET", url, fields).body(Sent::default()).unwrap()).0

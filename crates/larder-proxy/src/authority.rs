@@ -1,0 +1,294 @@
+//! The local certificate authority: its key and certificate, and the certificates it signs for hosts that are intercepted.
+//!
+//! Owns: what these certificates say. Does not: keep files, or show certificates (see `client::intercept`). Invariants: an
+//! authority signs for servers alone and for no further authority, and where hosts are listed for those hosts alone, which its own
+//! certificate says (RFC 5280 4.2.1.10), so that whoever has the key cannot do more; keys are made on this machine and are
+//! shown to nobody. Cost: one signature for each host.
+
+use std::{
+    fmt, io,
+    net::IpAddr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints, PublicKeyData as _, SanType, SerialNumber,
+};
+use rustls::{
+    SupportedCipherSuite as CipherSuite,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
+    sign::CertifiedKey,
+};
+use x509_parser::{
+    certificate::X509Certificate,
+    extensions::GeneralName,
+    prelude::{FromDer as _, ParsedExtension},
+};
+
+use crate::config::HostPattern;
+
+/// A certificate authority that this machine keeps for itself.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    pem: String,
+    from_secs: i64,
+    until_secs: i64,
+    /// The names it may sign for; `None`: any.
+    permitted: Option<Vec<Box<str>>>,
+    /// The key of all that it signs.
+    leaf_key: KeyPair,
+}
+
+impl Authority {
+    /// Makes an authority, good for `lifetime`, that may sign for `hosts` alone; if these are none, or [`HostPattern::All`] is among
+    /// them, for any.
+    ///
+    /// # Errors
+    /// The system gives no random numbers, or a host has no name that can stand in a certificate.
+    pub fn generate(hosts: &[HostPattern], lifetime: Duration) -> io::Result<Self> {
+        let mut number = [0; 4];
+        fill(&mut number)?;
+        let mut name = DistinguishedName::new();
+        name.push(DnType::CommonName, format!("{NAME} {:08x}", u32::from_be_bytes(number)));
+        let now = unix_secs(SystemTime::now());
+        let mut params = base_params(now - CLOCK_SLACK_SECS, now + secs(lifetime))?;
+        params.distinguished_name = name;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.name_constraints = constraints(hosts);
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let certificate = params.self_signed(&key).map_err(io::Error::other)?;
+        Self::from_pem(&certificate.pem(), &key.serialize_pem())
+    }
+
+    /// Reads an authority that was made here before, from its certificate and its private key in PEM.
+    ///
+    /// # Errors
+    /// `InvalidData` that says what is wrong: these are not a certificate and its key, or not those of an authority that
+    /// [`Authority::generate`] made.
+    pub fn from_pem(certificate: &str, key: &str) -> io::Result<Self> {
+        let refused = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes())
+            .map_err(|_| refused("no certificate in PEM form is in it"))?;
+        let key = KeyPair::from_pem(key).map_err(|_| refused("its private key is no key in PKCS #8 and PEM form"))?;
+        let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| refused("its certificate cannot be read"))?;
+        if parsed.public_key().raw != key.subject_public_key_info() {
+            return Err(refused("its certificate and its private key do not go together"));
+        }
+        if !parsed.is_ca() {
+            return Err(refused("its certificate is not that of an authority"));
+        }
+        let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+        let mut distinguished = DistinguishedName::new();
+        distinguished.push(DnType::CommonName, name.unwrap_or_default());
+        let mut params = CertificateParams::default();
+        params.distinguished_name = distinguished;
+        let validity = parsed.validity();
+        let leaf_key = KeyPair::generate().map_err(io::Error::other)?;
+        let authority = Self {
+            issuer: Issuer::new(params, key),
+            pem: certificate.to_owned(),
+            from_secs: validity.not_before.timestamp(),
+            until_secs: validity.not_after.timestamp(),
+            permitted: permitted(&parsed),
+            leaf_key,
+            certificate: der.clone(),
+        };
+        let trial = authority.sign("trial.invalid")?;
+        let issued = X509Certificate::from_der(&trial)
+            .is_ok_and(|(_, leaf)| leaf.issuer().as_raw() == parsed.subject().as_raw());
+        if issued { Ok(authority) } else { Err(refused("its certificate was not made by `larder ca`")) }
+    }
+
+    /// Its certificate, which clients have to trust, in PEM.
+    pub fn certificate_pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// Its certificate in DER.
+    pub fn certificate_der(&self) -> &[u8] {
+        &self.certificate
+    }
+
+    /// The SHA-256 digest of its certificate, in hexadecimal.
+    pub fn fingerprint(&self) -> String {
+        let CipherSuite::Tls13(suite) = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256 else {
+            unreachable!("it is a suite of TLS 1.3")
+        };
+        let digest = suite.common.hash_provider.hash(&self.certificate);
+        digest.as_ref().iter().map(|octet| format!("{octet:02x}")).collect()
+    }
+
+    /// Its private key in PEM, for the file that keeps it.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
+    /// The name in its certificate.
+    pub fn name(&self) -> String {
+        let parsed = X509Certificate::from_der(&self.certificate).ok();
+        let name =
+            parsed.and_then(|(_, parsed)| Some(parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned()));
+        name.unwrap_or_default()
+    }
+
+    /// When its certificate expires.
+    pub fn expires_at(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.until_secs.max(0).unsigned_abs())
+    }
+
+    /// The names it may sign for, each with all below it; `None`: any.
+    pub fn permitted(&self) -> Option<&[Box<str>]> {
+        self.permitted.as_deref()
+    }
+
+    /// Whether clients would take what it signs for `host`.
+    pub fn permits(&self, host: &str) -> bool {
+        let is_within = |name: &str| host.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        self.permitted.as_ref().is_none_or(|names| names.iter().any(|name| is_within(name)))
+    }
+
+    /// Whether clients would take what it signs for all that `pattern` stands for. An authority for some names is never one for
+    /// all, and that is no fault: what it may not sign for is not intercepted.
+    pub(crate) fn permits_all_of(&self, pattern: &HostPattern) -> bool {
+        match pattern {
+            HostPattern::All => true,
+            HostPattern::Host(name) | HostPattern::Below(name) => self.permits(name),
+        }
+    }
+
+    /// Makes a certificate for a host, with its key.
+    ///
+    /// # Errors
+    /// The host has no name that can stand in a certificate.
+    pub(crate) fn certify(&self, host: &str) -> io::Result<CertifiedKey> {
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.leaf_key.serialize_der()));
+        let chain = vec![self.sign(host)?];
+        CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider()).map_err(io::Error::other)
+    }
+
+    fn sign(&self, host: &str) -> io::Result<CertificateDer<'static>> {
+        let now = unix_secs(SystemTime::now());
+        let from = (now - CLOCK_SLACK_SECS).max(self.from_secs);
+        let mut params = base_params(from, (now + secs(LEAF_LIFETIME)).min(self.until_secs))?;
+        let mut name = DistinguishedName::new();
+        // Longer ones do not fit there (RFC 5280, ub-common-name); clients look at the alternative name alone.
+        name.push(DnType::CommonName, if host.len() <= COMMON_NAME_BYTES_MAX { host } else { NAME });
+        params.distinguished_name = name;
+        params.subject_alt_names = vec![match host.parse::<IpAddr>() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName(host.try_into().map_err(io::Error::other)?),
+        }];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        params.signed_by(&self.leaf_key, &self.issuer).map(|signed| signed.der().clone()).map_err(io::Error::other)
+    }
+}
+
+/// Never the key.
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").field("permitted", &self.permitted).finish_non_exhaustive()
+    }
+}
+
+/// What all certificates here have: a number of their own, a time, and that they are for servers.
+fn base_params(from_secs: i64, until_secs: i64) -> io::Result<CertificateParams> {
+    let mut serial = [0; SERIAL_BYTES];
+    fill(&mut serial)?;
+    // Positive, and of one length.
+    serial[0] = serial[0] & 0x7f | 0x40;
+    let start = rcgen::date_time_ymd(1970, 1, 1);
+    let at = |secs: i64| start + Duration::from_secs(secs.max(0).unsigned_abs());
+    let mut params = CertificateParams::default();
+    params.not_before = at(from_secs);
+    params.not_after = at(until_secs);
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    Ok(params)
+}
+
+/// What an authority for `hosts` says of the names it may sign for.
+fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
+    if hosts.is_empty() || hosts.contains(&HostPattern::All) {
+        return None;
+    }
+    let mut permitted = Vec::new();
+    let (mut has_v4, mut has_v6, mut has_name) = (false, false, false);
+    for host in hosts {
+        let (HostPattern::Host(name) | HostPattern::Below(name)) = host else { continue };
+        permitted.push(match name.parse::<IpAddr>() {
+            Ok(address) => {
+                (has_v4, has_v6) = (has_v4 || address.is_ipv4(), has_v6 || address.is_ipv6());
+                let width = if address.is_ipv4() { 32 } else { 128 };
+                GeneralSubtree::IpAddress(CidrSubnet::from_addr_prefix(address, width))
+            }
+            Err(_) => {
+                has_name = true;
+                GeneralSubtree::DnsName(name.to_string())
+            }
+        });
+    }
+    // A kind of name of which none is listed would be free.
+    let mut excluded = Vec::new();
+    if !has_name {
+        permitted.push(GeneralSubtree::DnsName(NOBODY.to_owned()));
+    }
+    if !has_v4 && !has_v6 {
+        excluded.push(GeneralSubtree::IpAddress(CidrSubnet::V4([0; 4], [0; 4])));
+        excluded.push(GeneralSubtree::IpAddress(CidrSubnet::V6([0; 16], [0; 16])));
+    }
+    Some(NameConstraints { permitted_subtrees: permitted, excluded_subtrees: excluded })
+}
+
+/// The names that a certificate's constraints permit; `None` if it has none.
+fn permitted(parsed: &X509Certificate<'_>) -> Option<Vec<Box<str>>> {
+    let constraints = parsed.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::NameConstraints(constraints) => Some(constraints),
+        _ => None,
+    })?;
+    let subtrees = constraints.permitted_subtrees.iter().flatten();
+    let names = subtrees.filter_map(|subtree| match &subtree.base {
+        GeneralName::DNSName(name) => Some((*name).into()),
+        GeneralName::IPAddress(octets) => address(octets).map(|address| address.to_string().into()),
+        _ => None,
+    });
+    Some(names.collect())
+}
+
+/// The address of a subtree, which is an address and a mask.
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    let half = octets.len() / 2;
+    let address = octets.get(..half)?;
+    let v4 = <[u8; 4]>::try_from(address).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(address).map(IpAddr::from)).ok()
+}
+
+fn fill(bytes: &mut [u8]) -> io::Result<()> {
+    let provider = rustls::crypto::ring::default_provider();
+    provider.secure_random.fill(bytes).map_err(|_| io::Error::other("the system gives no random numbers"))
+}
+
+fn unix_secs(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, secs)
+}
+
+fn secs(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 2)
+}
+
+/// How long a host's certificate is good for.
+pub(crate) const LEAF_LIFETIME: Duration = Duration::from_hours(7 * 24);
+/// What the names of our authorities begin with.
+const NAME: &str = "Larder local authority";
+/// A name that is nobody's (RFC 6761 6.4).
+const NOBODY: &str = "invalid";
+/// By how much clients' clocks may be behind.
+const CLOCK_SLACK_SECS: i64 = 24 * 3600;
+const SERIAL_BYTES: usize = 16;
+const COMMON_NAME_BYTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests;

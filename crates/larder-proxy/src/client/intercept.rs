@@ -1,0 +1,170 @@
+//! Interception: which tunnels are looked into, and the certificates that are shown in them.
+//!
+//! Owns: the authority, the certificates it made of late, and who refused them. Does not: read from tunnels (see `request::intercept`).
+//! Invariants: no certificate is shown that its host's clients would take for longer than a week; the certificates kept are
+//! bounded. Cost: a host's first connection waits for one signature, made on a thread that serves nobody.
+
+pub(crate) mod hello;
+mod refusals;
+
+use std::{
+    fmt, fs, io,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use quick_cache::sync::Cache;
+use rustls::{
+    ServerConfig,
+    server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+
+use crate::{
+    authority::{Authority, LEAF_LIFETIME},
+    client::{intercept::refusals::Refusals, socket::ALPN_PROTOCOLS},
+    config::{HostRules, Intercept},
+};
+
+/// What looks into tunnels.
+pub(crate) struct Interceptor {
+    rules: HostRules,
+    authority: Arc<Authority>,
+    shown: Cache<Box<str>, Shown>,
+    refusals: Refusals,
+    ticketer: Arc<dyn ProducesTickets>,
+}
+
+/// How handshakes are done for one host.
+#[derive(Clone)]
+struct Shown {
+    config: Arc<ServerConfig>,
+    made: SystemTime,
+}
+
+impl Interceptor {
+    /// Returns what looks into tunnels to these hosts.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub(crate) fn new(rules: HostRules, authority: Authority) -> io::Result<Self> {
+        // Clients resume by what they keep themselves, on whichever worker they come next.
+        let ticketer = rustls::crypto::ring::Ticketer::new().map_err(io::Error::other)?;
+        let (shown, refusals) = (Cache::new(SHOWN_COUNT_MAX), Refusals::default());
+        Ok(Self { rules, authority: Arc::new(authority), shown, refusals, ticketer })
+    }
+
+    /// Reads the authority of a configuration.
+    ///
+    /// # Errors
+    /// `InvalidInput` that says what is wrong with its files, or which host it may not sign for.
+    pub(crate) fn open(config: &Intercept) -> io::Result<Self> {
+        let refused = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let (certificate, key) = (&config.authority.certificate, &config.authority.key);
+        let read = |path: &std::path::Path| {
+            fs::read_to_string(path)
+                .map_err(|error| refused(format!("cannot read the authority: {error}: {}", path.display())))
+        };
+        let authority = Authority::from_pem(&read(certificate)?, &read(key)?)
+            .map_err(|error| refused(format!("the authority cannot be used: {error}: {}", certificate.display())))?;
+        if authority.expires_at() <= SystemTime::now() {
+            return Err(refused(format!("the authority has expired: {}", certificate.display())));
+        }
+        if let Some(host) = config.hosts.hosts.iter().find(|pattern| !authority.permits_all_of(pattern)) {
+            return Err(refused(format!("the authority may not sign for a host to intercept: {host}")));
+        }
+        Self::new(config.hosts.clone(), authority)
+    }
+
+    /// Whether a tunnel to `host` is looked into.
+    pub(crate) fn wants(&self, host: &str) -> bool {
+        self.rules.contain(host) && self.authority.permits(host) && !self.refusals.is_let_through(host, Instant::now())
+    }
+
+    /// The certificate of the authority in PEM.
+    pub(crate) fn certificate_pem(&self) -> &str {
+        self.authority.certificate_pem()
+    }
+
+    /// How handshakes with clients that asked for `host` are done.
+    ///
+    /// # Errors
+    /// The host has no name that can stand in a certificate.
+    pub(crate) async fn server_config(self: &Arc<Self>, host: &str) -> io::Result<Arc<ServerConfig>> {
+        if let Some(shown) = self.shown.get(host)
+            && shown.made.elapsed().is_ok_and(|age| age < SHOWN_FOR)
+        {
+            return Ok(shown.config);
+        }
+        let (this, name) = (Arc::clone(self), host.to_owned());
+        let making = tokio::task::spawn_blocking(move || this.make(&name));
+        let shown = making.await.map_err(io::Error::other)??;
+        self.shown.insert(host.into(), shown.clone());
+        Ok(shown.config)
+    }
+
+    fn make(&self, host: &str) -> io::Result<Shown> {
+        let made = SystemTime::now();
+        let certificate = Arc::new(self.authority.certify(host)?);
+        Ok(Shown { config: server_config(Always(Some(certificate)), Some(Arc::clone(&self.ticketer)))?, made })
+    }
+
+    /// Notes that a client did not take the certificate for `host`, and tells the operator what to do.
+    pub(crate) fn note_refusal(&self, host: &str, why: &str) {
+        let Some(count) = self.refusals.note(host, Instant::now()) else { return };
+        let hours = refusals::LET_THROUGH_FOR.as_secs() / 3600;
+        let help = format!("have the client trust the authority, or exempt the host: except = [\"{host}\"]");
+        if count < refusals::REFUSAL_COUNT_MAX {
+            tracing::warn!(host, why, help, "a client refuses the certificate made for an intercepted host");
+        } else {
+            tracing::warn!(
+                host,
+                why,
+                help,
+                hours,
+                "clients refuse the certificate made for a host: it is tunnelled for a while"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Interceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interceptor").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+/// How a handshake is done that is to fail: the client is told so in an alert.
+///
+/// # Errors
+/// The TLS library refuses its own defaults.
+pub(crate) fn refusing_config() -> io::Result<Arc<ServerConfig>> {
+    server_config(Always(None), None)
+}
+
+fn server_config(shown: Always, ticketer: Option<Arc<dyn ProducesTickets>>) -> io::Result<Arc<ServerConfig>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut config = builder.map_err(io::Error::other)?.with_no_client_auth().with_cert_resolver(Arc::new(shown));
+    config.alpn_protocols = ALPN_PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    if let Some(ticketer) = ticketer {
+        config.ticketer = ticketer;
+    }
+    Ok(Arc::new(config))
+}
+
+/// Shows one certificate whatever the client asks for, or none.
+#[derive(Debug)]
+struct Always(Option<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Always {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.clone()
+    }
+}
+
+/// Hosts whose certificates are kept.
+const SHOWN_COUNT_MAX: usize = 1024;
+/// How long one is shown before another is made, so that no client gets one that is about to end.
+const SHOWN_FOR: Duration = Duration::from_secs(LEAF_LIFETIME.as_secs() / 7 * 6);

@@ -1,0 +1,147 @@
+//! What a client sends first through a tunnel: the beginning of a TLS handshake that could lead to HTTP, or something else.
+//!
+//! Owns: telling these apart. Does not: answer. Invariants: every byte that was read is kept, so that what is no business of ours
+//! goes on as it came; no more than a handshake's first message is read.
+
+use std::{io, time::Duration};
+
+use bytes::BytesMut;
+use rustls::server::{Accepted, Acceptor};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use crate::{client::socket::ALPN_PROTOCOLS, config::normal_host};
+
+/// What comes first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// A handshake, for this name if it names one.
+    Tls { name: Option<String> },
+    /// No handshake, one for another protocol than HTTP, or nothing, as where the server is to speak first.
+    Other,
+    /// The end.
+    Nothing,
+}
+
+/// Reads what comes first into `read`, which was empty.
+///
+/// # Errors
+/// The connection broke off.
+pub(crate) async fn listen(stream: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> io::Result<First> {
+    let mut acceptor = Acceptor::default();
+    loop {
+        let before = read.len();
+        read.reserve(READ_BYTES);
+        let reading = stream.read_buf(read);
+        let count = if before == 0 {
+            match tokio::time::timeout(SILENCE, reading).await {
+                Ok(count) => count?,
+                Err(_) => return Ok(First::Other),
+            }
+        } else {
+            reading.await?
+        };
+        if count == 0 {
+            return Ok(if before == 0 { First::Nothing } else { First::Other });
+        }
+        if read[0] != HANDSHAKE || read.len() > HELLO_BYTES_MAX {
+            return Ok(First::Other);
+        }
+        let mut rest = &read[before..];
+        while !rest.is_empty() {
+            if !acceptor.read_tls(&mut rest).is_ok_and(|taken| taken > 0) {
+                return Ok(First::Other);
+            }
+            match acceptor.accept() {
+                Ok(None) => {}
+                Ok(Some(accepted)) => return Ok(of_hello(&accepted)),
+                Err(_) => return Ok(First::Other),
+            }
+        }
+    }
+}
+
+fn of_hello(accepted: &Accepted) -> First {
+    let hello = accepted.client_hello();
+    let speaks_http = hello.alpn().is_none_or(|mut offered| offered.any(|name| ALPN_PROTOCOLS.contains(&name)));
+    if speaks_http { First::Tls { name: hello.server_name().map(normal_host) } } else { First::Other }
+}
+
+/// The first byte of a TLS record that carries a handshake (RFC 8446 5.1).
+const HANDSHAKE: u8 = 0x16;
+/// Longest handshake message that is looked at, in bytes.
+const HELLO_BYTES_MAX: usize = 64 << 10;
+const READ_BYTES: usize = 4 << 10;
+/// How long a client may be silent before the other side is taken to be the one that speaks first.
+const SILENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, pki_types::ServerName};
+
+    use super::*;
+
+    /// The first message of a client for this name that offers these protocols.
+    fn hello(name: &str, alpn: &[&str]) -> Vec<u8> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let mut config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let mut written = Vec::new();
+        ClientConnection::new(Arc::new(config), name).unwrap().write_tls(&mut written).unwrap();
+        written
+    }
+
+    /// What is found at the beginning of `sent`, and what was read of it.
+    async fn found(sent: &[u8], piece_bytes: usize) -> (First, usize) {
+        let (mut near, mut far) = tokio::io::duplex(piece_bytes);
+        let sent = sent.to_vec();
+        let sending = tokio::spawn(async move {
+            // It may be told enough before the end.
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut far, &sent).await;
+            far
+        });
+        let mut read = BytesMut::new();
+        let first = listen(&mut near, &mut read).await.unwrap();
+        drop(near);
+        drop(sending.await);
+        (first, read.len())
+    }
+
+    #[tokio::test]
+    async fn handshakes_for_http_are_known_however_they_come_in_pieces() {
+        let tls = |name: Option<&str>| First::Tls { name: name.map(str::to_owned) };
+        for (name, alpn, expected) in [
+            ("Site.Example", &["h2", "http/1.1"][..], tls(Some("site.example"))),
+            ("site.example", &[], tls(Some("site.example"))),
+            ("127.0.0.1", &["http/1.1"], tls(None)),
+            ("site.example", &["imap"], First::Other),
+        ] {
+            let sent = hello(name, alpn);
+            for piece_bytes in [1, 7, 64 << 10] {
+                assert_eq!(found(&sent, piece_bytes).await, (expected.clone(), sent.len()), "{name} {alpn:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_handshake_is_something_else_at_once() {
+        let mut broken = hello("site.example", &[]);
+        broken[5] = 0xff;
+        let endless = [&[HANDSHAKE, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..], &[0; 200 << 10]].concat();
+        for sent in [&b"SSH-2.0-x\r\n"[..], b"GET / HTTP/1.1\r\n\r\n", &[0], &broken, &endless, &[HANDSHAKE, 3]] {
+            let sent = [sent, &[]].concat();
+            let (mut near, mut far) = tokio::io::duplex(1 << 20);
+            tokio::io::AsyncWriteExt::write_all(&mut far, &sent).await.unwrap();
+            drop(far);
+            let mut read = BytesMut::new();
+            assert_eq!(listen(&mut near, &mut read).await.unwrap(), First::Other, "{sent:?}");
+            assert!(sent.starts_with(&read) && read.len() <= HELLO_BYTES_MAX + READ_BYTES + 1);
+        }
+        let (mut near, far) = tokio::io::duplex(1);
+        drop(far);
+        assert_eq!(listen(&mut near, &mut BytesMut::new()).await.unwrap(), First::Nothing);
+    }
+}

@@ -1,0 +1,167 @@
+//! A client's connection as bytes: plain, TLS, or TLS inside a tunnel that it asked for.
+//!
+//! Owns: what these have in common. Does not: open them (see `opening` and `request::intercept`) or note progress (see `stream`).
+
+use std::{
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf as _, Bytes};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+
+use crate::{origin::target::Origin, session::SessionState};
+
+/// A client's socket, plain or TLS.
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    /// TLS that a client believes to have with an origin.
+    Intercepted(Box<TlsStream<Tunnelled>>),
+}
+
+/// What comes through a tunnel, from its first byte on.
+pub(crate) type Tunnelled = Rewound<TokioIo<Upgraded>>;
+
+/// A connection inside a tunnel, which is to be served.
+pub(crate) struct Inside {
+    pub(crate) stream: Box<TlsStream<Tunnelled>>,
+    /// Who the client is.
+    pub(crate) peer: SocketAddr,
+    /// The origin that the client asked for.
+    pub(crate) origin: Origin,
+    pub(crate) session: Option<Arc<SessionState>>,
+    /// What is settled when it has ended.
+    pub(crate) kept: Box<dyn Send>,
+}
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+impl Protocol {
+    /// What a handshake agreed on.
+    pub(crate) fn agreed(alpn: Option<&[u8]>) -> Self {
+        if alpn == Some(ALPN_PROTOCOLS[0]) { Self::Http2 } else { Self::Http1 }
+    }
+}
+
+impl Socket {
+    /// The name that a client of TLS asked for, where its certificate is one of several.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match self {
+            Self::Plain(_) | Self::Intercepted(_) => None,
+            Self::Tls(stream) => stream.get_ref().1.server_name(),
+        }
+    }
+
+    /// Whether it is TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        !matches!(self, Self::Plain(_))
+    }
+}
+
+/// A stream of which some was read already, which is read first.
+pub(crate) struct Rewound<S> {
+    first: Bytes,
+    inner: S,
+}
+
+impl<S> Rewound<S> {
+    pub(crate) fn new(first: Bytes, inner: S) -> Self {
+        Self { first, inner }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.first.is_empty() {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let count = self.first.len().min(buf.remaining());
+        buf.put_slice(&self.first[..count]);
+        self.first.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Intercepted(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Intercepted(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Intercepted(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Intercepted(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Intercepted(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// What is offered in handshakes with clients, best first.
+pub(crate) const ALPN_PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];

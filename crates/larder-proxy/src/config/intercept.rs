@@ -1,0 +1,164 @@
+//! Which hosts' `https://` is looked into, and by which authority.
+//!
+//! Owns: the patterns of hosts. Does not: read the authority's files (see `authority`). Invariant: a pattern that parses matches
+//! names as clients write them, in any case, with or without a last dot.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use super::TlsIdentity;
+
+/// Interception: connections that clients tunnel to these hosts are answered here, with certificates made for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intercept {
+    /// Which hosts.
+    pub hosts: HostRules,
+    /// The authority that signs the certificates, which clients have to trust.
+    pub authority: TlsIdentity,
+}
+
+/// Which hosts something is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostRules {
+    /// Those it is for.
+    pub hosts: Vec<HostPattern>,
+    /// Those among them that it is not for.
+    pub except: Vec<HostPattern>,
+}
+
+/// One host, all below a name, or all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    /// Written `all`.
+    All,
+    /// Every name below this one, however deep, and not itself. Written `*.debian.org`.
+    Below(Box<str>),
+    /// This name or address. Written `pypi.org`.
+    Host(Box<str>),
+}
+
+impl HostRules {
+    /// Whether it is for `host`, which is a name or an address without brackets.
+    pub fn contain(&self, host: &str) -> bool {
+        let host = normal(host);
+        let is_in = |patterns: &[HostPattern]| patterns.iter().any(|pattern| pattern.matches_normal(&host));
+        is_in(&self.hosts) && !is_in(&self.except)
+    }
+}
+
+impl HostPattern {
+    /// Whether it stands for `host`, in lower case and without a last dot.
+    fn matches_normal(&self, host: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Host(name) => **name == *host,
+            Self::Below(parent) => {
+                host.strip_suffix(&**parent).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
+        }
+    }
+}
+
+/// A host's name as patterns have it: in lower case, without a last dot, an address without brackets.
+pub(crate) fn normal(host: &str) -> String {
+    let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host);
+    bare.strip_suffix('.').unwrap_or(bare).to_ascii_lowercase()
+}
+
+impl FromStr for HostPattern {
+    type Err = InvalidHostPattern;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || InvalidHostPattern { text: text.into() };
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let host = normal(text);
+        if host.parse::<IpAddr>().is_ok() {
+            return Ok(Self::Host(host.into()));
+        }
+        let (below, name) = host.strip_prefix("*.").map_or((false, &*host), |name| (true, name));
+        let is_label = |label: &str| {
+            let is_inside = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_';
+            (1..=LABEL_BYTES_MAX).contains(&label.len()) && label.bytes().all(is_inside)
+        };
+        // Labels of digits alone at the end are addresses in forms that nobody should write.
+        let is_number = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|octet| octet.is_ascii_digit()));
+        if name.len() > NAME_BYTES_MAX || is_number || !name.split('.').all(is_label) {
+            return Err(invalid());
+        }
+        Ok(if below { Self::Below(name.into()) } else { Self::Host(name.into()) })
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Below(name) => write!(f, "*.{name}"),
+            Self::Host(name) => f.write_str(name),
+        }
+    }
+}
+
+/// Why a text is not a [`HostPattern`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidHostPattern {
+    text: String,
+}
+
+impl fmt::Display for InvalidHostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a host, `*.` and a name, or `all`: `{}`", self.text)
+    }
+}
+
+impl std::error::Error for InvalidHostPattern {}
+
+/// Longest label and name of the domain name system (RFC 1035 2.3.4).
+const LABEL_BYTES_MAX: usize = 63;
+const NAME_BYTES_MAX: usize = 253;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(hosts: &[&str], except: &[&str]) -> HostRules {
+        let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        HostRules { hosts: parse(hosts), except: parse(except) }
+    }
+
+    #[test]
+    fn hosts_are_matched_in_any_case_and_whole() {
+        let rules = rules(&["pypi.org", "*.debian.org", "192.0.2.1", "[2001:db8::1]"], &["private.debian.org"]);
+        for host in
+            ["pypi.org", "PyPI.org", "pypi.org.", "deb.debian.org", "a.b.debian.org", "192.0.2.1", "2001:db8::1"]
+        {
+            assert!(rules.contain(host), "{host}");
+        }
+        for host in
+            ["xpypi.org", "a.pypi.org", "debian.org", ".debian.org", "xdebian.org", "private.debian.org", "192.0.2.10"]
+        {
+            assert!(!rules.contain(host), "{host}");
+        }
+        assert!(!HostRules::default().contain("pypi.org"));
+    }
+
+    #[test]
+    fn all_has_exceptions_too() {
+        let rules = rules(&["all"], &["*.bank.example", "bank.example"]);
+        assert!(rules.contain("pypi.org") && rules.contain("127.0.0.1"));
+        assert!(!rules.contain("bank.example") && !rules.contain("www.bank.example"));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        for text in
+            ["", "*", "*.", "a..b", "*.*.a", "a.*", "http://a", "a:443", "127.1", "a b", ".a", "a/b", "*.127.0.0.1"]
+        {
+            assert!(text.parse::<HostPattern>().is_err(), "{text}");
+        }
+        for text in ["all", "*.debian.org", "pypi.org", "2001:db8::1"] {
+            assert_eq!(text.parse::<HostPattern>().unwrap().to_string(), text);
+        }
+    }
+}

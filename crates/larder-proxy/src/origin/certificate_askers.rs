@@ -1,0 +1,97 @@
+//! Origins that ask for a certificate of their client: only the client itself has it, so what is for them is tunnelled.
+//!
+//! Owns: the table of them. Does not: tunnel. Invariant: it is bounded; when it is full, the one that asked first makes room.
+
+use std::{
+    cell::Cell,
+    collections::{HashSet, VecDeque},
+    future::Future,
+    pin::pin,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
+
+use crate::origin::target::Origin;
+
+/// Origins that asked for a certificate.
+#[derive(Debug, Default)]
+pub(crate) struct CertificateAskers(RwLock<(HashSet<Origin>, VecDeque<Origin>)>);
+
+impl CertificateAskers {
+    /// Whether an origin asked for a certificate, over TLS.
+    pub(crate) fn contain(&self, origin: &Origin) -> bool {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        !table.0.is_empty() && table.0.contains(&identity(origin))
+    }
+
+    pub(crate) fn insert(&self, origin: &Origin) {
+        let origin = identity(origin);
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let (known, order) = &mut *table;
+        if !known.insert(origin.clone()) {
+            return;
+        }
+        tracing::info!(%origin, "an origin asks for a client's certificate: from now on it is not intercepted");
+        order.push_back(origin);
+        if order.len() > ORIGIN_COUNT_MAX {
+            order.pop_front().map(|oldest| known.remove(&oldest));
+        }
+        assert!(known.len() == order.len() && order.len() <= ORIGIN_COUNT_MAX, "what is remembered is bounded");
+    }
+}
+
+/// Host and port alone.
+fn identity(origin: &Origin) -> Origin {
+    Origin { https: true, prior_http2: false, trusted: false, ..origin.clone() }
+}
+
+/// Has no certificate for anybody, and notes that it was asked for one.
+#[derive(Debug)]
+pub(super) struct Noting;
+
+impl ResolvesClientCert for Noting {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        ASKED.set(true);
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
+    }
+}
+
+/// Does a handshake, and says whether it asked [`Noting`] for a certificate. All handshakes share one configuration, so that
+/// sessions can be resumed; that the question was asked within this one follows from its having been polled meanwhile.
+pub(super) async fn note<T>(handshake: impl Future<Output = T>) -> (T, bool) {
+    let mut handshake = pin!(handshake);
+    let mut asked = false;
+    let done = std::future::poll_fn(|context| {
+        ASKED.set(false);
+        let polled = handshake.as_mut().poll(context);
+        asked |= ASKED.get();
+        polled
+    });
+    (done.await, asked)
+}
+
+thread_local! {
+    static ASKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Origins that are remembered.
+const ORIGIN_COUNT_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_bounded_and_keeps_the_last() {
+        let askers = CertificateAskers::default();
+        let origin = |number: usize| Origin::of_client(&format!("{number}.example"), 443);
+        (0..=ORIGIN_COUNT_MAX).for_each(|number| askers.insert(&origin(number)));
+        assert!(!askers.contain(&origin(0)) && askers.contain(&origin(1)) && askers.contain(&origin(ORIGIN_COUNT_MAX)));
+        assert!(!askers.contain(&Origin::of_client("1.example", 8443)));
+    }
+}

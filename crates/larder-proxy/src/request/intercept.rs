@@ -1,0 +1,170 @@
+//! CONNECT to a host that is intercepted: what the client believes to have with the origin, it has with us.
+//!
+//! Owns: a tunnel's task from the 200 to the end of the handshake, and what requests inside have to agree with. Does not: choose the hosts (see
+//! `client::intercept`) or serve what is inside (see `client::connection`). Invariants: what is not a handshake for HTTP goes to
+//! the target as it came, byte for byte; a client that names another host in its handshake than in CONNECT is connected to
+//! neither; a request inside is for the origin that CONNECT named, and is then a request for `https://` like any other.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use http::{Method, Request, Uri, uri::Scheme};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use larder_http::{fields::effective_authority, key::normal_authority};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use crate::{
+    client::{
+        intercept::{
+            Interceptor,
+            hello::{self, First},
+            refusing_config,
+        },
+        peer::Client,
+        socket::{Inside, Rewound, Tunnelled},
+        ticket::Ticket,
+    },
+    config::normal_host,
+    errors::Failure,
+    origin::target::Origin,
+    outcome::Outcome,
+    request::tunnel,
+    watch::{Order, Watching},
+    worker::Presence,
+};
+
+/// What looks into a client's tunnel to `origin`, if anything does.
+pub(crate) fn interceptor<'a>(client: &'a Client, origin: &Origin) -> Option<&'a Arc<Interceptor>> {
+    let of_session = client.session.as_ref().map(|session| &session.interceptor);
+    let interceptor = of_session.or(client.worker.shared.interceptor.as_ref())?;
+    let asks_certificate = client.worker.shared.origins.certificate_askers.contain(origin);
+    (interceptor.wants(&normal_host(&origin.host)) && !asks_certificate).then_some(interceptor)
+}
+
+/// What became of a tunnel.
+enum Tunnel {
+    Http(Box<TlsStream<Tunnelled>>),
+    Other(Tunnelled),
+    Nothing,
+}
+
+/// Answers what comes through a tunnel to `origin` once the client has been told that it is open; settles `ticket` at the end.
+pub(crate) fn answer(
+    client: &Arc<Client>,
+    (client_side, origin): (OnUpgrade, Origin),
+    interceptor: &Arc<Interceptor>,
+    mut ticket: Ticket,
+) {
+    let (client, interceptor) = (Arc::clone(client), Arc::clone(interceptor));
+    let presence = Presence::of_tunnel(&client.worker);
+    tokio::spawn(async move {
+        let worker = &client.worker;
+        let watched = worker.watches.register();
+        watched.arm(worker.shared.config.limits.header);
+        let opening = open(&client, client_side, &origin, &interceptor);
+        let opened = Watching::new(opening, &watched, &[Order::Drain, Order::Expire]).await;
+        drop(watched);
+        match opened {
+            Some(Ok(Tunnel::Http(stream))) => {
+                ticket.note_sent(0, true);
+                let (peer, session) = (client.peer, client.session.clone());
+                let kept = Box::new((ticket, presence));
+                worker.serve_inside(Inside { stream, peer, origin, session, kept });
+            }
+            Some(Ok(Tunnel::Other(stream))) => {
+                client.count(Outcome::Tunnel);
+                match tunnel::open(worker, &origin).await {
+                    Ok(target) => {
+                        let (target, watched) = tunnel::watched(worker, target);
+                        tunnel::copy(worker, stream, (target, watched), &mut ticket).await;
+                    }
+                    Err(failure) => tracing::debug!(%failure, %origin, "a tunnel ends before its target is reached"),
+                }
+            }
+            Some(Ok(Tunnel::Nothing)) | None => ticket.note_sent(0, true),
+            Some(Err(error)) => {
+                ticket.note_sent(0, true);
+                tracing::debug!(%error, %origin, "a tunnel broke off before its handshake was over");
+            }
+        }
+    });
+}
+
+/// Listens to what comes first, and does the handshake if that is what it is.
+async fn open(
+    client: &Client,
+    client_side: OnUpgrade,
+    origin: &Origin,
+    interceptor: &Arc<Interceptor>,
+) -> std::io::Result<Tunnel> {
+    let mut stream = TokioIo::new(client_side.await.map_err(std::io::Error::other)?);
+    let mut read = BytesMut::new();
+    let first = hello::listen(&mut stream, &mut read).await?;
+    let stream = Rewound::new(read.freeze(), stream);
+    let host = normal_host(&origin.host);
+    let name = match first {
+        First::Tls { name } => name,
+        First::Other => return Ok(Tunnel::Other(stream)),
+        First::Nothing => return Ok(Tunnel::Nothing),
+    };
+    if let Some(name) = name.filter(|name| *name != host) {
+        let peer = client.peer;
+        tracing::warn!(host, name, %peer, "a client asks for a tunnel to one host and for another inside: closed");
+        // It fails, which tells the client.
+        let _ = TlsAcceptor::from(refusing_config()?).accept(stream).await;
+        return Ok(Tunnel::Nothing);
+    }
+    let config = interceptor.server_config(&host).await?;
+    match TlsAcceptor::from(config).accept(stream).await {
+        Ok(stream) => Ok(Tunnel::Http(Box::new(stream))),
+        Err(error) => {
+            if let Some(why) = refusal(&error) {
+                interceptor.note_refusal(&host, &why);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// What a client has against our certificate, if that is why its handshake failed.
+fn refusal(error: &std::io::Error) -> Option<String> {
+    use rustls::AlertDescription as Alert;
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::AlertReceived(
+            alert @ (Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateRevoked
+            | Alert::AccessDenied),
+        ) => Some(format!("its alert is {alert:?}")),
+        _ => None,
+    }
+}
+
+/// Gives a request inside a tunnel to `origin` the target that it has as a request to a proxy.
+///
+/// # Errors
+/// It is for something else than that origin (RFC 9110 7.4).
+pub(crate) fn place<B>(origin: &Origin, request: &mut Request<B>) -> Result<(), Failure> {
+    let (uri, version) = (request.uri(), request.version());
+    if *request.method() == Method::CONNECT || uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTPS) {
+        return Err(Failure::Misdirected);
+    }
+    // What is malformed is refused where all that is malformed is.
+    let Ok(authority) = effective_authority(uri, request.headers(), version) else { return Ok(()) };
+    let named = origin.to_string();
+    let own = normal_authority("https", &named).ok_or(Failure::Misdirected)?;
+    let is_own = |authority: &str| normal_authority("https", authority).is_some_and(|asked| asked == own);
+    if authority.is_some_and(|authority| !is_own(authority)) {
+        return Err(Failure::Misdirected);
+    }
+    if uri.scheme().is_none() {
+        let path = uri.path_and_query().cloned().ok_or(Failure::BadRequest("its target is no path"))?;
+        let whole = Uri::builder().scheme(Scheme::HTTPS).authority(&*own).path_and_query(path).build();
+        *request.uri_mut() = whole.map_err(|_| Failure::BadRequest("its target is no path"))?;
+    }
+    Ok(())
+}

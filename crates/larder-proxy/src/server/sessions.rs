@@ -1,0 +1,61 @@
+//! Sessions: listeners that are opened and closed while the proxy runs.
+//!
+//! Owns: opening them, on every worker. Does not: know what is different for their clients (see `session`). Invariant: a session's
+//! listener is on this machine alone, and closes when its owner lets go of it.
+
+use std::{
+    io,
+    net::{Ipv4Addr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use crate::{
+    authority::Authority,
+    client::{connection::Door, intercept::Interceptor},
+    config::Listener,
+    server::{ProxyHandle, bind},
+    session::{Session, SessionOptions, SessionState},
+};
+
+/// A listener on its way to a worker.
+pub(crate) struct Opening {
+    pub(crate) listener: TcpListener,
+    pub(crate) door: Arc<Door>,
+    /// Whose other end is gone when the session ends.
+    pub(crate) open: watch::Receiver<()>,
+}
+
+impl ProxyHandle {
+    /// Opens a session: a listener on a free port of this machine, whose clients are served by rules of their own and trust an
+    /// authority that is made for them.
+    ///
+    /// # Errors
+    /// `InvalidInput` if this is no forward proxy; else what the system says about a socket or random numbers.
+    pub fn open_session(&self, options: SessionOptions) -> io::Result<Session> {
+        let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
+        let shared = self.shared.upgrade().ok_or_else(stopped)?;
+        if !shared.config.forward {
+            let why = "a session needs a forward proxy, and this one serves sites alone";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let SessionOptions { hosts, offline } = options;
+        let authority = Authority::generate(&hosts.hosts, AUTHORITY_LIFETIME)?;
+        let interceptor = Arc::new(Interceptor::new(hosts, authority)?);
+        let state = Arc::new(SessionState::new(interceptor, offline));
+        let (open, closes) = watch::channel(());
+        let mut address = (Ipv4Addr::LOCALHOST, 0).into();
+        for opening in &self.openings {
+            let listener = bind(address, self.openings.len() > 1)?;
+            address = listener.local_addr()?;
+            let door = Arc::new(Door { listener: Listener::plain(address), session: Some(Arc::clone(&state)) });
+            opening.send(Opening { listener, door, open: closes.clone() }).map_err(|_| stopped())?;
+        }
+        Ok(Session { state, address, _open: open })
+    }
+}
+
+/// How long the authority of a session is good for: longer than any command runs.
+const AUTHORITY_LIFETIME: Duration = Duration::from_hours(30 * 24);
