@@ -5,6 +5,7 @@
 
 use crate::{
     bench_command::BenchFlags,
+    ca_command::CaCommand,
     duration,
     explain_command::ExplainFlags,
     failure::Failure,
@@ -22,7 +23,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use ipnet::IpNet;
-use larder_proxy::{AccessLogTarget, Listener, OriginUrl, TlsIdentity};
+use larder_proxy::{AccessLogTarget, HostPattern, Listener, OriginUrl, TlsIdentity};
 use larder_store::IoChoice;
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -78,6 +79,9 @@ pub(crate) enum Command {
     /// Simulate policies, disks and workloads in virtual time.
     #[command(subcommand)]
     Sim(SimCommand),
+    /// Work with the local certificate authority, which interception signs with.
+    #[command(subcommand)]
+    Ca(CaCommand),
     /// Work with configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -164,6 +168,11 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "NETWORK", value_parser = value::network)]
     allow_target: Vec<IpNet>,
 
+    /// Host whose https:// is cached too: pypi.org, *.debian.org or all (repeatable); clients have to trust the authority
+    /// of `larder ca`
+    #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
+    intercept: Vec<HostPattern>,
+
     /// Ask forward clients for a user and a password out of this file, as htpasswd -B writes it
     #[arg(long, value_name = "FILE", value_parser = value::path)]
     passwords: Option<PathBuf>,
@@ -202,6 +211,7 @@ impl RunFlags {
         set(&mut proxy.passwords, self.passwords.map(Some));
         set_list(&mut proxy.clients, self.allow_client);
         set_list(&mut proxy.targets.allow, self.allow_target);
+        set_list(&mut settings.intercept.hosts.hosts, self.intercept);
         let store = &mut settings.store;
         if self.disk == [Disk::None] {
             // Those of the file are of the disks that this replaces.
@@ -337,6 +347,8 @@ mod tests {
             "10.0.0.0/8",
             "--allow-target",
             "127.0.0.0/8",
+            "--intercept",
+            "*.debian.org",
             "--io",
             "threads",
             "--policy",
@@ -347,7 +359,8 @@ mod tests {
             "3s",
         ])
         .unwrap();
-        let Settings { proxy, store, drain, .. } = settings;
+        let Settings { proxy, store, drain, intercept, .. } = settings;
+        assert_eq!(intercept.hosts.hosts, ["*.debian.org".parse().unwrap()]);
         let tls = Listener::tls("127.0.0.1:8443".parse().unwrap());
         assert_eq!(proxy.listeners, ["127.0.0.1:8080".parse().unwrap(), "[::1]:81".parse().unwrap(), tls]);
         let identity = TlsIdentity { certificate: "a.pem".into(), key: "a.key".into() };

@@ -118,6 +118,12 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         section.set("connect_ports", &mut proxy.connect_ports, |value| each(value, "a port", value::port))?;
         section.set("passwords", &mut proxy.passwords, |value| value.parsed("a path", value::path).map(Some))
     })?;
+    top.table("intercept", |section| {
+        let intercept = &mut settings.intercept;
+        section.set("hosts", &mut intercept.hosts.hosts, |value| each(value, "a host", value::host_pattern))?;
+        section.set("except", &mut intercept.hosts.except, |value| each(value, "a host", value::host_pattern))?;
+        section.set("authority", &mut intercept.authority, |value| value.parsed("a path", value::path).map(Some))
+    })?;
     top.table("store", |section| read_store(section, &mut settings.store))?;
     top.set("drain", &mut settings.drain, duration)?;
     top.finish()
@@ -233,7 +239,10 @@ mod tests {
         let document = include_str!("../../../docs/configuration.md");
         let (_, rest) = document.split_once("```toml\n").expect("the documentation has an example");
         let (example, _) = rest.split_once("```").expect("the example ends");
-        let Settings { proxy, forward, store, drain } = parse(example).unwrap();
+        let Settings { proxy, forward, store, drain, intercept } = parse(example).unwrap();
+        assert_eq!(intercept.hosts.hosts, ["pypi.org", "*.debian.org"].map(|host| host.parse().unwrap()));
+        assert_eq!(intercept.hosts.except, ["private.debian.org".parse().unwrap()]);
+        assert_eq!(intercept.authority, Some("/var/lib/larder/ca".into()));
         let addresses = ["127.0.0.1:3128", "[::1]:3128", "192.168.0.1:443"].map(|address| address.parse().unwrap());
         let [first, second, third] = addresses;
         let proxied_by = vec!["10.2.0.0/24".parse().unwrap()];

@@ -6,8 +6,10 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)] // They panic; see `output`.
 
 mod admin_client;
+mod authority_files;
 mod automatic;
 mod bench_command;
+mod ca_command;
 mod cli;
 mod columns;
 mod config;

@@ -4,7 +4,7 @@
 //! `larder-store`). Exit codes: 0 done, 1 something failed, 2 wrong flag or configuration.
 
 use crate::{
-    bench_command,
+    authority_files, bench_command, ca_command,
     cli::{self, Cli, Command, ConfigCommand},
     config, explain_command,
     failure::Failure,
@@ -49,6 +49,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             }
             flags.apply(&mut settings);
             settings.check()?;
+            authority_files::settle(&mut settings)?;
             files::check(&settings)?;
             machine::check_memory(settings.proxy.hot_bytes)?;
             start_diagnostics();
@@ -66,6 +67,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Explain(flags) => explain_command::run(&flags),
         Command::Plan(flags) => plan_command::run(*flags),
         Command::Sim(command) => sim_command::run(command),
+        Command::Ca(command) => ca_command::run(command),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),
     }
 }
@@ -86,6 +88,7 @@ fn check_config(file: &Path) -> Result<(), Failure> {
     let mut settings = Settings::default();
     config::apply(file, &mut settings)?;
     settings.check()?;
+    authority_files::settle(&mut settings)?;
     files::check(&settings)?;
     print_line!("{}: ok", file.display())
 }

@@ -7,7 +7,7 @@ use crate::{
     size,
     volumes::{Missing, Opened},
 };
-use larder_proxy::ProxyConfig;
+use larder_proxy::{HostPattern, ProxyConfig};
 use larder_store::{Policy, Stats};
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
@@ -73,6 +73,16 @@ impl fmt::Display for Report<'_> {
         for site in &self.config.sites {
             let origins: Vec<String> = site.origins.members.iter().map(|(url, _)| url.to_string()).collect();
             writeln!(f, "  site     {} from {}", site.host, origins.join(", "))?;
+        }
+        if let Some(intercept) = &self.config.intercept {
+            let shown = |hosts: &[HostPattern]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let except = if intercept.hosts.except.is_empty() { "" } else { " except " };
+            let (hosts, others) = (shown(&intercept.hosts.hosts), shown(&intercept.hosts.except));
+            writeln!(
+                f,
+                "  https    cached for {hosts}{except}{others}, by the authority {}",
+                intercept.authority.certificate.display()
+            )?;
         }
         if let Some(automatic) = &self.automatic {
             writeln!(f, "  policy   {automatic}")?;

@@ -5,7 +5,7 @@
 //! by accident.
 
 use crate::{failure::Failure, size, tuning::PolicyChoice, value::BadValue, volumes};
-use larder_proxy::{AccessLogTarget, OriginUrl, ProxyConfig};
+use larder_proxy::{AccessLogTarget, HostRules, OriginUrl, ProxyConfig};
 use larder_store::{Content, IoChoice, Policy, Tuning, mean_entry_bytes_default};
 use std::{
     fmt,
@@ -22,8 +22,18 @@ pub(crate) struct Settings {
     /// Forward mode, if it was said.
     pub(crate) forward: Option<bool>,
     pub(crate) store: Store,
+    /// Which `https://` is looked into.
+    pub(crate) intercept: Interception,
     /// How long running exchanges may take after a signal to stop.
     pub(crate) drain: Duration,
+}
+
+/// Interception, before it is known where the authority is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Interception {
+    pub(crate) hosts: HostRules,
+    /// Where the authority's files are, if not in the usual place.
+    pub(crate) authority: Option<PathBuf>,
 }
 
 /// The store on disk.
@@ -164,6 +174,7 @@ impl Default for Settings {
                 mean_object_size_bytes: None,
                 io: IoChoice::Auto,
             },
+            intercept: Interception::default(),
             drain: Duration::from_secs(10),
         }
     }
@@ -210,6 +221,14 @@ impl Settings {
             ));
         }
         self.store.check()?;
+        if self.intercepts() && !self.forwards() {
+            let help = "turn forward mode on with `[forward] enabled = true`, or leave the hosts to intercept out";
+            return Err(Failure::usage("interception without forward mode: there are no tunnels to look into", help));
+        }
+        if let (true, Some(origin)) = (self.intercepts(), &self.proxy.default_origin) {
+            let help = "give that origin to its hosts in a [[site]], or leave the hosts to intercept out";
+            return Err(Failure::usage(format!("interception beside an origin for every host: {origin}"), help));
+        }
         if !self.forwards() && !self.reverses() {
             return Err(Failure::usage(
                 "nothing to do: forward mode is off and there is no origin",
@@ -222,6 +241,11 @@ impl Settings {
     /// Whether this is a forward proxy: unless an origin or a site is configured, if nothing was said.
     pub(crate) fn forwards(&self) -> bool {
         self.forward.unwrap_or(!self.reverses())
+    }
+
+    /// Whether any `https://` is looked into.
+    pub(crate) fn intercepts(&self) -> bool {
+        !self.intercept.hosts.hosts.is_empty()
     }
 
     /// Whether this is a reverse proxy.
@@ -284,6 +308,22 @@ mod tests {
         let admin = |settings: &mut Settings| settings.proxy.admin = Some(settings.proxy.listeners[0].address);
         check(admin, Err("an address to listen on is given twice: 127.0.0.1:3128"));
         check(|settings| settings.proxy.listeners.clear(), Err("no address to listen on"));
+    }
+
+    #[test]
+    fn interception_is_for_forward_proxies() {
+        let all = |settings: &mut Settings| settings.intercept.hosts.hosts = vec!["all".parse().unwrap()];
+        check(all, Ok(()));
+        let reverse = |settings: &mut Settings| {
+            all(settings);
+            settings.proxy.default_origin = Some(parse_origin("http://127.0.0.1:8080").unwrap());
+        };
+        check(reverse, Err("interception without forward mode"));
+        let both = |settings: &mut Settings| {
+            reverse(settings);
+            settings.forward = Some(true);
+        };
+        check(both, Err("interception beside an origin for every host: http://127.0.0.1:8080"));
     }
 
     #[test]

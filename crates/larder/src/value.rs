@@ -7,7 +7,7 @@ use crate::{duration, size};
 use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::fields::via::Pseudonym;
-use larder_proxy::{HostSent, TlsIdentity};
+use larder_proxy::{HostPattern, HostSent, TlsIdentity};
 use std::{
     error::Error,
     fmt,
@@ -206,6 +206,12 @@ pub(crate) fn host(text: &str) -> Result<String, BadValue> {
         format!("not a host name: `{text}`"),
         "a host is a name or an address as clients ask for it, such as www.example.com or [::1], without scheme, port and path",
     ))
+}
+
+/// A host to intercept, all below a name, or all.
+pub(crate) fn host_pattern(text: &str) -> Result<HostPattern, BadValue> {
+    let help = "a host is a name or an address such as pypi.org, all below a name such as *.debian.org, or all";
+    text.parse().map_err(|_| BadValue::new(format!("not a host to intercept: `{text}`"), help))
 }
 
 /// The one of `known` that `name` is most probably a misspelling of.

@@ -1,0 +1,182 @@
+//! The files of the local certificate authority: where they are, and that nobody else reads its key.
+//!
+//! Owns: their names and modes. Does not: know what is in them (see `larder_proxy::Authority`). Invariants: the key is written to a
+//! file of its owner's alone, in a directory of its owner's alone, and is never printed; a key that others may read is not used.
+
+use crate::{failure::Failure, settings::Settings};
+use etcetera::BaseStrategy;
+use larder_proxy::{Authority, Intercept, TlsIdentity};
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+/// The directory that keeps an authority.
+pub(crate) struct AuthorityFiles {
+    directory: PathBuf,
+}
+
+impl AuthorityFiles {
+    /// The authority in `directory`, or in the usual place: `larder/ca` in the user's data directory.
+    ///
+    /// # Errors
+    /// The user has no such directory.
+    pub(crate) fn at(directory: Option<PathBuf>) -> Result<Self, Failure> {
+        if let Some(directory) = directory {
+            return Ok(Self { directory });
+        }
+        let strategy = etcetera::choose_base_strategy().map_err(|error| {
+            Failure::runtime(
+                format!("cannot find your data directory: {error}"),
+                "say where the authority is with --dir DIRECTORY",
+            )
+        })?;
+        Ok(Self { directory: strategy.data_dir().join("larder").join("ca") })
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.directory.join("ca.pem")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.directory.join("ca.key")
+    }
+
+    pub(crate) fn exist(&self) -> bool {
+        self.certificate().exists() || self.key().exists()
+    }
+
+    /// The certificate alone, which is no secret.
+    ///
+    /// # Errors
+    /// A failure that says how to make one.
+    pub(crate) fn certificate_pem(&self) -> Result<String, Failure> {
+        let path = self.certificate();
+        fs::read_to_string(&path).map_err(|error| self.unreadable(&path, &error))
+    }
+
+    /// Reads the authority.
+    ///
+    /// # Errors
+    /// A failure that says what is wrong: there is none, others may read its key, it is foreign or has expired.
+    pub(crate) fn load(&self) -> Result<Authority, Failure> {
+        let (certificate, path) = (self.certificate_pem()?, self.key());
+        self.check_key()?;
+        let key = fs::read_to_string(&path).map_err(|error| self.unreadable(&path, &error))?;
+        let authority = Authority::from_pem(&certificate, &key).map_err(|error| {
+            let help = format!("make another with larder ca rotate{}", self.said());
+            Failure::runtime(format!("the authority cannot be used: {error}: {}", self.directory.display()), help)
+        })?;
+        if authority.expires_at() <= SystemTime::now() {
+            let help = format!("make another with larder ca rotate{}, and have clients trust it", self.said());
+            return Err(Failure::runtime(format!("the authority has expired: {}", self.certificate().display()), help));
+        }
+        Ok(authority)
+    }
+
+    /// Writes an authority, in place of any that is there.
+    ///
+    /// # Errors
+    /// A failure that says which file could not be written.
+    pub(crate) fn save(&self, authority: &Authority) -> Result<(), Failure> {
+        let failed = |what: &Path, error: &io::Error| {
+            let help = "say with --dir where the authority is to be, in a directory that you may write to";
+            Failure::runtime(format!("cannot write the authority: {error}: {}", what.display()), help)
+        };
+        let directory = &self.directory;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(|error| failed(directory, &error))?;
+        let data = fs::metadata(directory).map_err(|error| failed(directory, &error))?;
+        if data.mode() & OTHERS != 0 {
+            let help = format!("chmod 700 {0}, or give another directory with --dir", directory.display());
+            return Err(Failure::runtime(format!("others may look into the directory: {}", directory.display()), help));
+        }
+        // The key first: a certificate without its key is of no use, and says so.
+        for (path, text, mode) in [
+            (self.key(), authority.key_pem(), 0o600),
+            (self.certificate(), authority.certificate_pem().to_owned(), 0o644),
+        ] {
+            replace(&path, &text, mode).map_err(|error| failed(&path, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a key that is not its owner's alone.
+    fn check_key(&self) -> Result<(), Failure> {
+        let path = self.key();
+        let data = fs::metadata(&path).map_err(|error| self.unreadable(&path, &error))?;
+        let shown = path.display();
+        if data.mode() & OTHERS != 0 {
+            let help = format!(
+                "chmod 600 {shown}; if others may have read it, make another authority with larder ca rotate{}",
+                self.said()
+            );
+            return Err(Failure::runtime(format!("others may read the authority's key: {shown}"), help));
+        }
+        let user = rustix::process::geteuid();
+        if data.uid() != user.as_raw() && !user.is_root() {
+            let help = "use an authority of your own, made with larder ca init --dir DIRECTORY";
+            return Err(Failure::runtime(format!("the authority's key belongs to another user: {shown}"), help));
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, path: &Path, error: &io::Error) -> Failure {
+        let help = match error.kind() {
+            io::ErrorKind::NotFound => format!("make one with larder ca init{}", self.said()),
+            _ => "give the directory of an authority that you may read with --dir".to_owned(),
+        };
+        Failure::runtime(format!("there is no authority: {error}: {}", path.display()), help)
+    }
+
+    /// The flag by which this directory is named, unless it is the usual one.
+    fn said(&self) -> String {
+        let usual = Self::at(None).ok().map(|usual| usual.directory);
+        if usual.as_ref() == Some(&self.directory) {
+            String::new()
+        } else {
+            format!(" --dir {}", self.directory.display())
+        }
+    }
+}
+
+/// Puts the authority's files into the settings of a proxy that intercepts.
+///
+/// # Errors
+/// There is no authority that can be used.
+pub(crate) fn settle(settings: &mut Settings) -> Result<(), Failure> {
+    if !settings.intercepts() {
+        return Ok(());
+    }
+    let files = AuthorityFiles::at(settings.intercept.authority.clone())?;
+    files.load()?;
+    let authority = TlsIdentity { certificate: files.certificate(), key: files.key() };
+    settings.proxy.intercept = Some(Intercept { hosts: settings.intercept.hosts.clone(), authority });
+    Ok(())
+}
+
+/// Writes a file beside the one that is there, and then puts it in its place.
+fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)
+}
+
+/// The bits of a mode that let others in.
+const OTHERS: u32 = 0o077;

@@ -1,0 +1,135 @@
+//! `larder ca`: the local certificate authority that interception signs with.
+//!
+//! Owns: the flags, and what is printed. Does not: sign (see `larder_proxy::Authority`) or know the files (see `authority_files`).
+//! Invariant: the private key is never printed.
+
+mod trust;
+
+use crate::{
+    authority_files::AuthorityFiles,
+    failure::Failure,
+    output::{self, print_line},
+    value,
+};
+use clap::{Args, Subcommand};
+use larder_proxy::{Authority, HostPattern};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  larder ca init --host pypi.org --host '*.pythonhosted.org'
+  larder ca show
+  sudo larder ca trust --dir ~/.local/share/larder/ca
+  larder run --intercept pypi.org --intercept '*.pythonhosted.org'
+
+An authority that is made with --host can sign for these hosts alone, also for whoever steals its key.
+`larder exec` needs none of this: it makes an authority that one command trusts and that ends with it.";
+
+/// What to do with the local authority.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CaCommand {
+    /// Make an authority: a key, which stays on this machine, and a certificate for two years
+    #[command(after_help = EXAMPLES)]
+    Init(Making),
+    /// Say what the authority is, for which hosts, and until when
+    Show(Directory),
+    /// Print the authority's certificate, for clients that are to trust it
+    Export {
+        #[command(flatten)]
+        directory: Directory,
+        /// Write it to this file instead of standard output
+        #[arg(long, value_name = "FILE", value_parser = value::path)]
+        out: Option<PathBuf>,
+    },
+    /// Have this machine's programs trust the authority: Debian's system store, and NSS for browsers
+    Trust(trust::TrustFlags),
+    /// Make another authority in place of the one that is there; clients have to trust it anew
+    Rotate(Making),
+}
+
+/// Where the authority is.
+#[derive(Debug, Args)]
+pub(crate) struct Directory {
+    /// Directory of the authority [default: larder/ca in your data directory]
+    #[arg(long, value_name = "DIRECTORY", value_parser = value::path)]
+    dir: Option<PathBuf>,
+}
+
+/// What an authority is made for.
+#[derive(Debug, Args)]
+pub(crate) struct Making {
+    #[command(flatten)]
+    directory: Directory,
+    /// Host that it may sign for, such as pypi.org or *.debian.org (repeatable) [default: any; for rotate: those of the one that is
+    /// there]
+    #[arg(long = "host", value_name = "HOST", value_parser = value::host_pattern)]
+    hosts: Vec<HostPattern>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A failure that says what is wrong with the authority, or what could not be done.
+pub(crate) fn run(command: CaCommand) -> Result<(), Failure> {
+    match command {
+        CaCommand::Init(Making { directory, hosts }) => {
+            let files = AuthorityFiles::at(directory.dir)?;
+            if files.exist() {
+                let help = "use it (larder ca show), or make another in its place with larder ca rotate";
+                return Err(Failure::runtime(format!("there is an authority: {}", files.directory().display()), help));
+            }
+            make(&files, &hosts)
+        }
+        CaCommand::Rotate(Making { directory, hosts }) => {
+            let files = AuthorityFiles::at(directory.dir)?;
+            // One that cannot be read any more is what is to be replaced.
+            let before = if hosts.is_empty() { files.load().ok() } else { None };
+            let kept = before.as_ref().and_then(Authority::permitted).unwrap_or_default();
+            let kept: Vec<HostPattern> = kept.iter().filter_map(|name| name.parse().ok()).collect();
+            make(&files, if hosts.is_empty() { &kept } else { &hosts })
+        }
+        CaCommand::Show(directory) => {
+            let files = AuthorityFiles::at(directory.dir)?;
+            show(&files, &files.load()?)
+        }
+        CaCommand::Export { directory, out } => {
+            let pem = AuthorityFiles::at(directory.dir)?.certificate_pem()?;
+            let Some(out) = out else { return output::print(format_args!("{pem}")) };
+            fs::write(&out, pem).map_err(|error| {
+                let help = "give a file that can be written with --out";
+                Failure::runtime(format!("cannot write the certificate: {error}: {}", out.display()), help)
+            })
+        }
+        CaCommand::Trust(flags) => trust::run(flags),
+    }
+}
+
+fn make(files: &AuthorityFiles, hosts: &[HostPattern]) -> Result<(), Failure> {
+    let authority = Authority::generate(hosts, LIFETIME).map_err(|error| {
+        Failure::runtime(format!("cannot make an authority: {error}"), "give other hosts with --host, and try again")
+    })?;
+    files.save(&authority)?;
+    show(files, &authority)?;
+    print_line!("next      have clients trust it: larder ca trust, or larder ca export for other machines")
+}
+
+fn show(files: &AuthorityFiles, authority: &Authority) -> Result<(), Failure> {
+    let left = authority.expires_at().duration_since(SystemTime::now()).unwrap_or_default();
+    let hosts = match authority.permitted() {
+        None => "any".to_owned(),
+        Some(names) => format!("{} and all below, no other", names.join(", ")),
+    };
+    print_line!("authority {}", authority.name())?;
+    print_line!("file      {}", files.certificate().display())?;
+    print_line!("sha256    {}", authority.fingerprint())?;
+    print_line!("hosts     {hosts}")?;
+    print_line!("expires   in {} days", left.as_secs() / DAY_SECS)
+}
+
+const DAY_SECS: u64 = 24 * 3600;
+/// How long an authority is good for.
+const LIFETIME: Duration = Duration::from_secs(2 * 365 * DAY_SECS);

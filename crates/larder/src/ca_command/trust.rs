@@ -1,0 +1,140 @@
+//! `larder ca trust`: has this machine's programs trust the local authority, and takes that back.
+//!
+//! Owns: where trust is kept: Debian's system store, and the NSS database that browsers of this user read. Does not: read the key.
+//! Invariant: it says of each place what was done there, and fails if nothing was.
+
+use crate::{authority_files::AuthorityFiles, ca_command::Directory, failure::Failure, output::print_line, value};
+use clap::Args;
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// The flags of `larder ca trust`.
+#[derive(Debug, Args)]
+pub(crate) struct TrustFlags {
+    #[command(flatten)]
+    directory: Directory,
+
+    /// Take the trust back
+    #[arg(long)]
+    undo: bool,
+
+    /// Where the system keeps authorities of its owner's
+    #[arg(long, value_name = "DIRECTORY", default_value = "/usr/local/share/ca-certificates", value_parser = value::path)]
+    system_store: PathBuf,
+}
+
+/// What became of one place.
+enum Done {
+    Changed(String),
+    /// Nothing, and why.
+    Left(String),
+}
+
+/// Runs it.
+///
+/// # Errors
+/// There is no authority, or no place was changed.
+pub(super) fn run(flags: TrustFlags) -> Result<(), Failure> {
+    let files = AuthorityFiles::at(flags.directory.dir)?;
+    let certificate = files.certificate();
+    if !flags.undo {
+        files.certificate_pem()?;
+    }
+    let places =
+        [("system", system(&certificate, &flags.system_store, flags.undo)), ("nss", nss(&certificate, flags.undo))];
+    let mut changed_any = false;
+    for (place, done) in &places {
+        match done {
+            Done::Changed(what) => {
+                changed_any = true;
+                print_line!("{place:<8} {what}")?;
+            }
+            Done::Left(why) => print_line!("{place:<8} nothing done: {why}")?,
+        }
+    }
+    if !changed_any {
+        let help = format!(
+            "for the system's store, run it as root: sudo larder ca trust --dir {}; for browsers, install libnss3-tools",
+            files.directory().display()
+        );
+        return Err(Failure::runtime("nothing on this machine was changed", help));
+    }
+    if !flags.undo {
+        print_line!("undo     larder ca trust --undo --dir {}", files.directory().display())?;
+    }
+    Ok(())
+}
+
+/// Debian's store: a file, and a command that takes it up.
+fn system(certificate: &Path, store: &Path, undo: bool) -> Done {
+    let file = store.join(FILE_NAME);
+    if !store.is_dir() {
+        return Done::Left(format!("there is no {}", store.display()));
+    }
+    let changed = if undo { fs::remove_file(&file) } else { fs::copy(certificate, &file).map(drop) };
+    match changed {
+        Err(error) if undo && error.kind() == io::ErrorKind::NotFound => {
+            return Done::Left(format!("it is not there: {}", file.display()));
+        }
+        Err(error) => return Done::Left(format!("{error}: {}", file.display())),
+        Ok(()) => {}
+    }
+    let what = if undo { "removed" } else { "added" };
+    match run_quietly(Command::new("update-ca-certificates")) {
+        Ok(()) => Done::Changed(format!("{what} {} (update-ca-certificates)", file.display())),
+        Err(why) => Done::Left(format!("{what} {}, but update-ca-certificates did not run: {why}", file.display())),
+    }
+}
+
+/// The database of Chromium and others that use NSS.
+fn nss(certificate: &Path, undo: bool) -> Done {
+    let Some(home) = env::var_os("HOME") else { return Done::Left("HOME is not set".to_owned()) };
+    let folder = Path::new(&home).join(".pki/nssdb");
+    let database = format!("sql:{}", folder.display());
+    let certutil = |arguments: &[&str]| {
+        let mut command = Command::new("certutil");
+        command.arg("-d").arg(&database).args(arguments);
+        run_quietly(command)
+    };
+    if undo {
+        return match certutil(&["-D", "-n", NICKNAME]) {
+            Ok(()) => Done::Changed(format!("removed from {database} (certutil)")),
+            Err(why) => Done::Left(why),
+        };
+    }
+    if !folder.join("cert9.db").exists() {
+        let made = fs::create_dir_all(&folder).map_err(|error| error.to_string());
+        if let Err(why) = made.and_then(|()| certutil(&["-N", "--empty-password"])) {
+            return Done::Left(why);
+        }
+    }
+    // One from before would stay in front of it.
+    let _ = certutil(&["-D", "-n", NICKNAME]);
+    let shown = certificate.display().to_string();
+    match certutil(&["-A", "-n", NICKNAME, "-t", "C,,", "-i", &shown]) {
+        Ok(()) => Done::Changed(format!("added to {database} (certutil); restart the browser")),
+        Err(why) => Done::Left(why),
+    }
+}
+
+/// Runs a program whose output is of no interest unless it fails.
+fn run_quietly(mut command: Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no {name} on this machine"),
+        _ => format!("{name}: {error}"),
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let told = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{name}: {}", told.lines().next().unwrap_or("it failed and said nothing")))
+}
+
+/// The file in the system's store.
+const FILE_NAME: &str = "larder-local-authority.crt";
+/// The name in NSS databases.
+const NICKNAME: &str = "Larder local authority";
