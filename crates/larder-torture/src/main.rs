@@ -4,12 +4,11 @@
 //! broke it, 2 usage.
 
 use clap::Parser;
-use larder_store::{Dice, Policy};
+use larder_store::Policy;
 use larder_torture::{
     Tally, faults,
     faults::Faults,
     schedule::{self, Plan},
-    varied_options,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -51,9 +50,6 @@ struct Arguments {
     #[arg(long)]
     tell: bool,
 }
-
-/// In one of how many schedules the time of day is set forth and back.
-const CLOCK_STEPS_ONE_IN: u64 = 3;
 
 fn policy(name: &str) -> Result<&'static Policy, String> {
     let names = || Policy::all().iter().map(|policy| policy.name).collect::<Vec<_>>().join(", ");
@@ -136,14 +132,8 @@ impl Run {
             let row = (seed % self.rows.len() as u64) as usize;
             let kind = (seed / self.rows.len() as u64 % self.kinds.len() as u64) as usize;
             let (policy, faults) = (self.rows[row], &self.kinds[kind]);
-            let plan = Plan {
-                seed,
-                options: varied_options(policy, seed),
-                faults: faults.clone(),
-                operations: self.arguments.operations,
-                steps_clock: Dice::new(seed.rotate_left(16)).below(CLOCK_STEPS_ONE_IN) == 0,
-                tell: self.arguments.tell.then_some(|what| println!("{what}")),
-            };
+            let tell: Option<fn(&str)> = self.arguments.tell.then_some(|what| println!("{what}"));
+            let plan = Plan { tell, ..Plan::of_seed(seed, policy, faults, self.arguments.operations) };
             let outcome = catch_unwind(AssertUnwindSafe(|| schedule::run(&plan)));
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             match outcome {

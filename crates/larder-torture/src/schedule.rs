@@ -6,9 +6,9 @@
 use crate::{
     drive::{Flag, PATIENCE_ROUNDS},
     faults::Faults,
-    trial::{Crash, Operation, SITE_COUNT, Tally, Task, Trial},
+    trial::{Crash, Operation, SITE_COUNT, Tally, Task, Trial, varied_options},
 };
-use larder_store::{Dice, StoreOptions};
+use larder_store::{Dice, Policy, StoreOptions};
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
@@ -40,6 +40,24 @@ pub struct Plan {
     /// Hears everything that happens.
     pub tell: Option<fn(&str)>,
 }
+
+impl Plan {
+    /// Returns the schedule of `seed` for a row under a kind of faults: the store's options, too, and whether the clock is
+    /// stepped, follow from the seed.
+    pub fn of_seed(seed: u64, policy: &'static Policy, faults: &Faults, operations: u64) -> Self {
+        Self {
+            seed,
+            options: varied_options(policy, seed),
+            faults: faults.clone(),
+            operations,
+            steps_clock: Dice::new(seed.rotate_left(16)).below(CLOCK_STEPS_ONE_IN) == 0,
+            tell: None,
+        }
+    }
+}
+
+/// In one of how many schedules the time of day is set forth and back.
+const CLOCK_STEPS_ONE_IN: u64 = 3;
 
 /// Runs the schedule of `plan`.
 ///
@@ -249,6 +267,13 @@ mod tests {
             let options = trial::options(policy, seed);
             let plan = Plan { seed, options, faults, operations: 300, steps_clock: false, tell: None };
             assert_eq!(run(&plan).err(), None, "{row} at {seed}");
+        }
+        // Removals on a full disk, acknowledged while what hid the entry was still in memory alone.
+        for seed in [15, 128, 910, 2_000_388] {
+            let (policy, faults) =
+                (Policy::named("tiny").expect("it is a row"), faults::named("full").expect("it is known"));
+            let outcome = run(&Plan::of_seed(seed, policy, &faults, 300));
+            assert_eq!(outcome.err(), None, "tiny at {seed}");
         }
     }
 }

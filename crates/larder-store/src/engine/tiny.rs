@@ -115,6 +115,10 @@ struct State {
     moving: bool,
     /// When to try again to move the oldest segment out.
     move_at: Option<Duration>,
+    /// The last pack of the front that has something which the device did not take elsewhere.
+    appended_again_until: u64,
+    /// Packs of the front that the device did not take, and nothing of which is needed in its place any more.
+    given_up_count: u64,
     /// When to write again what the device did not take.
     retry_at: Option<Duration>,
     /// Packs of the long ring that could not be written.
@@ -144,6 +148,8 @@ impl TinyEngine {
             ready: false,
             moving: false,
             move_at: None,
+            appended_again_until: 0,
+            given_up_count: 0,
             retry_at: None,
             failed_packs: 0,
             told_failures: 0,

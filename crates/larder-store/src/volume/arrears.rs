@@ -8,7 +8,7 @@
 use super::{Volume, superblocks::Invalidation};
 use crate::{Error, ErrorKind, Result, format::superblock::SITE_RULE_COUNT_MAX};
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -37,8 +37,8 @@ pub(crate) struct Arrears {
 
 #[derive(Default)]
 struct Owed {
-    /// Keys to be removed, each with the number of the attempt that failed.
-    keys: HashMap<Box<[u8]>, u64>,
+    /// Keys to be removed, each with the number of the attempt that failed; in an order that a seed repeats.
+    keys: BTreeMap<Box<[u8]>, u64>,
     key_bytes: usize,
     /// Sites to be invalidated.
     sites: Vec<u64>,
@@ -210,7 +210,7 @@ impl Arrears {
 
 impl Owed {
     fn owe_all(&mut self) {
-        (self.keys, self.key_bytes, self.sites, self.all) = (HashMap::new(), 0, Vec::new(), true);
+        (self.keys, self.key_bytes, self.sites, self.all) = (BTreeMap::new(), 0, Vec::new(), true);
     }
 }
 

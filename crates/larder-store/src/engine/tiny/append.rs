@@ -78,8 +78,9 @@ impl TinyEngine {
     pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let hash = self.volume.hash(key).1;
+        let given_up_before = self.lock().given_up_count;
         match self.append(Load::Tombstone(hash), None).await {
-            Ok(Some(_)) => self.flush_key(hash.placing()).await,
+            Ok(Some(place)) => self.flush_removal(prefix_of(hash.placing()), place.offset_bytes, given_up_before).await,
             Ok(None) => Ok(()),
             Err(error) => {
                 self.lock().forget_key(hash.placing());
@@ -275,13 +276,17 @@ impl TinyEngine {
         flushed(is_written && self.lock().failed_packs == told)
     }
 
-    /// Sends off everything and waits until what the front has of a key is with the device.
-    async fn flush_key(self: &Arc<Self>, placing: u64) -> Result<()> {
-        let prefix = prefix_of(placing);
-        // What left the front and is in no set that is believed was given up, not written.
+    /// Sends off everything and waits until the tombstone at `offset_bytes`, or what took its place, is with the device. So many
+    /// packs had been given up before it was appended.
+    async fn flush_removal(self: &Arc<Self>, prefix: u32, offset_bytes: u64, given_up_before: u64) -> Result<()> {
         let is_written = |state: &State| {
-            let is_known = state.newest(prefix).is_some() || !state.is_doubted(state.sets.set_of(placing));
-            is_known && !self.has_failed(state, (prefix, prefix))
+            if state.given_up_count == given_up_before && !state.front.is_unwritten(offset_bytes) {
+                return true;
+            }
+            // It may have been in a pack that was given up. Then what is in the front of its key now must be on the volume, and
+            // where there is nothing, nobody knows whether it ever was.
+            let mut places = state.index.range(prefix, prefix).map(|slot| self.front_offset(slot.granule));
+            state.newest(prefix).is_some() && !places.any(|place| state.front.is_unwritten(place))
         };
         if self.flush_until(is_written).await {
             return Ok(());
@@ -292,19 +297,25 @@ impl TinyEngine {
     /// Sends off everything, and again what the device did not take, a bounded number of times until `is_written`;
     /// whether it is.
     pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&State) -> bool) -> bool {
+        // Whoever else tries again meanwhile makes what has failed pending once more, in its place or in a later pack.
+        let is_settled = |state: &State, last: u64| !state.front.is_pending(last.max(state.appended_again_until));
         for _ in 0..retry::REWRITES_MAX {
-            self.flush_open().await;
-            if is_written(&self.lock()) {
+            let last = self.flush_open().await;
+            let state = self.lock();
+            if is_settled(&state, last) && is_written(&state) {
                 return true;
             }
+            drop(state);
             self.retry_failed();
         }
-        self.flush_open().await;
-        is_written(&self.lock())
+        let last = self.flush_open().await;
+        let state = self.lock();
+        is_settled(&state, last) && is_written(&state)
     }
 
-    /// Sends off what is open, and waits until the device is done with all packs there are now.
-    async fn flush_open(self: &Arc<Self>) {
+    /// Sends off what is open, and waits until the device is done with all packs there are now. Returns the number of the last
+    /// of the front.
+    async fn flush_open(self: &Arc<Self>) -> u64 {
         let mut sealed = Sealed::at(self.volume.clock.now());
         let (front, long) = {
             let mut state = self.lock();
@@ -316,6 +327,7 @@ impl TinyEngine {
         let is_done =
             |state: &mut State| (!state.front.is_pending(front) && !state.long.is_pending(long)).then_some(());
         wait_for(|| self.lock(), is_done).await;
+        front
     }
 
     /// Starts the transfers of packs.

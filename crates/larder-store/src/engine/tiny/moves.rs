@@ -275,8 +275,10 @@ impl TinyEngine {
 
     /// The newest entry of each key that the front has of a set, and slots whose record cannot be read.
     async fn arrivals(&self, slots: Vec<FrontSlot>, outgoing: &Outgoing) -> (Vec<Arrival>, Vec<FrontSlot>) {
-        let (mut arrivals, mut broken): (Vec<Arrival>, Vec<FrontSlot>) = (Vec::new(), Vec::new());
-        for slot in slots {
+        let (mut arrivals, mut broken) = (Vec::new(), Vec::new());
+        // Slots of one prefix come older ones first.
+        let mut broken_at: Vec<(u32, usize)> = Vec::new();
+        for (number, slot) in slots.into_iter().enumerate() {
             let offset = self.front_offset(slot.granule);
             let due = outgoing.holds(offset);
             let bytes = if due {
@@ -295,17 +297,25 @@ impl TinyEngine {
                 .filter(|piece| prefix_of(piece.hash().placing()) == slot.prefix);
             let Some(piece) = piece else {
                 broken.push(slot);
+                broken_at.push((slot.prefix, number));
                 continue;
             };
             let expires_at = match &piece.what {
                 What::Record(decoded) => decoded.meta.expires_at,
                 What::Stub(_) => 0,
             };
-            arrivals.push(Arrival { slot, piece, expires_at, due });
+            arrivals.push((number, Arrival { slot, piece, expires_at, due }));
         }
-        // What cannot be read may be the newest of a key of which an older record can.
-        let lost: HashSet<u32> = broken.iter().map(|slot| slot.prefix).collect();
-        let (older, arrivals) = arrivals.into_iter().partition::<Vec<_>, _>(|one| lost.contains(&one.slot.prefix));
+        // What cannot be read may be the newest of a key of which an older record can. What is newer than that hides both, and
+        // stays: where the device has not taken it yet, older records are all that the volume has.
+        let is_lost = |one: &Arrival, number: usize| {
+            broken_at.iter().any(|(prefix, at)| *prefix == one.slot.prefix && number < *at)
+        };
+        let (mut older, mut newer) = (Vec::new(), Vec::new());
+        for (number, arrival) in arrivals {
+            if is_lost(&arrival, number) { older.push(arrival) } else { newer.push(arrival) }
+        }
+        let arrivals = newer;
         broken.extend(older.iter().map(|arrival| arrival.slot));
         (arrivals, broken)
     }

@@ -65,6 +65,9 @@ impl TinyEngine {
         for pack in state.front.failed_packs().to_vec() {
             let moves_on = pack.failures >= FAILURES_IN_PLACE_MAX;
             if moves_on && self.append_pack_again(&mut state, &pack, &mut sealed).is_ok() {
+                // What took the place of its records is newer, and on its way.
+                state.appended_again_until = state.front.last_sequence();
+                state.given_up_count += 1;
                 state.front.give_up(pack.sequence);
             } else {
                 sealed.front.extend(state.front.send_again(pack.sequence));
@@ -189,6 +192,7 @@ impl TinyEngine {
             return Ok(());
         }
         let place = self.append_piece(state, &piece, sealed)?;
+        state.appended_again_until = state.front.last_sequence();
         state.index.remove(slot.prefix, slot.granule);
         if state.index.insert(FrontSlot { granule: self.granule(place.offset_bytes), ..slot }).is_err() {
             state.forget_key(placing);

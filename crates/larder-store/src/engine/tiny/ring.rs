@@ -215,6 +215,14 @@ impl Ring {
         self.failed.iter().any(holds)
     }
 
+    /// Whether a record at `offset_bytes` is not with the device: its pack is open, on its way, or was not taken.
+    pub(crate) fn is_unwritten(&self, offset_bytes: u64) -> bool {
+        let span = |offset_bytes: u64, len_bytes: u64| offset_bytes..offset_bytes + len_bytes;
+        let sealed = self.in_flight.iter().chain(&self.failed).map(|pack| span(pack.offset_bytes, pack.len_bytes()));
+        let open = self.open.iter().map(|open| span(open.offset_bytes, self.area.pack_bytes));
+        sealed.chain(open).any(|span| span.contains(&offset_bytes))
+    }
+
     /// A failed pack, to be written again where it was to go.
     pub(crate) fn send_again(&mut self, sequence: u32) -> Option<SealedPack> {
         let at = self.failed.iter().position(|pack| pack.sequence == sequence)?;
