@@ -268,6 +268,10 @@ mod tests {
             let plan = Plan { seed, options, faults, operations: 300, steps_clock: false, tell: None };
             assert_eq!(run(&plan).err(), None, "{row} at {seed}");
         }
+        // An entry of a length whose room was all taken.
+        let (policy, faults) =
+            (Policy::named("buddy").expect("it is a row"), faults::named("torn").expect("it is known"));
+        assert_eq!(run(&Plan::of_seed(5_006_972, policy, &faults, 300)).err(), None);
         // Removals on a full disk, acknowledged while what hid the entry was still in memory alone.
         for seed in [15, 128, 910, 2_000_388] {
             let (policy, faults) =

@@ -11,7 +11,7 @@ mod task;
 use crate::{History, Seen, content, drive, faults::Faults};
 use debt::Debt;
 use larder_store::{
-    Clock, Dice, Error, IndexAxis, Policy, Store, StoreOptions, Tuning,
+    Clock, Dice, Error, IndexAxis, LayoutAxis, Policy, Store, StoreOptions, Tuning,
     device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
 };
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
