@@ -158,4 +158,10 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     async fn finish(self: &Arc<Self>) -> Result<()>;
 
     fn gauges(&self) -> Gauges;
+
+    /// Checks what must hold between index, layout and counters.
+    ///
+    /// # Panics
+    /// When something does not.
+    fn check(&self);
 }

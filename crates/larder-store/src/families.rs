@@ -170,6 +170,11 @@ impl AnyEngine {
         each!(self, engine => engine.gauges())
     }
 
+    /// As [`Engine::check`].
+    pub(crate) fn check(&self) {
+        each!(self, engine => engine.check());
+    }
+
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let due = each!(self, engine => engine.next_due());
         due.into_iter().chain(self.volume().arrears_due()).min()

@@ -346,6 +346,15 @@ impl Store {
         }
     }
 
+    /// Checks what must hold in memory between index, layout and counters, for tests. Takes as long as looking at every entry.
+    ///
+    /// # Panics
+    /// When something does not hold.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) {
+        self.volumes.all().for_each(AnyEngine::check);
+    }
+
     /// Gives the calling thread rings of its own, one for each volume that can have one, see [`ThreadDriver`].
     pub fn attach_thread(&self) -> Vec<ThreadDriver> {
         self.volumes.all().filter_map(|engine| engine.volume().device.attach_thread()).collect()

@@ -306,6 +306,8 @@ impl Trial {
     pub(crate) fn settle(&mut self, work: Work, outcome: Outcome) -> Result<(), String> {
         self.note_faults();
         let ended = self.tick();
+        // What memory says has to fit together whatever the device did.
+        self.store.iter().for_each(Store::check_invariants);
         self.note_arrears();
         self.say(|_| format!("{ended} {work:?}: {outcome:?}"));
         match (work, outcome) {

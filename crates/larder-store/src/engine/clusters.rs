@@ -12,20 +12,26 @@
 //! Cost: one read of a cluster a hit, none a miss; one write of a cluster for all entries in it.
 
 mod append;
+mod check;
 pub(crate) mod layout;
 pub(crate) mod objects;
 mod read;
 mod session;
 mod walk;
 
-use super::{Engine, Extent, Gauges, kit::pages};
+use super::{
+    Engine, Extent, Gauges,
+    kit::{
+        pages,
+        state_lock::{Checked, Locked, StateLock},
+    },
+};
 use crate::{
     Error, ErrorKind, Reader, Result, StoreOptions,
     format::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
     },
-    sync::{Mutex, MutexGuard, PoisonError},
     units::{DATA_START_BYTES, last_superblock_bytes},
     volume::{START_RETRY_PAUSE, Volume, bell::TICK, cannot_begin, waiters::Waiters},
 };
@@ -66,7 +72,7 @@ fn entries_of(options: &StoreOptions) -> u64 {
 pub(crate) struct ClustersEngine {
     volume: Arc<Volume>,
     area: ClusterArea,
-    state: Mutex<State>,
+    state: StateLock<State>,
 }
 
 /// What changes, all under one lock.
@@ -99,11 +105,11 @@ impl ClustersEngine {
             failed: 0,
             waiting: Waiters::default(),
         };
-        Ok(Self { volume, area, state: Mutex::new(state) })
+        Ok(Self { volume, area, state: StateLock::new(state) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_, State> {
+        self.state.lock()
     }
 }
 
@@ -132,7 +138,9 @@ impl State {
     fn forget_all(&mut self, cluster: u32) -> u64 {
         let first = self.clusters.first(cluster);
         self.clusters.set_first(cluster, None);
-        self.objects.remove_all(first)
+        let count = self.objects.remove_all(first);
+        assert_eq!(count, self.clusters.object_count(cluster) as u64, "all of a cluster goes with it");
+        count
     }
 }
 
@@ -212,6 +220,10 @@ impl Engine for ClustersEngine {
 
     async fn finish(self: &Arc<Self>) -> Result<()> {
         session::end(self).await
+    }
+
+    fn check(&self) {
+        self.lock().check();
     }
 
     fn gauges(&self) -> Gauges {

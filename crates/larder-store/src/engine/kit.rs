@@ -8,4 +8,5 @@ pub(crate) mod pack;
 pub(crate) mod pages;
 pub(crate) mod room;
 pub(crate) mod sets;
+pub(crate) mod state_lock;
 pub(crate) mod walk;

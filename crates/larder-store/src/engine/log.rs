@@ -23,7 +23,11 @@ mod walk;
 
 use super::{
     Engine, Extent, Gauges, Sight,
-    kit::{room::Renewal, sets},
+    kit::{
+        room::Renewal,
+        sets,
+        state_lock::{Checked, Locked, StateLock},
+    },
 };
 use crate::{
     Error, ErrorKind, Hints, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions,
@@ -31,10 +35,7 @@ use crate::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
     },
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     units::{Geometry, SECTOR_BYTES, Sector},
     volume::{START_RETRY_PAUSE, Volume, bell::TICK, waiters::Woken},
 };
@@ -129,7 +130,7 @@ pub(crate) struct LogEngine {
     pub(crate) geometry: Geometry,
     pub(crate) index: LogIndex,
     pub(crate) segments: Arc<SegmentTable>,
-    log: Mutex<Log>,
+    log: StateLock<Log>,
     checkpoints: Checkpoints,
     /// Of rows that have not all positions in memory.
     positions: Option<PositionFile>,
@@ -173,7 +174,7 @@ impl LogEngine {
             geometry,
             index,
             segments,
-            log: Mutex::new(log),
+            log: StateLock::new(log),
             checkpoints,
             positions,
             gate,
@@ -182,8 +183,8 @@ impl LogEngine {
         })
     }
 
-    pub(crate) fn lock_log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock_log(&self) -> Locked<'_, Log> {
+        self.log.lock()
     }
 
     /// Sends off the open unit if it is due. Returns those that wait for room, to look at the time again.
@@ -313,6 +314,11 @@ impl Engine for LogEngine {
         self.seal_and_wait().await;
         self.flush().await?;
         self.write_checkpoint().await
+    }
+
+    fn check(&self) {
+        self.lock_log().check();
+        self.index.check(&self.geometry);
     }
 
     fn gauges(&self) -> Gauges {

@@ -11,6 +11,7 @@
 //! start empty. Source: Markatos et al. (USITS'99), "Performance Issues in Squid" and ESP (ICS 2002).
 
 mod action;
+mod check;
 mod commit;
 mod dirty;
 pub(crate) mod layout;
@@ -23,7 +24,10 @@ mod snapshot;
 mod state;
 mod walk;
 
-use super::{Engine, Extent, Gauges};
+use super::{
+    Engine, Extent, Gauges,
+    kit::state_lock::{Checked, Locked, StateLock},
+};
 use crate::{
     Error, ErrorKind, MappedRow, Reader, Result, StoreOptions,
     device::Directory,
@@ -32,7 +36,6 @@ use crate::{
         snapshot::area_bytes,
         superblock::{PARAMETER_COUNT, Shape},
     },
-    sync::{Mutex, MutexGuard, PoisonError},
     units::{BLOCK_BYTES, DATA_START_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES},
     volume::{START_RETRY_PAUSE, Volume, bell::TICK},
 };
@@ -79,17 +82,17 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
 pub(crate) struct MappedEngine {
     volume: Arc<Volume>,
     row: MappedRow,
-    state: Mutex<State>,
+    state: StateLock<State>,
 }
 
 impl MappedEngine {
     pub(crate) fn new(volume: Arc<Volume>, row: MappedRow) -> Self {
-        let state = Mutex::new(State::new(&volume, row));
+        let state = StateLock::new(State::new(&volume, row));
         Self { volume, row, state }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_, State> {
+        self.state.lock()
     }
 
     fn directory(&self) -> &dyn Directory {
@@ -169,6 +172,10 @@ impl Engine for MappedEngine {
 
     async fn finish(self: &Arc<Self>) -> Result<()> {
         self.write_snapshot().await
+    }
+
+    fn check(&self) {
+        self.lock().check();
     }
 
     fn gauges(&self) -> Gauges {

@@ -11,6 +11,7 @@
 //! whose change failed is doubted: it holds nothing until all of it was wiped, which is tried until it succeeds.
 //! Cost: SYSTEMS' table of reads and writes, counted in tests/it/rows. Source: HashCache (NSDI 2009), 3.
 
+mod check;
 mod doubted;
 pub(crate) mod layout;
 pub(crate) mod memory;
@@ -27,6 +28,7 @@ use super::{
     kit::{
         doubts::Doubts,
         sets::{self, PackedSets, Place, WAYS_MAX, set_of},
+        state_lock::{Checked, Locked, StateLock},
     },
 };
 use crate::{
@@ -37,7 +39,6 @@ use crate::{
         superblock::{PARAMETER_COUNT, Shape},
     },
     hash::KeyHash,
-    sync::{Mutex, MutexGuard, PoisonError},
     units::BLOCK_BYTES,
     volume::{
         START_RETRY_PAUSE, Volume,
@@ -106,7 +107,7 @@ pub(crate) struct TableEngine {
     volume: Arc<Volume>,
     row: TableRow,
     layout: TableLayout,
-    state: Mutex<State>,
+    state: StateLock<State>,
 }
 
 struct State {
@@ -177,11 +178,11 @@ impl TableEngine {
             changes: vec![0; CHANGE_COUNT].into_boxed_slice(),
             waiting: Waiters::default(),
         };
-        Some(Self { volume, row, layout, state: Mutex::new(state) })
+        Some(Self { volume, row, layout, state: StateLock::new(state) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_, State> {
+        self.state.lock()
     }
 
     fn set_of(&self, placing: u64) -> u64 {
@@ -352,6 +353,10 @@ impl Engine for TableEngine {
         self.wait(|state| state.held.is_empty().then_some(())).await;
         let wiped = self.wipe_all_doubted().await;
         self.end_session().await.and(wiped)
+    }
+
+    fn check(&self) {
+        self.lock().check();
     }
 
     fn gauges(&self) -> Gauges {

@@ -15,6 +15,7 @@
 //! Idea: Kangaroo (SOSP 2021); what differs is said in docs/tiny.md.
 
 mod append;
+mod check;
 mod contents;
 pub(crate) mod front;
 pub(crate) mod layout;
@@ -29,7 +30,13 @@ pub(crate) mod sets;
 mod snapshot;
 mod walk;
 
-use super::{Engine, Extent, Gauges, Sight, kit::doubts::Doubts};
+use super::{
+    Engine, Extent, Gauges, Sight,
+    kit::{
+        doubts::Doubts,
+        state_lock::{Checked, Locked, StateLock},
+    },
+};
 use crate::{
     Error, ErrorKind, Reader, Result, StoreOptions,
     format::{
@@ -37,7 +44,6 @@ use crate::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
     },
-    sync::{Mutex, MutexGuard, PoisonError},
     units::{DATA_START_BYTES, last_superblock_bytes},
     volume::{Volume, bell::TICK, waiters::Waiters},
 };
@@ -92,7 +98,7 @@ fn summaries_of(plan: &TinyPlan, options: &StoreOptions) -> SetSummaries {
 pub(crate) struct TinyEngine {
     volume: Arc<Volume>,
     plan: TinyPlan,
-    state: Mutex<State>,
+    state: StateLock<State>,
 }
 
 /// What changes, all under one lock.
@@ -155,15 +161,16 @@ impl TinyEngine {
             told_failures: 0,
             waiting: Waiters::default(),
         };
-        Ok(Self { volume, plan, state: Mutex::new(state) })
+        Ok(Self { volume, plan, state: StateLock::new(state) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_, State> {
+        self.state.lock()
     }
 
     /// Place in the front, in granules.
     fn granule(&self, offset_bytes: u64) -> u32 {
+        assert!(self.plan.front.segment_of(offset_bytes).is_some(), "a place of the front: {offset_bytes}");
         ((offset_bytes - self.plan.front.start_bytes) / GRANULE_BYTES) as u32
     }
 
@@ -294,6 +301,10 @@ impl Engine for TinyEngine {
             return Ok(());
         }
         snapshot::write(self).await
+    }
+
+    fn check(&self) {
+        self.lock().check();
     }
 
     fn gauges(&self) -> Gauges {

@@ -3,7 +3,7 @@
 //! Invariant: a record and its object appear together, under the state's lock. Cost: a copy of the record; one
 //! write for all entries of a cluster; eviction touches memory only.
 
-use super::{ClustersEngine, State, layout::Lack, objects::ObjectPlace, read::Found};
+use super::{ClustersEngine, State, layout::Lack, objects::ObjectPlace, read::Found, session};
 use crate::{
     Result,
     engine::{
@@ -105,6 +105,8 @@ impl ClustersEngine {
             record.meta.sequence = sequence;
             record.encode(self.volume.id, target);
         });
+        let left = state.reserved.wrapping_sub(state.clusters.next_sequence());
+        assert!(left <= session::RESERVED_COUNT, "sequences are reserved before they are used");
         let first = state.clusters.first(place.cluster);
         let (offset_sectors, sectors) = (place.offset_sectors, place.sectors);
         let own = ObjectPlace { cluster: place.cluster, offset_sectors, sectors };

@@ -6,6 +6,8 @@
 //! evicted; an entry longer than half a cluster has consecutive clusters of its own. Cost: a cluster's bytes of memory
 //! for each open one. Source: SYSTEMS 5.2, after UCFS: no cleaner, so no garbage.
 
+mod check;
+
 use crate::{
     device::AlignedBuffer,
     engine::kit::pack::{OpenPack, PackShape, Parcel, SealedPack},
@@ -189,6 +191,8 @@ impl<F: Copy> Clusters<F> {
             (*cluster, pack.append(parcel, write))
         };
         let line = &mut self.table[cluster as usize];
+        let end_bytes = at + u64::from(sectors) * SECTOR_BYTES;
+        assert!(end_bytes <= u64::from(line.span) * self.area.cluster_bytes, "an entry ends within its clusters");
         line.live_sectors += sectors;
         line.object_count += 1;
         ClusterPlace { cluster, offset_sectors: (at / SECTOR_BYTES) as u16, sectors }
@@ -198,6 +202,7 @@ impl<F: Copy> Clusters<F> {
     pub(crate) fn seal(&mut self, group: usize) -> Option<SealedPack> {
         let (cluster, pack) = self.open[group].take()?;
         let pack = pack.seal(self.volume, 0);
+        assert_eq!(self.table[cluster as usize].state, State::Open, "an open cluster is sealed");
         self.table[cluster as usize].state = State::Sealed;
         self.in_flight.push((cluster, pack.clone()));
         Some(pack)
@@ -207,6 +212,7 @@ impl<F: Copy> Clusters<F> {
     pub(crate) fn written(&mut self, sequence: u32) -> Option<u32> {
         let at = self.in_flight.iter().position(|(_, pack)| pack.sequence == sequence)?;
         let (cluster, _) = self.in_flight.swap_remove(at);
+        assert_eq!(self.table[cluster as usize].state, State::Sealed, "what is written was sealed");
         self.table[cluster as usize].state = State::Full;
         self.link_newest(cluster);
         if self.table[cluster as usize].object_count == 0 {
@@ -247,6 +253,7 @@ impl<F: Copy> Clusters<F> {
     /// Notes that an entry of a cluster is gone; a full cluster of which all is gone is free at once.
     pub(crate) fn forget(&mut self, cluster: u32, sectors: u16) {
         let line = &mut self.table[cluster as usize];
+        assert!(line.object_count > 0 && line.live_sectors >= sectors, "what goes was counted");
         line.live_sectors -= sectors;
         line.object_count -= 1;
         if line.object_count == 0 && line.state == State::Full {
@@ -342,6 +349,7 @@ impl<F: Copy> Clusters<F> {
             assert_eq!(self.table[own as usize].state, State::Free, "only free clusters are taken");
             self.table[own as usize].state = State::Continued;
         }
+        assert!(span <= self.free_count, "free clusters are counted");
         self.free_count -= span;
         let sequence = self.next_sequence;
         // Sequences are only compared for being the same, so they may begin again.
@@ -397,6 +405,7 @@ impl<F: Copy> Clusters<F> {
     fn link_newest(&mut self, cluster: u32) {
         let older = self.newest;
         let line = &mut self.table[cluster as usize];
+        assert_eq!(line.state, State::Full, "the order of use is that of full clusters");
         (line.newer, line.older) = (NONE, older);
         match older {
             NONE => self.oldest = cluster,

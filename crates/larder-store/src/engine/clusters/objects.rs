@@ -106,6 +106,7 @@ impl ObjectTable {
         while let Some(id) = next {
             next = self.object(id).link;
             let at = self.head_of(self.object(id).key());
+            assert_eq!(self.heads[at], id.0.get(), "what is chained is found by its key");
             self.unlink(at, id);
             count += 1;
         }
@@ -139,6 +140,24 @@ impl ObjectTable {
         (self.capacity * size_of::<Object>() + self.heads.len() * size_of::<u32>()) as u64
     }
 
+    /// Checks that every head leads to an object, that each is found by its key, and that they are counted.
+    pub(super) fn check(&self) {
+        let mut count = 0;
+        for (at, id) in self.heads.iter().enumerate().filter_map(|(at, &head)| Some((at, ObjectId::of(head)?))) {
+            assert_eq!(self.head_of(self.object(id).key()), at, "an object is found by its key");
+            count += 1;
+        }
+        assert_eq!(count, self.len, "objects are counted");
+        let mut free = 0;
+        let mut next = self.free;
+        while let Some(id) = next {
+            (next, free) = (self.object(id).link, free + 1);
+            assert!(free <= self.objects.len(), "the free list has an end");
+        }
+        assert_eq!(free + self.len, self.objects.len(), "an object is in use or free");
+        assert!(self.len <= self.capacity);
+    }
+
     /// Where the key's head is, or would be.
     fn head_of(&self, key: u64) -> usize {
         let mut at = self.home(key);
@@ -153,6 +172,7 @@ impl ObjectTable {
 
     /// Frees the object whose head is at `at`, and closes the gap.
     fn unlink(&mut self, at: usize, id: ObjectId) {
+        assert!(self.len > 0, "what is removed was counted");
         self.objects[id.index()].link = self.free;
         self.free = Some(id);
         self.len -= 1;

@@ -14,7 +14,7 @@ use crate::Result;
 use std::sync::Arc;
 
 /// Sequences reserved at a time: 8 GiB of clusters.
-const RESERVED_COUNT: u32 = 1 << 16;
+pub(super) const RESERVED_COUNT: u32 = 1 << 16;
 const WORDS_PER_CLUSTER: u64 = 3;
 const WORDS_PER_OBJECT: u64 = 3;
 /// Words of the header.

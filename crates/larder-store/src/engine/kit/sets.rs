@@ -143,6 +143,7 @@ impl Set {
 
     /// Empties `way`, which becomes the next to be filled.
     pub(crate) fn clear(&mut self, way: usize) {
+        assert!(way < self.way_count);
         let rank = self.ways[way].rank;
         for other in &mut self.ways[..self.way_count] {
             other.rank -= u8::from(other.rank > rank);
@@ -188,6 +189,19 @@ impl Set {
     /// How many entries there are.
     pub(crate) fn entries(&self) -> u64 {
         self.ways().iter().filter(|way| way.tag != 0).count() as u64
+    }
+
+    /// Checks that the ranks are a permutation, that no two ways have one tag, and that empty ways have the last ranks.
+    pub(crate) fn check(&self) {
+        let (mut ranks, entries) = (0_u32, self.entries());
+        for (at, way) in self.ways().iter().enumerate() {
+            ranks |= 1 << way.rank;
+            assert!(way.tag == 0 || self.find(way.tag) == Some(at), "a tag is in one way");
+            assert_eq!(way.tag != 0, u64::from(way.rank) < entries, "empty ways are used least recently");
+        }
+        assert_eq!(ranks, (1 << self.way_count) - 1, "ranks are a permutation");
+        let empty = &self.places[(entries as usize).min(self.place_count)..self.place_count];
+        assert!(empty.iter().all(|place| place.position == 0), "an empty way has no place");
     }
 
     /// What stands for a set of which nothing is known. Its ranks are no permutation.
@@ -242,6 +256,7 @@ pub(crate) struct PackedSets {
     shape: Shape,
     /// Whether a set never written is one without entries, not one of which nothing is known.
     fresh: bool,
+    set_count: u64,
     entries: u64,
 }
 
@@ -250,7 +265,7 @@ impl PackedSets {
     pub(crate) fn new(shape: Shape, set_count: u64, fresh: bool) -> Self {
         assert!(shape.ways.is_power_of_two() && (2..=WAYS_MAX as u32).contains(&shape.ways));
         assert!(shape.positions <= shape.ways);
-        Self { bits: Bits::new(set_count * u64::from(shape.set_bits())), shape, fresh, entries: 0 }
+        Self { bits: Bits::new(set_count * u64::from(shape.set_bits())), shape, fresh, set_count, entries: 0 }
     }
 
     /// A set; `None` if nothing is known of it.
@@ -261,9 +276,11 @@ impl PackedSets {
 
     /// Notes what is known of a set.
     pub(crate) fn write(&mut self, set: u64, contents: &Set) {
+        assert!(set < self.set_count, "set {set} of {}", self.set_count);
         let at = self.at(set);
-        self.entries += contents.entries();
-        self.entries -= Set::unpack(&self.shape, &self.bits, at).entries();
+        let before = Set::unpack(&self.shape, &self.bits, at).entries();
+        assert!(before <= self.entries, "the entries of a set are counted");
+        self.entries = self.entries - before + contents.entries();
         contents.pack(&self.shape, &mut self.bits, at);
     }
 
@@ -285,6 +302,22 @@ impl PackedSets {
     /// How many entries there are in sets of which something is known.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
+    }
+
+    /// Checks every set, and that their entries are counted.
+    pub(crate) fn check(&self) {
+        let mut entries = 0;
+        for set in 0..self.set_count {
+            let found = Set::unpack(&self.shape, &self.bits, self.at(set));
+            entries += found.entries();
+            self.read(set).iter().for_each(Set::check);
+        }
+        assert_eq!(entries, self.entries, "entries are counted");
+    }
+
+    /// Returns how many ways all sets have.
+    pub(crate) fn way_count(&self) -> u64 {
+        self.set_count * u64::from(self.shape.ways)
     }
 
     fn at(&self, set: u64) -> u64 {

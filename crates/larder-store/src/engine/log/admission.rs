@@ -82,6 +82,7 @@ impl Admission {
     pub(crate) fn admits(&mut self, offer: Offer, address: u64, has_room: bool) -> bool {
         self.note_asked(offer);
         self.mean_sectors += (offer.sectors as f64 - self.mean_sectors) * MEAN_SHARE;
+        assert!(self.mean_sectors.is_finite() && self.mean_sectors >= 0.0, "a mean of lengths");
         let was_seen = self.seen.note(offer.placing);
         if self.dropped.remove(&address).is_some() || has_room {
             return true;

@@ -125,6 +125,7 @@ impl Checkpoints {
     fn put_back(&self, state: State) {
         self.writing.store(state.sweep.is_some(), Ordering::Relaxed);
         let mut shared = self.lock();
+        assert!(shared.state.is_none(), "one task at a time advances a checkpoint");
         shared.state = Some(state);
         let woken = shared.waiting.take();
         drop(shared);

@@ -25,7 +25,7 @@ mod slot;
 
 use crate::{
     sync::{Mutex, MutexGuard, PoisonError},
-    units::Sector,
+    units::{Geometry, Sector},
 };
 pub(crate) use choice::LogIndex;
 pub(crate) use matches::Matches;
@@ -273,6 +273,11 @@ impl Index {
     /// Loads a partition's image beneath what is known of it already: all of that is newer.
     pub(crate) fn load_image(&self, partition: u32, image: &[u8]) {
         lock(&self.partitions[partition as usize]).load_image(image);
+    }
+
+    /// Checks every partition in its turn.
+    pub(crate) fn check(&self, geometry: &Geometry) {
+        self.partitions.iter().for_each(|partition| lock(partition).check(geometry));
     }
 
     fn locate(&self, placing: u64) -> (MutexGuard<'_, Partition>, Place) {

@@ -6,9 +6,11 @@
 //! always holds an unbroken end of the log, and a tombstone outlives what it buries.
 //! Idea: STREAM and its packetizer (Markatos et al., USITS 1999), whole segments as in CacheLib's large-object cache.
 
+mod check;
 pub(crate) mod checkpoint;
 mod groups;
 mod open;
+mod pending;
 pub(crate) mod segments;
 
 use crate::{
@@ -26,7 +28,7 @@ use crate::{
 pub(crate) use groups::Moved;
 use open::{OpenSegment, OpenUnit};
 use segments::SegmentTable;
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc};
 
 /// A unit is sent off when it has this many bytes.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
@@ -249,6 +251,7 @@ impl Log {
         self.dirty_bytes += len_bytes;
         let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);
         let (position, ticket) = open.append(&self.geometry, self.volume, record);
+        assert_eq!(self.geometry.segment_of(position), Some(open.segment), "a record goes into the open segment");
         Ok(Appended { position, ticket, short_lived })
     }
 
@@ -260,6 +263,8 @@ impl Log {
         }
         let Some(unit) = open.seal_unit(&self.geometry, self.volume) else { return };
         let offset_bytes = unit.start.byte_offset();
+        let end_bytes = self.geometry.segment_end_bytes(unit.segment);
+        assert!(offset_bytes + unit.buffer.len() as u64 <= end_bytes, "a unit ends within its segment");
         actions.push(Action::WriteUnit { ticket: unit.ticket, offset_bytes, buffer: Arc::clone(&unit.buffer) });
         self.in_flight.push(unit);
     }
@@ -269,6 +274,8 @@ impl Log {
         self.seal_unit(actions);
         let Some(open) = self.open.take() else { return };
         let units_in_flight = self.in_flight.iter().filter(|unit| unit.segment == open.segment).count() as u32;
+        let last = self.sealed.back().map_or(0, |&last| self.segments.sequence(last));
+        assert!(last < open.sequence, "segments are sealed in log order");
         self.sealed.push_back(open.segment);
         let OpenSegment { segment, sequence, listings, .. } = open;
         self.closing.push(Closing { segment, sequence, listings, units_in_flight });
@@ -285,8 +292,11 @@ impl Log {
     ) -> Woken {
         let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else { return Woken::default() };
         let unit = self.in_flight.swap_remove(at);
-        self.dirty_bytes -= unit.used_bytes - crate::format::unit::UNIT_HEADER_BYTES;
+        let record_bytes = unit.used_bytes - crate::format::unit::UNIT_HEADER_BYTES;
+        assert!(record_bytes <= self.dirty_bytes, "what is written was counted");
+        self.dirty_bytes -= record_bytes;
         if let Some(closing) = self.closing.iter_mut().find(|closing| closing.segment == unit.segment) {
+            assert!(closing.units_in_flight > 0, "a unit that is written was on its way");
             closing.units_in_flight -= 1;
         }
         if !ok {
@@ -330,6 +340,7 @@ impl Log {
 
     /// Gives back all segments used before `sequence`: nothing in them counts any more.
     pub(crate) fn forget_before(&mut self, sequence: u32) -> Woken {
+        assert!(sequence <= self.last_sequence, "what counts from now on was begun");
         while let Some(&segment) = self.sealed.front()
             && self.segments.sequence(segment) < sequence
         {
@@ -362,6 +373,7 @@ impl Log {
 
     /// Notes that a sync was made when `sequence` was the next one.
     pub(crate) fn synced_before(&mut self, sequence: u32) {
+        assert!(sequence <= self.next_sequence, "a sync covers nothing that is to come");
         self.synced_sequence = self.synced_sequence.max(sequence);
     }
 
@@ -375,40 +387,6 @@ impl Log {
         self.waiting.take()
     }
 
-    /// The record at `position` (at most `sectors` of it), if it is not yet on the device.
-    pub(crate) fn dirty_copy(&self, position: Sector, sectors: u64) -> Option<Vec<u8>> {
-        let open = self.open.as_ref().and_then(|open| open.unit_bytes(&self.geometry));
-        let in_flight =
-            self.in_flight.iter().map(|unit| (unit.start, &unit.buffer.as_slice()[..unit.used_bytes as usize]));
-        let (start, bytes) = open.into_iter().chain(in_flight).find(|(start, bytes)| {
-            position >= *start && position.byte_offset() < start.byte_offset() + bytes.len() as u64
-        })?;
-        let from = (position.byte_offset() - start.byte_offset()) as usize;
-        let to = bytes.len().min(from + (sectors * SECTOR_BYTES) as usize);
-        Some(bytes[from..to].to_vec())
-    }
-
-    /// Whether a unit, or an earlier one, has not been written yet.
-    pub(crate) fn is_pending(&self, ticket: u64) -> bool {
-        let open = self.open.as_ref().and_then(|open| open.unit.as_ref()).map(|unit| unit.ticket);
-        open.into_iter().chain(self.in_flight.iter().map(|unit| unit.ticket)).any(|pending| pending <= ticket)
-    }
-
-    /// The ticket of the last unit begun, and how many units could not be written so far.
-    pub(crate) fn last_ticket_and_failures(&self) -> (u64, u64) {
-        (self.next_ticket - 1, self.failed_units)
-    }
-
-    /// How many units could not be written.
-    pub(crate) fn failed_units(&self) -> u64 {
-        self.failed_units
-    }
-
-    /// When the open unit got its first record.
-    pub(crate) fn unit_opened_at(&self) -> Option<Duration> {
-        self.open.as_ref().and_then(|open| open.unit.as_ref()).map(|unit| unit.opened_at)
-    }
-
     /// The oldest segment, if it can be reclaimed now.
     pub(crate) fn oldest_clean(&self) -> Option<SegmentId> {
         self.sealed.front().copied().filter(|&segment| self.ready && !self.segments.is_dirty(segment))
@@ -416,11 +394,6 @@ impl Log {
 
     pub(crate) fn free_count(&self) -> usize {
         self.free.len()
-    }
-
-    /// Whether any transfer of the log is on its way.
-    pub(crate) fn is_writing(&self) -> bool {
-        !self.in_flight.is_empty() || !self.closing.is_empty() || !self.trailers_in_flight.is_empty()
     }
 
     fn open_segment(&mut self, appender: Appender) -> Result<(), NoRoom> {
@@ -464,6 +437,7 @@ impl Log {
             let mut buffer = buffer_of(&mut self.spare, len_bytes);
             buffer.truncate(len_bytes as usize);
             trailer::encode(self.volume, segment, sequence, &listings, buffer.as_mut_slice());
+            assert!(buffer.len() as u64 <= self.geometry.segment_bytes, "a trailer fits into its segment");
             let offset_bytes = self.geometry.segment_end_bytes(segment) - buffer.len() as u64;
             let buffer = Arc::new(buffer);
             self.trailers_in_flight.push((segment, Arc::clone(&buffer)));

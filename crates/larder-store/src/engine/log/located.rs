@@ -168,6 +168,7 @@ impl LocatedSets {
         self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), before));
         let place = self.place(&slot, slot.size.sectors());
         let dropped = set.put(way, at.tag, self.generation_bits(slot.position), place);
+        assert_eq!(set.find(at.tag), Some(way), "an entry is found by its tag");
         self.demote(at, &mut set, dropped);
         partition.sets.write(at.set, &set);
         inserted
@@ -242,6 +243,11 @@ impl LocatedSets {
                 partition.sets.write(at.set, &set);
             }
         }
+    }
+
+    /// Checks every set, and that their entries are counted.
+    pub(crate) fn check(&self) {
+        self.partitions.iter().for_each(|partition| lock(partition).sets.check());
     }
 
     fn remove_if(&self, placing: u64, wanted: impl FnOnce(&Slot) -> bool) -> Option<Slot> {

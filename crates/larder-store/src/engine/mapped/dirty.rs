@@ -46,12 +46,17 @@ impl Dirty {
 
     pub(super) fn remove(&mut self, sequence: u32) -> Option<DirtyEntry> {
         let entry = self.entries.remove(&sequence)?;
+        assert!(entry.record.len() as u64 <= self.len_bytes, "what is dirty is counted");
         self.len_bytes -= entry.record.len() as u64;
         Some(entry)
     }
 
     pub(super) fn entry_mut(&mut self, sequence: u32) -> Option<&mut DirtyEntry> {
         self.entries.get_mut(&sequence)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&u32, &DirtyEntry)> {
+        self.entries.iter()
     }
 
     /// The record that write `sequence` made, if it is still here.

@@ -203,6 +203,25 @@ impl Space {
         }
     }
 
+    /// Checks what the layout keeps of its room.
+    pub(super) fn check(&self) {
+        match self {
+            Self::Slots { slots, .. } => slots.check(),
+            Self::Levels(levels) => levels.check(),
+            Self::Classes { classes, .. } => classes.check(),
+            Self::Files { .. } => {}
+        }
+    }
+
+    /// Returns how many sectors it has given out, in layouts that know.
+    pub(super) fn sectors_in_use(&self) -> Option<u64> {
+        match self {
+            Self::Slots { slots, .. } => Some(slots.sectors_in_use()),
+            Self::Levels(levels) => Some(levels.sectors_in_use()),
+            Self::Classes { .. } | Self::Files { .. } => None,
+        }
+    }
+
     pub(super) fn capacity_sectors(&self) -> u64 {
         match self {
             Self::Slots { slots, .. } => slots.capacity_sectors(),

@@ -11,6 +11,7 @@
 //! used and never given back. A lookup looks at 2 nodes when it hits and 5 when it misses (linear probing at
 //! two thirds). Idea: the in-memory tables of Markatos et al. (USITS'99) and Squid, packed.
 
+mod check;
 mod lifetime;
 
 use lifetime::Lifetime;
@@ -112,6 +113,7 @@ impl Map {
     pub(crate) fn remove(&mut self, placing: u64) -> Option<Entry> {
         let at = self.position(placing)?;
         let id = self.table[at] - 1;
+        assert!(self.entry_count > 0, "what is removed was counted");
         let entry = self.nodes[id as usize].entry(self.base_s);
         self.unlink(id);
         self.close_gap(at);
@@ -225,6 +227,7 @@ impl Map {
 
     fn link_newest(&mut self, id: u32) {
         let older = self.newest;
+        assert_ne!(older, id, "an entry is in the order of use once");
         let node = &mut self.nodes[id as usize];
         (node.older, node.newer) = (older, NONE);
         match self.nodes.get_mut(older as usize) {

@@ -75,8 +75,10 @@ impl State {
                 self.outbox.push(Action::RemoveFile { file, place, sectors });
             }
             None => {
+                let taken = self.space.taken_by(sectors);
+                assert!(taken <= self.used_sectors, "only used room is freed");
                 self.space.free(place, sectors);
-                self.used_sectors -= self.space.taken_by(sectors);
+                self.used_sectors -= taken;
             }
         }
     }
@@ -84,10 +86,16 @@ impl State {
     /// A file is gone; if it cannot be removed, its room is lost until the store starts empty.
     pub(super) fn file_removed(&mut self, place: u64, sectors: u64, ok: bool) {
         let taken = self.space.taken_by(sectors);
+        assert!(
+            taken <= self.held_back_sectors && taken <= self.used_sectors,
+            "a file's room is held back until it is gone"
+        );
         self.held_back_sectors -= taken;
         if ok {
             self.space.free(place, sectors);
             self.used_sectors -= taken;
+        } else {
+            self.lost_sectors += taken;
         }
     }
 
@@ -175,6 +183,7 @@ impl State {
             return true;
         }
         let taken = self.space.taken_by(sectors.into());
+        assert!(taken <= self.used_sectors, "the room of what waits is promised");
         self.dirty.remove(sequence);
         self.used_sectors -= taken;
         if let Some(place) = place {

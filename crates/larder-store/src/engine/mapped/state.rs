@@ -51,6 +51,8 @@ pub(super) struct State {
     pub(super) used_sectors: u64,
     /// Of these, the room of entries that are gone but still being written.
     pub(super) held_back_sectors: u64,
+    /// Of these, the room of files that could not be removed.
+    pub(super) lost_sectors: u64,
     /// Number of the next write, and the first that is not reserved.
     pub(super) next_write: u32,
     pub(super) reserved_until: u32,
@@ -113,6 +115,7 @@ impl State {
             phase: Phase::Loading,
             used_sectors: 0,
             held_back_sectors: 0,
+            lost_sectors: 0,
             next_write: 0,
             reserved_until: 0,
             failed_writes: 0,
@@ -178,6 +181,7 @@ impl State {
         let waits = matches!(self.writes, Writes::Packets { locality: Some(_), .. });
         let place = if waits { None } else { Some(self.take_place(write.sectors.into(), write.site)?) };
         self.used_sectors += taken;
+        assert!(self.used_sectors <= used_max, "a layout is never fuller than it may be");
         self.map.insert(write.placing, write.entry(place.unwrap_or(0)));
         self.dirty.insert(write.sequence, write.dirty(place, done.take()));
         if place.is_some() {
@@ -237,9 +241,10 @@ impl State {
 
     /// Starts empty after all.
     pub(super) fn forget_all(&mut self) {
+        assert!(self.dirty.is_empty(), "nothing is stored before it is known what there is");
         self.map = Map::new(self.map.entries_max(), self.volume.clock.now_s());
         self.space = Space::new(&self.volume, self.row);
-        self.used_sectors = 0;
+        (self.used_sectors, self.lost_sectors) = (0, 0);
     }
 
     /// Notes that a transfer with pieces of `writes` completed. Returns who waited for them, and how they fared.
@@ -247,6 +252,7 @@ impl State {
         let mut done = Vec::new();
         for &sequence in writes {
             let entry = self.dirty.entry_mut(sequence).expect("an entry is dirty until its last piece is written");
+            assert!(entry.pieces_left > 0, "what is written was on its way");
             entry.failed |= !ok;
             entry.pieces_left -= 1;
             if entry.pieces_left > 0 {
@@ -260,7 +266,9 @@ impl State {
                 self.map.remove_write(entry.placing, sequence);
             }
             if entry.dropped {
-                self.held_back_sectors -= self.space.taken_by(entry.sectors.into());
+                let taken = self.space.taken_by(entry.sectors.into());
+                assert!(taken <= self.held_back_sectors, "the room of what was dropped is held back");
+                self.held_back_sectors -= taken;
             }
             if let (true, Some(place)) = (entry.failed || entry.dropped, entry.place) {
                 self.give_back(place, entry.sectors, sequence);

@@ -50,6 +50,24 @@ impl SetMemory {
         }
     }
 
+    /// Checks the sets that memory knows, and that their entries are counted.
+    pub(super) fn check(&self) {
+        match self {
+            Self::Nothing => {}
+            Self::All(sets) => sets.check(),
+            Self::Recent(sets) => sets.check(),
+        }
+    }
+
+    /// Returns about how many ways [`Self::check`] looks at.
+    pub(super) fn check_cost(&self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::All(sets) => sets.way_count(),
+            Self::Recent(sets) => sets.way_count(),
+        }
+    }
+
     /// What is kept of a set, if anything is.
     pub(crate) fn shape(&self) -> Option<Shape> {
         match self {

@@ -122,10 +122,40 @@ impl ResidentSets {
         self.entries
     }
 
+    /// Checks that every resident set is in its chain and once in the list of use, and that entries are counted.
+    pub(super) fn check(&self) {
+        assert!(self.count <= self.capacity);
+        let (mut slot, mut more_recent, mut count, mut entries) = (self.most_recent, NONE, 0, 0);
+        while slot != NONE {
+            let links = self.links(slot);
+            assert_eq!(links.more_recent, more_recent, "the list of use is linked both ways");
+            let contents = Set::unpack(&self.shape, &self.bits, self.payload_at(slot));
+            contents.known().iter().for_each(Set::check);
+            entries += contents.entries();
+            count += 1;
+            assert!(count <= self.count, "the list of use has an end");
+            (more_recent, slot) = (slot, links.less_recent);
+        }
+        assert_eq!((more_recent, count), (self.least_recent, self.count), "every resident set is in the list of use");
+        assert_eq!(entries, self.entries, "entries are counted");
+        let slot = |link: u64| Some(link).filter(|&link| self.is_slot(link));
+        let chained = |chain| {
+            std::iter::successors(slot(self.head(chain)), move |&at| slot(self.links(at).next_in_chain)).count() as u64
+        };
+        let in_chains: u64 = (0..self.widths.chain_count).map(chained).sum();
+        assert_eq!(in_chains, self.count, "every resident set is in one chain");
+    }
+
+    /// Returns how many ways the resident sets may have.
+    pub(super) fn way_count(&self) -> u64 {
+        self.capacity * u64::from(self.shape.ways)
+    }
+
     fn replace(&mut self, slot: u64, contents: &Set) {
         let at = self.payload_at(slot);
-        self.entries += contents.entries();
-        self.entries -= Set::unpack(&self.shape, &self.bits, at).entries();
+        let before = Set::unpack(&self.shape, &self.bits, at).entries();
+        assert!(before <= self.entries, "the entries of a resident set are counted");
+        self.entries = self.entries - before + contents.entries();
         contents.pack(&self.shape, &mut self.bits, at);
     }
 
@@ -144,6 +174,7 @@ impl ResidentSets {
             self.unlist(slot);
             slot
         };
+        assert!((1..=self.capacity).contains(&slot), "a set that becomes resident has a slot");
         let (chain, quotient) = (set % self.widths.chain_count, set / self.widths.chain_count);
         let links = Links { quotient, next_in_chain: self.head(chain), more_recent: NONE, less_recent: NONE };
         self.write_links(slot, links);
@@ -173,6 +204,7 @@ impl ResidentSets {
             end = self.links(end).next_in_chain;
         }
         let chain = end - self.capacity - 1;
+        assert!(chain < self.widths.chain_count, "a chain ends with its own number");
         let mut before = self.head(chain);
         if before == slot {
             return self.write_head(chain, if self.is_slot(next) { next } else { NONE });
@@ -218,6 +250,7 @@ impl ResidentSets {
     }
 
     fn write_links(&mut self, slot: u64, links: Links) {
+        assert!(links.more_recent.max(links.less_recent) <= self.capacity && links.more_recent != slot);
         let mut cursor = Cursor::at(self.slot_at(slot));
         cursor.write(&mut self.bits, self.widths.quotient, links.quotient);
         cursor.write(&mut self.bits, self.widths.chain_link, links.next_in_chain);

@@ -48,6 +48,10 @@ impl Ring {
         if at + len_bytes > oldest + self.len_bytes {
             return Err(NoPlace::Now);
         }
+        assert!(
+            at >= self.next && at % self.len_bytes + len_bytes <= self.len_bytes,
+            "a rest is ahead and in one piece"
+        );
         self.next = at + len_bytes;
         self.in_flight.push_back((at, false));
         Ok(at)
@@ -55,9 +59,8 @@ impl Ring {
 
     /// Notes that what goes to `at` is on the device, or will never be.
     pub(crate) fn written(&mut self, at: u64) {
-        for (place, written) in &mut self.in_flight {
-            *written |= *place == at;
-        }
+        let found = self.in_flight.iter_mut().find(|(place, _)| *place == at);
+        *found.map(|(_, written)| written).expect("what is written was on its way") = true;
         while self.in_flight.front().is_some_and(|&(_, written)| written) {
             self.in_flight.pop_front();
         }
@@ -70,6 +73,17 @@ impl Ring {
         let within = at.is_multiple_of(self.alignment_bytes) && at % self.len_bytes + (end - at) <= self.len_bytes;
         let kept = at.checked_add(self.len_bytes)? >= self.next;
         (within && kept).then(|| self.start_bytes + at % self.len_bytes)
+    }
+
+    /// Checks that places on their way lie behind one another, at most a round apart.
+    pub(super) fn check(&self) {
+        assert!(self.in_flight.iter().is_sorted_by(|(one, _), (other, _)| one < other), "places are in order");
+        assert!(
+            self.in_flight.back().is_none_or(|&(last, _)| last < self.next),
+            "no place is ahead of the write point"
+        );
+        let oldest = self.in_flight.front().map_or(self.next, |&(oldest, _)| oldest);
+        assert!(self.next - oldest <= self.len_bytes, "nothing on its way is overtaken");
     }
 
     /// The write point, to be continued at.

@@ -105,6 +105,7 @@ impl TableEngine {
         let mut state = self.lock();
         state.memory = self.memory(fresh);
         state.session = Session { generation: session.generation + u64::from(fresh), ..session };
+        assert!(first_sequence >= state.next_sequence, "write numbers do not run back");
         state.next_sequence = first_sequence;
         Ok(())
     }

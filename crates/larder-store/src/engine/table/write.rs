@@ -209,6 +209,7 @@ impl TableEngine {
             }
             (None, None) => (0, false),
         };
+        assert!((way as u64) < self.layout.ways, "a way of the set: {way}");
         add(&self.volume.counters.evicted, u64::from(evicts));
         let sequence = state.next_sequence;
         state.next_sequence += 1;
@@ -320,6 +321,10 @@ impl State {
             contents.put(way, shape.tag(target.hash.placing()), 0, Place::default());
             self.memory.write(target.set, &contents);
         }
+        assert!(
+            self.held.get(&target.set).is_some_and(Option::is_none),
+            "who changes a set holds it, and nobody else does"
+        );
         self.dirty_bytes += record.len() as u64;
         self.note_change(target.set);
         self.held.insert(target.set, Some(Dirty { hash: target.hash, record: Some(record) }));
@@ -328,6 +333,8 @@ impl State {
     /// The writes of a change are over. If one failed, nothing of the set is believed until all of it was wiped.
     fn end_change(&mut self, change: &Change, ok: bool, ways: usize) {
         let set = change.hold.set;
+        assert!(self.held.contains_key(&set), "a set is held until its change is over");
+        assert!(change.dirty_bytes <= self.dirty_bytes, "what was on its way is counted");
         self.note_change(set);
         self.held.insert(set, None);
         self.dirty_bytes -= change.dirty_bytes;

@@ -61,6 +61,8 @@ impl FrontIndex {
             }
         }
         let end = (at..self.slots.len()).find(|&index| self.slots[index] == 0).ok_or(IndexFull)?;
+        let before = at.checked_sub(1).map_or(0, |before| self.slots[before]);
+        assert!(prefix_of(before) <= slot.prefix, "slots stay in the order of their hashes");
         self.slots.copy_within(at..end, at + 1);
         self.slots[at] = pack(slot);
         self.len += 1;
@@ -74,6 +76,7 @@ impl FrontIndex {
         while end < self.slots.len() && self.slots[end] != 0 && self.home(prefix_of(self.slots[end])) < end {
             end += 1;
         }
+        assert!(self.len > 0, "what is removed was counted");
         self.slots.copy_within(at + 1..end, at);
         self.slots[end - 1] = 0;
         self.len -= 1;
@@ -114,6 +117,31 @@ impl FrontIndex {
 
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.slots.len() as u64 * 8
+    }
+
+    /// Checks that slots are counted, in the order of their hashes, and without a gap behind their homes.
+    pub(super) fn check(&self) {
+        let (mut count, mut gap_end, mut before) = (0, 0, 0);
+        for (at, &slot) in self.slots.iter().enumerate() {
+            if slot == 0 {
+                gap_end = at + 1;
+                continue;
+            }
+            let prefix = prefix_of(slot);
+            assert!(prefix >= before, "slots are sorted");
+            let home = self.home(prefix);
+            assert!(
+                (gap_end..=at).contains(&home),
+                "slot {at} of home {home} is found behind a gap that ends at {gap_end}"
+            );
+            (before, count) = (prefix, count + 1);
+        }
+        assert_eq!(count, self.len, "slots are counted");
+    }
+
+    /// Returns how many slots there are, used or not.
+    pub(super) fn slot_count(&self) -> u64 {
+        self.slots.len() as u64
     }
 
     fn position(&self, prefix: u32, granule: u32) -> Option<usize> {

@@ -152,6 +152,7 @@ fn begin(
 ) -> Woken {
     let mut state = engine.lock();
     let state = &mut *state;
+    assert!(!state.ready, "the front is found once");
     for (ring, found) in [(&mut state.front, front), (&mut state.long, long)] {
         if found.last_sequence > 0 {
             ring.resume(found.first_sequences.clone(), found.last_sequence + SEQUENCE_MARGIN);
@@ -173,7 +174,7 @@ fn begin(
         }
     }
     if let Some(known) = known {
-        state.sets.load(known.words.into_iter());
+        state.sets.load(&known.words);
         state.set_entries = known.set_entries;
     }
     state.ready = true;

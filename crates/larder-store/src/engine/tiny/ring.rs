@@ -9,6 +9,8 @@
 //! the greatest that it can be. Cost: 8 bytes of memory a segment, one open pack and one spare.
 //! Idea: Kangaroo's KLog (SOSP 2021) and HashCache's circular log (NSDI 2009).
 
+mod check;
+
 use crate::{
     device::AlignedBuffer,
     engine::kit::pack::{OpenPack, PackShape, Parcel, SealedPack, copy_of},
@@ -148,7 +150,9 @@ impl Ring {
         }
         let open = self.open.as_mut().expect("a pack was opened above");
         let at = open.append(parcel, write);
-        Ok(RingPlace { offset_bytes: open.offset_bytes + at, sequence: open.sequence })
+        let place = RingPlace { offset_bytes: open.offset_bytes + at, sequence: open.sequence };
+        assert_eq!(self.area.segment_of(place.offset_bytes), Some(self.head), "a record goes into the head");
+        Ok(place)
     }
 
     /// Whether a record of `len_bytes` can be appended now, to the last free segment too.
@@ -227,6 +231,10 @@ impl Ring {
     pub(crate) fn send_again(&mut self, sequence: u32) -> Option<SealedPack> {
         let at = self.failed.iter().position(|pack| pack.sequence == sequence)?;
         let pack = self.failed.swap_remove(at);
+        assert!(
+            self.is_alive(pack.offset_bytes, pack.sequence),
+            "a pack is written again while its segment is its own"
+        );
         self.in_flight.push(pack.clone());
         Some(pack)
     }
@@ -338,12 +346,14 @@ impl Ring {
                 return Err(RingFull);
             }
             self.head = (self.head + 1) % self.area.segment_count;
+            assert_eq!(self.first_sequences[self.head as usize], 0, "a segment is freed before it is used again");
             self.head_used_bytes = 0;
             self.used_count += 1;
             self.first_sequences[self.head as usize] = self.next_sequence;
         }
         let room = self.area.segment_bytes - self.head_used_bytes;
         let len = self.area.pack_len_bytes(len_bytes).min(room);
+        assert!(len_bytes < len && len <= room, "a pack holds the record it is opened for, and ends in its segment");
         let offset_bytes = self.area.segment_start_bytes(self.head) + self.head_used_bytes;
         let sequence = self.next_sequence;
         self.next_sequence = after(sequence);

@@ -24,6 +24,11 @@ pub(super) struct SetWrite {
 }
 
 impl SetWrite {
+    /// Returns whether it still is what the set holds.
+    pub(super) fn is_believed(&self) -> bool {
+        self.is_believed
+    }
+
     /// The bytes, if they are what the set holds.
     pub(super) fn believed(&self) -> Option<Arc<AlignedBuffer>> {
         self.is_believed.then(|| Arc::clone(&self.buffer))
@@ -64,7 +69,8 @@ impl TinyEngine {
             }
             state.sets.note(set, next_version, content.iter().map(|item| item.piece.hash().placing()));
             state.set_entries = (state.set_entries + content.len() as u64).saturating_sub(before);
-            state.set_writes.insert(set, SetWrite { buffer: Arc::clone(&buffer), is_believed: true });
+            let other = state.set_writes.insert(set, SetWrite { buffer: Arc::clone(&buffer), is_believed: true });
+            assert!(other.is_none(), "a set has one write on its way");
         }
         let (completion, written) = Completion::pair();
         self.submit_set(Writing { set, buffer, leaving, attempts_left: ATTEMPTS_MAX, completion });
@@ -101,7 +107,8 @@ impl TinyEngine {
 impl State {
     /// The write of a set is over; `is_sound` if what is on the volume now is what memory says.
     fn end_set_write(&mut self, writing: &Writing, is_sound: bool) {
-        self.set_writes.remove(&writing.set);
+        let ended = self.set_writes.remove(&writing.set);
+        assert!(ended.is_some(), "a write ends once");
         if !is_sound {
             return self.forget_set(writing.set);
         }

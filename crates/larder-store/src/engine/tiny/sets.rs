@@ -31,6 +31,11 @@ impl SetSummaries {
         Self { words: vec![0; words_per_set * set_count as usize], words_per_set, set_count }
     }
 
+    /// Returns how many sets there are.
+    pub(crate) fn set_count(&self) -> u32 {
+        self.set_count
+    }
+
     /// The set that keys of this placing belong to.
     pub(crate) fn set_of(&self, placing: u64) -> u32 {
         set_of_prefix((placing >> u32::BITS) as u32, self.set_count)
@@ -88,6 +93,7 @@ impl SetSummaries {
     /// Notes what a set holds from now on; nothing of it was hit yet.
     pub(crate) fn note(&mut self, set: u32, version: u8, placings: impl IntoIterator<Item = u64>) {
         assert!(version != VERSION_UNKNOWN && u32::from(version) <= VERSION_MASK);
+        assert!(set < self.set_count);
         let words = self.words_of(set);
         words.fill(0);
         words[0] = u32::from(version);
@@ -114,8 +120,9 @@ impl SetSummaries {
     }
 
     /// Takes the words of a snapshot, in their order.
-    pub(crate) fn load(&mut self, words: impl Iterator<Item = u32>) {
-        self.words.iter_mut().zip(words).for_each(|(word, saved)| *word = saved);
+    pub(crate) fn load(&mut self, words: &[u32]) {
+        assert_eq!(words.len(), self.words.len(), "a snapshot is of all sets");
+        self.words.copy_from_slice(words);
     }
 
     fn words_of(&mut self, set: u32) -> &mut [u32] {

@@ -5,7 +5,10 @@
 //! An enum, so that the engine, its readers and its recovery are not generic over it (docs/rfcs). Cost: one match a call.
 
 use super::{Index, Inserted, Loaded, Matches, Slot};
-use crate::{engine::log::located::LocatedSets, units::Sector};
+use crate::{
+    engine::log::located::LocatedSets,
+    units::{Geometry, Sector},
+};
 
 /// The index of one volume of the log's rows.
 pub(crate) enum LogIndex {
@@ -38,6 +41,14 @@ impl LogIndex {
     /// Whether slots of other keys with the same address stay beside a key's own.
     pub(crate) fn holds_strangers(&self) -> bool {
         matches!(self, Self::Buckets(_))
+    }
+
+    /// Checks that slots are counted and lie where records may.
+    pub(crate) fn check(&self, geometry: &Geometry) {
+        match self {
+            Self::Buckets(index) => index.check(geometry),
+            Self::Sets(sets) => sets.check(),
+        }
     }
 
     /// As [`Index::memory_bytes`].

@@ -10,7 +10,7 @@ use super::{
     loading::{Loading, fingerprint},
     slot::{Slot, SlotWidths},
 };
-use crate::units::Sector;
+use crate::units::{Geometry, Sector};
 
 /// Where to look for an address: one of its two buckets, and its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,7 @@ impl Partition {
         let (first, second) = self.look(place);
         match self.room(first, second) {
             Some(at) => {
+                assert_eq!(self.read(at), 0, "a slot goes where none is");
                 self.write(at, packed, fingerprint(placing));
                 self.entries += 1;
             }
@@ -157,6 +158,7 @@ impl Partition {
         let len = self.bytes.len() - FILL_BYTES;
         self.bytes[..len].copy_from_slice(image);
         self.entries = self.slots().count() as u64;
+        assert!(self.entries <= u64::from(self.bucket_count) * WAYS as u64);
         self.changed = false;
         for &address in loading.forgotten() {
             self.take_out_all(place_of(address));
@@ -192,6 +194,27 @@ impl Partition {
 
     pub(super) fn entries(&self) -> u64 {
         self.entries
+    }
+
+    /// Checks that slots are counted, begin within a segment, and are found by their address.
+    pub(super) fn check(&self, geometry: &Geometry) {
+        if self.bytes.is_empty() {
+            assert_eq!(self.entries, 0, "no slots without memory");
+            return;
+        }
+        let mut count = 0;
+        for ((bucket, way), packed) in self.slots() {
+            let (slot, tag) = (self.widths.unpack(packed), SlotWidths::packed_tag(packed));
+            assert!(geometry.segment_of(slot.position).is_some(), "a slot at {:?} is in no segment", slot.position);
+            let other = self.other_bucket(bucket, tag);
+            assert_eq!(self.other_bucket(other, tag), bucket, "buckets of a tag lead to each other");
+            assert!(
+                self.ways_of(Place { bucket, tag }).any(|at| at == (bucket, way)),
+                "a slot is found by its address"
+            );
+            count += 1;
+        }
+        assert_eq!(count, self.entries, "slots are counted");
     }
 
     fn allocate(&mut self) {
@@ -233,6 +256,7 @@ impl Partition {
 
     fn put_if_room(&mut self, place: Place, packed: u64, fingerprint: u16) -> bool {
         let Some(at) = self.make_room(place) else { return false };
+        assert_eq!(self.read(at), 0, "a slot goes where none is");
         self.write(at, packed, fingerprint);
         self.entries += 1;
         true
@@ -249,6 +273,7 @@ impl Partition {
         let displaced = Place { bucket: at.0, tag: SlotWidths::packed_tag(before) };
         let address = self.address(displaced);
         self.take_out_all(displaced);
+        assert_eq!(self.read(at), 0, "what is displaced goes with all of its address");
         self.loading.iter_mut().for_each(|loading| loading.note_forgotten(address));
         self.write(at, packed, fingerprint);
         self.entries += 1;

@@ -86,6 +86,7 @@ impl Places {
 
     /// Notes that the next root, of `stamp`, is durable.
     pub(crate) fn commit(&mut self, stamp: u32) {
+        assert!(stamp > self.stamp, "stamps grow");
         self.durable.clone_from(&self.next);
         self.stamp = stamp;
         self.root_second = !self.root_second;

@@ -59,6 +59,7 @@ impl Classes {
             },
         };
         self.grown_sectors += sectors;
+        assert!(self.grown_sectors <= self.capacity_sectors, "files are never longer than they may be");
         Some(slot)
     }
 
@@ -110,13 +111,26 @@ impl Classes {
                 assert!(file.is_used(slot), "only used slots are freed");
                 file.free(slot);
             }
-            None => self.grown_sectors -= sectors,
+            None => {
+                assert!(sectors <= self.grown_sectors, "a file that goes was counted");
+                self.grown_sectors -= sectors;
+            }
         }
     }
 
     /// How long all files may be together, in sectors.
     pub(crate) fn capacity_sectors(&self) -> u64 {
         self.capacity_sectors
+    }
+
+    /// Checks that files are counted by their lengths, and that their first free slots are where they are said to be.
+    pub(super) fn check(&self) {
+        let lens = self.files.iter().zip(1_u64..).map(|(file, sectors)| file.slot_count * sectors);
+        assert!(lens.sum::<u64>() <= self.grown_sectors, "files are counted");
+        assert!(self.grown_sectors <= self.capacity_sectors, "files are never longer than they may be");
+        for file in &self.files {
+            assert!((0..file.first_free.min(file.slot_count)).all(|slot| file.is_used(slot)), "no slot before is free");
+        }
     }
 
     /// Memory of the bitmaps, in bytes.

@@ -127,6 +127,31 @@ impl Levels {
         self.block_count * self.block_sectors
     }
 
+    /// Checks that no block is free at two levels, that free halves are joined, and that the run being written is free.
+    pub(super) fn check(&self) {
+        let mut covered = 0;
+        for (level, bits) in self.levels.iter().enumerate() {
+            for node in (0..bits.len).filter(|&node| bits.get(node)) {
+                let above = (level + 1..self.levels.len()).any(|up| self.levels[up].get(node >> (up - level)));
+                assert!(!above, "node {node} of level {level} is free twice");
+                let is_top = level + 1 == self.levels.len();
+                assert!(is_top || !bits.get(node ^ 1), "free halves of level {level} are joined");
+                covered += 1 << level;
+            }
+        }
+        assert!(covered <= self.block_count && self.next + self.remain <= self.block_count);
+        let run = self.next..self.next + self.remain;
+        assert!(run.into_iter().all(|block| self.free_level(block).is_some()), "the run that is written is free");
+    }
+
+    /// Returns how many sectors were given out.
+    pub(super) fn sectors_in_use(&self) -> u64 {
+        let levels = self.levels.iter().enumerate();
+        let free = levels
+            .map(|(level, bits)| bits.words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>() << level);
+        (self.block_count - free.sum::<u64>()) * self.block_sectors
+    }
+
     /// Memory of the bitmap, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.levels.iter().map(|bits| (bits.words.len() * size_of::<u64>()) as u64).sum()
@@ -165,6 +190,7 @@ impl Levels {
         if found < len {
             return None;
         }
+        assert!(first + found <= self.block_count, "a run ends within the area");
         (self.next, self.remain) = (first, found);
         Some(())
     }
@@ -184,6 +210,7 @@ impl Levels {
     }
 
     fn mark_used(&mut self, first: u64, len: u64) {
+        assert!(first + len <= self.block_count, "blocks lie within the area");
         for block in first..first + len {
             let level = self.free_level(block).expect("only free blocks are taken");
             self.levels[level].clear(block >> level);

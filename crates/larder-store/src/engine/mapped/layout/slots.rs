@@ -116,6 +116,22 @@ impl Slots {
         self.slot_count * self.slot_sectors
     }
 
+    /// Checks that free slots are counted, in each chunk and altogether.
+    pub(super) fn check(&self) {
+        let words_per_chunk = (CHUNK_SLOTS / WORD_SLOTS) as usize;
+        let free_in = |words: &[u64]| words.iter().map(|word| u64::from(word.count_zeros())).sum::<u64>();
+        for (words, &free) in self.used.chunks(words_per_chunk).zip(&self.free_in_chunk) {
+            assert_eq!(free_in(words), u64::from(free), "free slots of a chunk are counted");
+        }
+        assert_eq!(free_in(&self.used), self.free_count, "free slots are counted");
+        assert!(self.pointer < self.slot_count.max(1));
+    }
+
+    /// Returns how many sectors were given out.
+    pub(super) fn sectors_in_use(&self) -> u64 {
+        (self.slot_count - self.free_count) * self.slot_sectors
+    }
+
     /// Memory of bitmap and counts, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.used.len() * size_of::<u64>() + self.free_in_chunk.len() * size_of::<u16>()) as u64
@@ -195,6 +211,7 @@ impl Slots {
     }
 
     fn mark(&mut self, first: u64, len: u64, used: bool) {
+        assert!(first + len <= self.slot_count, "slots lie within the area");
         let mut at = first;
         while at < first + len {
             let count = (WORD_SLOTS - at % WORD_SLOTS).min(first + len - at);

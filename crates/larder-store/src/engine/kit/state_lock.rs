@@ -1,0 +1,112 @@
+//! The lock around an engine's state, which in debug builds looks whether the state is sound when it is released.
+//!
+//! Owns: when a state is checked. Does not: know what must hold; each state does ([`Checked`]). Cost: none in release builds; in
+//! debug builds a changed state is checked once it has changed as often as a check looks at [`LOOKS_PER_CHANGE`] things, so that
+//! small states are checked at every change, and large ones cost each change a bounded time.
+
+use crate::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    ops::{Deref, DerefMut},
+    thread,
+};
+
+/// What a change may cost in debug builds, in things a check looks at.
+const LOOKS_PER_CHANGE: u64 = 512;
+
+/// A state of which it can be said whether it is sound.
+pub(crate) trait Checked {
+    /// Checks what must hold while nobody is changing it.
+    ///
+    /// # Panics
+    /// When something does not.
+    fn check(&self);
+
+    /// Returns about how many things [`Self::check`] looks at.
+    fn check_cost(&self) -> u64;
+}
+
+/// A state under a lock.
+pub(crate) struct StateLock<S>(Mutex<Inner<S>>);
+
+struct Inner<S> {
+    state: S,
+    /// Changes since the state was checked.
+    unchecked: u64,
+}
+
+/// The right to look at a state and to change it.
+pub(crate) struct Locked<'a, S: Checked> {
+    inner: MutexGuard<'a, Inner<S>>,
+    is_changed: bool,
+}
+
+impl<S: Checked> StateLock<S> {
+    pub(crate) fn new(state: S) -> Self {
+        Self(Mutex::new(Inner { state, unchecked: 0 }))
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_, S> {
+        Locked { inner: self.0.lock().unwrap_or_else(PoisonError::into_inner), is_changed: false }
+    }
+}
+
+impl<S: Checked> Deref for Locked<'_, S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.inner.state
+    }
+}
+
+impl<S: Checked> DerefMut for Locked<'_, S> {
+    fn deref_mut(&mut self) -> &mut S {
+        self.is_changed = true;
+        &mut self.inner.state
+    }
+}
+
+impl<S: Checked> Drop for Locked<'_, S> {
+    fn drop(&mut self) {
+        if !cfg!(debug_assertions) || !self.is_changed || thread::panicking() {
+            return;
+        }
+        self.inner.unchecked += 1;
+        if self.inner.unchecked * LOOKS_PER_CHANGE >= self.inner.state.check_cost() {
+            self.inner.unchecked = 0;
+            self.inner.state.check();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Even(u64, u64);
+
+    impl Checked for Even {
+        fn check(&self) {
+            assert!(self.0.is_multiple_of(2), "{} is odd", self.0);
+        }
+
+        fn check_cost(&self) -> u64 {
+            self.1
+        }
+    }
+
+    #[test]
+    #[should_panic = "3 is odd"]
+    fn a_small_state_is_checked_at_every_change() {
+        let lock = StateLock::new(Even(1, 1));
+        assert_eq!(lock.lock().0, 1, "to look is no change");
+        lock.lock().0 = 2;
+        lock.lock().0 = 3;
+    }
+
+    #[test]
+    fn a_large_state_is_checked_as_seldom_as_its_size_asks() {
+        let lock = StateLock::new(Even(1, 4 * LOOKS_PER_CHANGE));
+        (0..3).for_each(|_| lock.lock().0 = 3);
+        lock.lock().0 = 4;
+    }
+}

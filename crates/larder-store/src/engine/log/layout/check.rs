@@ -1,0 +1,73 @@
+//! What must hold between the log's segments, units and counters.
+
+use super::Log;
+use crate::{engine::kit::state_lock::Checked, format::unit::UNIT_HEADER_BYTES, units::SegmentId};
+
+impl Checked for Log {
+    fn check(&self) {
+        if self.ready || self.is_barred {
+            self.check_segments();
+        }
+        self.check_sequences();
+        self.check_units();
+    }
+
+    fn check_cost(&self) -> u64 {
+        u64::from(self.geometry.segment_count) + (self.in_flight.len() + self.closing.len()) as u64
+    }
+}
+
+impl Log {
+    /// Every segment is free, sealed or open, and only one of them.
+    fn check_segments(&self) {
+        let mut seen = vec![false; self.geometry.segment_count as usize];
+        let open = self.open.iter().map(|open| open.segment);
+        for segment in self.free.iter().chain(&self.sealed).copied().chain(open) {
+            assert!(!std::mem::replace(&mut seen[segment.index()], true), "segment {segment:?} is in two places");
+        }
+        assert!(seen.into_iter().all(|seen| seen), "a segment is nowhere");
+        for closing in &self.closing {
+            assert!(self.sealed.contains(&closing.segment), "a segment that is closing is sealed");
+        }
+    }
+
+    /// Log order is the order of sequences.
+    fn check_sequences(&self) {
+        let sequence = |segment: &SegmentId| self.segments.sequence(*segment);
+        let sealed = self.sealed.iter().map(sequence);
+        assert!(sealed.is_sorted_by(|one, other| one < other), "sealed segments are in log order");
+        let newest = self.open.as_ref().map(|open| open.sequence).or(self.sealed.back().map(sequence));
+        assert!(newest.is_none_or(|newest| newest <= self.last_sequence), "the last sequence is the greatest");
+        if let Some(open) = &self.open {
+            assert!(
+                self.sealed.back().is_none_or(|last| sequence(last) < open.sequence),
+                "the open segment is the newest"
+            );
+        }
+        if self.ready {
+            assert!(self.last_sequence < self.next_sequence, "no sequence is used twice");
+            assert!(self.synced_sequence <= self.next_sequence, "a sync covers what was begun");
+        }
+    }
+
+    /// What is not on the device is counted, and lies within its segment.
+    fn check_units(&self) {
+        let open = self.open.as_ref().and_then(|open| open.unit_bytes(&self.geometry));
+        let mut dirty_bytes = open.map_or(0, |(_, bytes)| bytes.len() as u64 - UNIT_HEADER_BYTES);
+        for unit in &self.in_flight {
+            assert!(unit.ticket < self.next_ticket && unit.used_bytes >= UNIT_HEADER_BYTES);
+            dirty_bytes += unit.used_bytes - UNIT_HEADER_BYTES;
+            let begins = unit.start.byte_offset() >= self.geometry.segment_start_bytes(unit.segment);
+            let ends = unit.start.byte_offset() + unit.used_bytes <= self.geometry.segment_end_bytes(unit.segment);
+            assert!(begins && ends, "a unit lies within its segment");
+        }
+        assert_eq!(dirty_bytes, self.dirty_bytes, "bytes that are not on the device are counted");
+        for closing in &self.closing {
+            let count = self.in_flight.iter().filter(|unit| unit.segment == closing.segment).count();
+            assert_eq!(count, closing.units_in_flight as usize, "units of a closing segment are counted");
+        }
+        for (segment, _) in &self.trailers_in_flight {
+            assert!(self.segments.is_dirty(*segment), "a segment is dirty until its trailer is written");
+        }
+    }
+}

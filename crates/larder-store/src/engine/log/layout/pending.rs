@@ -1,0 +1,46 @@
+//! What of the log is not on the device yet: read from memory, waited for by who flushes.
+
+use super::Log;
+use crate::units::{SECTOR_BYTES, Sector};
+use std::time::Duration;
+
+impl Log {
+    /// The record at `position` (at most `sectors` of it), if it is not yet on the device.
+    pub(crate) fn dirty_copy(&self, position: Sector, sectors: u64) -> Option<Vec<u8>> {
+        let open = self.open.as_ref().and_then(|open| open.unit_bytes(&self.geometry));
+        let in_flight =
+            self.in_flight.iter().map(|unit| (unit.start, &unit.buffer.as_slice()[..unit.used_bytes as usize]));
+        let (start, bytes) = open.into_iter().chain(in_flight).find(|(start, bytes)| {
+            position >= *start && position.byte_offset() < start.byte_offset() + bytes.len() as u64
+        })?;
+        let from = (position.byte_offset() - start.byte_offset()) as usize;
+        let to = bytes.len().min(from + (sectors * SECTOR_BYTES) as usize);
+        Some(bytes[from..to].to_vec())
+    }
+
+    /// Whether a unit, or an earlier one, has not been written yet.
+    pub(crate) fn is_pending(&self, ticket: u64) -> bool {
+        let open = self.open.as_ref().and_then(|open| open.unit.as_ref()).map(|unit| unit.ticket);
+        open.into_iter().chain(self.in_flight.iter().map(|unit| unit.ticket)).any(|pending| pending <= ticket)
+    }
+
+    /// The ticket of the last unit begun, and how many units could not be written so far.
+    pub(crate) fn last_ticket_and_failures(&self) -> (u64, u64) {
+        (self.next_ticket - 1, self.failed_units)
+    }
+
+    /// How many units could not be written.
+    pub(crate) fn failed_units(&self) -> u64 {
+        self.failed_units
+    }
+
+    /// When the open unit got its first record.
+    pub(crate) fn unit_opened_at(&self) -> Option<Duration> {
+        self.open.as_ref().and_then(|open| open.unit.as_ref()).map(|unit| unit.opened_at)
+    }
+
+    /// Whether any transfer of the log is on its way.
+    pub(crate) fn is_writing(&self) -> bool {
+        !self.in_flight.is_empty() || !self.closing.is_empty() || !self.trailers_in_flight.is_empty()
+    }
+}

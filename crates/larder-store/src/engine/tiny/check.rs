@@ -1,0 +1,26 @@
+//! What must hold between the front, its index, and the sets of `tiny`.
+
+use super::State;
+use crate::engine::kit::state_lock::Checked;
+
+impl Checked for State {
+    fn check(&self) {
+        self.front.check();
+        self.long.check();
+        self.index.check();
+        let set_count = self.sets.set_count();
+        for (&set, write) in &self.set_writes {
+            assert!(set < set_count, "set {set} of {set_count} is being written");
+            assert!(
+                !write.is_believed() || self.sets.version(set) != 0,
+                "what a set holds is known while it is written"
+            );
+        }
+        assert!(self.told_failures <= self.failed_packs, "who flushes is told of failures there were");
+        assert!(self.ready || self.index.len() == 0, "nothing is in the front before it is known");
+    }
+
+    fn check_cost(&self) -> u64 {
+        self.index.slot_count() + self.front.segment_count() + self.long.segment_count()
+    }
+}

@@ -1,0 +1,34 @@
+//! What must hold within a ring.
+
+use super::Ring;
+
+impl Ring {
+    /// Checks which segments are in use, in which order, and that packs lie within theirs.
+    pub(in crate::engine::tiny) fn check(&self) {
+        let count = self.area.segment_count;
+        assert!(self.used_count <= count && self.head < count);
+        assert!(self.head_used_bytes <= self.area.segment_bytes);
+        let mut newer = self.next_sequence;
+        for steps in 0..count {
+            let first = self.first_sequences[((self.head + count - steps) % count) as usize];
+            if steps < self.used_count && first != 0 {
+                assert!(first < newer || (steps == 0 && first == newer), "segments were begun one after the other");
+                newer = first;
+            }
+            assert!(steps < self.used_count || first == 0, "a segment that is not in use has no sequence");
+        }
+        let open = self.open.iter().map(|open| (open.offset_bytes, open.len_bytes()));
+        let sealed = self.in_flight.iter().chain(&self.failed).map(|pack| (pack.offset_bytes, pack.len_bytes()));
+        for (offset_bytes, len_bytes) in open.chain(sealed) {
+            let segment = self.area.segment_of(offset_bytes).expect("a pack lies in the ring");
+            let end_bytes = self.area.segment_start_bytes(segment) + self.area.segment_bytes;
+            assert!(offset_bytes + len_bytes <= end_bytes, "a pack ends within its segment");
+            assert_ne!(self.first_sequences[segment as usize], 0, "a pack that is not written is in a segment in use");
+        }
+    }
+
+    /// Returns how many segments there are.
+    pub(in crate::engine::tiny) fn segment_count(&self) -> u64 {
+        self.area.segment_count.into()
+    }
+}
