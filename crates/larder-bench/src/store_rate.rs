@@ -86,7 +86,7 @@ pub fn measure_store(job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Res
     let options = StoreOptions {
         policy: job.policy,
         tuning: job.tuning.clone(),
-        mean_entry_size_bytes: job.mean_bytes,
+        mean_entry_bytes: job.mean_bytes,
         io: job.io,
         ..StoreOptions::new(&place, job.size_bytes)
     };

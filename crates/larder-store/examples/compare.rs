@@ -77,7 +77,7 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
     let clock = Clock::manual(Duration::from_secs(1_700_000_000));
     let mut options = StoreOptions::new("", size_bytes);
     options.policy = policy;
-    options.mean_entry_size_bytes = mean_bytes + HEAD_BYTES as u64;
+    options.mean_entry_bytes = mean_bytes + HEAD_BYTES as u64;
     options.tuning = settings.tuning.clone();
     options.clock = clock.clone();
     options.background = false;

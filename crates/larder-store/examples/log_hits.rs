@@ -52,7 +52,7 @@ struct Outcome {
 fn run(trace: &[u32], row: &str, reinsertion: bool) -> larder_store::Result<Outcome> {
     let clock = Clock::manual(Duration::from_secs(1_700_000_000));
     let mut options = StoreOptions {
-        mean_entry_size_bytes: 4096,
+        mean_entry_bytes: 4096,
         segment_size_bytes: SEGMENT_BYTES,
         clock: clock.clone(),
         background: false,

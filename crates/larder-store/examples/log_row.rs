@@ -76,8 +76,8 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
         fn options(&self) -> StoreOptions {
             let mean = self.lens.0.midpoint(self.lens.1) + 500;
             let size_bytes = (self.entries * mean).next_multiple_of(1 << 20) + (256 << 20);
-            let mean_entry_size_bytes = size_bytes / self.entries;
-            StoreOptions { mean_entry_size_bytes, ..StoreOptions::new(&self.file, size_bytes) }
+            let mean_entry_bytes = size_bytes / self.entries;
+            StoreOptions { mean_entry_bytes, ..StoreOptions::new(&self.file, size_bytes) }
         }
 
         fn len(&self, number: u64) -> usize {

@@ -30,7 +30,7 @@ pub struct StoreOptions {
     /// Expected mean size of an entry with its head, in bytes: the index has room for
     /// `size / mean` entries. Smaller costs memory, larger loses entries early if they are
     /// smaller than said. Default [`mean_entry_bytes_default`]; from 512 B to 1 MiB.
-    pub mean_entry_size_bytes: u64,
+    pub mean_entry_bytes: u64,
     /// Segment size in bytes, a power of two from 256 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
     /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes.
     /// Default 16 MiB, less on volumes under 2 GiB. Only for a new volume; an existing one keeps its own.
@@ -62,7 +62,7 @@ impl StoreOptions {
             size_bytes,
             policy: Policy::default_row(),
             tuning: Tuning::default(),
-            mean_entry_size_bytes: mean_entry_bytes_default(size_bytes),
+            mean_entry_bytes: mean_entry_bytes_default(size_bytes),
             segment_size_bytes: default_segment_bytes(size_bytes),
             dirty_bytes_max: 32 << 20,
             flush_interval: Duration::from_millis(500),

@@ -198,7 +198,7 @@ pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
     // Between a dozen segments, where reclaim is never far, and so many that nothing is reclaimed.
     options.size_bytes = pick(&[SIZE_BYTES, SIZE_BYTES, (20 << 18) + (68 << 10), 12 << 20]);
     if policy.index != IndexAxis::RecentSetPlaces {
-        options.mean_entry_size_bytes = pick(&[1024, 2048, 8192]);
+        options.mean_entry_bytes = pick(&[1024, 2048, 8192]);
     }
     options.dirty_bytes_max = pick(&[256 << 10, 32 << 20]);
     let tuning = &mut options.tuning;
@@ -216,7 +216,7 @@ pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
 /// Options of a small store of one row, in virtual time, without a thread or a random number of its own.
 pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
     // So few sets and places in memory that even a short trial writes places to the file.
-    let mean_entry_size_bytes = if policy.index == IndexAxis::RecentSetPlaces { 32 << 10 } else { 2048 };
+    let mean_entry_bytes = if policy.index == IndexAxis::RecentSetPlaces { 32 << 10 } else { 2048 };
     let mut tuning = Tuning::default();
     (tuning.hashcache_positions, tuning.hashcache_positions_waiting) = (1, 2);
     // Less than the volume is long, or else `esp` goes on evicting whatever there is.
@@ -225,7 +225,7 @@ pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
         policy,
         tuning,
         identity_seed: Some(seed),
-        mean_entry_size_bytes,
+        mean_entry_bytes,
         segment_size_bytes: 256 << 10,
         clock: Clock::manual(Duration::from_secs(STARTED_UNIX_S)),
         background: false,

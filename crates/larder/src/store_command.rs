@@ -170,7 +170,7 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     let size_bytes = flags.size.or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
     let mut options = StoreOptions::new(&flags.path, size_bytes);
     options.policy = flags.policy.unwrap_or_else(Policy::default_row);
-    options.mean_entry_size_bytes = flags.mean_object_size.unwrap_or(options.mean_entry_size_bytes);
+    options.mean_entry_bytes = flags.mean_object_size.unwrap_or(options.mean_entry_bytes);
     for Tuned { name, value } in flags.tune {
         options.tuning.set(name, value).expect("it was checked when it was read");
     }

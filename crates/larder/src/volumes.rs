@@ -108,7 +108,7 @@ pub(crate) fn options_of(path: &Path, there: &Content, settings: &Settings, inde
     StoreOptions {
         policy: settings.row().or(policy_there).unwrap_or_else(Policy::default_row),
         tuning: settings.tuning.clone(),
-        mean_entry_size_bytes: settings.mean_entry_bytes(size_bytes),
+        mean_entry_bytes: settings.mean_entry_bytes(size_bytes),
         io: settings.io,
         ..StoreOptions::new(path, size_bytes)
     }

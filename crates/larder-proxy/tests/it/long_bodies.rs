@@ -291,7 +291,7 @@ const ROWS_WITH_TAGS: [&str; 9] = [
 fn long_body_among_many_small_entries_is_whole_in_every_row_with_tags() {
     for row in ROWS_WITH_TAGS {
         let small_index = |options: &mut larder_store::StoreOptions| {
-            (options.policy, options.mean_entry_size_bytes) = (Policy::named(row).unwrap(), 512 << 10);
+            (options.policy, options.mean_entry_bytes) = (Policy::named(row).unwrap(), 512 << 10);
         };
         let answer = |received: &Received, _: usize| ranged(received, 24 * CHUNK);
         let fixture = Fixture::with_options(small_index, answer, |config| config.hot_bytes = 0);

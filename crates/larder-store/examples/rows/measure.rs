@@ -88,7 +88,7 @@ pub(crate) fn trace(policy: &'static Policy, directory: &Path) -> Result<Measure
     let mut measured = Measured { name: policy.name.to_owned(), ..Measured::default() };
     let scratch = Scratch::new(directory, policy);
     let path = &scratch.0;
-    let options = StoreOptions { policy, mean_entry_size_bytes: 6 << 10, ..StoreOptions::new(path, TRACE_STORE_BYTES) };
+    let options = StoreOptions { policy, mean_entry_bytes: 6 << 10, ..StoreOptions::new(path, TRACE_STORE_BYTES) };
     let near = Near::default();
     let store = open(&options, &near)?;
     let mut random = Dice::new(11);
@@ -147,8 +147,8 @@ pub(crate) fn growth(policy: &'static Policy, directory: &Path, entries: u64) ->
     let scratch = Scratch::new(directory, policy);
     let path = &scratch.0;
     let size_bytes = entries * GROWTH_STORE_BYTES_PER_ENTRY;
-    let mean_entry_size_bytes = GROWTH_STORE_BYTES_PER_ENTRY * 95 / 100;
-    let options = StoreOptions { policy, mean_entry_size_bytes, ..StoreOptions::new(path, size_bytes) };
+    let mean_entry_bytes = GROWTH_STORE_BYTES_PER_ENTRY * 95 / 100;
+    let options = StoreOptions { policy, mean_entry_bytes, ..StoreOptions::new(path, size_bytes) };
     let store = open(&options, &Near::default())?;
     for batch in 0..entries / GROWTH_BATCH {
         let objects = (0..GROWTH_BATCH).map(|number| Object::new(batch, number));

@@ -65,7 +65,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
 }
 
 fn entries_of(options: &StoreOptions) -> u64 {
-    options.size_bytes / options.mean_entry_size_bytes
+    options.size_bytes / options.mean_entry_bytes
 }
 
 /// One volume of the row.

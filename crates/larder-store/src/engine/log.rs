@@ -93,7 +93,7 @@ fn checkpoint_bytes(options: &StoreOptions, geometry: &Geometry) -> u64 {
 
 /// The index of a volume of this size.
 fn index_shape(options: &StoreOptions, size_bytes: u64) -> IndexShape {
-    IndexShape::new(size_bytes / options.mean_entry_size_bytes, size_bytes / SECTOR_BYTES)
+    IndexShape::new(size_bytes / options.mean_entry_bytes, size_bytes / SECTOR_BYTES)
 }
 
 /// HashCache's index of the log.
@@ -119,7 +119,7 @@ fn located_sets(volume: &Volume, row: LocatedRow, segments: &Arc<SegmentTable>, 
     };
     let unknown_size = SizeClass::holding(tuning.hashcache_first_read_bytes / SECTOR_BYTES);
     let room = PositionFile::of(volume, row).map_or(u64::MAX, |file| file.entries_max(volume));
-    let entries = (geometry.size_bytes / options.mean_entry_size_bytes).min(room);
+    let entries = (geometry.size_bytes / options.mean_entry_bytes).min(room);
     LocatedSets::new(shape, entries, tuning.hashcache_positions_waiting, unknown_size, Box::new(generation))
 }
 

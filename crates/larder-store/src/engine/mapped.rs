@@ -54,8 +54,8 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     if low > high {
         return invalid(format!("esp_low_percent is greater than esp_high_percent ({high}): {low}"));
     }
-    let StoreOptions { size_bytes, mean_entry_size_bytes, policy, .. } = *options;
-    let index_bytes = area_bytes((size_bytes / mean_entry_size_bytes).min(ENTRY_COUNT_MAX));
+    let StoreOptions { size_bytes, mean_entry_bytes, policy, .. } = *options;
+    let index_bytes = area_bytes((size_bytes / mean_entry_bytes).min(ENTRY_COUNT_MAX));
     let fixed_bytes = DATA_START_BYTES + index_bytes + SUPERBLOCK_BYTES + BLOCK_BYTES;
     let needed_bytes = fixed_bytes + LONGEST_RECORD_COUNT_MIN * RECORD_SECTORS_MAX * SECTOR_BYTES;
     if size_bytes < needed_bytes {

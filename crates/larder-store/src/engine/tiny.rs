@@ -69,7 +69,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let tuning = &options.tuning;
     let wishes = TinyWishes {
-        mean_entry_bytes: options.mean_entry_size_bytes,
+        mean_entry_bytes: options.mean_entry_bytes,
         set_bytes: tuning.tiny_set_bytes,
         front_percent: tuning.tiny_front_percent,
     };
@@ -90,7 +90,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
 
 /// The summaries that a volume needs.
 fn summaries_of(plan: &TinyPlan, options: &StoreOptions) -> SetSummaries {
-    let mean_in_set = options.mean_entry_size_bytes.min(plan.set_bytes / 7);
+    let mean_in_set = options.mean_entry_bytes.min(plan.set_bytes / 7);
     SetSummaries::new(plan.set_count, plan.set_bytes / mean_in_set)
 }
 
@@ -214,7 +214,7 @@ impl AsMut<Waiters> for State {
 /// Slots of the front's index.
 fn front_slots(plan: &TinyPlan, options: &StoreOptions) -> u64 {
     let (least, most) = FRONT_BYTES_PER_SLOT.into_inner();
-    u64::from(plan.front.segment_count) * plan.front.segment_bytes / options.mean_entry_size_bytes.clamp(least, most)
+    u64::from(plan.front.segment_count) * plan.front.segment_bytes / options.mean_entry_bytes.clamp(least, most)
 }
 
 /// The part of a placing that the front's index knows.
@@ -310,7 +310,7 @@ impl Engine for TinyEngine {
     fn gauges(&self) -> Gauges {
         let state = self.lock();
         let entries_per_set =
-            self.plan.set_bytes / self.volume.options.mean_entry_size_bytes.min(self.plan.set_bytes / 7);
+            self.plan.set_bytes / self.volume.options.mean_entry_bytes.min(self.plan.set_bytes / 7);
         Gauges {
             entries: state.index.len() as u64 + state.set_entries,
             entries_max: front_slots(&self.plan, &self.volume.options)
@@ -350,7 +350,7 @@ mod tests {
     fn nothing_is_lost_and_nothing_old_is_found_when_sequences_on_the_volume_begin_again() {
         let options = StoreOptions {
             policy: Policy::named("tiny").unwrap(),
-            mean_entry_size_bytes: 1024,
+            mean_entry_bytes: 1024,
             identity_seed: Some(1),
             background: false,
             clock: Clock::manual(Duration::from_secs(1_700_000_000)),

@@ -223,7 +223,7 @@ fn check_row(superblock: &Superblock, options: &StoreOptions) -> Result<&'static
 /// Checks the options all rows share, and what the row makes of the others.
 pub(super) fn check(options: &StoreOptions) -> Result<Shape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
-    let StoreOptions { size_bytes, mean_entry_size_bytes: mean, .. } = *options;
+    let StoreOptions { size_bytes, mean_entry_bytes: mean, .. } = *options;
     if !(MEAN_ENTRY_BYTES_MIN..=MEAN_ENTRY_BYTES_MAX).contains(&mean) {
         return invalid(format!("mean entry size is not from 512 bytes to 1 MiB: {mean}"));
     }

@@ -15,7 +15,7 @@ fn directory() -> TempDir {
 
 fn options(directory: &TempDir) -> StoreOptions {
     StoreOptions {
-        mean_entry_size_bytes: 4096,
+        mean_entry_bytes: 4096,
         flush_interval: Duration::from_millis(20),
         // No two of the tests' keys have one address.
         identity_seed: Some(1),
@@ -170,7 +170,7 @@ fn impossible_options_are_refused_and_make_no_file() {
         StoreOptions { size_bytes: 1000, ..good.clone() },
         StoreOptions { size_bytes: 1 << 50, ..good.clone() },
         StoreOptions { segment_size_bytes: 3 << 20, ..good.clone() },
-        StoreOptions { mean_entry_size_bytes: 0, ..good.clone() },
+        StoreOptions { mean_entry_bytes: 0, ..good.clone() },
     ] {
         assert_eq!(Store::open(bad).err().map(|error| error.kind()), Some(ErrorKind::Invalid));
     }

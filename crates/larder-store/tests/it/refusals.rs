@@ -70,7 +70,7 @@ const SET_BYTES: usize = 16 << 10;
 
 fn store_of(row: &str) -> (Arc<RefusingDevice>, Store, StoreOptions) {
     let policy = Policy::named(row).expect("it is in the table");
-    let mut options = StoreOptions { policy, mean_entry_size_bytes: 1024, identity_seed: Some(1), ..options() };
+    let mut options = StoreOptions { policy, mean_entry_bytes: 1024, identity_seed: Some(1), ..options() };
     options.tuning.tiny_set_bytes = SET_BYTES as u64;
     let device = RefusingDevice::new(16 << 20);
     let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();

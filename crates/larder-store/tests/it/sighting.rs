@@ -13,7 +13,7 @@ const SIZE_BYTES: u64 = 24 << 20;
 const LOOK_BYTES_MAX: u64 = 8 << 10;
 
 fn open(policy: &'static Policy) -> Store {
-    let options = StoreOptions { policy, size_bytes: SIZE_BYTES, mean_entry_size_bytes: 32 << 10, ..options() };
+    let options = StoreOptions { policy, size_bytes: SIZE_BYTES, mean_entry_bytes: 32 << 10, ..options() };
     Store::open_on(Arc::new(MemoryDevice::new(SIZE_BYTES)), &options).unwrap()
 }
 

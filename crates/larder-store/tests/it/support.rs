@@ -18,7 +18,7 @@ pub(crate) const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
 /// Options of a small store in virtual time, without a thread of its own.
 pub(crate) fn options() -> StoreOptions {
     StoreOptions {
-        mean_entry_size_bytes: 2048,
+        mean_entry_bytes: 2048,
         segment_size_bytes: 256 << 10,
         clock: Clock::manual(Duration::from_secs(1_700_000_000)),
         background: false,

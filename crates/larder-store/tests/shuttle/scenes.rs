@@ -141,7 +141,7 @@ fn play(policy: &'static Policy, scene: impl Fn(&World)) {
 fn options(policy: &'static Policy) -> StoreOptions {
     StoreOptions {
         policy,
-        mean_entry_size_bytes: 2048,
+        mean_entry_bytes: 2048,
         segment_size_bytes: 256 << 10,
         clock: Clock::manual(Duration::from_secs(1_700_000_000)),
         identity_seed: Some(7),

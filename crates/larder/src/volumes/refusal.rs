@@ -86,7 +86,7 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
     let problem = format!("cannot use {shown} as the store: {error}");
     match error.kind() {
         ErrorKind::Invalid if !options.path.exists() => {
-            let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_size_bytes));
+            let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_bytes));
             let ranges = format!(
                 "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B to 1MiB"
             );

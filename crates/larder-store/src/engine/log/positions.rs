@@ -30,7 +30,7 @@ impl PositionFile {
     /// What it takes on a new volume.
     pub(super) fn bytes_for(options: &StoreOptions) -> u64 {
         let ways = options.tuning.hashcache_ways;
-        let sets = LocatedSets::sets_for(ways, options.size_bytes / options.mean_entry_size_bytes);
+        let sets = LocatedSets::sets_for(ways, options.size_bytes / options.mean_entry_bytes);
         sets.div_ceil(sheets_per_block(ways)) * BLOCK_BYTES
     }
 

@@ -83,7 +83,7 @@ pub(super) enum Writes {
 impl State {
     pub(super) fn new(volume: &Arc<Volume>, row: MappedRow) -> Self {
         let (tuning, shape) = (&volume.options.tuning, &volume.shape);
-        let entries = volume.size_bytes() / volume.options.mean_entry_size_bytes;
+        let entries = volume.size_bytes() / volume.options.mean_entry_bytes;
         let packetizer = Packetizer::new(tuning.page_bytes);
         let locality = || LocalityBuffers::new(tuning.locality_buffer_count, tuning.locality_buffer_bytes);
         let writes = match row {

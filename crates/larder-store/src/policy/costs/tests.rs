@@ -26,7 +26,7 @@ fn memory_is_what_the_engine_says_it_takes() {
         let mean = 8 << 10;
         let options = StoreOptions {
             policy,
-            mean_entry_size_bytes: mean,
+            mean_entry_bytes: mean,
             background: false,
             ..StoreOptions::new("", SIZE_BYTES)
         };

@@ -411,7 +411,7 @@ fn log_n_reads_a_long_entry_once_up_to_64_kib() {
 fn what_the_log_overwrote_is_a_miss_without_a_read() {
     let bench = Bench::with(StoreOptions {
         policy: Policy::named("hashcache-log-n").unwrap(),
-        mean_entry_size_bytes: 512,
+        mean_entry_bytes: 512,
         identity_seed: Some(1),
         ..options()
     });

@@ -315,10 +315,10 @@ fn whatever_of_a_checkpoint_is_damaged_costs_time_and_no_entry() {
 
 #[test]
 fn an_index_of_another_size_starts_from_the_segments_and_goes_on() {
-    for mean_entry_size_bytes in [512, 4096] {
+    for mean_entry_bytes in [512, 4096] {
         let (image, mut before) = closed(500);
         let device = Arc::new(MemoryDevice::from_contents(image));
-        let other = StoreOptions { mean_entry_size_bytes, ..eager() };
+        let other = StoreOptions { mean_entry_bytes, ..eager() };
         let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &other).unwrap();
         assert!(insert(&store, 3, 77, 10));
         let between = versions(&store, 500);

@@ -8,9 +8,9 @@ use std::{sync::Arc, time::Duration};
 const SHORT: usize = 900;
 const LONG: usize = 30_000;
 
-fn tiny_options(mean_entry_size_bytes: u64) -> StoreOptions {
+fn tiny_options(mean_entry_bytes: u64) -> StoreOptions {
     let policy = Policy::named("tiny").expect("it is in the table");
-    StoreOptions { policy, mean_entry_size_bytes, identity_seed: Some(1), ..options() }
+    StoreOptions { policy, mean_entry_bytes, identity_seed: Some(1), ..options() }
 }
 
 fn store(size_bytes: u64, options: &StoreOptions) -> Store {

@@ -10,7 +10,7 @@ const LEN: usize = 5000;
 
 fn ucfs_options() -> StoreOptions {
     let policy = Policy::named("ucfs").expect("it is in the table");
-    StoreOptions { policy, mean_entry_size_bytes: 5400, ..options() }
+    StoreOptions { policy, mean_entry_bytes: 5400, ..options() }
 }
 
 fn store_on(device: &Arc<MemoryDevice>) -> Store {
