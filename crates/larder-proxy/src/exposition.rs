@@ -259,7 +259,7 @@ fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats
     let counters: [Figure; 16] = [
         ("store_lookups", "Lookups in the store", stats.lookups),
         ("store_hits", "Lookups that found an entry", stats.hits),
-        ("store_strangers", "Lookups that read the record of another key", stats.strangers),
+        ("store_false_matches", "Lookups that read the record of another key", stats.false_matches),
         ("store_commits", "Entries committed", stats.commits),
         ("store_not_admitted", "Entries not stored because they were not worth the room of others", stats.not_admitted),
         ("store_rejected", "Entries not stored for want of room", stats.rejected),

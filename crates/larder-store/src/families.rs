@@ -185,7 +185,7 @@ impl AnyEngine {
         each!(self, engine => engine.maintain().await);
         self.pay_arrears(false).await;
         let volume = self.volume();
-        if volume.bell.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
+        if volume.wakeup.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
             let weak = Arc::downgrade(volume);
             let done = move |outcome: std::io::Result<()>| {
                 let Some(volume) = weak.upgrade() else { return };
@@ -193,7 +193,7 @@ impl AnyEngine {
                     volume.counters.io_errors.fetch_add(1, Ordering::Relaxed);
                     tracing::error!("cannot sync the store: {error}");
                 }
-                volume.bell.synced(outcome.is_ok());
+                volume.wakeup.synced(outcome.is_ok());
             };
             volume.device.submit(Transfer::Sync { completion: Completion::callback(done) });
         }

@@ -5,7 +5,7 @@
 //! returned for a key was committed under exactly that key.
 
 mod inspect;
-mod keeper;
+mod maintenance;
 mod open;
 mod survey;
 mod volumes;
@@ -28,7 +28,7 @@ use crate::{
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
 pub use inspect::{Content, StoreInfo, format, inspect};
-use keeper::Keeper;
+use maintenance::Maintenance;
 use std::{path::Path, sync::Arc};
 pub use survey::{Damage, Findings, check, survey};
 pub(crate) use volumes::Volumes;
@@ -53,7 +53,7 @@ pub(crate) use volumes::Volumes;
 #[derive(Clone)]
 pub struct Store {
     volumes: Volumes,
-    _keepers: Arc<[Keeper]>,
+    _maintenance: Arc<[Maintenance]>,
 }
 
 /// One volume of a store.
@@ -137,9 +137,9 @@ impl Store {
         reconcile(&volumes.iter().collect::<Vec<_>>())?;
         let engines = volumes.into_iter().map(|volume| AnyEngine::new(Arc::new(volume)));
         let volumes = Volumes::new(engines.collect::<Result<_>>()?);
-        let keepers = volumes.all().map(|engine| Keeper::start(engine, engine.volume().options.background));
-        let keepers = keepers.collect::<Result<_>>()?;
-        Ok(Self { volumes, _keepers: keepers })
+        let maintenance = volumes.all().map(|engine| Maintenance::start(engine, engine.volume().options.background));
+        let maintenance = maintenance.collect::<Result<_>>()?;
+        Ok(Self { volumes, _maintenance: maintenance })
     }
 
     /// Waits until everything that an earlier run stored is loaded: from then on a miss is one. A new store is ready at

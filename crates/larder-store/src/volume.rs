@@ -6,7 +6,6 @@
 //! expired and not invalidated. Cost: one pass of CRC32C over what is judged.
 
 pub(crate) mod arrears;
-pub(crate) mod bell;
 pub(crate) mod counters;
 pub(crate) mod health;
 pub(crate) mod holds;
@@ -15,6 +14,7 @@ pub(crate) mod membership;
 pub(crate) mod neighbours;
 pub(crate) mod superblocks;
 pub(crate) mod waiters;
+pub(crate) mod wakeup;
 
 use crate::{
     Clock, Error, ErrorKind, Policy, Reader, Result, StoreOptions,
@@ -28,7 +28,6 @@ use crate::{
     hash::{KeyHash, KeyHasher},
 };
 use arrears::Arrears;
-use bell::Bell;
 use bytes::Bytes;
 use counters::{Counters, add};
 use health::Health;
@@ -45,6 +44,7 @@ use std::{
     time::Duration,
 };
 use superblocks::Gate;
+use wakeup::Wakeup;
 
 /// Makes a sink for the entries that are read along with one that was asked for.
 pub(crate) type BeginNeighbours = Arc<dyn Fn() -> NeighbourSink + Send + Sync>;
@@ -61,7 +61,7 @@ pub(crate) struct Volume {
     pub(crate) hasher: KeyHasher,
     pub(crate) clock: Clock,
     pub(crate) counters: Counters,
-    pub(crate) bell: Bell,
+    pub(crate) wakeup: Wakeup,
     pub(crate) health: Health,
     pub(crate) holds: Holds,
     /// Removals and invalidations that are not durable.
@@ -69,7 +69,7 @@ pub(crate) struct Volume {
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     pub(crate) waiting: Waiting,
     /// The volume's own thread, if it has one.
-    pub(crate) keeper: OnceLock<ThreadId>,
+    pub(crate) maintenance_thread: OnceLock<ThreadId>,
     superblock: RwLock<Superblock>,
     /// When a start that could not be written is tried again, in milliseconds of the clock.
     start_retry_at: AtomicU64,
@@ -91,7 +91,7 @@ pub(crate) enum Verdict {
     /// The key's entry, every byte of it verified.
     Sound(Decoded),
     /// A whole record, of another key.
-    Stranger,
+    FalseMatch,
     /// The key's entry, but expired or invalidated.
     Useless,
     /// No whole record of this volume.
@@ -115,13 +115,13 @@ impl Volume {
             hasher: KeyHasher::new(superblock.hash_key),
             clock: options.clock.clone(),
             counters: Counters::default(),
-            bell: Bell::default(),
+            wakeup: Wakeup::default(),
             health: Health::default(),
             holds: Holds::new(superblock.shape.size_bytes),
             arrears: Arrears::default(),
             begin_neighbours: OnceLock::new(),
             waiting: Waiting::default(),
-            keeper: OnceLock::new(),
+            maintenance_thread: OnceLock::new(),
             superblock: RwLock::new(superblock),
             start_retry_at: AtomicU64::new(0),
             superblock_gate: Gate::default(),
@@ -268,7 +268,7 @@ impl Volume {
     pub(crate) fn note_write(&self, outcome: &io::Result<()>) {
         self.health.note(outcome);
         match outcome {
-            Ok(()) => self.bell.written(),
+            Ok(()) => self.wakeup.written(),
             Err(error) => {
                 if self.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0 {
                     tracing::error!("cannot write to the store, entries are lost: {error}");
@@ -281,7 +281,7 @@ impl Volume {
     pub(crate) fn judge(&self, record: &Bytes, hash: KeyHash, key: &[u8]) -> Verdict {
         let Ok(decoded) = Decoded::decode(self.id, record) else { return Verdict::Damaged };
         if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
-            return Verdict::Stranger;
+            return Verdict::FalseMatch;
         }
         if decoded.meta.kind != Kind::Entry {
             return Verdict::Useless;

@@ -154,7 +154,7 @@ impl Drop for AlignedBuffer {
             Memory::Blocks(blocks) => mem::take(blocks),
             Memory::Mapped(_) => return,
             Memory::Registered(Pooled { index, blocks }, pool) => {
-                return pool.give_back(Pooled { index: *index, blocks: mem::take(blocks) });
+                return pool.release_room(Pooled { index: *index, blocks: mem::take(blocks) });
             }
         };
         let capacity = capacity_of(&blocks);

@@ -1,6 +1,6 @@
 //! The engine of `ucfs`: clusters that are written whole, read whole, and evicted whole.
 //!
-//! Owns: object table and clusters of one volume, and the order in which they change. Entries of one site go to the
+//! Owns: entry table and clusters of one volume, and the order in which they change. Entries of one site go to the
 //! same open cluster, so that they lie together; a read brings the whole cluster, and its other entries go to the
 //! neighbours' sink. Does not: move anything on the device. SYSTEMS 5.2 would put an evicted cluster's hit entries
 //! into an open one if they are in memory; the store keeps nothing in memory that it has written, and the least
@@ -13,8 +13,8 @@
 
 mod append;
 mod check;
+pub(crate) mod entries;
 pub(crate) mod layout;
-pub(crate) mod objects;
 mod read;
 mod session;
 mod walk;
@@ -33,10 +33,10 @@ use crate::{
         superblock::{PARAMETER_COUNT, Shape},
     },
     units::{DATA_START_BYTES, last_superblock_bytes},
-    volume::{START_RETRY_PAUSE, Volume, bell::TICK, cannot_begin, waiters::Waiters},
+    volume::{START_RETRY_PAUSE, Volume, cannot_begin, waiters::Waiters, wakeup::TICK},
 };
+use entries::{EntryId, EntryPlace, EntryTable};
 use layout::{ClusterArea, Clusters};
-use objects::{ObjectId, ObjectPlace, ObjectTable};
 use read::Found;
 use std::{sync::Arc, time::Duration};
 
@@ -72,13 +72,13 @@ fn entries_of(options: &StoreOptions) -> u64 {
 pub(crate) struct ClustersEngine {
     volume: Arc<Volume>,
     area: ClusterArea,
-    state: StateLock<State>,
+    state: StateLock<ClustersState>,
 }
 
 /// What changes, all under one lock.
-struct State {
-    clusters: Clusters<ObjectId>,
-    objects: ObjectTable,
+struct ClustersState {
+    clusters: Clusters<EntryId>,
+    entries: EntryTable,
     groups: usize,
     /// Sequences before this one are reserved.
     reserved: u32,
@@ -96,9 +96,9 @@ impl ClustersEngine {
         let area = area_of(&volume.shape)
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout makes no sense"))?;
         let groups = (volume.options.tuning.ucfs_groups as u32).min(area.count / CLUSTERS_PER_GROUP).max(1) as usize;
-        let state = State {
+        let state = ClustersState {
             clusters: Clusters::new(area, volume.id, groups, 0),
-            objects: ObjectTable::new(entries_of(&volume.options)),
+            entries: EntryTable::new(entries_of(&volume.options)),
             groups,
             reserved: 0,
             ready: false,
@@ -108,7 +108,7 @@ impl ClustersEngine {
         Ok(Self { volume, area, state: StateLock::new(state) })
     }
 
-    fn lock(&self) -> Locked<'_, State> {
+    fn lock(&self) -> Locked<'_, ClustersState> {
         self.state.lock()
     }
 }
@@ -126,25 +126,25 @@ fn area_of(shape: &Shape) -> Option<ClusterArea> {
 /// Sizes a cluster may have.
 const CLUSTER_BYTES_RANGE: std::ops::RangeInclusive<u64> = (32 << 10)..=(1 << 20);
 
-impl State {
-    /// Removes an object and what its cluster knows of it.
-    fn forget(&mut self, placing: u64, place: ObjectPlace) {
-        let first = self.objects.remove(placing, self.clusters.first(place.cluster));
+impl ClustersState {
+    /// Removes an entry and what its cluster knows of it.
+    fn forget(&mut self, placing: u64, place: EntryPlace) {
+        let first = self.entries.remove(placing, self.clusters.first(place.cluster));
         self.clusters.set_first(place.cluster, first);
         self.clusters.forget(place.cluster, place.sectors);
     }
 
-    /// Removes all objects of a cluster; how many there were.
+    /// Removes all entries of a cluster; how many there were.
     fn forget_all(&mut self, cluster: u32) -> u64 {
         let first = self.clusters.first(cluster);
         self.clusters.set_first(cluster, None);
-        let count = self.objects.remove_all(first);
-        assert_eq!(count, self.clusters.object_count(cluster) as u64, "all of a cluster goes with it");
+        let count = self.entries.remove_all(first);
+        assert_eq!(count, self.clusters.entry_count(cluster) as u64, "all of a cluster goes with it");
         count
     }
 }
 
-impl AsMut<Waiters> for State {
+impl AsMut<Waiters> for ClustersState {
     fn as_mut(&mut self) -> &mut Waiters {
         &mut self.waiting
     }
@@ -177,7 +177,7 @@ impl Engine for ClustersEngine {
         self.volume.check_open()?;
         let placing = self.volume.hash(key).0;
         let mut state = self.lock();
-        if let Some(place) = state.objects.find(placing) {
+        if let Some(place) = state.entries.find(placing) {
             state.forget(placing, place);
         }
         let ready = state.ready;
@@ -189,12 +189,12 @@ impl Engine for ClustersEngine {
     }
 
     fn may_contain(&self, placing: u64) -> bool {
-        self.lock().objects.find(placing).is_some()
+        self.lock().entries.find(placing).is_some()
     }
 
     fn touch(&self, placing: u64) {
         let mut state = self.lock();
-        if let Some(place) = state.objects.find(placing) {
+        if let Some(place) = state.entries.find(placing) {
             state.clusters.touch(place.cluster);
         }
     }
@@ -229,9 +229,9 @@ impl Engine for ClustersEngine {
     fn gauges(&self) -> Gauges {
         let state = self.lock();
         Gauges {
-            entries: state.objects.len() as u64,
-            entries_max: state.objects.capacity() as u64,
-            index_bytes: state.objects.memory_bytes() + state.clusters.memory_bytes(),
+            entries: state.entries.len() as u64,
+            entries_max: state.entries.capacity() as u64,
+            index_bytes: state.entries.memory_bytes() + state.clusters.memory_bytes(),
             dirty_bytes: state.clusters.dirty_bytes(),
         }
     }

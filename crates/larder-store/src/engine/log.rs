@@ -37,7 +37,7 @@ use crate::{
     },
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     units::{Geometry, SECTOR_BYTES, Sector},
-    volume::{START_RETRY_PAUSE, Volume, bell::TICK, waiters::Woken},
+    volume::{START_RETRY_PAUSE, Volume, waiters::Woken, wakeup::TICK},
 };
 use admit::Gate;
 use checkpoint::Checkpoints;
@@ -265,7 +265,7 @@ impl Engine for LogEngine {
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
-        self.bury(key).await
+        self.remove_entry(key).await
     }
 
     fn may_contain(&self, placing: u64) -> bool {

@@ -1,6 +1,6 @@
 //! The engine of the rows that keep a map of all their entries, `simple` to `esp`: one executor for all of them.
 //!
-//! Owns: map, space, buffers and dirty entries of one volume ([`State`], plain data under one lock), and the
+//! Owns: map, space, buffers and dirty entries of one volume ([`MappedState`], plain data under one lock), and the
 //! transfers they ask for. Invariants: no lock is held across I/O; an entry that is not yet on the device is
 //! served from memory; a place is given to another record only when no write to it is on its way; a
 //! record that was read counts only if it is whole, of the key asked for, and made by the very write the
@@ -37,10 +37,10 @@ use crate::{
         superblock::{PARAMETER_COUNT, Shape},
     },
     units::{BLOCK_BYTES, DATA_START_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES},
-    volume::{START_RETRY_PAUSE, Volume, bell::TICK},
+    volume::{START_RETRY_PAUSE, Volume, wakeup::TICK},
 };
 use map::ENTRY_COUNT_MAX;
-use state::State;
+use state::MappedState;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::{listed_count, walk};
 
@@ -82,16 +82,16 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
 pub(crate) struct MappedEngine {
     volume: Arc<Volume>,
     row: MappedRow,
-    state: StateLock<State>,
+    state: StateLock<MappedState>,
 }
 
 impl MappedEngine {
     pub(crate) fn new(volume: Arc<Volume>, row: MappedRow) -> Self {
-        let state = StateLock::new(State::new(&volume, row));
+        let state = StateLock::new(MappedState::new(&volume, row));
         Self { volume, row, state }
     }
 
-    fn lock(&self) -> Locked<'_, State> {
+    fn lock(&self) -> Locked<'_, MappedState> {
         self.state.lock()
     }
 
@@ -139,7 +139,7 @@ impl Engine for MappedEngine {
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
-        self.drop_key(key).await
+        self.remove_entry(key).await
     }
 
     fn may_contain(&self, placing: u64) -> bool {

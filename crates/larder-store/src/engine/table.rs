@@ -27,7 +27,7 @@ use super::{
     Engine, Extent, Gauges, Sight,
     kit::{
         doubts::Doubts,
-        sets::{self, PackedSets, Place, WAYS_MAX, set_of},
+        sets::{self, PackedSets, SetPlace, WAYS_MAX, set_of},
         state_lock::{Checked, Locked, StateLock},
     },
 };
@@ -41,10 +41,9 @@ use crate::{
     hash::KeyHash,
     units::BLOCK_BYTES,
     volume::{
-        START_RETRY_PAUSE, Volume,
-        bell::TICK,
-        cannot_begin,
+        START_RETRY_PAUSE, Volume, cannot_begin,
         waiters::{Waiters, wait_for},
+        wakeup::TICK,
     },
 };
 use bytes::Bytes;
@@ -107,10 +106,10 @@ pub(crate) struct TableEngine {
     volume: Arc<Volume>,
     row: TableRow,
     layout: TableLayout,
-    state: StateLock<State>,
+    state: StateLock<TableState>,
 }
 
-struct State {
+struct TableState {
     phase: Phase,
     memory: SetMemory,
     recent: RecentSummaries,
@@ -164,7 +163,7 @@ impl TableEngine {
     /// `None` if the superblock tells of no possible table.
     pub(crate) fn new(volume: Arc<Volume>, row: TableRow) -> Option<Self> {
         let layout = layout_of(&volume.shape)?;
-        let state = State {
+        let state = TableState {
             phase: Phase::Loading,
             memory: SetMemory::Nothing,
             recent: RecentSummaries::new(),
@@ -181,7 +180,7 @@ impl TableEngine {
         Some(Self { volume, row, layout, state: StateLock::new(state) })
     }
 
-    fn lock(&self) -> Locked<'_, State> {
+    fn lock(&self) -> Locked<'_, TableState> {
         self.state.lock()
     }
 
@@ -245,12 +244,12 @@ impl TableEngine {
     }
 
     /// Waits until `decide` finds something in the state.
-    async fn wait<T>(&self, decide: impl FnMut(&mut State) -> Option<T>) -> T {
+    async fn wait<T>(&self, decide: impl FnMut(&mut TableState) -> Option<T>) -> T {
         wait_for(|| self.lock(), decide).await
     }
 }
 
-impl State {
+impl TableState {
     fn changes(&self, set: u64) -> u32 {
         self.changes[set as usize % CHANGE_COUNT]
     }
@@ -271,13 +270,13 @@ impl State {
         let Some(mut contents) = self.memory.read(set) else { return };
         let Some(way) = contents.find(shape.tag(placing)) else { return };
         if contents.ways()[way].rank > 0 {
-            contents.promote(way, Place::default());
+            contents.promote(way, SetPlace::default());
             self.memory.write(set, &contents);
         }
     }
 }
 
-impl AsMut<Waiters> for State {
+impl AsMut<Waiters> for TableState {
     fn as_mut(&mut self) -> &mut Waiters {
         &mut self.waiting
     }

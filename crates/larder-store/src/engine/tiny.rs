@@ -45,11 +45,11 @@ use crate::{
         superblock::{PARAMETER_COUNT, Shape},
     },
     units::{DATA_START_BYTES, last_superblock_bytes},
-    volume::{Volume, bell::TICK, waiters::Waiters},
+    volume::{Volume, waiters::Waiters, wakeup::TICK},
 };
 use front::{FrontIndex, FrontSlot, FrontState};
 use layout::{TinyPlan, TinyWishes};
-use read::Place;
+use read::EntryPlace;
 use ring::Ring;
 use set_write::SetWrite;
 use sets::{MayHold, SetSummaries};
@@ -98,11 +98,11 @@ fn summaries_of(plan: &TinyPlan, options: &StoreOptions) -> SetSummaries {
 pub(crate) struct TinyEngine {
     volume: Arc<Volume>,
     plan: TinyPlan,
-    state: StateLock<State>,
+    state: StateLock<TinyState>,
 }
 
 /// What changes, all under one lock.
-struct State {
+struct TinyState {
     front: Ring,
     long: Ring,
     index: FrontIndex,
@@ -142,7 +142,7 @@ impl TinyEngine {
         let plan = TinyPlan::from_parameters(data.start, volume.shape.parameters)
             .filter(|plan| plan.long.end_bytes() <= data.end)
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout makes no sense"))?;
-        let state = State {
+        let state = TinyState {
             front: Ring::new(plan.front, volume.id),
             long: Ring::new(plan.long, volume.id),
             index: FrontIndex::new(front_slots(&plan, &volume.options)),
@@ -164,11 +164,11 @@ impl TinyEngine {
         Ok(Self { volume, plan, state: StateLock::new(state) })
     }
 
-    fn lock(&self) -> Locked<'_, State> {
+    fn lock(&self) -> Locked<'_, TinyState> {
         self.state.lock()
     }
 
-    /// Place in the front, in granules.
+    /// EntryPlace in the front, in granules.
     fn granule(&self, offset_bytes: u64) -> u32 {
         assert!(self.plan.front.segment_of(offset_bytes).is_some(), "a place of the front: {offset_bytes}");
         ((offset_bytes - self.plan.front.start_bytes) / GRANULE_BYTES) as u32
@@ -179,7 +179,7 @@ impl TinyEngine {
     }
 }
 
-impl State {
+impl TinyState {
     /// Whether the oldest segment of the front is to be moved now.
     fn move_is_due(&self) -> bool {
         self.ready && (self.front.free_count() < FRONT_RESERVE || self.index.is_full())
@@ -205,7 +205,7 @@ impl State {
     }
 }
 
-impl AsMut<Waiters> for State {
+impl AsMut<Waiters> for TinyState {
     fn as_mut(&mut self) -> &mut Waiters {
         &mut self.waiting
     }
@@ -223,7 +223,7 @@ fn prefix_of(placing: u64) -> u32 {
 }
 
 impl Engine for TinyEngine {
-    type Found = Place;
+    type Found = EntryPlace;
 
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -241,16 +241,16 @@ impl Engine for TinyEngine {
         Ok(self.sees(key).await?.then_some(Sight::Passing))
     }
 
-    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Place, Reader)>> {
+    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(EntryPlace, Reader)>> {
         Ok(self.find(key).await?.map(|(place, reader, _)| (place, reader)))
     }
 
-    async fn store_if(self: &Arc<Self>, record: Record<'_>, place: Option<Place>) -> Result<bool> {
+    async fn store_if(self: &Arc<Self>, record: Record<'_>, place: Option<EntryPlace>) -> Result<bool> {
         self.append_entry(record, place).await
     }
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
-        self.bury(key).await
+        self.remove_entry(key).await
     }
 
     fn may_contain(&self, placing: u64) -> bool {
@@ -309,8 +309,7 @@ impl Engine for TinyEngine {
 
     fn gauges(&self) -> Gauges {
         let state = self.lock();
-        let entries_per_set =
-            self.plan.set_bytes / self.volume.options.mean_entry_bytes.min(self.plan.set_bytes / 7);
+        let entries_per_set = self.plan.set_bytes / self.volume.options.mean_entry_bytes.min(self.plan.set_bytes / 7);
         Gauges {
             entries: state.index.len() as u64 + state.set_entries,
             entries_max: front_slots(&self.plan, &self.volume.options)

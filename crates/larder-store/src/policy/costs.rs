@@ -269,7 +269,7 @@ fn hit(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
                 let place = reads(1.0 - places_share(tuning), PLACES_BLOCK_BYTES);
                 reads(1.0, first).and(reads(share_longer_than(first), 2.0 * first)).and(place)
             }
-            _ => reads(1.0 + LOG_STRANGERS, record * SIZE_CLASS_EXCESS),
+            _ => reads(1.0 + LOG_FALSE_MATCHES, record * SIZE_CLASS_EXCESS),
         },
         LayoutAxis::FrontAndSets => {
             let set = tuning.tiny_set_bytes as f64;
@@ -286,7 +286,7 @@ fn miss(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
     let whole = f64::from(tuning.hashcache_ways) * bin;
     let false_match = f64::from(tuning.hashcache_ways) / f64::powi(2.0, tuning.hashcache_tag_bits.cast_signed());
     match policy.index {
-        IndexAxis::Buckets => reads(LOG_STRANGERS, record_bytes(assumed)),
+        IndexAxis::Buckets => reads(LOG_FALSE_MATCHES, record_bytes(assumed)),
         IndexAxis::Map | IndexAxis::Objects => Work::default(),
         IndexAxis::Nothing => reads(1.0, if policy.layout == LayoutAxis::Bins { bin } else { whole }),
         IndexAxis::SetTags => reads(false_match, bin),
@@ -405,7 +405,7 @@ const TINY_SET_BITS: f64 = 32.0;
 const TINY_SLOT_BITS: f64 = 64.0;
 const TINY_ENTRIES_PER_SET: u64 = 7;
 /// Lookups that read the record of another key in a full index (docs/measurements.md).
-const LOG_STRANGERS: f64 = 0.0037;
+const LOG_FALSE_MATCHES: f64 = 0.0037;
 /// A Bloom filter of 20 bits with 7 entries.
 const TINY_FALSE_MATCHES: f64 = 0.18;
 /// Sets written for each short entry that comes: several go at once, and some are dropped unseen.

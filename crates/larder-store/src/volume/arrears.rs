@@ -251,13 +251,13 @@ impl Volume {
     /// Hides `key`, until its removal can be written.
     pub(crate) fn owe_removal(&self, key: &[u8]) {
         self.arrears.owe_key(key);
-        self.bell.ring();
+        self.wakeup.wake();
     }
 
     /// Hides what an invalidation covers, until it can be written.
     pub(crate) fn owe_rule(&self, which: Invalidation) {
         self.arrears.owe_rule(which);
-        self.bell.ring();
+        self.wakeup.wake();
     }
 
     /// # Errors

@@ -11,7 +11,7 @@ macro_rules! for_each_counter {
             /// Lookups that found their entry.
             hits,
             /// Lookups that read the record of another key.
-            strangers,
+            false_matches,
             /// Committed entries.
             commits,
             /// Entries not stored for want of room.

@@ -81,7 +81,7 @@ impl Pool {
         Some((pooled, pool))
     }
 
-    pub(super) fn give_back(&self, pooled: Pooled) {
+    pub(super) fn release_room(&self, pooled: Pooled) {
         let len_bytes = pooled.blocks.len() * size_of::<Block>();
         if let Some(class) = CLASSES.iter().position(|&(class_bytes, _)| len_bytes == class_bytes) {
             lock(&self.free[class]).push(pooled);

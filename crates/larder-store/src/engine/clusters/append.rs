@@ -1,9 +1,9 @@
 //! The write side of `ucfs`: entries gather in their site's open cluster; a full cluster goes to the device.
 //!
-//! Invariant: a record and its object appear together, under the state's lock. Cost: a copy of the record; one
+//! Invariant: a record and its entry appear together, under the state's lock. Cost: a copy of the record; one
 //! write for all entries of a cluster; eviction touches memory only.
 
-use super::{ClustersEngine, State, layout::Lack, objects::ObjectPlace, read::Found, session};
+use super::{ClustersEngine, ClustersState, entries::EntryPlace, layout::Lack, read::Found, session};
 use crate::{
     Result,
     engine::{
@@ -51,7 +51,7 @@ impl ClustersEngine {
         let mut sealed = Vec::new();
         let mut state = self.lock();
         let unchanged = found.is_none_or(|(place, sequence)| {
-            state.objects.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence
+            state.entries.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence
         });
         if !unchanged {
             return Ok(false);
@@ -63,14 +63,14 @@ impl ClustersEngine {
         drop(state);
         self.perform(sealed);
         if outcome.is_err() {
-            self.volume.bell.ring();
+            self.volume.wakeup.wake();
         }
         outcome.map(|()| true)
     }
 
     fn append_locked(
         &self,
-        state: &mut State,
+        state: &mut ClustersState,
         record: &mut Record<'_>,
         sealed: &mut Vec<SealedPack>,
     ) -> std::result::Result<(), NoRoom> {
@@ -89,14 +89,14 @@ impl ClustersEngine {
             return Err(NoRoom::Now);
         }
         let group = (record.meta.site % state.groups as u64) as usize;
-        while state.objects.is_full() {
+        while state.entries.is_full() {
             self.evict(state, 1)?;
         }
         while let Err(Lack(span)) = state.clusters.prepare(group, len_bytes, sealed) {
             self.evict(state, span)?;
         }
         let placing = record.meta.hash.placing();
-        if let Some(old) = state.objects.find(placing) {
+        if let Some(old) = state.entries.find(placing) {
             state.forget(placing, old);
         }
         let expires_at = record.meta.expires_at;
@@ -109,14 +109,14 @@ impl ClustersEngine {
         assert!(left <= session::RESERVED_COUNT, "sequences are reserved before they are used");
         let first = state.clusters.first(place.cluster);
         let (offset_sectors, sectors) = (place.offset_sectors, place.sectors);
-        let own = ObjectPlace { cluster: place.cluster, offset_sectors, sectors };
-        let id = state.objects.insert(placing, own, first);
+        let own = EntryPlace { cluster: place.cluster, offset_sectors, sectors };
+        let id = state.entries.insert(placing, own, first);
         state.clusters.set_first(place.cluster, Some(id));
         Ok(())
     }
 
     /// Evicts so that `span` clusters in a row become free.
-    fn evict(&self, state: &mut State, span: u32) -> std::result::Result<(), NoRoom> {
+    fn evict(&self, state: &mut ClustersState, span: u32) -> std::result::Result<(), NoRoom> {
         for victim in state.clusters.victims(span).ok_or(NoRoom::Now)? {
             let count = state.forget_all(victim);
             state.clusters.release(victim);
@@ -134,7 +134,7 @@ impl ClustersEngine {
             state.failed
         };
         self.perform(sealed);
-        let failed = |state: &mut State| (!state.clusters.is_writing()).then_some(state.failed);
+        let failed = |state: &mut ClustersState| (!state.clusters.is_writing()).then_some(state.failed);
         flushed(wait_for(|| self.lock(), failed).await == failed_before)
     }
 
@@ -165,7 +165,7 @@ impl ClustersEngine {
     }
 }
 
-impl State {
+impl ClustersState {
     fn seal_all(&mut self, sealed: &mut Vec<SealedPack>) {
         sealed.extend((0..self.groups).filter_map(|group| self.clusters.seal(group)));
     }

@@ -1,7 +1,7 @@
 //! The clusters of `ucfs`: which are free, which are being filled, in which order the full ones were used.
 //!
 //! Owns: the cluster table (24 bytes a cluster), the open clusters, those on their way, the LRU list. Does not:
-//! do I/O, or know keys: who calls keeps the objects, and for each cluster their chain begins at
+//! do I/O, or know keys: who calls keeps the entries, and for each cluster their chain begins at
 //! [`Clusters::first`]. Invariants: a cluster is written once, whole, and not used again before all of it is
 //! evicted; an entry longer than half a cluster has consecutive clusters of its own. Cost: a cluster's bytes of memory
 //! for each open one. Source: SYSTEMS 5.2, after UCFS: no cleaner, so no garbage.
@@ -24,7 +24,7 @@ pub(crate) struct ClusterArea {
     pub(crate) count: u32,
 }
 
-/// The state of all clusters. `F` is what begins a cluster's chain of objects.
+/// The state of all clusters. `F` is what begins a cluster's chain of entries.
 pub(crate) struct Clusters<F> {
     area: ClusterArea,
     volume: VolumeId,
@@ -51,16 +51,16 @@ struct Cluster<F> {
     newer: u32,
     older: u32,
     live_sectors: u16,
-    object_count: u16,
+    entry_count: u16,
     /// Clusters of the entry that begins here, 1 if several entries do.
     span: u8,
-    state: State,
+    state: ClusterState,
 }
 
 const _: () = assert!(size_of::<Cluster<std::num::NonZeroU32>>() <= 24);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ClusterState {
     Free,
     Open,
     /// Complete, and on its way to the device.
@@ -116,9 +116,9 @@ impl<F: Copy> Clusters<F> {
             newer: NONE,
             older: NONE,
             live_sectors: 0,
-            object_count: 0,
+            entry_count: 0,
             span: 1,
-            state: State::Free,
+            state: ClusterState::Free,
         };
         Self {
             area,
@@ -138,10 +138,10 @@ impl<F: Copy> Clusters<F> {
     /// Takes up a full cluster of an earlier run as the most recently used. `false` if it cannot be so.
     pub(crate) fn resume(&mut self, cluster: u32, sequence: u32, span: u8) -> bool {
         let range = cluster as usize..cluster as usize + usize::from(span);
-        let fits =
-            span > 0 && self.table.get(range.clone()).is_some_and(|run| run.iter().all(|one| one.state == State::Free));
+        let fits = span > 0
+            && self.table.get(range.clone()).is_some_and(|run| run.iter().all(|one| one.state == ClusterState::Free));
         if fits {
-            self.take(cluster, u32::from(span), State::Full);
+            self.take(cluster, u32::from(span), ClusterState::Full);
             self.table[cluster as usize].sequence = sequence;
             self.link_newest(cluster);
         }
@@ -162,7 +162,7 @@ impl<F: Copy> Clusters<F> {
         }
         if self.open[group].is_none() {
             let cluster = self.free_run(1).ok_or(Lack(1))?;
-            self.take(cluster, 1, State::Open);
+            self.take(cluster, 1, ClusterState::Open);
             self.open[group] = Some((cluster, self.open_pack(cluster, 1)));
         }
         Ok(())
@@ -179,7 +179,7 @@ impl<F: Copy> Clusters<F> {
         let sectors = parcel.len_bytes.div_ceil(SECTOR_BYTES) as u16;
         let (cluster, at) = if let Some(span) = self.area.span(parcel.len_bytes) {
             let cluster = self.free_run(span).expect("room was made for it");
-            self.take(cluster, span, State::Sealed);
+            self.take(cluster, span, ClusterState::Sealed);
             let mut pack = self.open_pack(cluster, span);
             let at = pack.append(parcel, write);
             let pack = pack.seal(self.volume, 0);
@@ -194,7 +194,7 @@ impl<F: Copy> Clusters<F> {
         let end_bytes = at + u64::from(sectors) * SECTOR_BYTES;
         assert!(end_bytes <= u64::from(line.span) * self.area.cluster_bytes, "an entry ends within its clusters");
         line.live_sectors += sectors;
-        line.object_count += 1;
+        line.entry_count += 1;
         ClusterPlace { cluster, offset_sectors: (at / SECTOR_BYTES) as u16, sectors }
     }
 
@@ -202,8 +202,8 @@ impl<F: Copy> Clusters<F> {
     pub(crate) fn seal(&mut self, group: usize) -> Option<SealedPack> {
         let (cluster, pack) = self.open[group].take()?;
         let pack = pack.seal(self.volume, 0);
-        assert_eq!(self.table[cluster as usize].state, State::Open, "an open cluster is sealed");
-        self.table[cluster as usize].state = State::Sealed;
+        assert_eq!(self.table[cluster as usize].state, ClusterState::Open, "an open cluster is sealed");
+        self.table[cluster as usize].state = ClusterState::Sealed;
         self.in_flight.push((cluster, pack.clone()));
         Some(pack)
     }
@@ -212,10 +212,10 @@ impl<F: Copy> Clusters<F> {
     pub(crate) fn written(&mut self, sequence: u32) -> Option<u32> {
         let at = self.in_flight.iter().position(|(_, pack)| pack.sequence == sequence)?;
         let (cluster, _) = self.in_flight.swap_remove(at);
-        assert_eq!(self.table[cluster as usize].state, State::Sealed, "what is written was sealed");
-        self.table[cluster as usize].state = State::Full;
+        assert_eq!(self.table[cluster as usize].state, ClusterState::Sealed, "what is written was sealed");
+        self.table[cluster as usize].state = ClusterState::Full;
         self.link_newest(cluster);
-        if self.table[cluster as usize].object_count == 0 {
+        if self.table[cluster as usize].entry_count == 0 {
             self.release(cluster);
         }
         Some(cluster)
@@ -235,41 +235,41 @@ impl<F: Copy> Clusters<F> {
     /// Frees a full cluster and those that continue it; nothing of it may be alive.
     pub(crate) fn release(&mut self, cluster: u32) {
         let line = self.table[cluster as usize];
-        assert_eq!(line.state, State::Full, "only full clusters are freed");
+        assert_eq!(line.state, ClusterState::Full, "only full clusters are freed");
         self.unlink(cluster);
         for own in cluster..cluster + u32::from(line.span) {
-            self.table[own as usize].state = State::Free;
+            self.table[own as usize].state = ClusterState::Free;
             self.free.push(own);
             self.free_count += 1;
         }
         if self.free.len() > 2 * self.table.len() {
-            let is_free = |cluster: &u32| self.table[*cluster as usize].state == State::Free;
+            let is_free = |cluster: &u32| self.table[*cluster as usize].state == ClusterState::Free;
             self.free = (0..self.area.count).rev().filter(is_free).collect();
         }
         let line = &mut self.table[cluster as usize];
-        (line.first, line.live_sectors, line.object_count, line.span) = (None, 0, 0, 1);
+        (line.first, line.live_sectors, line.entry_count, line.span) = (None, 0, 0, 1);
     }
 
     /// Notes that an entry of a cluster is gone; a full cluster of which all is gone is free at once.
     pub(crate) fn forget(&mut self, cluster: u32, sectors: u16) {
         let line = &mut self.table[cluster as usize];
-        assert!(line.object_count > 0 && line.live_sectors >= sectors, "what goes was counted");
+        assert!(line.entry_count > 0 && line.live_sectors >= sectors, "what goes was counted");
         line.live_sectors -= sectors;
-        line.object_count -= 1;
-        if line.object_count == 0 && line.state == State::Full {
+        line.entry_count -= 1;
+        if line.entry_count == 0 && line.state == ClusterState::Full {
             self.release(cluster);
         }
     }
 
     /// Notes a use of a cluster.
     pub(crate) fn touch(&mut self, cluster: u32) {
-        if self.table[cluster as usize].state == State::Full && self.newest != cluster {
+        if self.table[cluster as usize].state == ClusterState::Full && self.newest != cluster {
             self.unlink(cluster);
             self.link_newest(cluster);
         }
     }
 
-    /// What begins the cluster's chain of objects.
+    /// What begins the cluster's chain of entries.
     pub(crate) fn first(&self, cluster: u32) -> Option<F> {
         self.table[cluster as usize].first
     }
@@ -278,16 +278,16 @@ impl<F: Copy> Clusters<F> {
         self.table[cluster as usize].first = first;
     }
 
-    /// Counts an object of a cluster of an earlier run.
-    pub(crate) fn count_object(&mut self, cluster: u32, sectors: u16) {
+    /// Counts an entry of a cluster of an earlier run.
+    pub(crate) fn count_entry(&mut self, cluster: u32, sectors: u16) {
         let line = &mut self.table[cluster as usize];
         line.live_sectors = line.live_sectors.saturating_add(sectors);
-        line.object_count = line.object_count.saturating_add(1);
+        line.entry_count = line.entry_count.saturating_add(1);
     }
 
-    /// Objects of the cluster.
-    pub(crate) fn object_count(&self, cluster: u32) -> usize {
-        usize::from(self.table[cluster as usize].object_count)
+    /// Returns how many entries the cluster has.
+    pub(crate) fn entry_count(&self, cluster: u32) -> usize {
+        usize::from(self.table[cluster as usize].entry_count)
     }
 
     /// Which use of the cluster this is.
@@ -344,10 +344,10 @@ impl<F: Copy> Clusters<F> {
     }
 
     /// Begins a use of `span` free clusters.
-    fn take(&mut self, cluster: u32, span: u32, state: State) {
+    fn take(&mut self, cluster: u32, span: u32, state: ClusterState) {
         for own in cluster..cluster + span {
-            assert_eq!(self.table[own as usize].state, State::Free, "only free clusters are taken");
-            self.table[own as usize].state = State::Continued;
+            assert_eq!(self.table[own as usize].state, ClusterState::Free, "only free clusters are taken");
+            self.table[own as usize].state = ClusterState::Continued;
         }
         assert!(span <= self.free_count, "free clusters are counted");
         self.free_count -= span;
@@ -361,7 +361,7 @@ impl<F: Copy> Clusters<F> {
     /// The start of `span` free clusters in a row.
     fn free_run(&mut self, span: u32) -> Option<u32> {
         while let Some(&last) = self.free.last() {
-            if self.table[last as usize].state == State::Free {
+            if self.table[last as usize].state == ClusterState::Free {
                 break;
             }
             self.free.pop();
@@ -373,7 +373,7 @@ impl<F: Copy> Clusters<F> {
         let runs = candidates.flat_map(|&cluster| [cluster, (cluster + 1).saturating_sub(span)]);
         let mut free = std::iter::once(self.made_free).chain(runs).filter(|&start| {
             let run = self.table.get(start as usize..(start + span) as usize);
-            run.is_some_and(|run| run.iter().all(|line| line.state == State::Free))
+            run.is_some_and(|run| run.iter().all(|line| line.state == ClusterState::Free))
         });
         free.next()
     }
@@ -386,11 +386,11 @@ impl<F: Copy> Clusters<F> {
         let mut heads = Vec::new();
         for cluster in start..start + span {
             match self.table[cluster as usize].state {
-                State::Free => {}
-                State::Full => heads.push(cluster),
-                State::Continued if cluster > start => {}
-                State::Continued => heads.push(self.head_of(cluster)?),
-                State::Open | State::Sealed => return None,
+                ClusterState::Free => {}
+                ClusterState::Full => heads.push(cluster),
+                ClusterState::Continued if cluster > start => {}
+                ClusterState::Continued => heads.push(self.head_of(cluster)?),
+                ClusterState::Open | ClusterState::Sealed => return None,
             }
         }
         Some(heads)
@@ -398,14 +398,14 @@ impl<F: Copy> Clusters<F> {
 
     /// The cluster in which the entry begins that continues in `cluster`, if it is full.
     fn head_of(&self, cluster: u32) -> Option<u32> {
-        let head = (0..cluster).rev().find(|&before| self.table[before as usize].state != State::Continued)?;
-        (self.table[head as usize].state == State::Full).then_some(head)
+        let head = (0..cluster).rev().find(|&before| self.table[before as usize].state != ClusterState::Continued)?;
+        (self.table[head as usize].state == ClusterState::Full).then_some(head)
     }
 
     fn link_newest(&mut self, cluster: u32) {
         let older = self.newest;
         let line = &mut self.table[cluster as usize];
-        assert_eq!(line.state, State::Full, "the order of use is that of full clusters");
+        assert_eq!(line.state, ClusterState::Full, "the order of use is that of full clusters");
         (line.newer, line.older) = (NONE, older);
         match older {
             NONE => self.oldest = cluster,

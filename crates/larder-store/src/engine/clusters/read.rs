@@ -4,7 +4,7 @@
 //! record unless it is whole and of that sequence; of a neighbour the head, its body when it is read. Cost: one read of
 //! a cluster; for a long entry of its clusters as far as it reaches.
 
-use super::{ClustersEngine, layout::ClusterPlace, objects::ObjectPlace};
+use super::{ClustersEngine, entries::EntryPlace, layout::ClusterPlace};
 use crate::{
     Reader, Result,
     format::{pack, record::Decoded},
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const MOVES_FOLLOWED_MAX: u32 = 4;
 
 /// Where an entry was found: its place, and which use of the cluster that is.
-pub(super) type Found = (ObjectPlace, u32);
+pub(super) type Found = (EntryPlace, u32);
 
 impl ClustersEngine {
     /// The entry of `key`, and where it was found.
@@ -29,7 +29,7 @@ impl ClustersEngine {
         for _ in 0..MOVES_FOLLOWED_MAX {
             let (place, sequence, dirty) = {
                 let state = self.lock();
-                let Some(place) = state.objects.find(placing) else { return Ok(None) };
+                let Some(place) = state.entries.find(placing) else { return Ok(None) };
                 (place, state.clusters.sequence(place.cluster), state.clusters.dirty_copy(cluster_place(place)))
             };
             let found = (place, sequence);
@@ -52,7 +52,7 @@ impl ClustersEngine {
                     self.touch_cluster(found, cluster);
                     return Ok(Some((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
                 }
-                (Verdict::Stranger, _) => add(&self.volume.counters.strangers, 1),
+                (Verdict::FalseMatch, _) => add(&self.volume.counters.false_matches, 1),
                 (Verdict::Useless, _) => self.forget_at(placing, found),
                 _ => {
                     add(&self.volume.counters.corrupt, 1);
@@ -67,18 +67,18 @@ impl ClustersEngine {
     /// Whether the entry is still where it was found.
     pub(super) fn is_at(&self, placing: u64, (place, sequence): Found) -> bool {
         let state = self.lock();
-        state.objects.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence
+        state.entries.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence
     }
 
     fn forget_at(&self, placing: u64, (place, sequence): Found) {
         let mut state = self.lock();
-        if state.objects.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence {
+        if state.entries.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence {
             state.forget(placing, place);
         }
     }
 
     /// The whole cluster, or of the clusters of a long entry as much as it needs.
-    async fn read_cluster(&self, place: ObjectPlace) -> Result<Bytes> {
+    async fn read_cluster(&self, place: EntryPlace) -> Result<Bytes> {
         let end = u64::from(place.offset_sectors) + u64::from(place.sectors);
         let len_bytes = (end * SECTOR_BYTES).max(self.area.cluster_bytes);
         self.volume.read(self.area.offset_bytes(place.cluster), len_bytes).await
@@ -91,17 +91,17 @@ impl ClustersEngine {
     }
 
     /// Notes the use of a cluster, and gives its other entries, if its bytes were read, to whoever wants them. Which there
-    /// are, the cluster's chain of objects says: a walk through memory that lies together, where a search for each listed
+    /// are, the cluster's chain of entries says: a walk through memory that lies together, where a search for each listed
     /// entry would go all over the table.
     fn touch_cluster(&self, (asked, sequence): Found, bytes: Option<Bytes>) {
         let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbours()?)));
-        let mut present: Vec<(u64, ObjectPlace)> = Vec::new();
+        let mut present: Vec<(u64, EntryPlace)> = Vec::new();
         {
             let mut state = self.lock();
             state.clusters.touch(asked.cluster);
             if read.is_some() && state.clusters.sequence(asked.cluster) == sequence {
-                present.reserve(state.clusters.object_count(asked.cluster));
-                let chain = state.objects.chain(state.clusters.first(asked.cluster));
+                present.reserve(state.clusters.entry_count(asked.cluster));
+                let chain = state.entries.chain(state.clusters.first(asked.cluster));
                 present.extend(chain.filter(|(_, place)| place.offset_sectors != asked.offset_sectors));
             }
         }
@@ -118,11 +118,11 @@ impl ClustersEngine {
     }
 }
 
-pub(super) fn cluster_place(place: ObjectPlace) -> ClusterPlace {
+pub(super) fn cluster_place(place: EntryPlace) -> ClusterPlace {
     ClusterPlace { cluster: place.cluster, offset_sectors: place.offset_sectors, sectors: place.sectors }
 }
 
-fn record_at(bytes: &Bytes, place: ObjectPlace) -> Option<Bytes> {
+fn record_at(bytes: &Bytes, place: EntryPlace) -> Option<Bytes> {
     let from = usize::from(place.offset_sectors) * SECTOR_BYTES as usize;
     let to = from + usize::from(place.sectors) * SECTOR_BYTES as usize;
     (to <= bytes.len()).then(|| bytes.slice(from..to))

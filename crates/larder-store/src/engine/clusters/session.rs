@@ -5,9 +5,9 @@
 //! gone durably before anything else is written. Cost: one write and sync at start and every 32,768 clusters.
 
 use super::{
-    ClustersEngine, State,
+    ClustersEngine, ClustersState,
+    entries::{EntryId, EntryPlace, EntryTable},
     layout::{ClusterArea, Clusters},
-    objects::{ObjectId, ObjectPlace, ObjectTable},
     pages,
 };
 use crate::Result;
@@ -16,13 +16,13 @@ use std::sync::Arc;
 /// Sequences reserved at a time: 8 GiB of clusters.
 pub(super) const RESERVED_COUNT: u32 = 1 << 16;
 const WORDS_PER_CLUSTER: u64 = 3;
-const WORDS_PER_OBJECT: u64 = 3;
+const WORDS_PER_ENTRY: u64 = 3;
 /// Words of the header.
 const IS_CLEAN: u32 = 1;
 
 /// Words of the largest snapshot.
 pub(super) fn word_count_max(clusters: u64, entries: u64) -> u64 {
-    clusters * WORDS_PER_CLUSTER + entries * WORDS_PER_OBJECT
+    clusters * WORDS_PER_CLUSTER + entries * WORDS_PER_ENTRY
 }
 
 /// Takes the snapshot, if there is one, and reserves sequences.
@@ -45,11 +45,11 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
         let fresh = || Clusters::new(engine.area, engine.volume.id, groups, next);
         state.clusters = fresh();
         // The options may speak of larger entries than those that are there.
-        let found = words.as_ref().map_or(0, |words| words.len() as u64 / WORDS_PER_OBJECT);
-        let capacity = (state.objects.capacity() as u64).max(found);
-        state.objects = ObjectTable::new(capacity);
+        let found = words.as_ref().map_or(0, |words| words.len() as u64 / WORDS_PER_ENTRY);
+        let capacity = (state.entries.capacity() as u64).max(found);
+        state.entries = EntryTable::new(capacity);
         if words.is_some_and(|words| restore(&mut state, &words).is_none()) {
-            (state.clusters, state.objects) = (fresh(), ObjectTable::new(capacity));
+            (state.clusters, state.entries) = (fresh(), EntryTable::new(capacity));
         }
         state.reserved = next;
     }
@@ -111,14 +111,14 @@ pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     pages::write_header(&engine.volume, number, &[IS_CLEAN, count as u32, (count >> u32::BITS) as u32]).await
 }
 
-/// The full clusters, least recently used first, each with its objects.
-fn words_of(state: &State, area: &ClusterArea) -> Vec<u32> {
+/// The full clusters, least recently used first, each with its entries.
+fn words_of(state: &ClustersState, area: &ClusterArea) -> Vec<u32> {
     let mut words = Vec::new();
     for cluster in state.clusters.lru() {
-        let objects: Vec<_> = state.objects.chain(state.clusters.first(cluster)).collect();
+        let entries: Vec<_> = state.entries.chain(state.clusters.first(cluster)).collect();
         let span = (state.clusters.len_bytes(cluster) / area.cluster_bytes) as u32;
-        words.extend([cluster, state.clusters.sequence(cluster), span << 16 | objects.len() as u32]);
-        for (key, place) in objects {
+        words.extend([cluster, state.clusters.sequence(cluster), span << 16 | entries.len() as u32]);
+        for (key, place) in entries {
             words.extend([key as u32, (key >> u32::BITS) as u32]);
             words.push(u32::from(place.offset_sectors) << 16 | u32::from(place.sectors));
         }
@@ -127,24 +127,24 @@ fn words_of(state: &State, area: &ClusterArea) -> Vec<u32> {
 }
 
 /// Fills empty tables from a snapshot; `None` if it makes no sense.
-fn restore(state: &mut State, words: &[u32]) -> Option<()> {
+fn restore(state: &mut ClustersState, words: &[u32]) -> Option<()> {
     let mut words = words.iter().copied();
     while let Some(cluster) = words.next() {
         let (sequence, spans) = (words.next()?, words.next()?);
         if !state.clusters.resume(cluster, sequence, u8::try_from(spans >> 16).ok()?) {
             return None;
         }
-        let mut first: Option<ObjectId> = None;
+        let mut first: Option<EntryId> = None;
         for _ in 0..spans & 0xFFFF {
             let key = u64::from(words.next()?) | u64::from(words.next()?) << u32::BITS;
             let place = words.next()?;
-            let place = ObjectPlace { cluster, offset_sectors: (place >> 16) as u16, sectors: place as u16 };
-            if state.objects.find(key).is_some() || state.objects.is_full() {
+            let place = EntryPlace { cluster, offset_sectors: (place >> 16) as u16, sectors: place as u16 };
+            if state.entries.find(key).is_some() || state.entries.is_full() {
                 return None;
             }
-            first = Some(state.objects.insert(key, place, first));
+            first = Some(state.entries.insert(key, place, first));
             state.clusters.set_first(cluster, first);
-            state.clusters.count_object(cluster, place.sectors);
+            state.clusters.count_entry(cluster, place.sectors);
         }
     }
     Some(())

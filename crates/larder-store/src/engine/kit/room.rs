@@ -1,6 +1,6 @@
 //! What commits have in common, whatever the row: waiting for room, being counted, and an entry's new head.
 //!
-//! Invariant: a commit waits for a bounded time, and with nobody to make room not at all; nor does the keeper, who makes it.
+//! Invariant: a commit waits for a bounded time, and with nobody to make room not at all; nor does the maintenance thread, who makes it.
 
 use crate::{
     Error, ErrorKind, Hints, Reader, Result,
@@ -35,14 +35,14 @@ pub(crate) const NO_ROOM: &str = "the store has no room now";
 impl Volume {
     /// Until when a commit that begins now waits for room.
     pub(crate) fn room_deadline(&self) -> Duration {
-        let is_keeper = self.keeper.get() == Some(&thread::current().id());
-        self.clock.now() + if self.options.background && !is_keeper { ROOM_PATIENCE } else { Duration::ZERO }
+        let is_maintenance = self.maintenance_thread.get() == Some(&thread::current().id());
+        self.clock.now() + if self.options.background && !is_maintenance { ROOM_PATIENCE } else { Duration::ZERO }
     }
 
     /// Says that the calling thread is the one that makes room: it waits for none.
-    pub(crate) fn set_keeper(&self) {
-        let is_first = self.keeper.set(thread::current().id()).is_ok();
-        assert!(is_first, "a volume has one keeper");
+    pub(crate) fn set_maintenance_thread(&self) {
+        let is_first = self.maintenance_thread.set(thread::current().id()).is_ok();
+        assert!(is_first, "a volume has one maintenance thread");
     }
 
     /// Attempts until there is room or `deadline` is over. An attempt without room keeps the waker for when that
@@ -132,15 +132,15 @@ mod tests {
 
     /// At stake: a store whose own thread waits for room that only it could make, while it pays what is owed: it never closed.
     #[test]
-    fn keeper_waits_for_no_room() {
+    fn maintenance_thread_waits_for_no_room() {
         let size_bytes = 16 << 20;
         let options = StoreOptions { segment_size_bytes: 1 << 20, ..StoreOptions::new("", size_bytes) };
         let store = Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), &options).unwrap();
         let volume = Arc::clone(store.first_engine().volume());
         assert!(volume.room_deadline() > volume.clock.now(), "others wait");
-        // As on the keeper's thread.
+        // As on the maintenance thread's thread.
         let with = Volume::new(Arc::clone(&volume.device), volume.superblock().clone(), volume.policy, &volume.options);
-        with.set_keeper();
+        with.set_maintenance_thread();
         assert!(with.room_deadline() <= with.clock.now());
         let elsewhere = thread::scope(|scope| scope.spawn(|| with.room_deadline()).join().unwrap());
         assert!(elsewhere > with.clock.now());

@@ -64,7 +64,7 @@ pub(crate) struct Way {
 
 /// Where an entry of the log lies; position 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SetPlace {
     pub(crate) position: u64,
     /// In blocks; 0 if the shape has no lengths.
     pub(crate) length: u16,
@@ -75,7 +75,7 @@ pub(crate) struct Place {
 pub(crate) struct Set {
     ways: [Way; WAYS_MAX],
     /// By rank.
-    places: [Place; WAYS_MAX],
+    places: [SetPlace; WAYS_MAX],
     way_count: usize,
     place_count: usize,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Set {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demoted {
     pub(crate) way: usize,
-    pub(crate) place: Place,
+    pub(crate) place: SetPlace,
 }
 
 impl Set {
@@ -93,12 +93,12 @@ impl Set {
         let mut ways = [Way::default(); WAYS_MAX];
         ways.iter_mut().enumerate().for_each(|(way, slot)| slot.rank = way as u8);
         let (way_count, place_count) = (shape.ways as usize, shape.positions as usize);
-        Self { ways, places: [Place::default(); WAYS_MAX], way_count, place_count }
+        Self { ways, places: [SetPlace::default(); WAYS_MAX], way_count, place_count }
     }
 
     /// Makes `way` the most recently used, with `place` as its place. Returns the place that memory no
     /// longer has room for: that of another way, which had the last of the ranks with a place.
-    pub(crate) fn promote(&mut self, way: usize, place: Place) -> Option<Demoted> {
+    pub(crate) fn promote(&mut self, way: usize, place: SetPlace) -> Option<Demoted> {
         let rank = self.ways[way].rank;
         let beyond = usize::from(rank) >= self.place_count && self.place_count > 0;
         let dropped = beyond.then(|| {
@@ -119,7 +119,7 @@ impl Set {
     }
 
     /// Puts an entry into `way` and makes it the most recently used.
-    pub(crate) fn put(&mut self, way: usize, tag: u16, generation: u8, place: Place) -> Option<Demoted> {
+    pub(crate) fn put(&mut self, way: usize, tag: u16, generation: u8, place: SetPlace) -> Option<Demoted> {
         assert!(tag != 0 && self.find(tag).is_none_or(|found| found == way), "a tag is in one way at most");
         self.ways[way].tag = tag;
         self.ways[way].generation = generation;
@@ -127,7 +127,7 @@ impl Set {
     }
 
     /// Puts an entry that was used less recently than all others into the set, if there is room.
-    pub(crate) fn append(&mut self, tag: u16, generation: u8, place: Place) -> Option<Demoted> {
+    pub(crate) fn append(&mut self, tag: u16, generation: u8, place: SetPlace) -> Option<Demoted> {
         assert!(tag != 0 && self.find(tag).is_none(), "a tag is in one way at most");
         // Empty ways have the last ranks.
         let rank = self.entries() as usize;
@@ -153,7 +153,7 @@ impl Set {
         if from < self.place_count {
             self.places[from..self.place_count].rotate_left(1);
             // What moves up from beyond memory stays where it was demoted to.
-            self.places[self.place_count - 1] = Place::default();
+            self.places[self.place_count - 1] = SetPlace::default();
         }
     }
 
@@ -169,13 +169,13 @@ impl Set {
     }
 
     /// The place of `way`, if memory has it.
-    pub(crate) fn place(&self, way: usize) -> Option<Place> {
+    pub(crate) fn place(&self, way: usize) -> Option<SetPlace> {
         let place = *self.places[..self.place_count].get(usize::from(self.ways[way].rank))?;
         (place.position > 0).then_some(place)
     }
 
     /// Replaces the place of `way`, if memory has it.
-    pub(crate) fn set_place(&mut self, way: usize, place: Place) {
+    pub(crate) fn set_place(&mut self, way: usize, place: SetPlace) {
         if self.place(way).is_some() {
             self.places[usize::from(self.ways[way].rank)] = place;
         }

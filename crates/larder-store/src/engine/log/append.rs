@@ -63,7 +63,7 @@ impl LogEngine {
         outcome
     }
 
-    pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+    pub(super) async fn remove_entry(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         self.check_begun()?;
         let hash = self.volume.hash(key).1;
@@ -177,7 +177,7 @@ impl LogEngine {
             Condition::StillAt(_) | Condition::Reinserted { .. } if self.volume.arrears.hides(record.key) => {
                 return Ok(Attempt::Changed);
             }
-            Condition::Recognised(recognised) if self.index.holds_strangers() && !recognised.covers(&matches()) => {
+            Condition::Recognised(recognised) if self.index.holds_false_matches() && !recognised.covers(&matches()) => {
                 return Ok(Attempt::Unrecognised);
             }
             Condition::StillAt(_) | Condition::Reinserted { .. } | Condition::Recognised(_) | Condition::Beside => {}
@@ -193,9 +193,9 @@ impl LogEngine {
         drop(log);
         self.perform(actions);
         if reclaim_due || outcome.is_err() {
-            self.volume.bell.ring();
+            self.volume.wakeup.wake();
         } else {
-            self.volume.bell.ring_if_idle();
+            self.volume.wakeup.wake_if_idle();
         }
         outcome.map(Attempt::Appended)
     }
@@ -273,7 +273,7 @@ impl LogEngine {
         self.volume.note_write(outcome);
         let woken = self.lock_log().trailer_written(segment);
         woken.wake();
-        self.volume.bell.ring();
+        self.volume.wakeup.wake();
     }
 
     fn may_move(&self, position: Sector) -> bool {

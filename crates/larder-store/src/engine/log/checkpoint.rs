@@ -12,7 +12,7 @@
 //! buries: segments are used again oldest first.
 //!
 //! Owns: when a checkpoint begins, and its transfers. Does not: say where parts lie (`layout::checkpoint`) or
-//! load them (`recovery`). Cost: the share `checkpoint_share` of the log's bytes; the keeper writes at most
+//! load them (`recovery`). Cost: the share `checkpoint_share` of the log's bytes; the maintenance thread writes at most
 //! [`STEP_BYTES`] every [`STEP`], so that reads do not notice; a partition's lock is held while 128 KiB are copied.
 
 use super::{
@@ -59,12 +59,12 @@ pub(super) struct Checkpoints {
 
 struct Shared {
     /// Taken out while somebody advances it.
-    state: Option<State>,
+    state: Option<CheckpointState>,
     /// Who waits for its return.
     waiting: Waiters,
 }
 
-struct State {
+struct CheckpointState {
     places: Places,
     sweep: Option<Sweep>,
     /// What checkpoints have written, in bytes.
@@ -98,7 +98,7 @@ impl Checkpoints {
                 "the store was made for larger entries: its index has no room for checkpoints, starts take longer"
             );
         }
-        let state = State::new(Places::new(partitions));
+        let state = CheckpointState::new(Places::new(partitions));
         let shared = Mutex::new(Shared { state: Some(state), waiting: Waiters::default() });
         Self { area, shared, writing: AtomicBool::new(false), log_bytes: AtomicU64::new(0) }
     }
@@ -110,7 +110,7 @@ impl Checkpoints {
 
     /// Goes on from a checkpoint that was found.
     pub(super) fn resume(&self, places: Places) {
-        self.lock().state = Some(State::new(places));
+        self.lock().state = Some(CheckpointState::new(places));
     }
 
     pub(super) fn is_writing(&self) -> bool {
@@ -118,11 +118,11 @@ impl Checkpoints {
     }
 
     /// Waits until nobody advances the state, and takes it out.
-    async fn take(&self) -> State {
+    async fn take(&self) -> CheckpointState {
         wait_for(|| self.lock(), |shared: &mut Shared| shared.state.take()).await
     }
 
-    fn put_back(&self, state: State) {
+    fn put_back(&self, state: CheckpointState) {
         self.writing.store(state.sweep.is_some(), Ordering::Relaxed);
         let mut shared = self.lock();
         assert!(shared.state.is_none(), "one task at a time advances a checkpoint");
@@ -143,7 +143,7 @@ impl AsMut<Waiters> for Shared {
     }
 }
 
-impl State {
+impl CheckpointState {
     fn new(places: Places) -> Self {
         Self { places, sweep: None, spent_bytes: 0, considered: 0, stepped_at: Duration::ZERO }
     }
@@ -177,7 +177,7 @@ impl LogEngine {
         if failed { self.volume.sync().await } else { Ok(()) }
     }
 
-    async fn write_all(&self, area: &CheckpointArea, state: &mut State) -> Result<()> {
+    async fn write_all(&self, area: &CheckpointArea, state: &mut CheckpointState) -> Result<()> {
         let stamp = self.lock_log().clean_through();
         if stamp <= state.places.stamp() {
             return Ok(());
@@ -192,7 +192,7 @@ impl LogEngine {
     }
 
     /// Begins a checkpoint if it is paid for by what the log has written.
-    async fn begin_if_due(&self, area: &CheckpointArea, state: &mut State) -> Result<()> {
+    async fn begin_if_due(&self, area: &CheckpointArea, state: &mut CheckpointState) -> Result<()> {
         let log_bytes = self.checkpoints.log_bytes.load(Ordering::Relaxed);
         let budget = log_bytes as f64 * self.volume.options.tuning.checkpoint_share;
         let credit = (budget as u64).saturating_sub(state.spent_bytes);
@@ -214,7 +214,7 @@ impl LogEngine {
     }
 
     /// Writes the next images, or the root when all are written.
-    async fn step(&self, area: &CheckpointArea, state: &mut State, now: Duration) -> Result<()> {
+    async fn step(&self, area: &CheckpointArea, state: &mut CheckpointState, now: Duration) -> Result<()> {
         let Some(sweep) = state.sweep else { return Ok(()) };
         state.stepped_at = now;
         let count = (STEP_BYTES / area.frame_bytes).max(1) as usize;
@@ -237,7 +237,7 @@ impl LogEngine {
     async fn write_images(
         &self,
         area: &CheckpointArea,
-        state: &mut State,
+        state: &mut CheckpointState,
         stamp: u32,
         partitions: &[u32],
     ) -> Result<()> {
@@ -273,7 +273,7 @@ impl LogEngine {
         sequence.is_some_and(|sequence| (1..=stamp).contains(&sequence))
     }
 
-    async fn write_root(&self, area: &CheckpointArea, state: &mut State, stamp: u32) -> Result<()> {
+    async fn write_root(&self, area: &CheckpointArea, state: &mut CheckpointState, stamp: u32) -> Result<()> {
         let order = self.lock_log().order();
         let segments = order.into_iter().map(|(segment, sequence)| SegmentState {
             segment,
@@ -299,7 +299,7 @@ impl LogEngine {
         Ok(())
     }
 
-    fn give_up(&self, state: &mut State) {
+    fn give_up(&self, state: &mut CheckpointState) {
         state.sweep = None;
         for partition in state.places.abandon() {
             self.index.buckets().set_changed(partition);
@@ -311,11 +311,11 @@ impl LogEngine {
 /// its transfers is not known.
 struct Turn<'a> {
     engine: &'a LogEngine,
-    state: Option<State>,
+    state: Option<CheckpointState>,
 }
 
 impl Turn<'_> {
-    fn state(&mut self) -> &mut State {
+    fn state(&mut self) -> &mut CheckpointState {
         self.state.as_mut().expect("it is there until the turn ends")
     }
 

@@ -29,7 +29,7 @@ use crate::{
 };
 pub(crate) use choice::LogIndex;
 pub(crate) use matches::Matches;
-use partition::{Partition, Place};
+use partition::{BucketTag, Partition};
 pub(crate) use slot::{SizeClass, Slot, SlotWidths};
 
 /// A partition's bytes are at most this (128 KiB with an image's header): small enough to copy while others
@@ -119,10 +119,10 @@ impl IndexShape {
         image::retain(image, self.widths, keep)
     }
 
-    fn place(&self, placing: u64) -> (usize, Place) {
+    fn place(&self, placing: u64) -> (usize, BucketTag) {
         let (partition, rest) = share(placing >> 32, self.partition_count);
         let (bucket, _) = share(rest, self.buckets_per_partition);
-        (partition as usize, Place { bucket, tag: SlotWidths::tag(placing) })
+        (partition as usize, BucketTag { bucket, tag: SlotWidths::tag(placing) })
     }
 }
 
@@ -280,7 +280,7 @@ impl Index {
         self.partitions.iter().for_each(|partition| lock(partition).check(geometry));
     }
 
-    fn locate(&self, placing: u64) -> (MutexGuard<'_, Partition>, Place) {
+    fn locate(&self, placing: u64) -> (MutexGuard<'_, Partition>, BucketTag) {
         let (partition, place) = self.shape.place(placing);
         (lock(&self.partitions[partition]), place)
     }

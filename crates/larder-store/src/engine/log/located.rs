@@ -13,7 +13,7 @@ mod elsewhere;
 
 use super::index::{Inserted, Loaded, REMOVAL, SizeClass, Slot, SlotWidths};
 use crate::{
-    engine::kit::sets::{PackedSets, Place, Set, Shape, Way, set_of},
+    engine::kit::sets::{PackedSets, Set, SetPlace, Shape, Way, set_of},
     format::record::RECORD_SECTORS_MAX,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -158,7 +158,7 @@ impl LocatedSets {
             Some(place) if before == at.tag => Inserted::Replaced(self.slot(place)),
             Some(place) => Inserted::Displaced(self.slot(place), self.address_of(at, before)),
             None if is_elsewhere && before != at.tag => {
-                Inserted::Displaced(self.slot(Place::default()), self.address_of(at, before))
+                Inserted::Displaced(self.slot(SetPlace::default()), self.address_of(at, before))
             }
             None => {
                 self.overwritten.fetch_add(u64::from(before != 0 && !is_elsewhere), Ordering::Relaxed);
@@ -279,7 +279,7 @@ impl LocatedSets {
         Some((set, way))
     }
 
-    fn is_overwritten(&self, set: &Set, way: usize, place: Place) -> bool {
+    fn is_overwritten(&self, set: &Set, way: usize, place: SetPlace) -> bool {
         let Way { tag, generation, .. } = set.ways()[way];
         tag != 0 && self.generation_bits(Sector(place.position)) != generation
     }
@@ -293,7 +293,7 @@ impl LocatedSets {
         ((self.generation)(position) % (1 << self.shape.generation_bits)) as u8
     }
 
-    fn slot(&self, place: Place) -> Slot {
+    fn slot(&self, place: SetPlace) -> Slot {
         let size = match place.length {
             0 => self.unknown_size,
             blocks => SizeClass::holding((u64::from(blocks) * LENGTH_SECTORS).min(RECORD_SECTORS_MAX)),
@@ -301,9 +301,9 @@ impl LocatedSets {
         Slot { position: Sector(place.position), size, hits: 0, short_lived: false }
     }
 
-    fn place(&self, slot: &Slot, sectors: u64) -> Place {
+    fn place(&self, slot: &Slot, sectors: u64) -> SetPlace {
         let length_max = (1 << self.shape.length_bits) - 1;
-        Place { position: slot.position.0, length: sectors.div_ceil(LENGTH_SECTORS).min(length_max) as u16 }
+        SetPlace { position: slot.position.0, length: sectors.div_ceil(LENGTH_SECTORS).min(length_max) as u16 }
     }
 
     fn locate(&self, placing: u64) -> (MutexGuard<'_, Partition>, At) {

@@ -76,7 +76,7 @@ impl LogEngine {
             return;
         }
         if self.volume.options.background {
-            self.volume.bell.ring();
+            self.volume.wakeup.wake();
         } else {
             self.write_positions().await;
         }

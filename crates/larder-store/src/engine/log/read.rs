@@ -113,7 +113,7 @@ impl LogEngine {
                 if !self.still_at(placing, slot.position) {
                     return Ok(Search::Moved);
                 }
-                add(&self.volume.counters.strangers, 1);
+                add(&self.volume.counters.false_matches, 1);
                 continue;
             }
             if decoded.meta.kind == Kind::Tombstone {
@@ -137,7 +137,7 @@ impl LogEngine {
 
     /// Reads the records of all that may be the entry of a key, to tell which are.
     pub(super) async fn recognise(&self, hash: KeyHash) -> Recognised {
-        if !self.index.holds_strangers() {
+        if !self.index.holds_false_matches() {
             return Recognised::default();
         }
         self.recognise_among(hash, &self.index.peek(hash.placing())).await

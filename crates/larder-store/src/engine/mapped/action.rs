@@ -2,7 +2,7 @@
 //!
 //! Invariant: every action ends in one change of the state.
 
-use super::{MappedEngine, schedule::packets::Packet, state::State};
+use super::{MappedEngine, schedule::packets::Packet, state::MappedState};
 use crate::{
     device::{AlignedBuffer, FileName, FileWork},
     engine::kit::effects::completion_for,
@@ -31,7 +31,7 @@ pub(super) enum Action {
 
 impl MappedEngine {
     /// Changes the state, and makes the transfers that follow.
-    pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut MappedState) -> T) -> T {
         let mut state = self.lock();
         let answer = change(&mut state);
         let actions = std::mem::take(&mut state.outbox);

@@ -1,9 +1,9 @@
 //! What must hold between the map, the room its entries have, and what is on its way to the device.
 
-use super::state::State;
+use super::state::MappedState;
 use crate::engine::kit::state_lock::Checked;
 
-impl Checked for State {
+impl Checked for MappedState {
     fn check(&self) {
         self.map.check();
         self.space.check();

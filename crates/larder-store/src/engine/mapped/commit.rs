@@ -8,7 +8,7 @@ use super::{
     MappedEngine,
     dirty::DirtyEntry,
     map::Entry,
-    state::{Phase, State},
+    state::{MappedState, Phase},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -48,7 +48,7 @@ impl Write {
 impl MappedEngine {
     /// Removes a key's entry. No transfer: what is not in the map when the store is closed is not found again,
     /// and after a crash nothing is.
-    pub(super) async fn drop_key(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+    pub(super) async fn remove_entry(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let (placing, _) = self.volume.hash(key);
         self.wait_loaded().await;
@@ -100,7 +100,7 @@ impl MappedEngine {
                 (outcome, !state.outbox.is_empty(), state.is_busy())
             });
             if busy {
-                self.volume.bell.ring_if_idle();
+                self.volume.wakeup.wake_if_idle();
             }
             if outcome != Err(NoRoom::Now) || !sent {
                 return outcome;
@@ -110,7 +110,7 @@ impl MappedEngine {
 
     /// The number of a write, once earlier entries are loaded; `None` if that takes too long.
     async fn next_number(&self, deadline: Duration) -> Result<Option<u32>> {
-        let number = |state: &mut State| {
+        let number = |state: &mut MappedState| {
             Some(match state.phase {
                 _ if self.volume.is_closed() => self.volume.check_open().map(|()| None),
                 Phase::Open => Ok(state.number()),
@@ -145,7 +145,7 @@ impl MappedEngine {
     /// Sends what waits and waits until all that was committed before is written.
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
         let (ticket, failed_before) = self.send_all();
-        let failed = |state: &mut State| (!state.dirty.holds_up_to(ticket)).then_some(state.failed_writes);
+        let failed = |state: &mut MappedState| (!state.dirty.holds_up_to(ticket)).then_some(state.failed_writes);
         flushed(wait_for(|| self.lock(), failed).await == failed_before)
     }
 

@@ -140,7 +140,7 @@ impl Map {
     }
 
     /// Says where the entry that write `sequence` made lies, now that it is known. `false` if there is none such.
-    pub(crate) fn settle(&mut self, placing: u64, sequence: u32, place: u64) -> bool {
+    pub(crate) fn set_place(&mut self, placing: u64, sequence: u32, place: u64) -> bool {
         let Some(at) = self.position(placing) else { return false };
         let node = &mut self.nodes[self.table[at] as usize - 1];
         if node.sequence != sequence {

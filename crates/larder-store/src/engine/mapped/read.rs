@@ -65,8 +65,8 @@ impl MappedEngine {
                 verdict => {
                     // Given away while it was read, or not what was written there.
                     if self.update(|state| state.remove_write(placing, sequence)) {
-                        let stranger = matches!(verdict, Verdict::Stranger);
-                        add(if stranger { &volume.counters.strangers } else { &volume.counters.corrupt }, 1);
+                        let is_false_match = matches!(verdict, Verdict::FalseMatch);
+                        add(if is_false_match { &volume.counters.false_matches } else { &volume.counters.corrupt }, 1);
                         return Ok(None);
                     }
                 }
@@ -123,7 +123,7 @@ impl MappedEngine {
         let batched = self.lock().batch(read, self.volume.clock.now());
         match batched {
             Err(read) => self.send_reads(vec![read]),
-            Ok(due) if due.is_empty() => self.volume.bell.ring(),
+            Ok(due) if due.is_empty() => self.volume.wakeup.wake(),
             Ok(due) => self.send_reads(due),
         }
         pending

@@ -9,7 +9,7 @@ use super::{
     layout::{Remedy, Spot},
     map::Entry,
     schedule::packets::Packet,
-    state::{State, Writes},
+    state::{MappedState, Writes},
 };
 use crate::{engine::kit::room::NoRoom, volume::counters::add};
 use std::{sync::Arc, time::Duration};
@@ -18,12 +18,12 @@ const EVICTED_FOR_RUN_MAX: u64 = 16;
 /// How many of the oldest entries are looked at for one of a certain length.
 const OLDEST_LOOKED_AT_MAX: usize = 1024;
 
-impl State {
+impl MappedState {
     /// Drops the least recently used entry; the sectors it had.
     pub(super) fn evict_oldest(&mut self) -> Option<u64> {
         let (placing, entry) = self.map.oldest()?;
         self.map.remove(placing);
-        self.let_go(&entry);
+        self.detach(&entry);
         add(&self.volume.counters.evicted, 1);
         Some(self.space.taken_by(entry.sectors.into()))
     }
@@ -39,7 +39,7 @@ impl State {
                 drop(oldest);
                 let (placing, entry) = found?;
                 self.map.remove(placing);
-                self.let_go(&entry);
+                self.detach(&entry);
                 add(&self.volume.counters.evicted, 1);
                 Some(self.space.taken_by(entry.sectors.into()))
             }
@@ -48,10 +48,10 @@ impl State {
     }
 
     /// Lets go of an entry that is no longer in the map.
-    pub(super) fn let_go(&mut self, entry: &Entry) {
+    pub(super) fn detach(&mut self, entry: &Entry) {
         let taken = self.space.taken_by(entry.sectors.into());
         let Some(dirty) = self.dirty.entry_mut(entry.sequence) else {
-            return self.give_back(entry.place, entry.sectors, entry.sequence);
+            return self.release_room(entry.place, entry.sectors, entry.sequence);
         };
         if let (None, Writes::Packets { locality: Some(locality), .. }) = (dirty.place, &mut self.writes)
             && locality.drop_write(entry.sequence)
@@ -67,7 +67,7 @@ impl State {
 
     /// Gives back the room of an entry that is neither in the map nor being written; that of a file when the
     /// file is gone.
-    pub(super) fn give_back(&mut self, place: u64, sectors: u32, sequence: u32) {
+    pub(super) fn release_room(&mut self, place: u64, sectors: u32, sequence: u32) {
         let sectors = u64::from(sectors);
         match self.space.file_to_remove(place, sectors, sequence) {
             Some(file) => {
@@ -153,7 +153,7 @@ impl State {
             let taken = self.taken_by_write(sequence);
             let place = run.or_else(|| self.take_place(taken, 0).ok());
             run = run.map(|run| run + taken);
-            if self.settle(sequence, place) {
+            if self.place_entry(sequence, place) {
                 self.send(sequence, now);
             }
         }
@@ -173,13 +173,13 @@ impl State {
 
     /// Gives an entry that waited its place. `false` if it is lost: there was no room in one piece, or it
     /// was evicted itself to make room for a neighbour.
-    fn settle(&mut self, sequence: u32, place: Option<u64>) -> bool {
+    fn place_entry(&mut self, sequence: u32, place: Option<u64>) -> bool {
         let entry = self.dirty.entry_mut(sequence).expect("an entry that waits in a buffer is dirty");
         let (placing, sectors, dropped) = (entry.placing, entry.sectors, entry.dropped);
         if let (Some(place), false) = (place, dropped) {
             entry.place = Some(place);
-            let settled = self.map.settle(placing, sequence, place);
-            assert!(settled, "an entry that was not dropped is in the map");
+            let is_placed = self.map.set_place(placing, sequence, place);
+            assert!(is_placed, "an entry that was not dropped is in the map");
             return true;
         }
         let taken = self.space.taken_by(sectors.into());

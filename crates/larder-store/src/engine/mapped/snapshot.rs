@@ -10,7 +10,7 @@
 use super::{
     MappedEngine,
     map::Entry,
-    state::{NUMBERS_RESERVED, Phase, State},
+    state::{MappedState, NUMBERS_RESERVED, Phase},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -113,7 +113,7 @@ impl MappedEngine {
 
     /// Waits until the start is over.
     pub(super) async fn wait_loaded(&self) {
-        wait_for(|| self.lock(), |state: &mut State| (state.phase != Phase::Loading).then_some(())).await;
+        wait_for(|| self.lock(), |state: &mut MappedState| (state.phase != Phase::Loading).then_some(())).await;
     }
 
     fn closing_header(&self) -> Header {

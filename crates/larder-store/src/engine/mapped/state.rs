@@ -38,7 +38,7 @@ pub(super) enum Phase {
 }
 
 /// One volume's state.
-pub(super) struct State {
+pub(super) struct MappedState {
     pub(super) volume: Arc<Volume>,
     row: MappedRow,
     pub(super) map: Map,
@@ -80,7 +80,7 @@ pub(super) enum Writes {
     },
 }
 
-impl State {
+impl MappedState {
     pub(super) fn new(volume: &Arc<Volume>, row: MappedRow) -> Self {
         let (tuning, shape) = (&volume.options.tuning, &volume.shape);
         let entries = volume.size_bytes() / volume.options.mean_entry_bytes;
@@ -196,14 +196,14 @@ impl State {
     /// Removes an entry, whoever wanted it gone.
     pub(super) fn remove(&mut self, placing: u64) -> bool {
         let Some(entry) = self.map.remove(placing) else { return false };
-        self.let_go(&entry);
+        self.detach(&entry);
         true
     }
 
     /// Removes an entry if write `sequence` made it.
     pub(super) fn remove_write(&mut self, placing: u64, sequence: u32) -> bool {
         let Some(entry) = self.map.remove_write(placing, sequence) else { return false };
-        self.let_go(&entry);
+        self.detach(&entry);
         true
     }
 
@@ -271,7 +271,7 @@ impl State {
                 self.held_back_sectors -= taken;
             }
             if let (true, Some(place)) = (entry.failed || entry.dropped, entry.place) {
-                self.give_back(place, entry.sectors, sequence);
+                self.release_room(place, entry.sectors, sequence);
             }
             done.extend(entry.done.take().map(|done| (done, !entry.failed)));
         }
@@ -371,7 +371,7 @@ impl State {
     }
 }
 
-impl AsMut<Waiters> for State {
+impl AsMut<Waiters> for MappedState {
     fn as_mut(&mut self) -> &mut Waiters {
         &mut self.waiting
     }

@@ -4,7 +4,7 @@
 //! of the whole set; one more for an entry longer than its bin. Invariant: what was read while the set
 //! changed proves nothing about what is not there, and is read again.
 
-use super::{Dirty, Phase, State, TableEngine, summary::Summary};
+use super::{Dirty, Phase, TableEngine, TableState, summary::Summary};
 use crate::{
     Reader, Result,
     format::bin::{BIN_HEADER_BYTES, BinHeader, is_blank},
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const ATTEMPTS_MAX: u32 = 3;
 
 /// How to look for an entry.
-enum Plan {
+enum LookupPlan {
     Dirty(Bytes),
     Miss,
     Bin(usize),
@@ -49,14 +49,14 @@ impl TableEngine {
                 (state.plan(&target), state.changes(target.set))
             };
             let found = match plan {
-                Plan::Miss => return Ok(None),
-                Plan::Dirty(record) => return Ok(self.hit(self.judge(&target, record))),
-                Plan::Bin(way) => {
+                LookupPlan::Miss => return Ok(None),
+                LookupPlan::Dirty(record) => return Ok(self.hit(self.judge(&target, record))),
+                LookupPlan::Bin(way) => {
                     let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
                     let bin = self.volume.read(offset_bytes, self.layout.bin_bytes).await?;
                     self.open_bin(&target, (bin, offset_bytes), changes).await?
                 }
-                Plan::Set => self.search_set(&target, changes).await?,
+                LookupPlan::Set => self.search_set(&target, changes).await?,
             };
             if found.is_some() {
                 self.lock().promote(target.set, target.hash.placing());
@@ -80,14 +80,14 @@ impl TableEngine {
             (state.plan(&target), state.changes(target.set))
         };
         let header = match plan {
-            Plan::Miss => return Ok(false),
-            Plan::Dirty(_) => return Ok(true),
-            Plan::Bin(way) => {
+            LookupPlan::Miss => return Ok(false),
+            LookupPlan::Dirty(_) => return Ok(true),
+            LookupPlan::Bin(way) => {
                 let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
                 let bin = self.volume.read(offset_bytes, BIN_HEADER_BYTES as u64).await?;
                 BinHeader::decode(self.volume.id, &bin, offset_bytes)
             }
-            Plan::Set => {
+            LookupPlan::Set => {
                 let (bytes, summary) = self.read_set(target.set, changes).await?;
                 summary.newest(target.hash).and_then(|way| {
                     let bin = &bytes[way * self.layout.bin_bytes as usize..];
@@ -152,7 +152,7 @@ impl TableEngine {
         };
         if header.hash != target.hash {
             if is_settled() && !header.is_wiped() {
-                add(&self.volume.counters.strangers, 1);
+                add(&self.volume.counters.false_matches, 1);
             }
             return Ok(None);
         }
@@ -186,8 +186,8 @@ impl TableEngine {
         match self.volume.judge(&record, target.hash, target.key) {
             Verdict::Sound(decoded) => Some(Reader::whole(Arc::clone(&self.volume), record, decoded)),
             Verdict::Useless => None,
-            Verdict::Stranger => {
-                add(&self.volume.counters.strangers, 1);
+            Verdict::FalseMatch => {
+                add(&self.volume.counters.false_matches, 1);
                 None
             }
             Verdict::Damaged => {
@@ -198,23 +198,25 @@ impl TableEngine {
     }
 }
 
-impl State {
-    fn plan(&mut self, target: &Target<'_>) -> Plan {
+impl TableState {
+    fn plan(&mut self, target: &Target<'_>) -> LookupPlan {
         match self.phase {
-            Phase::Loading => return Plan::Miss,
+            Phase::Loading => return LookupPlan::Miss,
             // Memory knows of no set yet.
-            Phase::Failed => return Plan::Set,
+            Phase::Failed => return LookupPlan::Set,
             Phase::Ready => {}
         }
         if let Some(Some(Dirty { hash, record })) = self.held.get(&target.set)
             && *hash == target.hash
         {
-            return record.clone().map_or(Plan::Miss, Plan::Dirty);
+            return record.clone().map_or(LookupPlan::Miss, LookupPlan::Dirty);
         }
         if self.doubts.contains(target.set) {
-            return Plan::Miss;
+            return LookupPlan::Miss;
         }
-        let Some((shape, contents)) = self.memory.shape().zip(self.memory.read(target.set)) else { return Plan::Set };
-        contents.find(shape.tag(target.hash.placing())).map_or(Plan::Miss, Plan::Bin)
+        let Some((shape, contents)) = self.memory.shape().zip(self.memory.read(target.set)) else {
+            return LookupPlan::Set;
+        };
+        contents.find(shape.tag(target.hash.placing())).map_or(LookupPlan::Miss, LookupPlan::Bin)
     }
 }

@@ -295,7 +295,7 @@ fn bits_of(most: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::kit::sets::Place;
+    use crate::engine::kit::sets::SetPlace;
     use proptest::prelude::*;
 
     const SHAPE: Shape =
@@ -303,7 +303,7 @@ mod tests {
 
     fn set_with(tag: u16) -> Set {
         let mut set = Set::empty(&SHAPE);
-        set.put(3, tag, 0, Place::default());
+        set.put(3, tag, 0, SetPlace::default());
         set
     }
 

@@ -6,7 +6,7 @@
 //! Cost: constant, however large the volume. Source: HashCache (NSDI 2009), Set.
 
 use crate::{
-    engine::kit::sets::{Place, Set, Shape, WAYS_MAX},
+    engine::kit::sets::{Set, SetPlace, Shape, WAYS_MAX},
     format::{
         VolumeId,
         bin::{BinHeader, is_blank},
@@ -115,7 +115,7 @@ impl Summary {
             }
         }
         for (way, tag) in kept.into_iter().zip(tags).rev() {
-            set.put(way, tag, 0, Place::default());
+            set.put(way, tag, 0, SetPlace::default());
         }
         (set, stale)
     }

@@ -5,7 +5,7 @@
 //! start of the bin. Invariant: whatever becomes of the caller, a set is held until its writes are over.
 
 use super::{
-    Dirty, Hold, RETRY_PAUSE, State, TableEngine,
+    Dirty, Hold, RETRY_PAUSE, TableEngine, TableState,
     read::Target,
     ring::NoPlace,
     summary::{Bin, Summary},
@@ -15,7 +15,7 @@ use crate::{
     device::{AlignedBuffer, Completion, Pending},
     engine::kit::{
         effects::completion_for,
-        sets::{Place, Set},
+        sets::{Set, SetPlace},
     },
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader},
@@ -279,7 +279,7 @@ impl TableEngine {
             let written = completion_for(self, move |engine, outcome| engine.written(&writing, outcome));
             self.volume.submit_write(offset_bytes, Arc::new(buffer), written);
         }
-        self.volume.bell.ring_if_idle();
+        self.volume.wakeup.wake_if_idle();
         pending
     }
 
@@ -314,11 +314,11 @@ impl TableEngine {
     }
 }
 
-impl State {
+impl TableState {
     /// From now on the entry is answered from memory, and memory says where it will stand.
     fn begin_put(&mut self, target: &Target<'_>, way: usize, record: Bytes, view: &View) {
         if let Some((mut contents, shape)) = view.contents.zip(self.memory.shape()) {
-            contents.put(way, shape.tag(target.hash.placing()), 0, Place::default());
+            contents.put(way, shape.tag(target.hash.placing()), 0, SetPlace::default());
             self.memory.write(target.set, &contents);
         }
         assert!(

@@ -4,10 +4,10 @@
 //! written still removes; what the device does not take of the front is kept and written again. Cost: a short entry is written once here, with others; a long one once to its ring.
 
 use super::{
-    FRONT_SPARE, State, TinyEngine,
+    FRONT_SPARE, TinyEngine, TinyState,
     front::{FrontSlot, FrontState},
     prefix_of,
-    read::Place,
+    read::EntryPlace,
     retry,
     ring::RingPlace,
 };
@@ -71,11 +71,15 @@ impl Load<'_, '_> {
 
 impl TinyEngine {
     /// Appends an entry; with `place`, only if that is still where the key's entry is: `false` if not.
-    pub(super) async fn append_entry(self: &Arc<Self>, mut record: Record<'_>, place: Option<Place>) -> Result<bool> {
+    pub(super) async fn append_entry(
+        self: &Arc<Self>,
+        mut record: Record<'_>,
+        place: Option<EntryPlace>,
+    ) -> Result<bool> {
         Ok(self.append(Load::Entry(&mut record), place).await?.is_some())
     }
 
-    pub(super) async fn bury(self: &Arc<Self>, key: &[u8]) -> Result<()> {
+    pub(super) async fn remove_entry(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let hash = self.volume.hash(key).1;
         let given_up_before = self.lock().given_up_count;
@@ -84,7 +88,7 @@ impl TinyEngine {
             Ok(None) => Ok(()),
             Err(error) => {
                 self.lock().forget_key(hash.placing());
-                self.volume.bell.ring_if_idle();
+                self.volume.wakeup.wake_if_idle();
                 Err(error)
             }
         }
@@ -92,7 +96,7 @@ impl TinyEngine {
 
     /// Writes a long entry again that was hit when the ring is about to go over it, if it is still the key's and
     /// still at `place`.
-    pub(super) fn rescue(self: &Arc<Self>, key: &[u8], place: Place, reader: &Reader, stub: &Stub) {
+    pub(super) fn rescue(self: &Arc<Self>, key: &[u8], place: EntryPlace, reader: &Reader, stub: &Stub) {
         let area = &self.plan.long;
         let old = u64::from(area.segment_count) * (100 - self.volume.options.tuning.tiny_rescue_percent) / 100;
         if u64::from(self.lock().long.age_segments(stub.offset_bytes)) < old {
@@ -107,14 +111,14 @@ impl TinyEngine {
             checksums: &decoded.checksums(bytes),
             body: &body,
         };
-        let still_there = |state: &State| state.long.is_alive(stub.offset_bytes, stub.sequence);
+        let still_there = |state: &TinyState| state.long.is_alive(stub.offset_bytes, stub.sequence);
         if let Ok(Some(_)) = self.try_append(&mut Load::Entry(&mut record), Some(place), Some(&still_there), None) {
             add(&self.volume.counters.reinserted, 1);
         }
     }
 
     /// Appends, waiting for room for a bounded time. `None`: the key's entry is no longer at `place`.
-    async fn append(self: &Arc<Self>, mut load: Load<'_, '_>, place: Option<Place>) -> Result<Option<RingPlace>> {
+    async fn append(self: &Arc<Self>, mut load: Load<'_, '_>, place: Option<EntryPlace>) -> Result<Option<RingPlace>> {
         let too_long = "the entry is longer than a segment of the store";
         self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut load, place, None, waker)).await
     }
@@ -123,8 +127,8 @@ impl TinyEngine {
     fn try_append(
         self: &Arc<Self>,
         load: &mut Load<'_, '_>,
-        place: Option<Place>,
-        condition: Option<&dyn Fn(&State) -> bool>,
+        place: Option<EntryPlace>,
+        condition: Option<&dyn Fn(&TinyState) -> bool>,
         waker: Option<&Waker>,
     ) -> std::result::Result<Option<RingPlace>, NoRoom> {
         let placing = load.placing();
@@ -142,16 +146,16 @@ impl TinyEngine {
         drop(state);
         self.perform(sealed);
         if call {
-            self.volume.bell.ring();
+            self.volume.wakeup.wake();
         } else {
-            self.volume.bell.ring_if_idle();
+            self.volume.wakeup.wake_if_idle();
         }
         outcome.map(Some)
     }
 
     fn append_locked(
         &self,
-        state: &mut State,
+        state: &mut TinyState,
         load: &mut Load<'_, '_>,
         sealed: &mut Sealed,
     ) -> std::result::Result<RingPlace, NoRoom> {
@@ -190,7 +194,7 @@ impl TinyEngine {
 
     pub(super) fn append_short(
         &self,
-        state: &mut State,
+        state: &mut TinyState,
         record: &mut Record<'_>,
         sealed: &mut Sealed,
     ) -> std::result::Result<RingPlace, NoRoom> {
@@ -211,7 +215,7 @@ impl TinyEngine {
     /// Appends a long entry to its ring, and its stub to the front.
     fn append_long(
         &self,
-        state: &mut State,
+        state: &mut TinyState,
         record: &mut Record<'_>,
         sealed: &mut Sealed,
     ) -> std::result::Result<RingPlace, NoRoom> {
@@ -234,7 +238,7 @@ impl TinyEngine {
 
     pub(super) fn append_stub(
         &self,
-        state: &mut State,
+        state: &mut TinyState,
         stub: Stub,
         (kind, expires_at): (PackedKind, u32),
         sealed: &mut Sealed,
@@ -279,7 +283,7 @@ impl TinyEngine {
     /// Sends off everything and waits until the tombstone at `offset_bytes`, or what took its place, is with the device. So many
     /// packs had been given up before it was appended.
     async fn flush_removal(self: &Arc<Self>, prefix: u32, offset_bytes: u64, given_up_before: u64) -> Result<()> {
-        let is_written = |state: &State| {
+        let is_written = |state: &TinyState| {
             if state.given_up_count == given_up_before && !state.front.is_unwritten(offset_bytes) {
                 return true;
             }
@@ -296,9 +300,9 @@ impl TinyEngine {
 
     /// Sends off everything, and again what the device did not take, a bounded number of times until `is_written`;
     /// whether it is.
-    pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&State) -> bool) -> bool {
+    pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&TinyState) -> bool) -> bool {
         // Whoever else tries again meanwhile makes what has failed pending once more, in its place or in a later pack.
-        let is_settled = |state: &State, last: u64| !state.front.is_pending(last.max(state.appended_again_until));
+        let is_settled = |state: &TinyState, last: u64| !state.front.is_pending(last.max(state.appended_again_until));
         for _ in 0..retry::REWRITES_MAX {
             let last = self.flush_open().await;
             let state = self.lock();
@@ -325,7 +329,7 @@ impl TinyEngine {
         };
         self.perform(sealed);
         let is_done =
-            |state: &mut State| (!state.front.is_pending(front) && !state.long.is_pending(long)).then_some(());
+            |state: &mut TinyState| (!state.front.is_pending(front) && !state.long.is_pending(long)).then_some(());
         wait_for(|| self.lock(), is_done).await;
         front
     }
@@ -357,13 +361,13 @@ impl TinyEngine {
         let woken = state.waiting.take();
         drop(state);
         if outcome.is_err() {
-            self.volume.bell.ring_if_idle();
+            self.volume.wakeup.wake_if_idle();
         }
         woken.wake();
     }
 }
 
-impl State {
+impl TinyState {
     /// Forgets everything of the keys with this placing's prefix, in the front and in their sets, because
     /// the newest of it is lost.
     pub(super) fn forget_key(&mut self, placing: u64) {

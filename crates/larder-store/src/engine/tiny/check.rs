@@ -1,9 +1,9 @@
 //! What must hold between the front, its index, and the sets of `tiny`.
 
-use super::State;
+use super::TinyState;
 use crate::engine::kit::state_lock::Checked;
 
-impl Checked for State {
+impl Checked for TinyState {
     fn check(&self) {
         self.front.check();
         self.long.check();

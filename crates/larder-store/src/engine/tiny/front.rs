@@ -21,7 +21,7 @@ pub(crate) enum FrontState {
 pub(crate) struct FrontSlot {
     /// The high half of the placing hash.
     pub(crate) prefix: u32,
-    /// Place of the record, in granules from the front's start.
+    /// EntryPlace of the record, in granules from the front's start.
     pub(crate) granule: u32,
     pub(crate) state: FrontState,
 }

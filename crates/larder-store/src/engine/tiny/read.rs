@@ -26,7 +26,7 @@ const MOVES_FOLLOWED_MAX: u32 = 4;
 
 /// Where an entry was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum EntryPlace {
     Front {
         granule: u32,
     },
@@ -45,7 +45,7 @@ pub(super) struct Wanted<'a> {
 
 /// What became of one attempt to find a key.
 enum Search {
-    Found(Place, Reader, Option<Stub>),
+    Found(EntryPlace, Reader, Option<Stub>),
     Miss,
     /// Something moved meanwhile: look again.
     Moved,
@@ -53,7 +53,7 @@ enum Search {
 
 /// What became of one attempt to find the piece that is a key's entry, or stands for it.
 enum Located {
-    At(Place, Piece),
+    At(EntryPlace, Piece),
     Miss,
     Moved,
 }
@@ -76,7 +76,7 @@ impl TinyEngine {
     }
 
     /// The entry of `key` and where it was found.
-    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Place, Reader, Option<Stub>)>> {
+    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(EntryPlace, Reader, Option<Stub>)>> {
         self.volume.check_open()?;
         add(&self.volume.counters.lookups, 1);
         let hash = self.volume.hash(key).1;
@@ -95,13 +95,15 @@ impl TinyEngine {
     }
 
     /// Whether the entry found at `place` is still the key's newest.
-    pub(super) fn still_at(state: &super::State, placing: u64, place: Place) -> bool {
+    pub(super) fn still_at(state: &super::TinyState, placing: u64, place: EntryPlace) -> bool {
         let newest = state.newest(prefix_of(placing));
         match place {
-            Place::Front { granule } => {
+            EntryPlace::Front { granule } => {
                 newest.is_some_and(|slot| slot.granule == granule && slot.state != FrontState::Removed)
             }
-            Place::Set { version } => newest.is_none() && state.sets.version(state.sets.set_of(placing)) == version,
+            EntryPlace::Set { version } => {
+                newest.is_none() && state.sets.version(state.sets.set_of(placing)) == version
+            }
         }
     }
 
@@ -165,9 +167,9 @@ impl TinyEngine {
                     return Ok(Located::Miss);
                 }
                 FrontRead::Piece(piece) if piece.hash() == wanted.hash => {
-                    return Ok(Located::At(Place::Front { granule: slot.granule }, piece));
+                    return Ok(Located::At(EntryPlace::Front { granule: slot.granule }, piece));
                 }
-                FrontRead::Piece(_) => add(&self.volume.counters.strangers, 1),
+                FrontRead::Piece(_) => add(&self.volume.counters.false_matches, 1),
             }
         }
         self.search_set(wanted).await
@@ -220,7 +222,7 @@ impl TinyEngine {
                 return Ok(self.set_is_damaged(set, version));
             };
             if piece.hash() == wanted.hash {
-                return Ok(Located::At(Place::Set { version }, piece));
+                return Ok(Located::At(EntryPlace::Set { version }, piece));
             }
         }
         // The entry may have come into the set, or left it for the front, since the front was asked.
@@ -239,12 +241,12 @@ impl TinyEngine {
         state.forget_set(set);
         drop(state);
         // It is to be written anew.
-        self.volume.bell.ring_if_idle();
+        self.volume.wakeup.wake_if_idle();
         Located::Miss
     }
 
     /// The entry that a piece is or stands for.
-    async fn open(&self, wanted: Wanted<'_>, piece: Piece, place: Place) -> Result<Search> {
+    async fn open(&self, wanted: Wanted<'_>, piece: Piece, place: EntryPlace) -> Result<Search> {
         let (bytes, stub) = match piece.what {
             What::Record(_) => (piece.bytes, None),
             What::Stub(stub) => match self.read_long(&stub).await? {
@@ -256,7 +258,7 @@ impl TinyEngine {
             Verdict::Sound(decoded) if stub.is_none_or(|stub| stub.sequence == decoded.meta.sequence) => {
                 Ok(Search::Found(place, Reader::whole(Arc::clone(&self.volume), bytes, decoded), stub))
             }
-            Verdict::Sound(_) | Verdict::Stranger | Verdict::Damaged => {
+            Verdict::Sound(_) | Verdict::FalseMatch | Verdict::Damaged => {
                 let overwritten = stub.is_some_and(|stub| !self.is_alive(&stub));
                 add(&self.volume.counters.corrupt, u64::from(!overwritten));
                 Ok(Search::Miss)

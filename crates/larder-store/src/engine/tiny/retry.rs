@@ -6,7 +6,7 @@
 //! what a set cannot take is carried over within the front. Cost: nothing while nothing failed.
 
 use super::{
-    State, TinyEngine,
+    TinyEngine, TinyState,
     append::Sealed,
     contents::{self, Piece, What},
     front::{FrontSlot, FrontState},
@@ -53,7 +53,7 @@ impl TinyEngine {
     }
 
     /// Whether an entry of the front with a prefix of these is in a pack that the device did not take.
-    pub(super) fn has_failed(&self, state: &State, (first, last): (u32, u32)) -> bool {
+    pub(super) fn has_failed(&self, state: &TinyState, (first, last): (u32, u32)) -> bool {
         let mut places = state.index.range(first, last).map(|slot| self.front_offset(slot.granule));
         places.any(|offset| state.front.has_failed(offset))
     }
@@ -106,7 +106,8 @@ impl TinyEngine {
         }
         let now = sealed.now;
         self.perform(sealed);
-        let is_written = |state: &State| failed.iter().all(|&set| !self.has_failed(state, state.sets.prefixes(set)));
+        let is_written =
+            |state: &TinyState| failed.iter().all(|&set| !self.has_failed(state, state.sets.prefixes(set)));
         if is_carried && self.flush_until(is_written).await {
             return true;
         }
@@ -126,7 +127,7 @@ impl TinyEngine {
 
     fn append_set_again(
         &self,
-        state: &mut State,
+        state: &mut TinyState,
         (set, held): (u32, &Held),
         outgoing: &Outgoing,
         sealed: &mut Sealed,
@@ -150,7 +151,7 @@ impl TinyEngine {
         Ok(())
     }
 
-    fn append_pack_again(&self, state: &mut State, pack: &SealedPack, sealed: &mut Sealed) -> Result<(), NoRoom> {
+    fn append_pack_again(&self, state: &mut TinyState, pack: &SealedPack, sealed: &mut Sealed) -> Result<(), NoRoom> {
         for listing in &pack.listings {
             let granule = self.granule(pack.offset_bytes + u64::from(listing.at));
             if let Some(slot) = state.index.find(prefix_of(listing.placing), granule) {
@@ -167,7 +168,7 @@ impl TinyEngine {
     /// key is there.
     fn append_again(
         &self,
-        state: &mut State,
+        state: &mut TinyState,
         slot: FrontSlot,
         bytes: &Bytes,
         sealed: &mut Sealed,
@@ -200,7 +201,7 @@ impl TinyEngine {
         Ok(())
     }
 
-    fn append_piece(&self, state: &mut State, piece: &Piece, sealed: &mut Sealed) -> Result<RingPlace, NoRoom> {
+    fn append_piece(&self, state: &mut TinyState, piece: &Piece, sealed: &mut Sealed) -> Result<RingPlace, NoRoom> {
         match &piece.what {
             What::Stub(stub) => {
                 let kind = if piece.is_tombstone() { PackedKind::Tombstone } else { PackedKind::Stub };

@@ -5,7 +5,7 @@
 //! with the device; a set whose write failed is doubted until a later one succeeds. Cost: one write, three at most.
 
 use super::{
-    State, TinyEngine,
+    TinyEngine, TinyState,
     contents::{self, Item},
     front::FrontSlot,
     moves::{Moved, OldSet},
@@ -97,14 +97,14 @@ impl TinyEngine {
         state.end_set_write(&writing, is_sound);
         drop(state);
         if !is_sound {
-            self.volume.bell.ring_if_idle();
+            self.volume.wakeup.wake_if_idle();
         }
         let overtaken = || io::Error::other("the set was forgotten while it was written");
         writing.completion.complete(outcome.and_then(|()| is_believed.then_some(()).ok_or_else(overtaken)));
     }
 }
 
-impl State {
+impl TinyState {
     /// The write of a set is over; `is_sound` if what is on the volume now is what memory says.
     fn end_set_write(&mut self, writing: &Writing, is_sound: bool) {
         let ended = self.set_writes.remove(&writing.set);

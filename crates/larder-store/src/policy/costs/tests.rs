@@ -24,12 +24,8 @@ fn costs(policy: &Policy, mean_entry_bytes: u64, group_size: f64) -> Costs {
 fn memory_is_what_the_engine_says_it_takes() {
     for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
         let mean = 8 << 10;
-        let options = StoreOptions {
-            policy,
-            mean_entry_bytes: mean,
-            background: false,
-            ..StoreOptions::new("", SIZE_BYTES)
-        };
+        let options =
+            StoreOptions { policy, mean_entry_bytes: mean, background: false, ..StoreOptions::new("", SIZE_BYTES) };
         let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
         let stats = Store::open_on(device, &options).unwrap().stats();
         let told = costs(policy, mean, 1.0).index_bytes;

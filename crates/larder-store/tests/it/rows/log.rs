@@ -246,11 +246,8 @@ fn a_full_log_lets_in_what_is_asked_for_again_and_a_filling_one_everything() {
 fn a_small_store_holds_entries_in_94_percent_of_its_bytes() {
     const BODY_BYTES: u64 = 60_000;
     let small = StoreOptions::new("", 256 << 20);
-    let options = StoreOptions {
-        mean_entry_bytes: BODY_BYTES,
-        segment_size_bytes: small.segment_size_bytes,
-        ..self::options()
-    };
+    let options =
+        StoreOptions { mean_entry_bytes: BODY_BYTES, segment_size_bytes: small.segment_size_bytes, ..self::options() };
     let options = StoreOptions { size_bytes: small.size_bytes, ..options };
     let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
     let body = body(1, 1, BODY_BYTES as usize);

@@ -1,19 +1,19 @@
 //! What must hold within the cluster table.
 
-use super::{Clusters, NONE, State};
+use super::{ClusterState, Clusters, NONE};
 
 impl<F: Copy> Clusters<F> {
     /// Checks the states of all clusters, their order of use, and what is on its way.
     pub(in crate::engine::clusters) fn check(&self) {
         let count_of = |state| self.table.iter().filter(|line| line.state == state).count();
-        assert_eq!(count_of(State::Free), self.free_count as usize, "free clusters are counted");
-        assert_eq!(count_of(State::Open), self.open.iter().flatten().count(), "an open cluster is some group's");
-        assert_eq!(count_of(State::Sealed), self.in_flight.len(), "a sealed cluster is on its way");
+        assert_eq!(count_of(ClusterState::Free), self.free_count as usize, "free clusters are counted");
+        assert_eq!(count_of(ClusterState::Open), self.open.iter().flatten().count(), "an open cluster is some group's");
+        assert_eq!(count_of(ClusterState::Sealed), self.in_flight.len(), "a sealed cluster is on its way");
         for (cluster, _) in self.open.iter().flatten() {
-            assert_eq!(self.table[*cluster as usize].state, State::Open);
+            assert_eq!(self.table[*cluster as usize].state, ClusterState::Open);
         }
         for (cluster, pack) in &self.in_flight {
-            assert_eq!(self.table[*cluster as usize].state, State::Sealed);
+            assert_eq!(self.table[*cluster as usize].state, ClusterState::Sealed);
             assert_eq!(self.table[*cluster as usize].sequence, pack.sequence);
         }
         self.check_spans();
@@ -25,11 +25,11 @@ impl<F: Copy> Clusters<F> {
         let mut end = 0;
         for (cluster, line) in self.table.iter().enumerate() {
             match line.state {
-                State::Continued => assert!(cluster < end, "cluster {cluster} continues nothing"),
-                State::Free | State::Open | State::Sealed | State::Full => {
+                ClusterState::Continued => assert!(cluster < end, "cluster {cluster} continues nothing"),
+                ClusterState::Free | ClusterState::Open | ClusterState::Sealed | ClusterState::Full => {
                     assert!(cluster >= end, "an entry ends where the next cluster begins");
                     end = cluster + usize::from(line.span);
-                    assert!(line.state != State::Free || line.object_count == 0, "nothing is in a free cluster");
+                    assert!(line.state != ClusterState::Free || line.entry_count == 0, "nothing is in a free cluster");
                 }
             }
         }
@@ -41,21 +41,21 @@ impl<F: Copy> Clusters<F> {
         let (mut older, mut count) = (NONE, 0);
         for cluster in self.lru() {
             let line = &self.table[cluster as usize];
-            assert_eq!((line.state, line.older), (State::Full, older), "cluster {cluster} in the order of use");
+            assert_eq!((line.state, line.older), (ClusterState::Full, older), "cluster {cluster} in the order of use");
             (older, count) = (cluster, count + 1);
             assert!(count <= self.table.len(), "the order of use has an end");
         }
         assert_eq!(older, self.newest, "the list ends with the most recently used");
-        assert_eq!(count, self.table.iter().filter(|line| line.state == State::Full).count());
+        assert_eq!(count, self.table.iter().filter(|line| line.state == ClusterState::Full).count());
     }
 
     /// Returns the clusters in which entries may begin.
     pub(in crate::engine::clusters) fn used(&self) -> impl Iterator<Item = u32> {
-        let begins = |state| matches!(state, State::Open | State::Sealed | State::Full);
+        let begins = |state| matches!(state, ClusterState::Open | ClusterState::Sealed | ClusterState::Full);
         (0..self.area.count).filter(move |&cluster| begins(self.table[cluster as usize].state))
     }
 
-    /// Returns how many sectors of a cluster are of its objects.
+    /// Returns how many sectors of a cluster are of its entries.
     pub(in crate::engine::clusters) fn live_sectors(&self, cluster: u32) -> u64 {
         self.table[cluster as usize].live_sectors.into()
     }

@@ -35,10 +35,10 @@ fn a_set_is_unknown_until_it_is_written_and_when_it_is_forgotten() {
 }
 
 #[test]
-fn a_miss_in_a_full_set_matches_a_stranger_in_3_percent() {
+fn a_miss_in_a_full_set_matches_another_key_in_3_percent() {
     let mut set = Set::empty(&SETMEM);
     (0..8).for_each(|way| {
-        set.put(way, way as u16 * 20 + 1, 0, Place::default());
+        set.put(way, way as u16 * 20 + 1, 0, SetPlace::default());
     });
     let found = (0..100_000_u64).filter(|n| set.find(SETMEM.tag(n * 2_654_435_761)).is_some()).count();
     assert!((3_000..3_300).contains(&found), "{found} of 100000");
@@ -64,7 +64,7 @@ proptest! {
         let mut outside: HashMap<usize, u64> = HashMap::new();
         for (step, (tag, operation)) in operations.into_iter().enumerate() {
             let mut set = sets.read(1).unwrap();
-            let (way, place) = (set.victim(tag), Place { position: step as u64 + 1, length: 0 });
+            let (way, place) = (set.victim(tag), SetPlace { position: step as u64 + 1, length: 0 });
             let known = set.find(tag).is_some();
             prop_assert_eq!(known, used.contains(&tag));
             match operation {
@@ -79,7 +79,7 @@ proptest! {
                 }
                 1 if known => {
                     let position = set.place(way).map_or_else(|| outside.get(&way).copied().unwrap_or(0), |place| place.position);
-                    let demoted = set.promote(way, Place { position, length: 0 });
+                    let demoted = set.promote(way, SetPlace { position, length: 0 });
                     outside.extend(demoted.map(|demoted| (demoted.way, demoted.place.position)));
                     used.retain(|&other| other != tag);
                     used.insert(0, tag);

@@ -39,7 +39,7 @@ impl LogIndex {
     }
 
     /// Whether slots of other keys with the same address stay beside a key's own.
-    pub(crate) fn holds_strangers(&self) -> bool {
+    pub(crate) fn holds_false_matches(&self) -> bool {
         matches!(self, Self::Buckets(_))
     }
 

@@ -1,6 +1,6 @@
 //! One lock's share of the index: its buckets as packed bytes.
 //!
-//! Does not: know keys or hashes, only [`Place`]s. An address (pair of buckets, tag) has as many slots as there are
+//! Does not: know keys or hashes, only [`BucketTag`]s. An address (pair of buckets, tag) has as many slots as there are
 //! records that may be its: of different keys, or of one key whose older record nobody has told apart yet. Invariant: as
 //! for [`super::Index`]. Cost of an operation: two buckets scanned, up to 32 more when both are full.
 
@@ -14,7 +14,7 @@ use crate::units::{Geometry, Sector};
 
 /// Where to look for an address: one of its two buckets, and its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BucketTag {
     pub(super) bucket: u32,
     pub(super) tag: u16,
 }
@@ -38,7 +38,7 @@ impl Partition {
     }
 
     /// Counts a hit of the address's slot at `position`, or of all its slots.
-    pub(super) fn count_hit(&mut self, place: Place, position: Option<Sector>) {
+    pub(super) fn count_hit(&mut self, place: BucketTag, position: Option<Sector>) {
         for at in self.ways_of(place) {
             let slot = self.widths.unpack(self.read(at));
             if slot.hits < Slot::HITS_MAX && position.is_none_or(|position| slot.position == position) {
@@ -51,7 +51,7 @@ impl Partition {
 
     /// Adds a slot of `placing` in the stead of those at `replaced`, which are gone. Slots of the same address
     /// elsewhere stay.
-    pub(super) fn insert(&mut self, placing: u64, place: Place, slot: Slot, replaced: &[Sector]) -> Inserted {
+    pub(super) fn insert(&mut self, placing: u64, place: BucketTag, slot: Slot, replaced: &[Sector]) -> Inserted {
         self.allocate();
         if let Some(loading) = &mut self.loading {
             loading.note_inserted(placing);
@@ -65,7 +65,7 @@ impl Partition {
     }
 
     /// Removes the address's slots at `positions`. Returns how many there were.
-    pub(super) fn remove(&mut self, place: Place, positions: &[Sector]) -> u64 {
+    pub(super) fn remove(&mut self, place: BucketTag, positions: &[Sector]) -> u64 {
         let before = self.entries;
         if self.take_out(place, positions).is_some()
             && let Some(address) = self.loading.is_some().then(|| self.address(place))
@@ -77,7 +77,7 @@ impl Partition {
     }
 
     /// While loading: what is loaded later of this key is older than its removal, whose record is at `tombstone`.
-    pub(super) fn note_removed(&mut self, placing: u64, place: Place, tombstone: Option<u64>) {
+    pub(super) fn note_removed(&mut self, placing: u64, place: BucketTag, tombstone: Option<u64>) {
         let address = self.address(place);
         if let Some(loading) = &mut self.loading {
             loading.note_removed(placing, address, tombstone);
@@ -93,7 +93,7 @@ impl Partition {
     }
 
     /// Inserts unless something newer is known of the key. Never displaces: what is loaded later is older.
-    pub(super) fn load(&mut self, placing: u64, place: Place, packed: u64) {
+    pub(super) fn load(&mut self, placing: u64, place: BucketTag, packed: u64) {
         let address = self.address(place);
         let Some(loading) = &self.loading else { return };
         if loading.is_newer(placing, address) {
@@ -116,7 +116,7 @@ impl Partition {
     }
 
     /// Notes that nothing older counts of a key that this record removed, unless something newer is known of it.
-    pub(super) fn load_removal(&mut self, placing: u64, place: Place, packed: u64) {
+    pub(super) fn load_removal(&mut self, placing: u64, place: BucketTag, packed: u64) {
         let is_same = |at: At| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), placing));
         let is_known = self.ways_of(place).any(is_same);
         let address = self.address(place);
@@ -172,7 +172,7 @@ impl Partition {
             }
         }
         for (bucket, packed, fingerprint) in newer {
-            let place = Place { bucket, tag: SlotWidths::packed_tag(packed) };
+            let place = BucketTag { bucket, tag: SlotWidths::packed_tag(packed) };
             if !self.put_if_room(place, packed, fingerprint) {
                 self.take_out_all(place);
                 self.put(place, packed, fingerprint);
@@ -181,12 +181,12 @@ impl Partition {
     }
 
     /// All slots of an address, in no order.
-    pub(super) fn find(&self, place: Place) -> Matches {
+    pub(super) fn find(&self, place: BucketTag) -> Matches {
         self.ways_of(place).map(|at| self.widths.unpack(self.read(at))).collect()
     }
 
     /// Returns whether the address has a slot, and one of its buckets an empty way.
-    pub(super) fn has_room_beside(&self, place: Place) -> bool {
+    pub(super) fn has_room_beside(&self, place: BucketTag) -> bool {
         let is_known = self.ways_of(place).next().is_some();
         is_known
             && [place.bucket, self.other_bucket(place.bucket, place.tag)].iter().any(|&b| self.empty_way(b).is_some())
@@ -209,7 +209,7 @@ impl Partition {
             let other = self.other_bucket(bucket, tag);
             assert_eq!(self.other_bucket(other, tag), bucket, "buckets of a tag lead to each other");
             assert!(
-                self.ways_of(Place { bucket, tag }).any(|at| at == (bucket, way)),
+                self.ways_of(BucketTag { bucket, tag }).any(|at| at == (bucket, way)),
                 "a slot is found by its address"
             );
             count += 1;
@@ -224,7 +224,7 @@ impl Partition {
     }
 
     /// Where the slots of an address are.
-    fn ways_of(&self, place: Place) -> impl Iterator<Item = At> + use<> {
+    fn ways_of(&self, place: BucketTag) -> impl Iterator<Item = At> + use<> {
         let nothing = (place.bucket, Ways { matching: 0, used: 0 });
         let (first, second) = if self.entries == 0 { (nothing, nothing) } else { self.look(place) };
         // A bucket may be its own other one.
@@ -235,7 +235,7 @@ impl Partition {
     }
 
     /// Empties the ways of an address whose slots are at these positions. Returns one of the slots.
-    fn take_out(&mut self, place: Place, positions: &[Sector]) -> Option<Slot> {
+    fn take_out(&mut self, place: BucketTag, positions: &[Sector]) -> Option<Slot> {
         let mut taken = None;
         if positions.is_empty() {
             return taken;
@@ -250,11 +250,11 @@ impl Partition {
         taken
     }
 
-    fn take_out_all(&mut self, place: Place) {
+    fn take_out_all(&mut self, place: BucketTag) {
         self.ways_of(place).for_each(|at| self.empty(at));
     }
 
-    fn put_if_room(&mut self, place: Place, packed: u64, fingerprint: u16) -> bool {
+    fn put_if_room(&mut self, place: BucketTag, packed: u64, fingerprint: u16) -> bool {
         let Some(at) = self.make_room(place) else { return false };
         assert_eq!(self.read(at), 0, "a slot goes where none is");
         self.write(at, packed, fingerprint);
@@ -264,13 +264,13 @@ impl Partition {
 
     /// Puts a packed slot where there is room; where there is none it displaces the least hit, and with it every other
     /// slot of that one's address: one of them might be of the same key, and older.
-    fn put(&mut self, place: Place, packed: u64, fingerprint: u16) -> Inserted {
+    fn put(&mut self, place: BucketTag, packed: u64, fingerprint: u16) -> Inserted {
         if self.put_if_room(place, packed, fingerprint) {
             return Inserted::New;
         }
         let at = self.least_hit(place);
         let before = self.read(at);
-        let displaced = Place { bucket: at.0, tag: SlotWidths::packed_tag(before) };
+        let displaced = BucketTag { bucket: at.0, tag: SlotWidths::packed_tag(before) };
         let address = self.address(displaced);
         self.take_out_all(displaced);
         assert_eq!(self.read(at), 0, "what is displaced goes with all of its address");
@@ -280,7 +280,7 @@ impl Partition {
         Inserted::Displaced(self.widths.unpack(before), address)
     }
 
-    fn look(&self, place: Place) -> ((u32, Ways), (u32, Ways)) {
+    fn look(&self, place: BucketTag) -> ((u32, Ways), (u32, Ways)) {
         let other = self.other_bucket(place.bucket, place.tag);
         (self.look_in(place.bucket, place.tag), self.look_in(other, place.tag))
     }
@@ -296,7 +296,7 @@ impl Partition {
     }
 
     /// An empty slot for `place`.
-    fn make_room(&mut self, place: Place) -> Option<At> {
+    fn make_room(&mut self, place: BucketTag) -> Option<At> {
         let (first, second) = self.look(place);
         self.room(first, second)
     }
@@ -324,7 +324,7 @@ impl Partition {
     }
 
     /// The least hit of the 32 slots; the tag decides where the search begins, so that no way is favoured.
-    fn least_hit(&self, place: Place) -> At {
+    fn least_hit(&self, place: BucketTag) -> At {
         let first = place.bucket;
         let second = self.other_bucket(first, place.tag);
         let start = usize::from(place.tag) % WAYS;
@@ -341,7 +341,7 @@ impl Partition {
     }
 
     /// A number for the place's address, unique within the partition.
-    pub(super) fn address(&self, place: Place) -> u64 {
+    pub(super) fn address(&self, place: BucketTag) -> u64 {
         let least = place.bucket.min(self.other_bucket(place.bucket, place.tag));
         u64::from(least) << 16 | u64::from(place.tag)
     }
@@ -369,8 +369,8 @@ impl Partition {
 }
 
 /// A place of an address, see [`Partition::address`].
-fn place_of(address: u64) -> Place {
-    Place { bucket: (address >> 16) as u32, tag: address as u16 }
+fn place_of(address: u64) -> BucketTag {
+    BucketTag { bucket: (address >> 16) as u32, tag: address as u16 }
 }
 
 /// The number of a way in its partition.

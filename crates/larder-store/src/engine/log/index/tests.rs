@@ -71,13 +71,13 @@ fn what_is_displaced_takes_the_others_of_its_address_along() {
 }
 
 #[test]
-fn a_miss_in_a_full_index_rarely_finds_a_stranger() {
+fn a_miss_in_a_full_index_rarely_matches_another_key() {
     let index = index(100_000, 1 << 30);
     for n in 0..index.entries_max() {
         index.insert(placing(n), slot(n + 1), &[]);
     }
-    let strangers = (1_000_000..1_200_000).filter(|&n| !index.peek(placing(n)).is_empty()).count() as f64;
-    assert!(strangers / 200_000.0 <= 0.004, "{strangers} of 200000");
+    let matched = (1_000_000..1_200_000).filter(|&n| !index.peek(placing(n)).is_empty()).count() as f64;
+    assert!(matched / 200_000.0 <= 0.004, "{matched} of 200000");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{
     lock,
 };
 use crate::{
-    engine::kit::sets::{Demoted as Dropped, Place, Set},
+    engine::kit::sets::{Demoted as Dropped, Set, SetPlace},
     format::positions::Pair,
     units::Sector,
 };
@@ -46,7 +46,7 @@ impl LocatedSets {
         let generation = set.ways()[way].generation;
         match position {
             Some(position) if self.generation_bits(Sector(position)) == generation => {
-                self.promote(at, &mut set, way, Place { position, length: 0 });
+                self.promote(at, &mut set, way, SetPlace { position, length: 0 });
             }
             // It may be being written.
             None if demoted.is_writing() => return,
@@ -97,14 +97,14 @@ impl LocatedSets {
     }
 
     /// The place of an address's entry, as far as memory knows it.
-    pub(super) fn place_of(&self, at: At, set: &Set, way: usize) -> Option<Place> {
+    pub(super) fn place_of(&self, at: At, set: &Set, way: usize) -> Option<SetPlace> {
         set.place(way).or_else(|| {
             let position = self.demoted.as_ref()?.get(at.number(), at.tag)?;
-            Some(Place { position, length: 0 })
+            Some(SetPlace { position, length: 0 })
         })
     }
 
-    pub(super) fn promote(&self, at: At, set: &mut Set, way: usize, place: Place) {
+    pub(super) fn promote(&self, at: At, set: &mut Set, way: usize, place: SetPlace) {
         self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), at.tag));
         let dropped = set.promote(way, place);
         self.demote(at, set, dropped);

@@ -40,8 +40,8 @@ fn extreme_fields_come_back_as_they_were() {
 fn only_the_write_that_made_an_entry_moves_or_removes_it() {
     let mut map = Map::new(4, 0);
     map.insert(7, entry(1));
-    assert!(!map.settle(7, 2, 9) && !map.settle(8, 1, 9));
-    assert!(map.settle(7, 1, 9));
+    assert!(!map.set_place(7, 2, 9) && !map.set_place(8, 1, 9));
+    assert!(map.set_place(7, 1, 9));
     assert_eq!(map.find(7), Some(Entry { place: 9, ..entry(1) }));
     assert_eq!(map.remove_write(7, 2), None);
     assert!(map.remove_write(7, 1).is_some());

@@ -7,28 +7,28 @@ use crate::{Error, ErrorKind, Result, device::block_on, families::AnyEngine};
 use std::thread;
 
 /// The running thread; dropping it finishes what is dirty and joins it.
-pub(super) struct Keeper {
+pub(super) struct Maintenance {
     engine: AnyEngine,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Keeper {
+impl Maintenance {
     pub(super) fn start(engine: &AnyEngine, background: bool) -> Result<Self> {
         if !background {
             block_on(engine.load());
             return Ok(Self { engine: engine.clone(), thread: None });
         }
         let own = engine.clone();
-        let spawned = thread::Builder::new().name("larder-keeper".into()).spawn(move || run(&own));
+        let spawned = thread::Builder::new().name("larder-maint".into()).spawn(move || run(&own));
         let thread =
             spawned.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot start the store's thread", source))?;
         Ok(Self { engine: engine.clone(), thread: Some(thread) })
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Maintenance {
     fn drop(&mut self) {
-        self.engine.volume().bell.stop();
+        self.engine.volume().wakeup.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -38,12 +38,12 @@ impl Drop for Keeper {
 }
 
 fn run(engine: &AnyEngine) {
-    engine.volume().set_keeper();
+    engine.volume().set_maintenance_thread();
     block_on(engine.load());
-    let bell = &engine.volume().bell;
-    while !bell.stopped() {
+    let wakeup = &engine.volume().wakeup;
+    while !wakeup.stopped() {
         block_on(engine.maintain());
-        bell.wait(|| engine.next_due());
+        wakeup.wait(|| engine.next_due());
     }
     if !engine.volume().is_closed() {
         block_on(engine.pay_arrears(true));

@@ -1,73 +1,73 @@
-//! The object table of `ucfs`: where each entry lies, in 20 bytes, and an open hash of 4-byte heads over it.
+//! The entry table of `ucfs`: where each entry lies, in 20 bytes, and an open hash of 4-byte heads over it.
 //!
-//! An object has 64 bits of the key's hash, its cluster, its place and length there in sectors, and the next
-//! object of the same cluster, so that a cluster that goes takes all its objects with it without a read. Does not:
-//! know clusters; who calls keeps the first object of each. Invariant: every object is found by its key, once.
+//! An entry has 64 bits of the key's hash, its cluster, its place and length there in sectors, and the next
+//! entry of the same cluster, so that a cluster that goes takes all its entries with it without a read. Does not:
+//! know clusters; who calls keeps the first entry of each. Invariant: every entry is found by its key, once.
 //! Cost: 20 bytes an entry and 4 bytes of heads at 80% fill. Source: SYSTEMS 5.2, after UCFS.
 
 use std::num::NonZeroU32;
 
 /// Where an entry lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ObjectPlace {
+pub(crate) struct EntryPlace {
     pub(crate) cluster: u32,
     /// From the cluster's start, in sectors.
     pub(crate) offset_sectors: u16,
     pub(crate) sectors: u16,
 }
 
-/// Names an object while it is in the table.
+/// Names an entry while it is in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ObjectId(NonZeroU32);
+pub(crate) struct EntryId(NonZeroU32);
 
 /// The table.
-pub(crate) struct ObjectTable {
-    objects: Vec<Object>,
-    /// Numbers of objects, from 1; 0 is none.
+pub(crate) struct EntryTable {
+    entries: Vec<Entry>,
+    /// Numbers of entries, from 1; 0 is none.
     heads: Vec<u32>,
-    free: Option<ObjectId>,
+    free: Option<EntryId>,
     len: usize,
     capacity: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Object {
-    /// In two halves, so that an object needs no padding.
+struct Entry {
+    /// In two halves, so that an entry needs no padding.
     key: [u32; 2],
     cluster: u32,
     offset_sectors: u16,
     sectors: u16,
-    /// The next object of the cluster, or of the free list.
-    link: Option<ObjectId>,
+    /// The next entry of the cluster, or of the free list.
+    link: Option<EntryId>,
 }
 
-const _: () = assert!(size_of::<Object>() == 20);
+const _: () = assert!(size_of::<Entry>() == 20);
 
-impl ObjectTable {
+impl EntryTable {
     /// A table with room for `entries`.
     pub(crate) fn new(entries: u64) -> Self {
         let capacity = entries.clamp(1, u64::from(u32::MAX / 2)) as usize;
         let heads = vec![0; (capacity as u64 * 100).div_ceil(FILL_PERCENT) as usize];
-        Self { objects: Vec::new(), heads, free: None, len: 0, capacity }
+        Self { entries: Vec::new(), heads, free: None, len: 0, capacity }
     }
 
-    /// Adds an object, whose cluster's first was `first`; it is the first then. The key must not be in the table,
+    /// Adds an entry, whose cluster's first was `first`; it is the first then. The key must not be in the table,
     /// and the table not be full.
-    pub(crate) fn insert(&mut self, key: u64, place: ObjectPlace, first: Option<ObjectId>) -> ObjectId {
+    pub(crate) fn insert(&mut self, key: u64, place: EntryPlace, first: Option<EntryId>) -> EntryId {
         assert!(!self.is_full());
         let at = self.head_of(key);
         assert_eq!(self.heads[at], 0, "a key is in the table once");
-        let ObjectPlace { cluster, offset_sectors, sectors } = place;
-        let object = Object { key: halves(key), cluster, offset_sectors, sectors, link: first };
+        let EntryPlace { cluster, offset_sectors, sectors } = place;
+        let entry = Entry { key: halves(key), cluster, offset_sectors, sectors, link: first };
         let id = match self.free {
             Some(id) => {
-                self.free = self.object(id).link;
-                self.objects[id.index()] = object;
+                self.free = self.entry(id).link;
+                self.entries[id.index()] = entry;
                 id
             }
             None => {
-                self.objects.push(object);
-                ObjectId::of(self.objects.len() as u32).expect("numbers begin with 1")
+                self.entries.push(entry);
+                EntryId::of(self.entries.len() as u32).expect("numbers begin with 1")
             }
         };
         self.heads[at] = id.0.get();
@@ -75,37 +75,37 @@ impl ObjectTable {
         id
     }
 
-    pub(crate) fn find(&self, key: u64) -> Option<ObjectPlace> {
-        let id = ObjectId::of(self.heads[self.head_of(key)])?;
-        Some(self.object(id).place())
+    pub(crate) fn find(&self, key: u64) -> Option<EntryPlace> {
+        let id = EntryId::of(self.heads[self.head_of(key)])?;
+        Some(self.entry(id).place())
     }
 
     /// Removes `key` from the table and from its cluster's chain, which begins at `first`; returns the chain's
     /// new beginning.
-    pub(crate) fn remove(&mut self, key: u64, first: Option<ObjectId>) -> Option<ObjectId> {
+    pub(crate) fn remove(&mut self, key: u64, first: Option<EntryId>) -> Option<EntryId> {
         let at = self.head_of(key);
-        let id = ObjectId::of(self.heads[at]).expect("only what was found is removed");
-        let next = self.object(id).link;
+        let id = EntryId::of(self.heads[at]).expect("only what was found is removed");
+        let next = self.entry(id).link;
         let beginning = if first == Some(id) {
             next
         } else {
-            let mut before = first.expect("an object is in its cluster's chain");
-            while self.object(before).link != Some(id) {
-                before = self.object(before).link.expect("an object is in its cluster's chain");
+            let mut before = first.expect("an entry is in its cluster's chain");
+            while self.entry(before).link != Some(id) {
+                before = self.entry(before).link.expect("an entry is in its cluster's chain");
             }
-            self.objects[before.index()].link = next;
+            self.entries[before.index()].link = next;
             first
         };
         self.unlink(at, id);
         beginning
     }
 
-    /// Removes a whole chain; how many objects it had.
-    pub(crate) fn remove_all(&mut self, first: Option<ObjectId>) -> u64 {
+    /// Removes a whole chain; how many entries it had.
+    pub(crate) fn remove_all(&mut self, first: Option<EntryId>) -> u64 {
         let (mut next, mut count) = (first, 0);
         while let Some(id) = next {
-            next = self.object(id).link;
-            let at = self.head_of(self.object(id).key());
+            next = self.entry(id).link;
+            let at = self.head_of(self.entry(id).key());
             assert_eq!(self.heads[at], id.0.get(), "what is chained is found by its key");
             self.unlink(at, id);
             count += 1;
@@ -113,13 +113,13 @@ impl ObjectTable {
         count
     }
 
-    /// The objects of a chain.
-    pub(crate) fn chain(&self, first: Option<ObjectId>) -> impl Iterator<Item = (u64, ObjectPlace)> {
+    /// The entries of a chain.
+    pub(crate) fn chain(&self, first: Option<EntryId>) -> impl Iterator<Item = (u64, EntryPlace)> {
         let mut next = first;
         std::iter::from_fn(move || {
-            let object = self.object(next?);
-            next = object.link;
-            Some((object.key(), object.place()))
+            let entry = self.entry(next?);
+            next = entry.link;
+            Some((entry.key(), entry.place()))
         })
     }
 
@@ -137,32 +137,32 @@ impl ObjectTable {
 
     /// Memory when full.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (self.capacity * size_of::<Object>() + self.heads.len() * size_of::<u32>()) as u64
+        (self.capacity * size_of::<Entry>() + self.heads.len() * size_of::<u32>()) as u64
     }
 
-    /// Checks that every head leads to an object, that each is found by its key, and that they are counted.
+    /// Checks that every head leads to an entry, that each is found by its key, and that they are counted.
     pub(super) fn check(&self) {
         let mut count = 0;
-        for (at, id) in self.heads.iter().enumerate().filter_map(|(at, &head)| Some((at, ObjectId::of(head)?))) {
-            assert_eq!(self.head_of(self.object(id).key()), at, "an object is found by its key");
+        for (at, id) in self.heads.iter().enumerate().filter_map(|(at, &head)| Some((at, EntryId::of(head)?))) {
+            assert_eq!(self.head_of(self.entry(id).key()), at, "an entry is found by its key");
             count += 1;
         }
-        assert_eq!(count, self.len, "objects are counted");
+        assert_eq!(count, self.len, "entries are counted");
         let mut free = 0;
         let mut next = self.free;
         while let Some(id) = next {
-            (next, free) = (self.object(id).link, free + 1);
-            assert!(free <= self.objects.len(), "the free list has an end");
+            (next, free) = (self.entry(id).link, free + 1);
+            assert!(free <= self.entries.len(), "the free list has an end");
         }
-        assert_eq!(free + self.len, self.objects.len(), "an object is in use or free");
+        assert_eq!(free + self.len, self.entries.len(), "an entry is in use or free");
         assert!(self.len <= self.capacity);
     }
 
     /// Where the key's head is, or would be.
     fn head_of(&self, key: u64) -> usize {
         let mut at = self.home(key);
-        while let Some(id) = ObjectId::of(self.heads[at]) {
-            if self.object(id).key() == key {
+        while let Some(id) = EntryId::of(self.heads[at]) {
+            if self.entry(id).key() == key {
                 break;
             }
             at = (at + 1) % self.heads.len();
@@ -170,18 +170,18 @@ impl ObjectTable {
         at
     }
 
-    /// Frees the object whose head is at `at`, and closes the gap.
-    fn unlink(&mut self, at: usize, id: ObjectId) {
+    /// Frees the entry whose head is at `at`, and closes the gap.
+    fn unlink(&mut self, at: usize, id: EntryId) {
         assert!(self.len > 0, "what is removed was counted");
-        self.objects[id.index()].link = self.free;
+        self.entries[id.index()].link = self.free;
         self.free = Some(id);
         self.len -= 1;
         let count = self.heads.len();
         let mut gap = at;
         self.heads[gap] = 0;
         let mut next = (gap + 1) % count;
-        while let Some(other) = ObjectId::of(self.heads[next]) {
-            let home = self.home(self.object(other).key());
+        while let Some(other) = EntryId::of(self.heads[next]) {
+            let home = self.home(self.entry(other).key());
             // Behind the gap, seen from its home: it is moved into the gap, or would not be found.
             if (next + count - home) % count >= (next + count - gap) % count {
                 self.heads.swap(gap, next);
@@ -195,22 +195,22 @@ impl ObjectTable {
         ((u128::from(key) * self.heads.len() as u128) >> u64::BITS) as usize
     }
 
-    fn object(&self, id: ObjectId) -> &Object {
-        &self.objects[id.index()]
+    fn entry(&self, id: EntryId) -> &Entry {
+        &self.entries[id.index()]
     }
 }
 
-impl Object {
+impl Entry {
     fn key(&self) -> u64 {
         u64::from(self.key[1]) << u32::BITS | u64::from(self.key[0])
     }
 
-    fn place(&self) -> ObjectPlace {
-        ObjectPlace { cluster: self.cluster, offset_sectors: self.offset_sectors, sectors: self.sectors }
+    fn place(&self) -> EntryPlace {
+        EntryPlace { cluster: self.cluster, offset_sectors: self.offset_sectors, sectors: self.sectors }
     }
 }
 
-impl ObjectId {
+impl EntryId {
     fn of(number: u32) -> Option<Self> {
         NonZeroU32::new(number).map(Self)
     }
@@ -241,12 +241,12 @@ mod tests {
             steps in prop::collection::vec((0..10_u8, 0..60_u64, 0..CLUSTERS), 1..400),
             spread in prop_oneof![Just(1_u64), Just(1 << 56), Just(0x9E37_79B9_7F4A_7C15)],
         ) {
-            let mut table = ObjectTable::new(50);
+            let mut table = EntryTable::new(50);
             let mut firsts = [None; CLUSTERS as usize];
-            let mut model: HashMap<u64, ObjectPlace> = HashMap::new();
+            let mut model: HashMap<u64, EntryPlace> = HashMap::new();
             for (step, key, cluster) in steps {
                 let key = key.wrapping_mul(spread);
-                let own = |place: ObjectPlace| place.cluster as usize;
+                let own = |place: EntryPlace| place.cluster as usize;
                 match (step, table.find(key)) {
                     (0, _) => {
                         let gone = table.remove_all(firsts[cluster as usize].take());
@@ -259,7 +259,7 @@ mod tests {
                         model.remove(&key);
                     }
                     (_, None) if step > 3 && !table.is_full() => {
-                        let place = ObjectPlace { cluster, offset_sectors: u16::from(step), sectors: 3 };
+                        let place = EntryPlace { cluster, offset_sectors: u16::from(step), sectors: 3 };
                         firsts[cluster as usize] = Some(table.insert(key, place, firsts[cluster as usize]));
                         model.insert(key, place);
                     }
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn an_entry_takes_25_bytes() {
-        let table = ObjectTable::new(1_000_000);
+        let table = EntryTable::new(1_000_000);
         assert_eq!(table.memory_bytes(), 25_000_000);
     }
 }

@@ -1,7 +1,7 @@
 //! How a store's own thread is called, and what it must remember to sync.
 //!
 //! Owns: whether the thread sleeps, was called, must stop; whether bytes were written that no sync
-//! covers. Does not: any work. Invariant: a call is never lost. Cost of [`Bell::ring_if_idle`]: one
+//! covers. Does not: any work. Invariant: a call is never lost. Cost of [`Wakeup::wake_if_idle`]: one
 //! relaxed load while the thread is awake.
 
 use std::{
@@ -12,17 +12,17 @@ use std::{
     time::Duration,
 };
 
-/// How the keeper is called, and what it must remember to sync.
+/// How the maintenance thread is called, and what it must remember to sync.
 #[derive(Default)]
-pub(crate) struct Bell {
-    state: Mutex<BellState>,
-    rung: Condvar,
-    /// Whether the keeper sleeps until it is called.
+pub(crate) struct Wakeup {
+    state: Mutex<WakeupState>,
+    condition: Condvar,
+    /// Whether the maintenance thread sleeps until it is called.
     idle: AtomicBool,
 }
 
 #[derive(Default)]
-struct BellState {
+struct WakeupState {
     called: bool,
     stop: bool,
     /// Bytes were written that no sync covers yet, since when it is counted.
@@ -31,17 +31,17 @@ struct BellState {
     last_sync: Duration,
 }
 
-impl Bell {
-    /// Calls the keeper.
-    pub(crate) fn ring(&self) {
+impl Wakeup {
+    /// Calls the maintenance thread.
+    pub(crate) fn wake(&self) {
         self.lock().called = true;
-        self.rung.notify_one();
+        self.condition.notify_one();
     }
 
-    /// Calls the keeper if it sleeps until called. Cost: one relaxed load otherwise.
-    pub(crate) fn ring_if_idle(&self) {
+    /// Calls the maintenance thread if it sleeps until called. Cost: one relaxed load otherwise.
+    pub(crate) fn wake_if_idle(&self) {
         if self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::AcqRel) {
-            self.ring();
+            self.wake();
         }
     }
 
@@ -52,7 +52,7 @@ impl Bell {
 
     pub(crate) fn stop(&self) {
         self.lock().stop = true;
-        self.ring();
+        self.wake();
     }
 
     pub(crate) fn stopped(&self) -> bool {
@@ -65,7 +65,7 @@ impl Bell {
         if !state.unsynced || state.sync_in_flight || now < state.last_sync + interval {
             return false;
         }
-        *state = BellState { unsynced: false, sync_in_flight: true, last_sync: now, ..*state };
+        *state = WakeupState { unsynced: false, sync_in_flight: true, last_sync: now, ..*state };
         true
     }
 
@@ -86,18 +86,18 @@ impl Bell {
         self.idle.store(pause.is_none(), Ordering::Release);
         if !state.called {
             state = match pause {
-                Some(pause) => self.rung.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.rung.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(pause) => self.condition.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.condition.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
         state.called = false;
         self.idle.store(false, Ordering::Release);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BellState> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, WakeupState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How often the keeper looks while something is dirty.
+/// How often the maintenance thread looks while something is dirty.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
