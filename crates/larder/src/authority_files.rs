@@ -28,13 +28,7 @@ impl AuthorityFiles {
         if let Some(directory) = directory {
             return Ok(Self { directory });
         }
-        let strategy = etcetera::choose_base_strategy().map_err(|error| {
-            Failure::runtime(
-                format!("cannot find your data directory: {error}"),
-                "say where the authority is with --dir DIRECTORY",
-            )
-        })?;
-        Ok(Self { directory: strategy.data_dir().join("larder").join("ca") })
+        Ok(Self { directory: user_data_folder()?.join("ca") })
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -148,6 +142,18 @@ impl AuthorityFiles {
             format!(" --dir {}", self.directory.display())
         }
     }
+}
+
+/// Our directory in the user's data directory, which may not be there yet.
+///
+/// # Errors
+/// The user has no such directory.
+pub(crate) fn user_data_folder() -> Result<PathBuf, Failure> {
+    let strategy = etcetera::choose_base_strategy().map_err(|error| {
+        let help = "set HOME or XDG_DATA_HOME; for the authority, say where it is with --dir DIRECTORY";
+        Failure::runtime(format!("cannot find your data directory: {error}"), help)
+    })?;
+    Ok(strategy.data_dir().join("larder"))
 }
 
 /// Puts the authority's files into the settings of a proxy that intercepts.

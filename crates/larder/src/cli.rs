@@ -7,6 +7,8 @@ use crate::{
     bench_command::BenchFlags,
     ca_command::CaCommand,
     duration,
+    env_command::EnvFlags,
+    exec_command::ExecFlags,
     explain_command::ExplainFlags,
     failure::Failure,
     plan_command::PlanFlags,
@@ -32,6 +34,7 @@ Examples:
   larder run                                     forward proxy on 127.0.0.1:3128
   curl -x http://127.0.0.1:3128 http://example.com/
   larder run --origin http://127.0.0.1:8080      cache in front of one web server
+  larder exec -- pip install requests            cache what one command fetches, https:// too
   larder store format /dev/sdb                   make a store on a whole disk
   larder plan --disk 2TB --memory 256MB          which policy, and how fast
   larder config check larder.toml                is this file right?
@@ -52,6 +55,9 @@ Flags override the configuration file. SIGTERM and SIGINT stop taking connection
 exchanges finish (--drain); a second signal ends at once. SIGHUP and SIGUSR1 open the access log
 again and read the certificates again; SIGUSR2 and SIGALRM are ignored.";
 
+/// The command that `larder exec` starts itself with.
+pub(crate) const EXEC_SERVER: &str = "exec-server";
+
 /// A caching web proxy: forward and reverse, with a store on disk that survives restarts.
 #[derive(Debug, Parser)]
 #[command(name = "larder", version, after_help = EXAMPLES, arg_required_else_help = true)]
@@ -65,6 +71,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the proxy.
     Run(Box<RunFlags>),
+    /// Run a command whose requests, https:// included, go through a caching Larder.
+    Exec(ExecFlags),
+    /// Print lines for a shell that lead its programs through the Larder that runs.
+    Env(EnvFlags),
     /// Have a running proxy forget what it stored.
     Purge(PurgeFlags),
     /// Say what a running proxy's cache would do with a request, and why.
@@ -85,6 +95,9 @@ pub(crate) enum Command {
     /// Work with configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// What `larder exec` starts.
+    #[command(name = EXEC_SERVER, hide = true)]
+    ExecServer,
 }
 
 /// What to do with a configuration file.

@@ -58,6 +58,11 @@ impl Failure {
         Self { exit: Exit::ReaderGone, problem, help: "read all of it".to_owned(), place: None }
     }
 
+    /// What is wrong, and what to do.
+    pub(crate) fn told(&self) -> (&str, &str) {
+        (&self.problem, &self.help)
+    }
+
     /// Puts a caret under `span` of the file `path` that reads `text`.
     pub(crate) fn at(mut self, path: &Path, text: &str, span: Range<usize>, label: &str) -> Self {
         let source = NamedSource::new(path.display().to_string(), text.to_owned());

@@ -6,7 +6,7 @@
 use crate::{
     authority_files, bench_command, ca_command,
     cli::{self, Cli, Command, ConfigCommand},
-    config, explain_command,
+    config, env_command, exec_command, exec_server, explain_command,
     failure::Failure,
     files, machine,
     output::{self, print_line},
@@ -33,6 +33,10 @@ pub fn main() -> ExitCode {
                 None => output::help(&error),
             };
         }
+    };
+    let cli = match cli.command {
+        Command::Exec(flags) => return exec_command::run(flags).unwrap_or_else(Failure::report),
+        command => Cli { command },
     };
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,6 +71,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Explain(flags) => explain_command::run(&flags),
         Command::Plan(flags) => plan_command::run(*flags),
         Command::Sim(command) => sim_command::run(command),
+        Command::Exec(_) => unreachable!("it has an exit code of its own"),
+        Command::ExecServer => {
+            start_diagnostics();
+            exec_server::run()
+        }
+        Command::Env(flags) => env_command::run(&flags),
         Command::Ca(command) => ca_command::run(command),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),
     }

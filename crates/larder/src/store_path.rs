@@ -66,15 +66,24 @@ pub(crate) fn existing(path: &Path) -> PathBuf {
     inside.unwrap_or_else(|| path.to_owned())
 }
 
-fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {
-    let help = "say where to keep the store with --disk PATH, or use --disk none for memory only";
+/// The directory of the default store, which may not be there yet.
+///
+/// # Errors
+/// The user has no cache directory.
+pub(crate) fn user_folder() -> Result<PathBuf, Failure> {
     let strategy = etcetera::choose_base_strategy()
-        .map_err(|error| Failure::runtime(format!("cannot find your cache directory: {error}"), help))?;
-    let folder = strategy.cache_dir().join("larder");
+        .map_err(|error| Failure::runtime(format!("cannot find your cache directory: {error}"), USER_CACHE_HELP))?;
+    Ok(strategy.cache_dir().join("larder"))
+}
+
+fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {
+    let (folder, help) = (user_folder()?, USER_CACHE_HELP);
     make_private(&folder)
         .map_err(|error| Failure::runtime(format!("cannot make directory {}: {error}", folder.display()), help))?;
     Ok(folder.join(if keeps_files { DIRECTORY_NAME } else { FILE_NAME }))
 }
+
+const USER_CACHE_HELP: &str = "say where to keep the store with --disk PATH, or use --disk none for memory only";
 
 /// Makes `folder`, and what leads to it, for its owner alone. What exists is left as it is.
 fn make_private(folder: &Path) -> io::Result<()> {

@@ -6,19 +6,23 @@
 
 use crate::{
     automatic,
+    control::{About, ControlPath, server::ControlServer},
     failure::Failure,
     open_files,
     output::tell,
     report::{Report, StoreReport},
-    settings::Settings,
+    settings::{Disk, Settings},
     size, volumes,
 };
 use larder_proxy::{Listener, Proxy, ProxyConfig, ProxyHandle, RunningProxy};
 use larder_store::Store;
 use std::{
+    fs,
     io::{self, IsTerminal},
     net::TcpListener,
+    os::unix::net::UnixListener,
     process,
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
@@ -34,6 +38,9 @@ const EXIT_CUT_SHORT: i32 = 1;
 /// How long the start lines wait for the store to be loaded.
 const LOADING_PATIENCE: Duration = Duration::from_millis(250);
 
+/// How long a command that is to find what is stored waits for that.
+const SESSIONS_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long the store may take to close, once exchanges are over: an index of a terabyte is written in seconds, and a disk
 /// that does not answer never lets it end.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
@@ -41,11 +48,31 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 /// How long such a process waits for the access log to have the lines of the exchanges that were cut short.
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
 
+/// The sessions that a proxy is there for alone.
+pub(crate) struct Sessions<'a> {
+    /// Where they are asked for.
+    pub(crate) listener: UnixListener,
+    /// Has nobody find the listener any more.
+    pub(crate) remove: &'a dyn Fn(),
+}
+
 /// Runs until a signal says stop.
 ///
 /// # Errors
 /// A failure to start, or to close the store.
 pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
+    serve(settings, None)
+}
+
+/// Runs until the last session has ended, or a signal says stop.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_for(settings: &Settings, sessions: Sessions<'_>) -> Result<(), Failure> {
+    serve(settings, Some(sessions))
+}
+
+fn serve(settings: &Settings, sessions: Option<Sessions<'_>>) -> Result<(), Failure> {
     let mut settings = settings.clone();
     let automatic = automatic::choose(&mut settings)?;
     let config = settings.proxy_config();
@@ -57,8 +84,11 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
     let store = opened.as_ref().map(|opened| opened.store.clone());
     let running = Proxy::start(config.clone(), store.clone()).map_err(start_failure)?;
     if let Some(store) = &store {
-        await_loading(&runtime, store);
+        await_loading(&runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
     }
+    // Before it says that it runs, so that who waits for that finds it.
+    let control = control(&settings, &running, sessions.is_some());
+    let place = listen_for_commands(&runtime, &control, sessions.as_ref(), &settings)?;
     let report = Report {
         config: &config,
         listeners: running.local_addrs(),
@@ -71,7 +101,12 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
     drop((report, opened));
     runtime.block_on(async {
         let handle = running.handle();
-        signals.stop(&handle).await;
+        tokio::select! {
+            () = signals.stop(&handle) => {}
+            () = control.idle(), if sessions.is_some() => {}
+        }
+        sessions.iter().for_each(|sessions| (sessions.remove)());
+        place.iter().for_each(ControlPath::remove);
         tell!(
             "stopping: running exchanges have {} s to finish; a second signal ends at once",
             settings.drain.as_secs()
@@ -127,8 +162,8 @@ async fn await_end(
 
 /// Waits a moment for the store to be loaded, so that the start lines can say what is in it; tells of it later if it
 /// takes longer.
-fn await_loading(runtime: &Runtime, store: &Store) {
-    let is_loaded = runtime.block_on(async { time::timeout(LOADING_PATIENCE, store.ready()).await.is_ok() });
+fn await_loading(runtime: &Runtime, store: &Store, patience: Duration) {
+    let is_loaded = runtime.block_on(async { time::timeout(patience, store.ready()).await.is_ok() });
     if !is_loaded {
         let (store, begun) = (store.clone(), Instant::now());
         runtime.spawn(async move {
@@ -137,6 +172,38 @@ fn await_loading(runtime: &Runtime, store: &Store) {
             tell!("the store is loaded: {entries} entries, after {passed_s:.1} s");
         });
     }
+}
+
+/// What answers the commands of this user.
+fn control(settings: &Settings, running: &RunningProxy, is_for_sessions: bool) -> Arc<ControlServer> {
+    let plain = settings.proxy.listeners.iter().zip(running.local_addrs()).find(|(listener, _)| !listener.tls);
+    let proxy = plain.map(|(_, address)| *address).filter(|_| settings.forwards());
+    let intercept = settings.proxy.intercept.as_ref();
+    // It was read when the proxy was started.
+    let certificate = intercept.and_then(|intercept| fs::read_to_string(&intercept.authority.certificate).ok());
+    ControlServer::new(running.handle(), About { proxy, certificate }, is_for_sessions)
+}
+
+/// Has commands answered; tells where, if that is to be removed at the end.
+fn listen_for_commands(
+    runtime: &Runtime,
+    control: &Arc<ControlServer>,
+    sessions: Option<&Sessions<'_>>,
+    settings: &Settings,
+) -> Result<Option<ControlPath>, Failure> {
+    let (place, listener) = match sessions {
+        Some(sessions) => (None, Some(sessions.listener.try_clone().map_err(system_failure)?)),
+        None => ControlServer::bind(settings.store.disks == [Disk::UserCache]).unzip(),
+    };
+    if let Some(listener) = listener {
+        let control = Arc::clone(control);
+        runtime.spawn(async move {
+            if let Err(error) = control.serve(listener).await {
+                tell!("larder exec and larder env do not find this proxy: {error}");
+            }
+        });
+    }
+    Ok(place)
 }
 
 /// Finds out whether the addresses can be had before a store is made that nobody would use.

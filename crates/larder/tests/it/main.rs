@@ -6,6 +6,7 @@
 mod authority;
 mod bench;
 mod errors;
+mod exec;
 mod memory;
 mod origin;
 mod output;

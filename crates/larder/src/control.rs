@@ -1,0 +1,178 @@
+//! The control socket of a running Larder: how `larder exec` and `larder env` of the same user find it, and what they ask it.
+//!
+//! Owns: where it is, and the messages, a line of JSON each. Does not: proxy. Invariants: the socket is in a directory of its
+//! owner's alone, and whoever is at the other end is checked to be that owner; a message has a bound.
+
+pub(crate) mod server;
+
+use crate::{failure::Failure, store_path};
+use serde::{Deserialize, Serialize};
+use std::{
+    env,
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead, BufReader, Read, Write},
+    net::SocketAddr,
+    os::unix::{
+        fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// What is asked of a running Larder.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// A session, which lasts as long as the connection.
+    Open { hosts: Vec<String>, except: Vec<String>, offline: bool },
+    /// The session's figures.
+    Figures,
+    /// What it serves on its own listeners.
+    About,
+}
+
+/// What is answered.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Opened { proxy: SocketAddr, certificate: String },
+    Figures(Figures),
+    About(About),
+    Refused { problem: String, help: String },
+}
+
+/// What the clients of a session were sent.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    pub(crate) requests: u64,
+    pub(crate) from_cache: u64,
+    pub(crate) bytes: u64,
+    pub(crate) saved_bytes: u64,
+}
+
+/// What a Larder serves on its own listeners.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct About {
+    /// Where clients connect, as to an HTTP proxy; `None` if this is no forward proxy.
+    pub(crate) proxy: Option<SocketAddr>,
+    /// The certificate that clients of intercepted hosts have to trust, in PEM.
+    pub(crate) certificate: Option<String>,
+}
+
+/// Where the control socket is, and what lies beside it.
+pub(crate) struct ControlPath {
+    folder: PathBuf,
+    /// Whether it is in the user's runtime directory, which is made for such things.
+    is_for_runtime: bool,
+}
+
+impl ControlPath {
+    /// Finds the place: the user's runtime directory, or else the directory of the default store.
+    ///
+    /// # Errors
+    /// The user has neither.
+    pub(crate) fn find() -> Result<Self, Failure> {
+        let runtime =
+            env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
+        let is_for_runtime = runtime.is_some();
+        let folder = runtime.map_or_else(store_path::user_folder, |runtime| Ok(runtime.join("larder")))?;
+        Ok(Self { folder, is_for_runtime })
+    }
+
+    /// Makes the directory, for its owner alone.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        self.folder.is_dir()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join("control.sock")
+    }
+
+    /// Where a Larder that serves a command alone tells what it has to tell.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.join("exec.log")
+    }
+
+    /// Waits for its turn to make or remove the socket.
+    pub(crate) fn lock(&self) -> io::Result<File> {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(self.folder.join("control.lock"))?;
+        file.lock()?;
+        Ok(file)
+    }
+
+    /// Listens, in place of a socket that nobody listens on. Needs the lock.
+    pub(crate) fn bind(&self) -> io::Result<UnixListener> {
+        let path = self.socket();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        Ok(listener)
+    }
+
+    /// Removes the socket of a Larder that ends.
+    pub(crate) fn remove(&self) {
+        // Nobody else makes one meanwhile. What cannot be removed is found to be dead.
+        let lock = self.lock();
+        let _ = fs::remove_file(self.socket());
+        drop(lock);
+    }
+
+    /// Connects to the Larder that listens, if one does.
+    pub(crate) fn connect(&self) -> Option<Control> {
+        let stream = UnixStream::connect(self.socket()).ok()?;
+        // It waits for its store; a proxy that answers nothing at all is none.
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_write_timeout(Some(PATIENCE)).ok()?;
+        Some(Control { stream: BufReader::new(stream) })
+    }
+}
+
+/// A connection to a running Larder.
+pub(crate) struct Control {
+    stream: BufReader<UnixStream>,
+}
+
+impl Control {
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// The other end is gone, or what it says is no answer.
+    pub(crate) fn ask(&mut self, ask: &Ask) -> io::Result<Answer> {
+        let mut line = serde_json::to_vec(ask)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line)?;
+        let mut answer = String::new();
+        if (&mut self.stream).take(MESSAGE_BYTES_MAX).read_line(&mut answer)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_str(&answer)?)
+    }
+
+    /// Says that nothing more is asked, and waits until the other end has settled that: if it served nobody else, until it has
+    /// ended and its store is closed.
+    pub(crate) fn close(mut self) {
+        // Who is gone already has nothing to settle.
+        let _ = self.stream.get_mut().shutdown(std::net::Shutdown::Write);
+        let _ = self.stream.read(&mut [0]);
+    }
+}
+
+/// Longest message, in bytes.
+const MESSAGE_BYTES_MAX: u64 = 64 << 10;
+/// How long an answer may take: the time in which a large store is loaded, or closed.
+const PATIENCE: Duration = Duration::from_secs(30);

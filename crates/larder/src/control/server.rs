@@ -1,0 +1,172 @@
+//! The end of the control socket at the Larder that runs: answers the commands of its own user.
+//!
+//! Owns: the sessions that were opened over it, each for as long as its connection. Does not: serve their clients. Invariant: nobody but
+//! the user whose process this is, and root, is answered.
+
+use super::{About, Answer, Ask, ControlPath, Figures, MESSAGE_BYTES_MAX};
+use crate::output::tell;
+use larder_proxy::{HostPattern, HostRules, ProxyHandle, Session, SessionOptions};
+use std::{
+    io,
+    os::unix::net::UnixListener as StdListener,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{UnixListener, UnixStream},
+    sync::watch,
+};
+
+/// What answers on a control socket.
+pub(crate) struct ControlServer {
+    pub(crate) handle: ProxyHandle,
+    pub(crate) about: About,
+    /// How many sessions there are.
+    session_count: watch::Sender<usize>,
+    /// Whether it ends with its last session.
+    ends_with_sessions: bool,
+    /// Whether it does now.
+    ends: AtomicBool,
+}
+
+impl ControlServer {
+    pub(crate) fn new(handle: ProxyHandle, about: About, ends_with_sessions: bool) -> Arc<Self> {
+        Arc::new(Self {
+            handle,
+            about,
+            session_count: watch::Sender::new(0),
+            ends_with_sessions,
+            ends: AtomicBool::new(false),
+        })
+    }
+
+    /// Listens in the usual place, unless another Larder does or there is no such place; that is no reason not to run.
+    pub(crate) fn bind(is_default_store: bool) -> Option<(ControlPath, StdListener)> {
+        let path = ControlPath::find().ok()?;
+        let is_ours = is_default_store || path.is_for_runtime || path.exists();
+        if !is_ours {
+            return None;
+        }
+        path.prepare().ok()?;
+        let _lock = path.lock().ok()?;
+        if path.connect().is_some() {
+            return None;
+        }
+        match path.bind() {
+            Ok(listener) => Some((path, listener)),
+            Err(error) => {
+                tell!(
+                    "  warning  larder exec and larder env do not find this proxy: {error}: {}",
+                    path.socket().display()
+                );
+                None
+            }
+        }
+    }
+
+    /// Answers until the runtime ends.
+    ///
+    /// # Errors
+    /// The listener cannot be used.
+    pub(crate) async fn serve(self: Arc<Self>, listener: StdListener) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
+        loop {
+            // Out of descriptors: the next one may have more luck.
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::task::yield_now().await;
+                continue;
+            };
+            let is_ours = |id: u32| id == 0 || id == rustix::process::geteuid().as_raw();
+            if stream.peer_cred().is_ok_and(|peer| is_ours(peer.uid())) {
+                let this = Arc::clone(&self);
+                tokio::spawn(async move { this.answer(stream).await });
+            }
+        }
+    }
+
+    /// Waits until there was a session and there is none any more; from then on nothing is answered.
+    pub(crate) async fn idle(&self) {
+        let mut count = self.session_count.subscribe();
+        // The sender is ours and outlives this. Who started us may be gone before it asks.
+        let _ = tokio::time::timeout(FIRST_PATIENCE, count.wait_for(|count| *count > 0)).await;
+        let _ = count.wait_for(|count| *count == 0).await;
+        self.ends.store(true, Relaxed);
+    }
+
+    async fn answer(&self, stream: UnixStream) {
+        let mut stream = BufReader::new(stream);
+        let mut session = None;
+        // What breaks off is closed like what ends.
+        let _ = self.converse(&mut stream, &mut session).await;
+        if session.take().is_some() {
+            self.session_count.send_modify(|count| *count -= 1);
+            if self.ends_with_sessions && *self.session_count.borrow() == 0 {
+                // The end of the process closes it, when all is settled.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    async fn converse(&self, stream: &mut BufReader<UnixStream>, session: &mut Option<Session>) -> io::Result<()> {
+        loop {
+            let mut line = String::new();
+            if (&mut *stream).take(MESSAGE_BYTES_MAX).read_line(&mut line).await? == 0 {
+                return Ok(());
+            }
+            if self.ends.load(Relaxed) {
+                return Ok(());
+            }
+            let answer = match serde_json::from_str(&line) {
+                Ok(Ask::Open { .. }) if session.is_some() => {
+                    refused("there is a session on this connection", "open another")
+                }
+                Ok(Ask::Open { hosts, except, offline }) => self.open(session, (&hosts, &except), offline),
+                Ok(Ask::Figures) => Answer::Figures(session.as_ref().map(figures).unwrap_or_default()),
+                Ok(Ask::About) => Answer::About(self.about.clone()),
+                Err(error) => {
+                    refused(&format!("not a question: {error}"), "use the same version of larder on both ends")
+                }
+            };
+            let mut text = serde_json::to_vec(&answer)?;
+            text.push(b'\n');
+            stream.get_mut().write_all(&text).await?;
+        }
+    }
+
+    fn open(&self, session: &mut Option<Session>, (hosts, except): (&[String], &[String]), offline: bool) -> Answer {
+        let parse = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<HostPattern>, _>>();
+        let hosts = match (parse(hosts), parse(except)) {
+            (Ok(hosts), Ok(except)) => HostRules { hosts, except },
+            (Err(error), _) | (_, Err(error)) => return refused(&error.to_string(), "name hosts as --intercept does"),
+        };
+        match self.handle.open_session(SessionOptions { hosts, offline }) {
+            Ok(opened) => {
+                let (proxy, certificate) = (opened.address(), opened.certificate_pem().to_owned());
+                *session = Some(opened);
+                self.session_count.send_modify(|count| *count += 1);
+                Answer::Opened { proxy, certificate }
+            }
+            Err(error) => refused(
+                &format!("the running larder opens no session: {error}"),
+                "stop it, or run it as a forward proxy; its start lines say what it is",
+            ),
+        }
+    }
+}
+
+fn refused(problem: &str, help: &str) -> Answer {
+    Answer::Refused { problem: problem.to_owned(), help: help.to_owned() }
+}
+
+fn figures(session: &Session) -> Figures {
+    let stats = session.stats();
+    Figures { requests: stats.requests, from_cache: stats.hits, bytes: stats.sent_bytes, saved_bytes: stats.hit_bytes }
+}
+
+/// How long a Larder that is there for sessions waits for the first.
+const FIRST_PATIENCE: Duration = Duration::from_secs(30);

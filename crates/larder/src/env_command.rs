@@ -1,0 +1,131 @@
+//! `larder env`: lines for a shell that lead its programs through the Larder that runs.
+//!
+//! Owns: the flags, and how shells quote. Does not: know the variables (see `exec_command::environment`). Invariant: a value is
+//! never more than a value to the shell, whatever is in it.
+
+use crate::{
+    authority_files::user_data_folder,
+    control::{About, Answer, Ask, ControlPath},
+    exec_command::environment,
+    failure::Failure,
+    output::{print_line, tell},
+};
+use clap::{Args, ValueEnum};
+use std::{ffi::OsString, fs, path::PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  eval \"$(larder env)\"
+  larder env --shell fish | source
+  larder env --shell github >> \"$GITHUB_ENV\"
+  eval \"$(larder env --undo)\"
+
+It needs a Larder that runs (larder run). If that intercepts hosts, the lines also have programs trust its authority.
+For one command, larder exec does all of this by itself.";
+
+/// The flags of `larder env`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct EnvFlags {
+    /// Whose lines
+    #[arg(long, value_enum, default_value_t = Shell::Bash)]
+    shell: Shell,
+
+    /// Lines that take it back
+    #[arg(long)]
+    undo: bool,
+}
+
+/// Who reads the lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    /// And sh, dash, zsh
+    Bash,
+    Fish,
+    Powershell,
+    /// The file that $GITHUB_ENV names
+    Github,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// No Larder runs, or it is no forward proxy.
+pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
+    if flags.undo {
+        return environment::names().try_for_each(|name| print_line!("{}", flags.shell.unset(name)));
+    }
+    let About { proxy, certificate } = about()?;
+    let help = "run one without --origin and sites: larder run";
+    let proxy = proxy.ok_or_else(|| Failure::runtime("the larder that runs is no forward proxy without TLS", help))?;
+    let mut variables = environment::proxy_variables(proxy);
+    match certificate {
+        Some(certificate) => {
+            let file = keep(&environment::bundle(&certificate)?)?;
+            variables.extend(environment::trust_variables(&file));
+        }
+        None => tell!("larder: it intercepts no hosts, so https:// is not cached (larder run --intercept)"),
+    }
+    variables.iter().try_for_each(|(name, value)| print_line!("{}", flags.shell.set(name, value)))
+}
+
+fn about() -> Result<About, Failure> {
+    let asked = ControlPath::find()?.connect().and_then(|mut control| control.ask(&Ask::About).ok());
+    match asked {
+        Some(Answer::About(about)) => Ok(about),
+        _ => {
+            let help = "start one first, such as larder run --intercept all; or use larder exec -- COMMAND";
+            Err(Failure::runtime("no larder of yours runs", help))
+        }
+    }
+}
+
+/// Writes the authorities to a file that lasts.
+fn keep(bundle: &str) -> Result<PathBuf, Failure> {
+    let folder = user_data_folder()?;
+    let file = folder.join("authorities.pem");
+    fs::create_dir_all(&folder).and_then(|()| fs::write(&file, bundle)).map(|()| file.clone()).map_err(|error| {
+        let help = "set XDG_DATA_HOME to a directory that you may write to";
+        Failure::runtime(format!("cannot write the authorities: {error}: {}", file.display()), help)
+    })
+}
+
+impl Shell {
+    fn set(self, name: &str, value: &OsString) -> String {
+        let value = value.to_string_lossy();
+        match self {
+            Self::Bash => format!("export {name}='{}'", value.replace('\'', "'\\''")),
+            Self::Fish => format!("set -gx {name} '{}'", value.replace('\\', "\\\\").replace('\'', "\\'")),
+            Self::Powershell => format!("$env:{name} = '{}'", value.replace('\'', "''")),
+            // A line ends a value there.
+            Self::Github => format!("{name}={}", value.replace(['\n', '\r'], "")),
+        }
+    }
+
+    fn unset(self, name: &str) -> String {
+        match self {
+            Self::Bash => format!("unset {name}"),
+            Self::Fish => format!("set -e {name}"),
+            Self::Powershell => format!("Remove-Item Env:{name} -ErrorAction SilentlyContinue"),
+            Self::Github => format!("{name}="),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_quoted_for_their_shell() {
+        let value = OsString::from("a'b\\c $(d)");
+        for (shell, set, unset) in [
+            (Shell::Bash, "export X='a'\\''b\\c $(d)'", "unset X"),
+            (Shell::Fish, "set -gx X 'a\\'b\\\\c $(d)'", "set -e X"),
+            (Shell::Powershell, "$env:X = 'a''b\\c $(d)'", "Remove-Item Env:X -ErrorAction SilentlyContinue"),
+            (Shell::Github, "X=a'b\\c $(d)", "X="),
+        ] {
+            assert_eq!((shell.set("X", &value).as_str(), shell.unset("X").as_str()), (set, unset));
+        }
+    }
+}

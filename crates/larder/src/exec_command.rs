@@ -1,0 +1,175 @@
+//! `larder exec`: runs a command whose requests go through a caching Larder, `https://` included.
+//!
+//! Owns: the flags, finding a Larder or starting one, and the line at the end. Does not: run the command (see `child`) or know what its
+//! programs have to be told (see `environment`). Invariants: exit code, standard streams and terminal are the command's; the authority
+//! that its programs trust is in memory only and ends with it.
+
+mod child;
+pub(crate) mod environment;
+
+use crate::{
+    control::{Answer, Ask, Control, ControlPath, Figures},
+    failure::Failure,
+    output::tell,
+    size, value,
+};
+use clap::{Args, ValueEnum};
+use environment::Environment;
+use larder_proxy::HostPattern;
+use std::{
+    env,
+    ffi::OsString,
+    fs::File,
+    io,
+    os::{fd::OwnedFd, unix::process::CommandExt},
+    process::{Command, ExitCode, Stdio},
+    time::Instant,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  larder exec -- pip install -r requirements.txt
+  larder exec -- npm ci
+  larder exec --offline -- cargo build
+  larder exec --intercept pypi.org --intercept files.pythonhosted.org -- make
+
+Every https:// host that the command asks for is intercepted, for that is what this is for; --intercept names fewer. The
+authority is made for this command: only its own processes are told of it, and it ends with them.
+
+If a Larder of yours runs, the command goes through it; else one is started on the default store and ends with the last
+command that uses it. Exit code: that of the command, 128 and the signal's number if a signal ended it, 127 or 126 if it
+cannot be found or run, 1 if there is no Larder to go through.";
+
+/// The flags of `larder exec`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ExecFlags {
+    /// Host whose https:// is cached: pypi.org, *.debian.org or all (repeatable) [default: all]
+    #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
+    intercept: Vec<HostPattern>,
+
+    /// Host among them that is left alone (repeatable)
+    #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
+    except: Vec<HostPattern>,
+
+    /// Answer from what is stored alone, however old, and ask nobody
+    #[arg(long)]
+    offline: bool,
+
+    /// Say nothing at the end
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// How to say at the end, on standard error, what was saved
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    summary: Form,
+
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// How the figures are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Text,
+    Json,
+}
+
+/// Runs it; gives the code to exit with.
+///
+/// # Errors
+/// There is no Larder to go through, or its authority cannot be written down.
+pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
+    let begun = Instant::now();
+    let hosts = if flags.intercept.is_empty() { vec![HostPattern::All] } else { flags.intercept };
+    let shown = |patterns: &[HostPattern]| patterns.iter().map(ToString::to_string).collect();
+    let ask = Ask::Open { hosts: shown(&hosts), except: shown(&flags.except), offline: flags.offline };
+    let (mut control, proxy, certificate) = open(&ask)?;
+    let environment = Environment::for_session(proxy, &certificate)?;
+    let code = child::run(&flags.command, &environment)?;
+    drop(environment);
+    let figures = match control.ask(&Ask::Figures) {
+        Ok(Answer::Figures(figures)) => Some(figures),
+        _ => None,
+    };
+    control.close();
+    match figures {
+        _ if flags.quiet => {}
+        Some(figures) => tell_figures(&figures, flags.summary, begun.elapsed().as_secs_f64()),
+        None => tell!("larder: it ended before the command did; see {}", ControlPath::find()?.log().display()),
+    }
+    Ok(code)
+}
+
+/// Opens a session with the Larder that runs, or with one that is started for it.
+fn open(ask: &Ask) -> Result<(Control, std::net::SocketAddr, String), Failure> {
+    let path = ControlPath::find()?;
+    for _ in 0..ATTEMPT_COUNT_MAX {
+        let control = match path.connect() {
+            Some(control) => Some(control),
+            None => start(&path)?,
+        };
+        let Some(mut control) = control else { continue };
+        match control.ask(ask) {
+            Ok(Answer::Opened { proxy, certificate }) => return Ok((control, proxy, certificate)),
+            Ok(Answer::Refused { problem, help }) => return Err(Failure::runtime(problem, help)),
+            Ok(_) => break,
+            // It was about to end: the next one is not.
+            Err(_) => {}
+        }
+    }
+    let help = format!("see {} for what it said", path.log().display());
+    Err(Failure::runtime("no larder answers, and none can be started", help))
+}
+
+/// Starts a Larder and connects to it; `None` if somebody else does at the same time.
+fn start(path: &ControlPath) -> Result<Option<Control>, Failure> {
+    let failed = |error: io::Error| {
+        let help = "it needs a directory of yours: set XDG_RUNTIME_DIR or XDG_CACHE_HOME to one that you may write to";
+        Failure::runtime(format!("cannot start larder: {error}: {}", path.folder().display()), help)
+    };
+    path.prepare().map_err(failed)?;
+    let lock = path.lock().map_err(failed)?;
+    if let Some(control) = path.connect() {
+        return Ok(Some(control));
+    }
+    let listener = path.bind().map_err(failed)?;
+    let log = File::create(path.log()).map_err(failed)?;
+    // In a group of its own: what the terminal sends is for the command.
+    Command::new(env::current_exe().map_err(failed)?)
+        .arg(crate::cli::EXEC_SERVER)
+        .stdin(Stdio::from(OwnedFd::from(listener)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(log))
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    let control = path.connect();
+    drop(lock);
+    Ok(control)
+}
+
+fn tell_figures(figures: &Figures, form: Form, seconds: f64) {
+    let Figures { requests, from_cache, bytes, saved_bytes } = figures;
+    match form {
+        Form::Text => {
+            let (requests, from_cache) = (size::show_count(*requests), size::show_count(*from_cache));
+            let (saved, all) = (size::show(*saved_bytes), size::show(*bytes));
+            tell!("larder: {requests} requests, {from_cache} from cache, {saved} of {all} saved, {seconds:.0} s");
+        }
+        Form::Json => {
+            let told = serde_json::json!({
+                "requests": requests,
+                "from_cache": from_cache,
+                "bytes": bytes,
+                "saved_bytes": saved_bytes,
+                "seconds": (seconds * 1000.0).round() / 1000.0,
+            });
+            tell!("{told}");
+        }
+    }
+}
+
+/// How often a Larder that ends as it is asked is replaced.
+const ATTEMPT_COUNT_MAX: usize = 5;

@@ -1,0 +1,123 @@
+//! The command of `larder exec` as a process: signals on their way to it, and how it ended.
+//!
+//! Owns: which signals go on. Invariant: what the terminal sends to both already is not sent twice.
+
+use super::environment::Environment;
+use crate::failure::Failure;
+use rustix::{
+    process::{Pid, Signal as Number, getpgrp, kill_process},
+    termios::tcgetpgrp,
+};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io,
+    os::unix::process::ExitStatusExt,
+    process::{Command, ExitCode, ExitStatus},
+};
+use tokio::{
+    runtime, select,
+    signal::unix::{Signal, SignalKind, signal},
+    task,
+};
+
+/// Runs the command to its end; gives the code to exit with.
+///
+/// # Errors
+/// Its signals cannot be listened to.
+pub(super) fn run(command: &[OsString], environment: &Environment) -> Result<ExitCode, Failure> {
+    let system = |error: io::Error| {
+        Failure::runtime(
+            format!("cannot wait for the command: {error}"),
+            "the limit on open files may be too low (ulimit -n)",
+        )
+    };
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(system)?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen().map_err(system)?;
+        let (program, arguments) = command.split_first().expect("the command line asks for one");
+        let mut child = match Command::new(program).args(arguments).envs(environment.variables()).spawn() {
+            Ok(child) => child,
+            Err(error) => return Ok(not_run(program, &error)),
+        };
+        let id = Pid::from_child(&child);
+        let ended = task::spawn_blocking(move || child.wait());
+        tokio::pin!(ended);
+        loop {
+            select! {
+                status = &mut ended => {
+                    let status = status.map_err(io::Error::other).and_then(|status| status).map_err(system)?;
+                    return Ok(code_of(status));
+                }
+                number = signals.next() => {
+                    // It may have ended just now.
+                    let _ = kill_process(id, number);
+                }
+            }
+        }
+    })
+}
+
+/// What a shell would say of it.
+fn code_of(status: ExitStatus) -> ExitCode {
+    let code = status.code().unwrap_or_else(|| SIGNAL_CODE + status.signal().unwrap_or_default());
+    ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
+}
+
+fn not_run(program: &OsString, error: &io::Error) -> ExitCode {
+    let is_missing = error.kind() == io::ErrorKind::NotFound;
+    let help = "give a program that is on your PATH, or the path of one";
+    let _ = Failure::runtime(format!("cannot run the command: {error}: {}", program.display()), help).report();
+    ExitCode::from(if is_missing { NOT_FOUND_CODE } else { NOT_RUN_CODE })
+}
+
+/// The signals that go on to the command.
+struct Signals {
+    from_terminal: [(Number, Signal); 2],
+    others: [(Number, Signal); 5],
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let of = |number: Number, kind: SignalKind| signal(kind).map(|signal| (number, signal));
+        Ok(Self {
+            from_terminal: [of(Number::INT, SignalKind::interrupt())?, of(Number::QUIT, SignalKind::quit())?],
+            others: [
+                of(Number::TERM, SignalKind::terminate())?,
+                of(Number::HUP, SignalKind::hangup())?,
+                of(Number::USR1, SignalKind::user_defined1())?,
+                of(Number::USR2, SignalKind::user_defined2())?,
+                of(Number::ALARM, SignalKind::alarm())?,
+            ],
+        })
+    }
+
+    /// Waits for one that the command does not have already.
+    async fn next(&mut self) -> Number {
+        let Self { from_terminal: [interrupt, quit], others: [terminate, hangup, user1, user2, alarm] } = self;
+        loop {
+            let (number, from_terminal) = select! {
+                _ = interrupt.1.recv() => (interrupt.0, true),
+                _ = quit.1.recv() => (quit.0, true),
+                _ = terminate.1.recv() => (terminate.0, false),
+                _ = hangup.1.recv() => (hangup.0, false),
+                _ = user1.1.recv() => (user1.0, false),
+                _ = user2.1.recv() => (user2.0, false),
+                _ = alarm.1.recv() => (alarm.0, false),
+            };
+            if !(from_terminal && is_in_foreground()) {
+                return number;
+            }
+        }
+    }
+}
+
+/// Whether the terminal sends what is typed there to our group, which is that of the command too.
+fn is_in_foreground() -> bool {
+    File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
+}
+
+/// What is added to a signal's number to make an exit code.
+const SIGNAL_CODE: i32 = 128;
+const NOT_FOUND_CODE: u8 = 127;
+const NOT_RUN_CODE: u8 = 126;

@@ -1,0 +1,82 @@
+//! The Larder that `larder exec` starts where none runs: it serves commands alone, on the default store, and ends with the last of them.
+//!
+//! Owns: its settings, and telling those who wait for it why it does not start. Does not: listen on the control socket's path, it is
+//! handed the socket. Invariant: whoever connected to the socket before it ends gets an answer or an end.
+
+use crate::{
+    control::{Answer, ControlPath},
+    failure::Failure,
+    settings::Settings,
+    wiring::{self, Sessions},
+};
+use larder_proxy::ProxyConfig;
+use std::{
+    io::{self, Write},
+    os::{fd::AsFd, unix::net::UnixListener},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Runs until the last session ends. The control socket is standard input.
+///
+/// # Errors
+/// It does not start, which those who wait for it are told.
+pub(crate) fn run() -> Result<(), Failure> {
+    let help = "this is what larder exec starts; run larder exec -- COMMAND";
+    let listener = io::stdin().as_fd().try_clone_to_owned().map(UnixListener::from);
+    let listener = listener.and_then(|listener| listener.local_addr().map(|_| listener));
+    let listener =
+        listener.map_err(|error| Failure::usage(format!("standard input is no control socket: {error}"), help))?;
+    let path = ControlPath::find()?;
+    let remove = || path.remove();
+    let begun = Instant::now();
+    loop {
+        let control =
+            listener.try_clone().map_err(|error| Failure::runtime(format!("cannot listen: {error}"), help))?;
+        let ended = wiring::run_for(&settings(), Sessions { listener: control, remove: &remove });
+        match ended {
+            // One that has just ended may still be closing the store.
+            Err(failure) if failure.told().0.contains("in use by another process") && begun.elapsed() < PATIENCE => {
+                thread::park_timeout(PAUSE);
+            }
+            Err(failure) => {
+                remove();
+                refuse_waiting(&listener, &failure);
+                return Err(failure);
+            }
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
+/// What serves the commands of one user alone: they reach through it what they would reach without.
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    let everywhere = ["0.0.0.0/0", "::/0"].map(|network| network.parse().expect("they are networks"));
+    let proxy = ProxyConfig {
+        listeners: vec!["127.0.0.1:0".parse().expect("it is an address")],
+        connect_ports: (1..=u16::MAX).collect(),
+        ..settings.proxy
+    };
+    settings.proxy = proxy;
+    settings.proxy.targets.allow = everywhere.to_vec();
+    // Whoever still uses it when the last command has ended was left behind by it.
+    settings.drain = Duration::ZERO;
+    settings
+}
+
+/// Tells those that have connected already.
+fn refuse_waiting(listener: &UnixListener, failure: &Failure) {
+    let (problem, help) = failure.told();
+    let answer = Answer::Refused { problem: problem.to_owned(), help: help.to_owned() };
+    let (Ok(mut text), Ok(())) = (serde_json::to_vec(&answer), listener.set_nonblocking(true)) else { return };
+    text.push(b'\n');
+    while let Ok((mut stream, _)) = listener.accept() {
+        // Who is gone need not know.
+        let _ = stream.write_all(&text);
+    }
+}
+
+/// How long a store that is being closed is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(20);

@@ -1,0 +1,343 @@
+//! At stake: that a command under `larder exec` cannot tell the difference, but for the speed: its exit code, its streams, its signals,
+//! and who else trusts what it trusts.
+
+use crate::{
+    origin::Origin,
+    process::{Larder, command, run},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, pem::PemObject},
+};
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, ChildStdout, Command, Output, Stdio},
+    sync::Arc,
+    thread,
+};
+use tempfile::TempDir;
+
+/// A home with a small store in the usual place.
+fn home() -> TempDir {
+    let home = TempDir::new().unwrap();
+    assert_eq!(Larder::start(&home, &["--size", "64MiB"]).stop(), Some(0));
+    home
+}
+
+fn exec(home: &Path, flags: &[&str], script: &str) -> Command {
+    let mut command = command(home);
+    command.arg("exec").args(flags).args(["--", "/bin/sh", "-c", script]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A command that runs until it is told to end; meanwhile the test is its client.
+struct Running {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    /// What it has in its environment.
+    variables: HashMap<String, String>,
+}
+
+impl Running {
+    fn start(home: &Path, flags: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        let mut command = exec(home, flags, "/usr/bin/env; echo END; read line");
+        change(&mut command);
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut variables = HashMap::new();
+        loop {
+            let mut line = String::new();
+            if output.read_line(&mut line).unwrap() == 0 {
+                let mut told = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+                panic!("it ended: {told}");
+            }
+            match line.trim_end().split_once('=') {
+                Some((name, value)) => drop(variables.insert(name.to_owned(), value.to_owned())),
+                None if line == "END\n" => return Self { child, output, variables },
+                None => {}
+            }
+        }
+    }
+
+    fn proxy(&self) -> SocketAddr {
+        self.variables["http_proxy"].strip_prefix("http://").unwrap().parse().unwrap()
+    }
+
+    /// GET through the proxy; status and body.
+    fn get(&self, origin: SocketAddr, path: &str) -> (u16, String) {
+        let mut socket = TcpStream::connect(self.proxy()).unwrap();
+        write!(socket, "GET http://{origin}{path} HTTP/1.1\r\nHost: {origin}\r\nConnection: close\r\n\r\n").unwrap();
+        parse(&mut socket)
+    }
+
+    /// GET over TLS through a tunnel to `localhost`, trusting what programs are told to trust.
+    fn get_secure(&self, port: u16, path: &str) -> (u16, String) {
+        let mut socket = TcpStream::connect(self.proxy()).unwrap();
+        write!(socket, "CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n").unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
+        let mut roots = RootCertStore::empty();
+        let certificates = CertificateDer::pem_file_iter(&self.variables["SSL_CERT_FILE"]).unwrap();
+        roots.add_parsable_certificates(certificates.map(Result::unwrap));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = builder.with_root_certificates(roots).with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n").unwrap();
+        parse(&mut stream)
+    }
+
+    /// Has it end; gives what was said on standard error.
+    fn end(mut self) -> String {
+        self.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let mut told = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        self.output.read_to_string(&mut String::new()).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{told}");
+        told
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn parse(stream: &mut impl Read) -> (u16, String) {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// An origin over TLS whose authority is in the file.
+fn secure_origin(directory: &Path) -> (u16, std::path::PathBuf) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let file = directory.join("origin.pem");
+    fs::write(&file, made.cert.pem()).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(builder.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = BufReader::new(StreamOwned::new(connection, socket.unwrap()));
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).is_ok_and(|count| count > 0) {}
+            let answer =
+                "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\nConnection: close\r\n\r\nsecret";
+            // A client that refuses the certificate has gone.
+            let stream = stream.get_mut();
+            let _ = stream.write_all(answer.as_bytes());
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+    });
+    (port, file)
+}
+
+#[test]
+fn exit_code_and_streams_are_the_commands() {
+    let home = home();
+    let mut child = exec(home.path(), &[], "read x; echo out $x; echo err >&2; exit 7").spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"hi\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b"out hi\n"[..]));
+    let told = errors(&output);
+    let (first, last) = told.trim_end().split_once('\n').unwrap();
+    assert!(first == "err" && last.starts_with("larder: 0 requests, 0 from cache, 0 B of 0 B saved, "), "{told}");
+    for (flags, script, code, told) in [
+        (&["--quiet"][..], "kill -9 $$", 137, ""),
+        (&["--quiet"], "exit 0", 0, ""),
+        (
+            &["--summary", "json"],
+            "exit 3",
+            3,
+            "{\"bytes\":0,\"from_cache\":0,\"requests\":0,\"saved_bytes\":0,\"seconds\":",
+        ),
+    ] {
+        let output = exec(home.path(), flags, script).output().unwrap();
+        assert!(
+            errors(&output).starts_with(told) && (told.is_empty() == errors(&output).is_empty()),
+            "{}",
+            errors(&output)
+        );
+        assert_eq!(output.status.code(), Some(code), "{script}");
+    }
+    fs::write(home.path().join("text"), "text").unwrap();
+    for (program, code) in [("/nonexistent/program", 127), (home.path().join("text").to_str().unwrap(), 126)] {
+        let output = run(&home, &["exec", "--", program]);
+        assert_eq!(output.status.code(), Some(code), "{}", errors(&output));
+        assert!(errors(&output).contains("help: "), "{}", errors(&output));
+    }
+    assert_eq!(run(&home, &["exec"]).status.code(), Some(2));
+}
+
+#[test]
+fn signals_go_on_to_the_command() {
+    let home = home();
+    for (signal, name, code) in [(Signal::TERM, "TERM", 9), (Signal::INT, "INT", 10), (Signal::USR1, "USR1", 11)] {
+        let script = format!("trap 'exit {code}' {name}; echo ready; read x");
+        let mut child = exec(home.path(), &[], &script).spawn().unwrap();
+        let stdin = child.stdin.take();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{name}");
+        drop(stdin);
+    }
+}
+
+#[test]
+fn what_one_command_fetched_the_next_has_from_the_cache() {
+    let (home, origin) = (home(), Origin::start());
+    let first = Running::start(home.path(), &[], |_| {});
+    for name in ["https_proxy", "HTTPS_PROXY", "ALL_PROXY", "CARGO_HTTP_PROXY"] {
+        assert_eq!(first.variables[name], first.variables["http_proxy"], "{name}");
+    }
+    let bundle = Path::new(&first.variables["npm_config_cafile"]).to_owned();
+    assert!(fs::read_to_string(&bundle).unwrap().matches("BEGIN CERTIFICATE").count() > 1);
+    assert_eq!(first.get(origin.address, "/ab"), (200, "/ab".to_owned()));
+    let told = first.end();
+    assert!(told.starts_with("larder: 1 requests, 0 from cache, 0 B of 3 B saved, "), "{told}");
+    assert!(!bundle.exists(), "nothing is left behind");
+    assert!(!home.path().join("cache/larder/control.sock").exists());
+    let second = Running::start(home.path(), &["--offline"], |_| {});
+    assert_eq!(second.get(origin.address, "/ab"), (200, "/ab".to_owned()));
+    assert_eq!(second.get(origin.address, "/other").0, 504);
+    let told = second.end();
+    assert!(told.starts_with("larder: 2 requests, 1 from cache, 3 B of "), "{told}");
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
+fn https_is_cached_and_only_the_commands_own_processes_trust_it() {
+    let home = home();
+    let (port, authority) = secure_origin(home.path());
+    let trusting = |command: &mut Command| {
+        command.env("SSL_CERT_FILE", &authority);
+    };
+    let first = Running::start(home.path(), &[], trusting);
+    let second = Running::start(home.path(), &["--except", "localhost"], trusting);
+    assert_eq!(first.get_secure(port, "/x"), (200, "secret".to_owned()));
+    assert_eq!(second.get_secure(port, "/x"), (200, "secret".to_owned()));
+    let ours = |running: &Running| {
+        let bundle = fs::read_to_string(&running.variables["SSL_CERT_FILE"]).unwrap();
+        assert!(
+            bundle.contains(fs::read_to_string(&authority).unwrap().lines().nth(1).unwrap()),
+            "it keeps what was trusted"
+        );
+        bundle.rsplit_once("-----BEGIN").unwrap().1.to_owned()
+    };
+    assert_ne!(ours(&first), ours(&second));
+    let told = second.end();
+    assert!(told.starts_with("larder: 1 requests, 0 from cache, 0 B of "), "a tunnel: {told}");
+    let told = first.end();
+    assert!(told.starts_with("larder: 1 requests, 0 from cache, 0 B of 6 B saved"), "{told}");
+    let third = Running::start(home.path(), &["--offline"], trusting);
+    assert_eq!(third.get_secure(port, "/x"), (200, "secret".to_owned()));
+    assert!(third.end().starts_with("larder: 1 requests, 1 from cache, 6 B of 6 B saved"));
+}
+
+#[test]
+fn several_commands_share_one_larder_which_ends_with_the_last() {
+    let (home, origin) = (home(), Origin::start());
+    let commands: Vec<Running> = thread::scope(|scope| {
+        let start = || Running::start(home.path(), &[], |_| {});
+        let starting: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+        starting.into_iter().map(|starting| starting.join().unwrap()).collect()
+    });
+    let count = commands.len();
+    for (at, command) in commands.into_iter().enumerate() {
+        assert_eq!(command.get(origin.address, "/a").0, 200);
+        let told = command.end();
+        let hits = usize::from(at > 0);
+        assert!(told.starts_with(&format!("larder: 1 requests, {hits} from cache")), "{at} of {count}: {told}");
+    }
+    assert_eq!(origin.count(), 1);
+    // It has ended, and its store is closed.
+    let store = home.path().join("cache/larder/store.larder");
+    let checked = run(&home, &["store", "check", store.to_str().unwrap()]);
+    assert!(checked.status.success(), "{}", errors(&checked));
+}
+
+#[test]
+fn larder_that_runs_is_used_and_goes_on() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let larder = Larder::start(&home, &["--size", "64MiB", "--allow-target", "127.0.0.0/8"]);
+    let socket = home.path().join("cache/larder/control.sock");
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let command = Running::start(home.path(), &[], |_| {});
+    assert_ne!(command.proxy(), larder.address);
+    assert_eq!(command.get(origin.address, "/a").0, 200);
+    command.end();
+    assert!(!home.path().join("cache/larder/exec.log").exists(), "none was started");
+    let request = format!("GET http://{0}/a HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\n\r\n", origin.address);
+    assert!(larder.send(&request).is_hit());
+    assert_eq!(larder.stop(), Some(0));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn larder_that_cannot_start_says_why() {
+    let home = home();
+    let store = home.path().join("cache/larder/store.larder");
+    fs::write(&store, "not a store").unwrap();
+    let output = exec(home.path(), &[], "exit 0").output().unwrap();
+    let told = errors(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("store.larder") && told.contains("help: "), "{told}");
+}
+
+#[test]
+fn env_prints_lines_that_shells_take_and_take_back() {
+    let home = TempDir::new().unwrap();
+    let env = |more: &[&str]| {
+        let mut command = command(home.path());
+        command.env("XDG_DATA_HOME", home.path().join("data")).arg("env").args(more).output().unwrap()
+    };
+    let none = env(&[]);
+    assert!(none.status.code() == Some(1) && errors(&none).contains("no larder of yours runs"), "{}", errors(&none));
+    let authority = home.path().join("ca");
+    assert!(run(&home, &["ca", "init", "--dir", authority.to_str().unwrap()]).status.success());
+    let config = home.path().join("larder.toml");
+    fs::write(&config, format!("[intercept]\nhosts = [\"all\"]\nauthority = \"{}\"\n", authority.display())).unwrap();
+    let larder = Larder::start(&home, &["--size", "64MiB", "--config", config.to_str().unwrap()]);
+    let set = String::from_utf8(env(&[]).stdout).unwrap();
+    let script = format!("{set}echo $https_proxy; cat $SSL_CERT_FILE; {}echo [$https_proxy$SSL_CERT_FILE]", {
+        String::from_utf8(env(&["--undo"]).stdout).unwrap()
+    });
+    let shell = Command::new("/bin/sh").args(["-c", &script]).env("PATH", "/usr/bin:/bin").output().unwrap();
+    let told = String::from_utf8(shell.stdout).unwrap();
+    assert!(told.starts_with(&format!("http://{}\n", larder.address)), "{told}");
+    assert!(told.contains(fs::read_to_string(authority.join("ca.pem")).unwrap().trim_end()), "it trusts the authority");
+    assert!(told.ends_with("\n[]\n"), "{told}");
+    let github = String::from_utf8(env(&["--shell", "github"]).stdout).unwrap();
+    assert!(github.lines().any(|line| line == format!("HTTPS_PROXY=http://{}", larder.address)), "{github}");
+}
