@@ -95,6 +95,11 @@ impl Rules {
         Self(rules)
     }
 
+    /// Adds rules that are looked at after these.
+    pub fn extend(&mut self, rules: impl IntoIterator<Item = Rule>) {
+        self.0.extend(rules);
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -5,6 +5,7 @@
 mod intercept;
 mod listener;
 mod memory;
+mod mirrors;
 mod origins;
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -14,6 +15,7 @@ use ipnet::IpNet;
 pub(crate) use intercept::normal as normal_host;
 pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
 pub use listener::{Listener, TlsIdentity};
+pub use mirrors::{Mirror, MirrorLink};
 pub use origins::{Balance, HostSent, Origins};
 
 use crate::origin::target::port_of;
@@ -31,6 +33,8 @@ pub struct ProxyConfig {
     pub sites: Vec<Site>,
     /// Reverse proxy: the origin for every host that no site names.
     pub default_origin: Option<OriginUrl>,
+    /// Paths of ours behind which other servers' resources are. They take precedence over the default origin. Default none.
+    pub mirrors: Vec<Mirror>,
     /// Whether absolute-form requests and CONNECT are served for any target the rules allow. Default on.
     pub forward: bool,
     /// Where forward requests and tunnels may lead.
@@ -92,6 +96,7 @@ impl Default for ProxyConfig {
             worker_count: std::thread::available_parallelism().map_or(1, usize::from),
             sites: Vec::new(),
             default_origin: None,
+            mirrors: Vec::new(),
             forward: true,
             targets: TargetRules::default(),
             connect_ports: vec![443, 8443],
@@ -136,8 +141,12 @@ impl ProxyConfig {
         if !(1..=WORKER_COUNT_MAX).contains(&self.worker_count) {
             return refuse(format!("worker count must be from 1 to {WORKER_COUNT_MAX}: {}", self.worker_count));
         }
-        if !self.forward && self.sites.is_empty() && self.default_origin.is_none() {
-            return refuse("nothing to serve: forward mode is off and no site or origin is configured".into());
+        let is_reverse = self.default_origin.is_some() || !self.sites.is_empty() || !self.mirrors.is_empty();
+        if !self.forward && !is_reverse {
+            return refuse("nothing to serve: forward mode is off and no site, mirror or origin is configured".into());
+        }
+        if let Some(fault) = self.mirrors.iter().find_map(Mirror::fault) {
+            return refuse(fault);
         }
         if !(HEADER_BYTES_MIN..=HEADER_BYTES_MAX).contains(&self.limits.header_bytes_max) {
             return refuse(format!(
@@ -184,6 +193,27 @@ pub struct OriginUrl {
 }
 
 impl OriginUrl {
+    /// Returns its host, in lower case.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Returns the path that those of its resources begin with; empty, or it begins with a slash and does not end with one.
+    pub fn base_path(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Returns it as links have it: without the port that its scheme has anyway.
+    pub fn to_short_string(&self) -> String {
+        let shown = self.to_string();
+        let usual = if self.https { ":443" } else { ":80" };
+        let authority_end = shown.len() - self.prefix.len();
+        match shown[..authority_end].strip_suffix(usual) {
+            Some(start) => format!("{start}{}", self.prefix),
+            None => shown,
+        }
+    }
+
     /// Returns this origin, which gets this Host.
     #[must_use]
     pub fn with_host(self, host_sent: HostSent) -> Self {

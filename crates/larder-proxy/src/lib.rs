@@ -32,8 +32,10 @@ mod forwarded;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod links;
 mod marks;
 mod metrics;
+mod mirrors;
 mod origin;
 mod outcome;
 mod request;
@@ -48,7 +50,7 @@ mod worker;
 pub use authority::Authority;
 pub use config::{
     AccessLogTarget, Balance, HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern, InvalidOriginUrl,
-    Limits, Listener, OriginUrl, Origins, ProxyConfig, Site, TargetRules, TlsIdentity,
+    Limits, Listener, Mirror, MirrorLink, OriginUrl, Origins, ProxyConfig, Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use outcome::Outcome;

@@ -96,6 +96,11 @@ impl Routes {
         }
     }
 
+    /// Whether a request whose target is as clients of servers write it is for one of the sites.
+    pub(crate) fn is_for_site(&self, authority: &str) -> bool {
+        self.site(host_of(authority)).is_some()
+    }
+
     /// Every mark that a key can have.
     pub(crate) fn marks(&self) -> &'static [Mark] {
         if self.forward && self.default.is_some() { &[Mark::None, Mark::DefaultOrigin] } else { &[Mark::None] }

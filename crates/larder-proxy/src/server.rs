@@ -46,6 +46,7 @@ use crate::{
     flight::window::WindowBudget,
     marks::Marks,
     metrics::WorkerMetrics,
+    mirrors::Mirrors,
     origin::{origins::OriginsShared, tls},
     routes::Routes,
     server::sessions::Opening,
@@ -107,6 +108,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             cache: Arc::new(cache_of(&config, &routes, (&hot, store.as_ref()))),
             routes,
+            mirrors: Mirrors::new(&config.mirrors),
             flights: Arc::default(),
             windows: Arc::clone(&windows),
             rests: Arc::default(),

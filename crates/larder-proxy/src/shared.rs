@@ -14,6 +14,7 @@ use crate::{
     config::ProxyConfig,
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
     marks::Marks,
+    mirrors::Mirrors,
     origin::origins::OriginsShared,
     routes::Routes,
 };
@@ -22,6 +23,7 @@ use crate::{
 pub(crate) struct Shared {
     pub(crate) config: ProxyConfig,
     pub(crate) routes: Routes,
+    pub(crate) mirrors: Mirrors,
     pub(crate) cache: Arc<CacheShared>,
     pub(crate) flights: Arc<FlightTable>,
     /// What those hold for their readers.

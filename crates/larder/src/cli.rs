@@ -11,6 +11,8 @@ use crate::{
     exec_command::ExecFlags,
     explain_command::ExplainFlags,
     failure::Failure,
+    mirror_command::MirrorCommand,
+    mirrors::{self, OriginOf},
     plan_command::PlanFlags,
     purge_command::PurgeFlags,
     settings::{self, Disk, Settings},
@@ -47,6 +49,7 @@ Examples:
   larder run --disk /var/cache/larder --size 100GB --memory 1GB
   larder run --disk /dev/sdb --disk /dev/sdc
   larder run --listen 0.0.0.0:3128 --allow-client 192.168.0.0/16
+  larder run --mirror pypi,npm,cargo
   larder run --listen 8080 --origin http://127.0.0.1:9000 --admin 3180
   larder run --listen-tls 8443 --certificate example.pem,example.key --origin http://127.0.0.1:9000
   larder run --config larder.toml --access-log -
@@ -89,6 +92,9 @@ pub(crate) enum Command {
     /// Simulate policies, disks and workloads in virtual time.
     #[command(subcommand)]
     Sim(SimCommand),
+    /// Say which package worlds can be mirrored, and how their clients are told.
+    #[command(subcommand)]
+    Mirror(MirrorCommand),
     /// Work with the local certificate authority, which interception signs with.
     #[command(subcommand)]
     Ca(CaCommand),
@@ -148,6 +154,15 @@ pub(crate) struct RunFlags {
     /// Memory for the hot tier, such as 256MB; the index comes on top [default: 64MB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
+
+    /// Mirrors of package worlds, each under its path, such as pypi,npm,cargo; `larder mirror list` names all, and says how
+    /// clients are told
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', value_parser = |name: &str| mirrors::named(name).map(|world| world.name))]
+    mirror: Vec<&'static str>,
+
+    /// Another server for a mirror, such as pypi=https://pypi.company.example (repeatable)
+    #[arg(long, value_name = "NAME=URL", value_parser = mirrors::parse_origin_of)]
+    origin_of: Vec<OriginOf>,
 
     /// Reverse mode: serve every host from this origin, such as http://127.0.0.1:8080
     #[arg(long, value_name = "URL", value_parser = settings::parse_origin)]
@@ -217,6 +232,8 @@ impl RunFlags {
         set_list(&mut proxy.listeners, self.listen.into_iter().map(Listener::plain).chain(tls).collect());
         set_list(&mut proxy.identities, self.certificate);
         set(&mut proxy.hot_bytes, self.memory);
+        set_list(&mut settings.worlds.names, self.mirror);
+        settings.worlds.origins.extend(self.origin_of);
         set(&mut proxy.default_origin, self.origin.map(Some));
         set(&mut proxy.worker_count, self.workers);
         set(&mut proxy.access_log, self.access_log.map(Some));

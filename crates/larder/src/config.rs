@@ -6,6 +6,7 @@
 
 mod key;
 mod listeners;
+mod mirror;
 mod rule;
 mod section;
 mod site;
@@ -87,6 +88,8 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         number += 1;
         rule::read(section, number)
     })?);
+    top.tables("mirror", |section| mirror::read(section, settings))?;
+    let proxy = &mut settings.proxy;
     top.table("log", |section| {
         let log = &mut proxy.access_log;
         section.set("access", log, |value| value.parsed("a path", settings::parse_access_log).map(Some))
@@ -239,7 +242,10 @@ mod tests {
         let document = include_str!("../../../docs/configuration.md");
         let (_, rest) = document.split_once("```toml\n").expect("the documentation has an example");
         let (example, _) = rest.split_once("```").expect("the example ends");
-        let Settings { proxy, forward, store, drain, intercept } = parse(example).unwrap();
+        let Settings { proxy, forward, store, drain, intercept, worlds } = parse(example).unwrap();
+        assert_eq!(worlds.names, ["pypi", "npm"]);
+        assert_eq!(worlds.origins[0].url.to_string(), "https://npm.example.com:443");
+        assert_eq!((proxy.mirrors.len(), proxy.mirrors[0].path.as_str()), (1, "/company"));
         assert_eq!(intercept.hosts.hosts, ["pypi.org", "*.debian.org"].map(|host| host.parse().unwrap()));
         assert_eq!(intercept.hosts.except, ["private.debian.org".parse().unwrap()]);
         assert_eq!(intercept.authority, Some("/var/lib/larder/ca".into()));

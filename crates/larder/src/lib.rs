@@ -25,6 +25,8 @@ mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod machine;
+mod mirror_command;
+mod mirrors;
 mod open_files;
 mod output;
 mod plan_command;

@@ -8,7 +8,7 @@ use crate::{
     cli::{self, Cli, Command, ConfigCommand},
     config, env_command, exec_command, exec_server, explain_command,
     failure::Failure,
-    files, machine,
+    files, machine, mirror_command,
     output::{self, print_line},
     plan_command, purge_command,
     settings::Settings,
@@ -77,6 +77,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             exec_server::run()
         }
         Command::Env(flags) => env_command::run(&flags),
+        Command::Mirror(command) => mirror_command::run(command),
         Command::Ca(command) => ca_command::run(command),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),
     }

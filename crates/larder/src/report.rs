@@ -70,6 +70,9 @@ impl fmt::Display for Report<'_> {
                 if self.config.sites.is_empty() { "" } else { " not below" }
             )?;
         }
+        for mirror in &self.config.mirrors {
+            writeln!(f, "  mirror   {} is {}", mirror.path, mirror.origin)?;
+        }
         for site in &self.config.sites {
             let origins: Vec<String> = site.origins.members.iter().map(|(url, _)| url.to_string()).collect();
             writeln!(f, "  site     {} from {}", site.host, origins.join(", "))?;
@@ -110,6 +113,8 @@ impl Report<'_> {
     fn role(&self) -> &'static str {
         let reverse = self.config.default_origin.is_some() || !self.config.sites.is_empty();
         match (self.config.forward, reverse) {
+            (false, false) => "mirror",
+            (true, false) if !self.config.mirrors.is_empty() => "forward proxy and mirror",
             (true, false) => "forward proxy",
             (true, true) => "forward and reverse proxy",
             (false, _) => "reverse proxy",

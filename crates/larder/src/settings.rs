@@ -4,7 +4,14 @@
 //! files or flags, or start anything. Invariant: settings that pass [`Settings::check`] never listen to strangers
 //! by accident.
 
-use crate::{failure::Failure, size, tuning::PolicyChoice, value::BadValue, volumes};
+use crate::{
+    failure::Failure,
+    mirrors::{self, OriginOf},
+    size,
+    tuning::PolicyChoice,
+    value::BadValue,
+    volumes,
+};
 use larder_proxy::{AccessLogTarget, HostRules, OriginUrl, ProxyConfig};
 use larder_store::{Content, IoChoice, Policy, Tuning, mean_entry_bytes_default};
 use std::{
@@ -22,10 +29,20 @@ pub(crate) struct Settings {
     /// Forward mode, if it was said.
     pub(crate) forward: Option<bool>,
     pub(crate) store: Store,
+    /// Package worlds that are mirrored.
+    pub(crate) worlds: Worlds,
     /// Which `https://` is looked into.
     pub(crate) intercept: Interception,
     /// How long running exchanges may take after a signal to stop.
     pub(crate) drain: Duration,
+}
+
+/// Package worlds, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Worlds {
+    pub(crate) names: Vec<&'static str>,
+    /// Servers that are asked in place of the usual.
+    pub(crate) origins: Vec<OriginOf>,
 }
 
 /// Interception, before it is known where the authority is.
@@ -174,6 +191,7 @@ impl Default for Settings {
                 mean_object_size_bytes: None,
                 io: IoChoice::Auto,
             },
+            worlds: Worlds::default(),
             intercept: Interception::default(),
             drain: Duration::from_secs(10),
         }
@@ -229,10 +247,15 @@ impl Settings {
             let help = "give that origin to its hosts in a [[site]], or leave the hosts to intercept out";
             return Err(Failure::usage(format!("interception beside an origin for every host: {origin}"), help));
         }
-        if !self.forwards() && !self.reverses() {
+        let unused = self.worlds.origins.iter().find(|origin| !self.worlds.names.contains(&origin.name));
+        if let Some(OriginOf { name, .. }) = unused {
+            let help = format!("mirror it too, such as --mirror {name}");
+            return Err(Failure::usage(format!("a server is given for a mirror that is not served: {name}"), help));
+        }
+        if !self.forwards() && !self.reverses() && !self.mirrors() {
             return Err(Failure::usage(
-                "nothing to do: forward mode is off and there is no origin",
-                "give --origin URL, a [[site]], or `[forward] enabled = true`",
+                "nothing to do: forward mode is off and there is no origin and no mirror",
+                "give --origin URL, --mirror NAME, a [[site]], or `[forward] enabled = true`",
             ));
         }
         Ok(())
@@ -253,9 +276,21 @@ impl Settings {
         self.proxy.default_origin.is_some() || !self.proxy.sites.is_empty()
     }
 
+    /// Whether anything is mirrored.
+    pub(crate) fn mirrors(&self) -> bool {
+        !self.worlds.names.is_empty() || !self.proxy.mirrors.is_empty()
+    }
+
     /// What to start the proxy with. Once clients are listed, this machine is one of them.
     pub(crate) fn proxy_config(&self) -> ProxyConfig {
         let mut config = ProxyConfig { forward: self.forwards(), ..self.proxy.clone() };
+        let mut names = self.worlds.names.clone();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let origin = self.worlds.origins.iter().rfind(|origin| origin.name == name).map(|origin| &origin.url);
+            mirrors::named(name).expect("it was read from the table").add_to(&mut config, origin);
+        }
         if !config.clients.is_empty() {
             let loopback = [IpAddr::from([127, 0, 0, 0]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
             let widths = [8, 128];

@@ -118,6 +118,11 @@ impl Client {
         !certificates.speak_for(name, host_of(authority))
     }
 
+    /// The name that its connection asked for in the handshake, if it is TLS.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+
     /// Counts an exchange with it.
     pub(crate) fn count(&self, outcome: Outcome) {
         self.worker.metrics.count(outcome);

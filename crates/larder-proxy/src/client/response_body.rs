@@ -17,6 +17,7 @@ use crate::{
     client::ticket::Ticket,
     errors::BodyError,
     flight::{chunk_reader::ChunkReader, parts::PartsReader, reader::FlightReader},
+    links::Replacing,
     origin::body::OriginBody,
 };
 
@@ -39,8 +40,17 @@ enum Source {
     Chunks(Box<ChunkReader>),
     /// Several parts of a stored body.
     Parts(Box<PartsReader>),
+    /// Another, in which links are replaced on the way.
+    Replaced(Box<ReplacedBody>),
     /// Nothing more, and why; and how often the connection had been flushed when that was known.
     Breaking { error: BodyError, flushed_before: u64 },
+}
+
+/// A body in which links are replaced.
+struct ReplacedBody {
+    inner: Source,
+    replacing: Replacing,
+    is_over: bool,
 }
 
 impl ResponseBody {
@@ -69,6 +79,14 @@ impl ResponseBody {
         Self::of(Source::Parts(Box::new(reader)))
     }
 
+    /// This body, in which links are replaced on the way; its length is not known then.
+    pub(crate) fn replacing(self, replacing: Replacing) -> Self {
+        match self.source {
+            Source::Empty => self,
+            inner => Self::of(Source::Replaced(Box::new(ReplacedBody { inner, replacing, is_over: false }))),
+        }
+    }
+
     /// Attaches what is to be settled when this body has been sent or broken off.
     pub(crate) fn with_ticket(mut self, mut ticket: Ticket) -> Self {
         if self.is_end_stream() {
@@ -93,20 +111,44 @@ impl ResponseBody {
         }
         Poll::Ready(Some(Err(error)))
     }
+}
 
-    fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let piece = match &mut self.source {
-            Source::Empty | Source::Breaking { .. } => None,
-            Source::Whole(_) => match std::mem::replace(&mut self.source, Source::Empty) {
-                Source::Whole(bytes) => Some(Ok(bytes)),
+impl Source {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let piece = match self {
+            Self::Empty | Self::Breaking { .. } => None,
+            Self::Whole(_) => match std::mem::replace(self, Self::Empty) {
+                Self::Whole(bytes) => Some(Ok(bytes)),
                 _ => None,
             },
-            Source::Origin(body) => return body.poll_frame(context),
-            Source::Flight(reader) => return reader.poll_frame(context),
-            Source::Chunks(reader) => ready!(reader.poll_data(context)),
-            Source::Parts(reader) => ready!(reader.poll_data(context)),
+            Self::Origin(body) => return body.poll_frame(context),
+            Self::Flight(reader) => return reader.poll_frame(context),
+            Self::Chunks(reader) => ready!(reader.poll_data(context)),
+            Self::Parts(reader) => ready!(reader.poll_data(context)),
+            Self::Replaced(body) => return body.poll(context),
         };
         Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+    }
+}
+
+impl ReplacedBody {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        while !self.is_over {
+            match ready!(self.inner.poll(context)) {
+                Some(Ok(frame)) => {
+                    // Trailers are left out: what they say is of the body as it was.
+                    let Ok(data) = frame.into_data() else { continue };
+                    let data = self.replacing.push(&data);
+                    if !data.is_empty() {
+                        return Poll::Ready(Some(Ok(Frame::data(data))));
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => self.is_over = true,
+            }
+        }
+        let rest = self.replacing.end();
+        Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest))))
     }
 }
 
@@ -121,7 +163,7 @@ impl Body for ResponseBody {
         if matches!(self.source, Source::Breaking { .. }) {
             return self.poll_breaking(context);
         }
-        let piece = ready!(self.poll_source(context));
+        let piece = ready!(self.source.poll(context));
         if let (Some(Err(error)), Some(ticket)) = (&piece, &self.ticket) {
             let breaking = Source::Breaking { error: *error, flushed_before: ticket.client().flushed.count() };
             // Over HTTP/2 it is another task that writes.
@@ -149,13 +191,14 @@ impl Body for ResponseBody {
             Source::Flight(reader) => reader.remaining() == Some(0),
             Source::Chunks(reader) => reader.remaining() == 0,
             Source::Parts(reader) => reader.remaining() == 0,
+            Source::Replaced(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         let exact = match &self.source {
             Source::Empty => Some(0),
-            Source::Breaking { .. } => None,
+            Source::Breaking { .. } | Source::Replaced(_) => None,
             Source::Whole(bytes) => Some(bytes.len() as u64),
             Source::Origin(body) => body.remaining(),
             Source::Flight(reader) => reader.remaining(),

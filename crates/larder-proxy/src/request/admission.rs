@@ -23,6 +23,7 @@ use crate::{
     asked::{Asked, InterimTaker, has_body},
     client::{http2, interim::Interim, peer::Client},
     errors::Failure,
+    mirrors::Mirrored,
     origin::target::path_of,
     routes::Destination,
 };
@@ -86,9 +87,14 @@ fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Aske
     if via::loops(&fields, &shared.marks.pseudonym) {
         return Err(Failure::Loop);
     }
-    let destination = shared.routes.locate(client.scheme(), (request.uri(), request.version()), &fields)?;
+    let mirrored = Mirrored::of(request).cloned();
+    let mirrored = mirrored.as_ref();
+    let destination = match mirrored {
+        Some(mirrored) => mirrored.destination(),
+        None => shared.routes.locate(client.scheme(), (request.uri(), request.version()), &fields)?,
+    };
     let is_named = fields.contains_key(HOST) || request.uri().authority().is_some();
-    if destination.origin.trusted && is_named && client.is_misdirected(&destination.authority) {
+    if mirrored.is_none() && destination.origin.trusted && is_named && client.is_misdirected(&destination.authority) {
         return Err(Failure::Misdirected);
     }
     let rules = &shared.config.http.key_rules;

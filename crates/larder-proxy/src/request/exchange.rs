@@ -21,6 +21,7 @@ use crate::{
     client::{answer::Answer, http2, peer::Client, response_body::ResponseBody, ticket::Ticket},
     clock,
     errors::Failure,
+    mirrors::{self, Mirrored},
     origin::target::path_of,
     outcome::Outcome,
     request::{
@@ -38,6 +39,7 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
     if client.is_http2() {
         http2::join_cookies(request.headers_mut());
     }
+    divert(client, &mut request);
     match answer_from_memory(client, &request) {
         Some(response) => Answer::Ready(Some(response)),
         None => {
@@ -45,6 +47,20 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
             Answer::Later(Box::pin(run(Begun::new(client), request)))
         }
     }
+}
+
+/// Makes a request to a mirror one to its server. A site's own paths are its own.
+fn divert(client: &Client, request: &mut Request<Incoming>) {
+    let shared = &client.worker.shared;
+    let (version, host) = (request.version(), request.headers().get(header::HOST).cloned());
+    let host = host.as_ref().and_then(|host| host.to_str().ok());
+    let is_ours = |uri: &http::Uri| {
+        let authority = uri.authority().map(http::uri::Authority::as_str).or(host);
+        client.inside.is_none()
+            && mirrors::is_for_server(version, uri, client.server_name())
+            && !authority.is_some_and(|authority| shared.routes.is_for_site(authority))
+    };
+    shared.mirrors.divert(client.scheme(), request, is_ours);
 }
 
 /// Refuses a request before anything is looked at.
@@ -65,9 +81,16 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
     if passwords.is_some_and(|passwords| !passwords.knows(fields)) {
         return None;
     }
-    let (scheme, authority, mark) = worker.shared.routes.name(client.scheme(), request)?;
+    let mirrored = Mirrored::of(request);
+    if mirrored.is_some_and(Mirrored::changes_documents) {
+        return None;
+    }
+    let (scheme, authority, mark) = match mirrored {
+        Some(mirrored) => mirrored.name(),
+        None => worker.shared.routes.name(client.scheme(), request)?,
+    };
     // The long way knows whether it is misdirected, or for an origin of its own.
-    if client.is_misdirected(authority) {
+    if mirrored.is_none() && client.is_misdirected(authority) {
         return None;
     }
     let key = mark.on(worker.shared.config.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?);
@@ -106,17 +129,32 @@ async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<R
     if upgrade::is_asked(&request) {
         return Box::pin(run_upgrade(client, request, line)).await;
     }
+    let mirrored = Mirrored::of(&request).cloned();
     let served = serve_request(client, request).await.unwrap_or_else(|failure| {
         // What the origin made of a body that broke off is the client's doing.
         Served::failure(&client.fatal_fault().map_or(failure, Failure::BadRequest))
     });
     client.interim.close();
+    let served = match mirrored {
+        Some(mirrored) => dressed(&mirrored, served),
+        None => served,
+    };
     let mut response = finish(client, line, served);
     if version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
         // It ends with the connection, and that has to be said: the library sees it too late (RFC 9112 9.3).
         *response.version_mut() = Version::HTTP_10;
     }
     response
+}
+
+/// A response as the client of a mirror gets it.
+fn dressed(mirrored: &Mirrored, served: Served) -> Served {
+    let (mut head, body) = served.response.into_parts();
+    let body = match mirrored.dress(head.status, &mut head.headers) {
+        Some(replacing) => body.replacing(replacing),
+        None => body,
+    };
+    Served { response: Response::from_parts(head, body), ..served }
 }
 
 /// A request that has no response yet. Over HTTP/2 its client may give it up while others go on.

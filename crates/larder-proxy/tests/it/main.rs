@@ -19,6 +19,7 @@ mod http2;
 mod http2_origins;
 mod intercept;
 mod long_bodies;
+mod mirrors;
 mod neighbours;
 mod operation;
 mod origins;

@@ -1,0 +1,86 @@
+//! Mirrors: paths of ours behind which other servers' resources are.
+
+use super::OriginUrl;
+
+/// A path of ours behind which another server's resources are. What is stored of them has the keys that it has for whoever
+/// reaches that server in another way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// Begins with a slash and does not end with one, such as `/pypi`. Whole segments of it stand for the origin's base path.
+    pub path: String,
+    /// The server, and the path there.
+    pub origin: OriginUrl,
+    /// Media types of documents in which links are made to lead here. Default none.
+    pub documents: Vec<String>,
+    /// The links that are. Default none.
+    pub links: Vec<MirrorLink>,
+}
+
+/// How some links in a document begin, and the path of ours that stands for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorLink {
+    /// The beginning, such as `https://files.example`; whole segments of the path follow it.
+    pub url: String,
+    /// What takes its place, after our own scheme and host, such as `/files`.
+    pub path: String,
+}
+
+impl MirrorLink {
+    /// Returns the ways in which the beginning may be written: as it is, and with the port that its scheme has anyway.
+    pub(crate) fn spellings(&self) -> impl Iterator<Item = String> {
+        let port = if self.url.starts_with("https:") { ":443" } else { ":80" };
+        let authority_at = self.url.find("//").map_or(0, |at| at + 2);
+        let end = self.url[authority_at..].find('/').map_or(self.url.len(), |at| authority_at + at);
+        let has_port = self.url[authority_at..end].rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+        let spelled = (!has_port).then(|| format!("{}{port}{}", &self.url[..end], &self.url[end..]));
+        std::iter::once(self.url.clone()).chain(spelled)
+    }
+}
+
+impl Mirror {
+    /// What is wrong with it, if anything is.
+    pub fn fault(&self) -> Option<String> {
+        let segments = self.path.strip_prefix('/').unwrap_or_default();
+        let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.~/".contains(&octet);
+        if segments.split('/').any(str::is_empty) || !segments.bytes().all(is_plain) {
+            return Some(format!("a mirror's path must be such as /name, of letters, digits and -_.~: {}", self.path));
+        }
+        let is_link = |link: &&MirrorLink| link.url.len() < LINK_LEN_MIN || !link.path.starts_with('/');
+        let link = self.links.iter().find(is_link);
+        link.map(|link| format!("a mirror's link must be a URL that stands for a path: {}", link.url))
+    }
+}
+
+/// Shortest beginning of a link; that of `http://a`.
+const LINK_LEN_MIN: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_may_be_spelled_out() {
+        for (url, spelled) in [
+            ("https://a.example", "https://a.example:443"),
+            ("http://a.example/b", "http://a.example:80/b"),
+            ("https://[::1]/b", "https://[::1]:443/b"),
+            ("https://a.example:8443/b", ""),
+        ] {
+            let link = MirrorLink { url: url.to_owned(), path: "/m".to_owned() };
+            let all: Vec<String> = link.spellings().collect();
+            let expected: Vec<&str> = [url, spelled].into_iter().filter(|text| !text.is_empty()).collect();
+            assert_eq!(all, expected);
+        }
+    }
+
+    #[test]
+    fn paths_that_are_none_are_refused() {
+        let origin: OriginUrl = "http://a".parse().unwrap();
+        for (path, is_good) in
+            [("/a", true), ("/a/b-1", true), ("a", false), ("/", false), ("/a/", false), ("/a?b", false)]
+        {
+            let mirror = Mirror { path: path.into(), origin: origin.clone(), documents: Vec::new(), links: Vec::new() };
+            assert_eq!(mirror.fault().is_none(), is_good, "{path}");
+        }
+    }
+}

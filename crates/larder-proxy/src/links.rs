@@ -1,0 +1,119 @@
+//! A body in which links are made to lead elsewhere while it goes by.
+//!
+//! Owns: finding and replacing. Does not: know what a link is: it replaces octets. Invariants: what comes out is what came in but
+//! for the replacements, wherever it was cut into pieces; nothing is held back but what may be the beginning of a link. Memory:
+//! one piece. Cost: one search per piece and link.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use memchr::memmem::Finder;
+
+/// What is replaced, and by what.
+pub(crate) struct Replacements(Vec<Replacement>);
+
+struct Replacement {
+    found: Finder<'static>,
+    by: Vec<u8>,
+}
+
+/// Replaces in a body that comes in pieces.
+pub(crate) struct Replacing {
+    replacements: Arc<Replacements>,
+    /// What was not passed on yet: it may be the beginning of what is replaced.
+    held: BytesMut,
+}
+
+impl Replacements {
+    /// Each beginning with what takes its place; where two begin at one place, the longer counts.
+    pub(crate) fn new(mut pairs: Vec<(String, String)>) -> Self {
+        pairs.retain(|(found, _)| !found.is_empty());
+        pairs.sort_by_key(|(found, _)| std::cmp::Reverse(found.len()));
+        let replacement = |(found, by): (String, String)| Replacement {
+            found: Finder::new(&found).into_owned(),
+            by: by.into_bytes(),
+        };
+        Self(pairs.into_iter().map(replacement).collect())
+    }
+
+    /// Where the first that is replaced begins, and which it is.
+    fn first_in(&self, octets: &[u8]) -> Option<(usize, &Replacement)> {
+        let found = self.0.iter().filter_map(|one| one.found.find(octets).map(|at| (at, one)));
+        found.min_by_key(|(at, _)| *at)
+    }
+
+    /// How many of the last octets may be the beginning of what is replaced.
+    fn open_end(&self, octets: &[u8]) -> usize {
+        let longest = |one: &Replacement| {
+            let needle = one.found.needle();
+            let most = (needle.len() - 1).min(octets.len());
+            (1..=most).rev().find(|&len| octets.ends_with(&needle[..len])).unwrap_or(0)
+        };
+        self.0.iter().map(longest).max().unwrap_or(0)
+    }
+}
+
+impl Replacing {
+    pub(crate) fn new(replacements: Arc<Replacements>) -> Self {
+        Self { replacements, held: BytesMut::new() }
+    }
+
+    /// Takes a piece and returns what can go on; that may be nothing.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Bytes {
+        self.held.extend_from_slice(piece);
+        let mut out = BytesMut::with_capacity(self.held.len());
+        while let Some((at, one)) = self.replacements.first_in(&self.held) {
+            out.extend_from_slice(&self.held[..at]);
+            out.extend_from_slice(&one.by);
+            let rest = self.held.split_off(at + one.found.needle().len());
+            self.held = rest;
+        }
+        let open = self.replacements.open_end(&self.held);
+        let rest = self.held.split_off(self.held.len() - open);
+        out.extend_from_slice(&self.held);
+        self.held = rest;
+        debug_assert!(self.held.len() == open, "what may be a beginning is held, and nothing else");
+        out.freeze()
+    }
+
+    /// Returns what was held back, as nothing more comes.
+    pub(crate) fn end(&mut self) -> Bytes {
+        std::mem::take(&mut self.held).freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replaced(pairs: &[(&str, &str)], pieces: &[&str]) -> String {
+        let pairs = pairs.iter().map(|(found, by)| ((*found).to_owned(), (*by).to_owned())).collect();
+        let mut replacing = Replacing::new(Arc::new(Replacements::new(pairs)));
+        let mut out: Vec<u8> = pieces.iter().flat_map(|piece| replacing.push(piece.as_bytes())).collect();
+        out.extend(replacing.end());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn links_are_replaced_wherever_the_body_is_cut() {
+        let pairs = [("https://files.example/", "http://us/files/"), ("https://example/", "http://us/")];
+        let text = "<a href=\"https://files.example/a\"> https://https://example/b https://files.exampl https:";
+        let expected = "<a href=\"http://us/files/a\"> https://http://us/b https://files.exampl https:";
+        assert_eq!(replaced(&pairs, &[text]), expected);
+        for at in 0..=text.len() {
+            assert_eq!(replaced(&pairs, &[&text[..at], &text[at..]]), expected, "cut at {at}");
+        }
+        let octets: Vec<String> = text.chars().map(String::from).collect();
+        assert_eq!(replaced(&pairs, &octets.iter().map(String::as_str).collect::<Vec<_>>()), expected);
+    }
+
+    #[test]
+    fn what_is_put_in_is_not_replaced_again() {
+        assert_eq!(
+            replaced(&[("http://a/", "http://a/http://a/")], &["http://a/x http://a/"]),
+            "http://a/http://a/x http://a/http://a/"
+        );
+        assert_eq!(replaced(&[("aab", "b")], &["aaaab", "a"]), "aaba");
+        assert_eq!(replaced(&[], &["a", "b"]), "ab");
+    }
+}

@@ -1,0 +1,233 @@
+//! Requests to a path of ours that stands for another server, and the way back.
+//!
+//! Owns: which requests are meant, what they become, and links and redirections in responses that would lead past us. Does not:
+//! know the servers, which are configuration. Invariants: what is stored is what the server sent, under the key it has for whoever
+//! reaches that server in another way; a body that is changed has a validator of its own and no length, and no part of it can be
+//! asked for. Cost: a comparison per mirror and request; a body without links to change passes untouched.
+
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
+    header::{
+        ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, ETAG,
+        IF_NONE_MATCH, IF_RANGE, LOCATION, RANGE,
+    },
+};
+
+use crate::{
+    cache::mark::Mark,
+    config::{Mirror, MirrorLink},
+    links::{Replacements, Replacing},
+    origin::target::Origin,
+    routes::Destination,
+};
+
+/// The mirrors that are configured.
+pub(crate) struct Mirrors(Vec<Arc<Known>>);
+
+struct Known {
+    path: String,
+    origin: Origin,
+    scheme: &'static str,
+    authority: String,
+    /// The path at the server that ours stands for.
+    prefix: String,
+    documents: Vec<String>,
+    links: Vec<MirrorLink>,
+}
+
+/// A request that came by a mirror: among the request's extensions.
+#[derive(Clone)]
+pub(crate) struct Mirrored {
+    mirror: Arc<Known>,
+    /// Our scheme and host, as the client knows them.
+    base: Arc<str>,
+}
+
+impl Mirrors {
+    pub(crate) fn new(mirrors: &[Mirror]) -> Self {
+        let known = |mirror: &Mirror| {
+            let origin = Origin::of_site(&mirror.origin);
+            let scheme = if origin.https { "https" } else { "http" };
+            let is_usual = origin.port == if origin.https { 443 } else { 80 };
+            let shown = origin.to_string();
+            let authority = match shown.rsplit_once(':') {
+                Some((host, _)) if is_usual => host.to_owned(),
+                _ => shown,
+            };
+            let (path, prefix) = (mirror.path.clone(), mirror.origin.prefix.clone());
+            let (documents, links) = (mirror.documents.clone(), mirror.links.clone());
+            Arc::new(Known { path, origin, scheme, authority, prefix, documents, links })
+        };
+        let mut all: Vec<_> = mirrors.iter().map(known).collect();
+        // The longer path is the nearer.
+        all.sort_by_key(|known| std::cmp::Reverse(known.path.len()));
+        Self(all)
+    }
+
+    /// Makes a request to a mirror one to its server, and notes that it was. `is_ours`: it is for us, not for another through us.
+    pub(crate) fn divert<B>(&self, own_scheme: &str, request: &mut Request<B>, is_ours: impl FnOnce(&Uri) -> bool) {
+        if self.0.is_empty() || request.method() == Method::CONNECT {
+            return;
+        }
+        let Some((mirror, target)) = self.target(request.uri()).filter(|_| is_ours(request.uri())) else { return };
+        let host = request.uri().authority().map(|authority| authority.as_str().to_owned());
+        let host = host.or_else(|| {
+            let host = request.headers().get(http::header::HOST)?;
+            host.to_str().ok().map(str::to_owned)
+        });
+        let base = format!("{own_scheme}://{}", host.unwrap_or_default()).into();
+        let mirrored = Mirrored { mirror, base };
+        if mirrored.changes_documents() {
+            mirrored.ask_for_whole(request.headers_mut());
+        }
+        *request.uri_mut() = target;
+        request.extensions_mut().insert(mirrored);
+    }
+
+    fn target(&self, uri: &Uri) -> Option<(Arc<Known>, Uri)> {
+        let path = uri.path_and_query()?.as_str();
+        let found = self.0.iter().find_map(|known| {
+            let rest = path.strip_prefix(known.path.as_str())?;
+            matches!(rest.as_bytes().first(), None | Some(b'/' | b'?')).then_some((known, rest))
+        });
+        let (known, rest) = found?;
+        let slash = if rest.starts_with('/') { "" } else { "/" };
+        let target = format!("{}://{}{}{slash}{rest}", known.scheme, known.authority, known.prefix);
+        Some((Arc::clone(known), target.parse().ok()?))
+    }
+}
+
+impl Mirrored {
+    /// How a request came, if it came by a mirror.
+    pub(crate) fn of<B>(request: &Request<B>) -> Option<&Self> {
+        request.extensions().get()
+    }
+
+    /// Scheme and authority of the server, and the mark of its keys.
+    pub(crate) fn name(&self) -> (&str, &str, Mark) {
+        (self.mirror.scheme, &self.mirror.authority, Mark::None)
+    }
+
+    /// Where its request goes.
+    pub(crate) fn destination(&self) -> Destination<'_> {
+        let (scheme, authority, mark) = self.name();
+        let origin = self.mirror.origin.clone();
+        Destination { scheme, authority: authority.into(), origin, choice: None, prefix: "", mark }
+    }
+
+    /// Whether links are changed in some of what the server sends.
+    pub(crate) fn changes_documents(&self) -> bool {
+        !self.mirror.links.is_empty() && !self.mirror.documents.is_empty()
+    }
+
+    /// Has the server send what can be changed, and asks by validators that it knows.
+    fn ask_for_whole(&self, fields: &mut HeaderMap) {
+        fields.remove(RANGE);
+        fields.remove(IF_RANGE);
+        fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let suffix = format!("{}\"", self.suffix());
+        let tags: Option<Vec<String>> =
+            fields.get_all(IF_NONE_MATCH).iter().map(|line| line.to_str().ok().map(str::to_owned)).collect();
+        let Some(line) = tags.filter(|lines| !lines.is_empty()).map(|lines| lines.join(", ")) else { return };
+        // A tag of ours ends with what no server's does; another stays as it is.
+        match HeaderValue::try_from(line.replace(&suffix, "\"")) {
+            Ok(value) => fields.insert(IF_NONE_MATCH, value),
+            Err(_) => fields.remove(IF_NONE_MATCH),
+        };
+    }
+
+    /// What tells the validators of a changed document from the server's: they go by our name, which is in the links.
+    fn suffix(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        self.base.hash(&mut hasher);
+        for link in &self.mirror.links {
+            (&link.url, &link.path).hash(&mut hasher);
+        }
+        format!("+larder-{:016x}", hasher.finish())
+    }
+
+    /// Makes a response's fields those that the client of the mirror gets, with redirections that lead here. Returns what is to be
+    /// replaced in its body, if it is a document with links.
+    pub(crate) fn dress(&self, status: StatusCode, fields: &mut HeaderMap) -> Option<Replacing> {
+        self.lead_back(fields, &LOCATION);
+        self.lead_back(fields, &CONTENT_LOCATION);
+        if status == StatusCode::NOT_MODIFIED && self.changes_documents() {
+            self.mark_tag(fields);
+        }
+        if status != StatusCode::OK || !self.is_document(fields) {
+            return None;
+        }
+        self.mark_tag(fields);
+        for name in [CONTENT_LENGTH, ACCEPT_RANGES].into_iter().chain(DIGESTS) {
+            fields.remove(name);
+        }
+        let pairs = self.mirror.links.iter().flat_map(|link| {
+            let by = format!("{}{}/", self.base, link.path);
+            // A name goes on where no slash follows; its port may be spelled out though nobody needs it.
+            link.spellings().map(move |url| (format!("{url}/"), by.clone()))
+        });
+        let replacements = Replacements::new(pairs.collect());
+        Some(Replacing::new(Arc::new(replacements)))
+    }
+
+    /// Whether a body with these fields is a document in which links are changed. One in a coding is not: it cannot be read.
+    fn is_document(&self, fields: &HeaderMap) -> bool {
+        let essence = fields.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let essence = essence.split(';').next().unwrap_or_default().trim();
+        self.changes_documents()
+            && fields.get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity")
+            && self.mirror.documents.iter().any(|document| document.eq_ignore_ascii_case(essence))
+    }
+
+    fn mark_tag(&self, fields: &mut HeaderMap) {
+        let Some(tag) = fields.get(ETAG).and_then(|tag| tag.to_str().ok()) else { return };
+        let opaque = tag.strip_prefix("W/").unwrap_or(tag);
+        let marked = opaque.strip_suffix('"').map(|start| format!("W/{start}{}\"", self.suffix()));
+        match marked.and_then(|marked| HeaderValue::try_from(marked).ok()) {
+            Some(marked) => fields.insert(ETAG, marked),
+            None => fields.remove(ETAG),
+        };
+    }
+
+    /// Makes a reference lead here that would lead to the server, or to one whose links are changed.
+    fn lead_back(&self, fields: &mut HeaderMap, name: &HeaderName) {
+        let Some(reference) = fields.get(name).and_then(|value| value.to_str().ok()) else { return };
+        let Known { path, scheme, authority, prefix, .. } = &*self.mirror;
+        let own = format!("{scheme}://{authority}{prefix}");
+        let below = |start: &str| reference.strip_prefix(start).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        let led = match below(&own) {
+            Some(rest) => Some(format!("{path}{rest}")),
+            None if reference.starts_with("//") => None,
+            None if reference.starts_with('/') => below(prefix).map(|rest| format!("{path}{rest}")),
+            None => self.mirror.links.iter().find_map(|link| {
+                let rest = link.spellings().find_map(|url| below(&url))?;
+                Some(format!("{}{rest}", link.path))
+            }),
+        };
+        if let Some(value) = led.and_then(|led| HeaderValue::try_from(led).ok()) {
+            fields.insert(name, value);
+        }
+    }
+}
+
+/// Whether a request's target is of a server as its clients write it (RFC 9112 3.2.1), not of a proxy: over HTTP/2, where all
+/// look alike, one for the name that the connection was made to.
+pub(crate) fn is_for_server(version: Version, uri: &Uri, server_name: Option<&str>) -> bool {
+    uri.scheme().is_none()
+        || (version == Version::HTTP_2
+            && uri.host().zip(server_name).is_some_and(|(host, name)| host.eq_ignore_ascii_case(name)))
+}
+
+/// What tells of a body as it was.
+const DIGESTS: [HeaderName; 5] = [
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("digest"),
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+    HeaderName::from_static("x-checksum-sha1"),
+];

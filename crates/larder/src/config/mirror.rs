@@ -1,0 +1,64 @@
+//! `[[mirror]]` in the configuration file: a package world by name, or a server of one's own under a path.
+//!
+//! Owns: its keys. Does not: know the worlds (see `crate::mirrors`). Invariant: each wrong text is pointed at where it stands.
+
+use super::{
+    duration, each, origin,
+    section::{Problem, Section},
+};
+use crate::{
+    mirrors::{self, OriginOf, Server},
+    settings::Settings,
+    value::BadValue,
+};
+use larder_proxy::{Mirror, MirrorLink};
+
+/// Reads one into `settings`.
+pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result<(), Problem> {
+    let world = section.take("name", |value| value.parsed("a name", mirrors::named))?;
+    let url = section.take("origin", origin)?;
+    let path = section.take("path", |value| value.parsed("a path", |text| Ok(text.to_owned())))?;
+    let immutable = section.take("immutable", |value| each(value, "a pattern", pattern))?.unwrap_or_default();
+    let fresh = section.take("fresh", duration)?;
+    let documents = section.take("documents", |value| each(value, "a media type", |text| Ok(text.to_owned())))?;
+    let help = "name a world, such as name = \"pypi\", or give a path of your own and its origin";
+    let Some(path) = path else {
+        let world = world.ok_or_else(|| section.missing("name", help))?;
+        if !immutable.is_empty() || fresh.is_some() || documents.is_some() {
+            let help = "say it in a [[rule]] before, or give a path and an origin of your own";
+            return Err(section.refused(BadValue::new("what is known of a mirror by name stays as it is", help)));
+        }
+        settings.worlds.names.push(world.name);
+        settings.worlds.origins.extend(url.map(|url| OriginOf { name: world.name, url }));
+        return Ok(());
+    };
+    let origin = url.ok_or_else(|| section.missing("origin", help))?;
+    let links = vec![MirrorLink { url: origin.to_short_string(), path: path.clone() }];
+    let documents = documents.unwrap_or_default();
+    let name = path.trim_start_matches('/').to_owned();
+    let mirror = Mirror { path, origin, documents, links };
+    if let Some(fault) = mirror.fault() {
+        return Err(section.refused(BadValue::new(
+            fault,
+            "a mirror is such as path = \"/company\", origin = \"https://repo.example\"",
+        )));
+    }
+    let immutable: Vec<&str> = immutable.iter().map(String::as_str).collect();
+    if !immutable.is_empty() || fresh.is_some() {
+        settings.proxy.rules.extend(Server::rules_of(&name, &mirror.origin, &immutable, fresh));
+    }
+    settings.proxy.mirrors.push(mirror);
+    Ok(())
+}
+
+fn pattern(text: &str) -> Result<String, BadValue> {
+    let texts = larder_http::rules::MatchTexts { paths: vec![text.to_owned()], ..Default::default() };
+    let ruling = larder_http::Ruling { name: "tried".to_owned(), ..Default::default() };
+    match larder_http::rules::Rule::new(&texts, ruling) {
+        Ok(_) if text.starts_with('/') => Ok(text.to_owned()),
+        _ => Err(BadValue::new(
+            format!("not a pattern of a path: `{text}`"),
+            "it begins with a slash, such as /releases/**",
+        )),
+    }
+}

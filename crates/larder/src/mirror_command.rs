@@ -1,0 +1,60 @@
+//! `larder mirror`: which package worlds can be mirrored, and how their clients are told.
+//!
+//! Owns: what is printed. Does not: know the worlds (see `mirrors`).
+
+use crate::{
+    failure::Failure,
+    mirrors::{self, WORLDS, World},
+    output::print_line,
+};
+use clap::Subcommand;
+
+/// What to say of the mirrors.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MirrorCommand {
+    /// List all, with their servers
+    List,
+    /// Say what is known of one: its servers, what of their files never changes, and how its clients are told
+    Show {
+        /// Its name
+        #[arg(value_parser = |name: &str| mirrors::named(name))]
+        name: &'static World,
+    },
+}
+
+/// The address that is shown where nobody knows yet which it will be.
+const SHOWN_ADDRESS: &str = "http://127.0.0.1:3128";
+
+/// Runs `larder mirror`.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn run(command: MirrorCommand) -> Result<(), Failure> {
+    match command {
+        MirrorCommand::List => list(),
+        MirrorCommand::Show { name } => show(name),
+    }
+}
+
+fn list() -> Result<(), Failure> {
+    let width = WORLDS.iter().map(|world| world.name.len()).max().unwrap_or_default();
+    for world in WORLDS {
+        let servers: Vec<&str> = world.servers.iter().map(|server| server.url).collect();
+        print_line!("{:width$}  {}", world.name, servers.join(", "))?;
+    }
+    print_line!("\nlarder run --mirror pypi,npm serves some; larder mirror show NAME says how clients are told")
+}
+
+fn show(world: &World) -> Result<(), Failure> {
+    for server in world.servers {
+        print_line!("{SHOWN_ADDRESS}/{}{} is {}", world.name, server.suffix, server.url)?;
+        if !server.immutable.is_empty() {
+            print_line!("  never changes: {}", server.immutable.join(", "))?;
+        }
+        print_line!("  the rest is looked at again after {} s", server.fresh.as_secs())?;
+    }
+    if !world.documents.is_empty() {
+        print_line!("links are made to lead here in {}", world.documents.join(", "))?;
+    }
+    print_line!("clients: {}", world.usage.replace("{}", SHOWN_ADDRESS))
+}
