@@ -46,6 +46,9 @@ struct Arguments {
     /// Schedules run at once; 0 is one per core.
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Go on after a broken law, and tell of all of them at the end.
+    #[arg(long)]
+    keep_going: bool,
     /// Print everything that happens.
     #[arg(long)]
     tell: bool,
@@ -141,7 +144,8 @@ impl Run {
                 Ok(Err(law)) => state.failures.push(self.failure(seed, policy, faults, &law)),
                 Err(_) => state.failures.push(self.failure(seed, policy, faults, "the engine panicked, see above")),
             }
-            self.is_over.store(!state.failures.is_empty(), Ordering::Relaxed);
+            let is_over = !self.arguments.keep_going && !state.failures.is_empty();
+            self.is_over.store(is_over, Ordering::Relaxed);
             self.done.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -158,7 +162,7 @@ impl Run {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.shown += 1;
         if state.shown.is_multiple_of(PRINTED_EVERY) {
-            eprintln!("{}", self.summary(&state));
+            eprintln!("{}, {} broken laws", self.summary(&state), state.failures.len());
         }
     }
 

@@ -81,7 +81,7 @@ fn changed_document_has_a_validator_of_its_own_by_which_it_is_confirmed() {
     let reloaded = fixture.get("/m/a", &[&format!("If-None-Match: {tag}"), "Cache-Control: no-cache"]);
     assert_eq!((reloaded.status, reloaded.field("etag")), (304, Some(tag.as_str())));
     let mut connection = fixture.connect();
-    connection.send(&format!("GET /m/a HTTP/1.1\r\nHost: other.example\r\nIf-None-Match: {tag}\r\n\r\n"));
+    connection.send(format!("GET /m/a HTTP/1.1\r\nHost: other.example\r\nIf-None-Match: {tag}\r\n\r\n"));
     assert_eq!(connection.read_response("GET").status, 200, "by another name of ours it has other links");
 }
 
