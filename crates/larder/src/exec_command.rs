@@ -6,6 +6,7 @@
 
 mod child;
 pub(crate) mod environment;
+pub(crate) mod java;
 
 use crate::{
     control::{Answer, Ask, Control, ControlPath, Figures},

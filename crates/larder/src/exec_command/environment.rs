@@ -4,6 +4,7 @@
 //! Owns: the list of variables, and the bundle of authorities: those of the system, those that the variables named before, and ours.
 //! Does not: run anything. Invariant: no program trusts less than it did before.
 
+use super::java;
 use crate::failure::Failure;
 use std::{
     collections::HashSet,
@@ -33,9 +34,14 @@ impl Environment {
         };
         let files = tempfile::Builder::new().prefix("larder-exec-").tempdir().map_err(failed)?;
         let path = files.path().join("authorities.pem");
-        fs::write(&path, bundle(certificate)?).map_err(failed)?;
+        let bundle = bundle(certificate)?;
+        fs::write(&path, &bundle).map_err(failed)?;
         let mut variables = proxy_variables(proxy);
         variables.extend(trust_variables(&path));
+        if java::is_there() {
+            let options = java::options(proxy, &bundle, &files.path().join("authorities.jks")).map_err(failed)?;
+            variables.push((java::VARIABLE, options));
+        }
         Ok(Self { variables, _files: files })
     }
 

@@ -228,7 +228,12 @@ fn what_one_command_fetched_the_next_has_from_the_cache() {
     assert!(told.starts_with("larder: 1 requests, 0 from cache, 0 B of 3 B saved, "), "{told}");
     assert!(!bundle.exists(), "nothing is left behind");
     assert!(!home.path().join("cache/larder/control.sock").exists());
-    let second = Running::start(home.path(), &["--offline"], |_| {});
+    let second = Running::start(home.path(), &["--offline"], |command| {
+        command.env("JAVA_HOME", "/nonexistent").env("JAVA_TOOL_OPTIONS", "-Dx=y");
+    });
+    let (before, store) = second.variables["JAVA_TOOL_OPTIONS"].split_once(" ").unwrap();
+    let (_, store) = store.split_once("-Djavax.net.ssl.trustStore=").unwrap();
+    assert!(before == "-Dx=y" && fs::read(store).unwrap().starts_with(&[0xfe, 0xed, 0xfe, 0xed]), "{store}");
     assert_eq!(second.get(origin.address, "/ab"), (200, "/ab".to_owned()));
     assert_eq!(second.get(origin.address, "/other").0, 504);
     let told = second.end();

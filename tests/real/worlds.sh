@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Package managers under `larder exec`, against the registries that this machine's own configuration names: pip, npm, cargo, go, curl, java,
+# and git if GIT_URL names a repository over https. Each runs three times with an empty cache of its own: on an empty Larder, on a
+# warm one, and on a warm one with --offline. Prints requests, what came from the cache, bytes from origins and wall time.
+#
+#   tests/real/worlds.sh                                   all there are
+#   tests/real/worlds.sh pip npm                           some
+#   LARDER_BIN=target/fast/larder tests/real/worlds.sh
+#
+# Where a registry (or a mirror in front of it) says nothing of freshness and gives no validators, nothing may be stored by the rules; then
+# the Larder has a [[rule]] that says it, and the table says so. RULE=always and RULE=never decide it.
+#
+# Passes if every client is content each time, with --offline too, and a warm Larder has less from origins than an empty one.
+. "$(dirname "$0")/stage.sh"
+need curl:curl
+worlds=("$@")
+[ ${#worlds[@]} -gt 0 ] || worlds=(pip npm cargo go git curl java)
+mkdir -p "$stage/run" && chmod 700 "$stage/run"
+export XDG_RUNTIME_DIR=$stage/run
+npm_registry=$(npm config get registry 2>/dev/null)
+
+# --- what each client does, with nothing in its own cache, in the directory it is in
+
+pip_run() { env -u PIP_FIND_LINKS python3 -m pip -q download --no-cache-dir --disable-pip-version-check -d out "requests==2.32.3" "jinja2==3.1.4"; }
+npm_run() { npm_config_cache=$PWD/cache npm install --no-audit --no-fund --loglevel=error express@4.19.2; }
+cargo_run() {
+  mkdir -p home src && cp ~/.cargo/config* home/ 2>/dev/null
+  printf '[package]\nname = "x"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nserde_json = "=1.0.120"\n' > Cargo.toml
+  : > src/lib.rs
+  CARGO_HOME=$PWD/home cargo -q fetch
+}
+go_run() {
+  printf 'module x\ngo 1.20\nrequire golang.org/x/text v0.14.0\nrequire golang.org/x/net v0.20.0\n' > go.mod
+  GOMODCACHE=$PWD/mod GOFLAGS=-modcacherw go mod download
+}
+git_run() { git clone -q --depth 1 "$GIT_URL" clone; }
+curl_run() { curl -fsS -o 1 "${npm_registry}left-pad" && curl -fsS -o 2 "${npm_registry}left-pad/-/left-pad-1.3.0.tgz"; }
+java_run() {
+  cat > Get.java <<'J'
+import java.net.URI;
+public class Get { public static void main(String[] urls) throws Exception {
+  for (String url : urls) try (var in = URI.create(url).toURL().openStream()) { in.transferTo(java.io.OutputStream.nullOutputStream()); }
+} }
+J
+  java Get.java "${npm_registry}left-pad" "${npm_registry}left-pad/-/left-pad-1.3.0.tgz"
+}
+
+# --- how it is measured
+
+declare -A tool=([pip]=python3 [npm]=npm [cargo]=cargo [go]=go [git]=git [curl]=curl [java]=java)
+
+# told JSON FIELD
+told() { sed -nE "s/.*\"$2\":([0-9.]+).*/\1/p" <<< "$1"; }
+
+# one WORLD WHICH FLAG...: runs a client once; leaves its figures in `line` and `from_origins`
+one() {
+  local world=$1 which=$2 folder=$stage/$1-$2 code
+  shift 2
+  mkdir -p "$folder"
+  (cd "$folder" && "$LARDER_BIN" exec --summary json "$@" -- bash -c "$(declare -f "${world}_run"); npm_registry=$npm_registry; ${world}_run") \
+    > "$folder.out" 2> "$folder.err"
+  code=$?
+  line=$(grep '^{"bytes"' "$folder.err" | tail -1)
+  from_origins=$(($(told "$line" bytes) - $(told "$line" saved_bytes)))
+  printf '%-6s %-8s %9s %11s %13s %9s\n' "$world" "$which" "$(told "$line" requests)" "$(told "$line" from_cache)" "$from_origins" "$(told "$line" seconds)"
+  verdicts+=("$world, $which: the client is content|$code|0")
+}
+
+is_silent() { ! curl -fsS -D - -o /dev/null "${npm_registry}left-pad" | grep -qiE '^(cache-control|expires|etag|last-modified):'; }
+
+config=$stage/larder.toml
+printf '[forward]\nallow_targets = ["0.0.0.0/0", "::/0"]\n' > "$config"
+rule=${RULE:-}
+if [ "$rule" = always ] || { [ "$rule" != never ] && is_silent; }; then
+  echo "the registries say nothing of freshness: with a [[rule]] that keeps what has status 200 for a day"
+  printf '[[rule]]\nname = "registries"\nstatuses = ["200"]\nfresh = "1d"\nignore = ["client no-cache"]\n' >> "$config"
+fi
+verdicts=()
+printf '\n%-6s %-8s %9s %11s %13s %9s\n' world Larder requests "from cache" "origin bytes" "wall s"
+for world in "${worlds[@]}"; do
+  command -v "${tool[$world]}" > /dev/null || { echo "$world: not on this machine"; continue; }
+  [ "$world" != git ] || [ -n "${GIT_URL:-}" ] || { echo "git: GIT_URL names no repository over https"; continue; }
+  LISTEN_PORT=$(free_port) launch "$world" --config "$config" --disk "$stage/$world.larder" --size 1GB
+  one "$world" empty; empty=$from_origins
+  one "$world" warm
+  verdicts+=("$world: a warm Larder has less from origins ($from_origins of $empty bytes)|$((from_origins < empty))|1")
+  one "$world" offline --offline
+  kill -TERM "$larder_pid" && wait "$larder_pid" 2> /dev/null
+done
+echo
+for each in "${verdicts[@]}"; do
+  IFS='|' read -r name found wanted <<< "$each"
+  verdict "$name" [ "$found" = "$wanted" ]
+done
+summary
