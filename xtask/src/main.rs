@@ -1,4 +1,4 @@
-//! Project chores: `cargo xtask ci` is the gate every change passes, `cargo xtask tidy` its house rules alone,
+//! Project chores: `cargo xtask ci` is the gate every change passes, `cargo xtask quick` a look while working, `cargo xtask tidy` the house rules alone,
 //! `cargo xtask sim` the engine under faults, `cargo xtask shuttle` its threads in many interleavings.
 //!
 //! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). Does not: install
@@ -8,6 +8,7 @@
 mod cargo;
 mod ci;
 mod conformance;
+mod quick;
 mod scan;
 mod shuttle;
 mod sim;
@@ -20,6 +21,7 @@ usage: cargo xtask <chore>
 
 chores:
   ci           fmt, tidy, clippy, rustdoc, tests, seeds and interleavings, with warnings denied; stops at the first failure
+  quick [CRATE..]  fmt, tidy, and clippy and unit tests of these crates, or of those with uncommitted changes
   conformance  writes docs/conformance.md from the lists beside the tests of larder-http
   tidy         the house rules a compiler does not check (see CONTRIBUTING.md)
   shuttle [N]  tries N (2,000) interleavings of threads for each scene, row and scheduler of the engine's tests
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["ci"] => exit(ci::run(root)),
+        ["quick", crates @ ..] => exit(quick::run(root, crates)),
         ["conformance"] => exit(conformance::run(root)),
         ["tidy"] => exit(tidy::run(root)),
         ["shuttle"] => exit(shuttle::run(root, "2000")),
