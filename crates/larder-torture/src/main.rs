@@ -139,10 +139,14 @@ impl Run {
             let plan = Plan { tell, ..Plan::of_seed(seed, policy, faults, self.arguments.operations) };
             let outcome = catch_unwind(AssertUnwindSafe(|| schedule::run(&plan)));
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = state.failures.len();
             match outcome {
                 Ok(Ok(end)) => state.tallies[row][kind] += end.tally,
                 Ok(Err(law)) => state.failures.push(self.failure(seed, policy, faults, &law)),
                 Err(_) => state.failures.push(self.failure(seed, policy, faults, "the engine panicked, see above")),
+            }
+            if let (true, Some(failure)) = (self.arguments.keep_going, state.failures.get(told)) {
+                eprintln!("{failure}");
             }
             let is_over = !self.arguments.keep_going && !state.failures.is_empty();
             self.is_over.store(is_over, Ordering::Relaxed);
