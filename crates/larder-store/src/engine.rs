@@ -10,7 +10,7 @@ pub(crate) mod mapped;
 pub(crate) mod table;
 pub(crate) mod tiny;
 
-use crate::{Hints, Reader, Result, format::record::Record, units::Sector, volume::Volume};
+use crate::{Hints, Reader, Result, format::record::Record, hash::KeyHash, units::Sector, volume::Volume};
 use bytes::Bytes;
 use kit::room::{NoRoom, Renewal};
 use std::{future::Future, sync::Arc, task::Waker, time::Duration};
@@ -75,12 +75,12 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     }
 
     /// Whether an entry is still where it was seen; `false` where memory cannot tell.
-    fn is_in_sight(&self, placing: u64, sight: Sight) -> bool {
-        sight == Sight::Known && self.may_contain(placing)
+    fn is_in_sight(&self, key_hash: KeyHash, sight: Sight) -> bool {
+        sight == Sight::Known && self.may_contain(key_hash)
     }
 
     /// Whether an entry of this length is worth the room of others; counts as a request for it. Rows that let everything in say yes.
-    fn admits(&self, _placing: u64, _len_bytes: u64) -> bool {
+    fn admits(&self, _key_hash: KeyHash, _len_bytes: u64) -> bool {
         true
     }
 
@@ -140,10 +140,10 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     }
 
     /// Whether memory knows of an entry; `true` where memory cannot tell.
-    fn may_contain(&self, placing: u64) -> bool;
+    fn may_contain(&self, key_hash: KeyHash) -> bool;
 
     /// Counts a hit that was served from elsewhere.
-    fn touch(&self, placing: u64);
+    fn touch(&self, key_hash: KeyHash);
 
     /// One round of what is due now.
     async fn maintain(self: &Arc<Self>);

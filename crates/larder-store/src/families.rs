@@ -18,6 +18,7 @@ use crate::{
         tiny::{self, TinyEngine},
     },
     format::{record::Record, superblock::Shape},
+    hash::KeyHash,
     volume::{Volume, arrears::Removal},
 };
 use bytes::Bytes;
@@ -108,14 +109,14 @@ impl AnyEngine {
         Ok(sight.map(Sighting))
     }
 
-    pub(crate) fn is_in_sight(&self, placing: u64, sight: Sight) -> bool {
-        each!(self, engine => engine.is_in_sight(placing, sight))
+    pub(crate) fn is_in_sight(&self, key_hash: KeyHash, sight: Sight) -> bool {
+        each!(self, engine => engine.is_in_sight(key_hash, sight))
     }
 
     pub(crate) async fn commit(&self, record: Record<'_>) -> Result<()> {
         if let Err(error) = self.check_arrears().await {
             // What cannot be replaced must not come back either.
-            if self.may_contain(record.meta.hash.placing()) {
+            if self.may_contain(record.meta.hash.key_hash()) {
                 self.volume().owe_removal(record.key);
             }
             return Err(error);
@@ -124,8 +125,8 @@ impl AnyEngine {
         each!(self, engine => engine.commit(record).await)
     }
 
-    pub(crate) fn admits(&self, placing: u64, len_bytes: u64) -> bool {
-        each!(self, engine => engine.admits(placing, len_bytes))
+    pub(crate) fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
+        each!(self, engine => engine.admits(key_hash, len_bytes))
     }
 
     /// Removes an entry. What cannot be written is owed.
@@ -158,12 +159,12 @@ impl AnyEngine {
         volume.check_arrears()
     }
 
-    pub(crate) fn may_contain(&self, placing: u64) -> bool {
-        each!(self, engine => engine.may_contain(placing))
+    pub(crate) fn may_contain(&self, key_hash: KeyHash) -> bool {
+        each!(self, engine => engine.may_contain(key_hash))
     }
 
-    pub(crate) fn touch(&self, placing: u64) {
-        each!(self, engine => engine.touch(placing));
+    pub(crate) fn touch(&self, key_hash: KeyHash) {
+        each!(self, engine => engine.touch(key_hash));
     }
 
     pub(crate) fn gauges(&self) -> Gauges {

@@ -17,7 +17,7 @@ use crate::{
         trailer::{self, Footer, Listing, trailer_bytes},
         unit::UnitHeader,
     },
-    hash::KeyHash,
+    hash::{FullHash, KeyHash},
     units::{Geometry, SUPERBLOCK_BYTES, SegmentId},
 };
 use bytes::Bytes;
@@ -195,7 +195,7 @@ fn trailer(bytes: &[u8]) -> bool {
 
 fn trailer_samples() -> Vec<Vec<u8>> {
     let listing = |n: u32| Listing {
-        placing: u64::from(n) << 40,
+        key_hash: KeyHash(u64::from(n) << 40),
         sector: n * 3,
         sectors: 3,
         tombstone: n % 2 == 1,
@@ -251,7 +251,7 @@ fn record_samples() -> Vec<Vec<u8>> {
     let sample = |kind, len: usize| {
         let body = [Bytes::from(vec![7; len])];
         let checksums = body_checksums(&body);
-        let meta = Meta::new(kind, KeyHash(77), Hints { site: 2, group: 5, expires_at: 6 }, 1, len as u64);
+        let meta = Meta::new(kind, FullHash(77), Hints { site: 2, group: 5, expires_at: 6 }, 1, len as u64);
         let body = if kind == Kind::Entry { &body[..] } else { &[] };
         let record = Record { meta, key: b"key", head: b"head", checksums: &checksums, body };
         let mut bytes = vec![0; record.len_sectors() as usize * 512];

@@ -148,7 +148,7 @@ impl Reader {
 
     fn forget(&self) {
         if let Source::Log { engine, position } = &self.source {
-            engine.forget_through(self.decoded.meta.hash.placing(), *position);
+            engine.forget_through(self.decoded.meta.hash.key_hash(), *position);
         }
     }
 

@@ -25,7 +25,8 @@ use crate::{
         record::{BODY_BLOCK_BYTES, Decoded, Kind},
         superblock::{Shape, Superblock},
     },
-    hash::{KeyHash, KeyHasher},
+    hash::KeyHash,
+    hash::{FullHash, KeyHasher},
 };
 use arrears::Arrears;
 use bytes::Bytes;
@@ -196,10 +197,10 @@ impl Volume {
         self.superblock().epochs.admits(site, epoch) && !self.arrears.hides_site(site)
     }
 
-    /// The hash of a key, and the part of it that places the entry.
-    pub(crate) fn hash(&self, key: &[u8]) -> (u64, KeyHash) {
+    /// Returns the part of a key's hash that memory knows, and all of it.
+    pub(crate) fn hash(&self, key: &[u8]) -> (KeyHash, FullHash) {
         let hash = self.hasher.hash(key);
-        (hash.placing(), hash)
+        (hash.key_hash(), hash)
     }
 
     /// Reads `len_bytes` from `offset_bytes`, neither of which need be aligned.
@@ -278,7 +279,7 @@ impl Volume {
     }
 
     /// What `record`, read whole, is to somebody who looks for `key`.
-    pub(crate) fn judge(&self, record: &Bytes, hash: KeyHash, key: &[u8]) -> Verdict {
+    pub(crate) fn judge(&self, record: &Bytes, hash: FullHash, key: &[u8]) -> Verdict {
         let Ok(decoded) = Decoded::decode(self.id, record) else { return Verdict::Damaged };
         if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
             return Verdict::FalseMatch;

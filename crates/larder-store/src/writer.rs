@@ -73,8 +73,8 @@ impl Writer {
     /// As [`Writer::commit`].
     pub async fn offer(self) -> Result<bool> {
         self.engine.volume().check_open()?;
-        let placing = self.engine.volume().hash(&self.key).0;
-        if !self.engine.admits(placing, (self.key.len() + self.head.len()) as u64 + self.len_bytes) {
+        let key_hash = self.engine.volume().hash(&self.key).0;
+        if !self.engine.admits(key_hash, (self.key.len() + self.head.len()) as u64 + self.len_bytes) {
             return Ok(false);
         }
         self.commit().await.map(|()| true)

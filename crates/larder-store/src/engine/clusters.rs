@@ -32,6 +32,7 @@ use crate::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
     },
+    hash::KeyHash,
     units::{DATA_START_BYTES, last_superblock_bytes},
     volume::{START_RETRY_PAUSE, Volume, cannot_begin, waiters::Waiters, wakeup::TICK},
 };
@@ -128,8 +129,8 @@ const CLUSTER_BYTES_RANGE: std::ops::RangeInclusive<u64> = (32 << 10)..=(1 << 20
 
 impl ClustersState {
     /// Removes an entry and what its cluster knows of it.
-    fn forget(&mut self, placing: u64, place: EntryPlace) {
-        let first = self.entries.remove(placing, self.clusters.first(place.cluster));
+    fn forget(&mut self, key_hash: KeyHash, place: EntryPlace) {
+        let first = self.entries.remove(key_hash, self.clusters.first(place.cluster));
         self.clusters.set_first(place.cluster, first);
         self.clusters.forget(place.cluster, place.sectors);
     }
@@ -175,10 +176,10 @@ impl Engine for ClustersEngine {
 
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
-        let placing = self.volume.hash(key).0;
+        let key_hash = self.volume.hash(key).0;
         let mut state = self.lock();
-        if let Some(place) = state.entries.find(placing) {
-            state.forget(placing, place);
+        if let Some(place) = state.entries.find(key_hash) {
+            state.forget(key_hash, place);
         }
         let ready = state.ready;
         drop(state);
@@ -188,13 +189,13 @@ impl Engine for ClustersEngine {
         if ready { Ok(()) } else { Err(cannot_begin()) }
     }
 
-    fn may_contain(&self, placing: u64) -> bool {
-        self.lock().entries.find(placing).is_some()
+    fn may_contain(&self, key_hash: KeyHash) -> bool {
+        self.lock().entries.find(key_hash).is_some()
     }
 
-    fn touch(&self, placing: u64) {
+    fn touch(&self, key_hash: KeyHash) {
         let mut state = self.lock();
-        if let Some(place) = state.entries.find(placing) {
+        if let Some(place) = state.entries.find(key_hash) {
             state.clusters.touch(place.cluster);
         }
     }

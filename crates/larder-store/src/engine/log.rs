@@ -35,6 +35,7 @@ use crate::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
     },
+    hash::KeyHash,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     units::{Geometry, SECTOR_BYTES, Sector},
     volume::{START_RETRY_PAUSE, Volume, waiters::Woken, wakeup::TICK},
@@ -243,13 +244,13 @@ impl Engine for LogEngine {
         Ok(found.map(|(position, _)| self.sight_at(position)))
     }
 
-    fn is_in_sight(&self, placing: u64, sight: Sight) -> bool {
+    fn is_in_sight(&self, key_hash: KeyHash, sight: Sight) -> bool {
         let Sight::At { position, .. } = sight else { return false };
-        self.still_at(placing, position) && self.sight_at(position) == sight
+        self.still_at(key_hash, position) && self.sight_at(position) == sight
     }
 
-    fn admits(&self, placing: u64, len_bytes: u64) -> bool {
-        self.is_worth_storing(placing, len_bytes)
+    fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
+        self.is_worth_storing(key_hash, len_bytes)
     }
 
     async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Sector, Reader)>> {
@@ -268,13 +269,13 @@ impl Engine for LogEngine {
         self.remove_entry(key).await
     }
 
-    fn may_contain(&self, placing: u64) -> bool {
-        self.index.knows(placing)
+    fn may_contain(&self, key_hash: KeyHash) -> bool {
+        self.index.knows(key_hash)
     }
 
-    fn touch(&self, placing: u64) {
-        self.index.count_hit(placing, None);
-        self.note_hit(placing);
+    fn touch(&self, key_hash: KeyHash) {
+        self.index.count_hit(key_hash, None);
+        self.note_hit(key_hash);
     }
 
     async fn maintain(self: &Arc<Self>) {

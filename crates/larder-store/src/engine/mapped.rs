@@ -36,6 +36,7 @@ use crate::{
         snapshot::area_bytes,
         superblock::{PARAMETER_COUNT, Shape},
     },
+    hash::KeyHash,
     units::{BLOCK_BYTES, DATA_START_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES},
     volume::{START_RETRY_PAUSE, Volume, wakeup::TICK},
 };
@@ -142,12 +143,12 @@ impl Engine for MappedEngine {
         self.remove_entry(key).await
     }
 
-    fn may_contain(&self, placing: u64) -> bool {
-        self.lock().map.find(placing).is_some()
+    fn may_contain(&self, key_hash: KeyHash) -> bool {
+        self.lock().map.find(key_hash).is_some()
     }
 
-    fn touch(&self, placing: u64) {
-        self.lock().touch(placing);
+    fn touch(&self, key_hash: KeyHash) {
+        self.lock().touch(key_hash);
     }
 
     async fn maintain(self: &Arc<Self>) {

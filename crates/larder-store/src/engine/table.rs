@@ -38,7 +38,7 @@ use crate::{
         session::{SESSION_AREA_BYTES, Session},
         superblock::{PARAMETER_COUNT, Shape},
     },
-    hash::KeyHash,
+    hash::{FullHash, KeyHash},
     units::BLOCK_BYTES,
     volume::{
         START_RETRY_PAUSE, Volume, cannot_begin,
@@ -140,7 +140,7 @@ enum Phase {
 
 /// What is on its way to a set.
 struct Dirty {
-    hash: KeyHash,
+    hash: FullHash,
     /// The record; `None` while the entry is being removed.
     record: Option<Bytes>,
 }
@@ -184,8 +184,8 @@ impl TableEngine {
         self.state.lock()
     }
 
-    fn set_of(&self, placing: u64) -> u64 {
-        set_of(placing, self.layout.set_count)
+    fn set_of(&self, key_hash: KeyHash) -> u64 {
+        set_of(key_hash, self.layout.set_count)
     }
 
     /// What memory knows of the sets of a volume that is `fresh`, or was used before.
@@ -264,11 +264,11 @@ impl TableState {
         self.changes(set) == changes && self.held.get(&set).is_none_or(Option::is_none)
     }
 
-    /// Makes the entry of `placing` the most recently used of its set.
-    fn promote(&mut self, set: u64, placing: u64) {
+    /// Makes the entry of `key_hash` the most recently used of its set.
+    fn promote(&mut self, set: u64, key_hash: KeyHash) {
         let Some(shape) = self.memory.shape() else { return };
         let Some(mut contents) = self.memory.read(set) else { return };
-        let Some(way) = contents.find(shape.tag(placing)) else { return };
+        let Some(way) = contents.find(shape.tag(key_hash)) else { return };
         if contents.ways()[way].rank > 0 {
             contents.promote(way, SetPlace::default());
             self.memory.write(set, &contents);
@@ -316,14 +316,15 @@ impl Engine for TableEngine {
         self.wipe(key).await
     }
 
-    fn may_contain(&self, placing: u64) -> bool {
-        let (state, set) = (self.lock(), self.set_of(placing));
+    fn may_contain(&self, key_hash: KeyHash) -> bool {
+        let (state, set) = (self.lock(), self.set_of(key_hash));
         let known = state.memory.shape().zip(state.memory.peek(set));
-        !state.doubts.contains(set) && known.is_none_or(|(shape, contents)| contents.find(shape.tag(placing)).is_some())
+        !state.doubts.contains(set)
+            && known.is_none_or(|(shape, contents)| contents.find(shape.tag(key_hash)).is_some())
     }
 
-    fn touch(&self, placing: u64) {
-        self.lock().promote(self.set_of(placing), placing);
+    fn touch(&self, key_hash: KeyHash) {
+        self.lock().promote(self.set_of(key_hash), key_hash);
     }
 
     async fn maintain(self: &Arc<Self>) {

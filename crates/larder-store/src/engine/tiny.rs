@@ -44,6 +44,7 @@ use crate::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
     },
+    hash::KeyHash,
     units::{DATA_START_BYTES, last_superblock_bytes},
     volume::{Volume, waiters::Waiters, wakeup::TICK},
 };
@@ -217,9 +218,9 @@ fn front_slots(plan: &TinyPlan, options: &StoreOptions) -> u64 {
     u64::from(plan.front.segment_count) * plan.front.segment_bytes / options.mean_entry_bytes.clamp(least, most)
 }
 
-/// The part of a placing that the front's index knows.
-fn prefix_of(placing: u64) -> u32 {
-    (placing >> u32::BITS) as u32
+/// The part of a key's hash that the front's index knows.
+fn prefix_of(key_hash: KeyHash) -> u32 {
+    key_hash.prefix()
 }
 
 impl Engine for TinyEngine {
@@ -253,16 +254,16 @@ impl Engine for TinyEngine {
         self.remove_entry(key).await
     }
 
-    fn may_contain(&self, placing: u64) -> bool {
+    fn may_contain(&self, key_hash: KeyHash) -> bool {
         let state = self.lock();
-        match state.newest(prefix_of(placing)) {
+        match state.newest(prefix_of(key_hash)) {
             Some(slot) => slot.state != FrontState::Removed,
-            None => state.sets.may_hold(placing) != MayHold::No,
+            None => state.sets.may_hold(key_hash) != MayHold::No,
         }
     }
 
-    fn touch(&self, placing: u64) {
-        self.note_hit(placing);
+    fn touch(&self, key_hash: KeyHash) {
+        self.note_hit(key_hash);
     }
 
     async fn maintain(self: &Arc<Self>) {

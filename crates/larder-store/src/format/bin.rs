@@ -12,7 +12,7 @@ use super::{
     bytes::{Fields, FieldsMut},
     record::RECORD_SECTORS_MAX,
 };
-use crate::{hash::KeyHash, units::SECTOR_BYTES};
+use crate::{hash::FullHash, units::SECTOR_BYTES};
 
 const MAGIC: [u8; 4] = *b"LDRb";
 /// Bytes before the record.
@@ -21,7 +21,7 @@ pub(crate) const BIN_HEADER_BYTES: usize = 64;
 /// What a bin holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BinHeader {
-    pub(crate) hash: KeyHash,
+    pub(crate) hash: FullHash,
     /// Number of the write, greater than those of all earlier writes to the volume.
     pub(crate) sequence: u64,
     /// Whole length of the record.
@@ -35,7 +35,7 @@ pub(crate) struct BinHeader {
 impl BinHeader {
     /// Of a bin that was wiped.
     pub(crate) fn wiped(offset_bytes: u64) -> Self {
-        Self { hash: KeyHash(0), sequence: 0, record_bytes: 0, rest_at: 0, offset_bytes }
+        Self { hash: FullHash(0), sequence: 0, record_bytes: 0, rest_at: 0, offset_bytes }
     }
 
     /// Whether the bin was wiped.
@@ -65,7 +65,7 @@ impl BinHeader {
         if fields.array()? != MAGIC || fields.u32()? != volume.checksum(&[&header[8..]]) {
             return None;
         }
-        let (hash, sequence, rest_at) = (KeyHash(fields.u128()?), fields.u64()?, fields.u64()?);
+        let (hash, sequence, rest_at) = (FullHash(fields.u128()?), fields.u64()?, fields.u64()?);
         let record_bytes = fields.u32()?;
         let bounded = u64::from(record_bytes) <= RECORD_SECTORS_MAX * SECTOR_BYTES;
         let in_place = fields.u64()? == offset_bytes;
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_header_is_read_back_and_every_flipped_bit_of_it_noticed() {
         let volume = VolumeId([5; 16]);
-        let (hash, offset_bytes) = (KeyHash(u128::MAX / 3), 9 << 33);
+        let (hash, offset_bytes) = (FullHash(u128::MAX / 3), 9 << 33);
         let header = BinHeader { hash, sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50, offset_bytes };
         let decode = |volume, bin: &[u8]| BinHeader::decode(volume, bin, offset_bytes);
         let mut bin = vec![9; 100];

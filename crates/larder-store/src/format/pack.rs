@@ -12,7 +12,7 @@ use super::{
     bytes::{Fields, FieldsMut},
     mend::mended,
 };
-use crate::hash::KeyHash;
+use crate::hash::{FullHash, KeyHash};
 use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRp";
@@ -56,7 +56,7 @@ pub(crate) enum PackedKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packed {
     /// The low half of the key's hash.
-    pub(crate) placing: u64,
+    pub(crate) key_hash: KeyHash,
     /// First byte, from the pack's start; a multiple of [`GRANULE_BYTES`].
     pub(crate) at: u32,
     /// Length in bytes, a multiple of [`GRANULE_BYTES`].
@@ -113,7 +113,7 @@ pub(crate) fn encode(volume: VolumeId, header: PackHeader, listings: &[Packed], 
         assert!(at >= end as u64, "records stand behind the directory");
         assert!(at + len <= u64::from(header.len_bytes), "records stand within the pack");
         fields
-            .put(&listing.placing.to_le_bytes())
+            .put(&listing.key_hash.0.to_le_bytes())
             .put(&((at / GRANULE_BYTES) as u16).to_le_bytes())
             .put(&((len / GRANULE_BYTES) as u16).to_le_bytes())
             .put(&listing.expires_at.to_le_bytes())
@@ -192,7 +192,7 @@ fn decode_fixed(fixed: &[u8]) -> Option<(PackHeader, u32, usize)> {
 
 fn decode_listing(bytes: &[u8]) -> Option<Packed> {
     let mut fields = Fields::new(bytes);
-    let placing = fields.u64()?;
+    let key_hash = KeyHash(fields.u64()?);
     let at = u32::from(fields.u16()?) * GRANULE_BYTES as u32;
     let len = u32::from(fields.u16()?) * GRANULE_BYTES as u32;
     let (expires_at, sequence) = (fields.u32()?, fields.u32()?);
@@ -202,7 +202,7 @@ fn decode_listing(bytes: &[u8]) -> Option<Packed> {
         KIND_STUB => PackedKind::Stub,
         _ => return None,
     };
-    Some(Packed { placing, at, len, expires_at, sequence, kind, rank: fields.u8()? })
+    Some(Packed { key_hash, at, len, expires_at, sequence, kind, rank: fields.u8()? })
 }
 
 const KIND_ENTRY: u8 = 1;
@@ -220,7 +220,7 @@ fn kind_code(kind: PackedKind) -> u8 {
 /// Where a record lies that is too long for the pack it is listed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stub {
-    pub(crate) hash: KeyHash,
+    pub(crate) hash: FullHash,
     /// First byte of the record on the volume.
     pub(crate) offset_bytes: u64,
     /// Length of the record in bytes.
@@ -255,7 +255,7 @@ impl Stub {
             return None;
         }
         Some(Self {
-            hash: KeyHash(fields.u128()?),
+            hash: FullHash(fields.u128()?),
             offset_bytes: fields.u64()?,
             len_bytes: fields.u32()?,
             sequence: fields.u32()?,
@@ -273,7 +273,7 @@ mod tests {
     const OFFSET: u64 = 1 << 20;
 
     fn listing(kind: PackedKind, at: u32, len: u32) -> Packed {
-        Packed { placing: 7 + u64::from(at), at, len, expires_at: 9, sequence: 11, kind, rank: 5 }
+        Packed { key_hash: KeyHash(7 + u64::from(at)), at, len, expires_at: 9, sequence: 11, kind, rank: 5 }
     }
 
     fn sample() -> (PackHeader, Vec<Packed>, Vec<u8>) {
@@ -311,7 +311,7 @@ mod tests {
             assert_eq!(decode_mended(VOLUME, OFFSET, &bytes), Some((header, listings.clone())), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        let stub = Stub { hash: KeyHash(5), offset_bytes: 4096, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
+        let stub = Stub { hash: FullHash(5), offset_bytes: 4096, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
         let mut bytes = vec![0; STUB_BYTES];
         stub.encode(VOLUME, &mut bytes);
         assert_eq!(Stub::decode(VOLUME, &bytes), Some(stub));

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Hints,
-    hash::KeyHash,
+    hash::FullHash,
     units::{Sector, sectors},
 };
 use bytes::Bytes;
@@ -68,7 +68,7 @@ pub(crate) struct BodyElsewhere {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meta {
     pub(crate) kind: Kind,
-    pub(crate) hash: KeyHash,
+    pub(crate) hash: FullHash,
     pub(crate) sequence: u32,
     /// Where the record begins, in sectors from its segment's start, so that bytes of another place are noticed; 0 in
     /// rows without segments, whose sequences are enough.
@@ -82,7 +82,7 @@ pub(crate) struct Meta {
 
 impl Meta {
     /// What a new record says of itself; the sequence is filled in when the log places it.
-    pub(crate) fn new(kind: Kind, hash: KeyHash, hints: Hints, epoch: u32, body_bytes: u64) -> Self {
+    pub(crate) fn new(kind: Kind, hash: FullHash, hints: Hints, epoch: u32, body_bytes: u64) -> Self {
         let Hints { site, group, expires_at } = hints;
         Self { kind, hash, sequence: 0, place_sectors: 0, epoch, site, group: group as u32, expires_at, body_bytes }
     }
@@ -204,7 +204,7 @@ impl Decoded {
 
     /// As [`Self::decode`], with one flipped bit undone, of the record that use `sequence` of a segment had
     /// `place_sectors` from its start. What it tells holds; the bytes are still damaged.
-    pub(crate) fn decode_mended(volume: VolumeId, bytes: &[u8], (sequence, place_sectors): (u32, u32)) -> Option<Self> {
+    pub(crate) fn decode_mended(volume: VolumeId, bytes: &[u8], sequence: u32, place_sectors: u32) -> Option<Self> {
         let fixed = bytes.get(..FIXED_BYTES)?;
         let wrong = |at: usize, right: u32| (le_u32(&fixed[at..at + 4]) ^ right).count_ones();
         // Else every sector of a body would be tried.
@@ -265,7 +265,7 @@ struct Lengths {
     head: usize,
     body: u64,
     place_sectors: u32,
-    meta: (KeyHash, u32, u32, u64, u32, u32),
+    meta: (FullHash, u32, u32, u64, u32, u32),
 }
 
 impl Lengths {
@@ -275,7 +275,8 @@ impl Lengths {
             return None;
         }
         let checksum = fields.u32()?;
-        let meta = (KeyHash(fields.u128()?), fields.u32()?, fields.u32()?, fields.u64()?, fields.u32()?, fields.u32()?);
+        let meta =
+            (FullHash(fields.u128()?), fields.u32()?, fields.u32()?, fields.u64()?, fields.u32()?, fields.u32()?);
         let (head, body) = (fields.u32()? as usize, u64::from(fields.u32()?));
         let (key, kind, _) = (usize::from(fields.u16()?), fields.u8()?, fields.u8()?);
         let place_sectors = fields.u32()?;
@@ -367,7 +368,7 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([9; 16]);
 
     fn meta(kind: Kind, body_bytes: u64) -> Meta {
-        let (hash, place_sectors) = (KeyHash(77), 9);
+        let (hash, place_sectors) = (FullHash(77), 9);
         Meta { kind, hash, sequence: 3, place_sectors, epoch: 1, site: 2, group: 5, expires_at: 6, body_bytes }
     }
 

@@ -12,7 +12,7 @@ use super::{
     mend::mended_block,
     record::RECORD_SECTORS_MAX,
 };
-use crate::units::BLOCK_BYTES;
+use crate::{hash::KeyHash, units::BLOCK_BYTES};
 
 const HEADER_MAGIC: [u8; 4] = *b"LDRm";
 const PAGE_MAGIC: [u8; 4] = *b"LDRp";
@@ -46,8 +46,8 @@ pub(crate) struct Header {
 /// One entry as the snapshot lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// The placing part of the key's hash.
-    pub(crate) placing: u64,
+    /// The part of the key's hash that memory knows.
+    pub(crate) key_hash: KeyHash,
     /// Where the record lies, in the layout's own counting.
     pub(crate) place: u64,
     /// Length of the record in sectors.
@@ -118,7 +118,7 @@ pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listin
         assert!(listing.place < 1 << PLACE_BITS && u64::from(listing.sectors) <= RECORD_SECTORS_MAX);
         let packed = listing.place | u64::from(listing.sectors) << PLACE_BITS;
         fields
-            .put(&listing.placing.to_le_bytes())
+            .put(&listing.key_hash.0.to_le_bytes())
             .put(&packed.to_le_bytes())
             .put(&listing.sequence.to_le_bytes())
             .put(&listing.expires_at.to_le_bytes());
@@ -145,10 +145,11 @@ pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: 
 
 impl Listing {
     fn decode(fields: &mut Fields<'_>) -> Option<Self> {
-        let (placing, packed, sequence, expires_at) = (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
+        let (key_hash, packed, sequence, expires_at) =
+            (KeyHash(fields.u64()?), fields.u64()?, fields.u32()?, fields.u32()?);
         let (place, sectors) = (packed & ((1 << PLACE_BITS) - 1), packed >> PLACE_BITS);
         let sound = (1..=RECORD_SECTORS_MAX).contains(&sectors);
-        sound.then_some(Self { placing, place, sectors: sectors as u32, sequence, expires_at })
+        sound.then_some(Self { key_hash, place, sectors: sectors as u32, sequence, expires_at })
     }
 }
 
@@ -175,7 +176,13 @@ mod tests {
 
     fn listing(n: u64) -> Listing {
         let sectors = (n % RECORD_SECTORS_MAX + 1) as u32;
-        Listing { placing: n << 40, place: (1 << PLACE_BITS) - 1 - n, sectors, sequence: n as u32, expires_at: 7 }
+        Listing {
+            key_hash: KeyHash(n << 40),
+            place: (1 << PLACE_BITS) - 1 - n,
+            sectors,
+            sequence: n as u32,
+            expires_at: 7,
+        }
     }
 
     #[test]

@@ -7,7 +7,10 @@ use super::{
     VolumeId,
     bytes::{Fields, FieldsMut},
 };
-use crate::units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId};
+use crate::{
+    hash::KeyHash,
+    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId},
+};
 
 const MAGIC: [u8; 4] = *b"LDRt";
 pub(crate) const LISTING_BYTES: u64 = 20;
@@ -17,8 +20,8 @@ const FLAG_TOMBSTONE: u8 = 1;
 /// One record as the trailer lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// The placing part of the key's hash.
-    pub(crate) placing: u64,
+    /// The part of the key's hash that memory knows.
+    pub(crate) key_hash: KeyHash,
     /// First sector, counted from the segment's start.
     pub(crate) sector: u32,
     pub(crate) sectors: u16,
@@ -48,7 +51,7 @@ pub(crate) fn encode(volume: VolumeId, segment: SegmentId, sequence: u32, listin
     let mut fields = FieldsMut::new(list);
     for listing in listings {
         fields
-            .put(&listing.placing.to_le_bytes())
+            .put(&listing.key_hash.0.to_le_bytes())
             .put(&listing.sector.to_le_bytes())
             .put(&listing.sectors.to_le_bytes())
             .put(&[if listing.tombstone { FLAG_TOMBSTONE } else { 0 }, 0])
@@ -108,12 +111,12 @@ impl Footer {
 impl Listing {
     fn decode(bytes: &[u8], segment_sectors: u64) -> Option<Self> {
         let mut fields = Fields::new(bytes);
-        let (placing, sector, sectors) = (fields.u64()?, fields.u32()?, fields.u16()?);
+        let (key_hash, sector, sectors) = (KeyHash(fields.u64()?), fields.u32()?, fields.u16()?);
         let [flags, _] = fields.array()?;
         let expires_at = fields.u32()?;
         let inside = u64::from(sector) + u64::from(sectors) <= segment_sectors && sectors > 0;
         let tombstone = flags & FLAG_TOMBSTONE != 0;
-        inside.then_some(Self { placing, sector, sectors, tombstone, expires_at })
+        inside.then_some(Self { key_hash, sector, sectors, tombstone, expires_at })
     }
 }
 
@@ -126,7 +129,7 @@ mod tests {
         let (volume, segment) = (VolumeId([1; 16]), SegmentId(2));
         let geometry = Geometry::new(64 << 20, 0, 1 << 20).unwrap();
         let listing = |n: u32| Listing {
-            placing: u64::from(n) << 40,
+            key_hash: KeyHash(u64::from(n) << 40),
             sector: n * 3,
             sectors: 3,
             tombstone: n % 2 == 1,

@@ -9,7 +9,7 @@ use crate::{
         session::Session,
         snapshot::{self, Header, Listing},
     },
-    hash::KeyHash,
+    hash::{FullHash, KeyHash},
     units::BLOCK_BYTES,
 };
 
@@ -43,7 +43,7 @@ fn bin(bytes: &[u8]) -> bool {
 }
 
 fn bin_samples() -> Vec<Vec<u8>> {
-    let (hash, offset_bytes) = (KeyHash(u128::MAX / 3), BIN_AT);
+    let (hash, offset_bytes) = (FullHash(u128::MAX / 3), BIN_AT);
     let header = BinHeader { hash, sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50, offset_bytes };
     let mut bytes = vec![0; 512];
     header.encode(VOLUME, &mut bytes);
@@ -132,7 +132,7 @@ fn page(bytes: &[u8]) -> bool {
 
 fn page_sample(count: u32) -> Vec<u8> {
     let listing = |n: u32| Listing {
-        placing: u64::from(n) << 40,
+        key_hash: KeyHash(u64::from(n) << 40),
         place: u64::from(n) * 9,
         sectors: n + 1,
         sequence: n,
@@ -176,7 +176,7 @@ fn pack(bytes: &[u8]) -> bool {
 fn pack_samples() -> Vec<Vec<u8>> {
     let kinds = [PackedKind::Entry, PackedKind::Tombstone, PackedKind::Stub];
     let listing = |n: u32| Packed {
-        placing: u64::from(n) << 40,
+        key_hash: KeyHash(u64::from(n) << 40),
         at: 1024 + n * 128,
         len: 128,
         expires_at: n,
@@ -205,7 +205,7 @@ fn stub(bytes: &[u8]) -> bool {
 }
 
 fn stub_samples() -> Vec<Vec<u8>> {
-    let stub = Stub { hash: KeyHash(77), offset_bytes: 1 << 33, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
+    let stub = Stub { hash: FullHash(77), offset_bytes: 1 << 33, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
     let mut bytes = vec![0; STUB_BYTES];
     stub.encode(VOLUME, &mut bytes);
     vec![bytes]

@@ -7,6 +7,7 @@
 use super::Volume;
 use crate::{
     format::record::BODY_BYTES_MAX,
+    hash::KeyHash,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 use std::{
@@ -21,7 +22,7 @@ const VOLUME_DIVISOR: u64 = 4;
 
 /// The keys of one volume that are held.
 pub(crate) struct Holds {
-    counts: Mutex<HashMap<u64, u32>>,
+    counts: Mutex<HashMap<KeyHash, u32>>,
     keys_max: usize,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct Holds {
 #[must_use = "the entry is held as long as this lives"]
 pub struct Held {
     /// `None`: too many are held.
-    place: Option<(Arc<Volume>, u64)>,
+    place: Option<(Arc<Volume>, KeyHash)>,
 }
 
 impl Holds {
@@ -39,16 +40,16 @@ impl Holds {
         Self { counts: Mutex::new(HashMap::new()), keys_max }
     }
 
-    /// Whether an entry of this placing is held.
-    pub(crate) fn contains(&self, placing: u64) -> bool {
-        self.lock().contains_key(&placing)
+    /// Whether an entry of this hash is held.
+    pub(crate) fn contains(&self, key_hash: KeyHash) -> bool {
+        self.lock().contains_key(&key_hash)
     }
 
     /// Counts one more; `false` if there are too many.
-    fn take(&self, placing: u64) -> bool {
+    fn take(&self, key_hash: KeyHash) -> bool {
         let mut counts = self.lock();
         let is_full = counts.len() >= self.keys_max;
-        match counts.entry(placing) {
+        match counts.entry(key_hash) {
             hash_map::Entry::Vacant(_) if is_full => return false,
             entry => *entry.or_insert(0) += 1,
         }
@@ -56,9 +57,9 @@ impl Holds {
         true
     }
 
-    fn release(&self, placing: u64) {
+    fn release(&self, key_hash: KeyHash) {
         let mut counts = self.lock();
-        if let hash_map::Entry::Occupied(mut entry) = counts.entry(placing) {
+        if let hash_map::Entry::Occupied(mut entry) = counts.entry(key_hash) {
             *entry.get_mut() -= 1;
             if *entry.get() == 0 {
                 entry.remove();
@@ -66,21 +67,21 @@ impl Holds {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, u32>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Held {
-    pub(crate) fn new(volume: &Arc<Volume>, placing: u64) -> Self {
-        Self { place: volume.holds.take(placing).then(|| (Arc::clone(volume), placing)) }
+    pub(crate) fn new(volume: &Arc<Volume>, key_hash: KeyHash) -> Self {
+        Self { place: volume.holds.take(key_hash).then(|| (Arc::clone(volume), key_hash)) }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some((volume, placing)) = &self.place {
-            volume.holds.release(*placing);
+        if let Some((volume, key_hash)) = &self.place {
+            volume.holds.release(*key_hash);
         }
     }
 }
@@ -88,22 +89,23 @@ impl Drop for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::KeyHash;
 
     #[test]
     fn a_key_is_held_until_it_was_released_as_often_as_taken() {
         let holds = Holds::new(1 << 30);
-        assert!(holds.take(7) && holds.take(7));
-        holds.release(7);
-        assert!(holds.contains(7));
-        holds.release(7);
-        assert!(!holds.contains(7));
+        assert!(holds.take(KeyHash(7)) && holds.take(KeyHash(7)));
+        holds.release(KeyHash(7));
+        assert!(holds.contains(KeyHash(7)));
+        holds.release(KeyHash(7));
+        assert!(!holds.contains(KeyHash(7)));
     }
 
     #[test]
     fn the_number_of_keys_held_is_bounded() {
         let holds = Holds::new(1 << 30);
-        assert!((0..256).all(|placing| holds.take(placing)));
-        assert!(!holds.take(1 << 40), "a quarter of a GiB is held already");
-        assert!(holds.take(3), "one that is held already can be held again");
+        assert!((0..256).all(|n| holds.take(KeyHash(n))));
+        assert!(!holds.take(KeyHash(1 << 40)), "a quarter of a GiB is held already");
+        assert!(holds.take(KeyHash(3)), "one that is held already can be held again");
     }
 }

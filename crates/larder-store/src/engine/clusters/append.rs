@@ -47,11 +47,11 @@ impl ClustersEngine {
         found: Option<Found>,
         waker: Option<&Waker>,
     ) -> std::result::Result<bool, NoRoom> {
-        let placing = record.meta.hash.placing();
+        let key_hash = record.meta.hash.key_hash();
         let mut sealed = Vec::new();
         let mut state = self.lock();
         let unchanged = found.is_none_or(|(place, sequence)| {
-            state.entries.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence
+            state.entries.find(key_hash) == Some(place) && state.clusters.sequence(place.cluster) == sequence
         });
         if !unchanged {
             return Ok(false);
@@ -95,12 +95,12 @@ impl ClustersEngine {
         while let Err(Lack(span)) = state.clusters.prepare(group, len_bytes, sealed) {
             self.evict(state, span)?;
         }
-        let placing = record.meta.hash.placing();
-        if let Some(old) = state.entries.find(placing) {
-            state.forget(placing, old);
+        let key_hash = record.meta.hash.key_hash();
+        if let Some(old) = state.entries.find(key_hash) {
+            state.forget(key_hash, old);
         }
         let expires_at = record.meta.expires_at;
-        let parcel = Parcel { placing, len_bytes, expires_at, kind: PackedKind::Entry };
+        let parcel = Parcel { key_hash, len_bytes, expires_at, kind: PackedKind::Entry };
         let place = state.clusters.append(group, parcel, sealed, |target, sequence| {
             record.meta.sequence = sequence;
             record.encode(self.volume.id, target);
@@ -110,7 +110,7 @@ impl ClustersEngine {
         let first = state.clusters.first(place.cluster);
         let (offset_sectors, sectors) = (place.offset_sectors, place.sectors);
         let own = EntryPlace { cluster: place.cluster, offset_sectors, sectors };
-        let id = state.entries.insert(placing, own, first);
+        let id = state.entries.insert(key_hash, own, first);
         state.clusters.set_first(place.cluster, Some(id));
         Ok(())
     }

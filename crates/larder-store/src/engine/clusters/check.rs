@@ -10,9 +10,9 @@ impl Checked for ClustersState {
         let mut chained = 0;
         for cluster in self.clusters.used() {
             let (mut count, mut sectors) = (0, 0);
-            for (placing, place) in self.entries.chain(self.clusters.first(cluster)) {
+            for (key_hash, place) in self.entries.chain(self.clusters.first(cluster)) {
                 assert_eq!(place.cluster, cluster, "an entry is chained to its own cluster");
-                assert_eq!(self.entries.find(placing), Some(place), "what is chained is found");
+                assert_eq!(self.entries.find(key_hash), Some(place), "what is chained is found");
                 (count, sectors) = (count + 1, sectors + u64::from(place.sectors));
             }
             let counted = (self.clusters.entry_count(cluster), self.clusters.live_sectors(cluster));

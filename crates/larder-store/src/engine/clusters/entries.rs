@@ -5,6 +5,7 @@
 //! know clusters; who calls keeps the first entry of each. Invariant: every entry is found by its key, once.
 //! Cost: 20 bytes an entry and 4 bytes of heads at 80% fill. Source: SYSTEMS 5.2, after UCFS.
 
+use crate::hash::KeyHash;
 use std::num::NonZeroU32;
 
 /// Where an entry lies.
@@ -53,7 +54,7 @@ impl EntryTable {
 
     /// Adds an entry, whose cluster's first was `first`; it is the first then. The key must not be in the table,
     /// and the table not be full.
-    pub(crate) fn insert(&mut self, key: u64, place: EntryPlace, first: Option<EntryId>) -> EntryId {
+    pub(crate) fn insert(&mut self, key: KeyHash, place: EntryPlace, first: Option<EntryId>) -> EntryId {
         assert!(!self.is_full());
         let at = self.head_of(key);
         assert_eq!(self.heads[at], 0, "a key is in the table once");
@@ -75,14 +76,14 @@ impl EntryTable {
         id
     }
 
-    pub(crate) fn find(&self, key: u64) -> Option<EntryPlace> {
+    pub(crate) fn find(&self, key: KeyHash) -> Option<EntryPlace> {
         let id = EntryId::of(self.heads[self.head_of(key)])?;
         Some(self.entry(id).place())
     }
 
     /// Removes `key` from the table and from its cluster's chain, which begins at `first`; returns the chain's
     /// new beginning.
-    pub(crate) fn remove(&mut self, key: u64, first: Option<EntryId>) -> Option<EntryId> {
+    pub(crate) fn remove(&mut self, key: KeyHash, first: Option<EntryId>) -> Option<EntryId> {
         let at = self.head_of(key);
         let id = EntryId::of(self.heads[at]).expect("only what was found is removed");
         let next = self.entry(id).link;
@@ -114,7 +115,7 @@ impl EntryTable {
     }
 
     /// The entries of a chain.
-    pub(crate) fn chain(&self, first: Option<EntryId>) -> impl Iterator<Item = (u64, EntryPlace)> {
+    pub(crate) fn chain(&self, first: Option<EntryId>) -> impl Iterator<Item = (KeyHash, EntryPlace)> {
         let mut next = first;
         std::iter::from_fn(move || {
             let entry = self.entry(next?);
@@ -159,7 +160,7 @@ impl EntryTable {
     }
 
     /// Where the key's head is, or would be.
-    fn head_of(&self, key: u64) -> usize {
+    fn head_of(&self, key: KeyHash) -> usize {
         let mut at = self.home(key);
         while let Some(id) = EntryId::of(self.heads[at]) {
             if self.entry(id).key() == key {
@@ -191,8 +192,8 @@ impl EntryTable {
         }
     }
 
-    fn home(&self, key: u64) -> usize {
-        ((u128::from(key) * self.heads.len() as u128) >> u64::BITS) as usize
+    fn home(&self, key: KeyHash) -> usize {
+        ((u128::from(key.0) * self.heads.len() as u128) >> u64::BITS) as usize
     }
 
     fn entry(&self, id: EntryId) -> &Entry {
@@ -201,8 +202,8 @@ impl EntryTable {
 }
 
 impl Entry {
-    fn key(&self) -> u64 {
-        u64::from(self.key[1]) << u32::BITS | u64::from(self.key[0])
+    fn key(&self) -> KeyHash {
+        KeyHash(u64::from(self.key[1]) << u32::BITS | u64::from(self.key[0]))
     }
 
     fn place(&self) -> EntryPlace {
@@ -222,8 +223,8 @@ impl EntryId {
 
 const FILL_PERCENT: u64 = 80;
 
-fn halves(key: u64) -> [u32; 2] {
-    [key as u32, (key >> u32::BITS) as u32]
+fn halves(key: KeyHash) -> [u32; 2] {
+    [key.0 as u32, key.prefix()]
 }
 
 #[cfg(test)]
@@ -243,9 +244,9 @@ mod tests {
         ) {
             let mut table = EntryTable::new(50);
             let mut firsts = [None; CLUSTERS as usize];
-            let mut model: HashMap<u64, EntryPlace> = HashMap::new();
+            let mut model: HashMap<KeyHash, EntryPlace> = HashMap::new();
             for (step, key, cluster) in steps {
-                let key = key.wrapping_mul(spread);
+                let key = KeyHash(key.wrapping_mul(spread));
                 let own = |place: EntryPlace| place.cluster as usize;
                 match (step, table.find(key)) {
                     (0, _) => {

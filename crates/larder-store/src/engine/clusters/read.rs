@@ -8,6 +8,7 @@ use super::{ClustersEngine, entries::EntryPlace, layout::ClusterPlace};
 use crate::{
     Reader, Result,
     format::{pack, record::Decoded},
+    hash::KeyHash,
     units::SECTOR_BYTES,
     volume::{Verdict, counters::add},
 };
@@ -25,11 +26,11 @@ impl ClustersEngine {
     pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Found, Reader)>> {
         self.volume.check_open()?;
         add(&self.volume.counters.lookups, 1);
-        let (placing, hash) = self.volume.hash(key);
+        let (key_hash, hash) = self.volume.hash(key);
         for _ in 0..MOVES_FOLLOWED_MAX {
             let (place, sequence, dirty) = {
                 let state = self.lock();
-                let Some(place) = state.entries.find(placing) else { return Ok(None) };
+                let Some(place) = state.entries.find(key_hash) else { return Ok(None) };
                 (place, state.clusters.sequence(place.cluster), state.clusters.dirty_copy(cluster_place(place)))
             };
             let found = (place, sequence);
@@ -42,7 +43,7 @@ impl ClustersEngine {
             };
             let verdict = record.as_ref().map_or(Verdict::Damaged, |record| self.volume.judge(record, hash, key));
             let is_sound = matches!(&verdict, Verdict::Sound(decoded) if decoded.meta.sequence == sequence);
-            if !is_sound && !self.is_at(placing, found) {
+            if !is_sound && !self.is_at(key_hash, found) {
                 continue;
             }
             match (verdict, record) {
@@ -53,10 +54,10 @@ impl ClustersEngine {
                     return Ok(Some((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
                 }
                 (Verdict::FalseMatch, _) => add(&self.volume.counters.false_matches, 1),
-                (Verdict::Useless, _) => self.forget_at(placing, found),
+                (Verdict::Useless, _) => self.forget_at(key_hash, found),
                 _ => {
                     add(&self.volume.counters.corrupt, 1);
-                    self.forget_at(placing, found);
+                    self.forget_at(key_hash, found);
                 }
             }
             return Ok(None);
@@ -65,15 +66,15 @@ impl ClustersEngine {
     }
 
     /// Whether the entry is still where it was found.
-    pub(super) fn is_at(&self, placing: u64, (place, sequence): Found) -> bool {
+    pub(super) fn is_at(&self, key_hash: KeyHash, (place, sequence): Found) -> bool {
         let state = self.lock();
-        state.entries.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence
+        state.entries.find(key_hash) == Some(place) && state.clusters.sequence(place.cluster) == sequence
     }
 
-    fn forget_at(&self, placing: u64, (place, sequence): Found) {
+    fn forget_at(&self, key_hash: KeyHash, (place, sequence): Found) {
         let mut state = self.lock();
-        if state.entries.find(placing) == Some(place) && state.clusters.sequence(place.cluster) == sequence {
-            state.forget(placing, place);
+        if state.entries.find(key_hash) == Some(place) && state.clusters.sequence(place.cluster) == sequence {
+            state.forget(key_hash, place);
         }
     }
 
@@ -95,7 +96,7 @@ impl ClustersEngine {
     /// entry would go all over the table.
     fn touch_cluster(&self, (asked, sequence): Found, bytes: Option<Bytes>) {
         let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbours()?)));
-        let mut present: Vec<(u64, EntryPlace)> = Vec::new();
+        let mut present: Vec<(KeyHash, EntryPlace)> = Vec::new();
         {
             let mut state = self.lock();
             state.clusters.touch(asked.cluster);
@@ -107,10 +108,10 @@ impl ClustersEngine {
         }
         let Some((bytes, sink)) = read else { return };
         // The chain begins with what was stored last.
-        for (placing, place) in present.into_iter().rev() {
+        for (key_hash, place) in present.into_iter().rev() {
             let Some(record) = record_at(&bytes, place) else { continue };
             let Ok(decoded) = Decoded::decode(self.volume.id, &record) else { continue };
-            let is_it = decoded.meta.hash.placing() == placing && decoded.meta.sequence == sequence;
+            let is_it = decoded.meta.hash.key_hash() == key_hash && decoded.meta.sequence == sequence;
             if is_it && let Some(neighbour) = self.volume.neighbour(record, decoded) {
                 sink(neighbour);
             }

@@ -10,7 +10,7 @@ use super::{
     layout::{ClusterArea, Clusters},
     pages,
 };
-use crate::Result;
+use crate::{Result, hash::KeyHash};
 use std::sync::Arc;
 
 /// Sequences reserved at a time: 8 GiB of clusters.
@@ -119,7 +119,7 @@ fn words_of(state: &ClustersState, area: &ClusterArea) -> Vec<u32> {
         let span = (state.clusters.len_bytes(cluster) / area.cluster_bytes) as u32;
         words.extend([cluster, state.clusters.sequence(cluster), span << 16 | entries.len() as u32]);
         for (key, place) in entries {
-            words.extend([key as u32, (key >> u32::BITS) as u32]);
+            words.extend([key.0 as u32, key.prefix()]);
             words.push(u32::from(place.offset_sectors) << 16 | u32::from(place.sectors));
         }
     }
@@ -136,7 +136,7 @@ fn restore(state: &mut ClustersState, words: &[u32]) -> Option<()> {
         }
         let mut first: Option<EntryId> = None;
         for _ in 0..spans & 0xFFFF {
-            let key = u64::from(words.next()?) | u64::from(words.next()?) << u32::BITS;
+            let key = KeyHash(u64::from(words.next()?) | u64::from(words.next()?) << u32::BITS);
             let place = words.next()?;
             let place = EntryPlace { cluster, offset_sectors: (place >> 16) as u16, sectors: place as u16 };
             if state.entries.find(key).is_some() || state.entries.is_full() {

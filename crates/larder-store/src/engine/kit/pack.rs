@@ -10,6 +10,7 @@ use crate::{
         VolumeId,
         pack::{self, Packed, PackedKind},
     },
+    hash::KeyHash,
     units::BLOCK_BYTES,
 };
 use std::{sync::Arc, time::Duration};
@@ -17,7 +18,7 @@ use std::{sync::Arc, time::Duration};
 /// What a caller says of the record it puts into a pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parcel {
-    pub(crate) placing: u64,
+    pub(crate) key_hash: KeyHash,
     pub(crate) len_bytes: u64,
     pub(crate) expires_at: u32,
     pub(crate) kind: PackedKind,
@@ -92,7 +93,7 @@ impl OpenPack {
         write(&mut target[..parcel.len_bytes as usize], self.sequence);
         self.used_bytes += len;
         self.listings.push(Packed {
-            placing: parcel.placing,
+            key_hash: parcel.key_hash,
             at: at as u32,
             len: pack::granulated(parcel.len_bytes) as u32,
             expires_at: parcel.expires_at,
@@ -153,12 +154,13 @@ pub(crate) fn copy_of(start_bytes: u64, bytes: &[u8], offset_bytes: u64, len_byt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::KeyHash;
 
     const VOLUME: VolumeId = VolumeId([8; 16]);
     const SHAPE: PackShape = PackShape { directory_bytes: 4096, packing_bytes: 512, whole: false };
 
     fn parcel(len_bytes: u64) -> Parcel {
-        Parcel { placing: len_bytes, len_bytes, expires_at: 0, kind: PackedKind::Entry }
+        Parcel { key_hash: KeyHash(len_bytes), len_bytes, expires_at: 0, kind: PackedKind::Entry }
     }
 
     #[test]

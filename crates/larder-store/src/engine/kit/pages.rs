@@ -30,7 +30,7 @@ pub(crate) fn area_bytes(word_count: u64) -> u64 {
 /// Writes the header: the number of the snapshot it belongs to, and words of its own.
 pub(crate) async fn write_header(volume: &Volume, number: u32, words: &[u32]) -> Result<()> {
     let mut buffer = AlignedBuffer::with_len(BLOCK_BYTES as usize);
-    encode(volume, buffer.as_mut_slice(), (number, 0), words);
+    encode(volume, buffer.as_mut_slice(), number, 0, words);
     volume.write(volume.shape.index_area().start, Arc::new(buffer)).await
 }
 
@@ -52,7 +52,7 @@ pub(crate) async fn write_words(volume: &Volume, number: u32, words: &[u32]) -> 
         let mut buffer = AlignedBuffer::with_len(batch.len() * BLOCK_BYTES as usize);
         let first = batch_index as u64 * PAGES_AT_ONCE + 1;
         for (index, (page, words)) in buffer.as_mut_slice().chunks_mut(BLOCK_BYTES as usize).zip(batch).enumerate() {
-            encode(volume, page, (number, first + index as u64), words);
+            encode(volume, page, number, first + index as u64, words);
         }
         volume.write(area.start + first * BLOCK_BYTES, Arc::new(buffer)).await?;
     }
@@ -82,7 +82,7 @@ pub(crate) async fn read_words(volume: &Volume, number: u32, word_count: u64) ->
     Some(words)
 }
 
-fn encode(volume: &Volume, page: &mut [u8], (number, index): (u32, u64), words: &[u32]) {
+fn encode(volume: &Volume, page: &mut [u8], number: u32, index: u64, words: &[u32]) {
     page.fill(0);
     let mut fields = FieldsMut::new(page);
     fields.put(&MAGIC).put(&[0; 4]).put(&number.to_le_bytes()).put(&[0; 4]).put(&index.to_le_bytes());

@@ -9,6 +9,8 @@
 
 pub(crate) mod bits;
 
+use crate::hash::KeyHash;
+
 use bits::{Bits, Cursor};
 
 /// Most ways of a set.
@@ -41,15 +43,15 @@ impl Shape {
     }
 
     /// The tag of a key: bits of its hash that do not choose the set. Never 0, which is an empty way.
-    pub(crate) fn tag(&self, placing: u64) -> u16 {
+    pub(crate) fn tag(&self, key_hash: KeyHash) -> u16 {
         let tags = (1 << self.tag_bits) - 1;
-        (placing % tags) as u16 + 1
+        (key_hash.0 % tags) as u16 + 1
     }
 }
 
 /// Which of `set_count` sets a key belongs to.
-pub(crate) fn set_of(placing: u64, set_count: u64) -> u64 {
-    ((u128::from(placing) * u128::from(set_count)) >> u64::BITS) as u64
+pub(crate) fn set_of(key_hash: KeyHash, set_count: u64) -> u64 {
+    ((u128::from(key_hash.0) * u128::from(set_count)) >> u64::BITS) as u64
 }
 
 /// One way of a set.

@@ -66,7 +66,7 @@ pub(crate) fn walk_pack(volume: VolumeId, offset_bytes: u64, bytes: &[u8], meet:
         let at = offset_bytes + u64::from(listing.at);
         let record = bytes.get(listing.at as usize..(listing.at + listing.len) as usize).unwrap_or_default();
         if listing.kind != PackedKind::Entry {
-            match Stub::decode(volume, record).filter(|stub| stub.hash.placing() == listing.placing) {
+            match Stub::decode(volume, record).filter(|stub| stub.hash.key_hash() == listing.key_hash) {
                 None => meet(Met::Damage { offset_bytes: at, what: "a stub" }),
                 Some(_) if listing.kind == PackedKind::Tombstone => meet(Met::Removal),
                 Some(_) => {}
@@ -75,7 +75,7 @@ pub(crate) fn walk_pack(volume: VolumeId, offset_bytes: u64, bytes: &[u8], meet:
         }
         meet(match verify(volume, record) {
             Ok(decoded)
-                if decoded.meta.sequence != listing.sequence || decoded.meta.hash.placing() != listing.placing =>
+                if decoded.meta.sequence != listing.sequence || decoded.meta.hash.key_hash() != listing.key_hash =>
             {
                 Met::Damage { offset_bytes: at, what: "a record in the place of another" }
             }

@@ -12,7 +12,7 @@
 mod duel;
 mod seen;
 
-use crate::Dice;
+use crate::{Dice, hash::KeyHash};
 use duel::Duel;
 pub(crate) use duel::Taste;
 use seen::Seen;
@@ -50,8 +50,8 @@ pub(crate) fn fixed_bytes() -> u64 {
 /// An entry that somebody wants to store, or that was hit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
-    /// Its key's placing.
-    pub(crate) placing: u64,
+    /// Its key's key_hash.
+    pub(crate) key_hash: KeyHash,
     pub(crate) sectors: u64,
 }
 
@@ -83,7 +83,7 @@ impl Admission {
         self.note_asked(offer);
         self.mean_sectors += (offer.sectors as f64 - self.mean_sectors) * MEAN_SHARE;
         assert!(self.mean_sectors.is_finite() && self.mean_sectors >= 0.0, "a mean of lengths");
-        let was_seen = self.seen.note(offer.placing);
+        let was_seen = self.seen.note(offer.key_hash);
         if self.dropped.remove(&address).is_some() || has_room {
             return true;
         }
@@ -96,7 +96,7 @@ impl Admission {
         self.duel.note_asked(offer, self.mean_sectors as u64);
     }
 
-    /// Returns which requests the duel wants to hear of: those of placings for which these bits are zero.
+    /// Returns which requests the duel wants to hear of: those of hashes for which these bits are zero.
     pub(crate) fn sampled_by(&self) -> u64 {
         self.duel.sampled_by()
     }
@@ -148,7 +148,7 @@ mod tests {
 
     /// Of an entry so short that only the memory of offers decides.
     fn offer(n: u64) -> Offer {
-        Offer { placing: n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40, sectors: 1 }
+        Offer { key_hash: KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40), sectors: 1 }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{
     index::LogIndex,
 };
 use crate::{
+    hash::KeyHash,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -21,7 +22,7 @@ use crate::{
 /// What stands before the log.
 pub(super) struct Gate {
     admission: Mutex<Admission>,
-    /// Hits of placings with one of these bits are not noted.
+    /// Hits of hashes with one of these bits are not noted.
     unsampled: u64,
     /// Whether whatever comes in pushes out something that is of use.
     is_short_of_room: AtomicBool,
@@ -52,17 +53,17 @@ impl Gate {
 impl LogEngine {
     /// Returns whether an entry of this length is to be stored; counts it as asked for. While the index is loaded every one
     /// is: an older one of its key might be loaded later, and count. So is one that replaces another.
-    pub(super) fn is_worth_storing(&self, placing: u64, len_bytes: u64) -> bool {
+    pub(super) fn is_worth_storing(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
         let Some(gate) = &self.gate else { return true };
         let may_have_older =
-            !self.volume.counters.loaded.load(Ordering::Acquire) || !self.index.peek(placing).is_empty();
+            !self.volume.counters.loaded.load(Ordering::Acquire) || !self.index.peek(key_hash).is_empty();
         if may_have_older {
             return true;
         }
         let has_room =
             !gate.is_short_of_room.load(Ordering::Relaxed) || self.lock_log().free_count() > self.reserve_segments();
-        let offer = Offer { placing, sectors: sectors(len_bytes) };
-        let is_admitted = gate.lock().admits(offer, self.index.address(placing), has_room);
+        let offer = Offer { key_hash, sectors: sectors(len_bytes) };
+        let is_admitted = gate.lock().admits(offer, self.index.address(key_hash), has_room);
         if !is_admitted {
             add(&self.volume.counters.not_admitted, 1);
         }
@@ -70,11 +71,11 @@ impl LogEngine {
     }
 
     /// Notes that an entry was asked for that is there.
-    pub(super) fn note_hit(&self, placing: u64) {
-        let Some(gate) = self.gate.as_ref().filter(|gate| placing & gate.unsampled == 0) else { return };
-        let matches = self.index.peek(placing);
+    pub(super) fn note_hit(&self, key_hash: KeyHash) {
+        let Some(gate) = self.gate.as_ref().filter(|gate| key_hash.0 & gate.unsampled == 0) else { return };
+        let matches = self.index.peek(key_hash);
         if let Some(slot) = matches.iter().next() {
-            gate.lock().note_asked(Offer { placing, sectors: slot.size.sectors() });
+            gate.lock().note_asked(Offer { key_hash, sectors: slot.size.sectors() });
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{
         },
     },
     format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
-    hash::KeyHash,
+    hash::FullHash,
     units::{Sector, SegmentId},
     volume::{cannot_begin, counters::add, waiters::wait_for},
 };
@@ -72,7 +72,7 @@ impl LogEngine {
         let failed_before = self.lock_log().failed_units();
         // The key is hidden while it is removed (see `arrears`), so that nothing need be read first: a device that does not
         // answer keeps no reads waiting.
-        let beside = self.index.has_room_beside(hash.placing());
+        let beside = self.index.has_room_beside(hash.key_hash());
         let appended = if beside {
             match self.append_if(&mut record, Condition::Beside).await? {
                 Attempt::Appended(appended) => Some(appended),
@@ -92,19 +92,19 @@ impl LogEngine {
 
     /// Takes what a removal left in the index until it was durable: the slots of the key up to that of the removal's own
     /// record, of age `end`.
-    async fn clear_through(&self, hash: KeyHash, end: (u32, Sector)) {
-        let placing = hash.placing();
+    async fn clear_through(&self, hash: FullHash, end: (u32, Sector)) {
+        let key_hash = hash.key_hash();
         let is_older = |other: Sector| self.age(other) < end;
-        let older = self.index.peek(placing).iter().filter(|slot| is_older(slot.position)).collect();
+        let older = self.index.peek(key_hash).iter().filter(|slot| is_older(slot.position)).collect();
         let recognised = self.recognise_among(hash, &older).await;
         // No segment is used again while the log is locked, and what is still older is what was read.
         let log = self.lock_log();
         for &unreadable in recognised.unreadable.iter().filter(|&&unreadable| is_older(unreadable)) {
-            self.forget_through(placing, unreadable);
+            self.forget_through(key_hash, unreadable);
         }
         let its_own = Some(end.1).filter(|&position| self.age(position) == end);
         let own: Vec<_> = recognised.own.into_iter().filter(|&own| is_older(own)).chain(its_own).collect();
-        self.index.remove(placing, &own);
+        self.index.remove(key_hash, &own);
         drop(log);
     }
 
@@ -132,7 +132,7 @@ impl LogEngine {
                 Attempt::Appended(appended) => return Ok(Some(appended)),
                 Attempt::Changed => return Ok(None),
                 Attempt::Unrecognised if round < RECOGNISED_MAX => recognised = self.recognise(hash).await,
-                Attempt::Unrecognised => recognised = Recognised::all_own(&self.index.peek(hash.placing())),
+                Attempt::Unrecognised => recognised = Recognised::all_own(&self.index.peek(hash.key_hash())),
             }
         }
         unreachable!("rounds are counted without end")
@@ -166,7 +166,7 @@ impl LogEngine {
         condition: Condition<'_>,
         waker: Option<&Waker>,
     ) -> std::result::Result<Attempt, NoRoom> {
-        let matches = || self.index.peek(record.meta.hash.placing());
+        let matches = || self.index.peek(record.meta.hash.key_hash());
         let mut actions = Vec::new();
         let mut log = self.lock_log();
         match condition {
@@ -202,7 +202,7 @@ impl LogEngine {
 
     /// Makes a record that was appended what the index knows of its key. Under the log's lock.
     fn index_appended(&self, record: &Record<'_>, appended: Appended, condition: Condition<'_>) {
-        let placing = record.meta.hash.placing();
+        let key_hash = record.meta.hash.key_hash();
         let size = SizeClass::holding(record.len_sectors());
         let hits = if let Condition::Reinserted { hits, .. } = condition { hits } else { 0 };
         let slot = Slot { position: appended.position, size, hits, short_lived: appended.short_lived };
@@ -210,14 +210,14 @@ impl LogEngine {
             Condition::StillAt(from) | Condition::Reinserted { from, .. } => std::slice::from_ref(from),
             Condition::Beside => &[],
             Condition::Recognised(recognised) => {
-                recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(placing, position));
+                recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(key_hash, position));
                 &recognised.own
             }
         };
         if record.meta.kind == Kind::Tombstone && !matches!(condition, Condition::Beside) {
-            self.index.remove(placing, replaced);
-            self.index.note_removed(placing, Some(slot));
-        } else if let Inserted::Displaced(slot, address) = self.index.insert(placing, slot, replaced) {
+            self.index.remove(key_hash, replaced);
+            self.index.note_removed(key_hash, Some(slot));
+        } else if let Inserted::Displaced(slot, address) = self.index.insert(key_hash, slot, replaced) {
             let counters = &self.volume.counters;
             // A set that is full forgets what was used least recently: that is its row's eviction.
             let is_set = matches!(self.index, LogIndex::Sets(_));
@@ -250,17 +250,17 @@ impl LogEngine {
         self.volume.note_write(outcome);
         let (mut actions, mut lost) = (Vec::new(), Vec::new());
         let woken = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
-        for Lost { placing, position, key } in lost {
-            let matches = self.index.peek(placing);
+        for Lost { key_hash, position, key } in lost {
+            let matches = self.index.peek(key_hash);
             // Unless there is a newer entry, what this one replaced must not come back at the next start.
             if matches.is_empty() || matches.at(position).is_some() {
                 self.volume.owe_removal(&key);
             }
-            if self.forget_through(placing, position) {
+            if self.forget_through(key_hash, position) {
                 // An older record of the key is in some segment up to this one.
                 let segment = self.geometry.segment_of(position);
                 self.note_dropped(
-                    self.index.address(placing),
+                    self.index.address(key_hash),
                     segment.map_or(0, |segment| self.segments.sequence(segment)),
                 );
             }

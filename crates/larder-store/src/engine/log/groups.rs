@@ -16,8 +16,8 @@ use bytes::Bytes;
 impl LogEngine {
     /// Tells the index what moved when a unit was sent off. Under the log's lock, so that nobody looks meanwhile.
     pub(super) fn follow_moves(&self, log: &mut Log) {
-        for Moved { placing, from, to, sectors } in log.take_moved() {
-            self.index.relocate(placing, from, to, sectors);
+        for Moved { key_hash, from, to, sectors } in log.take_moved() {
+            self.index.relocate(key_hash, from, to, sectors);
         }
     }
 
@@ -41,7 +41,7 @@ impl LogEngine {
             if decoded.len_bytes() > record.len() {
                 return;
             }
-            let is_present = self.index.peek(meta.hash.placing()).at(position).is_some();
+            let is_present = self.index.peek(meta.hash.key_hash()).at(position).is_some();
             if is_present {
                 let record = Bytes::copy_from_slice(&record[..decoded.len_bytes()]);
                 self.volume.neighbour(record, decoded).into_iter().for_each(&sink);

@@ -24,6 +24,7 @@ mod partition;
 mod slot;
 
 use crate::{
+    hash::KeyHash,
     sync::{Mutex, MutexGuard, PoisonError},
     units::{Geometry, Sector},
 };
@@ -57,7 +58,7 @@ pub(crate) struct IndexShape {
 /// A record as recovery learns of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loaded {
-    pub(super) placing: u64,
+    pub(super) key_hash: KeyHash,
     pub(super) packed: u64,
 }
 
@@ -103,15 +104,15 @@ impl IndexShape {
         u64::from(self.partition_count) * u64::from(self.buckets_per_partition) * WAYS as u64
     }
 
-    /// The news that `placing`'s key got this slot, or was removed by the record of this slot.
-    pub(crate) fn loaded(&self, placing: u64, slot: Slot, removal: bool) -> Loaded {
-        let packed = self.widths.pack(SlotWidths::tag(placing), slot);
-        Loaded { placing, packed: if removal { packed | REMOVAL } else { packed } }
+    /// The news that `key_hash`'s key got this slot, or was removed by the record of this slot.
+    pub(crate) fn loaded(&self, key_hash: KeyHash, slot: Slot, removal: bool) -> Loaded {
+        let packed = self.widths.pack(SlotWidths::tag(key_hash), slot);
+        Loaded { key_hash, packed: if removal { packed | REMOVAL } else { packed } }
     }
 
-    /// The partition of a placing.
-    pub(crate) fn partition_of(&self, placing: u64) -> u32 {
-        self.place(placing).0 as u32
+    /// The partition of a key's hash.
+    pub(crate) fn partition_of(&self, key_hash: KeyHash) -> u32 {
+        self.place(key_hash).0 as u32
     }
 
     /// Removes the slots of an image that `keep` does not want; how many.
@@ -119,10 +120,10 @@ impl IndexShape {
         image::retain(image, self.widths, keep)
     }
 
-    fn place(&self, placing: u64) -> (usize, BucketTag) {
-        let (partition, rest) = share(placing >> 32, self.partition_count);
+    fn place(&self, key_hash: KeyHash) -> (usize, BucketTag) {
+        let (partition, rest) = share(key_hash.prefix().into(), self.partition_count);
         let (bucket, _) = share(rest, self.buckets_per_partition);
-        (partition as usize, BucketTag { bucket, tag: SlotWidths::tag(placing) })
+        (partition as usize, BucketTag { bucket, tag: SlotWidths::tag(key_hash) })
     }
 }
 
@@ -159,9 +160,9 @@ impl Index {
         self.partitions.iter().map(|partition| lock(partition).entries()).sum()
     }
 
-    /// Returns what may be the entry of `placing`'s key. If it is one, counts a hit of it.
-    pub(crate) fn find(&self, placing: u64) -> Matches {
-        let (mut partition, place) = self.locate(placing);
+    /// Returns what may be the entry of `key_hash`'s key. If it is one, counts a hit of it.
+    pub(crate) fn find(&self, key_hash: KeyHash) -> Matches {
+        let (mut partition, place) = self.locate(key_hash);
         let found = partition.find(place);
         if found.only().is_some() {
             partition.count_hit(place, None);
@@ -169,52 +170,52 @@ impl Index {
         found
     }
 
-    /// Returns what may be the entry of `placing`'s key, without counting.
-    pub(crate) fn peek(&self, placing: u64) -> Matches {
-        let (partition, place) = self.locate(placing);
+    /// Returns what may be the entry of `key_hash`'s key, without counting.
+    pub(crate) fn peek(&self, key_hash: KeyHash) -> Matches {
+        let (partition, place) = self.locate(key_hash);
         partition.find(place)
     }
 
-    /// Counts a hit of the entry at `position`, or of all that may be `placing`'s.
-    pub(crate) fn count_hit(&self, placing: u64, position: Option<Sector>) {
-        let (mut partition, place) = self.locate(placing);
+    /// Counts a hit of the entry at `position`, or of all that may be `key_hash`'s.
+    pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
+        let (mut partition, place) = self.locate(key_hash);
         partition.count_hit(place, position);
     }
 
-    /// Adds `slot` for `placing`'s key, in the stead of the entries at `replaced`.
-    pub(crate) fn insert(&self, placing: u64, slot: Slot, replaced: &[Sector]) -> Inserted {
-        let (mut partition, place) = self.locate(placing);
-        match partition.insert(placing, place, slot, replaced) {
+    /// Adds `slot` for `key_hash`'s key, in the stead of the entries at `replaced`.
+    pub(crate) fn insert(&self, key_hash: KeyHash, slot: Slot, replaced: &[Sector]) -> Inserted {
+        let (mut partition, place) = self.locate(key_hash);
+        match partition.insert(key_hash, place, slot, replaced) {
             Inserted::Displaced(slot, within) => {
-                Inserted::Displaced(slot, (self.shape.place(placing).0 as u64) << 40 | within)
+                Inserted::Displaced(slot, (self.shape.place(key_hash).0 as u64) << 40 | within)
             }
             inserted => inserted,
         }
     }
 
-    /// Removes the entries of `placing`'s address at `positions`. Returns how many there were.
-    pub(crate) fn remove(&self, placing: u64, positions: &[Sector]) -> u64 {
-        let (mut partition, place) = self.locate(placing);
+    /// Removes the entries of `key_hash`'s address at `positions`. Returns how many there were.
+    pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
+        let (mut partition, place) = self.locate(key_hash);
         partition.remove(place, positions)
     }
 
-    /// While loading: nothing that is loaded later of `placing`'s key counts, as the record of `tombstone` removed it;
+    /// While loading: nothing that is loaded later of `key_hash`'s key counts, as the record of `tombstone` removed it;
     /// without one, nothing of its address counts.
-    pub(crate) fn note_removed(&self, placing: u64, tombstone: Option<Slot>) {
-        let (mut partition, place) = self.locate(placing);
+    pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<Slot>) {
+        let (mut partition, place) = self.locate(key_hash);
         let packed = tombstone.map(|slot| self.shape.widths.pack(place.tag, slot));
-        partition.note_removed(placing, place, packed);
+        partition.note_removed(key_hash, place, packed);
     }
 
-    /// Returns whether `placing`'s address has a slot, and another one finds room beside it.
-    pub(crate) fn has_room_beside(&self, placing: u64) -> bool {
-        let (partition, place) = self.locate(placing);
+    /// Returns whether `key_hash`'s address has a slot, and another one finds room beside it.
+    pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
+        let (partition, place) = self.locate(key_hash);
         partition.has_room_beside(place)
     }
 
-    /// A number for `placing`'s address; no two have the same.
-    pub(crate) fn address(&self, placing: u64) -> u64 {
-        let (partition, place) = self.shape.place(placing);
+    /// A number for `key_hash`'s address; no two have the same.
+    pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
+        let (partition, place) = self.shape.place(key_hash);
         let partition_number = (partition as u64) << 40;
         partition_number | lock(&self.partitions[partition]).address(place)
     }
@@ -233,7 +234,7 @@ impl Index {
     /// Loads entries and removals in this order, each unless something newer is known of its key.
     /// Cost: sorts by partition, so that memory is visited in order and each lock taken once.
     pub(crate) fn load(&self, news: &[Loaded]) {
-        let partition_of = |loaded: &Loaded| self.shape.partition_of(loaded.placing) as usize;
+        let partition_of = |loaded: &Loaded| self.shape.partition_of(loaded.key_hash) as usize;
         let mut ends = vec![0_usize; self.partitions.len() + 1];
         news.iter().for_each(|loaded| ends[partition_of(loaded) + 1] += 1);
         (1..ends.len()).for_each(|partition| ends[partition] += ends[partition - 1]);
@@ -245,11 +246,11 @@ impl Index {
         }
         for run in sorted.chunk_by(|one, next| partition_of(one) == partition_of(next)) {
             let mut partition = lock(&self.partitions[partition_of(&run[0])]);
-            for &Loaded { placing, packed } in run {
-                let (_, place) = self.shape.place(placing);
+            for &Loaded { key_hash, packed } in run {
+                let (_, place) = self.shape.place(key_hash);
                 match packed & REMOVAL {
-                    0 => partition.load(placing, place, packed),
-                    _ => partition.load_removal(placing, place, packed & !REMOVAL),
+                    0 => partition.load(key_hash, place, packed),
+                    _ => partition.load_removal(key_hash, place, packed & !REMOVAL),
                 }
             }
         }
@@ -280,8 +281,8 @@ impl Index {
         self.partitions.iter().for_each(|partition| lock(partition).check(geometry));
     }
 
-    fn locate(&self, placing: u64) -> (MutexGuard<'_, Partition>, BucketTag) {
-        let (partition, place) = self.shape.place(placing);
+    fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, Partition>, BucketTag) {
+        let (partition, place) = self.shape.place(key_hash);
         (lock(&self.partitions[partition]), place)
     }
 }

@@ -22,6 +22,7 @@ use crate::{
         record::{Decoded, Record},
         trailer::{self, Listing, trailer_bytes},
     },
+    hash::KeyHash,
     units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
     volume::waiters::{Waiters, Woken},
 };
@@ -102,7 +103,7 @@ pub(crate) struct Appended {
 
 /// A record that could not be written.
 pub(crate) struct Lost {
-    pub(crate) placing: u64,
+    pub(crate) key_hash: KeyHash,
     pub(crate) position: Sector,
     pub(crate) key: Box<[u8]>,
 }
@@ -318,7 +319,7 @@ impl Log {
         let position = Sector(start + u64::from(listing.sector));
         let record = &unit.buffer.as_slice()[(position.byte_offset() - unit.start.byte_offset()) as usize..];
         let key = Decoded::decode(self.volume, record).ok()?.key;
-        Some(Lost { placing: listing.placing, position, key: record[key].into() })
+        Some(Lost { key_hash: listing.key_hash, position, key: record[key].into() })
     }
 
     /// Notes that a segment's trailer was written, or could not be: then its units list its records.

@@ -102,13 +102,13 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
                 && at + record.len_sectors() * SECTOR_BYTES <= unit.len() as u64
         };
         let whole = Decoded::decode(engine.volume.id, bytes).ok();
-        let record = whole.or_else(|| Decoded::decode_mended(engine.volume.id, bytes, (sequence, place)));
+        let record = whole.or_else(|| Decoded::decode_mended(engine.volume.id, bytes, sequence, place));
         let Some(record) = record.filter(belongs) else {
             at += SECTOR_BYTES;
             continue;
         };
         listings.push(Listing {
-            placing: record.meta.hash.placing(),
+            key_hash: record.meta.hash.key_hash(),
             sector: place,
             sectors: record.len_sectors() as u16,
             tombstone: record.meta.kind == Kind::Tombstone,

@@ -15,6 +15,7 @@ use super::index::{Inserted, Loaded, REMOVAL, SizeClass, Slot, SlotWidths};
 use crate::{
     engine::kit::sets::{PackedSets, Set, SetPlace, Shape, Way, set_of},
     format::record::RECORD_SECTORS_MAX,
+    hash::KeyHash,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -118,9 +119,9 @@ impl LocatedSets {
         self.partitions.iter().map(|partition| lock(partition).sets.entries()).sum()
     }
 
-    /// The entry of `placing`'s address, which becomes the most recently used.
-    pub(crate) fn find(&self, placing: u64) -> Option<Slot> {
-        let (mut partition, at) = self.locate(placing);
+    /// The entry of `key_hash`'s address, which becomes the most recently used.
+    pub(crate) fn find(&self, key_hash: KeyHash) -> Option<Slot> {
+        let (mut partition, at) = self.locate(key_hash);
         let (mut set, way) = self.present(&mut partition, at)?;
         let place = self.place_of(at, &set, way)?;
         if set.ways()[way].rank > 0 || set.place(way).is_none() {
@@ -130,22 +131,22 @@ impl LocatedSets {
         Some(self.slot(place))
     }
 
-    /// The entry of `placing`'s address, without counting this as a use.
-    pub(crate) fn peek(&self, placing: u64) -> Option<Slot> {
-        let (mut partition, at) = self.locate(placing);
+    /// The entry of `key_hash`'s address, without counting this as a use.
+    pub(crate) fn peek(&self, key_hash: KeyHash) -> Option<Slot> {
+        let (mut partition, at) = self.locate(key_hash);
         let (set, way) = self.present(&mut partition, at)?;
         self.place_of(at, &set, way).map(|place| self.slot(place))
     }
 
-    /// Whether `placing`'s address has an entry, whether or not memory knows where.
-    pub(crate) fn knows(&self, placing: u64) -> bool {
-        let (mut partition, at) = self.locate(placing);
+    /// Whether `key_hash`'s address has an entry, whether or not memory knows where.
+    pub(crate) fn knows(&self, key_hash: KeyHash) -> bool {
+        let (mut partition, at) = self.locate(key_hash);
         self.present(&mut partition, at).is_some()
     }
 
-    /// Makes `slot` the entry of `placing`'s address.
-    pub(crate) fn insert(&self, placing: u64, slot: Slot) -> Inserted {
-        let (mut partition, at) = self.locate(placing);
+    /// Makes `slot` the entry of `key_hash`'s address.
+    pub(crate) fn insert(&self, key_hash: KeyHash, slot: Slot) -> Inserted {
+        let (mut partition, at) = self.locate(key_hash);
         partition.supersede(at);
         let mut set = partition.read(at);
         let is_overwritten = |&way: &usize| set.place(way).is_some_and(|place| self.is_overwritten(&set, way, place));
@@ -174,20 +175,20 @@ impl LocatedSets {
         inserted
     }
 
-    /// A number for `placing`'s address.
-    pub(crate) fn address(&self, placing: u64) -> u64 {
-        let set = set_of(placing, self.set_count);
-        set << u16::BITS | u64::from(self.shape.tag(placing))
+    /// A number for `key_hash`'s address.
+    pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
+        let set = set_of(key_hash, self.set_count);
+        set << u16::BITS | u64::from(self.shape.tag(key_hash))
     }
 
-    /// Removes the entry of `placing`'s address.
-    pub(crate) fn remove(&self, placing: u64) -> Option<Slot> {
-        self.remove_if(placing, |_| true)
+    /// Removes the entry of `key_hash`'s address.
+    pub(crate) fn remove(&self, key_hash: KeyHash) -> Option<Slot> {
+        self.remove_if(key_hash, |_| true)
     }
 
-    /// Removes the entry of `placing`'s address if it is the one at `position`.
-    pub(crate) fn remove_at(&self, placing: u64, position: Sector) -> bool {
-        self.remove_if(placing, |slot| slot.position == position).is_some()
+    /// Removes the entry of `key_hash`'s address if it is the one at `position`.
+    pub(crate) fn remove_at(&self, key_hash: KeyHash, position: Sector) -> bool {
+        self.remove_if(key_hash, |slot| slot.position == position).is_some()
     }
 
     /// How many entries were found to be overwritten since this was last asked.
@@ -196,8 +197,8 @@ impl LocatedSets {
     }
 
     /// Notes that the entry at `from` lies at `to` now, and that `sectors` from there are to be read.
-    pub(crate) fn relocate(&self, placing: u64, from: Sector, to: Sector, sectors: u64) {
-        let (mut partition, at) = self.locate(placing);
+    pub(crate) fn relocate(&self, key_hash: KeyHash, from: Sector, to: Sector, sectors: u64) {
+        let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return };
         let Some(place) = set.place(way) else { return };
         if place.position == from.0 {
@@ -218,16 +219,16 @@ impl LocatedSets {
         self.demoted.iter().for_each(|demoted| demoted.set_loading(false));
     }
 
-    /// The news that `placing`'s address got this slot, or was removed.
-    pub(crate) fn loaded(&self, placing: u64, slot: Slot, removal: bool) -> Loaded {
-        let packed = load_widths().pack(SlotWidths::tag(placing), slot);
-        Loaded { placing, packed: if removal { REMOVAL } else { packed } }
+    /// The news that `key_hash`'s address got this slot, or was removed.
+    pub(crate) fn loaded(&self, key_hash: KeyHash, slot: Slot, removal: bool) -> Loaded {
+        let packed = load_widths().pack(SlotWidths::tag(key_hash), slot);
+        Loaded { key_hash, packed: if removal { REMOVAL } else { packed } }
     }
 
     /// Loads entries and removals in this order, each unless something newer is known of its address.
     pub(crate) fn load(&self, news: &[Loaded]) {
         for loaded in news {
-            let (mut partition, at) = self.locate(loaded.placing);
+            let (mut partition, at) = self.locate(loaded.key_hash);
             if !partition.supersede(at) {
                 continue;
             }
@@ -250,8 +251,8 @@ impl LocatedSets {
         self.partitions.iter().for_each(|partition| lock(partition).sets.check());
     }
 
-    fn remove_if(&self, placing: u64, wanted: impl FnOnce(&Slot) -> bool) -> Option<Slot> {
-        let (mut partition, at) = self.locate(placing);
+    fn remove_if(&self, key_hash: KeyHash, wanted: impl FnOnce(&Slot) -> bool) -> Option<Slot> {
+        let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else {
             partition.supersede(at);
             return None;
@@ -306,10 +307,10 @@ impl LocatedSets {
         SetPlace { position: slot.position.0, length: sectors.div_ceil(LENGTH_SECTORS).min(length_max) as u16 }
     }
 
-    fn locate(&self, placing: u64) -> (MutexGuard<'_, Partition>, At) {
-        let set = set_of(placing, self.set_count);
+    fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, Partition>, At) {
+        let set = set_of(key_hash, self.set_count);
         let partition = (set / PARTITION_SETS) as usize;
-        let at = At { partition, set: set % PARTITION_SETS, tag: self.shape.tag(placing) };
+        let at = At { partition, set: set % PARTITION_SETS, tag: self.shape.tag(key_hash) };
         (lock(&self.partitions[at.partition]), at)
     }
 }
@@ -338,6 +339,7 @@ fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::KeyHash;
     use std::sync::Arc;
 
     const LOG_N: Shape =
@@ -357,7 +359,7 @@ mod tests {
     /// Eight entries, all that a set holds.
     fn fill(index: &LocatedSets) {
         for n in 1..=8 {
-            index.insert(n, slot(n, 3));
+            index.insert(KeyHash(n), slot(n, 3));
         }
     }
 
@@ -365,48 +367,64 @@ mod tests {
     fn what_the_log_has_overwritten_is_gone_and_its_way_is_filled_first() {
         let (index, round) = index(LOG_N, 8);
         fill(&index);
-        assert_eq!((index.entries(), index.find(8).map(|slot| slot.position)), (8, Some(Sector(8))));
+        assert_eq!((index.entries(), index.find(KeyHash(8)).map(|slot| slot.position)), (8, Some(Sector(8))));
         round.store(1, Ordering::Relaxed);
-        assert_eq!(index.insert(9, slot(9, 3)), Inserted::New, "nothing is displaced that is not gone already");
+        assert_eq!(
+            index.insert(KeyHash(9), slot(9, 3)),
+            Inserted::New,
+            "nothing is displaced that is not gone already"
+        );
         assert_eq!(index.take_overwritten(), 1);
-        assert_eq!((index.find(1), index.find(9).is_some()), (None, true));
+        assert_eq!((index.find(KeyHash(1)), index.find(KeyHash(9)).is_some()), (None, true));
     }
 
     #[test]
     fn the_least_recently_used_of_a_full_set_is_displaced() {
         let (index, _) = index(LOG_N, 8);
         fill(&index);
-        index.find(1);
-        let Inserted::Displaced(gone, address) = index.insert(9, slot(9, 3)) else { panic!("the set is full") };
-        assert_eq!(address, index.address(2));
-        assert_eq!((gone.position, index.peek(2), index.peek(1).is_some()), (Sector(2), None, true));
+        index.find(KeyHash(1));
+        let Inserted::Displaced(gone, address) = index.insert(KeyHash(9), slot(9, 3)) else {
+            panic!("the set is full")
+        };
+        assert_eq!(address, index.address(KeyHash(2)));
+        assert_eq!((gone.position, index.peek(KeyHash(2)), index.peek(KeyHash(1)).is_some()), (Sector(2), None, true));
     }
 
     #[test]
     fn loading_never_overrides_what_happened_since() {
         let (index, _) = index(LOG_N, 8000);
-        let loaded = |placing, position| index.loaded(placing, slot(position, 3), false);
+        let loaded = |key_hash, position| index.loaded(key_hash, slot(position, 3), false);
         index.begin_loading();
-        index.insert(1 << 60, slot(100, 3));
-        index.insert(2 << 60, slot(200, 3));
-        index.remove(2 << 60);
-        let buried = index.loaded(3 << 60, slot(1, 1), true);
-        index.load(&[buried, loaded(1 << 60, 11), loaded(2 << 60, 12), loaded(3 << 60, 13), loaded(4 << 60, 14)]);
-        index.load(&[loaded(4 << 60, 15)]);
+        index.insert(KeyHash(1 << 60), slot(100, 3));
+        index.insert(KeyHash(2 << 60), slot(200, 3));
+        index.remove(KeyHash(2 << 60));
+        let buried = index.loaded(KeyHash(3 << 60), slot(1, 1), true);
+        index.load(&[
+            buried,
+            loaded(KeyHash(1 << 60), 11),
+            loaded(KeyHash(2 << 60), 12),
+            loaded(KeyHash(3 << 60), 13),
+            loaded(KeyHash(4 << 60), 14),
+        ]);
+        index.load(&[loaded(KeyHash(4 << 60), 15)]);
         index.end_loading();
-        let found = [1, 2, 3, 4].map(|n| index.peek(n << 60).map(|slot| slot.position.0));
+        let found = [1, 2, 3, 4].map(|n| index.peek(KeyHash(n << 60)).map(|slot| slot.position.0));
         assert_eq!(found, [Some(100), None, None, Some(14)]);
     }
 
     #[test]
     fn lengths_are_kept_in_blocks_and_follow_a_move() {
         let (index, _) = index(Shape { length_bits: 8, ..LOG_N }, 8);
-        index.insert(1, slot(50, 17));
-        assert_eq!(index.find(1).map(|slot| slot.size.sectors()), Some(32));
-        index.relocate(1, Sector(49), Sector(70), 100);
-        assert_eq!(index.find(1).map(|slot| slot.position), Some(Sector(50)), "it was another entry that moved");
-        index.relocate(1, Sector(50), Sector(70), 100);
-        assert_eq!(index.find(1).map(|slot| (slot.position, slot.size.sectors())), Some((Sector(70), 112)));
-        assert!(index.remove_at(1, Sector(70)) && !index.remove_at(1, Sector(70)));
+        index.insert(KeyHash(1), slot(50, 17));
+        assert_eq!(index.find(KeyHash(1)).map(|slot| slot.size.sectors()), Some(32));
+        index.relocate(KeyHash(1), Sector(49), Sector(70), 100);
+        assert_eq!(
+            index.find(KeyHash(1)).map(|slot| slot.position),
+            Some(Sector(50)),
+            "it was another entry that moved"
+        );
+        index.relocate(KeyHash(1), Sector(50), Sector(70), 100);
+        assert_eq!(index.find(KeyHash(1)).map(|slot| (slot.position, slot.size.sectors())), Some((Sector(70), 112)));
+        assert!(index.remove_at(KeyHash(1), Sector(70)) && !index.remove_at(KeyHash(1), Sector(70)));
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     LocatedRow, Result, StoreOptions,
     device::AlignedBuffer,
     format::positions::{self, Pair, sheet_bytes, sheets_per_block},
+    hash::KeyHash,
     units::BLOCK_BYTES,
     volume::Volume,
 };
@@ -59,13 +60,13 @@ impl PositionFile {
 
 impl LogEngine {
     /// Looks for an entry's place in the file; whether the index is to be asked again.
-    pub(super) async fn recall(&self, placing: u64) -> Result<bool> {
+    pub(super) async fn recall(&self, key_hash: KeyHash) -> Result<bool> {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return Ok(false) };
-        let Some(elsewhere) = sets.elsewhere(placing) else { return Ok(sets.peek(placing).is_some()) };
+        let Some(elsewhere) = sets.elsewhere(key_hash) else { return Ok(sets.peek(key_hash).is_some()) };
         let block = self.volume.read(file.block_of(elsewhere.set), BLOCK_BYTES).await?;
         let pairs = positions::decode(self.volume.id, elsewhere.set, &block[file.sheet_of(elsewhere.set)]);
         let pair = pairs.iter().flatten().find(|pair| pair.tag == elsewhere.tag);
-        sets.recall(placing, elsewhere, pair.map(|pair| pair.position));
+        sets.recall(key_hash, elsewhere, pair.map(|pair| pair.position));
         self.tend_positions().await;
         Ok(true)
     }

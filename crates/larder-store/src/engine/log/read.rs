@@ -13,7 +13,7 @@ use crate::{
     Reader, Result,
     engine::{Extent, Sight},
     format::record::{Decoded, Kind, Refusal},
-    hash::KeyHash,
+    hash::{FullHash, KeyHash},
     units::{BLOCK_BYTES, SECTOR_BYTES, Sector, sectors},
     volume::counters::add,
 };
@@ -63,12 +63,12 @@ impl LogEngine {
         // Who only looks whether an entry is there has no use of it: it counts for nothing, least of all at reclaim.
         let counts = extent != Extent::Key;
         add(&self.volume.counters.lookups, counts.into());
-        let (placing, hash) = self.volume.hash(key);
+        let (key_hash, hash) = self.volume.hash(key);
         for _ in 0..MOVES_FOLLOWED_MAX {
-            let matches = if counts { self.index.find(placing) } else { self.index.peek(placing) };
+            let matches = if counts { self.index.find(key_hash) } else { self.index.peek(key_hash) };
             let matches = self.newest_first(matches);
             if matches.is_empty() {
-                if self.recall(placing).await? {
+                if self.recall(key_hash).await? {
                     continue;
                 }
                 return Ok(None);
@@ -76,14 +76,14 @@ impl LogEngine {
             if let Some(slot) = matches.only()
                 && self.is_useless(&slot)
             {
-                self.index.remove(placing, &[slot.position]);
+                self.index.remove(key_hash, &[slot.position]);
                 return Ok(None);
             }
             match self.entry_among(&matches, key, hash, extent).await? {
                 Search::Found(position, record, decoded) => {
                     add(&self.volume.counters.hits, counts.into());
                     if counts {
-                        self.note_hit(placing);
+                        self.note_hit(key_hash);
                     }
                     if self.reads_groups() && counts {
                         self.hand_over_group(position, &record, &decoded);
@@ -98,19 +98,19 @@ impl LogEngine {
     }
 
     /// Reads what may be the entry of `key`, newest first, until one is, or its removal, or damaged.
-    async fn entry_among(&self, matches: &Matches, key: &[u8], hash: KeyHash, extent: Extent) -> Result<Search> {
-        let placing = hash.placing();
+    async fn entry_among(&self, matches: &Matches, key: &[u8], hash: FullHash, extent: Extent) -> Result<Search> {
+        let key_hash = hash.key_hash();
         for slot in matches.iter() {
             let Some((record, decoded)) = self.read_record(slot, extent).await? else {
-                if !self.still_at(placing, slot.position) {
+                if !self.still_at(key_hash, slot.position) {
                     return Ok(Search::Moved);
                 }
                 add(&self.volume.counters.corrupt, 1);
-                self.forget_through(placing, slot.position);
+                self.forget_through(key_hash, slot.position);
                 return Ok(Search::Nothing);
             };
             if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
-                if !self.still_at(placing, slot.position) {
+                if !self.still_at(key_hash, slot.position) {
                     return Ok(Search::Moved);
                 }
                 add(&self.volume.counters.false_matches, 1);
@@ -123,12 +123,12 @@ impl LogEngine {
             if self.volume.is_useless(&decoded) {
                 // Beside others it stays, lest one of them that is older be believed.
                 if is_only {
-                    self.index.remove(placing, &[slot.position]);
+                    self.index.remove(key_hash, &[slot.position]);
                 }
                 return Ok(Search::Nothing);
             }
             if !is_only && extent != Extent::Key {
-                self.index.count_hit(placing, Some(slot.position));
+                self.index.count_hit(key_hash, Some(slot.position));
             }
             return Ok(Search::Found(slot.position, record, decoded));
         }
@@ -136,15 +136,15 @@ impl LogEngine {
     }
 
     /// Reads the records of all that may be the entry of a key, to tell which are.
-    pub(super) async fn recognise(&self, hash: KeyHash) -> Recognised {
+    pub(super) async fn recognise(&self, hash: FullHash) -> Recognised {
         if !self.index.holds_false_matches() {
             return Recognised::default();
         }
-        self.recognise_among(hash, &self.index.peek(hash.placing())).await
+        self.recognise_among(hash, &self.index.peek(hash.key_hash())).await
     }
 
     /// As [`Self::recognise`], of these slots.
-    pub(super) async fn recognise_among(&self, hash: KeyHash, matches: &Matches) -> Recognised {
+    pub(super) async fn recognise_among(&self, hash: FullHash, matches: &Matches) -> Recognised {
         let mut recognised = Recognised::default();
         for slot in matches.iter() {
             match self.read_front(slot, RECOGNISED_SECTORS).await {
@@ -157,8 +157,8 @@ impl LogEngine {
     }
 
     /// Whether no record newer than the one at `position` is of this key, as far as can be told.
-    pub(super) async fn is_newest(&self, hash: KeyHash, position: Sector) -> bool {
-        let matches = self.index.peek(hash.placing());
+    pub(super) async fn is_newest(&self, hash: FullHash, position: Sector) -> bool {
+        let matches = self.index.peek(hash.key_hash());
         for slot in matches.iter().filter(|slot| self.age(slot.position) > self.age(position)) {
             match self.read_front(slot, RECOGNISED_SECTORS).await {
                 Ok(Some((_, decoded))) if decoded.meta.hash != hash => {}
@@ -170,14 +170,14 @@ impl LogEngine {
 
     /// Forgets the record at `position`, which cannot be read or is lost, and all older ones of its address: one may be of
     /// the same key, and is not to be believed because the newer is gone. Returns whether it was in the index.
-    pub(crate) fn forget_through(&self, placing: u64, position: Sector) -> bool {
-        let matches = self.index.peek(placing);
+    pub(crate) fn forget_through(&self, key_hash: KeyHash, position: Sector) -> bool {
+        let matches = self.index.peek(key_hash);
         if matches.at(position).is_none() {
             return false;
         }
         let positions = matches.iter().map(|slot| slot.position);
         let older: Vec<Sector> = positions.filter(|other| self.age(*other) <= self.age(position)).collect();
-        self.index.remove(placing, &older) > 0
+        self.index.remove(key_hash, &older) > 0
     }
 
     fn newest_first(&self, mut matches: Matches) -> Matches {
@@ -261,7 +261,7 @@ impl LogEngine {
         Sight::At { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }
     }
 
-    pub(super) fn still_at(&self, placing: u64, position: Sector) -> bool {
-        self.index.peek(placing).at(position).is_some()
+    pub(super) fn still_at(&self, key_hash: KeyHash, position: Sector) -> bool {
+        self.index.peek(key_hash).at(position).is_some()
     }
 }

@@ -75,7 +75,7 @@ impl LogEngine {
         // What needs only a body from here is found out when it is read.
         let gone = listings
             .iter()
-            .filter(|listing| self.index.remove(listing.placing, &[position(listing)]) > 0 && !listing.tombstone);
+            .filter(|listing| self.index.remove(listing.key_hash, &[position(listing)]) > 0 && !listing.tombstone);
         add(&self.volume.counters.evicted, gone.count() as u64);
         self.forget_dropped(self.segments.sequence(segment));
         let woken = self.lock_log().release_oldest(segment);
@@ -93,7 +93,7 @@ impl LogEngine {
 
     fn candidate(&self, needed: &Needed) -> Candidate {
         let Needed { listing, slot } = *needed;
-        Candidate { listing, hits: slot.hits, held: self.volume.holds.contains(listing.placing) }
+        Candidate { listing, hits: slot.hits, held: self.volume.holds.contains(listing.key_hash) }
     }
 
     fn room_for_kept(&self) -> Room {
@@ -115,7 +115,7 @@ impl LogEngine {
                 && u64::from(listing.sectors) > sectors(BODY_BLOCK_BYTES)
                 && slot.size.sectors() < u64::from(listing.sectors)
         };
-        let matches = self.index.peek(listing.placing);
+        let matches = self.index.peek(listing.key_hash);
         let slot = matches.at(own).or_else(|| matches.iter().find(may_have_new_head))?;
         Some(Needed { listing, slot })
     }

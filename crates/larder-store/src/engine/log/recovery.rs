@@ -27,6 +27,7 @@ use crate::{
         checkpoint::{ImageOf, Root, image_of},
         trailer::Listing,
     },
+    hash::KeyHash,
     units::{SECTOR_BYTES, Sector, SegmentId},
     volume::waiters::Woken,
     volume::{counters::add, superblocks},
@@ -62,7 +63,8 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
     }
     if let Some((area, root, second)) = found {
         let damaged = if cut.is_none() { load_images(engine, &area, &root).await } else { Vec::new() };
-        let is_damaged = |placing| damaged.binary_search(&engine.index.buckets().shape().partition_of(placing)).is_ok();
+        let is_damaged =
+            |key_hash| damaged.binary_search(&engine.index.buckets().shape().partition_of(key_hash)).is_ok();
         engine.checkpoints.resume(Places::found(root.images, stamp, second));
         if !damaged.is_empty() {
             let covered: Vec<SegmentId> = covered.into_iter().map(|&(segment, _)| segment).collect();
@@ -102,7 +104,8 @@ async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, u32)>
     let woken = engine.lock_log().begin(free, &used, last_sequence, first_sequence);
     for state in root.iter().flat_map(|root| &root.segments) {
         if state.sequence > 0 && engine.segments.sequence(state.segment) == state.sequence {
-            engine.segments.note_deadlines(state.segment, state.deadlines);
+            let (short, long) = state.deadlines;
+            engine.segments.note_deadlines(state.segment, short, long);
         }
     }
     woken.wake();
@@ -188,9 +191,9 @@ fn forget_before(engine: &LogEngine, segment: SegmentId) {
     }
 }
 
-/// Gives the index the records of `segments` (oldest first) whose placing is wanted, newest first, and stops behind
+/// Gives the index the records of `segments` (oldest first) whose key_hash is wanted, newest first, and stops behind
 /// one whose list is cut: that one is returned.
-async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64) -> bool) -> Option<SegmentId> {
+async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyHash) -> bool) -> Option<SegmentId> {
     let mut newest_first = segments.iter().rev();
     let list = async |&segment: &SegmentId| (segment, listings(engine, segment).await);
     // The newest has the device to itself: it has no trailer, so all of it is read, and it is asked for first.
@@ -198,7 +201,7 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(u64)
     let mut listed = pin!(newest.chain(stream::iter(newest_first).map(list).buffered(DEPTH)));
     let (mut news, mut limit, mut cut) = (Vec::new(), NEWS_FIRST, None);
     while let Some((segment, Listed { records, is_cut })) = listed.next().await {
-        let records = records.iter().rev().filter(|listing| wanted(listing.placing));
+        let records = records.iter().rev().filter(|listing| wanted(listing.key_hash));
         let now_s = engine.volume.clock.now_s();
         news.extend(records.map(|listing| loaded(engine, segment, listing, now_s)));
         if news.len() >= limit {
@@ -226,7 +229,7 @@ fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32)
         hits: 0,
         short_lived: !listing.tombstone && engine.segments.note(segment, listing.expires_at, now_s),
     };
-    engine.index.loaded(listing.placing, slot, listing.tombstone)
+    engine.index.loaded(listing.key_hash, slot, listing.tombstone)
 }
 
 /// Loads the images a root names; the partitions, in order, whose image is not what it should be.

@@ -123,8 +123,8 @@ impl Walk<'_> {
         let is_right = |decoded: &Decoded| {
             decoded.meta.sequence == sequence
                 && listing.is_none_or(|listing| {
-                    let (placing, sectors) = (decoded.meta.hash.placing(), decoded.len_sectors());
-                    listing.placing == placing && u64::from(listing.sectors) == sectors
+                    let (key_hash, sectors) = (decoded.meta.hash.key_hash(), decoded.len_sectors());
+                    listing.key_hash == key_hash && u64::from(listing.sectors) == sectors
                 })
         };
         match found {

@@ -20,7 +20,7 @@ impl Checked for MappedState {
             dirty_bytes += dirty.record.len() as u64;
             unplaced += if dirty.place.is_none() { taken } else { 0 };
             dropped += if dirty.dropped { taken } else { 0 };
-            let is_in_map = self.map.find(dirty.placing).is_some_and(|entry| entry.sequence == sequence);
+            let is_in_map = self.map.find(dirty.key_hash).is_some_and(|entry| entry.sequence == sequence);
             assert_eq!(is_in_map, !dirty.dropped, "what is dirty is in the map until it is dropped");
         }
         assert_eq!(dirty_bytes, self.dirty.len_bytes(), "what is dirty is counted");

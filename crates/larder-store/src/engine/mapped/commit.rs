@@ -15,6 +15,7 @@ use crate::{
     device::{AlignedBuffer, Completion, Pending},
     engine::kit::room::{NO_ROOM, NoRoom, ROOM_PATIENCE, flushed},
     format::record::Record,
+    hash::KeyHash,
     units::SECTOR_BYTES,
     volume::{cannot_begin, waiters::wait_for},
 };
@@ -22,7 +23,7 @@ use std::{sync::Arc, task::Waker, time::Duration};
 
 /// A record, ready to be stored.
 pub(super) struct Write {
-    pub(super) placing: u64,
+    pub(super) key_hash: KeyHash,
     pub(super) site: u64,
     pub(super) sequence: u32,
     pub(super) sectors: u32,
@@ -40,8 +41,8 @@ impl Write {
 
     pub(super) fn dirty(&self, place: Option<u64>, done: Option<Completion<()>>) -> DirtyEntry {
         let record = Arc::clone(&self.record);
-        let Self { placing, sectors, .. } = *self;
-        DirtyEntry { placing, record, sectors, place, pieces_left: 0, failed: false, dropped: false, ticket: 0, done }
+        let Self { key_hash, sectors, .. } = *self;
+        DirtyEntry { key_hash, record, sectors, place, pieces_left: 0, failed: false, dropped: false, ticket: 0, done }
     }
 }
 
@@ -50,10 +51,10 @@ impl MappedEngine {
     /// and after a crash nothing is.
     pub(super) async fn remove_entry(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
-        let (placing, _) = self.volume.hash(key);
+        let (key_hash, _) = self.volume.hash(key);
         self.wait_loaded().await;
         self.update(|state| {
-            state.remove(placing);
+            state.remove(key_hash);
             // The entry may be in a snapshot that the next run believes.
             if state.phase == Phase::Unusable { Err(cannot_begin()) } else { Ok(()) }
         })
@@ -132,7 +133,7 @@ impl MappedEngine {
         record.encode(self.volume.id, &mut target[..len]);
         target[len..].fill(0);
         Write {
-            placing: record.meta.hash.placing(),
+            key_hash: record.meta.hash.key_hash(),
             site: record.meta.site,
             sequence: record.meta.sequence,
             sectors: sectors as u32,

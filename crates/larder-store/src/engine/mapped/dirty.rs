@@ -3,13 +3,16 @@
 //! Owns: their bytes, and how much of each is still to be written. Invariant: an entry is here until the last
 //! transfer with a piece of it has completed; until then its place belongs to it, even if it was dropped.
 
-use crate::device::{AlignedBuffer, Completion};
+use crate::{
+    device::{AlignedBuffer, Completion},
+    hash::KeyHash,
+};
 use bytes::Bytes;
 use std::{collections::HashMap, sync::Arc};
 
 /// One such entry.
 pub(super) struct DirtyEntry {
-    pub(super) placing: u64,
+    pub(super) key_hash: KeyHash,
     /// Its record, filled up to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
     pub(super) sectors: u32,

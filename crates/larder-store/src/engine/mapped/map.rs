@@ -4,8 +4,8 @@
 //! links of one list from the least to the most recently used entry. Owns: which entries there are,
 //! where each lies (36 bits whose meaning is the layout's), how long it is, the number of the write
 //! that made it, roughly when it becomes useless, and the LRU order. Does not: compare keys (two keys
-//! with one 64-bit placing take each other's place, and the reader of the record tells them apart), or
-//! know what a place means. Invariant: one node per placing; every node is in the table and in the list.
+//! with one 64-bit hash take each other's place, and the reader of the record tells them apart), or
+//! know what a place means. Invariant: one node per hash; every node is in the table and in the list.
 //!
 //! Cost: 28 bytes an entry and 4 bytes for each of 1.5 table places: 34 bytes, 272 bits, taken as it is
 //! used and never given back. A lookup looks at 2 nodes when it hits and 5 when it misses (linear probing at
@@ -13,6 +13,8 @@
 
 mod check;
 mod lifetime;
+
+use crate::hash::KeyHash;
 
 use lifetime::Lifetime;
 
@@ -54,7 +56,7 @@ pub(crate) struct Map {
 /// An entry's node. Eight-byte fields are cut in two so that nodes need no padding.
 #[derive(Clone, Copy)]
 struct Node {
-    placing: [u32; 2],
+    key_hash: [u32; 2],
     /// 36 bits of place, 12 bits of sectors, 16 bits of lifetime.
     packed: [u32; 2],
     sequence: u32,
@@ -82,14 +84,14 @@ impl Map {
         }
     }
 
-    /// Makes `entry` the entry of `placing`, most recently used. Returns the entry it replaces.
+    /// Makes `entry` the entry of `key_hash`, most recently used. Returns the entry it replaces.
     ///
     /// # Panics
-    /// When the map is full and has no entry of `placing`: the caller evicts first.
-    pub(crate) fn insert(&mut self, placing: u64, entry: Entry) -> Option<Entry> {
-        let replaced = self.remove(placing);
+    /// When the map is full and has no entry of `key_hash`: the caller evicts first.
+    pub(crate) fn insert(&mut self, key_hash: KeyHash, entry: Entry) -> Option<Entry> {
+        let replaced = self.remove(key_hash);
         assert!(!self.is_full(), "a full map takes nothing new");
-        let node = Node::new(placing, &entry, self.base_s);
+        let node = Node::new(key_hash, &entry, self.base_s);
         let id = if self.unused == NONE {
             self.nodes.push(node);
             self.nodes.len() as u32 - 1
@@ -99,7 +101,7 @@ impl Map {
             self.nodes[id as usize] = node;
             id
         };
-        let mut at = self.home(placing);
+        let mut at = self.home(key_hash);
         while self.table[at] != 0 {
             at = self.next_place(at);
         }
@@ -109,9 +111,9 @@ impl Map {
         replaced
     }
 
-    /// Removes the entry of `placing`.
-    pub(crate) fn remove(&mut self, placing: u64) -> Option<Entry> {
-        let at = self.position(placing)?;
+    /// Removes the entry of `key_hash`.
+    pub(crate) fn remove(&mut self, key_hash: KeyHash) -> Option<Entry> {
+        let at = self.position(key_hash)?;
         let id = self.table[at] - 1;
         assert!(self.entry_count > 0, "what is removed was counted");
         let entry = self.nodes[id as usize].entry(self.base_s);
@@ -123,15 +125,15 @@ impl Map {
         Some(entry)
     }
 
-    /// Removes the entry of `placing` if write `sequence` made it.
-    pub(crate) fn remove_write(&mut self, placing: u64, sequence: u32) -> Option<Entry> {
-        self.find(placing).filter(|entry| entry.sequence == sequence)?;
-        self.remove(placing)
+    /// Removes the entry of `key_hash` if write `sequence` made it.
+    pub(crate) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> Option<Entry> {
+        self.find(key_hash).filter(|entry| entry.sequence == sequence)?;
+        self.remove(key_hash)
     }
 
-    /// Makes the entry of `placing` the most recently used.
-    pub(crate) fn touch(&mut self, placing: u64) {
-        let Some(at) = self.position(placing) else { return };
+    /// Makes the entry of `key_hash` the most recently used.
+    pub(crate) fn touch(&mut self, key_hash: KeyHash) {
+        let Some(at) = self.position(key_hash) else { return };
         let id = self.table[at] - 1;
         if id != self.newest {
             self.unlink(id);
@@ -140,8 +142,8 @@ impl Map {
     }
 
     /// Says where the entry that write `sequence` made lies, now that it is known. `false` if there is none such.
-    pub(crate) fn set_place(&mut self, placing: u64, sequence: u32, place: u64) -> bool {
-        let Some(at) = self.position(placing) else { return false };
+    pub(crate) fn set_place(&mut self, key_hash: KeyHash, sequence: u32, place: u64) -> bool {
+        let Some(at) = self.position(key_hash) else { return false };
         let node = &mut self.nodes[self.table[at] as usize - 1];
         if node.sequence != sequence {
             return false;
@@ -150,24 +152,24 @@ impl Map {
         true
     }
 
-    /// The entry of `placing`.
-    pub(crate) fn find(&self, placing: u64) -> Option<Entry> {
-        let at = self.position(placing)?;
+    /// The entry of `key_hash`.
+    pub(crate) fn find(&self, key_hash: KeyHash) -> Option<Entry> {
+        let at = self.position(key_hash)?;
         Some(self.nodes[self.table[at] as usize - 1].entry(self.base_s))
     }
 
-    /// The least recently used entry, with its placing.
-    pub(crate) fn oldest(&self) -> Option<(u64, Entry)> {
+    /// The least recently used entry, with its hash.
+    pub(crate) fn oldest(&self) -> Option<(KeyHash, Entry)> {
         self.oldest_first().next()
     }
 
-    /// All entries with their placings, least recently used first.
-    pub(crate) fn oldest_first(&self) -> impl Iterator<Item = (u64, Entry)> + '_ {
+    /// All entries with their hashes, least recently used first.
+    pub(crate) fn oldest_first(&self) -> impl Iterator<Item = (KeyHash, Entry)> + '_ {
         let mut id = self.oldest;
         std::iter::from_fn(move || {
             let node = self.nodes.get(id as usize)?;
             id = node.newer;
-            Some((node.placing(), node.entry(self.base_s)))
+            Some((node.key_hash(), node.entry(self.base_s)))
         })
     }
 
@@ -188,20 +190,20 @@ impl Map {
         memory_bytes(u64::from(self.entries_max))
     }
 
-    fn home(&self, placing: u64) -> usize {
-        ((u128::from(placing) * self.table.len() as u128) >> 64) as usize
+    fn home(&self, key_hash: KeyHash) -> usize {
+        ((u128::from(key_hash.0) * self.table.len() as u128) >> 64) as usize
     }
 
     fn next_place(&self, at: usize) -> usize {
         if at + 1 == self.table.len() { 0 } else { at + 1 }
     }
 
-    /// Where in the table the node of `placing` is.
-    fn position(&self, placing: u64) -> Option<usize> {
-        let mut at = self.home(placing);
+    /// Where in the table the node of `key_hash` is.
+    fn position(&self, key_hash: KeyHash) -> Option<usize> {
+        let mut at = self.home(key_hash);
         loop {
             let id = self.table[at].checked_sub(1)?;
-            if self.nodes[id as usize].placing() == placing {
+            if self.nodes[id as usize].key_hash() == key_hash {
                 return Some(at);
             }
             at = self.next_place(at);
@@ -215,7 +217,7 @@ impl Map {
         loop {
             at = self.next_place(at);
             let Some(id) = self.table[at].checked_sub(1) else { break };
-            let home = self.home(self.nodes[id as usize].placing());
+            let home = self.home(self.nodes[id as usize].key_hash());
             // It may move back unless its home lies behind the gap.
             if (at + len - home) % len >= (at + len - gap) % len {
                 self.table[gap] = id + 1;
@@ -260,11 +262,11 @@ fn table_len(entries_max: u64) -> u64 {
 }
 
 impl Node {
-    fn new(placing: u64, entry: &Entry, base_s: u32) -> Self {
+    fn new(key_hash: KeyHash, entry: &Entry, base_s: u32) -> Self {
         assert!(entry.sectors < 1 << SECTOR_COUNT_BITS);
         let lifetime = Lifetime::until(entry.expires_at, base_s);
         let mut node =
-            Self { placing: halves(placing), packed: [0; 2], sequence: entry.sequence, older: NONE, newer: NONE };
+            Self { key_hash: halves(key_hash.0), packed: [0; 2], sequence: entry.sequence, older: NONE, newer: NONE };
         node.packed =
             halves(u64::from(entry.sectors) << PLACE_BITS | u64::from(lifetime.0) << (PLACE_BITS + SECTOR_COUNT_BITS));
         node.set_place(entry.place);
@@ -286,8 +288,8 @@ impl Node {
         }
     }
 
-    fn placing(&self) -> u64 {
-        whole(self.placing)
+    fn key_hash(&self) -> KeyHash {
+        KeyHash(whole(self.key_hash))
     }
 }
 

@@ -45,9 +45,9 @@ impl MappedEngine {
         let volume = &self.volume;
         volume.check_open()?;
         add(&volume.counters.lookups, 1);
-        let (placing, hash) = volume.hash(key);
+        let (key_hash, hash) = volume.hash(key);
         for _ in 0..MOVES_FOLLOWED_MAX {
-            let found = self.update(|state| state.find(placing, volume.clock.now_s()));
+            let found = self.update(|state| state.find(key_hash, volume.clock.now_s()));
             let Some(Found { sequence, dirty, spot, len_bytes }) = found else { return Ok(None) };
             let record = match dirty {
                 Some(record) => record,
@@ -59,12 +59,12 @@ impl MappedEngine {
                     return Ok(Some((sequence, Reader::whole(Arc::clone(volume), record, decoded))));
                 }
                 Verdict::Useless => {
-                    self.update(|state| state.remove_write(placing, sequence));
+                    self.update(|state| state.remove_write(key_hash, sequence));
                     return Ok(None);
                 }
                 verdict => {
                     // Given away while it was read, or not what was written there.
-                    if self.update(|state| state.remove_write(placing, sequence)) {
+                    if self.update(|state| state.remove_write(key_hash, sequence)) {
                         let is_false_match = matches!(verdict, Verdict::FalseMatch);
                         add(if is_false_match { &volume.counters.false_matches } else { &volume.counters.corrupt }, 1);
                         return Ok(None);

@@ -8,7 +8,7 @@ use super::{
     action::Action,
     layout::{Remedy, Spot},
     map::Entry,
-    schedule::packets::Packet,
+    schedule::packets::{Packet, PlacedWrite},
     state::{MappedState, Writes},
 };
 use crate::{engine::kit::room::NoRoom, volume::counters::add};
@@ -21,8 +21,8 @@ const OLDEST_LOOKED_AT_MAX: usize = 1024;
 impl MappedState {
     /// Drops the least recently used entry; the sectors it had.
     pub(super) fn evict_oldest(&mut self) -> Option<u64> {
-        let (placing, entry) = self.map.oldest()?;
-        self.map.remove(placing);
+        let (key_hash, entry) = self.map.oldest()?;
+        self.map.remove(key_hash);
         self.detach(&entry);
         add(&self.volume.counters.evicted, 1);
         Some(self.space.taken_by(entry.sectors.into()))
@@ -37,8 +37,8 @@ impl MappedState {
                 let mut oldest = self.map.oldest_first().take(OLDEST_LOOKED_AT_MAX);
                 let found = oldest.find(|(_, entry)| is_wanted(entry));
                 drop(oldest);
-                let (placing, entry) = found?;
-                self.map.remove(placing);
+                let (key_hash, entry) = found?;
+                self.map.remove(key_hash);
                 self.detach(&entry);
                 add(&self.volume.counters.evicted, 1);
                 Some(self.space.taken_by(entry.sectors.into()))
@@ -134,7 +134,7 @@ impl MappedState {
         let mut packets = Vec::new();
         entry.pieces_left = match &mut self.writes {
             Writes::Packets { packetizer, .. } => {
-                packetizer.add((sequence, offset_bytes), buffer.as_slice(), now, &mut packets)
+                packetizer.add(PlacedWrite { sequence, offset_bytes }, buffer.as_slice(), now, &mut packets)
             }
             Writes::Through | Writes::Asynchronous => {
                 packets.push(Packet { offset_bytes, buffer, writes: vec![sequence] });
@@ -175,10 +175,10 @@ impl MappedState {
     /// was evicted itself to make room for a neighbour.
     fn place_entry(&mut self, sequence: u32, place: Option<u64>) -> bool {
         let entry = self.dirty.entry_mut(sequence).expect("an entry that waits in a buffer is dirty");
-        let (placing, sectors, dropped) = (entry.placing, entry.sectors, entry.dropped);
+        let (key_hash, sectors, dropped) = (entry.key_hash, entry.sectors, entry.dropped);
         if let (Some(place), false) = (place, dropped) {
             entry.place = Some(place);
-            let is_placed = self.map.set_place(placing, sequence, place);
+            let is_placed = self.map.set_place(key_hash, sequence, place);
             assert!(is_placed, "an entry that was not dropped is in the map");
             return true;
         }
@@ -192,7 +192,7 @@ impl MappedState {
         if dropped {
             self.held_back_sectors -= taken;
         } else {
-            self.map.remove_write(placing, sequence);
+            self.map.remove_write(key_hash, sequence);
             add(&self.volume.counters.rejected, 1);
         }
         false

@@ -16,6 +16,7 @@ use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
     format::snapshot::{self, HEADER_COUNT, Header, Listing, PAGE_LISTING_COUNT, encode_page},
+    hash::KeyHash,
     units::BLOCK_BYTES,
     volume::{counters::add, waiters::wait_for},
 };
@@ -234,8 +235,8 @@ impl MappedEngine {
         };
         let mut state = self.lock();
         let mut load = |listing: &Listing| {
-            let Listing { placing, place, sectors, sequence, expires_at } = *listing;
-            state.load(placing, Entry { place, sectors, sequence, expires_at })
+            let Listing { key_hash, place, sectors, sequence, expires_at } = *listing;
+            state.load(key_hash, Entry { place, sectors, sequence, expires_at })
         };
         listings.iter().filter(|listing| load(listing)).count() as u64
     }
@@ -249,9 +250,9 @@ impl MappedEngine {
     async fn write_pages(&self, header: &Header) -> Result<()> {
         let listings: Vec<_> = {
             let state = self.lock();
-            let listing = |(placing, entry): (u64, Entry)| {
+            let listing = |(key_hash, entry): (KeyHash, Entry)| {
                 let Entry { place, sectors, sequence, expires_at } = entry;
-                Listing { placing, place, sectors, sequence, expires_at }
+                Listing { key_hash, place, sectors, sequence, expires_at }
             };
             state.map.oldest_first().map(listing).collect()
         };

@@ -19,6 +19,7 @@ use crate::{
     device::Completion,
     engine::kit::room::NoRoom,
     format::snapshot::listings_in,
+    hash::KeyHash,
     units::SECTOR_BYTES,
     volume::{Volume, waiters::Waiters},
 };
@@ -150,7 +151,7 @@ impl MappedState {
         still_by: Option<u32>,
         done: &mut Option<Completion<()>>,
     ) -> Result<bool, NoRoom> {
-        let held = self.map.find(write.placing).map(|entry| entry.sequence);
+        let held = self.map.find(write.key_hash).map(|entry| entry.sequence);
         if still_by.is_some() && held != still_by {
             return Ok(false);
         }
@@ -168,7 +169,7 @@ impl MappedState {
             self.send_all(write.now);
             return Err(NoRoom::Now);
         }
-        self.remove(write.placing);
+        self.remove(write.key_hash);
         while self.used_sectors - self.held_back_sectors + taken > used_max || self.map.is_full() {
             if self.evict_oldest().is_none() {
                 break;
@@ -182,45 +183,45 @@ impl MappedState {
         let place = if waits { None } else { Some(self.take_place(write.sectors.into(), write.site)?) };
         self.used_sectors += taken;
         assert!(self.used_sectors <= used_max, "a layout is never fuller than it may be");
-        self.map.insert(write.placing, write.entry(place.unwrap_or(0)));
+        self.map.insert(write.key_hash, write.entry(place.unwrap_or(0)));
         self.dirty.insert(write.sequence, write.dirty(place, done.take()));
         if place.is_some() {
             self.send(write.sequence, write.now);
         } else if let Writes::Packets { locality: Some(locality), .. } = &mut self.writes {
-            let groups = locality.add(write.site, (write.sequence, write.record.len() as u64), write.now);
+            let groups = locality.add(write.site, write.sequence, write.record.len() as u64, write.now);
             groups.iter().for_each(|group| self.place_group(group, write.now));
         }
         Ok(true)
     }
 
     /// Removes an entry, whoever wanted it gone.
-    pub(super) fn remove(&mut self, placing: u64) -> bool {
-        let Some(entry) = self.map.remove(placing) else { return false };
+    pub(super) fn remove(&mut self, key_hash: KeyHash) -> bool {
+        let Some(entry) = self.map.remove(key_hash) else { return false };
         self.detach(&entry);
         true
     }
 
     /// Removes an entry if write `sequence` made it.
-    pub(super) fn remove_write(&mut self, placing: u64, sequence: u32) -> bool {
-        let Some(entry) = self.map.remove_write(placing, sequence) else { return false };
+    pub(super) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> bool {
+        let Some(entry) = self.map.remove_write(key_hash, sequence) else { return false };
         self.detach(&entry);
         true
     }
 
-    pub(super) fn touch(&mut self, placing: u64) {
+    pub(super) fn touch(&mut self, key_hash: KeyHash) {
         if self.phase != Phase::Closed {
-            self.map.touch(placing);
+            self.map.touch(key_hash);
         }
     }
 
     /// Looks an entry up, as used now.
-    pub(super) fn find(&mut self, placing: u64, now_s: u32) -> Option<Found> {
-        let entry = self.map.find(placing).filter(|_| self.phase != Phase::Closed)?;
+    pub(super) fn find(&mut self, key_hash: KeyHash, now_s: u32) -> Option<Found> {
+        let entry = self.map.find(key_hash).filter(|_| self.phase != Phase::Closed)?;
         if has_expired(entry.expires_at, now_s) {
-            self.remove(placing);
+            self.remove(key_hash);
             return None;
         }
-        self.map.touch(placing);
+        self.map.touch(key_hash);
         let Entry { place, sectors, sequence, .. } = entry;
         let dirty = self.dirty.record(sequence);
         let spot = self.space.spot(place, sectors.into(), sequence);
@@ -228,14 +229,14 @@ impl MappedState {
     }
 
     /// Takes over an entry of an earlier run. `false` if it has no place or the map no room.
-    pub(super) fn load(&mut self, placing: u64, entry: Entry) -> bool {
+    pub(super) fn load(&mut self, key_hash: KeyHash, entry: Entry) -> bool {
         let taken = self.space.taken_by(entry.sectors.into());
-        let fits = !self.map.is_full() && self.map.find(placing).is_none();
+        let fits = !self.map.is_full() && self.map.find(key_hash).is_none();
         if !fits || !self.space.take_at(entry.place, entry.sectors.into()) {
             return false;
         }
         self.used_sectors += taken;
-        self.map.insert(placing, entry);
+        self.map.insert(key_hash, entry);
         true
     }
 
@@ -263,7 +264,7 @@ impl MappedState {
                 self.failed_writes += 1;
             }
             if entry.failed && !entry.dropped {
-                self.map.remove_write(entry.placing, sequence);
+                self.map.remove_write(entry.key_hash, sequence);
             }
             if entry.dropped {
                 let taken = self.space.taken_by(entry.sectors.into());

@@ -58,7 +58,7 @@ fn newest_header(volume: &Volume, meet: &mut dyn FnMut(Met)) -> Option<Header> {
 }
 
 fn meet_listed(volume: &Volume, space: &Space, listing: &Listing, meet: &mut dyn FnMut(Met)) {
-    let Listing { placing, place, sectors, sequence, .. } = *listing;
+    let Listing { key_hash, place, sectors, sequence, .. } = *listing;
     let spot = space.spot(place, sectors.into(), sequence);
     let len_bytes = u64::from(sectors) * SECTOR_BYTES;
     let (Spot::Volume(offset_bytes) | Spot::File(_, offset_bytes)) = spot;
@@ -73,7 +73,7 @@ fn meet_listed(volume: &Volume, space: &Space, listing: &Listing, meet: &mut dyn
         _ => Bytes::new(),
     };
     meet(match verify(volume.id, &bytes) {
-        Ok(decoded) if decoded.meta.sequence != sequence || decoded.meta.hash.placing() != placing => {
+        Ok(decoded) if decoded.meta.sequence != sequence || decoded.meta.hash.key_hash() != key_hash => {
             Met::Damage { offset_bytes, what: "a record in the place of another" }
         }
         Ok(decoded) => Met::of(&decoded),

@@ -8,7 +8,7 @@ use super::{Dirty, Phase, TableEngine, TableState, summary::Summary};
 use crate::{
     Reader, Result,
     format::bin::{BIN_HEADER_BYTES, BinHeader, is_blank},
-    hash::KeyHash,
+    hash::FullHash,
     volume::{Verdict, counters::add},
 };
 use bytes::{Bytes, BytesMut};
@@ -25,18 +25,24 @@ enum LookupPlan {
     Set,
 }
 
+/// A bin that was read, and where from.
+struct ReadBin {
+    bytes: Bytes,
+    offset_bytes: u64,
+}
+
 /// A key and where it belongs.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) key: &'a [u8],
-    pub(super) hash: KeyHash,
+    pub(super) hash: FullHash,
     pub(super) set: u64,
 }
 
 impl TableEngine {
     pub(super) fn target<'a>(&self, key: &'a [u8]) -> Target<'a> {
-        let (placing, hash) = self.volume.hash(key);
-        Target { key, hash, set: self.set_of(placing) }
+        let (key_hash, hash) = self.volume.hash(key);
+        Target { key, hash, set: self.set_of(key_hash) }
     }
 
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<Reader>> {
@@ -54,12 +60,12 @@ impl TableEngine {
                 LookupPlan::Bin(way) => {
                     let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
                     let bin = self.volume.read(offset_bytes, self.layout.bin_bytes).await?;
-                    self.open_bin(&target, (bin, offset_bytes), changes).await?
+                    self.open_bin(&target, ReadBin { bytes: bin, offset_bytes }, changes).await?
                 }
                 LookupPlan::Set => self.search_set(&target, changes).await?,
             };
             if found.is_some() {
-                self.lock().promote(target.set, target.hash.placing());
+                self.lock().promote(target.set, target.hash.key_hash());
                 return Ok(self.hit(found));
             }
             if self.lock().is_settled(target.set, changes) {
@@ -133,14 +139,19 @@ impl TableEngine {
         let Some(way) = summary.newest(target.hash) else { return Ok(None) };
         let bin_bytes = self.layout.bin_bytes as usize;
         let bin = bytes.slice(way * bin_bytes..(way + 1) * bin_bytes);
-        self.open_bin(target, (bin, self.layout.bin_offset_bytes(target.set, way as u64)), changes).await
+        self.open_bin(
+            target,
+            ReadBin { bytes: bin, offset_bytes: self.layout.bin_offset_bytes(target.set, way as u64) },
+            changes,
+        )
+        .await
     }
 
     /// The entry of `target` in a bin that was read at `offset_bytes`.
     async fn open_bin(
         self: &Arc<Self>,
         target: &Target<'_>,
-        (bin, offset_bytes): (Bytes, u64),
+        ReadBin { bytes: bin, offset_bytes }: ReadBin,
         changes: u32,
     ) -> Result<Option<Reader>> {
         let is_settled = || self.lock().is_settled(target.set, changes);
@@ -217,6 +228,6 @@ impl TableState {
         let Some((shape, contents)) = self.memory.shape().zip(self.memory.read(target.set)) else {
             return LookupPlan::Set;
         };
-        contents.find(shape.tag(target.hash.placing())).map_or(LookupPlan::Miss, LookupPlan::Bin)
+        contents.find(shape.tag(target.hash.key_hash())).map_or(LookupPlan::Miss, LookupPlan::Bin)
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         VolumeId,
         bin::{BinHeader, is_blank},
     },
-    hash::KeyHash,
+    hash::FullHash,
 };
 
 /// Summaries remembered: enough for an insertion to follow its miss without reading the set again.
@@ -24,7 +24,7 @@ pub(crate) enum Bin {
     /// Neither blank nor sound.
     Damaged,
     Entry {
-        hash: KeyHash,
+        hash: FullHash,
         sequence: u64,
     },
 }
@@ -68,20 +68,20 @@ impl Summary {
     }
 
     /// The bin of a key.
-    pub(crate) fn newest(&self, wanted: KeyHash) -> Option<usize> {
+    pub(crate) fn newest(&self, wanted: FullHash) -> Option<usize> {
         let of_key = |way: &usize| matches!(self.bins[*way], Bin::Entry { hash, .. } if hash == wanted);
         (0..self.way_count).filter(of_key).max_by_key(|&way| self.sequence(way))
     }
 
     /// Where a new entry of a key goes: over its older one, else to a bin without an entry, else over the
     /// entry that was written first.
-    pub(crate) fn victim(&self, hash: KeyHash) -> usize {
+    pub(crate) fn victim(&self, hash: FullHash) -> usize {
         let oldest = (0..self.way_count).min_by_key(|&way| self.sequence(way)).expect("a set has ways");
         self.newest(hash).unwrap_or(oldest)
     }
 
     /// The bins to be wiped when a key is removed: its own, and those that may be.
-    pub(crate) fn suspects(&self, wanted: KeyHash) -> Vec<usize> {
+    pub(crate) fn suspects(&self, wanted: FullHash) -> Vec<usize> {
         let suspect = |bin: Bin| match bin {
             Bin::Empty => !self.is_proven,
             Bin::Damaged => true,
@@ -107,8 +107,8 @@ impl Summary {
         let mut tags = Vec::new();
         for way in order {
             match self.bins[way] {
-                Bin::Entry { hash, .. } if !tags.contains(&shape.tag(hash.placing())) => {
-                    tags.push(shape.tag(hash.placing()));
+                Bin::Entry { hash, .. } if !tags.contains(&shape.tag(hash.key_hash())) => {
+                    tags.push(shape.tag(hash.key_hash()));
                     kept.push(way);
                 }
                 _ => stale.push(way),
@@ -159,6 +159,7 @@ impl RecentSummaries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::KeyHash;
 
     const VOLUME: VolumeId = VolumeId([8; 16]);
     /// Where the set lies.
@@ -171,7 +172,7 @@ mod tests {
         let mut set = vec![0; 4 * 512];
         for ((bytes, bin), way) in set.chunks_mut(512).zip(bins).zip(0..) {
             if let Some((hash, sequence)) = bin {
-                let (hash, offset_bytes) = (KeyHash(hash), AT + way * 512);
+                let (hash, offset_bytes) = (FullHash(hash), AT + way * 512);
                 let header = BinHeader { hash, sequence, record_bytes: 100, rest_at: 0, offset_bytes };
                 header.encode(VOLUME, bytes);
             }
@@ -182,12 +183,12 @@ mod tests {
     #[test]
     fn the_bin_written_last_counts_and_the_one_written_first_goes() {
         let full = summary([Some((1, 30)), Some((2, 10)), Some((1, 40)), Some((3, 20))]);
-        assert_eq!(full.newest(KeyHash(1)), Some(2));
-        assert_eq!((full.newest(KeyHash(9)), full.victim(KeyHash(9))), (None, 1));
-        assert_eq!(full.victim(KeyHash(3)), 3, "an entry takes the place of its older one");
-        assert_eq!(full.suspects(KeyHash(1)), [0, 2]);
+        assert_eq!(full.newest(FullHash(1)), Some(2));
+        assert_eq!((full.newest(FullHash(9)), full.victim(FullHash(9))), (None, 1));
+        assert_eq!(full.victim(FullHash(3)), 3, "an entry takes the place of its older one");
+        assert_eq!(full.suspects(FullHash(1)), [0, 2]);
         let with_room = summary([Some((1, 30)), Some((2, 10)), None, Some((3, 20))]);
-        assert_eq!(with_room.victim(KeyHash(9)), 2);
+        assert_eq!(with_room.victim(FullHash(9)), 2);
     }
 
     #[test]
@@ -195,25 +196,28 @@ mod tests {
         // 2 and 2 + 255 have one tag.
         let (set, stale) = summary([Some((2, 30)), Some((257, 40)), Some((5, 20)), None]).remembered(&SHAPE);
         assert_eq!(stale, [0]);
-        assert_eq!((set.find(SHAPE.tag(2)), set.find(SHAPE.tag(5)), set.entries()), (Some(1), Some(2), 2));
+        assert_eq!(
+            (set.find(SHAPE.tag(KeyHash(2))), set.find(SHAPE.tag(KeyHash(5))), set.entries()),
+            (Some(1), Some(2), 2)
+        );
         let ranks: Vec<_> = [1, 2].map(|way| set.ways()[way].rank).into();
         assert_eq!(ranks, [0, 1], "the order of writing is the order of use");
         let mut bytes = vec![0; 4 * 512];
         BinHeader::wiped(AT).encode(VOLUME, &mut bytes);
         bytes[512] = 1;
         let damaged = Summary::of(VOLUME, &bytes, 512, AT);
-        assert_eq!((damaged.remembered(&SHAPE).1, damaged.suspects(KeyHash(1))), (vec![1], vec![1]));
+        assert_eq!((damaged.remembered(&SHAPE).1, damaged.suspects(FullHash(1))), (vec![1], vec![1]));
     }
 
     #[test]
     fn blank_bins_prove_nothing_unless_one_beside_them_says_where_it_is() {
         let blank = Summary::of(VOLUME, &[0; 4 * 512], 512, AT);
-        assert_eq!((blank.remembered(&SHAPE).1, blank.suspects(KeyHash(1))), (vec![0, 1, 2, 3], vec![0, 1, 2, 3]));
+        assert_eq!((blank.remembered(&SHAPE).1, blank.suspects(FullHash(1))), (vec![0, 1, 2, 3], vec![0, 1, 2, 3]));
         let mut elsewhere = vec![0; 4 * 512];
         BinHeader::wiped(AT + 512).encode(VOLUME, &mut elsewhere);
-        assert_eq!(Summary::of(VOLUME, &elsewhere, 512, AT).suspects(KeyHash(1)), [0, 1, 2, 3]);
+        assert_eq!(Summary::of(VOLUME, &elsewhere, 512, AT).suspects(FullHash(1)), [0, 1, 2, 3]);
         elsewhere.rotate_right(512);
-        assert_eq!(Summary::of(VOLUME, &elsewhere, 512, AT).suspects(KeyHash(1)), []);
+        assert_eq!(Summary::of(VOLUME, &elsewhere, 512, AT).suspects(FullHash(1)), []);
     }
 
     #[test]

@@ -39,6 +39,13 @@ pub(super) struct View {
     pub(super) stale: Vec<usize>,
 }
 
+/// A bin by its number.
+#[derive(Clone, Copy)]
+struct BinAt {
+    set: u64,
+    way: usize,
+}
+
 /// What is being done to a set, until its writes are over.
 pub(super) struct Change {
     pub(super) hold: Hold,
@@ -82,7 +89,7 @@ impl TableEngine {
             rest_at: rest_at.unwrap_or_default(),
             offset_bytes: self.layout.bin_offset_bytes(target.set, way as u64),
         };
-        let writes = self.writes(&header, &encoded, (target.set, way), &view.stale);
+        let writes = self.writes(&header, &encoded, BinAt { set: target.set, way }, &view.stale);
         self.lock().begin_put(&target, way, encoded, &view);
         let wiped = view.stale.iter().filter(|&&stale| stale != way).map(|&stale| (stale, Bin::Empty));
         let bins = wiped.chain([(way, Bin::Entry { hash: target.hash, sequence })]).collect();
@@ -100,7 +107,7 @@ impl TableEngine {
         let shape = self.lock().memory.shape();
         let contents = view.contents.zip(shape).map(|(mut contents, shape)| {
             // The bin is not read to see whose it is: one removal in thirty forgets another entry of the set.
-            if let Some(way) = contents.find(shape.tag(target.hash.placing())) {
+            if let Some(way) = contents.find(shape.tag(target.hash.key_hash())) {
                 contents.clear(way);
                 if !suspects.contains(&way) {
                     suspects.push(way);
@@ -199,7 +206,7 @@ impl TableEngine {
         let mut state = self.lock();
         let (way, evicts) = match (view.contents.zip(state.memory.shape()), view.summary) {
             (Some((contents, shape)), _) => {
-                let tag = shape.tag(target.hash.placing());
+                let tag = shape.tag(target.hash.key_hash());
                 let way = contents.victim(tag);
                 (way, ![0, tag].contains(&contents.ways()[way].tag))
             }
@@ -221,7 +228,7 @@ impl TableEngine {
         &self,
         header: &BinHeader,
         record: &[u8],
-        (set, way): (u64, usize),
+        BinAt { set, way }: BinAt,
         stale: &[usize],
     ) -> Vec<(u64, AlignedBuffer)> {
         let (first, rest) = record.split_at(record.len().min(self.layout.first_bytes() as usize));
@@ -318,7 +325,7 @@ impl TableState {
     /// From now on the entry is answered from memory, and memory says where it will stand.
     fn begin_put(&mut self, target: &Target<'_>, way: usize, record: Bytes, view: &View) {
         if let Some((mut contents, shape)) = view.contents.zip(self.memory.shape()) {
-            contents.put(way, shape.tag(target.hash.placing()), 0, SetPlace::default());
+            contents.put(way, shape.tag(target.hash.key_hash()), 0, SetPlace::default());
             self.memory.write(target.set, &contents);
         }
         assert!(

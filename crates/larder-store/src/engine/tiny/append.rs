@@ -25,7 +25,7 @@ use crate::{
         pack::{PackedKind, STUB_BYTES, Stub},
         record::Record,
     },
-    hash::KeyHash,
+    hash::{FullHash, KeyHash},
     volume::{
         counters::add,
         waiters::{Woken, wait_for},
@@ -57,14 +57,14 @@ enum Ringed {
 /// What is to be put into the front.
 enum Load<'a, 'b> {
     Entry(&'a mut Record<'b>),
-    Tombstone(KeyHash),
+    Tombstone(FullHash),
 }
 
 impl Load<'_, '_> {
-    fn placing(&self) -> u64 {
+    fn key_hash(&self) -> KeyHash {
         match self {
-            Load::Entry(record) => record.meta.hash.placing(),
-            Load::Tombstone(hash) => hash.placing(),
+            Load::Entry(record) => record.meta.hash.key_hash(),
+            Load::Tombstone(hash) => hash.key_hash(),
         }
     }
 }
@@ -84,10 +84,12 @@ impl TinyEngine {
         let hash = self.volume.hash(key).1;
         let given_up_before = self.lock().given_up_count;
         match self.append(Load::Tombstone(hash), None).await {
-            Ok(Some(place)) => self.flush_removal(prefix_of(hash.placing()), place.offset_bytes, given_up_before).await,
+            Ok(Some(place)) => {
+                self.flush_removal(prefix_of(hash.key_hash()), place.offset_bytes, given_up_before).await
+            }
             Ok(None) => Ok(()),
             Err(error) => {
-                self.lock().forget_key(hash.placing());
+                self.lock().forget_key(hash.key_hash());
                 self.volume.wakeup.wake_if_idle();
                 Err(error)
             }
@@ -131,10 +133,10 @@ impl TinyEngine {
         condition: Option<&dyn Fn(&TinyState) -> bool>,
         waker: Option<&Waker>,
     ) -> std::result::Result<Option<RingPlace>, NoRoom> {
-        let placing = load.placing();
+        let key_hash = load.key_hash();
         let mut sealed = Sealed::at(self.volume.clock.now());
         let mut state = self.lock();
-        let unchanged = place.is_none_or(|place| Self::still_at(&state, placing, place));
+        let unchanged = place.is_none_or(|place| Self::still_at(&state, key_hash, place));
         if !unchanged || condition.is_some_and(|condition| !condition(&state)) {
             return Ok(None);
         }
@@ -170,7 +172,7 @@ impl TinyEngine {
         if !room || dirty_bytes > self.volume.options.dirty_bytes_max {
             return Err(NoRoom::Now);
         }
-        let placing = load.placing();
+        let key_hash = load.key_hash();
         let (place, slot_state) = match load {
             Load::Entry(record) if record.len_bytes() <= self.plan.short_bytes_max() => {
                 let place = self.append_short(state, record, sealed)?;
@@ -179,15 +181,15 @@ impl TinyEngine {
             Load::Entry(record) => (self.append_long(state, record, sealed)?, FrontState::Unused),
             Load::Tombstone(hash) => {
                 let stub = Stub { hash: *hash, offset_bytes: 0, len_bytes: 0, sequence: 0, own_sequence: 0 };
-                let place = self.append_stub(state, stub, (PackedKind::Tombstone, 0), sealed)?;
+                let place = self.append_stub(state, stub, stub_parcel(&stub, PackedKind::Tombstone, 0), sealed)?;
                 (place, FrontState::Removed)
             }
         };
         let slot =
-            FrontSlot { prefix: prefix_of(placing), granule: self.granule(place.offset_bytes), state: slot_state };
+            FrontSlot { prefix: prefix_of(key_hash), granule: self.granule(place.offset_bytes), state: slot_state };
         if state.index.insert(slot).is_err() {
             // No room for what is pushed on: rather nothing than something older.
-            state.forget_key(placing);
+            state.forget_key(key_hash);
         }
         Ok(place)
     }
@@ -233,17 +235,16 @@ impl TinyEngine {
             sequence: place.sequence,
             own_sequence: 0,
         };
-        self.append_stub(state, stub, (PackedKind::Stub, parcel.expires_at), sealed)
+        self.append_stub(state, stub, stub_parcel(&stub, PackedKind::Stub, parcel.expires_at), sealed)
     }
 
     pub(super) fn append_stub(
         &self,
         state: &mut TinyState,
         stub: Stub,
-        (kind, expires_at): (PackedKind, u32),
+        parcel: Parcel,
         sealed: &mut Sealed,
     ) -> std::result::Result<RingPlace, NoRoom> {
-        let parcel = Parcel { placing: stub.hash.placing(), len_bytes: STUB_BYTES as u64, expires_at, kind };
         let write = |target: &mut [u8], sequence: u32| {
             Stub { own_sequence: sequence, ..stub }.encode(self.volume.id, target);
         };
@@ -368,22 +369,27 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Forgets everything of the keys with this placing's prefix, in the front and in their sets, because
+    /// Forgets everything of the keys with this hash's prefix, in the front and in their sets, because
     /// the newest of it is lost.
-    pub(super) fn forget_key(&mut self, placing: u64) {
-        let prefix = prefix_of(placing);
+    pub(super) fn forget_key(&mut self, key_hash: KeyHash) {
+        let prefix = prefix_of(key_hash);
         let slots: Vec<_> = self.index.range(prefix, prefix).collect();
         for slot in slots {
             self.index.remove(prefix, slot.granule);
         }
-        let set = self.sets.set_of(placing);
+        let set = self.sets.set_of(key_hash);
         self.forget_set(set);
     }
 }
 
+/// Returns what a stub takes of a pack.
+pub(super) fn stub_parcel(stub: &Stub, kind: PackedKind, expires_at: u32) -> Parcel {
+    Parcel { key_hash: stub.hash.key_hash(), len_bytes: STUB_BYTES as u64, expires_at, kind }
+}
+
 fn parcel_of(record: &Record<'_>) -> Parcel {
     Parcel {
-        placing: record.meta.hash.placing(),
+        key_hash: record.meta.hash.key_hash(),
         len_bytes: record.len_bytes(),
         expires_at: record.meta.expires_at,
         kind: PackedKind::Entry,

@@ -11,7 +11,7 @@ use crate::{
         pack::{self, GRANULE_BYTES, PackHeader, Packed, PackedKind, Stub, granulated},
         record::Decoded,
     },
-    hash::KeyHash,
+    hash::FullHash,
 };
 use bytes::Bytes;
 
@@ -40,7 +40,7 @@ impl Piece {
         Some(Self { bytes: bytes.slice(..len), what: What::Record(Box::new(decoded)) })
     }
 
-    pub(super) fn hash(&self) -> KeyHash {
+    pub(super) fn hash(&self) -> FullHash {
         match &self.what {
             What::Record(decoded) => decoded.meta.hash,
             What::Stub(stub) => stub.hash,
@@ -105,7 +105,7 @@ pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Op
 pub(super) fn listed(volume: VolumeId, listing: &Packed, bytes: &Bytes) -> Option<Piece> {
     let (at, len) = (listing.at as usize, listing.len as usize);
     let piece = Piece::of(volume, &bytes.slice(at..at + len))?;
-    (piece.sequence() == listing.sequence && piece.hash().placing() == listing.placing).then_some(piece)
+    (piece.sequence() == listing.sequence && piece.hash().key_hash() == listing.key_hash).then_some(piece)
 }
 
 /// The bytes of a set of `set_bytes` that holds `items`.
@@ -125,7 +125,7 @@ pub(super) fn assemble(
         let len = granulated(piece.bytes.len() as u64) as usize;
         bytes[at..at + piece.bytes.len()].copy_from_slice(&piece.bytes);
         listings.push(Packed {
-            placing: piece.hash().placing(),
+            key_hash: piece.hash().key_hash(),
             at: at as u32,
             len: len as u32,
             expires_at: *expires_at,

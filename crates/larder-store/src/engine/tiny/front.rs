@@ -19,7 +19,7 @@ pub(crate) enum FrontState {
 /// An entry of the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrontSlot {
-    /// The high half of the placing hash.
+    /// The high half of the key's hash.
     pub(crate) prefix: u32,
     /// EntryPlace of the record, in granules from the front's start.
     pub(crate) granule: u32,

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     clock::has_expired,
     format::pack::{self, Packed},
+    hash::KeyHash,
     units::BLOCK_BYTES,
     volume::counters::add,
 };
@@ -140,7 +141,7 @@ impl TinyEngine {
         let listed = || {
             packs.iter().flat_map(|found| {
                 let start = found.header.offset_bytes;
-                found.listings.iter().map(move |listing| (start + u64::from(listing.at), listing.placing))
+                found.listings.iter().map(move |listing| (start + u64::from(listing.at), listing.key_hash))
             })
         };
         let mut sets = BTreeSet::new();
@@ -150,11 +151,11 @@ impl TinyEngine {
         {
             let state = self.lock();
             // What hides the contents of a doubted set may be gone from memory and stand in this segment all the same.
-            let matters = |&(offset, placing): &(u64, u64)| {
-                state.index.find(prefix_of(placing), self.granule(offset)).is_some()
-                    || state.is_doubted(state.sets.set_of(placing))
+            let matters = |&(offset, key_hash): &(u64, KeyHash)| {
+                state.index.find(prefix_of(key_hash), self.granule(offset)).is_some()
+                    || state.is_doubted(state.sets.set_of(key_hash))
             };
-            sets.extend(listed().filter(matters).map(|(_, placing)| state.sets.set_of(placing)));
+            sets.extend(listed().filter(matters).map(|(_, key_hash)| state.sets.set_of(key_hash)));
         }
         let mut failed = Vec::new();
         for batch in sets.into_iter().collect::<Vec<_>>().chunks(SETS_AT_ONCE) {
@@ -216,11 +217,11 @@ impl TinyEngine {
             })
             .collect();
         add(&self.volume.counters.corrupt, unlisted.len() as u64);
-        let placings = unlisted.into_iter().map(|slot| u64::from(slot.prefix) << u32::BITS);
-        placings
-            .map(|placing| {
-                state.forget_key(placing);
-                state.sets.set_of(placing)
+        let key_hashes = unlisted.into_iter().map(|slot| KeyHash::of_prefix(slot.prefix));
+        key_hashes
+            .map(|key_hash| {
+                state.forget_key(key_hash);
+                state.sets.set_of(key_hash)
             })
             .collect()
     }
@@ -240,8 +241,8 @@ impl TinyEngine {
         let worth = self.is_worth_a_write(set, &arrivals);
         let may_hold = {
             let state = self.lock();
-            let held = |placing| state.sets.may_hold(placing) != MayHold::No;
-            let is_held = |arrival: &Arrival| arrival.due && held(arrival.piece.hash().placing());
+            let held = |key_hash| state.sets.may_hold(key_hash) != MayHold::No;
+            let is_held = |arrival: &Arrival| arrival.due && held(arrival.piece.hash().key_hash());
             is_doubted || !broken.is_empty() || arrivals.iter().any(is_held)
         };
         if !worth && !may_hold {
@@ -261,7 +262,7 @@ impl TinyEngine {
         let superseded = |item: &Item| {
             let hash = item.piece.hash();
             arrivals.iter().any(|arrival| arrival.piece.hash() == hash)
-                || broken.iter().any(|slot| slot.prefix == prefix_of(hash.placing()))
+                || broken.iter().any(|slot| slot.prefix == prefix_of(hash.key_hash()))
         };
         let holds_older = is_doubted || items.iter().any(superseded);
         if !worth && !holds_older {
@@ -294,7 +295,7 @@ impl TinyEngine {
                 |piece: &Piece| segment.is_some_and(|segment| self.lock().front.has_pack(segment, piece.sequence()));
             let piece = Piece::of(self.volume.id, &bytes)
                 .filter(is_there)
-                .filter(|piece| prefix_of(piece.hash().placing()) == slot.prefix);
+                .filter(|piece| prefix_of(piece.hash().key_hash()) == slot.prefix);
             let Some(piece) = piece else {
                 broken.push(slot);
                 broken_at.push((slot.prefix, number));
@@ -383,7 +384,7 @@ impl TinyEngine {
             gone.iter().map(|arrival| arrival.slot).chain(broken.iter().copied()).collect();
         let (mut residents, mut items, mut slots) = (Vec::new(), Vec::new(), Vec::new());
         for item in std::mem::take(&mut old.stay) {
-            let hit = self.lock().sets.was_hit(item.piece.hash().placing());
+            let hit = self.lock().sets.was_hit(item.piece.hash().key_hash());
             let len_bytes = item_bytes(item.piece.bytes.len());
             residents.push(Resident { len_bytes, rank: item.rank, hit, new: false });
             items.push(item);

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Reader, Result,
     format::pack::Stub,
-    hash::KeyHash,
+    hash::{FullHash, KeyHash},
     volume::{Verdict, counters::add},
 };
 use bytes::Bytes;
@@ -40,7 +40,7 @@ pub(crate) enum EntryPlace {
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) key: &'a [u8],
-    pub(super) hash: KeyHash,
+    pub(super) hash: FullHash,
 }
 
 /// What became of one attempt to find a key.
@@ -84,7 +84,7 @@ impl TinyEngine {
             match self.search(Wanted { key, hash }).await? {
                 Search::Found(place, reader, stub) => {
                     add(&self.volume.counters.hits, 1);
-                    self.note_hit(hash.placing());
+                    self.note_hit(hash.key_hash());
                     return Ok(Some((place, reader, stub)));
                 }
                 Search::Miss => return Ok(None),
@@ -95,28 +95,28 @@ impl TinyEngine {
     }
 
     /// Whether the entry found at `place` is still the key's newest.
-    pub(super) fn still_at(state: &super::TinyState, placing: u64, place: EntryPlace) -> bool {
-        let newest = state.newest(prefix_of(placing));
+    pub(super) fn still_at(state: &super::TinyState, key_hash: KeyHash, place: EntryPlace) -> bool {
+        let newest = state.newest(prefix_of(key_hash));
         match place {
             EntryPlace::Front { granule } => {
                 newest.is_some_and(|slot| slot.granule == granule && slot.state != FrontState::Removed)
             }
             EntryPlace::Set { version } => {
-                newest.is_none() && state.sets.version(state.sets.set_of(placing)) == version
+                newest.is_none() && state.sets.version(state.sets.set_of(key_hash)) == version
             }
         }
     }
 
-    /// Counts a hit of the entries with this placing.
-    pub(super) fn note_hit(&self, placing: u64) {
+    /// Counts a hit of the entries with this hash.
+    pub(super) fn note_hit(&self, key_hash: KeyHash) {
         let mut state = self.lock();
-        let prefix = prefix_of(placing);
+        let prefix = prefix_of(key_hash);
         match state.newest(prefix) {
             Some(slot) if slot.state == FrontState::Unused => {
                 state.index.set_state(prefix, slot.granule, FrontState::Hit);
             }
             Some(_) => {}
-            None if state.sets.may_hold(placing) == MayHold::Maybe => state.sets.note_hit(placing),
+            None if state.sets.may_hold(key_hash) == MayHold::Maybe => state.sets.note_hit(key_hash),
             None => {}
         }
     }
@@ -147,8 +147,8 @@ impl TinyEngine {
     }
 
     async fn locate(&self, wanted: Wanted<'_>) -> Result<Located> {
-        let placing = wanted.hash.placing();
-        let prefix = prefix_of(placing);
+        let key_hash = wanted.hash.key_hash();
+        let prefix = prefix_of(key_hash);
         let (slots, ready) = {
             let state = self.lock();
             (state.index.range(prefix, prefix).collect::<Vec<_>>(), state.ready)
@@ -199,13 +199,13 @@ impl TinyEngine {
     }
 
     async fn search_set(&self, wanted: Wanted<'_>) -> Result<Located> {
-        let placing = wanted.hash.placing();
+        let key_hash = wanted.hash.key_hash();
         let (set, version, dirty) = {
             let state = self.lock();
-            if state.sets.may_hold(placing) != MayHold::Maybe {
+            if state.sets.may_hold(key_hash) != MayHold::Maybe {
                 return Ok(Located::Miss);
             }
-            let set = state.sets.set_of(placing);
+            let set = state.sets.set_of(key_hash);
             (set, state.sets.version(set), state.set_writes.get(&set).and_then(SetWrite::believed))
         };
         let offset = self.plan.set_start_bytes(set);
@@ -217,7 +217,7 @@ impl TinyEngine {
             Some((found, listings)) if found == version => listings,
             _ => return Ok(self.set_is_damaged(set, version)),
         };
-        for listing in listings.iter().filter(|listing| listing.placing == placing) {
+        for listing in listings.iter().filter(|listing| listing.key_hash == key_hash) {
             let Some(piece) = contents::listed(self.volume.id, listing, &bytes) else {
                 return Ok(self.set_is_damaged(set, version));
             };
@@ -227,7 +227,7 @@ impl TinyEngine {
         }
         // The entry may have come into the set, or left it for the front, since the front was asked.
         let state = self.lock();
-        let moved = state.sets.version(set) != version || state.newest(prefix_of(placing)).is_some();
+        let moved = state.sets.version(set) != version || state.newest(prefix_of(key_hash)).is_some();
         Ok(if moved { Located::Moved } else { Located::Miss })
     }
 

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     format::pack::{self, PackHeader, PackedKind},
+    hash::KeyHash,
     volume::{counters::add, waiters::Woken},
 };
 use bytes::Bytes;
@@ -57,7 +58,7 @@ impl Widening {
 /// An entry of the front, and where its pack stands in the order of time.
 struct FoundEntry {
     sequence: u64,
-    placing: u64,
+    key_hash: KeyHash,
     offset_bytes: u64,
     state: FrontState,
 }
@@ -133,7 +134,7 @@ async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Ve
         let offset = pack.header.offset_bytes;
         entries.extend(pack.listings.iter().map(|listing| FoundEntry {
             sequence,
-            placing: listing.placing,
+            key_hash: listing.key_hash,
             offset_bytes: offset + u64::from(listing.at),
             state: if listing.kind == PackedKind::Tombstone { FrontState::Removed } else { FrontState::Unused },
         }));
@@ -165,12 +166,12 @@ fn begin(
     }
     for entry in entries {
         let slot = FrontSlot {
-            prefix: prefix_of(entry.placing),
+            prefix: prefix_of(entry.key_hash),
             granule: engine.granule(entry.offset_bytes),
             state: entry.state,
         };
         if state.index.insert(slot).is_err() {
-            state.forget_key(entry.placing);
+            state.forget_key(entry.key_hash);
         }
     }
     if let Some(known) = known {
@@ -214,7 +215,7 @@ fn note_set(engine: &TinyEngine, set: u32, first: u32, bytes: &Bytes) {
     match found {
         Some((version @ 1..=15, listings)) => {
             state.set_entries += listings.len() as u64;
-            state.sets.note(set, version, listings.iter().map(|listing| listing.placing));
+            state.sets.note(set, version, listings.iter().map(|listing| listing.key_hash));
         }
         // Nothing was ever written there.
         _ if own.is_some_and(|own| own.iter().all(|&byte| byte == 0)) => state.sets.forget(set),

@@ -7,7 +7,7 @@
 
 use super::{
     TinyEngine, TinyState,
-    append::Sealed,
+    append::{Sealed, stub_parcel},
     contents::{self, Piece, What},
     front::{FrontSlot, FrontState},
     moves::{Moved, OldSet, Outgoing},
@@ -17,6 +17,7 @@ use super::{
 use crate::{
     engine::kit::{pack::SealedPack, room::NoRoom},
     format::{pack::PackedKind, record::Record},
+    hash::KeyHash,
     volume::counters::add,
 };
 use bytes::Bytes;
@@ -30,6 +31,12 @@ pub(super) const REWRITES_MAX: u32 = 2;
 const FAILURES_IN_PLACE_MAX: u8 = 2;
 /// Sets that are wiped in one round.
 const WIPES_MAX: u64 = 256;
+
+/// A set that could not be written, and what the volume has of it.
+struct FailedSet {
+    set: u32,
+    held: Held,
+}
 
 /// Whose entries a set on the volume may hold.
 enum Held {
@@ -52,8 +59,9 @@ impl TinyEngine {
         state.move_is_due() && is_over(state.move_at, now)
     }
 
-    /// Whether an entry of the front with a prefix of these is in a pack that the device did not take.
-    pub(super) fn has_failed(&self, state: &TinyState, (first, last): (u32, u32)) -> bool {
+    /// Returns whether an entry of the front that belongs to a set is in a pack that the device did not take.
+    pub(super) fn has_failed(&self, state: &TinyState, set: u32) -> bool {
+        let (first, last) = state.sets.prefixes(set);
         let mut places = state.index.range(first, last).map(|slot| self.front_offset(slot.granule));
         places.any(|offset| state.front.has_failed(offset))
     }
@@ -102,12 +110,11 @@ impl TinyEngine {
         for &set in failed {
             let held = self.held_on_volume(set).await;
             let mut state = self.lock();
-            is_carried &= self.append_set_again(&mut state, (set, &held), outgoing, &mut sealed).is_ok();
+            is_carried &= self.append_set_again(&mut state, &FailedSet { set, held }, outgoing, &mut sealed).is_ok();
         }
         let now = sealed.now;
         self.perform(sealed);
-        let is_written =
-            |state: &TinyState| failed.iter().all(|&set| !self.has_failed(state, state.sets.prefixes(set)));
+        let is_written = |state: &TinyState| failed.iter().all(|&set| !self.has_failed(state, set));
         if is_carried && self.flush_until(is_written).await {
             return true;
         }
@@ -122,17 +129,17 @@ impl TinyEngine {
         // Bytes that are no set now are none after a restart.
         let listings =
             contents::directory(self.volume.id, offset, &bytes).map_or_else(Vec::new, |(_, listings)| listings);
-        Held::Prefixes(listings.iter().map(|listing| prefix_of(listing.placing)).collect())
+        Held::Prefixes(listings.iter().map(|listing| prefix_of(listing.key_hash)).collect())
     }
 
     fn append_set_again(
         &self,
         state: &mut TinyState,
-        (set, held): (u32, &Held),
+        FailedSet { set, held }: &FailedSet,
         outgoing: &Outgoing,
         sealed: &mut Sealed,
     ) -> Result<(), NoRoom> {
-        let (first, last) = state.sets.prefixes(set);
+        let (first, last) = state.sets.prefixes(*set);
         let slots: Vec<_> = state.index.range(first, last).collect();
         for slot in slots {
             // It may have been forgotten together with another that looks alike.
@@ -154,7 +161,7 @@ impl TinyEngine {
     fn append_pack_again(&self, state: &mut TinyState, pack: &SealedPack, sealed: &mut Sealed) -> Result<(), NoRoom> {
         for listing in &pack.listings {
             let granule = self.granule(pack.offset_bytes + u64::from(listing.at));
-            if let Some(slot) = state.index.find(prefix_of(listing.placing), granule) {
+            if let Some(slot) = state.index.find(prefix_of(listing.key_hash), granule) {
                 let from = listing.at as usize;
                 let to = (from + listing.len as usize).min(pack.buffer.len());
                 let bytes = Bytes::copy_from_slice(&pack.buffer.as_slice()[from..to]);
@@ -174,12 +181,12 @@ impl TinyEngine {
         sealed: &mut Sealed,
     ) -> Result<(), NoRoom> {
         let Some(piece) =
-            Piece::of(self.volume.id, bytes).filter(|piece| prefix_of(piece.hash().placing()) == slot.prefix)
+            Piece::of(self.volume.id, bytes).filter(|piece| prefix_of(piece.hash().key_hash()) == slot.prefix)
         else {
-            state.forget_key(u64::from(slot.prefix) << u32::BITS);
+            state.forget_key(KeyHash::of_prefix(slot.prefix));
             return Ok(());
         };
-        let placing = piece.hash().placing();
+        let key_hash = piece.hash().key_hash();
         let newest = state.newest(slot.prefix).expect("the slot itself is there");
         if newest.granule != slot.granule {
             let newest_bytes = state.front.dirty_copy(self.front_offset(newest.granule), self.plan.short_bytes_max());
@@ -188,7 +195,7 @@ impl TinyEngine {
                 state.index.remove(slot.prefix, slot.granule);
             } else {
                 // Nobody here can tell whether that is of the same key, or of one that looks alike in memory.
-                state.forget_key(placing);
+                state.forget_key(key_hash);
             }
             return Ok(());
         }
@@ -196,7 +203,7 @@ impl TinyEngine {
         state.appended_again_until = state.front.last_sequence();
         state.index.remove(slot.prefix, slot.granule);
         if state.index.insert(FrontSlot { granule: self.granule(place.offset_bytes), ..slot }).is_err() {
-            state.forget_key(placing);
+            state.forget_key(key_hash);
         }
         Ok(())
     }
@@ -205,7 +212,7 @@ impl TinyEngine {
         match &piece.what {
             What::Stub(stub) => {
                 let kind = if piece.is_tombstone() { PackedKind::Tombstone } else { PackedKind::Stub };
-                self.append_stub(state, *stub, (kind, 0), sealed)
+                self.append_stub(state, *stub, stub_parcel(stub, kind, 0), sealed)
             }
             What::Record(decoded) => {
                 let (bytes, checksums) = (&piece.bytes, decoded.checksums(&piece.bytes));

@@ -385,7 +385,10 @@ fn after(sequence: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::pack::{self, PackedKind};
+    use crate::{
+        format::pack::{self, PackedKind},
+        hash::KeyHash,
+    };
 
     const AREA: RingArea = RingArea {
         start_bytes: 1 << 20,
@@ -400,7 +403,7 @@ mod tests {
     }
 
     fn append(ring: &mut Ring, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<RingPlace, RingFull> {
-        let parcel = Parcel { placing: 1, len_bytes, expires_at: 0, kind: PackedKind::Entry };
+        let parcel = Parcel { key_hash: KeyHash(1), len_bytes, expires_at: 0, kind: PackedKind::Entry };
         ring.append(parcel, Duration::ZERO, sealed, |target, sequence| target.fill(sequence as u8))
     }
 

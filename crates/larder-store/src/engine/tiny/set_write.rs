@@ -67,7 +67,7 @@ impl TinyEngine {
             if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
                 return Moved::Not;
             }
-            state.sets.note(set, next_version, content.iter().map(|item| item.piece.hash().placing()));
+            state.sets.note(set, next_version, content.iter().map(|item| item.piece.hash().key_hash()));
             state.set_entries = (state.set_entries + content.len() as u64).saturating_sub(before);
             let other = state.set_writes.insert(set, SetWrite { buffer: Arc::clone(&buffer), is_believed: true });
             assert!(other.is_none(), "a set has one write on its way");

@@ -7,6 +7,8 @@
 //! bits of filter and 1 hit bit an entry; a look-up touches one word. Idea: Kangaroo's KSet (SOSP 2021),
 //! with hit bits addressed by hash, so that a hit in the hot tier counts without a read.
 
+use crate::hash::KeyHash;
+
 /// Summaries of all sets.
 pub(crate) struct SetSummaries {
     words: Vec<u32>,
@@ -36,24 +38,24 @@ impl SetSummaries {
         self.set_count
     }
 
-    /// The set that keys of this placing belong to.
-    pub(crate) fn set_of(&self, placing: u64) -> u32 {
-        set_of_prefix((placing >> u32::BITS) as u32, self.set_count)
+    /// The set that keys of this hash belong to.
+    pub(crate) fn set_of(&self, key_hash: KeyHash) -> u32 {
+        set_of_prefix(key_hash.prefix(), self.set_count)
     }
 
-    /// The first and last prefix (high half of the placing) of a set's keys.
+    /// The first and last prefix (high half of the hash) of a set's keys.
     pub(crate) fn prefixes(&self, set: u32) -> (u32, u32) {
         let first = |set: u64| (set << u32::BITS).div_ceil(u64::from(self.set_count));
         (first(u64::from(set)) as u32, (first(u64::from(set) + 1) - 1) as u32)
     }
 
-    pub(crate) fn may_hold(&self, placing: u64) -> MayHold {
-        let set = self.set_of(placing);
+    pub(crate) fn may_hold(&self, key_hash: KeyHash) -> MayHold {
+        let set = self.set_of(key_hash);
         if self.version(set) == VERSION_UNKNOWN {
             return MayHold::Unknown;
         }
         let filter_bits = self.filter_bits();
-        let all = filter_places(placing, filter_bits).iter().all(|&place| self.bit(set, self.filter_start() + place));
+        let all = filter_places(key_hash, filter_bits).iter().all(|&place| self.bit(set, self.filter_start() + place));
         if all { MayHold::Maybe } else { MayHold::No }
     }
 
@@ -80,25 +82,25 @@ impl SetSummaries {
         after(self.version(set))
     }
 
-    pub(crate) fn note_hit(&mut self, placing: u64) {
-        let set = self.set_of(placing);
-        let bit = VERSION_BITS + hit_place(placing, self.hit_bits());
+    pub(crate) fn note_hit(&mut self, key_hash: KeyHash) {
+        let set = self.set_of(key_hash);
+        let bit = VERSION_BITS + hit_place(key_hash, self.hit_bits());
         self.set_bit(set, bit);
     }
 
-    pub(crate) fn was_hit(&self, placing: u64) -> bool {
-        self.bit(self.set_of(placing), VERSION_BITS + hit_place(placing, self.hit_bits()))
+    pub(crate) fn was_hit(&self, key_hash: KeyHash) -> bool {
+        self.bit(self.set_of(key_hash), VERSION_BITS + hit_place(key_hash, self.hit_bits()))
     }
 
     /// Notes what a set holds from now on; nothing of it was hit yet.
-    pub(crate) fn note(&mut self, set: u32, version: u8, placings: impl IntoIterator<Item = u64>) {
+    pub(crate) fn note(&mut self, set: u32, version: u8, key_hashes: impl IntoIterator<Item = KeyHash>) {
         assert!(version != VERSION_UNKNOWN && u32::from(version) <= VERSION_MASK);
         assert!(set < self.set_count);
         let words = self.words_of(set);
         words.fill(0);
         words[0] = u32::from(version);
-        for placing in placings {
-            for place in filter_places(placing, self.filter_bits()) {
+        for key_hash in key_hashes {
+            for place in filter_places(key_hash, self.filter_bits()) {
                 self.set_bit(set, self.filter_start() + place);
             }
         }
@@ -170,13 +172,13 @@ fn after(version: u8) -> u8 {
 }
 
 /// Two places in the filter, from hash bits that do not choose the set.
-fn filter_places(placing: u64, filter_bits: u32) -> [u32; 2] {
-    let (low, high) = (placing & 0xFFFF, placing >> 16 & 0xFFFF);
+fn filter_places(key_hash: KeyHash, filter_bits: u32) -> [u32; 2] {
+    let (low, high) = (key_hash.0 & 0xFFFF, key_hash.0 >> 16 & 0xFFFF);
     [low, high].map(|part| ((part * u64::from(filter_bits)) >> 16) as u32)
 }
 
-fn hit_place(placing: u64, hit_bits: u32) -> u32 {
-    let mixed = (placing as u32).wrapping_mul(0x9E37_79B1) >> 16;
+fn hit_place(key_hash: KeyHash, hit_bits: u32) -> u32 {
+    let mixed = (key_hash.0 as u32).wrapping_mul(0x9E37_79B1) >> 16;
     (mixed * hit_bits) >> 16
 }
 
@@ -186,9 +188,9 @@ mod tests {
     use crate::Dice;
 
     /// Placings of one set, spread over their low half.
-    fn placing(set: u32, number: u64, summaries: &SetSummaries) -> u64 {
+    fn key_hash(set: u32, number: u64, summaries: &SetSummaries) -> KeyHash {
         let (first, _) = summaries.prefixes(set);
-        u64::from(first) << 32 | Dice::new(number + u64::from(set) * 10_000).roll() >> 32
+        KeyHash(u64::from(first) << 32 | Dice::new(number + u64::from(set) * 10_000).roll() >> 32)
     }
 
     #[test]
@@ -210,11 +212,11 @@ mod tests {
             let mut summaries = SetSummaries::new(64, entries);
             let mut false_count = 0;
             for set in 0..64 {
-                assert_eq!(summaries.may_hold(placing(set, 0, &summaries)), MayHold::Unknown);
-                let placings: Vec<_> = (0..entries).map(|number| placing(set, number, &summaries)).collect();
-                summaries.note(set, 3, placings.iter().copied());
-                assert!(placings.iter().all(|&placing| summaries.may_hold(placing) == MayHold::Maybe));
-                let others = (1000..1100).map(|number| placing(set, number, &summaries));
+                assert_eq!(summaries.may_hold(key_hash(set, 0, &summaries)), MayHold::Unknown);
+                let key_hashes: Vec<_> = (0..entries).map(|number| key_hash(set, number, &summaries)).collect();
+                summaries.note(set, 3, key_hashes.iter().copied());
+                assert!(key_hashes.iter().all(|&key_hash| summaries.may_hold(key_hash) == MayHold::Maybe));
+                let others = (1000..1100).map(|number| key_hash(set, number, &summaries));
                 false_count += others.filter(|&other| summaries.may_hold(other) == MayHold::Maybe).count();
             }
             assert!(false_count < 6400 * 30 / 100, "{false_count} of 6400 at {entries} entries");
@@ -224,7 +226,7 @@ mod tests {
     #[test]
     fn hits_are_counted_until_the_set_is_written_again() {
         let mut summaries = SetSummaries::new(8, 7);
-        let hit = placing(2, 5, &summaries);
+        let hit = key_hash(2, 5, &summaries);
         summaries.note(2, 1, [hit]);
         assert!(!summaries.was_hit(hit));
         summaries.note_hit(hit);
@@ -238,7 +240,7 @@ mod tests {
     fn a_forgotten_set_has_a_version_that_no_write_on_its_way_has() {
         let mut summaries = SetSummaries::new(8, 7);
         for version in 1..=15 {
-            summaries.note(4, version, [0]);
+            summaries.note(4, version, [KeyHash(0)]);
             let on_its_way = summaries.next_version(4);
             summaries.forget(4);
             let now = summaries.version(4);

@@ -1,7 +1,10 @@
 //! Clusters fill, are evicted whole in the order of their use, and make room for long entries.
 
 use super::*;
-use crate::format::pack::{self, PackedKind};
+use crate::{
+    format::pack::{self, PackedKind},
+    hash::KeyHash,
+};
 
 const AREA: ClusterArea = ClusterArea { start_bytes: 1 << 20, cluster_bytes: 128 << 10, count: 24 };
 const VOLUME: VolumeId = VolumeId([2; 16]);
@@ -12,7 +15,7 @@ fn clusters() -> Clusters<u32> {
 
 /// Appends an entry, evicting what is in its way; what was evicted is in `gone`.
 fn append(clusters: &mut Clusters<u32>, group: usize, len_bytes: u64, gone: &mut Vec<u32>) -> ClusterPlace {
-    let parcel = Parcel { placing: len_bytes, len_bytes, expires_at: 0, kind: PackedKind::Entry };
+    let parcel = Parcel { key_hash: KeyHash(len_bytes), len_bytes, expires_at: 0, kind: PackedKind::Entry };
     let mut sealed = Vec::new();
     while let Err(Lack(span)) = clusters.prepare(group, len_bytes, &mut sealed) {
         settle(clusters, &mut sealed);

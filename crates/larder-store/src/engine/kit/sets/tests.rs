@@ -1,6 +1,7 @@
 //! What is at stake: the bits that the table of rows promises, and that a set forgets its least recently used.
 
 use super::*;
+use crate::hash::KeyHash;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -40,14 +41,14 @@ fn a_miss_in_a_full_set_matches_another_key_in_3_percent() {
     (0..8).for_each(|way| {
         set.put(way, way as u16 * 20 + 1, 0, SetPlace::default());
     });
-    let found = (0..100_000_u64).filter(|n| set.find(SETMEM.tag(n * 2_654_435_761)).is_some()).count();
+    let found = (0..100_000_u64).filter(|n| set.find(SETMEM.tag(KeyHash(n * 2_654_435_761))).is_some()).count();
     assert!((3_000..3_300).contains(&found), "{found} of 100000");
 }
 
 #[test]
 fn keys_are_spread_evenly_over_sets_of_any_number() {
     let mut counts = [0; 7];
-    (0..7000_u64).for_each(|n| counts[set_of(n.wrapping_mul(0x9E37_79B9_7F4A_7C15), 7) as usize] += 1);
+    (0..7000_u64).for_each(|n| counts[set_of(KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)), 7) as usize] += 1);
     assert!(counts.iter().all(|count| (900..1100).contains(count)), "{counts:?}");
 }
 

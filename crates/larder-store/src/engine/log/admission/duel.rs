@@ -6,7 +6,7 @@
 //! [`ENTRIES_MAX`] entries. Cost: two hash table lookups for each request of the sample, none for the others.
 
 use super::{Newcomer, Offer, Scale, seen::Seen};
-use crate::Dice;
+use crate::{Dice, hash::KeyHash};
 use std::collections::{HashMap, VecDeque};
 
 /// Entries that a cache of the duel is made for, unless the store has fewer, and most it has.
@@ -19,7 +19,7 @@ const BITS_PER_ENTRY: u64 = 12;
 /// So many hits more than the other's make a cache the better one; the score goes up to four times that.
 const LEAD: i64 = 32;
 const HITS_MAX: u8 = 3;
-/// Bits of a placing from here on choose the sample: others choose places in the index.
+/// Bits of a key's hash from here on choose the sample: others choose places in the index.
 const SAMPLE_SHIFT: u32 = 13;
 
 /// When an entry is stored.
@@ -46,8 +46,8 @@ struct Shadow {
     taste: Taste,
     seen: Seen,
     dice: Dice,
-    entries: HashMap<u64, Entry>,
-    queue: VecDeque<u64>,
+    entries: HashMap<KeyHash, Entry>,
+    queue: VecDeque<KeyHash>,
     sectors: u64,
     sectors_max: u64,
 }
@@ -81,7 +81,7 @@ impl Duel {
 
     /// Lets both caches answer a request, if it is in the sample.
     pub(super) fn note_asked(&mut self, offer: Offer, mean_sectors: u64) {
-        if offer.placing & self.sampled_by != 0 {
+        if offer.key_hash.0 & self.sampled_by != 0 {
             return;
         }
         let first = self.first.is_hit_by(offer, mean_sectors);
@@ -103,11 +103,11 @@ impl Shadow {
 
     /// Returns whether a request is a hit. What is not is stored, if there is room or it is let in.
     fn is_hit_by(&mut self, offer: Offer, mean_sectors: u64) -> bool {
-        if let Some(entry) = self.entries.get_mut(&offer.placing) {
+        if let Some(entry) = self.entries.get_mut(&offer.key_hash) {
             entry.hits = (entry.hits + 1).min(HITS_MAX);
             return true;
         }
-        let was_seen = self.seen.note(offer.placing);
+        let was_seen = self.seen.note(offer.key_hash);
         let newcomer = Newcomer { was_seen, sectors: offer.sectors, mean_sectors };
         let fits = offer.sectors <= self.sectors_max;
         if fits && (self.has_room_for(offer.sectors) || newcomer.is_admitted(self.taste, &mut self.dice)) {
@@ -116,7 +116,7 @@ impl Shadow {
         false
     }
 
-    fn store(&mut self, Offer { placing, sectors }: Offer) {
+    fn store(&mut self, Offer { key_hash, sectors }: Offer) {
         while !self.has_room_for(sectors) {
             let Some(oldest) = self.queue.pop_front() else { break };
             let Some(entry) = self.entries.get_mut(&oldest) else { continue };
@@ -129,9 +129,9 @@ impl Shadow {
             }
         }
         self.sectors += sectors;
-        self.queue.push_back(placing);
+        self.queue.push_back(key_hash);
         let sectors = u32::try_from(sectors).expect("what fits the cache is shorter than a sample of the volume");
-        self.entries.insert(placing, Entry { sectors, hits: 0 });
+        self.entries.insert(key_hash, Entry { sectors, hits: 0 });
         assert!(self.entries.len() <= ENTRIES_MAX && self.entries.len() == self.queue.len());
     }
 
@@ -146,8 +146,8 @@ mod tests {
 
     fn taste_after(requests: impl Iterator<Item = u64>) -> Taste {
         let mut duel = Duel::new(Scale { entries: 500, sectors: 500 * 16, bits_per_entry: 12 });
-        let placing = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        requests.for_each(|n| duel.note_asked(Offer { placing: placing(n), sectors: 16 }, 16));
+        let key_hash = |n: u64| KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        requests.for_each(|n| duel.note_asked(Offer { key_hash: key_hash(n), sectors: 16 }, 16));
         duel.taste()
     }
 

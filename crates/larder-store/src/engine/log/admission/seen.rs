@@ -2,7 +2,9 @@
 //!
 //! Invariant: what was noted is known until as much again was noted. Cost: four probes a generation.
 
-/// A generation has so many bits for each placing that it takes: with four probes 1.2% are taken for seen wrongly when it is full.
+use crate::hash::KeyHash;
+
+/// A generation has so many bits for each key that it takes: with four probes 1.2% are taken for seen wrongly when it is full.
 const BITS_PER_PLACING: u64 = 10;
 const PROBES: u64 = 4;
 
@@ -23,9 +25,9 @@ impl Seen {
         Self { generations: [words.clone(), words], taken: 0, taken_max: bits / BITS_PER_PLACING }
     }
 
-    /// Returns whether a placing was noted before; notes it.
-    pub(super) fn note(&mut self, placing: u64) -> bool {
-        let is_in = |words: &[u64]| probes(placing, words).all(|(at, bit)| words[at] & bit != 0);
+    /// Returns whether a key was noted before; notes it.
+    pub(super) fn note(&mut self, key_hash: KeyHash) -> bool {
+        let is_in = |words: &[u64]| probes(key_hash, words).all(|(at, bit)| words[at] & bit != 0);
         if is_in(&self.generations[0]) {
             return true;
         }
@@ -37,7 +39,7 @@ impl Seen {
         }
         self.taken += 1;
         let words = &mut self.generations[0];
-        probes(placing, words).for_each(|(at, bit)| words[at] |= bit);
+        probes(key_hash, words).for_each(|(at, bit)| words[at] |= bit);
         was_seen
     }
 
@@ -46,10 +48,10 @@ impl Seen {
     }
 }
 
-/// The words and bits a placing has in a generation of this length.
-fn probes(placing: u64, words: &[u64]) -> impl Iterator<Item = (usize, u64)> + use<> {
+/// The words and bits a key has in a generation of this length.
+fn probes(key_hash: KeyHash, words: &[u64]) -> impl Iterator<Item = (usize, u64)> + use<> {
     let bits = words.len() as u64 * 64;
-    let mixed = u128::from(placing ^ placing >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
+    let mixed = u128::from(key_hash.0 ^ key_hash.0 >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
     let (start, step) = ((mixed >> 64) as u64, (mixed >> 20) as u64 | 1);
     (0..PROBES).map(move |probe| {
         let number = start.wrapping_add(step.wrapping_mul(probe));

@@ -7,6 +7,7 @@
 use super::{Index, Inserted, Loaded, Matches, Slot};
 use crate::{
     engine::log::located::LocatedSets,
+    hash::KeyHash,
     units::{Geometry, Sector},
 };
 
@@ -67,81 +68,81 @@ impl LogIndex {
     }
 
     /// As [`Index::find`].
-    pub(crate) fn find(&self, placing: u64) -> Matches {
+    pub(crate) fn find(&self, key_hash: KeyHash) -> Matches {
         match self {
-            Self::Buckets(index) => index.find(placing),
-            Self::Sets(index) => index.find(placing).into(),
+            Self::Buckets(index) => index.find(key_hash),
+            Self::Sets(index) => index.find(key_hash).into(),
         }
     }
 
     /// As [`Index::peek`].
-    pub(crate) fn peek(&self, placing: u64) -> Matches {
+    pub(crate) fn peek(&self, key_hash: KeyHash) -> Matches {
         match self {
-            Self::Buckets(index) => index.peek(placing),
-            Self::Sets(index) => index.peek(placing).into(),
+            Self::Buckets(index) => index.peek(key_hash),
+            Self::Sets(index) => index.peek(key_hash).into(),
         }
     }
 
     /// As [`Index::count_hit`].
-    pub(crate) fn count_hit(&self, placing: u64, position: Option<Sector>) {
+    pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         match self {
-            Self::Buckets(index) => index.count_hit(placing, position),
-            Self::Sets(index) => _ = index.find(placing),
+            Self::Buckets(index) => index.count_hit(key_hash, position),
+            Self::Sets(index) => _ = index.find(key_hash),
         }
     }
 
-    /// Whether `placing`'s key may have an entry.
-    pub(crate) fn knows(&self, placing: u64) -> bool {
+    /// Whether `key_hash`'s key may have an entry.
+    pub(crate) fn knows(&self, key_hash: KeyHash) -> bool {
         match self {
-            Self::Buckets(index) => !index.peek(placing).is_empty(),
-            Self::Sets(index) => index.knows(placing),
+            Self::Buckets(index) => !index.peek(key_hash).is_empty(),
+            Self::Sets(index) => index.knows(key_hash),
         }
     }
 
     /// As [`Index::insert`]; sets replace whatever has the same address.
-    pub(crate) fn insert(&self, placing: u64, slot: Slot, replaced: &[Sector]) -> Inserted {
+    pub(crate) fn insert(&self, key_hash: KeyHash, slot: Slot, replaced: &[Sector]) -> Inserted {
         match self {
-            Self::Buckets(index) => index.insert(placing, slot, replaced),
-            Self::Sets(index) => index.insert(placing, slot),
+            Self::Buckets(index) => index.insert(key_hash, slot, replaced),
+            Self::Sets(index) => index.insert(key_hash, slot),
         }
     }
 
-    /// Whether another slot of `placing`'s address finds room beside those that there are, of which there is one. It may be taken
+    /// Whether another slot of `key_hash`'s address finds room beside those that there are, of which there is one. It may be taken
     /// by somebody else.
-    pub(crate) fn has_room_beside(&self, placing: u64) -> bool {
+    pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         match self {
-            Self::Buckets(index) => index.has_room_beside(placing),
+            Self::Buckets(index) => index.has_room_beside(key_hash),
             Self::Sets(_) => false,
         }
     }
 
     /// As [`Index::address`].
-    pub(crate) fn address(&self, placing: u64) -> u64 {
-        each!(self, index => index.address(placing))
+    pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
+        each!(self, index => index.address(key_hash))
     }
 
     /// As [`Index::remove`].
-    pub(crate) fn remove(&self, placing: u64, positions: &[Sector]) -> u64 {
+    pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         match self {
-            Self::Buckets(index) => index.remove(placing, positions),
+            Self::Buckets(index) => index.remove(key_hash, positions),
             Self::Sets(index) => {
-                positions.iter().filter(|&&position| index.remove_at(placing, position)).count() as u64
+                positions.iter().filter(|&&position| index.remove_at(key_hash, position)).count() as u64
             }
         }
     }
 
     /// As [`Index::note_removed`].
-    pub(crate) fn note_removed(&self, placing: u64, tombstone: Option<Slot>) {
+    pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<Slot>) {
         match self {
-            Self::Buckets(index) => index.note_removed(placing, tombstone),
-            Self::Sets(index) => _ = index.remove(placing),
+            Self::Buckets(index) => index.note_removed(key_hash, tombstone),
+            Self::Sets(index) => _ = index.remove(key_hash),
         }
     }
 
     /// As [`LocatedSets::relocate`]; the log of buckets moves nothing.
-    pub(crate) fn relocate(&self, placing: u64, from: Sector, to: Sector, sectors: u64) {
+    pub(crate) fn relocate(&self, key_hash: KeyHash, from: Sector, to: Sector, sectors: u64) {
         if let Self::Sets(index) = self {
-            index.relocate(placing, from, to, sectors);
+            index.relocate(key_hash, from, to, sectors);
         }
     }
 
@@ -156,10 +157,10 @@ impl LogIndex {
     }
 
     /// What recovery learns, as this index takes it.
-    pub(crate) fn loaded(&self, placing: u64, slot: Slot, removal: bool) -> Loaded {
+    pub(crate) fn loaded(&self, key_hash: KeyHash, slot: Slot, removal: bool) -> Loaded {
         match self {
-            Self::Buckets(index) => index.shape().loaded(placing, slot, removal),
-            Self::Sets(index) => index.loaded(placing, slot, removal),
+            Self::Buckets(index) => index.shape().loaded(key_hash, slot, removal),
+            Self::Sets(index) => index.loaded(key_hash, slot, removal),
         }
     }
 

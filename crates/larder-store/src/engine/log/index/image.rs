@@ -42,7 +42,7 @@ fn look_at<const SLOT_BITS: usize>(window: &[u8], tag: u16) -> Ways {
         let (byte, shift) = (way * SLOT_BITS / 8, way * SLOT_BITS % 8);
         let word = u64::from_le_bytes(*window[byte..].first_chunk().expect("the fill is a word"));
         let packed = (word >> shift) & ((1 << SLOT_BITS) - 1);
-        matching |= u16::from(SlotWidths::tag(packed) == tag) << way;
+        matching |= u16::from(SlotWidths::packed_tag(packed) == tag) << way;
         used |= u16::from(packed != 0) << way;
     }
     Ways { matching: matching & used, used }

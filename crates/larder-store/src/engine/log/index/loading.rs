@@ -6,6 +6,8 @@
 //! keys of one address that have the same fingerprint (one pair of 65,535) count as one, and the older is forgotten.
 //! Cost: two bytes a slot of partitions with news, until loading ends.
 
+use crate::hash::KeyHash;
+
 use std::collections::{HashMap, HashSet};
 
 /// The fingerprint of a slot of which no key is known: one from an image.
@@ -16,8 +18,8 @@ pub(super) struct Loading {
     /// By the slot's number; empty until the first slot comes.
     fingerprints: Box<[u16]>,
     slot_count: usize,
-    /// Keys that were removed, as placings, with their address and the packed slot of the removal's record.
-    removed: HashMap<u64, Removed>,
+    /// Keys that were removed, as hashes, with their address and the packed slot of the removal's record.
+    removed: HashMap<KeyHash, Removed>,
     /// Addresses whose slots went for another reason.
     forgotten: HashSet<u64>,
 }
@@ -28,9 +30,9 @@ struct Removed {
     tombstone: u64,
 }
 
-/// Bits of a placing that choose neither partition, bucket nor tag alone, as a number over 0.
-pub(super) fn fingerprint(placing: u64) -> u16 {
-    let mixed = placing.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
+/// Bits of a key's hash that choose neither partition, bucket nor tag alone, as a number over 0.
+pub(super) fn fingerprint(key_hash: KeyHash) -> u16 {
+    let mixed = key_hash.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
     (mixed as u16).max(UNKNOWN + 1)
 }
 
@@ -40,14 +42,14 @@ impl Loading {
     }
 
     /// Notes that a key has a newer record, which is in the index.
-    pub(super) fn note_inserted(&mut self, placing: u64) {
-        self.removed.remove(&placing);
+    pub(super) fn note_inserted(&mut self, key_hash: KeyHash) {
+        self.removed.remove(&key_hash);
     }
 
     /// Notes that a key was removed. Without a record that says so, nothing of its address counts that is older.
-    pub(super) fn note_removed(&mut self, placing: u64, address: u64, tombstone: Option<u64>) {
+    pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: u64, tombstone: Option<u64>) {
         match tombstone {
-            Some(tombstone) => _ = self.removed.insert(placing, Removed { address, tombstone }),
+            Some(tombstone) => _ = self.removed.insert(key_hash, Removed { address, tombstone }),
             None => _ = self.forgotten.insert(address),
         }
     }
@@ -58,13 +60,13 @@ impl Loading {
     }
 
     /// Whether something newer is known of a key that is not in the index.
-    pub(super) fn is_newer(&self, placing: u64, address: u64) -> bool {
-        self.removed.contains_key(&placing) || self.forgotten.contains(&address)
+    pub(super) fn is_newer(&self, key_hash: KeyHash, address: u64) -> bool {
+        self.removed.contains_key(&key_hash) || self.forgotten.contains(&address)
     }
 
     /// Whether a slot that is there may be of this key.
-    pub(super) fn may_be_of(&self, slot_number: usize, placing: u64) -> bool {
-        [UNKNOWN, fingerprint(placing)].contains(&self.fingerprint_at(slot_number))
+    pub(super) fn may_be_of(&self, slot_number: usize, key_hash: KeyHash) -> bool {
+        [UNKNOWN, fingerprint(key_hash)].contains(&self.fingerprint_at(slot_number))
     }
 
     pub(super) fn fingerprint_at(&self, slot_number: usize) -> u16 {
@@ -89,8 +91,8 @@ impl Loading {
         self.forgotten.iter()
     }
 
-    /// The keys that were removed: their placing, address, and the packed slot of the removal's record.
-    pub(super) fn removed(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        self.removed.iter().map(|(&placing, removed)| (placing, removed.address, removed.tombstone))
+    /// The keys that were removed: their hash, address, and the packed slot of the removal's record.
+    pub(super) fn removed(&self) -> impl Iterator<Item = (KeyHash, u64, u64)> + '_ {
+        self.removed.iter().map(|(&key_hash, removed)| (key_hash, removed.address, removed.tombstone))
     }
 }

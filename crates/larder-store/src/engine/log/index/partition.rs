@@ -10,7 +10,10 @@ use super::{
     loading::{Loading, fingerprint},
     slot::{Slot, SlotWidths},
 };
-use crate::units::{Geometry, Sector};
+use crate::{
+    hash::KeyHash,
+    units::{Geometry, Sector},
+};
 
 /// Where to look for an address: one of its two buckets, and its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,15 +52,15 @@ impl Partition {
         }
     }
 
-    /// Adds a slot of `placing` in the stead of those at `replaced`, which are gone. Slots of the same address
+    /// Adds a slot of `key_hash` in the stead of those at `replaced`, which are gone. Slots of the same address
     /// elsewhere stay.
-    pub(super) fn insert(&mut self, placing: u64, place: BucketTag, slot: Slot, replaced: &[Sector]) -> Inserted {
+    pub(super) fn insert(&mut self, key_hash: KeyHash, place: BucketTag, slot: Slot, replaced: &[Sector]) -> Inserted {
         self.allocate();
         if let Some(loading) = &mut self.loading {
-            loading.note_inserted(placing);
+            loading.note_inserted(key_hash);
         }
         let before = self.take_out(place, replaced);
-        let inserted = self.put(place, self.widths.pack(place.tag, slot), fingerprint(placing));
+        let inserted = self.put(place, self.widths.pack(place.tag, slot), fingerprint(key_hash));
         match before {
             Some(before) if inserted == Inserted::New => Inserted::Replaced(before),
             _ => inserted,
@@ -77,10 +80,10 @@ impl Partition {
     }
 
     /// While loading: what is loaded later of this key is older than its removal, whose record is at `tombstone`.
-    pub(super) fn note_removed(&mut self, placing: u64, place: BucketTag, tombstone: Option<u64>) {
+    pub(super) fn note_removed(&mut self, key_hash: KeyHash, place: BucketTag, tombstone: Option<u64>) {
         let address = self.address(place);
         if let Some(loading) = &mut self.loading {
-            loading.note_removed(placing, address, tombstone);
+            loading.note_removed(key_hash, address, tombstone);
         }
     }
 
@@ -93,14 +96,15 @@ impl Partition {
     }
 
     /// Inserts unless something newer is known of the key. Never displaces: what is loaded later is older.
-    pub(super) fn load(&mut self, placing: u64, place: BucketTag, packed: u64) {
+    pub(super) fn load(&mut self, key_hash: KeyHash, place: BucketTag, packed: u64) {
         let address = self.address(place);
         let Some(loading) = &self.loading else { return };
-        if loading.is_newer(placing, address) {
+        if loading.is_newer(key_hash, address) {
             return;
         }
         self.allocate();
-        let is_same = |at: At| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), placing));
+        let is_same =
+            |at: At| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
         if self.ways_of(place).any(is_same) {
             return;
         }
@@ -108,7 +112,7 @@ impl Partition {
         match self.room(first, second) {
             Some(at) => {
                 assert_eq!(self.read(at), 0, "a slot goes where none is");
-                self.write(at, packed, fingerprint(placing));
+                self.write(at, packed, fingerprint(key_hash));
                 self.entries += 1;
             }
             None => self.loading.iter_mut().for_each(|loading| loading.note_forgotten(address)),
@@ -116,15 +120,16 @@ impl Partition {
     }
 
     /// Notes that nothing older counts of a key that this record removed, unless something newer is known of it.
-    pub(super) fn load_removal(&mut self, placing: u64, place: BucketTag, packed: u64) {
-        let is_same = |at: At| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), placing));
+    pub(super) fn load_removal(&mut self, key_hash: KeyHash, place: BucketTag, packed: u64) {
+        let is_same =
+            |at: At| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
         let is_known = self.ways_of(place).any(is_same);
         let address = self.address(place);
         if let Some(loading) = &mut self.loading
             && !is_known
-            && !loading.is_newer(placing, address)
+            && !loading.is_newer(key_hash, address)
         {
-            loading.note_removed(placing, address, Some(packed));
+            loading.note_removed(key_hash, address, Some(packed));
         }
     }
 
@@ -165,9 +170,9 @@ impl Partition {
         }
         let removed: Vec<_> = loading.removed().collect();
         self.loading = Some(loading);
-        for (placing, address, tombstone) in removed {
+        for (key_hash, address, tombstone) in removed {
             let place = place_of(address);
-            if self.ways_of(place).next().is_some() && !self.put_if_room(place, tombstone, fingerprint(placing)) {
+            if self.ways_of(place).next().is_some() && !self.put_if_room(place, tombstone, fingerprint(key_hash)) {
                 self.take_out_all(place);
             }
         }

@@ -4,7 +4,7 @@
 //! compile. Invariant: a packed slot is never 0, which stands for an empty one.
 
 use super::WAYS;
-use crate::{format::record::RECORD_SECTORS_MAX, units::Sector};
+use crate::{format::record::RECORD_SECTORS_MAX, hash::KeyHash, units::Sector};
 
 /// What the index knows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +90,8 @@ impl SlotWidths {
     }
 
     /// The tag of a key's hash: bits that do not choose the bucket.
-    pub(crate) fn tag(placing: u64) -> u16 {
-        (placing & ((1 << TAG_BITS) - 1)) as u16
+    pub(crate) fn tag(key_hash: KeyHash) -> u16 {
+        (key_hash.0 & ((1 << TAG_BITS) - 1)) as u16
     }
 
     pub(crate) fn pack(self, tag: u16, slot: Slot) -> u64 {
@@ -115,9 +115,9 @@ impl SlotWidths {
         }
     }
 
-    /// The tag of a packed slot, which has it where a placing has its.
+    /// The tag of a packed slot, which has it where a key's hash has its.
     pub(super) fn packed_tag(packed: u64) -> u16 {
-        Self::tag(packed)
+        Self::tag(KeyHash(packed))
     }
 }
 

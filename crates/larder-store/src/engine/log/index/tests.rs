@@ -1,7 +1,7 @@
 //! What is at stake: among the slots found must be that of the newest record, no other key's may get lost, and nearly all fit.
 
 use super::*;
-use crate::Dice;
+use crate::{Dice, hash::KeyHash};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -9,10 +9,10 @@ fn slot(position: u64) -> Slot {
     Slot { position: Sector(position), size: SizeClass::holding(3), hits: 0, short_lived: false }
 }
 
-/// As [`placing`], but no two have the same address.
-fn distinct(n: u64) -> u64 {
+/// As [`key_hash`], but no two have the same address.
+fn distinct(n: u64) -> KeyHash {
     assert!(n < 1 << 13);
-    placing(n) & !0x1fff | n
+    KeyHash(key_hash(n).0 & !0x1fff | n)
 }
 
 fn index(entries: u64, sectors: u64) -> Index {
@@ -20,8 +20,8 @@ fn index(entries: u64, sectors: u64) -> Index {
 }
 
 /// A well-mixed 64-bit number.
-fn placing(n: u64) -> u64 {
-    Dice::new(n).roll()
+fn key_hash(n: u64) -> KeyHash {
+    KeyHash(Dice::new(n).roll())
 }
 
 #[test]
@@ -29,11 +29,11 @@ fn at_95_percent_fill_fewer_than_half_a_percent_are_lost() {
     let entries = 200_000;
     let index = index(entries, 1 << 30);
     let lost = (0..index.entries_max())
-        .map(|n| index.insert(placing(n), slot(n + 1), &[]))
+        .map(|n| index.insert(key_hash(n), slot(n + 1), &[]))
         .filter(|inserted| *inserted != Inserted::New)
         .count() as u64;
     assert!(lost as f64 <= entries as f64 * 0.005, "{lost}");
-    let kept = (0..index.entries_max()).filter(|&n| index.peek(placing(n)).at(Sector(n + 1)).is_some()).count() as u64;
+    let kept = (0..index.entries_max()).filter(|&n| index.peek(key_hash(n)).at(Sector(n + 1)).is_some()).count() as u64;
     assert_eq!(kept, index.entries(), "what is counted is found");
     assert!(
         kept + 2 * lost >= index.entries_max(),
@@ -46,16 +46,16 @@ fn at_95_percent_fill_fewer_than_half_a_percent_are_lost() {
 fn keys_of_one_address_stay_side_by_side() {
     let index = index(100, 1 << 20);
     for position in [10, 20, 30] {
-        assert_eq!(index.insert(7, slot(position), &[]), Inserted::New);
+        assert_eq!(index.insert(KeyHash(7), slot(position), &[]), Inserted::New);
     }
-    assert_eq!(index.find(7).iter().count(), 3);
-    assert_eq!(index.insert(7, slot(40), &[Sector(20)]), Inserted::Replaced(slot(20)));
-    assert_eq!(index.remove(7, &[Sector(10), Sector(99)]), 1);
-    let mut left: Vec<_> = index.peek(7).iter().map(|slot| slot.position.0).collect();
+    assert_eq!(index.find(KeyHash(7)).iter().count(), 3);
+    assert_eq!(index.insert(KeyHash(7), slot(40), &[Sector(20)]), Inserted::Replaced(slot(20)));
+    assert_eq!(index.remove(KeyHash(7), &[Sector(10), Sector(99)]), 1);
+    let mut left: Vec<_> = index.peek(KeyHash(7)).iter().map(|slot| slot.position.0).collect();
     left.sort_unstable();
     assert_eq!((left, index.entries()), (vec![30, 40], 2));
-    index.count_hit(7, Some(Sector(40)));
-    let hits = |position| index.peek(7).at(Sector(position)).map(|slot| slot.hits);
+    index.count_hit(KeyHash(7), Some(Sector(40)));
+    let hits = |position| index.peek(KeyHash(7)).at(Sector(position)).map(|slot| slot.hits);
     assert_eq!((hits(30), hits(40)), (Some(0), Some(1)));
 }
 
@@ -64,58 +64,68 @@ fn what_is_displaced_takes_the_others_of_its_address_along() {
     // Two buckets: all keys of a tag share both.
     let index = index(30, 1 << 20);
     for position in 1..=32 {
-        assert_eq!(index.insert(7, slot(position), &[]), Inserted::New);
+        assert_eq!(index.insert(KeyHash(7), slot(position), &[]), Inserted::New);
     }
-    let Inserted::Displaced(_, address) = index.insert(8, slot(99), &[]) else { panic!("32 slots and one more") };
-    assert_eq!((address, index.entries()), (index.address(7), 1), "an older one might be of the same key");
+    let Inserted::Displaced(_, address) = index.insert(KeyHash(8), slot(99), &[]) else {
+        panic!("32 slots and one more")
+    };
+    assert_eq!((address, index.entries()), (index.address(KeyHash(7)), 1), "an older one might be of the same key");
 }
 
 #[test]
 fn a_miss_in_a_full_index_rarely_matches_another_key() {
     let index = index(100_000, 1 << 30);
     for n in 0..index.entries_max() {
-        index.insert(placing(n), slot(n + 1), &[]);
+        index.insert(key_hash(n), slot(n + 1), &[]);
     }
-    let matched = (1_000_000..1_200_000).filter(|&n| !index.peek(placing(n)).is_empty()).count() as f64;
+    let matched = (1_000_000..1_200_000).filter(|&n| !index.peek(key_hash(n)).is_empty()).count() as f64;
     assert!(matched / 200_000.0 <= 0.004, "{matched} of 200000");
 }
 
 #[test]
 fn finding_counts_hits_up_to_the_most_a_slot_can_tell() {
     let index = index(100, 1 << 20);
-    index.insert(7, slot(9), &[]);
+    index.insert(KeyHash(7), slot(9), &[]);
     for hits in [0, 1, 2, 3, 3] {
-        assert_eq!(index.find(7).only(), Some(Slot { hits, ..slot(9) }));
+        assert_eq!(index.find(KeyHash(7)).only(), Some(Slot { hits, ..slot(9) }));
     }
 }
 
 #[test]
 fn removal_by_place_touches_only_the_entry_it_means() {
     let index = index(100, 1 << 20);
-    index.insert(7, slot(10), &[]);
-    assert_eq!(index.remove(7, &[Sector(9)]), 0);
-    assert_eq!(index.remove(7, &[Sector(10)]), 1);
-    assert_eq!((index.peek(7).only(), index.entries()), (None, 0));
+    index.insert(KeyHash(7), slot(10), &[]);
+    assert_eq!(index.remove(KeyHash(7), &[Sector(9)]), 0);
+    assert_eq!(index.remove(KeyHash(7), &[Sector(10)]), 1);
+    assert_eq!((index.peek(KeyHash(7)).only(), index.entries()), (None, 0));
 }
 
 #[test]
 fn loading_never_overrides_what_happened_since() {
     let index = index(100, 1 << 20);
     index.begin_loading();
-    index.insert(1, slot(100), &[]);
-    index.insert(2, slot(200), &[]);
-    index.remove(2, &[Sector(200)]);
-    index.note_removed(2, Some(slot(201)));
-    let entry = |placing, position| index.shape().loaded(placing, slot(position), false);
-    let removal = |placing, position| index.shape().loaded(placing, slot(position), true);
-    let news = [removal(3, 16), entry(1, 11), entry(2, 12), entry(3, 13), entry(4, 15), entry(4, 14), removal(4, 10)];
+    index.insert(KeyHash(1), slot(100), &[]);
+    index.insert(KeyHash(2), slot(200), &[]);
+    index.remove(KeyHash(2), &[Sector(200)]);
+    index.note_removed(KeyHash(2), Some(slot(201)));
+    let entry = |key_hash, position| index.shape().loaded(key_hash, slot(position), false);
+    let removal = |key_hash, position| index.shape().loaded(key_hash, slot(position), true);
+    let news = [
+        removal(KeyHash(3), 16),
+        entry(KeyHash(1), 11),
+        entry(KeyHash(2), 12),
+        entry(KeyHash(3), 13),
+        entry(KeyHash(4), 15),
+        entry(KeyHash(4), 14),
+        removal(KeyHash(4), 10),
+    ];
     index.load(&news);
-    assert_eq!([1, 2, 3].map(|placing| index.peek(placing).only()), [Some(slot(100)), None, None]);
-    index.remove(1, &[Sector(100)]);
-    index.load(&[entry(1, 11)]);
+    assert_eq!([1, 2, 3].map(|n| index.peek(KeyHash(n)).only()), [Some(slot(100)), None, None]);
+    index.remove(KeyHash(1), &[Sector(100)]);
+    index.load(&[entry(KeyHash(1), 11)]);
     index.end_loading();
-    assert_eq!(index.peek(1).only(), None, "not even when the newer one is gone");
-    assert_eq!((index.peek(4).only(), index.entries()), (Some(slot(15)), 1), "the newer of two comes first");
+    assert_eq!(index.peek(KeyHash(1)).only(), None, "not even when the newer one is gone");
+    assert_eq!((index.peek(KeyHash(4)).only(), index.entries()), (Some(slot(15)), 1), "the newer of two comes first");
 }
 
 #[test]
@@ -123,19 +133,19 @@ fn other_keys_of_an_address_are_loaded_beside_each_other() {
     let index = index(100, 1 << 20);
     index.begin_loading();
     // The same partition, bucket and tag, not the same key.
-    let (one, other) = (7 | 1 << 20, 7 | 2 << 20);
+    let (one, other) = (KeyHash(7 | 1 << 20), KeyHash(7 | 2 << 20));
     assert_eq!(index.address(one), index.address(other));
     index.insert(one, slot(50), &[]);
-    let entry = |placing, position| index.shape().loaded(placing, slot(position), false);
+    let entry = |key_hash, position| index.shape().loaded(key_hash, slot(position), false);
     index.load(&[
         entry(other, 40),
-        index.shape().loaded(7, slot(30), true),
+        index.shape().loaded(KeyHash(7), slot(30), true),
         entry(one, 20),
         entry(other, 10),
-        entry(7, 5),
+        entry(KeyHash(7), 5),
     ]);
     index.end_loading();
-    let mut found: Vec<_> = index.peek(7).iter().map(|slot| slot.position.0).collect();
+    let mut found: Vec<_> = index.peek(KeyHash(7)).iter().map(|slot| slot.position.0).collect();
     found.sort_unstable();
     assert_eq!(found, [40, 50], "each key's newest, and nothing of what was removed");
 }
@@ -143,13 +153,17 @@ fn other_keys_of_an_address_are_loaded_beside_each_other() {
 #[test]
 fn a_removal_gets_a_slot_where_an_image_may_have_what_it_removed() {
     let (old, new) = (index(60, 1 << 20), index(60, 1 << 20));
-    old.insert(7, slot(10), &[]);
+    old.insert(KeyHash(7), slot(10), &[]);
     new.begin_loading();
-    new.load(&[new.shape().loaded(7, slot(20), true), new.shape().loaded(8, slot(21), true)]);
+    new.load(&[new.shape().loaded(KeyHash(7), slot(20), true), new.shape().loaded(KeyHash(8), slot(21), true)]);
     load_images(&old, &new, |_| true);
     new.end_loading();
-    assert!(new.peek(7).at(Sector(20)).is_some(), "who looks for the key finds its removal first");
-    assert_eq!((new.peek(8).is_empty(), new.entries()), (true, 2), "and nothing where there is nothing to remove");
+    assert!(new.peek(KeyHash(7)).at(Sector(20)).is_some(), "who looks for the key finds its removal first");
+    assert_eq!(
+        (new.peek(KeyHash(8)).is_empty(), new.entries()),
+        (true, 2),
+        "and nothing where there is nothing to remove"
+    );
 }
 
 /// Moves every partition's image of `from` to `to`, which knows newer things already.
@@ -168,7 +182,7 @@ fn an_image_brings_back_what_it_held_but_for_what_was_left_out() {
     for entries in [50, 3_000, 60_000] {
         let before = index(entries, 1 << 30);
         for n in 0..entries {
-            before.insert(placing(n), slot(n + 1), &[]);
+            before.insert(key_hash(n), slot(n + 1), &[]);
         }
         let after = index(entries, 1 << 30);
         load_images(&before, &after, |slot| slot.position.0 % 3 != 0);
@@ -178,9 +192,9 @@ fn an_image_brings_back_what_it_held_but_for_what_was_left_out() {
             positions
         };
         let expected = |n: u64| -> Vec<u64> {
-            sorted(before.peek(placing(n))).into_iter().filter(|position| position % 3 != 0).collect()
+            sorted(before.peek(key_hash(n))).into_iter().filter(|position| position % 3 != 0).collect()
         };
-        assert!((0..entries).all(|n| sorted(after.peek(placing(n))) == expected(n)));
+        assert!((0..entries).all(|n| sorted(after.peek(key_hash(n))) == expected(n)));
         let kept: HashSet<_> = (0..entries).flat_map(expected).collect();
         assert_eq!(after.entries(), kept.len() as u64);
     }
@@ -191,16 +205,16 @@ fn only_partitions_with_other_slots_than_their_image_count_as_changed() {
     let index = index(100, 1 << 20);
     let take = || index.take_image(0, &mut vec![0; index.shape().image_bytes()]);
     assert!(!index.is_changed(0));
-    index.insert(7, slot(9), &[]);
+    index.insert(KeyHash(7), slot(9), &[]);
     assert!(index.is_changed(0));
     take();
-    index.find(7);
+    index.find(KeyHash(7));
     assert!(!index.is_changed(0), "a hit is no change");
-    index.remove(7, &[Sector(9)]);
+    index.remove(KeyHash(7), &[Sector(9)]);
     assert!(index.is_changed(0));
     take();
     index.begin_loading();
-    index.load(&[index.shape().loaded(5, slot(3), false)]);
+    index.load(&[index.shape().loaded(KeyHash(5), slot(3), false)]);
     assert!(index.is_changed(0));
 }
 
@@ -211,21 +225,21 @@ proptest! {
         let index = index(40, 1 << 20);
         let mut model = HashMap::new();
         for (step, (operation, key)) in operations.into_iter().enumerate() {
-            let (placing, entry) = (distinct(key), slot(step as u64 + 1));
+            let (key_hash, entry) = (distinct(key), slot(step as u64 + 1));
             match operation {
                 0 => {
                     let before: Vec<_> = model.get(&key).map(|slot: &Slot| slot.position).into_iter().collect();
-                    index.insert(placing, entry, &before);
+                    index.insert(key_hash, entry, &before);
                     model.insert(key, entry);
                 }
                 1 => {
-                    let before: Vec<_> = index.peek(placing).iter().map(|slot| slot.position).collect();
-                    index.remove(placing, &before);
+                    let before: Vec<_> = index.peek(key_hash).iter().map(|slot| slot.position).collect();
+                    index.remove(key_hash, &before);
                     model.remove(&key);
                 }
                 _ => {}
             }
-            let found = index.peek(placing);
+            let found = index.peek(key_hash);
             if !found.is_empty() {
                 prop_assert_eq!(model.get(&key).copied(), found.only());
             }
@@ -247,13 +261,13 @@ proptest! {
         }
         let mut model: HashMap<u64, Option<Slot>> = HashMap::new();
         for (step, &(inserted, key)) in after.iter().enumerate() {
-            let (placing, newest) = (distinct(key), slot(1000 + step as u64));
-            let replaced: Vec<_> = new.peek(placing).iter().map(|slot| slot.position).collect();
+            let (key_hash, newest) = (distinct(key), slot(1000 + step as u64));
+            let replaced: Vec<_> = new.peek(key_hash).iter().map(|slot| slot.position).collect();
             if inserted {
-                new.insert(placing, newest, &replaced);
+                new.insert(key_hash, newest, &replaced);
             } else {
-                new.remove(placing, &replaced);
-                new.note_removed(placing, Some(newest));
+                new.remove(key_hash, &replaced);
+                new.note_removed(key_hash, Some(newest));
             }
             model.insert(key, inserted.then_some(newest));
         }

@@ -7,6 +7,7 @@
 
 use crate::{
     format::trailer::Listing,
+    hash::KeyHash,
     units::{SECTOR_BYTES, Sector},
 };
 use std::collections::HashSet;
@@ -14,7 +15,7 @@ use std::collections::HashSet;
 /// A record that lies elsewhere now, or at which a group begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moved {
-    pub(crate) placing: u64,
+    pub(crate) key_hash: KeyHash,
     pub(crate) from: Sector,
     pub(crate) to: Sector,
     /// How much is to be read there: the record with the rest of its group.
@@ -29,8 +30,8 @@ pub(super) fn arrange(groups: &[u32], listings: &[Listing]) -> Option<Vec<usize>
     if in_groups.clone().all(|group| known.insert(group)) {
         return None;
     }
-    let mut placings = HashSet::new();
-    if !listings.iter().all(|listing| placings.insert(listing.placing)) {
+    let mut key_hashes = HashSet::new();
+    if !listings.iter().all(|listing| key_hashes.insert(listing.key_hash)) {
         return None;
     }
     let mut order = Vec::with_capacity(groups.len());
@@ -45,10 +46,19 @@ pub(super) fn arrange(groups: &[u32], listings: &[Listing]) -> Option<Vec<usize>
     Some(order)
 }
 
+/// An order of a unit's records.
+#[derive(Clone, Copy)]
+pub(super) struct Arrangement<'a> {
+    /// The records by their numbers now, in their order then.
+    pub(super) order: &'a [usize],
+    /// Of each record its group, in the order of now.
+    pub(super) groups: &'a [u32],
+}
+
 /// Puts the records of `unit`, which begins `unit_start_bytes` into its segment, into `order`: their bytes go to
 /// `target`, their listings change places. Returns what a reader must know.
 pub(super) fn rearrange(
-    (order, groups): (&[usize], &[u32]),
+    Arrangement { order, groups }: Arrangement<'_>,
     listings: &mut [Listing],
     unit_start_bytes: u64,
     unit: &[u8],
@@ -75,45 +85,52 @@ pub(super) fn rearrange(
         let sectors = run.map(|at| u64::from(listings[at].sectors)).sum();
         if before[from].sector != listings[to].sector || sectors > u64::from(listings[to].sectors) {
             let (from, to) = (Sector(before[from].sector.into()), Sector(listings[to].sector.into()));
-            moved.push(Moved { placing: listing_at(&before, from), from, to, sectors });
+            moved.push(Moved { key_hash: listing_at(&before, from), from, to, sectors });
         }
     }
     moved
 }
 
-fn listing_at(listings: &[Listing], sector: Sector) -> u64 {
+fn listing_at(listings: &[Listing], sector: Sector) -> KeyHash {
     let found = listings.iter().find(|listing| u64::from(listing.sector) == sector.0);
-    found.expect("the record was there before").placing
+    found.expect("the record was there before").key_hash
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::KeyHash;
 
-    fn listing(placing: u64, sector: u32, sectors: u16) -> Listing {
-        Listing { placing, sector, sectors, tombstone: false, expires_at: 0 }
+    fn listing(key_hash: KeyHash, sector: u32, sectors: u16) -> Listing {
+        Listing { key_hash, sector, sectors, tombstone: false, expires_at: 0 }
     }
 
     #[test]
     fn what_belongs_together_comes_together_and_the_first_knows_how_much_that_is() {
-        let mut listings = [listing(10, 9, 1), listing(11, 10, 2), listing(12, 12, 1), listing(13, 13, 3)];
+        let mut listings = [
+            listing(KeyHash(10), 9, 1),
+            listing(KeyHash(11), 10, 2),
+            listing(KeyHash(12), 12, 1),
+            listing(KeyHash(13), 13, 3),
+        ];
         let groups = [7, 0, 7, 8];
         let order = arrange(&groups, &listings).unwrap();
         assert_eq!(order, [0, 2, 1, 3]);
         // The unit begins at sector 8 with its header.
         let unit: Vec<u8> = (0..8 * 512).map(|at| (at / 512) as u8).collect();
         let mut target = unit.clone();
-        let moved = rearrange((&order, &groups), &mut listings, 8 * 512, &unit, &mut target);
+        let moved =
+            rearrange(Arrangement { order: &order, groups: &groups }, &mut listings, 8 * 512, &unit, &mut target);
         assert_eq!(target.chunks(512).map(|sector| sector[0]).collect::<Vec<_>>(), [0, 1, 4, 2, 3, 5, 6, 7]);
-        let sectors: Vec<_> = listings.iter().map(|listing| (listing.placing, listing.sector)).collect();
+        let sectors: Vec<_> = listings.iter().map(|listing| (listing.key_hash.0, listing.sector)).collect();
         assert_eq!(sectors, [(10, 9), (12, 10), (11, 11), (13, 13)]);
-        let of = |placing, from, to, sectors| Moved { placing, from: Sector(from), to: Sector(to), sectors };
-        assert_eq!(moved, [of(10, 9, 9, 2), of(12, 12, 10, 1), of(11, 10, 11, 2)]);
+        let of = |key_hash, from, to, sectors| Moved { key_hash, from: Sector(from), to: Sector(to), sectors };
+        assert_eq!(moved, [of(KeyHash(10), 9, 9, 2), of(KeyHash(12), 12, 10, 1), of(KeyHash(11), 10, 11, 2)]);
     }
 
     #[test]
     fn a_unit_without_groups_or_with_two_records_of_a_key_is_left_alone() {
-        let listings = [listing(10, 1, 1), listing(11, 2, 1), listing(10, 3, 1)];
+        let listings = [listing(KeyHash(10), 1, 1), listing(KeyHash(11), 2, 1), listing(KeyHash(10), 3, 1)];
         assert_eq!(arrange(&[5, 6, 0], &listings), None);
         assert_eq!(arrange(&[5, 0, 5], &listings), None, "the newer of two must stay behind the older");
     }

@@ -5,7 +5,7 @@
 
 use super::{
     Record, UnitInFlight, buffer_of,
-    groups::{self, Moved},
+    groups::{self, Arrangement, Moved},
     unit_bytes,
 };
 use crate::{
@@ -95,7 +95,7 @@ impl OpenSegment {
         target[len_bytes as usize..].fill(0);
         record.encode(volume, target);
         self.listings.push(Listing {
-            placing: record.meta.hash.placing(),
+            key_hash: record.meta.hash.key_hash(),
             sector: sector as u32,
             sectors: record.len_sectors() as u16,
             tombstone: record.meta.kind == Kind::Tombstone,
@@ -119,7 +119,7 @@ impl OpenSegment {
         let Some(order) = groups::arrange(&unit.groups, listings) else { return Vec::new() };
         let mut target = buffer_of(spare, unit.buffer.len() as u64);
         let target_bytes = target.as_mut_slice();
-        let arrangement = (&order[..], &unit.groups[..]);
+        let arrangement = Arrangement { order: &order, groups: &unit.groups };
         let mut moved =
             groups::rearrange(arrangement, listings, self.unit_start_bytes, unit.buffer.as_slice(), target_bytes);
         for Moved { to, .. } in moved.iter().filter(|moved| moved.from != moved.to) {

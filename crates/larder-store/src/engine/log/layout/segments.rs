@@ -62,7 +62,7 @@ impl SegmentTable {
     }
 
     /// Notes deadlines that an earlier run knew.
-    pub(crate) fn note_deadlines(&self, segment: SegmentId, (short, long): (u32, u32)) {
+    pub(crate) fn note_deadlines(&self, segment: SegmentId, short: u32, long: u32) {
         let state = &self.0[segment.index()];
         state.short_deadline.fetch_max(short, Ordering::Relaxed);
         state.long_deadline.fetch_max(long, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     engine::kit::sets::{Demoted as Dropped, Set, SetPlace},
     format::positions::Pair,
+    hash::KeyHash,
     units::Sector,
 };
 use std::sync::atomic::Ordering;
@@ -26,19 +27,19 @@ pub(crate) struct Elsewhere {
 }
 
 impl LocatedSets {
-    /// Where to look in the position file, if only that tells where the entry of `placing`'s address lies.
-    pub(crate) fn elsewhere(&self, placing: u64) -> Option<Elsewhere> {
+    /// Where to look in the position file, if only that tells where the entry of `key_hash`'s address lies.
+    pub(crate) fn elsewhere(&self, key_hash: KeyHash) -> Option<Elsewhere> {
         let version = self.demoted.as_ref()?.version();
-        let (mut partition, at) = self.locate(placing);
+        let (mut partition, at) = self.locate(key_hash);
         let (set, way) = self.present(&mut partition, at)?;
         self.place_of(at, &set, way).is_none().then_some(Elsewhere { set: at.number(), tag: at.tag, version })
     }
 
     /// Takes the place that the position file had, unless something changed since `elsewhere` was asked. An entry of
     /// which the file does not know is forgotten.
-    pub(crate) fn recall(&self, placing: u64, elsewhere: Elsewhere, position: Option<u64>) {
+    pub(crate) fn recall(&self, key_hash: KeyHash, elsewhere: Elsewhere, position: Option<u64>) {
         let Some(demoted) = &self.demoted else { return };
-        let (mut partition, at) = self.locate(placing);
+        let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return };
         if self.place_of(at, &set, way).is_some() || demoted.version() != elsewhere.version {
             return;

@@ -9,7 +9,7 @@ impl Map {
         while id != NONE {
             let node = &self.nodes[id as usize];
             assert_eq!(node.older, older, "the order of use is linked both ways");
-            let at = self.position(node.placing());
+            let at = self.position(node.key_hash());
             assert_eq!(at.map(|at| self.table[at]), Some(id + 1), "an entry is found by its hash");
             (older, id, count) = (id, node.newer, count + 1);
             assert!(count <= self.entry_count, "the order of use has an end");

@@ -1,7 +1,7 @@
 //! What is at stake: what the map finds is what was last put there, and its order is the order of use.
 
 use super::*;
-use crate::Dice;
+use crate::{Dice, hash::KeyHash};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -10,8 +10,8 @@ fn entry(n: u32) -> Entry {
 }
 
 /// A well-mixed 64-bit number.
-fn placing(n: u64) -> u64 {
-    Dice::new(n).roll()
+fn key_hash(n: u64) -> KeyHash {
+    KeyHash(Dice::new(n).roll())
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn an_entry_costs_at_most_288_bits_and_the_table_keeps_its_promise() {
     let entries = 100_000;
     let mut map = Map::new(entries, 0);
     for n in 0..entries {
-        map.insert(placing(n), entry(n as u32));
+        map.insert(key_hash(n), entry(n as u32));
     }
     assert!(map.is_full());
     let held = map.nodes.capacity() as u64 * size_of::<Node>() as u64 + map.table.capacity() as u64 * 4;
@@ -31,21 +31,24 @@ fn an_entry_costs_at_most_288_bits_and_the_table_keeps_its_promise() {
 fn extreme_fields_come_back_as_they_were() {
     let mut map = Map::new(4, 0);
     let extreme = Entry { place: (1 << PLACE_BITS) - 1, sectors: 4095, sequence: u32::MAX, expires_at: 4095 };
-    map.insert(u64::MAX, extreme);
-    map.insert(0, entry(0));
-    assert_eq!((map.find(u64::MAX), map.find(0), map.find(1)), (Some(extreme), Some(entry(0)), None));
+    map.insert(KeyHash(u64::MAX), extreme);
+    map.insert(KeyHash(0), entry(0));
+    assert_eq!(
+        (map.find(KeyHash(u64::MAX)), map.find(KeyHash(0)), map.find(KeyHash(1))),
+        (Some(extreme), Some(entry(0)), None)
+    );
 }
 
 #[test]
 fn only_the_write_that_made_an_entry_moves_or_removes_it() {
     let mut map = Map::new(4, 0);
-    map.insert(7, entry(1));
-    assert!(!map.set_place(7, 2, 9) && !map.set_place(8, 1, 9));
-    assert!(map.set_place(7, 1, 9));
-    assert_eq!(map.find(7), Some(Entry { place: 9, ..entry(1) }));
-    assert_eq!(map.remove_write(7, 2), None);
-    assert!(map.remove_write(7, 1).is_some());
-    assert_eq!((map.find(7), map.entry_count()), (None, 0));
+    map.insert(KeyHash(7), entry(1));
+    assert!(!map.set_place(KeyHash(7), 2, 9) && !map.set_place(KeyHash(8), 1, 9));
+    assert!(map.set_place(KeyHash(7), 1, 9));
+    assert_eq!(map.find(KeyHash(7)), Some(Entry { place: 9, ..entry(1) }));
+    assert_eq!(map.remove_write(KeyHash(7), 2), None);
+    assert!(map.remove_write(KeyHash(7), 1).is_some());
+    assert_eq!((map.find(KeyHash(7)), map.entry_count()), (None, 0));
 }
 
 #[derive(Clone, Debug)]
@@ -71,26 +74,26 @@ proptest! {
     #[test]
     fn it_does_what_a_list_in_order_of_use_does(operations in prop::collection::vec(operation(), 1..400)) {
         let mut map = Map::new(16, 0);
-        let mut model: VecDeque<(u64, Entry)> = VecDeque::new();
+        let mut model: VecDeque<(KeyHash, Entry)> = VecDeque::new();
         for (n, operation) in (1_u32..).zip(operations) {
             match operation {
                 Operation::Insert(key) => {
-                    let before = model.iter().position(|(held, _)| *held == placing(key)).and_then(|at| model.remove(at));
+                    let before = model.iter().position(|(held, _)| *held == key_hash(key)).and_then(|at| model.remove(at));
                     if before.is_none() && map.is_full() {
                         let (oldest, _) = map.oldest().unwrap();
                         map.remove(oldest);
                         model.pop_front();
                     }
-                    prop_assert_eq!(map.insert(placing(key), entry(n)), before.map(|(_, entry)| entry));
-                    model.push_back((placing(key), entry(n)));
+                    prop_assert_eq!(map.insert(key_hash(key), entry(n)), before.map(|(_, entry)| entry));
+                    model.push_back((key_hash(key), entry(n)));
                 }
                 Operation::Remove(key) => {
-                    let before = model.iter().position(|(held, _)| *held == placing(key)).and_then(|at| model.remove(at));
-                    prop_assert_eq!(map.remove(placing(key)), before.map(|(_, entry)| entry));
+                    let before = model.iter().position(|(held, _)| *held == key_hash(key)).and_then(|at| model.remove(at));
+                    prop_assert_eq!(map.remove(key_hash(key)), before.map(|(_, entry)| entry));
                 }
                 Operation::Touch(key) => {
-                    map.touch(placing(key));
-                    if let Some(held) = model.iter().position(|(held, _)| *held == placing(key)).and_then(|at| model.remove(at)) {
+                    map.touch(key_hash(key));
+                    if let Some(held) = model.iter().position(|(held, _)| *held == key_hash(key)).and_then(|at| model.remove(at)) {
                         model.push_back(held);
                     }
                 }
@@ -102,8 +105,8 @@ proptest! {
             }
             prop_assert_eq!(map.oldest_first().collect::<VecDeque<_>>(), model.clone());
             for key in 0..24 {
-                let expected = model.iter().find(|(held, _)| *held == placing(key)).map(|(_, entry)| *entry);
-                prop_assert_eq!(map.find(placing(key)), expected);
+                let expected = model.iter().find(|(held, _)| *held == key_hash(key)).map(|(_, entry)| *entry);
+                prop_assert_eq!(map.find(key_hash(key)), expected);
             }
         }
     }

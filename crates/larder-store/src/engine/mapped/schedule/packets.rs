@@ -40,6 +40,13 @@ struct Page {
     opened_at: Duration,
 }
 
+/// A write, or a piece of one, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedWrite {
+    pub(crate) sequence: u32,
+    pub(crate) offset_bytes: u64,
+}
+
 impl Packetizer {
     /// Gathers in pages of `page_bytes`, a power of two.
     pub(crate) fn new(page_bytes: u64) -> Self {
@@ -51,7 +58,7 @@ impl Packetizer {
     /// pieces of it are or will be.
     pub(crate) fn add(
         &mut self,
-        (sequence, offset_bytes): (u32, u64),
+        PlacedWrite { sequence, offset_bytes }: PlacedWrite,
         bytes: &[u8],
         now: Duration,
         packets: &mut Vec<Packet>,
@@ -70,7 +77,7 @@ impl Packetizer {
                 whole
             } else {
                 let len = (page_start + self.page_bytes - at).min(rest.len() as u64);
-                self.fill((sequence, at), &rest[..len as usize], now);
+                self.fill(PlacedWrite { sequence, offset_bytes: at }, &rest[..len as usize], now);
                 if at + len == page_start + self.page_bytes {
                     packets.extend(self.take());
                 }
@@ -99,7 +106,7 @@ impl Packetizer {
         self.page.as_ref().map(|page| page.opened_at)
     }
 
-    fn fill(&mut self, (sequence, at): (u32, u64), bytes: &[u8], now: Duration) {
+    fn fill(&mut self, PlacedWrite { sequence, offset_bytes: at }: PlacedWrite, bytes: &[u8], now: Duration) {
         let page_bytes = self.page_bytes;
         let page = self.page.get_or_insert_with(|| Page {
             start_bytes: at / page_bytes * page_bytes,
@@ -130,6 +137,10 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1);
 
+    fn write(sequence: u32, offset_bytes: u64) -> PlacedWrite {
+        PlacedWrite { sequence, offset_bytes }
+    }
+
     fn shape(packets: &[Packet]) -> Vec<(u64, usize, &[u32])> {
         packets.iter().map(|packet| (packet.offset_bytes, packet.buffer.len(), &packet.writes[..])).collect()
     }
@@ -138,16 +149,16 @@ mod tests {
     fn contiguous_writes_share_a_page_and_whole_pages_go_at_once() {
         let mut packetizer = Packetizer::new(4096);
         let mut sent = Vec::new();
-        assert_eq!(packetizer.add((1, 4096), &[1; 1024], NOW, &mut sent), 1);
-        assert_eq!(packetizer.add((2, 5120), &[2; 2048], NOW, &mut sent), 1);
+        assert_eq!(packetizer.add(write(1, 4096), &[1; 1024], NOW, &mut sent), 1);
+        assert_eq!(packetizer.add(write(2, 5120), &[2; 2048], NOW, &mut sent), 1);
         assert!(sent.is_empty() && packetizer.opened_at() == Some(NOW));
         // 1024 complete the page, two pages go as they are, 512 begin the next.
-        assert_eq!(packetizer.add((3, 7168), &[3; 1024 + 8192 + 512], NOW, &mut sent), 3);
+        assert_eq!(packetizer.add(write(3, 7168), &[3; 1024 + 8192 + 512], NOW, &mut sent), 3);
         assert_eq!(shape(&sent), [(4096, 4096, &[1, 2, 3][..]), (8192, 8192, &[3])]);
         assert_eq!(sent[0].buffer.as_slice(), [&[1; 1024][..], &[2; 2048], &[3; 1024]].concat());
         sent.clear();
         // Elsewhere: the half page goes first.
-        assert_eq!(packetizer.add((4, 512), &[4; 512], NOW, &mut sent), 1);
+        assert_eq!(packetizer.add(write(4, 512), &[4; 512], NOW, &mut sent), 1);
         assert_eq!(shape(&sent), [(16_384, 512, &[3][..])]);
         assert_eq!(packetizer.take().map(|packet| (packet.offset_bytes, packet.buffer.len())), Some((512, 512)));
         assert!(packetizer.take().is_none() && packetizer.opened_at().is_none());
@@ -163,7 +174,7 @@ mod tests {
             for (sequence, (gap, sectors)) in (1_u32..).zip(writes) {
                 at += gap * 512;
                 let bytes = vec![sequence as u8; sectors * 512];
-                pieces.insert(sequence, packetizer.add((sequence, at), &bytes, NOW, &mut sent));
+                pieces.insert(sequence, packetizer.add(write(sequence, at), &bytes, NOW, &mut sent));
                 expected.push((at, bytes));
                 at += sectors as u64 * 512;
             }
