@@ -279,5 +279,9 @@ mod tests {
             let outcome = run(&Plan::of_seed(seed, policy, &faults, 300));
             assert_eq!(outcome.err(), None, "tiny at {seed}");
         }
+        // Two tasks that began a session anew: the second took the ring from whoever stored by then.
+        let (policy, faults) =
+            (Policy::named("hashcache-set").expect("it is a row"), faults::named("errors").expect("they are known"));
+        assert_eq!(run(&Plan::of_seed(50_959, policy, &faults, 300)).err(), None);
     }
 }

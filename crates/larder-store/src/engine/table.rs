@@ -111,6 +111,8 @@ pub(crate) struct TableEngine {
 
 struct TableState {
     phase: Phase,
+    /// Whether somebody tries again to begin the session.
+    is_beginning: bool,
     memory: SetMemory,
     recent: RecentSummaries,
     /// Sets whose bytes on the volume may be older than what was acknowledged.
@@ -165,6 +167,7 @@ impl TableEngine {
         let layout = layout_of(&volume.shape)?;
         let state = TableState {
             phase: Phase::Loading,
+            is_beginning: false,
             memory: SetMemory::Nothing,
             recent: RecentSummaries::new(),
             doubts: Doubts::new(layout.set_count),

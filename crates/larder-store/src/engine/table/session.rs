@@ -26,6 +26,22 @@ pub(super) fn ring(layout: &TableLayout, next: u64) -> Ring {
     Ring::new(layout.ring_start_bytes, layout.ring_len_bytes, BLOCK_BYTES, next)
 }
 
+/// The right to begin a session again, which one task has at a time; given back also when that task is dropped.
+struct Turn<'a>(&'a TableEngine);
+
+impl<'a> Turn<'a> {
+    fn take(engine: &'a TableEngine) -> Option<Self> {
+        let is_free = !std::mem::replace(&mut engine.lock().is_beginning, true);
+        is_free.then(|| Self(engine))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_beginning = false;
+    }
+}
+
 impl TableEngine {
     /// Takes up what the last run left.
     pub(super) async fn begin_session(self: &Arc<Self>) {
@@ -48,7 +64,13 @@ impl TableEngine {
     /// What is due now: the next note of the ring's write point, or another attempt to begin.
     pub(super) async fn keep_session(self: &Arc<Self>) {
         if self.lock().phase == Phase::Failed {
-            return self.begin_session().await;
+            // Only one task: another would take the ring from whoever stores already, once the first has begun.
+            if let Some(_turn) = Turn::take(self)
+                && self.lock().phase == Phase::Failed
+            {
+                self.begin_session().await;
+            }
+            return;
         }
         if self.session_is_due() {
             let next = self.next_session();
@@ -106,6 +128,7 @@ impl TableEngine {
         state.memory = self.memory(fresh);
         state.session = Session { generation: session.generation + u64::from(fresh), ..session };
         assert!(first_sequence >= state.next_sequence, "write numbers do not run back");
+        assert!(state.held.is_empty(), "nothing is stored before the session has begun");
         state.next_sequence = first_sequence;
         Ok(())
     }
