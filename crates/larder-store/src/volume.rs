@@ -74,6 +74,8 @@ pub(crate) struct Volume {
     superblock: RwLock<Superblock>,
     /// When a start that could not be written is tried again, in milliseconds of the clock.
     start_retry_at: AtomicU64,
+    /// Whether somebody is at it.
+    start_is_retried: AtomicBool,
     /// Passed by whoever changes the superblock.
     pub(crate) superblock_gate: Gate,
     closed: AtomicBool,
@@ -81,6 +83,15 @@ pub(crate) struct Volume {
 
 /// Time between attempts to write what a start has to write.
 pub(crate) const START_RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The right to try again what a start could not write: only one has it.
+pub(crate) struct StartRetry<'a>(&'a Volume);
+
+impl Drop for StartRetry<'_> {
+    fn drop(&mut self) {
+        self.0.start_is_retried.store(false, Ordering::Release);
+    }
+}
 
 /// What is said of a store that cannot begin to store.
 pub(crate) fn cannot_begin() -> Error {
@@ -125,6 +136,7 @@ impl Volume {
             maintenance_thread: OnceLock::new(),
             superblock: RwLock::new(superblock),
             start_retry_at: AtomicU64::new(0),
+            start_is_retried: AtomicBool::new(false),
             superblock_gate: Gate::default(),
             closed: AtomicBool::new(false),
         }
@@ -164,6 +176,16 @@ impl Volume {
             self.note_failed_start();
         }
         is_due
+    }
+
+    /// Returns the right to try a start again, if it is time and nobody else is at it. A start that is done twice over would take
+    /// back what was stored after the first.
+    pub(crate) fn retry_of_start(&self) -> Option<StartRetry<'_>> {
+        if self.start_is_retried.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let retry = StartRetry(self);
+        self.start_retry_is_due().then_some(retry)
     }
 
     /// Notes that what a start has to write could not be written: it is tried again later.

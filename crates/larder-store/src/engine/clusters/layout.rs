@@ -153,7 +153,11 @@ impl<F: Copy> Clusters<F> {
     pub(crate) fn prepare(&mut self, group: usize, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<(), Lack> {
         if let Some(span) = self.area.span(len_bytes) {
             return match self.free_run(span) {
-                Some(_) => Ok(()),
+                Some(start) => {
+                    // What is freed before the entry is appended must not hide the run: only so many places are tried.
+                    self.made_free = start;
+                    Ok(())
+                }
                 None => Err(Lack(span)),
             };
         }

@@ -53,12 +53,16 @@ impl MappedEngine {
 
     /// Begins the run after all, if that failed at the start.
     pub(super) async fn retry_start(self: &Arc<Self>) {
+        if self.lock().phase != Phase::Unusable {
+            return;
+        }
+        let Some(_retry) = self.volume.retry_of_start() else { return };
+        // As it is now: somebody else may just have been done.
         let (phase, generation, next_write, all_known) = {
             let state = self.lock();
             (state.phase, state.generation, state.next_write, state.all_known)
         };
         if phase == Phase::Unusable
-            && self.volume.start_retry_is_due()
             && self.begin_run(generation, next_write).await.is_ok()
             && self.drop_unknown_files(all_known).await.is_ok()
         {
