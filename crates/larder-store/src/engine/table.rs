@@ -39,6 +39,7 @@ use crate::{
         superblock::{PARAMETER_COUNT, Shape},
     },
     hash::{FullHash, KeyHash},
+    sync::atomic::AtomicBool,
     units::BLOCK_BYTES,
     volume::{
         START_RETRY_PAUSE, Volume, cannot_begin,
@@ -107,12 +108,12 @@ pub(crate) struct TableEngine {
     row: TableRow,
     layout: TableLayout,
     state: StateLock<TableState>,
+    /// Whether somebody tries again to begin the session.
+    is_beginning: AtomicBool,
 }
 
 struct TableState {
     phase: Phase,
-    /// Whether somebody tries again to begin the session.
-    is_beginning: bool,
     memory: SetMemory,
     recent: RecentSummaries,
     /// Sets whose bytes on the volume may be older than what was acknowledged.
@@ -167,7 +168,6 @@ impl TableEngine {
         let layout = layout_of(&volume.shape)?;
         let state = TableState {
             phase: Phase::Loading,
-            is_beginning: false,
             memory: SetMemory::Nothing,
             recent: RecentSummaries::new(),
             doubts: Doubts::new(layout.set_count),
@@ -180,7 +180,7 @@ impl TableEngine {
             changes: vec![0; CHANGE_COUNT].into_boxed_slice(),
             waiting: Waiters::default(),
         };
-        Some(Self { volume, row, layout, state: StateLock::new(state) })
+        Some(Self { volume, row, layout, state: StateLock::new(state), is_beginning: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> Locked<'_, TableState> {

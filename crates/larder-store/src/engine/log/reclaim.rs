@@ -13,12 +13,11 @@ use super::{
 };
 use crate::{
     LogRow,
-    engine::Extent,
+    engine::{Extent, kit::turn::Turn},
     format::{
         record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
         trailer::Listing,
     },
-    sync::atomic::{AtomicBool, Ordering},
     units::{SECTOR_BYTES, Sector, SegmentId, sectors},
     volume::counters::add,
 };
@@ -35,21 +34,6 @@ const FREED_DIVISOR: u64 = 8;
 struct Needed {
     listing: Listing,
     slot: Slot,
-}
-
-/// The right to reclaim, which one task has at a time; given back also when that task is dropped.
-struct Turn<'a>(&'a AtomicBool);
-
-impl<'a> Turn<'a> {
-    fn take(taken: &'a AtomicBool) -> Option<Self> {
-        (!taken.swap(true, Ordering::AcqRel)).then(|| Self(taken))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
 }
 
 impl LogEngine {

@@ -8,6 +8,7 @@ use super::{Phase, TableEngine, layout::TableLayout, ring::Ring};
 use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
+    engine::kit::turn::Turn,
     format::session::{SESSION_AREA_BYTES, Session},
     units::BLOCK_BYTES,
     volume::counters::add,
@@ -24,22 +25,6 @@ const NOTES_PER_ROUND: u64 = 16;
 /// The ring of a volume, to be continued at `next`.
 pub(super) fn ring(layout: &TableLayout, next: u64) -> Ring {
     Ring::new(layout.ring_start_bytes, layout.ring_len_bytes, BLOCK_BYTES, next)
-}
-
-/// The right to begin a session again, which one task has at a time; given back also when that task is dropped.
-struct Turn<'a>(&'a TableEngine);
-
-impl<'a> Turn<'a> {
-    fn take(engine: &'a TableEngine) -> Option<Self> {
-        let is_free = !std::mem::replace(&mut engine.lock().is_beginning, true);
-        is_free.then(|| Self(engine))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.lock().is_beginning = false;
-    }
 }
 
 impl TableEngine {
@@ -65,7 +50,7 @@ impl TableEngine {
     pub(super) async fn keep_session(self: &Arc<Self>) {
         if self.lock().phase == Phase::Failed {
             // Only one task: another would take the ring from whoever stores already, once the first has begun.
-            if let Some(_turn) = Turn::take(self)
+            if let Some(_turn) = Turn::take(&self.is_beginning)
                 && self.lock().phase == Phase::Failed
             {
                 self.begin_session().await;
