@@ -6,12 +6,16 @@
 use crate::{
     authority_files::user_data_folder,
     control::{About, Answer, Ask, ControlPath},
-    exec_command::environment,
+    exec_command::{environment, java},
     failure::Failure,
     output::{print_line, tell},
 };
 use clap::{Args, ValueEnum};
-use std::{ffi::OsString, fs, path::PathBuf};
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +57,10 @@ enum Shell {
 /// No Larder runs, or it is no forward proxy.
 pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
     if flags.undo {
-        return environment::names().try_for_each(|name| print_line!("{}", flags.shell.unset(name)));
+        let before = std::env::var_os(java::VARIABLE).unwrap_or_default();
+        let is_ours = before.to_string_lossy().contains(JAVA_STORE);
+        let names = environment::names().chain(is_ours.then_some(java::VARIABLE));
+        return names.into_iter().try_for_each(|name| print_line!("{}", flags.shell.unset(name)));
     }
     let About { proxy, certificate } = about()?;
     let help = "run one without --origin and sites: larder run";
@@ -61,8 +68,15 @@ pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
     let mut variables = environment::proxy_variables(proxy);
     match certificate {
         Some(certificate) => {
-            let file = keep(&environment::bundle(&certificate)?)?;
+            let bundle = environment::bundle(&certificate)?;
+            let (file, store) = keep(&bundle)?;
             variables.extend(environment::trust_variables(&file));
+            if java::is_there() {
+                variables.push((
+                    java::VARIABLE,
+                    java::options(proxy, &bundle, &store).map_err(|error| unwritten(&store, &error))?,
+                ));
+            }
         }
         None => tell!("larder: it intercepts no hosts, so https:// is not cached (larder run --intercept)"),
     }
@@ -80,15 +94,21 @@ fn about() -> Result<About, Failure> {
     }
 }
 
-/// Writes the authorities to a file that lasts.
-fn keep(bundle: &str) -> Result<PathBuf, Failure> {
+/// Writes the authorities to a file that lasts; tells where, and where a trust store for Java goes.
+fn keep(bundle: &str) -> Result<(PathBuf, PathBuf), Failure> {
     let folder = user_data_folder()?;
-    let file = folder.join("authorities.pem");
-    fs::create_dir_all(&folder).and_then(|()| fs::write(&file, bundle)).map(|()| file.clone()).map_err(|error| {
-        let help = "set XDG_DATA_HOME to a directory that you may write to";
-        Failure::runtime(format!("cannot write the authorities: {error}: {}", file.display()), help)
-    })
+    let (file, store) = (folder.join("authorities.pem"), folder.join(JAVA_STORE));
+    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, bundle));
+    written.map(|()| (file.clone(), store)).map_err(|error| unwritten(&file, &error))
 }
+
+fn unwritten(file: &Path, error: &io::Error) -> Failure {
+    let help = "set XDG_DATA_HOME to a directory that you may write to";
+    Failure::runtime(format!("cannot write the authorities: {error}: {}", file.display()), help)
+}
+
+/// The trust store's name, by which it is known to be ours.
+const JAVA_STORE: &str = "larder-authorities.jks";
 
 impl Shell {
     fn set(self, name: &str, value: &OsString) -> String {

@@ -86,6 +86,11 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     let hosts = if flags.intercept.is_empty() { vec![HostPattern::All] } else { flags.intercept };
     let shown = |patterns: &[HostPattern]| patterns.iter().map(ToString::to_string).collect();
     let ask = Ask::Open { hosts: shown(&hosts), except: shown(&flags.except), offline: flags.offline };
+    if let Some(name) = environment::proxy_before() {
+        tell!(
+            "larder: warning: {name} names another proxy, which larder does not go through: origins are asked directly"
+        );
+    }
     let (mut control, proxy, certificate) = open(&ask)?;
     let environment = Environment::for_session(proxy, &certificate)?;
     let code = child::run(&flags.command, &environment)?;

@@ -113,7 +113,9 @@ impl Interceptor {
     pub(crate) fn note_refusal(&self, host: &str, why: &str) {
         let Some(count) = self.refusals.note(host, Instant::now()) else { return };
         let hours = refusals::LET_THROUGH_FOR.as_secs() / 3600;
-        let help = format!("have the client trust the authority, or exempt the host: except = [\"{host}\"]");
+        let help = format!(
+            "have the client trust the authority, or exempt the host: except = [\"{host}\"], or --except {host}"
+        );
         if count < refusals::REFUSAL_COUNT_MAX {
             tracing::warn!(host, why, help, "a client refuses the certificate made for an intercepted host");
         } else {

@@ -72,6 +72,10 @@ pub(crate) fn answer(
                 let kept = Box::new((ticket, presence));
                 worker.serve_inside(Inside { stream, peer, origin, session, kept });
             }
+            Some(Ok(Tunnel::Other(_))) if client.is_offline() => {
+                ticket.note_sent(0, true);
+                tracing::debug!(%origin, "a tunnel is closed: its target would have to be asked");
+            }
             Some(Ok(Tunnel::Other(stream))) => {
                 client.count(Outcome::Tunnel);
                 match tunnel::open(worker, &origin).await {
@@ -162,7 +166,8 @@ pub(crate) fn place<B>(origin: &Origin, request: &mut Request<B>) -> Result<(), 
         return Err(Failure::Misdirected);
     }
     if uri.scheme().is_none() {
-        let path = uri.path_and_query().cloned().ok_or(Failure::BadRequest("its target is no path"))?;
+        let path = uri.path_and_query().cloned().filter(|path| *path != "*");
+        let path = path.ok_or(Failure::BadRequest("its target is no path"))?;
         let whole = Uri::builder().scheme(Scheme::HTTPS).authority(&*own).path_and_query(path).build();
         *request.uri_mut() = whole.map_err(|_| Failure::BadRequest("its target is no path"))?;
     }

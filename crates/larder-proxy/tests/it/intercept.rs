@@ -200,6 +200,8 @@ fn another_name_inside_is_connected_to_neither() {
     assert_eq!(stage.origin.connections(), 0);
     assert_eq!(inside.get("/x", &authority).unwrap().text(), "/x");
     assert_eq!(inside.get("/x", &authority.to_uppercase()).unwrap().status, 200);
+    let about_server = format!("OPTIONS * HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+    assert_eq!(inside.send(&about_server).unwrap().status, 400);
 }
 
 /// An origin that notes the bytes that come to it and answers with its own once there are as many as expected.
@@ -343,6 +345,35 @@ fn upgrade_inside_passes() {
     assert_eq!(echoed, "hello\n");
 }
 
+/// At stake: a password that clients give once, to the proxy, asked for again inside or told to the origin.
+#[test]
+fn password_is_asked_for_at_connect_and_not_inside() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("passwords");
+    // As `openssl passwd -6` hashes `secret`.
+    let hash = "$6$abcdefgh$ltjgWl6579NluT/Vi1nwEvcil.G5Nbc4NiXZaNGStk8PSwGfQv72N2CKPPrVACtLtip/cZ/1GM/O6IND4WQhG.";
+    std::fs::write(&file, format!("user:{hash}\n")).unwrap();
+    let stage = Stage::with(&["all"], |theirs| theirs.sign(|_| {}), |config| config.passwords = Some(file));
+    let authority = stage.origin.authority();
+    let mut socket = Connection::open(stage.address());
+    socket.send(format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n"));
+    assert_eq!(socket.read_response("GET").status, 407);
+    let mut socket = TcpStream::connect(stage.address()).unwrap();
+    let lines = format!("Host: {authority}\r\nProxy-Authorization: Basic dXNlcjpzZWNyZXQ=\r\n\r\n");
+    write!(socket, "CONNECT {authority} HTTP/1.1\r\n{lines}").unwrap();
+    let mut head = [0; 12];
+    socket.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    while !head.ends_with(b"\r\n\r\n") {
+        head.rotate_left(1);
+        socket.read_exact(&mut head[11..]).unwrap();
+    }
+    let mut inside = Tls::over(socket, "localhost", client_config(&[&stage.ours], &["http/1.1"]));
+    assert_eq!(inside.get("/x", &authority).unwrap().text(), "/x");
+    eventually("it is a hit", || inside.get("/x", &authority).unwrap().is_hit());
+    assert!(!stage.origin.heads()[0].to_ascii_lowercase().contains("proxy-authorization"));
+}
+
 /// At stake: rules about targets, which a tunnel must not get round.
 #[test]
 fn rules_for_targets_hold_inside() {
@@ -395,13 +426,16 @@ fn session_has_rules_an_authority_and_figures_of_its_own() {
         assert_eq!(get(&session, target, "").text(), target);
     }
     eventually("it is stored", || get(&session, "/x", "").is_hit());
-    let from_origin = stage.origin.heads().len();
+    let (from_origin, connections) = (stage.origin.heads().len(), stage.origin.connections());
+    let mut other = tunnel(offline.address(), &stage.origin.authority());
+    other.write_all(b"SSH-2.0-x\r\n").unwrap();
+    assert_eq!(other.read(&mut [0]).unwrap_or(0), 0, "what would have to be asked for is closed");
     for (target, fields) in
         [("/x", ""), ("/x", "Cache-Control: no-cache\r\n"), ("/stale", ""), ("/stale", "Pragma: no-cache\r\n")]
     {
         assert_eq!(get(&offline, target, fields).text(), target, "{fields}");
     }
-    assert_eq!(stage.origin.heads().len(), from_origin);
+    assert_eq!((stage.origin.heads().len(), stage.origin.connections()), (from_origin, connections));
     let stats = session.stats();
     assert!(stats.requests >= 3 && stats.hits == stats.requests - 2, "{stats:?}");
     eventually("the bytes are counted", || session.stats().sent_bytes == 8 + 2 * stats.hits);

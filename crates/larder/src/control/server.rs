@@ -76,9 +76,9 @@ impl ControlServer {
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
         loop {
-            // Out of descriptors: the next one may have more luck.
             let Ok((stream, _)) = listener.accept().await else {
-                tokio::task::yield_now().await;
+                // Out of descriptors: wait for others to end instead of spinning.
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
             let is_ours = |id: u32| id == 0 || id == rustix::process::geteuid().as_raw();
@@ -168,5 +168,6 @@ fn figures(session: &Session) -> Figures {
     Figures { requests: stats.requests, from_cache: stats.hits, bytes: stats.sent_bytes, saved_bytes: stats.hit_bytes }
 }
 
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a Larder that is there for sessions waits for the first.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);

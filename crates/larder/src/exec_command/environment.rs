@@ -37,6 +37,7 @@ impl Environment {
         let bundle = bundle(certificate)?;
         fs::write(&path, &bundle).map_err(failed)?;
         let mut variables = proxy_variables(proxy);
+        variables.push((SESSION_VARIABLE, proxy.to_string().into()));
         variables.extend(trust_variables(&path));
         if java::is_there() {
             let options = java::options(proxy, &bundle, &files.path().join("authorities.jks")).map_err(failed)?;
@@ -48,6 +49,14 @@ impl Environment {
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &OsString)> {
         self.variables.iter().map(|(name, value)| (*name, value))
     }
+}
+
+/// The proxy that programs were to go through before, if that is none of ours: nothing goes through it any more.
+pub(crate) fn proxy_before() -> Option<&'static str> {
+    if env::var_os(SESSION_VARIABLE).is_some() {
+        return None;
+    }
+    PROXY_VARIABLES.into_iter().find(|name| env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
 /// The variables that lead programs to a proxy.
@@ -105,6 +114,8 @@ const END: &str = "-----END CERTIFICATE-----";
 /// Read by nearly everything; cargo has one of its own.
 const PROXY_VARIABLES: [&str; 7] =
     ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "CARGO_HTTP_PROXY"];
+/// Says to programs that they are in a session, and in which.
+const SESSION_VARIABLE: &str = "LARDER_SESSION";
 const DIRECT_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
 const DIRECT: &str = "localhost,127.0.0.1,::1";
 /// OpenSSL, Go and uv; curl; Python's requests; pip; node; npm; cargo; git; AWS; deno.

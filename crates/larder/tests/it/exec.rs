@@ -198,6 +198,19 @@ fn exit_code_and_streams_are_the_commands() {
     assert_eq!(run(&home, &["exec"]).status.code(), Some(2));
 }
 
+/// At stake: a machine behind a proxy that has to be gone through, where everything fails and nobody knows why.
+#[test]
+fn proxy_that_was_there_before_is_told_and_one_of_ours_is_not() {
+    let home = home();
+    let behind =
+        exec(home.path(), &[], "exit 0").env("HTTPS_PROXY", "http://user:secret@10.0.0.1:3128").output().unwrap();
+    let told = errors(&behind);
+    assert!(told.starts_with("larder: warning: HTTPS_PROXY names another proxy") && !told.contains("secret"), "{told}");
+    let inner = format!("{} exec --quiet -- /bin/true", env!("CARGO_BIN_EXE_larder"));
+    let nested = exec(home.path(), &["--quiet"], &inner).output().unwrap();
+    assert_eq!((nested.status.code(), errors(&nested).as_str()), (Some(0), ""));
+}
+
 #[test]
 fn signals_go_on_to_the_command() {
     let home = home();
