@@ -25,7 +25,7 @@ use std::{
 pub enum Invalidation {
     /// All.
     All,
-    /// Those whose [`Hints::site`] was this.
+    /// Those whose `Hints::site` was this.
     Site(u64),
 }
 
