@@ -35,7 +35,8 @@ fn ranged(received: &Received, len: usize) -> Reply {
 
 /// Long enough for a device in memory, and not long for a test that waits for it in vain.
 fn patient(config: &mut ProxyConfig) {
-    config.limits.store = Duration::from_millis(500);
+    // Longer than a machine that runs all tests at once may keep a thread waiting.
+    config.limits.store = Duration::from_millis(1500);
 }
 
 /// What the origin was asked for, request by request.
