@@ -339,6 +339,11 @@ mod tests {
             *self.kept.lock().unwrap() = Some(Vec::new());
         }
 
+        /// Whether it was asked for something that it has not done.
+        fn is_awaited(&self) -> bool {
+            self.kept.lock().unwrap().as_ref().is_some_and(|kept| !kept.is_empty())
+        }
+
         fn answer_again(&self) {
             let kept = self.kept.lock().unwrap().take();
             kept.into_iter().flatten().for_each(|transfer| self.memory.submit(transfer));
@@ -382,6 +387,10 @@ mod tests {
             let closing = |store: Store| task::spawn_blocking(move || close(&store));
             let overdue = await_end(closing(store.clone()), pending(), Duration::from_millis(1)).await;
             assert!(matches!(overdue, End::Overdue), "{overdue:?}");
+            // On a busy machine it may not even have begun.
+            while !device.is_awaited() {
+                task::yield_now().await;
+            }
             let hung = task::spawn(pending());
             assert!(matches!(await_end(hung, ready(()), Duration::from_secs(3600)).await, End::Signal));
             device.answer_again();
