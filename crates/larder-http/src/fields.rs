@@ -1,5 +1,5 @@
 //! Fields an intermediary handles itself (RFC 9110 7): what stays on one connection, how a message is
-//! framed, which way it came, and whom it is for.
+//! framed, which way it came, whom it is for, and of what type it is.
 
 pub mod framing;
 pub mod host;
@@ -8,6 +8,7 @@ pub mod via;
 mod detach;
 mod hop_by_hop;
 mod max_forwards;
+mod media_type;
 mod upgrade;
 
 pub use detach::detach;
@@ -15,4 +16,5 @@ pub use framing::{BodyLength, FramingError, check_request, check_response, settl
 pub use hop_by_hop::{strip_hop_by_hop, strip_named};
 pub use host::{HostError, effective_authority};
 pub use max_forwards::count_down;
+pub use media_type::media_type;
 pub use upgrade::asks_to_switch;

@@ -5,10 +5,10 @@
 //! of path, method, status and type for those that name it.
 
 use globset::{GlobBuilder, GlobMatcher};
-use http::{HeaderMap, Method, StatusCode, header::CONTENT_TYPE};
+use http::{HeaderMap, Method, StatusCode};
 
 use crate::{
-    list::single,
+    fields::media_type,
     ruling::{self, Ruling},
 };
 
@@ -89,6 +89,48 @@ enum TypePattern {
     Kind(String),
 }
 
+/// Something that a rule can name of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matched {
+    /// One of [`MatchTexts::hosts`].
+    Host,
+    /// One of [`MatchTexts::paths`].
+    Path,
+    /// One of [`MatchTexts::methods`].
+    Method,
+    /// One of [`MatchTexts::statuses`].
+    Status,
+    /// One of [`MatchTexts::types`].
+    Type,
+}
+
+impl Matched {
+    /// Checks that `text` can stand for it in a rule.
+    ///
+    /// # Errors
+    /// It cannot; says what it should be.
+    pub fn check(self, text: &str) -> Result<(), BadRule> {
+        match self {
+            Self::Host => host(text).map(drop),
+            Self::Path => path(text).map(drop),
+            Self::Method => method(text).map(drop),
+            Self::Status => status(text).map(drop),
+            Self::Type => media_type_pattern(text).map(drop),
+        }
+    }
+}
+
+/// Checks that a text can name a rule.
+///
+/// # Errors
+/// It cannot; says what it should be.
+pub fn check_name(text: &str) -> Result<(), BadRule> {
+    if ruling::is_name(text) {
+        return Ok(());
+    }
+    Err(bad("a name of 1 to 200 printable characters, none of them \" or \\", text))
+}
+
 impl Rules {
     /// Returns these rules, the first first.
     pub fn new(rules: Vec<Rule>) -> Self {
@@ -117,9 +159,7 @@ impl Rule {
     /// # Errors
     /// The name or one of the texts is not what it should be; says which and what it should be.
     pub fn new(texts: &MatchTexts, ruling: Ruling) -> Result<Self, BadRule> {
-        if !ruling::is_name(&ruling.name) {
-            return Err(bad("a name of 1 to 200 printable characters, none of them \" or \\", &ruling.name));
-        }
+        check_name(&ruling.name)?;
         Ok(Self { matches: Matches::new(texts)?, ruling })
     }
 }
@@ -131,7 +171,7 @@ impl Matches {
             paths: texts.paths.iter().map(|text| path(text)).collect::<Result<_, _>>()?,
             methods: texts.methods.iter().map(|text| method(text)).collect::<Result<_, _>>()?,
             statuses: texts.statuses.iter().map(|text| status(text)).collect::<Result<_, _>>()?,
-            types: texts.types.iter().map(|text| media_type(text)).collect::<Result<_, _>>()?,
+            types: texts.types.iter().map(|text| media_type_pattern(text)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -174,8 +214,7 @@ impl StatusPattern {
 
 impl TypePattern {
     fn is(&self, fields: &HeaderMap) -> bool {
-        let Some(value) = single(fields, &CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
-        let found = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let Some(found) = media_type(fields).map(str::to_ascii_lowercase) else { return false };
         match self {
             Self::Exact(exact) => *exact == found,
             Self::Kind(kind) => found.starts_with(kind.as_str()),
@@ -237,7 +276,7 @@ fn status(text: &str) -> Result<StatusPattern, BadRule> {
     }
 }
 
-fn media_type(text: &str) -> Result<TypePattern, BadRule> {
+fn media_type_pattern(text: &str) -> Result<TypePattern, BadRule> {
     let lower = text.to_ascii_lowercase();
     let is_token = |token: &str| {
         !token.is_empty() && token.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&octet))
@@ -269,7 +308,7 @@ mod tests {
         let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
         let mut fields = HeaderMap::new();
         if !content_type.is_empty() {
-            fields.insert(CONTENT_TYPE, content_type.parse().unwrap());
+            fields.insert(http::header::CONTENT_TYPE, content_type.parse().unwrap());
         }
         let request = RuledRequest { method: &Method::GET, authority, path };
         let ruling = rules.find(&request, StatusCode::from_u16(status).unwrap(), &fields);

@@ -21,8 +21,8 @@ pub const FIELD: HeaderName = HeaderName::from_static("larder-ruling");
 pub struct Ruling {
     /// The rule's name, for whoever asks why.
     pub name: String,
-    /// Whether such a response may be stored; off, none is.
-    pub is_stored: Storing,
+    /// Whether such a response is never stored, whatever it says.
+    pub is_never_stored: bool,
     /// For how long it is fresh after it was received, whatever lifetime it has and though it says `no-cache`.
     pub fresh: Option<Duration>,
     /// Whether it never changes: it is fresh for a year if nothing else is said, and a client cannot have it validated.
@@ -33,16 +33,6 @@ pub struct Ruling {
     pub stale_on_error: Option<Duration>,
     /// What is not heeded.
     pub ignored: Ignored,
-}
-
-/// Whether a rule lets responses be stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Storing {
-    /// As the response says.
-    #[default]
-    AsTold,
-    /// Never.
-    Never,
 }
 
 /// What of a request or a response a rule does not heed.
@@ -113,7 +103,7 @@ impl Ruling {
                 text.push_str(name);
             }
         };
-        flag("never", self.is_stored == Storing::Never);
+        flag("never", self.is_never_stored);
         flag("immutable", self.immutable);
         flag("client-directives", self.ignored.client_directives);
         flag("authorization", self.ignored.authorization);
@@ -151,7 +141,7 @@ impl Ruling {
     fn read(&mut self, key: &str, value: &BareItem) {
         match (key, value) {
             ("rule", BareItem::String(name)) => name.as_str().clone_into(&mut self.name),
-            ("never", _) => self.is_stored = Storing::Never,
+            ("never", _) => self.is_never_stored = true,
             ("immutable", _) => self.immutable = true,
             ("client-directives", _) => self.ignored.client_directives = true,
             ("authorization", _) => self.ignored.authorization = true,
@@ -190,7 +180,7 @@ impl Ruling {
         if let Some(window) = self.stale_on_error {
             directives.stale_if_error = Some(seconds_of(window));
         }
-        if self.is_stored == Storing::Never {
+        if self.is_never_stored {
             (directives.no_store, directives.must_understand) = (true, false);
         }
     }
@@ -231,7 +221,7 @@ mod tests {
         ignored.add("vary: Accept-Language").unwrap();
         let full = Ruling {
             name: "debs of 'the' mirror, 50%".into(),
-            is_stored: Storing::Never,
+            is_never_stored: true,
             fresh: Some(Duration::from_mins(10)),
             immutable: true,
             stale_while_revalidate: Some(Duration::from_secs(5)),

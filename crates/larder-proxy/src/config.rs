@@ -203,14 +203,23 @@ impl OriginUrl {
         &self.prefix
     }
 
+    /// Returns its host and, where it is not the scheme's own, its port: what links and Host have (RFC 9110 7.2).
+    pub fn authority(&self) -> String {
+        let scheme_port = if self.https { 443 } else { 80 };
+        if self.port == scheme_port { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
+    }
+
     /// Returns it as links have it: without the port that its scheme has anyway.
     pub fn to_short_string(&self) -> String {
-        let shown = self.to_string();
-        let usual = if self.https { ":443" } else { ":80" };
-        let authority_end = shown.len() - self.prefix.len();
-        match shown[..authority_end].strip_suffix(usual) {
-            Some(start) => format!("{start}{}", self.prefix),
-            None => shown,
+        format!("{}://{}{}", self.scheme(), self.authority(), self.prefix)
+    }
+
+    /// `h2c` where HTTP/2 is spoken without being asked.
+    fn scheme(&self) -> &'static str {
+        match (self.https, self.prior_http2) {
+            (true, _) => "https",
+            (false, true) => "h2c",
+            (false, false) => "http",
         }
     }
 
@@ -258,12 +267,7 @@ impl std::str::FromStr for OriginUrl {
 
 impl fmt::Display for OriginUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match (self.https, self.prior_http2) {
-            (true, _) => "https",
-            (false, true) => "h2c",
-            (false, false) => "http",
-        };
-        write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.prefix)
+        write!(f, "{}://{}:{}{}", self.scheme(), self.host, self.port, self.prefix)
     }
 }
 

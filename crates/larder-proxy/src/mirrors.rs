@@ -13,10 +13,12 @@ use std::{
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{
-        ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, ETAG,
-        IF_NONE_MATCH, IF_RANGE, LOCATION, RANGE,
+        ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, ETAG, IF_NONE_MATCH,
+        IF_RANGE, LOCATION, RANGE,
     },
 };
+
+use larder_http::fields::media_type;
 
 use crate::{
     cache::mark::Mark,
@@ -53,12 +55,7 @@ impl Mirrors {
         let known = |mirror: &Mirror| {
             let origin = Origin::of_site(&mirror.origin);
             let scheme = if origin.https { "https" } else { "http" };
-            let is_usual = origin.port == if origin.https { 443 } else { 80 };
-            let shown = origin.to_string();
-            let authority = match shown.rsplit_once(':') {
-                Some((host, _)) if is_usual => host.to_owned(),
-                _ => shown,
-            };
+            let authority = mirror.origin.authority();
             let (path, prefix) = (mirror.path.clone(), mirror.origin.prefix.clone());
             let (documents, links) = (mirror.documents.clone(), mirror.links.clone());
             Arc::new(Known { path, origin, scheme, authority, prefix, documents, links })
@@ -69,9 +66,14 @@ impl Mirrors {
         Self(all)
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Makes a request to a mirror one to its server, and notes that it was. `is_ours`: it is for us, not for another through us.
     pub(crate) fn divert<B>(&self, own_scheme: &str, request: &mut Request<B>, is_ours: impl FnOnce(&Uri) -> bool) {
-        if self.0.is_empty() || request.method() == Method::CONNECT {
+        if request.method() == Method::CONNECT {
             return;
         }
         let Some((mirror, target)) = self.target(request.uri()).filter(|_| is_ours(request.uri())) else { return };
@@ -177,11 +179,10 @@ impl Mirrored {
 
     /// Whether a body with these fields is a document in which links are changed. One in a coding is not: it cannot be read.
     fn is_document(&self, fields: &HeaderMap) -> bool {
-        let essence = fields.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let essence = essence.split(';').next().unwrap_or_default().trim();
+        let is_listed = |kind: &str| self.mirror.documents.iter().any(|document| document.eq_ignore_ascii_case(kind));
         self.changes_documents()
             && fields.get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity")
-            && self.mirror.documents.iter().any(|document| document.eq_ignore_ascii_case(essence))
+            && media_type(fields).is_some_and(is_listed)
     }
 
     fn mark_tag(&self, fields: &mut HeaderMap) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use larder_http::{Reason, Reuse, Ruling, VaryRule, ruling, validate};
+use larder_http::{Reason, Reuse, Ruling, VaryRule, validate};
 
 use crate::support::{DAY_SECS, Response, date, fields, later_answer};
 
@@ -127,7 +127,7 @@ fn fields_of_vary_that_a_rule_ignores_select_nothing() {
 
 #[test]
 fn nothing_is_stored_where_a_rule_says_so() {
-    let never = Ruling { name: "test".into(), is_stored: ruling::Storing::Never, ..Ruling::default() };
+    let never = Ruling { name: "test".into(), is_never_stored: true, ..Ruling::default() };
     for lines in
         ["Cache-Control: max-age=60", "Cache-Control: no-store, must-understand", "CDN-Cache-Control: max-age=60"]
     {

@@ -17,7 +17,7 @@ use std::{
 };
 
 use http::{HeaderMap, Uri, header};
-use larder_http::{Timestamp, key};
+use larder_http::{Timestamp, fields::media_type, key};
 
 use crate::origin::target::path_of;
 
@@ -115,9 +115,7 @@ impl Groups {
 
 /// Whether a response is one that others name as their Referer: a page, or a style sheet.
 pub(crate) fn is_document(response_fields: &HeaderMap) -> bool {
-    let Some(kind) = response_fields.get(header::CONTENT_TYPE) else { return false };
-    let kind = kind.as_bytes().split(|byte| matches!(byte, b';' | b' ')).next().unwrap_or_default();
-    DOCUMENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known.as_bytes()))
+    media_type(response_fields).is_some_and(|kind| DOCUMENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known)))
 }
 
 /// Puts a page in its own place, or in that of the farthest in time.

@@ -41,7 +41,7 @@ impl Origin {
                 HostSent::Client => None,
                 HostSent::ByScheme if !url.https => None,
                 HostSent::Named(name) => HeaderValue::try_from(name.as_str()).ok(),
-                HostSent::ByScheme | HostSent::Origin => own_host(url),
+                HostSent::ByScheme | HostSent::Origin => HeaderValue::try_from(url.authority()).ok(),
             },
         }
     }
@@ -57,13 +57,6 @@ impl Origin {
             host_field: None,
         }
     }
-}
-
-/// The Host that an origin's URL names: its port only where it is not the scheme's own (RFC 9110 7.2).
-fn own_host(url: &OriginUrl) -> Option<HeaderValue> {
-    let scheme_port = if url.https { 443 } else { 80 };
-    let text = if url.port == scheme_port { url.host.clone() } else { format!("{}:{}", url.host, url.port) };
-    HeaderValue::try_from(text).ok()
 }
 
 impl fmt::Display for Origin {

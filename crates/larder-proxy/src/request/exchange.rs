@@ -13,7 +13,7 @@ use std::{
 use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
-use larder_http::{CacheStatus, Reuse, reuse};
+use larder_http::{CacheStatus, Reuse, fields::media_type, reuse};
 
 use crate::{
     access_log::Line,
@@ -52,6 +52,9 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
 /// Makes a request to a mirror one to its server. A site's own paths are its own.
 fn divert(client: &Client, request: &mut Request<Incoming>) {
     let shared = &client.worker.shared;
+    if shared.mirrors.is_empty() {
+        return;
+    }
     let (version, host) = (request.version(), request.headers().get(header::HOST).cloned());
     let host = host.as_ref().and_then(|host| host.to_str().ok());
     let is_ours = |uri: &http::Uri| {
@@ -308,8 +311,6 @@ impl LineStart {
     fn end(self, served: &Served) -> Box<Line> {
         let Self { started, client, method, url } = self;
         let fields = served.response.headers();
-        let content_type = fields.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let content_type = content_type.and_then(|value| value.split(';').next()).map(|value| value.trim().to_owned());
         let head_bytes = STATUS_LINE_BYTES
             + fields.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_LINE_BYTES).sum::<usize>();
         Box::new(Line {
@@ -320,7 +321,7 @@ impl LineStart {
             outcome: served.outcome,
             status: served.response.status(),
             origin: served.origin.as_ref().map(|origin| origin.to_string()),
-            content_type: content_type.filter(|kind| !kind.is_empty()),
+            content_type: media_type(fields).map(str::to_owned),
             head_bytes: head_bytes as u64,
         })
     }

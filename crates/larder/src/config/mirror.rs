@@ -11,6 +11,7 @@ use crate::{
     settings::Settings,
     value::BadValue,
 };
+use larder_http::rules::Matched;
 use larder_proxy::{Mirror, MirrorLink};
 
 /// Reads one into `settings`.
@@ -52,10 +53,8 @@ pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result
 }
 
 fn pattern(text: &str) -> Result<String, BadValue> {
-    let texts = larder_http::rules::MatchTexts { paths: vec![text.to_owned()], ..Default::default() };
-    let ruling = larder_http::Ruling { name: "tried".to_owned(), ..Default::default() };
-    match larder_http::rules::Rule::new(&texts, ruling) {
-        Ok(_) if text.starts_with('/') => Ok(text.to_owned()),
+    match Matched::Path.check(text) {
+        Ok(()) if text.starts_with('/') => Ok(text.to_owned()),
         _ => Err(BadValue::new(
             format!("not a pattern of a path: `{text}`"),
             "it begins with a slash, such as /releases/**",

@@ -10,30 +10,28 @@ use super::{
 use crate::value::BadValue;
 use larder_http::{
     Ruling,
-    rules::{BadRule, MatchTexts, Rule},
-    ruling::{Ignored, Storing},
+    rules::{self, BadRule, MatchTexts, Matched, Rule},
+    ruling::Ignored,
 };
 
 /// Reads one; `number` names it if it has no name.
 pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Rule, Problem> {
     let name = section.take("name", |value| value.parsed("a name", name))?;
     let texts = MatchTexts {
-        hosts: texts(section, "hosts", |text| MatchTexts { hosts: vec![text], ..MatchTexts::default() })?,
-        paths: texts(section, "paths", |text| MatchTexts { paths: vec![text], ..MatchTexts::default() })?,
-        methods: texts(section, "methods", |text| MatchTexts { methods: vec![text], ..MatchTexts::default() })?,
-        statuses: texts(section, "statuses", |text| MatchTexts { statuses: vec![text], ..MatchTexts::default() })?,
-        types: texts(section, "types", |text| MatchTexts { types: vec![text], ..MatchTexts::default() })?,
+        hosts: texts(section, "hosts", Matched::Host)?,
+        paths: texts(section, "paths", Matched::Path)?,
+        methods: texts(section, "methods", Matched::Method)?,
+        statuses: texts(section, "statuses", Matched::Status)?,
+        types: texts(section, "types", Matched::Type)?,
     };
     let mut ruling = Ruling { name: name.unwrap_or_else(|| format!("rule {number}")), ..Ruling::default() };
-    if section.take("store", Value::boolean)? == Some(false) {
-        ruling.is_stored = Storing::Never;
-    }
+    ruling.is_never_stored = section.take("store", Value::boolean)? == Some(false);
     ruling.fresh = section.take("fresh", duration)?;
     section.set("immutable", &mut ruling.immutable, Value::boolean)?;
     ruling.stale_while_revalidate = section.take("stale_while_revalidate", duration)?;
     ruling.stale_on_error = section.take("stale_on_error", duration)?;
     section
-        .take("ignore", |value| each(value, "what is not heeded", |word| ignored(word, &mut ruling.ignored.clone())))?
+        .take("ignore", |value| each(value, "what is not heeded", known_word))?
         .unwrap_or_default()
         .iter()
         .try_for_each(|word| ruling.ignored.add(word))
@@ -43,42 +41,33 @@ pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Rule, Pro
         let help = "say what is different, such as fresh = \"10m\"; see docs/configuration.md for all keys";
         return Err(section.missing("fresh", help));
     }
-    if ruling.is_stored == Storing::Never && (ruling.fresh.is_some() || ruling.immutable) {
+    if ruling.is_never_stored && (ruling.fresh.is_some() || ruling.immutable) {
         let help = "take out `store = false`, or the lifetime";
         return Err(section.refused(BadValue::new("a rule that stores nothing and gives a lifetime", help)));
     }
     Ok(Rule::new(&texts, ruling).expect("each text was tried when it was read"))
 }
 
-/// Reads the texts of `key`, each tried in a rule of its own, which `alone` makes of it.
-fn texts(
-    section: &mut Section<'_>,
-    key: &'static str,
-    alone: impl Fn(String) -> MatchTexts,
-) -> Result<Vec<String>, Problem> {
-    let tried = |text: &str| {
-        let ruling = Ruling { name: key.to_owned(), ..Ruling::default() };
-        let refused = |BadRule { expected, found }| {
-            BadValue::new(format!("this names nothing in `{key}`: `{found}`"), format!("it can be {expected}"))
-        };
-        Rule::new(&alone(text.to_owned()), ruling).map(|_| text.to_owned()).map_err(refused)
+/// Reads the texts of `key`, each of which can stand for what it names.
+fn texts(section: &mut Section<'_>, key: &'static str, matched: Matched) -> Result<Vec<String>, Problem> {
+    let checked = |text: &str| match matched.check(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(BadRule { expected, found }) => {
+            Err(BadValue::new(format!("this names nothing in `{key}`: `{found}`"), format!("it can be {expected}")))
+        }
     };
-    let found = section.take(key, |value| value.one_or_each("a text", tried))?;
+    let found = section.take(key, |value| value.one_or_each("a text", checked))?;
     Ok(found.unwrap_or_default())
 }
 
 fn name(text: &str) -> Result<String, BadValue> {
-    let ruling = Ruling { name: text.to_owned(), ..Ruling::default() };
-    match Rule::new(&MatchTexts::default(), ruling) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(BadRule { expected, found }) => {
-            Err(BadValue::new(format!("not a name for a rule: `{found}`"), format!("it is {expected}")))
-        }
-    }
+    rules::check_name(text).map(|()| text.to_owned()).map_err(|BadRule { expected, found }| {
+        BadValue::new(format!("not a name for a rule: `{found}`"), format!("it is {expected}"))
+    })
 }
 
-fn ignored(word: &str, all: &mut Ignored) -> Result<String, BadValue> {
-    all.add(word).map(|()| word.to_owned()).map_err(|_| {
+fn known_word(word: &str) -> Result<String, BadValue> {
+    Ignored::default().add(word).map(|()| word.to_owned()).map_err(|_| {
         let help = format!("it can be {}", Ignored::WORDS.join(", "));
         BadValue::new(format!("nothing that a rule can ignore: `{word}`"), help)
     })

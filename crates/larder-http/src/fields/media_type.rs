@@ -1,0 +1,42 @@
+//! The media type of a response's content (RFC 9110 8.3).
+//!
+//! Owns: taking it from Content-Type. Does not: read its parameters. Cost: none but a look-up.
+
+use http::{HeaderMap, header::CONTENT_TYPE};
+
+use crate::list::single;
+
+/// Returns the media type that Content-Type names, as it is written and without its parameters. `None` if the field is absent,
+/// empty or there more than once.
+pub fn media_type(fields: &HeaderMap) -> Option<&str> {
+    let value = single(fields, &CONTENT_TYPE)?.to_str().ok()?;
+    let end = value.find(';').unwrap_or(value.len());
+    Some(value[..end].trim()).filter(|kind| !kind.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[&'static str]) -> Option<String> {
+        let mut fields = HeaderMap::new();
+        for value in values {
+            fields.append(CONTENT_TYPE, http::HeaderValue::from_static(value));
+        }
+        media_type(&fields).map(str::to_owned)
+    }
+
+    #[test]
+    fn parameters_do_not_belong_to_it() {
+        for value in ["Text/HTML", "Text/HTML;charset=utf-8", " Text/HTML ; q=\"a;b\""] {
+            assert_eq!(of(&[value]).as_deref(), Some("Text/HTML"), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_names_none_or_two_has_none() {
+        for values in [&[][..], &[""], &["; q=1"], &["a/b", "a/b"]] {
+            assert_eq!(of(values), None, "{values:?}");
+        }
+    }
+}
