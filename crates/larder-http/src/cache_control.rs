@@ -73,6 +73,10 @@ pub struct ResponseDirectives {
     pub targeted: bool,
     /// An operator's lifetime in seconds, counted from the receipt of the response: it takes the place of every other.
     pub fresh_after_receipt: Option<u32>,
+    /// For how many seconds after receipt the redirections that led to the response allow it to be fresh at most.
+    pub fresh_within: Option<u32>,
+    /// Whether one of them forbids that it is served stale.
+    pub chain_forbids_stale: bool,
     /// Whether an operator lets no client ask for validation.
     pub ignores_client: bool,
     /// Whether an operator has it served stale though it forbids that.
@@ -129,7 +133,8 @@ impl ResponseDirectives {
 
     /// Whether the response must not be served once stale (RFC 9111 4.2.4; s-maxage by 5.2.2.10).
     pub fn forbids_stale(&self) -> bool {
-        let forbids = self.must_revalidate || self.proxy_revalidate || self.s_maxage.is_some();
+        let forbids =
+            self.must_revalidate || self.proxy_revalidate || self.s_maxage.is_some() || self.chain_forbids_stale;
         self.no_cache || (forbids && !self.ignores_must_revalidate)
     }
 

@@ -57,6 +57,8 @@ pub struct Freshness {
     pub ignores_client: bool,
     /// Whether its lifetime is the operator's.
     is_ruled: bool,
+    /// The longest lifetime that the redirections allow that led to it.
+    lifetime_millis_max: i64,
     /// No use once stale without validation (RFC 9111 4.2.4).
     forbids_stale: bool,
     /// Whether it sets a cookie, or answered a request with one and does not say `public`: without a lifetime of its own it
@@ -100,6 +102,9 @@ impl Freshness {
             lifetime,
             ignores_client: directives.ignores_client,
             is_ruled: directives.fresh_after_receipt.is_some(),
+            lifetime_millis_max: directives
+                .fresh_within
+                .map_or(i64::MAX, |secs| (i64::from(secs) * 1000).saturating_add(initial_age_millis)),
             status: receipt.status,
             initial_age_millis,
             response_time: received,
@@ -120,6 +125,10 @@ impl Freshness {
 
     /// `freshness_lifetime` (RFC 9111 4.2.1, 4.2.2).
     pub fn lifetime_millis(&self, settings: &Settings) -> i64 {
+        self.own_lifetime_millis(settings).min(self.lifetime_millis_max)
+    }
+
+    fn own_lifetime_millis(&self, settings: &Settings) -> i64 {
         match self.lifetime {
             Lifetime::Explicit { millis } => millis,
             Lifetime::Heuristic { unmodified_millis } => {

@@ -23,6 +23,7 @@
 //! | [`partial`] | partial content and how it becomes a whole (RFC 9111 3.3, 3.4, RFC 9110 14.4) |
 //! | [`proxy_status`] | the Proxy-Status field (RFC 9209) |
 //! | [`range`] | range requests against a stored response (RFC 9110 14) |
+//! | [`redirects`], [`chain`] | redirections that are followed for a client (RFC 9110 15.4) |
 //! | [`rules`], [`ruling`] | what the operator says of responses in place of their origins |
 //! | [`reuse`] | may a stored response answer this request (RFC 9111 4) |
 //! | [`storable`] | may this response be stored (RFC 9111 3) |
@@ -35,6 +36,7 @@
 
 pub mod cache_control;
 pub mod cache_status;
+pub mod chain;
 pub mod conditional;
 pub mod date;
 pub mod entity_tag;
@@ -52,6 +54,7 @@ pub mod multipart;
 pub mod partial;
 pub mod proxy_status;
 pub mod range;
+pub mod redirects;
 pub mod reuse;
 pub mod rules;
 pub mod ruling;

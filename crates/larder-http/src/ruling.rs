@@ -11,7 +11,7 @@ use std::{fmt::Write as _, time::Duration};
 use http::{HeaderMap, HeaderName, HeaderValue, header::SET_COOKIE};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
-use crate::cache_control::ResponseDirectives;
+use crate::{cache_control::ResponseDirectives, chain::Chain};
 
 /// The field in which a ruling stays with a response's head, on this side of the client and of the origin alone.
 pub const FIELD: HeaderName = HeaderName::from_static("larder-ruling");
@@ -33,6 +33,22 @@ pub struct Ruling {
     pub stale_on_error: Option<Duration>,
     /// What is not heeded.
     pub ignored: Ignored,
+    /// Which redirections are followed here, so that what they lead to answers the request.
+    pub following: Following,
+    /// The redirections that led to the response, if some were followed. No operator says this: it is found out.
+    pub chain: Option<Chain>,
+}
+
+/// Which redirections are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Following {
+    /// None: the client gets them.
+    #[default]
+    None,
+    /// Those that do not lead from `https` to `http`.
+    Safe,
+    /// All.
+    All,
 }
 
 /// What of a request or a response a rule does not heed.
@@ -111,6 +127,8 @@ impl Ruling {
         flag("no-store", self.ignored.no_store);
         flag("private", self.ignored.private);
         flag("must-revalidate", self.ignored.must_revalidate);
+        flag("follow", self.following != Following::None);
+        flag("follow-to-http", self.following == Following::All);
         let times = [
             ("fresh", self.fresh),
             ("while-revalidate", self.stale_while_revalidate),
@@ -122,6 +140,9 @@ impl Ruling {
         if !self.ignored.vary.is_empty() {
             let names: Vec<&str> = self.ignored.vary.iter().map(HeaderName::as_str).collect();
             write!(text, ", vary=\"{}\"", names.join(" ")).expect("a string takes what is written to it");
+        }
+        if let Some(chain) = &self.chain {
+            write!(text, ", {}", chain.to_members()).expect("a string takes what is written to it");
         }
         HeaderValue::try_from(text).expect("names of rules and fields are characters that a field may have")
     }
@@ -135,6 +156,7 @@ impl Ruling {
             let ListEntry::Item(item) = value else { continue };
             ruling.read(key.as_str(), &item.bare_item);
         }
+        ruling.chain = Chain::of_members(&dictionary);
         Some(ruling)
     }
 
@@ -149,6 +171,8 @@ impl Ruling {
             ("no-store", _) => self.ignored.no_store = true,
             ("private", _) => self.ignored.private = true,
             ("must-revalidate", _) => self.ignored.must_revalidate = true,
+            ("follow", _) if self.following == Following::None => self.following = Following::Safe,
+            ("follow-to-http", _) => self.following = Following::All,
             ("fresh", BareItem::Integer(secs)) => self.fresh = seconds(i64::from(*secs)),
             ("while-revalidate", BareItem::Integer(secs)) => self.stale_while_revalidate = seconds(i64::from(*secs)),
             ("on-error", BareItem::Integer(secs)) => self.stale_on_error = seconds(i64::from(*secs)),
@@ -170,8 +194,12 @@ impl Ruling {
         if ignored.set_cookie && !directives.withheld.contains(&SET_COOKIE) {
             directives.withheld.push(SET_COOKIE);
         }
+        if let Some(chain) = &self.chain {
+            chain.apply(directives);
+        }
         if let Some(fresh) = self.fresh.or(self.immutable.then_some(YEAR)) {
             directives.fresh_after_receipt = Some(seconds_of(fresh));
+            directives.fresh_within = None;
             directives.no_cache = false;
         }
         if let Some(window) = self.stale_while_revalidate {
@@ -227,6 +255,8 @@ mod tests {
             stale_while_revalidate: Some(Duration::from_secs(5)),
             stale_on_error: Some(Duration::ZERO),
             ignored,
+            following: Following::All,
+            chain: Some(Chain { fresh_secs: 5, forbids_stale: true, is_storable: false, led_to: 77 }),
         };
         for ruling in [full, Ruling { name: "a".into(), ..Ruling::default() }] {
             let mut fields = HeaderMap::new();

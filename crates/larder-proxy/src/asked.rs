@@ -62,6 +62,9 @@ pub(crate) struct Edits {
     pub(crate) whole: bool,
     /// Fields that are added: preconditions or a range of our own.
     pub(crate) added: Vec<(HeaderName, HeaderValue)>,
+    /// The URL that they are about, by its mark, if redirections led there (see [`larder_http::redirects::mark_of`]); another gets
+    /// none of them.
+    pub(crate) only_at: Option<u64>,
 }
 
 impl Asked {
@@ -69,6 +72,12 @@ impl Asked {
     pub(crate) fn uri(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
         builder.path_and_query(self.path.clone()).build().ok()
+    }
+
+    /// The URL that its origin is asked for, by the name that the origin knows; `None` for a target that has none.
+    pub(crate) fn url_at_origin(&self) -> Option<Uri> {
+        let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
+        builder.path_and_query(self.target.path_and_query()?.clone()).build().ok()
     }
 
     /// The request to the origin, without its body.
@@ -90,7 +99,7 @@ impl Asked {
             // Else the HTTP library would take a GET of unknown length for one without a body.
             fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        for (name, value) in &edits.added {
+        for (name, value) in edits.added.iter().filter(|_| edits.only_at.is_none()) {
             fields.insert(name.clone(), value.clone());
         }
         fields.insert(HOST, self.host.clone());

@@ -1,5 +1,6 @@
 //! Fetches that several requests share.
 
+mod asking;
 mod carrier;
 mod carry;
 pub(crate) mod chunk_reader;

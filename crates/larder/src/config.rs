@@ -221,7 +221,7 @@ fn each<T>(value: Value<'_>, what: &str, parse: impl Fn(&str) -> Result<T, BadVa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_http::rules::RuledRequest;
+    use larder_http::{rules::RuledRequest, ruling::Following};
     use larder_proxy::Listener;
 
     fn parse(text: &str) -> Result<Settings, Problem> {
@@ -332,6 +332,7 @@ mod tests {
             (ruling.name.as_str(), ruling.fresh, ruling.immutable),
             ("jars", Some(Duration::from_hours(24)), true)
         );
+        assert_eq!(ruling.following, Following::All);
         assert_eq!((ruling.is_never_stored, ruling.stale_on_error), (false, Some(Duration::from_hours(720))));
         assert_eq!(ruling.stale_while_revalidate, Some(Duration::from_mins(1)));
         assert!(ruling.ignored.client_directives && ruling.ignored.vary == ["user-agent"]);

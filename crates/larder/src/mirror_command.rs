@@ -51,6 +51,9 @@ fn show(world: &World) -> Result<(), Failure> {
         if !server.immutable.is_empty() {
             print_line!("  never changes: {}", server.immutable.join(", "))?;
         }
+        if server.follows {
+            print_line!("  redirections are followed here")?;
+        }
         print_line!("  the rest is looked at again after {} s", server.fresh.as_secs())?;
     }
     if !world.documents.is_empty() {

@@ -8,7 +8,7 @@ use crate::value::{self, BadValue};
 use larder_http::{
     Ruling,
     rules::{MatchTexts, Rule},
-    ruling::Ignored,
+    ruling::{Following, Ignored},
 };
 use larder_proxy::{Mirror, MirrorLink, OriginUrl, ProxyConfig};
 use std::time::Duration;
@@ -36,6 +36,8 @@ pub(crate) struct Server {
     pub(crate) immutable: &'static [&'static str],
     /// For how long everything else is fresh.
     pub(crate) fresh: Duration,
+    /// Whether its redirections are followed here, so that what is kept is the file and not a link that ends.
+    pub(crate) follows: bool,
 }
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -47,12 +49,19 @@ pub(crate) const WORLDS: &[World] = &[
     World {
         name: "pypi",
         servers: &[
-            Server { suffix: "", url: "https://pypi.org", immutable: &[], fresh: Duration::from_mins(5) },
+            Server {
+                suffix: "",
+                url: "https://pypi.org",
+                immutable: &[],
+                fresh: Duration::from_mins(5),
+                follows: false,
+            },
             Server {
                 suffix: "-files",
                 url: "https://files.pythonhosted.org",
                 immutable: &["/packages/**"],
                 fresh: HOUR,
+                follows: false,
             },
         ],
         documents: &["text/html", "application/vnd.pypi.simple.v1+html", "application/vnd.pypi.simple.v1+json"],
@@ -65,6 +74,7 @@ pub(crate) const WORLDS: &[World] = &[
             url: "https://registry.npmjs.org",
             immutable: &["/**/-/**/*.tgz"],
             fresh: Duration::from_mins(5),
+            follows: false,
         }],
         documents: &["application/json", "application/vnd.npm.install-v1+json"],
         usage: "npm install --registry {}/npm/ NAME",
@@ -72,8 +82,20 @@ pub(crate) const WORLDS: &[World] = &[
     World {
         name: "cargo",
         servers: &[
-            Server { suffix: "", url: "https://index.crates.io", immutable: &[], fresh: Duration::from_mins(5) },
-            Server { suffix: "-files", url: "https://static.crates.io", immutable: &["/crates/**"], fresh: HOUR },
+            Server {
+                suffix: "",
+                url: "https://index.crates.io",
+                immutable: &[],
+                fresh: Duration::from_mins(5),
+                follows: false,
+            },
+            Server {
+                suffix: "-files",
+                url: "https://static.crates.io",
+                immutable: &["/crates/**"],
+                fresh: HOUR,
+                follows: false,
+            },
         ],
         documents: &["application/json"],
         usage: "in ~/.cargo/config.toml: [source.crates-io] replace-with = \"larder\" and [source.larder] registry = \"sparse+{}/cargo/\"",
@@ -85,6 +107,7 @@ pub(crate) const WORLDS: &[World] = &[
             url: "https://proxy.golang.org",
             immutable: &["/**/@v/*.{info,mod,zip}"],
             fresh: Duration::from_mins(5),
+            follows: false,
         }],
         documents: &[],
         usage: "GOPROXY={}/go go build",
@@ -96,6 +119,7 @@ pub(crate) const WORLDS: &[World] = &[
             url: "https://repo.maven.apache.org/maven2",
             immutable: &["/**/*.{jar,pom,war,aar,module,asc,sha1,sha256,sha512,md5,zip,tar.gz}"],
             fresh: Duration::from_mins(10),
+            follows: false,
         }],
         documents: &[],
         usage: "in ~/.m2/settings.xml: <mirror><id>larder</id><mirrorOf>central</mirrorOf><url>{}/maven</url></mirror>",
@@ -107,6 +131,7 @@ pub(crate) const WORLDS: &[World] = &[
             url: "http://deb.debian.org/debian",
             immutable: &["/pool/**", "/dists/**/by-hash/**"],
             fresh: Duration::from_mins(5),
+            follows: false,
         }],
         documents: &[],
         usage: "in sources.list: deb {}/debian bookworm main",
@@ -118,6 +143,7 @@ pub(crate) const WORLDS: &[World] = &[
             url: "http://deb.debian.org/debian-security",
             immutable: &["/pool/**", "/dists/**/by-hash/**"],
             fresh: Duration::from_mins(5),
+            follows: false,
         }],
         documents: &[],
         usage: "in sources.list: deb {}/debian-security bookworm-security main",
@@ -129,6 +155,7 @@ pub(crate) const WORLDS: &[World] = &[
             url: "http://archive.ubuntu.com/ubuntu",
             immutable: &["/pool/**", "/dists/**/by-hash/**"],
             fresh: Duration::from_mins(5),
+            follows: false,
         }],
         documents: &[],
         usage: "in sources.list: deb {}/ubuntu noble main",
@@ -140,13 +167,20 @@ pub(crate) const WORLDS: &[World] = &[
             url: "https://rubygems.org",
             immutable: &["/gems/*.gem", "/quick/**/*.gemspec.rz"],
             fresh: Duration::from_mins(5),
+            follows: false,
         }],
         documents: &[],
         usage: "bundle config mirror.https://rubygems.org {}/rubygems",
     },
     World {
         name: "nix",
-        servers: &[Server { suffix: "", url: "https://cache.nixos.org", immutable: &["/nar/**"], fresh: HOUR }],
+        servers: &[Server {
+            suffix: "",
+            url: "https://cache.nixos.org",
+            immutable: &["/nar/**"],
+            fresh: HOUR,
+            follows: false,
+        }],
         documents: &[],
         usage: "nix-build --option substituters {}/nix",
     },
@@ -157,9 +191,46 @@ pub(crate) const WORLDS: &[World] = &[
             url: "https://conda.anaconda.org",
             immutable: &["/**/*.{conda,tar.bz2}"],
             fresh: Duration::from_mins(10),
+            follows: false,
         }],
         documents: &[],
         usage: "conda install --override-channels -c {}/conda/conda-forge NAME",
+    },
+    World {
+        name: "github-releases",
+        servers: &[Server {
+            suffix: "",
+            url: "https://github.com",
+            // Other tags, such as `nightly`, get new files.
+            immutable: &[
+                "/*/*/releases/download/v[0-9]*/**",
+                "/*/*/releases/download/[0-9]*/**",
+                "/*/*/archive/refs/tags/**",
+            ],
+            fresh: Duration::from_mins(5),
+            follows: true,
+        }],
+        documents: &[],
+        usage: "curl -O {}/github-releases/OWNER/REPOSITORY/releases/download/TAG/FILE",
+    },
+    World {
+        name: "huggingface",
+        servers: &[Server {
+            suffix: "",
+            url: "https://huggingface.co",
+            immutable: &[concat!(
+                "/**/resolve/",
+                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
+                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
+                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
+                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
+                "/**"
+            )],
+            fresh: Duration::from_mins(5),
+            follows: true,
+        }],
+        documents: &[],
+        usage: "HF_HUB_DISABLE_XET=1 HF_ENDPOINT={}/huggingface hf download NAME",
     },
 ];
 
@@ -228,17 +299,32 @@ impl World {
 
 impl Server {
     fn rules(&self, world: &str, origin: &OriginUrl) -> Vec<Rule> {
-        Self::rules_of(world, origin, self.immutable, Some(self.fresh))
+        let about = Said { immutable: self.immutable, fresh: Some(self.fresh), follows: self.follows };
+        about.rules(world, origin)
     }
+}
 
-    /// Returns what is said of a server's files: of those that never change, by patterns of their paths below its base path, and
-    /// of the others, if they have a lifetime.
-    pub(crate) fn rules_of(name: &str, origin: &OriginUrl, immutable: &[&str], fresh: Option<Duration>) -> Vec<Rule> {
+/// What is said of a server's files, by patterns of their paths below its base path.
+pub(crate) struct Said<'a> {
+    /// Those that never change.
+    pub(crate) immutable: &'a [&'a str],
+    /// For how long the others are fresh, if that is said.
+    pub(crate) fresh: Option<Duration>,
+    /// Whether redirections are followed.
+    pub(crate) follows: bool,
+}
+
+impl Said<'_> {
+    /// Returns it as rules, which have `name` in theirs.
+    pub(crate) fn rules(&self, name: &str, origin: &OriginUrl) -> Vec<Rule> {
+        let statuses: &[&str] = if self.follows { &["200", "301", "302", "303", "307", "308"] } else { &["200"] };
+        let following = if self.follows { Following::Safe } else { Following::None };
         let rule = |patterns: &[&str], ruling: Ruling| {
             let paths = patterns.iter().map(|pattern| format!("{}{pattern}", origin.base_path())).collect();
-            let (hosts, statuses) = (vec![origin.host().to_owned()], vec!["200".to_owned()]);
+            let (hosts, statuses) =
+                (vec![origin.host().to_owned()], statuses.iter().map(ToString::to_string).collect());
             let texts = MatchTexts { hosts, paths, statuses, ..MatchTexts::default() };
-            Rule::new(&texts, ruling).expect("patterns are tried where they are read")
+            Rule::new(&texts, Ruling { following, ..ruling }).expect("patterns are tried where they are read")
         };
         let ignored = Ignored { client_directives: true, ..Ignored::default() };
         let kept = || Ruling {
@@ -247,15 +333,16 @@ impl Server {
             ignored: ignored.clone(),
             ..Ruling::default()
         };
-        let other = |fresh| Ruling {
+        let other = Ruling {
             name: format!("{name}: the rest"),
-            fresh: Some(fresh),
-            stale_on_error: Some(STALE_ON_ERROR),
+            fresh: self.fresh,
+            stale_on_error: self.fresh.map(|_| STALE_ON_ERROR),
             ignored: Ignored { must_revalidate: true, ..ignored.clone() },
             ..Ruling::default()
         };
-        let kept = (!immutable.is_empty()).then(|| rule(immutable, kept()));
-        kept.into_iter().chain(fresh.map(|fresh| rule(&["/**"], other(fresh)))).collect()
+        let kept = (!self.immutable.is_empty()).then(|| rule(self.immutable, kept()));
+        let other = (self.fresh.is_some() || self.follows).then(|| rule(&["/**"], other));
+        kept.into_iter().chain(other).collect()
     }
 }
 
@@ -301,6 +388,15 @@ mod tests {
             ("go", "proxy.golang.org", "/github.com/google/uuid/@v/list", false),
             ("maven", "repo.maven.apache.org", "/maven2/junit/junit/4.13.2/junit-4.13.2.pom", true),
             ("maven", "repo.maven.apache.org", "/maven2/junit/junit/maven-metadata.xml", false),
+            ("github-releases", "github.com", "/a/b/releases/download/v1.0/b.tar.gz", true),
+            ("github-releases", "github.com", "/a/b/releases/download/nightly/b.tar.gz", false),
+            (
+                "huggingface",
+                "huggingface.co",
+                "/a/b/resolve/0123456789abcdef0123456789abcdef01234567/model.safetensors",
+                true,
+            ),
+            ("huggingface", "huggingface.co", "/a/b/resolve/main/model.safetensors", false),
             ("debian", "deb.debian.org", "/debian/pool/main/h/hello/hello_1_amd64.deb", true),
             ("debian", "deb.debian.org", "/debian/dists/bookworm/InRelease", false),
         ] {

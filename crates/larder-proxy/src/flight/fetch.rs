@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode, header, response};
 use larder_http::{
-    BodyPlace, Reason, Received, Reuse, Storability, StoredHead, Timestamp, cache_control, reuse,
+    BodyPlace, Reason, Received, Reuse, Ruling, Storability, StoredHead, Timestamp, cache_control, reuse,
     storable::{self, Exchange},
     validate,
 };
@@ -31,10 +31,7 @@ use crate::{
         shared::Flight,
         stage::{Confirmed, KeptPart, OpenHead, PrivateResponse, Stage},
     },
-    origin::{
-        body::OriginBody,
-        pool::{Outgoing, Repeat},
-    },
+    origin::body::OriginBody,
 };
 
 /// One fetch.
@@ -97,7 +94,10 @@ impl Fetch {
     async fn fly(&self) {
         if let Some(found) = &self.before {
             let validators = validate::request_fields(&found.entry.head);
-            if !validators.is_empty() && Box::pin(self.confirm(found, validators)).await {
+            let led_to =
+                Ruling::of(found.entry.head.fields()).and_then(|ruling| ruling.chain).map(|chain| chain.led_to);
+            let edits = Edits { whole: true, added: validators, only_at: led_to };
+            if !edits.added.is_empty() && Box::pin(self.confirm(found, &edits)).await {
                 return;
             }
         }
@@ -109,7 +109,8 @@ impl Fetch {
             Some(range) => vec![(header::RANGE, range.clone())],
             None => self.conditions(),
         };
-        match (self.ask(added).await, range) {
+        let edits = Edits { whole: true, added, only_at: None };
+        match (self.ask(&edits).await, range) {
             (Ok(answer), Some(range)) if answer.head.status == StatusCode::PARTIAL_CONTENT => {
                 Box::pin(self.accept_part(answer, &range)).await;
             }
@@ -152,8 +153,8 @@ impl Fetch {
     }
 
     /// Asks whether a stored response still holds. `false`: the answer was about something else, ask for all.
-    async fn confirm(&self, found: &Found, validators: Vec<(http::HeaderName, http::HeaderValue)>) -> bool {
-        let answer = match self.ask(validators).await {
+    async fn confirm(&self, found: &Found, edits: &Edits) -> bool {
+        let answer = match self.ask(edits).await {
             Ok(answer) => answer,
             Err(failure) => {
                 self.flight.set_stage(Stage::Failed(failure));
@@ -192,18 +193,9 @@ impl Fetch {
     }
 
     /// Sends the request, and checks the framing of what comes back.
-    async fn ask(&self, added: Vec<(http::HeaderName, http::HeaderValue)>) -> Result<OriginAnswer, Failure> {
-        let means = &self.flights.means;
-        let edits = Edits { whole: true, added };
-        let outgoing = Outgoing {
-            origin: self.asked.origin.clone(),
-            choice: self.asked.choice.clone(),
-            repeat: Repeat::Safe,
-            make: || self.asked.outgoing(&means.marks, &edits),
-        };
+    async fn ask(&self, edits: &Edits) -> Result<OriginAnswer, Failure> {
         let request_time = clock::now();
-        let (mut head, body) = means.origins.ask(outgoing).await?;
-        self.asked.put_ruling(&means.cache.shared.rules, head.status, &mut head.headers);
+        let (head, body) = self.flights.means.ask(&self.asked, edits).await?;
         let response_time = clock::now();
         Ok(OriginAnswer { head, body, request_time, response_time })
     }

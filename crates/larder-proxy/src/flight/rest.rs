@@ -28,10 +28,7 @@ use crate::{
         source::Source,
         stage::Stage,
     },
-    origin::{
-        body::OriginBody,
-        pool::{Outgoing, Repeat},
-    },
+    origin::body::OriginBody,
 };
 
 /// The fetches in progress, by representation.
@@ -189,14 +186,8 @@ impl Rest {
         let range =
             HeaderValue::try_from(format!("bytes={}-{last}", self.start)).expect("digits and a dash are a value");
         let added = vec![(header::RANGE, range), (header::IF_RANGE, validator.clone())];
-        let edits = Edits { whole: true, added };
-        let outgoing = Outgoing {
-            origin: asked.origin.clone(),
-            choice: asked.choice.clone(),
-            repeat: Repeat::Safe,
-            make: || asked.outgoing(&means.marks, &edits),
-        };
-        let (head, incoming) = match means.origins.ask(outgoing).await {
+        let edits = Edits { whole: true, added, only_at: None };
+        let (head, incoming) = match means.ask(asked, &edits).await {
             Ok(answered) => answered,
             Err(failure) => return Answer::Failed(failure),
         };

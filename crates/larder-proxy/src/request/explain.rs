@@ -127,7 +127,10 @@ fn tell_found(text: &mut String, worker: &Worker, found: &Found) {
         line(text, "variant", format_args!("{name}: {value}"));
     }
     if let Some(ruling) = Ruling::of(head.fields()) {
-        line(text, "rule", ruling.name);
+        line(text, "rule", &ruling.name);
+        if let Some(chain) = ruling.chain {
+            line(text, "redirects", format_args!(" were followed, which let it be fresh for {} s", chain.fresh_secs));
+        }
     }
     tell_age(text, worker, head);
 }

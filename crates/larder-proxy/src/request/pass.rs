@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, StatusCode, header, response};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
 use hyper::body::{Body as _, Incoming};
 use larder_http::{
     CacheStatus,
@@ -102,6 +102,12 @@ pub(crate) async fn ask(
     asked: &Arc<Asked>,
     body: Option<Incoming>,
 ) -> Result<(response::Parts, OriginBody), Failure> {
+    if body.as_ref().is_none_or(Incoming::is_end_stream)
+        && matches!(asked.method, Method::GET | Method::HEAD)
+        && !asked.has_body()
+    {
+        return worker.flights.means.ask(asked, &Edits::default()).await;
+    }
     let repeat = match &body {
         Some(body) if !body.is_end_stream() => Repeat::Never,
         _ if asked.method.is_idempotent() => Repeat::Safe,

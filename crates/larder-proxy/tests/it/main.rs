@@ -26,6 +26,7 @@ mod origins;
 mod partial;
 mod poisoning;
 mod ranges;
+mod redirects;
 mod reloads;
 mod rules;
 mod secure;

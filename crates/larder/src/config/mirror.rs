@@ -4,10 +4,10 @@
 
 use super::{
     duration, each, origin,
-    section::{Problem, Section},
+    section::{Problem, Section, Value},
 };
 use crate::{
-    mirrors::{self, OriginOf, Server},
+    mirrors::{self, OriginOf, Said},
     settings::Settings,
     value::BadValue,
 };
@@ -21,11 +21,12 @@ pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result
     let path = section.take("path", |value| value.parsed("a path", |text| Ok(text.to_owned())))?;
     let immutable = section.take("immutable", |value| each(value, "a pattern", pattern))?.unwrap_or_default();
     let fresh = section.take("fresh", duration)?;
+    let follows = section.take("follow_redirects", Value::boolean)?;
     let documents = section.take("documents", |value| each(value, "a media type", |text| Ok(text.to_owned())))?;
     let help = "name a world, such as name = \"pypi\", or give a path of your own and its origin";
     let Some(path) = path else {
         let world = world.ok_or_else(|| section.missing("name", help))?;
-        if !immutable.is_empty() || fresh.is_some() || documents.is_some() {
+        if !immutable.is_empty() || fresh.is_some() || documents.is_some() || follows.is_some() {
             let help = "say it in a [[rule]] before, or give a path and an origin of your own";
             return Err(section.refused(BadValue::new("what is known of a mirror by name stays as it is", help)));
         }
@@ -45,9 +46,8 @@ pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result
         )));
     }
     let immutable: Vec<&str> = immutable.iter().map(String::as_str).collect();
-    if !immutable.is_empty() || fresh.is_some() {
-        settings.proxy.rules.extend(Server::rules_of(&name, &mirror.origin, &immutable, fresh));
-    }
+    let said = Said { immutable: &immutable, fresh, follows: follows == Some(true) };
+    settings.proxy.rules.extend(said.rules(&name, &mirror.origin));
     settings.proxy.mirrors.push(mirror);
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::value::BadValue;
 use larder_http::{
     Ruling,
     rules::{self, BadRule, MatchTexts, Matched, Rule},
-    ruling::Ignored,
+    ruling::{Following, Ignored},
 };
 
 /// Reads one; `number` names it if it has no name.
@@ -30,6 +30,14 @@ pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Rule, Pro
     section.set("immutable", &mut ruling.immutable, Value::boolean)?;
     ruling.stale_while_revalidate = section.take("stale_while_revalidate", duration)?;
     ruling.stale_on_error = section.take("stale_on_error", duration)?;
+    let mut is_followed = |key, following| -> Result<(), Problem> {
+        if section.take(key, Value::boolean)? == Some(true) {
+            ruling.following = following;
+        }
+        Ok(())
+    };
+    is_followed("follow_redirects", Following::Safe)?;
+    is_followed("follow_to_http", Following::All)?;
     section
         .take("ignore", |value| each(value, "what is not heeded", known_word))?
         .unwrap_or_default()

@@ -1,0 +1,215 @@
+//! Redirections that are followed on a client's behalf: where they lead (RFC 9110 15.4), and what they say of what they lead to.
+//!
+//! Owns: both decisions. Does not: follow, or check what a host's address is. Invariants: what redirections led to is never fresh
+//! for longer than each of them, stored where one of them may not be, nor served stale where one of them forbids that, unless an
+//! operator's rule gives it a lifetime; no step leads from `https` to `http` unless the operator says so.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use http::{
+    HeaderMap, StatusCode, Uri,
+    header::{CONTENT_LOCATION, LOCATION, VARY},
+};
+
+use crate::{
+    Reason, Settings, Storability,
+    cache_control::ResponseDirectives,
+    chain::Chain,
+    freshness::{Freshness, Receipt, received_age},
+    list::single,
+    reference,
+    ruling::Following,
+    storable::{self, Exchange},
+};
+
+/// Returns where a response redirects a GET or HEAD of `url`; `None` if it does not, or to nothing that is served here.
+pub fn target(url: &Uri, status: StatusCode, fields: &HeaderMap) -> Option<Uri> {
+    if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let location = single(fields, &LOCATION)?.to_str().ok()?;
+    let target = reference::resolve(url, location)?;
+    let authority = target.authority()?.as_str();
+    let is_served = matches!(target.scheme_str(), Some("http" | "https")) && !authority.contains('@');
+    is_served.then_some(target)
+}
+
+/// Whether a redirection from one URL to another is followed.
+pub fn may_follow(from: &Uri, to: &Uri, following: Following) -> bool {
+    let is_downgrade = from.scheme_str() == Some("https") && to.scheme_str() != Some("https");
+    match following {
+        Following::None => false,
+        Following::Safe => !is_downgrade,
+        Following::All => true,
+    }
+}
+
+/// Whether two URLs are of one origin (RFC 9110 4.3.1).
+pub fn is_same_origin(left: &Uri, right: &Uri) -> bool {
+    reference::is_same_origin(left, right)
+}
+
+/// Returns a number that tells a URL from others. Its query is left out: in it are signatures that are new each time.
+pub fn mark_of(url: &Uri) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (url.scheme_str(), url.authority().map(http::uri::Authority::as_str), url.path()).hash(&mut hasher);
+    hasher.finish() & MARK_MASK
+}
+
+/// Returns what follows from one more redirection, to `target`, and from those before it.
+pub fn through(before: Option<Chain>, redirection: &Exchange<'_>, target: &Uri, settings: &Settings) -> Chain {
+    let fields = redirection.response_fields;
+    let directives = ResponseDirectives::from_fields(fields, &settings.targets);
+    let receipt = Receipt {
+        status: redirection.status,
+        age_secs: received_age(fields),
+        request_time: redirection.request_time,
+        response_time: redirection.response_time,
+        answered_cookie: false,
+    };
+    let freshness = Freshness::new(&receipt, fields, &directives);
+    let left_millis = freshness.lifetime_millis(settings).saturating_sub(freshness.initial_age_millis).max(0);
+    let left_secs = if directives.no_cache { 0 } else { left_millis / 1000 };
+    let exchange = Exchange { method: &http::Method::GET, ..*redirection };
+    let is_storable = match storable::decide(&exchange, settings) {
+        Storability::Store { .. } => true,
+        // These say that it is not worth a place, not that it may have none.
+        Storability::Refuse { reason } => {
+            matches!(reason, Reason::Status | Reason::NothingToReuse | Reason::NoCache)
+        }
+    };
+    let before = before.unwrap_or(Chain { fresh_secs: u32::MAX, forbids_stale: false, is_storable: true, led_to: 0 });
+    Chain {
+        fresh_secs: before.fresh_secs.min(u32::try_from(left_secs).unwrap_or(u32::MAX)),
+        forbids_stale: before.forbids_stale || directives.forbids_stale(),
+        is_storable: before.is_storable && is_storable,
+        led_to: mark_of(target),
+    }
+}
+
+/// Adds to the fields of what a redirection led to what the redirection says of it besides: what it varies on, and its fields of no
+/// standard (`X-...`) that are not there. What is relative to the URL that answered is made absolute.
+pub fn complete(fields: &mut HeaderMap, redirection: &HeaderMap, answered: &Uri) {
+    for value in redirection.get_all(VARY) {
+        fields.append(VARY, value.clone());
+    }
+    for (name, value) in redirection.iter().filter(|(name, _)| name.as_str().starts_with("x-")) {
+        fields.entry(name).or_insert_with(|| value.clone());
+    }
+    let location = single(fields, &CONTENT_LOCATION).and_then(|value| value.to_str().ok());
+    let absolute = location.and_then(|location| reference::resolve(answered, location));
+    if let Some(value) = absolute.and_then(|uri| uri.to_string().parse().ok()) {
+        fields.insert(CONTENT_LOCATION, value);
+    }
+}
+
+/// What fits an integer of a structured field (RFC 9651 3.3.1).
+const MARK_MASK: u64 = (1 << 49) - 1;
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Method};
+
+    use super::*;
+    use crate::Timestamp;
+
+    fn uri(text: &str) -> Uri {
+        text.parse().unwrap()
+    }
+
+    fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        lines
+            .iter()
+            .map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    fn chain(status: u16, lines: &[(&'static str, &'static str)]) -> Chain {
+        let (request_fields, response_fields) = (HeaderMap::new(), fields(lines));
+        let now = Timestamp::from_millis(1_000_000_000_000);
+        let exchange = Exchange {
+            method: &Method::GET,
+            request_fields: &request_fields,
+            status: StatusCode::from_u16(status).unwrap(),
+            response_fields: &response_fields,
+            request_time: now,
+            response_time: now,
+        };
+        through(None, &exchange, &uri("http://b/c"), &Settings::default())
+    }
+
+    #[test]
+    fn redirections_lead_where_they_say() {
+        let from = uri("https://a.example/x/y?q");
+        for (status, location, expected) in [
+            (301, "/z", Some("https://a.example/z")),
+            (302, "z?k=1#part", Some("https://a.example/x/z?k=1")),
+            (303, "//b.example/z", Some("https://b.example/z")),
+            (307, "http://b.example:81/", Some("http://b.example:81/")),
+            (308, "ftp://b.example/", None),
+            (302, "http://user@b.example/", None),
+            (302, "mailto:x", None),
+            (304, "/z", None),
+            (300, "/z", None),
+            (200, "/z", None),
+        ] {
+            let found = target(&from, StatusCode::from_u16(status).unwrap(), &fields(&[("location", location)]));
+            assert_eq!(found.map(|uri| uri.to_string()).as_deref(), expected, "{status} {location}");
+        }
+        let mut twice = fields(&[("location", "/a")]);
+        twice.append(LOCATION, HeaderValue::from_static("/b"));
+        assert_eq!(target(&from, StatusCode::FOUND, &twice), None);
+    }
+
+    #[test]
+    fn https_is_left_only_if_it_is_said() {
+        let (secure, plain) = (uri("https://a/"), uri("http://a/"));
+        for (from, to, following, may) in [
+            (&secure, &secure, Following::None, false),
+            (&secure, &secure, Following::Safe, true),
+            (&plain, &secure, Following::Safe, true),
+            (&plain, &plain, Following::Safe, true),
+            (&secure, &plain, Following::Safe, false),
+            (&secure, &plain, Following::All, true),
+        ] {
+            assert_eq!(may_follow(from, to, following), may, "{from} {to} {following:?}");
+        }
+    }
+
+    #[test]
+    fn shortest_lifetime_and_strictest_word_count() {
+        let year = chain(301, &[("cache-control", "max-age=1000")]);
+        assert_eq!((year.fresh_secs, year.forbids_stale, year.is_storable), (1000, false, true));
+        assert_eq!(chain(302, &[]).fresh_secs, 0, "a redirection of no lifetime is asked for each time");
+        assert_eq!(chain(301, &[("cache-control", "max-age=60"), ("age", "50")]).fresh_secs, 10);
+        let strict = chain(302, &[("cache-control", "no-cache")]);
+        assert!(strict.forbids_stale && strict.is_storable && strict.fresh_secs == 0);
+        assert!(!chain(302, &[("cache-control", "max-age=9, private")]).is_storable);
+        assert!(!chain(302, &[("cache-control", "no-store")]).is_storable);
+        assert!(!chain(302, &[("cache-control", "max-age=9"), ("set-cookie", "a=b")]).is_storable);
+        assert!(!chain(302, &[("cache-control", "max-age=9"), ("vary", "*")]).is_storable);
+    }
+
+    #[test]
+    fn url_is_told_from_others_but_not_by_its_signature() {
+        assert_eq!(mark_of(&uri("http://a/b?sig=1")), mark_of(&uri("http://a/b?sig=2")));
+        assert_ne!(mark_of(&uri("http://a/b")), mark_of(&uri("http://a/c")));
+        assert_ne!(mark_of(&uri("http://a/b")), mark_of(&uri("https://a/b")));
+    }
+
+    #[test]
+    fn what_a_redirection_says_besides_is_kept() {
+        let mut found = fields(&[("x-own", "1"), ("vary", "accept"), ("content-location", "z")]);
+        let redirection = fields(&[("x-own", "2"), ("x-commit", "c"), ("vary", "cookie"), ("server", "s")]);
+        complete(&mut found, &redirection, &uri("http://b/c/d"));
+        assert_eq!(
+            (&found["x-own"], &found["x-commit"]),
+            (&HeaderValue::from_static("1"), &HeaderValue::from_static("c"))
+        );
+        assert_eq!(found.get_all(VARY).iter().count(), 2);
+        assert_eq!(
+            (&found["content-location"], found.get("server")),
+            (&HeaderValue::from_static("http://b/c/z"), None)
+        );
+    }
+}

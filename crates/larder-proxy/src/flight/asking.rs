@@ -1,0 +1,213 @@
+//! Asking for a resource, and following where its origin redirects, as far as the operator's rules say so.
+//!
+//! Owns: the order of hops, and what goes to which of them. Does not: decide what is followed (see `larder_http::redirects`).
+//! Invariants: to another origin than the one that was asked goes what is wanted, and nothing that says who wants it; each hop is held
+//! to the rules for targets, as if a client had asked for it; what comes is an answer under the key that was asked for, and says by
+//! how much redirections bound it. Cost: one request for each hop, at most [`HOP_COUNT_MAX`].
+
+use http::{
+    HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
+    header::{
+        ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+        PRAGMA, RANGE, USER_AGENT, VIA,
+    },
+    response,
+};
+use larder_http::{
+    Ruling,
+    chain::Chain,
+    redirects::{self, is_same_origin, mark_of, may_follow},
+    storable::Exchange,
+};
+
+use crate::{
+    asked::{Asked, Edits},
+    clock,
+    errors::Failure,
+    flight::source::Means,
+    origin::{
+        body::OriginBody,
+        pool::{Outgoing, Repeat},
+        request_body::RequestBody,
+        target::{Origin, is_plain_host, port_of},
+    },
+};
+
+/// Where a redirection leads.
+struct Hop {
+    url: Uri,
+    origin: Origin,
+    /// Whether it is another origin than the one that was asked.
+    is_elsewhere: bool,
+}
+
+/// The redirections that were followed.
+struct Way {
+    chain: Chain,
+    /// The rule that had them followed.
+    rule: String,
+    /// Their fields, the last first.
+    fields: Vec<http::HeaderMap>,
+    url: Uri,
+}
+
+impl Means {
+    /// Asks an origin for what a GET or HEAD is about, and follows redirections; what comes has the rules' word among its fields.
+    ///
+    /// # Errors
+    /// An origin cannot be reached or may not be, or a response makes no sense.
+    pub(crate) async fn ask(&self, asked: &Asked, edits: &Edits) -> Result<(response::Parts, OriginBody), Failure> {
+        let mut request_time = clock::now();
+        let outgoing = Outgoing {
+            origin: asked.origin.clone(),
+            choice: asked.choice.clone(),
+            repeat: Repeat::Safe,
+            make: || asked.outgoing(&self.marks, edits),
+        };
+        let (mut head, mut body) = self.origins.ask(outgoing).await?;
+        asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
+        let mut way: Option<Way> = None;
+        while let Some((hop, rule)) = next_hop(asked, way.as_ref().map(|way| &way.url), &head) {
+            if way.as_ref().is_some_and(|way| way.fields.len() >= HOP_COUNT_MAX) {
+                let why = format!("it redirects more than {HOP_COUNT_MAX} times in a row");
+                return Err(Failure::Broken { host: hop.origin.to_string(), why });
+            }
+            let redirection = self.exchange(asked, &head, request_time);
+            let settings = &self.cache.shared.http;
+            let chain = redirects::through(way.as_ref().map(|way| way.chain), &redirection, &hop.url, settings);
+            let mut fields = way.map(|way| way.fields).unwrap_or_default();
+            fields.insert(0, std::mem::take(&mut head.headers));
+            drain(body).await;
+            request_time = clock::now();
+            let outgoing = Outgoing {
+                origin: hop.origin.clone(),
+                choice: None,
+                repeat: Repeat::Safe,
+                make: || request_for(asked, &hop, self, edits),
+            };
+            (head, body) = Box::pin(self.origins.ask(outgoing)).await?;
+            asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
+            way = Some(Way { chain, rule, fields, url: hop.url });
+        }
+        if let Some(way) = way {
+            way.complete(&mut head);
+        }
+        Ok((head, body))
+    }
+
+    fn exchange<'a>(
+        &self,
+        asked: &'a Asked,
+        head: &'a response::Parts,
+        request_time: larder_http::Timestamp,
+    ) -> Exchange<'a> {
+        Exchange {
+            method: &asked.method,
+            request_fields: &asked.fields,
+            status: head.status,
+            response_fields: &head.headers,
+            request_time,
+            response_time: clock::now(),
+        }
+    }
+}
+
+impl Way {
+    /// Notes on a response what led to it.
+    fn complete(self, head: &mut response::Parts) {
+        for redirection in &self.fields {
+            redirects::complete(&mut head.headers, redirection, &self.url);
+        }
+        let ruling = Ruling::of(&head.headers).unwrap_or_else(|| Ruling { name: self.rule, ..Ruling::default() });
+        Ruling { chain: Some(self.chain), ..ruling }.put(&mut head.headers);
+    }
+}
+
+/// Where a response leads that is to be followed, and the rule that says so.
+fn next_hop(asked: &Asked, url: Option<&Uri>, head: &response::Parts) -> Option<(Hop, String)> {
+    if !head.status.is_redirection() || head.status == StatusCode::NOT_MODIFIED {
+        return None;
+    }
+    let ruling = Ruling::of(&head.headers)?;
+    let own = asked.url_at_origin()?;
+    let from = url.unwrap_or(&own);
+    let to = redirects::target(from, head.status, &head.headers)?;
+    if !may_follow(from, &to, ruling.following) {
+        return None;
+    }
+    let hop = hop(asked, &own, to)?;
+    Some((hop, ruling.name))
+}
+
+/// What is to be asked for at `url`.
+fn hop(asked: &Asked, own: &Uri, url: Uri) -> Option<Hop> {
+    let https = url.scheme_str() == Some("https");
+    let authority = url.authority()?;
+    let origin = Origin { https, ..Origin::of_client(authority.host(), port_of(authority, https)?) };
+    let is_same_server =
+        (https, &origin.host, origin.port) == (asked.origin.https, &asked.origin.host, asked.origin.port);
+    if is_same_origin(own, &url) || is_same_server {
+        return Some(Hop { url, origin: asked.origin.clone(), is_elsewhere: false });
+    }
+    is_plain_host(authority.host()).then_some(Hop { url, origin, is_elsewhere: true })
+}
+
+/// The request for a hop.
+fn request_for(asked: &Asked, hop: &Hop, means: &Means, edits: &Edits) -> Request<RequestBody> {
+    let is_about_it = edits.only_at == Some(mark_of(&hop.url));
+    let there = Edits {
+        whole: edits.whole,
+        added: if is_about_it || edits.only_at.is_none() { edits.added.clone() } else { Vec::new() },
+        only_at: None,
+    };
+    let mut request = asked.outgoing(&means.marks, &there);
+    let fields = request.headers_mut();
+    if !is_about_it {
+        // What they name is of another URL, where the same tag can be another's.
+        for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE] {
+            fields.remove(name);
+        }
+    }
+    if hop.is_elsewhere {
+        let names: Vec<HeaderName> = fields.keys().filter(|name| !SAID_TO_ALL.contains(name)).cloned().collect();
+        for name in names {
+            fields.remove(name);
+        }
+    }
+    if let Some(host) = hop.url.authority().and_then(|authority| HeaderValue::try_from(authority.as_str()).ok()) {
+        fields.insert(HOST, host);
+    }
+    if let Some(path) = hop.url.path_and_query() {
+        *request.uri_mut() = path.clone().into();
+    }
+    debug_assert!(matches!(*request.method(), Method::GET | Method::HEAD), "nothing else is followed");
+    request
+}
+
+/// Reads what little of a body is left, so that its connection serves on.
+async fn drain(body: OriginBody) {
+    let len = body.remaining().filter(|len| *len <= DRAINED_BYTES_MAX).and_then(|len| usize::try_from(len).ok());
+    if let Some(len) = len {
+        drop(body.collect(len).await);
+    }
+}
+
+/// Most redirections that are followed in a row.
+const HOP_COUNT_MAX: usize = 8;
+/// Longest body of a redirection that is read.
+const DRAINED_BYTES_MAX: u64 = 64 << 10;
+/// Fields that say what is wanted, and how it came here, but not by whom.
+const SAID_TO_ALL: [HeaderName; 12] = [
+    ACCEPT,
+    ACCEPT_ENCODING,
+    ACCEPT_LANGUAGE,
+    CACHE_CONTROL,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_RANGE,
+    PRAGMA,
+    RANGE,
+    USER_AGENT,
+    VIA,
+    HeaderName::from_static("cdn-loop"),
+];
