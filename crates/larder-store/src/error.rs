@@ -2,7 +2,7 @@
 //!
 //! A miss is not an error, and neither is a corrupt entry: that is a miss and a counter.
 
-use std::{fmt, io};
+use std::{fmt, io, sync::Arc};
 
 /// The engine's result.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -24,11 +24,12 @@ pub enum ErrorKind {
 }
 
 /// An error with its kind, its place and its cause.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
     place: String,
-    source: Option<io::Error>,
+    /// Shared: several callers may be told of one failure.
+    source: Option<Arc<io::Error>>,
 }
 
 impl Error {
@@ -39,7 +40,7 @@ impl Error {
 
     /// An error of `kind` caused by a failed system call or transfer.
     pub fn io(kind: ErrorKind, place: impl Into<String>, source: io::Error) -> Self {
-        Self { kind, place: place.into(), source: Some(source) }
+        Self { kind, place: place.into(), source: Some(Arc::new(source)) }
     }
 
     /// What the caller can do about it.

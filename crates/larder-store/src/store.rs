@@ -4,6 +4,7 @@
 //! rows, each of which executes what index, layout, schedule and eviction decide. Invariant: whatever is
 //! returned for a key was committed under exactly that key.
 
+mod closing;
 mod inspect;
 mod maintenance;
 mod open;
@@ -26,6 +27,7 @@ use crate::{
     },
 };
 use bytes::Bytes;
+use closing::Closing;
 use futures_util::future::{join, join_all};
 pub use inspect::{Content, StoreInfo, format, inspect};
 use maintenance::Maintenance;
@@ -53,6 +55,7 @@ pub(crate) use volumes::Volumes;
 #[derive(Clone)]
 pub struct Store {
     volumes: Volumes,
+    closing: Closing,
     _maintenance: Arc<[Maintenance]>,
 }
 
@@ -139,7 +142,7 @@ impl Store {
         let volumes = Volumes::new(engines.collect::<Result<_>>()?);
         let maintenance = volumes.all().map(|engine| Maintenance::start(engine, engine.volume().options.background));
         let maintenance = maintenance.collect::<Result<_>>()?;
-        Ok(Self { volumes, _maintenance: maintenance })
+        Ok(Self { volumes, closing: Closing::default(), _maintenance: maintenance })
     }
 
     /// Waits until everything that an earlier run stored is loaded: from then on a miss is one. A new store is ready at
@@ -323,19 +326,13 @@ impl Store {
         synced.into_iter().collect()
     }
 
-    /// Syncs and closes; later calls answer `Closed`.
+    /// Syncs and closes; later calls of anything else answer `Closed`. However many close a store, at once or one after the other, it is
+    /// closed once, and each of them returns when that is done, with its outcome. Waits as long as the device does.
     ///
     /// # Errors
     /// As [`Store::sync`], or removals that could not be written may come undone; the store is closed all the same.
     pub async fn close(&self) -> Result<()> {
-        let owing = self.volumes.all().filter(|engine| !engine.volume().is_closed());
-        join_all(owing.map(|engine| engine.pay_arrears(true))).await;
-        let open: Vec<_> = self.volumes.all().filter(|engine| engine.volume().close()).collect();
-        self.volumes.record_outages().await;
-        let settled = join_all(open.iter().map(|engine| engine.settle_arrears())).await;
-        let sound = open.into_iter().filter(|engine| !engine.volume().health.is_out());
-        let finished = join_all(sound.map(AnyEngine::finish)).await;
-        settled.into_iter().chain(finished).collect()
+        self.closing.outcome(&self.volumes).await
     }
 
     /// Flushes, syncs and reclaims what is due: what the store's own threads do, for stores opened

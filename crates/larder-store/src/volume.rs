@@ -152,9 +152,9 @@ impl Volume {
         self.shape.size_bytes + if self.directory.is_some() { self.shape.files_bytes() } else { 0 }
     }
 
-    /// Closes; whether it was open until now.
-    pub(crate) fn close(&self) -> bool {
-        !self.closed.swap(true, Ordering::AcqRel)
+    /// Closes: from now on nothing is stored, removed or looked up.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_closed(&self) -> bool {

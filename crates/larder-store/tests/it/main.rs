@@ -4,6 +4,7 @@
 mod arrears;
 mod block_device;
 mod clock;
+mod closing;
 mod contract;
 mod crash;
 mod damage;

@@ -1,0 +1,37 @@
+//! The end of a store: one close, whoever asks for it and however often.
+//!
+//! Owns: the order of closing. Does not: know how an engine ends its run ([`AnyEngine::finish`]). Invariant: everybody who closes a
+//! store returns when it is closed, with the same outcome. Whoever polls drives the close; one that is dropped leaves the rest to the
+//! others, or to the next.
+
+use super::Volumes;
+use crate::{Result, families::AnyEngine};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared, join_all},
+};
+use std::sync::{Arc, OnceLock};
+
+/// The one close of a store, once somebody asked for it.
+#[derive(Clone, Default)]
+pub(super) struct Closing(Arc<OnceLock<Shared<BoxFuture<'static, Result<()>>>>>);
+
+impl Closing {
+    /// Closes `volumes`, or waits for whoever does; returns how that ended.
+    pub(super) async fn outcome(&self, volumes: &Volumes) -> Result<()> {
+        let close = self.0.get_or_init(|| close(volumes.clone()).boxed().shared());
+        close.clone().await
+    }
+}
+
+async fn close(volumes: Volumes) -> Result<()> {
+    join_all(volumes.all().map(|engine| engine.pay_arrears(true))).await;
+    for engine in volumes.all() {
+        engine.volume().close();
+    }
+    volumes.record_outages().await;
+    let settled = join_all(volumes.all().map(AnyEngine::settle_arrears)).await;
+    let sound = volumes.all().filter(|engine| !engine.volume().health.is_out());
+    let finished = join_all(sound.map(AnyEngine::finish)).await;
+    settled.into_iter().chain(finished).collect()
+}
