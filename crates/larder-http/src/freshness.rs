@@ -151,7 +151,8 @@ impl Freshness {
         self.forbids_stale || self.forbids_guess(settings)
     }
 
-    fn forbids_guess(&self, settings: &Settings) -> bool {
+    /// Whether it may have been made for one client and does not say so: a guess would show it to others.
+    pub fn forbids_guess(&self, settings: &Settings) -> bool {
         let is_guessed = !matches!(self.lifetime, Lifetime::Explicit { .. });
         is_guessed && self.is_personal && !settings.heuristic_with_cookies
     }

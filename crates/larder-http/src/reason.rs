@@ -63,6 +63,8 @@ pub enum Reason {
     HeadTooLarge,
     /// The store cannot keep up, and nobody is to wait for it.
     StoreBehind,
+    /// It is stale, and its origin cannot be asked (RFC 9111 4.2.4).
+    Offline,
 }
 
 impl Reason {
@@ -98,6 +100,7 @@ impl Reason {
             Self::PostWithoutLocation => "post-without-location",
             Self::HeadTooLarge => "head-too-large",
             Self::StoreBehind => "store-behind",
+            Self::Offline => "offline",
         }
     }
 }

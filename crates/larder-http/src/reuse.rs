@@ -52,6 +52,18 @@ pub enum Reuse {
     },
 }
 
+/// What may be served stale while the origin cannot be asked at all (RFC 9111 4.2.4: "disconnected").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StaleAllowed {
+    /// What might also stand in for an error of the origin, for as long.
+    #[default]
+    AsOnError,
+    /// However old, but nothing that its origin forbids to serve stale.
+    HoweverOld,
+    /// Also what its origin forbids to serve stale, because the operator insists; not what may have been made for one client.
+    EvenForbidden,
+}
+
 /// How old a stored response is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age {
@@ -91,6 +103,39 @@ pub fn decide(
             Reuse::Fresh { age: situation.age(), reason: Reason::RequestMaxStale }
         }
         None => situation.stale(),
+    }
+}
+
+/// Decides how a stored response may answer a request at `now` while its origin cannot be asked: `Fresh`, or else not at all.
+///
+/// What the request says of freshness is not looked at, as RFC 9111 5.2.1 allows: there is nothing newer to be had. What the response
+/// forbids holds, as 4.2.4, 5.2.2.2 and 5.2.2.4 say of a cache that is disconnected, unless the operator insists.
+pub fn decide_disconnected(
+    method: &Method,
+    stored: &StoredHead,
+    now: Timestamp,
+    settings: &Settings,
+    allowed: StaleAllowed,
+) -> Reuse {
+    if method != Method::GET && method != Method::HEAD {
+        return Reuse::NotUsable { reason: Reason::Method };
+    }
+    let freshness = stored.freshness();
+    let age_millis = freshness.age_millis(now);
+    let left_millis = freshness.lifetime_millis(settings).saturating_sub(age_millis);
+    let situation = Situation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: None };
+    let is_fresh = left_millis > 0 && !freshness.no_cache;
+    let may = match allowed {
+        StaleAllowed::AsOnError => situation.may_serve_on_error(),
+        StaleAllowed::HoweverOld => !freshness.no_cache && !freshness.forbids_stale(settings),
+        // What may be one client's alone is nobody's to insist on.
+        StaleAllowed::EvenForbidden => !freshness.forbids_guess(settings),
+    };
+    match (is_fresh, may) {
+        (true, _) => Reuse::Fresh { age: situation.age(), reason: freshness.lifetime_reason(settings) },
+        (false, true) => Reuse::Fresh { age: situation.age(), reason: Reason::Offline },
+        (false, false) if freshness.no_cache => situation.must_validate(Reason::NoCache),
+        (false, false) => situation.stale(),
     }
 }
 

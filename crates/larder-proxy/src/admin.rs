@@ -4,7 +4,10 @@
 //! with `Purge-Scope: site` all of its host, with `Purge-Scope: all` everything; and `EXPLAIN http://host/path HTTP/1.1` tells what a GET with the same fields would
 //! come to, and why. Does not: remove, see `cache::storing`. It has its
 //! own address, so that what is open to clients and what is open to operators can differ; no page in a browser
-//! can send it either, for they are neither methods nor targets of theirs.
+//! can send it either, for they are neither methods nor targets of theirs. What an operator has the proxy do besides is in `operator`;
+//! a command of the user whose proxy it is comes by the control socket, and needs no listener.
+
+mod operator;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -14,7 +17,11 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use larder_http::fields::strip_hop_by_hop;
 use prometheus_client::{encoding::text, registry::Registry};
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::Semaphore,
+};
 
 use crate::{
     cache::storing::{self, NotInvalid},
@@ -34,6 +41,9 @@ impl Pages {
     }
 
     async fn answer(&self, worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
+        if let Some(answered) = operator::answer(worker, request).await {
+            return answered;
+        }
         if request.method.as_str() == "PURGE" {
             return purge(worker, request).await;
         }
@@ -41,7 +51,7 @@ impl Pages {
             return explain(worker, request).await;
         }
         if request.method != Method::GET && request.method != Method::HEAD {
-            return page(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD, PURGE and EXPLAIN\n".into());
+            return page(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD and what commands of larder ask\n".into());
         }
         match request.uri.path() {
             "/healthz" => health(worker),
@@ -128,20 +138,28 @@ pub(crate) async fn serve(worker: Arc<Worker>, listener: TcpListener, pages: Pag
         };
         let (pages, worker) = (pages.clone(), Arc::clone(&worker));
         tokio::spawn(async move {
-            let service = service_fn(|request: Request<Incoming>| {
-                let (pages, worker) = (&pages, &worker);
-                let (head, _) = request.into_parts();
-                async move { Ok::<_, Infallible>(pages.answer(worker, &head).await) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_PATIENCE)
-                .serve_connection(TokioIo::new(socket), service);
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "admin connection ended");
-            }
+            serve_connection(&worker, socket, &pages).await;
             drop(permit);
         });
+    }
+}
+
+/// Serves the pages on one connection.
+pub(crate) async fn serve_connection(
+    worker: &Arc<Worker>,
+    socket: impl AsyncRead + AsyncWrite + Unpin + Send,
+    pages: &Pages,
+) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let (head, _) = request.into_parts();
+        async move { Ok::<_, Infallible>(pages.answer(worker, &head).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_PATIENCE)
+        .serve_connection(TokioIo::new(socket), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "admin connection ended");
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     clock,
     forwarded::Told,
     marks::Marks,
-    origin::{expectation::Expectation, group::Choice, request_body::RequestBody, target::Origin},
+    origin::{expectation::Expectation, group::Choice, request_body::RequestBody, target::Origin, uplink::Line},
 };
 
 /// A request's head and where it goes.
@@ -36,6 +36,8 @@ pub(crate) struct Asked {
     /// The way to other origins, if there are others.
     pub(crate) choice: Option<Choice>,
     pub(crate) client: IpAddr,
+    /// Whether its origin can be asked.
+    pub(crate) line: Line,
     /// Whether it may be passed on; if not, this proxy is its last recipient (RFC 9110 7.6.2).
     pub(crate) goes_on: bool,
     /// Where interim responses go, if they go anywhere.

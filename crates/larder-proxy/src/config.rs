@@ -6,6 +6,7 @@ mod intercept;
 mod listener;
 mod memory;
 mod mirrors;
+mod offline;
 mod origins;
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -16,6 +17,7 @@ pub(crate) use intercept::normal as normal_host;
 pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
 pub use listener::{Listener, TlsIdentity};
 pub use mirrors::{Mirror, MirrorLink};
+pub use offline::Offline;
 pub use origins::{Balance, HostSent, Origins};
 
 use crate::origin::target::port_of;
@@ -79,6 +81,8 @@ pub struct ProxyConfig {
     pub passwords: Option<PathBuf>,
     /// A PEM file of certificate authorities trusted for origins, besides those of the system.
     pub origin_ca_file: Option<PathBuf>,
+    /// Whether origins are asked, and what answers if they are not. Default `Off`: they are.
+    pub offline: Offline,
     /// Whether HTTP/2 is spoken with origins over TLS that know it. Their interim responses (103) are then lost, for the HTTP
     /// library passes none on. Default on.
     pub origin_http2: bool,
@@ -116,6 +120,7 @@ impl Default for ProxyConfig {
             add_forwarded: false,
             passwords: None,
             origin_ca_file: None,
+            offline: Offline::Off,
             origin_http2: true,
             http: larder_http::Settings::default(),
             rules: larder_http::Rules::default(),

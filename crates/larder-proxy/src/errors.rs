@@ -47,7 +47,7 @@ pub(crate) enum Failure {
     /// `only-if-cached`, and nothing stored answers.
     OnlyIfCached,
     /// Origins are not to be asked, and nothing stored answers.
-    Offline,
+    Offline { host: String },
 }
 
 impl Failure {
@@ -68,7 +68,7 @@ impl Failure {
                 _ => StatusCode::BAD_GATEWAY,
             },
             Self::Broken { .. } => StatusCode::BAD_GATEWAY,
-            Self::Timeout { .. } | Self::OnlyIfCached | Self::Offline => StatusCode::GATEWAY_TIMEOUT,
+            Self::Timeout { .. } | Self::OnlyIfCached | Self::Offline { .. } => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 
@@ -110,8 +110,14 @@ impl Failure {
             Self::Unusable { fault, .. } => fault.error,
             Self::Timeout { .. } => ProxyError::ConnectionReadTimeout,
             Self::Broken { .. } => ProxyError::ConnectionTerminated,
-            Self::OnlyIfCached | Self::Offline | Self::Overloaded => ProxyError::ProxyInternalResponse,
+            Self::Offline { .. } => ProxyError::DestinationUnavailable,
+            Self::OnlyIfCached | Self::Overloaded => ProxyError::ProxyInternalResponse,
         }
+    }
+
+    /// What Proxy-Status says besides.
+    pub(crate) fn details(&self) -> Option<&'static str> {
+        matches!(self, Self::Offline { .. }).then_some("offline")
     }
 
     /// The origin it is about.
@@ -120,7 +126,8 @@ impl Failure {
             Self::TargetDenied { host, .. }
             | Self::Unusable { host, .. }
             | Self::Timeout { host }
-            | Self::Broken { host, .. } => Some(host),
+            | Self::Broken { host, .. }
+            | Self::Offline { host } => Some(host),
             _ => None,
         }
     }
@@ -164,7 +171,11 @@ impl fmt::Display for Failure {
                 f.write_str(". Try again later. If this lasts, the operator of this proxy finds the reason in its log.")
             }
             Self::OnlyIfCached => f.write_str("nothing stored answers this only-if-cached request"),
-            Self::Offline => f.write_str("this proxy is offline, and nothing stored answers this request"),
+            Self::Offline { host } => write!(
+                f,
+                "this proxy is offline: {host} cannot be asked, and nothing that is stored answers this request. It is noted, to be \
+                 fetched when the line is back."
+            ),
         }
     }
 }

@@ -239,6 +239,8 @@ fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &P
     let waiting_max = shared.config.limits.waiting_count_max as u64;
     encode_gauge(encoder, "waiting_requests", "Requests that wait for an answer", waiting)?;
     encode_gauge(encoder, "waiting_requests_max", "Requests that may wait for an answer", waiting_max)?;
+    let is_offline = u64::from(shared.origins.uplink.is_offline());
+    encode_gauge(encoder, "offline", "1 while origins are not asked, or the line to them is down", is_offline)?;
     let for_origins = shared.origins.rooms.waiting_count() as u64;
     let help = "Requests that wait for one of their origin's connections (limits.origin_connections)";
     encode_gauge(encoder, "origin_waiting_requests", help, for_origins)?;

@@ -50,7 +50,7 @@ mod worker;
 pub use authority::Authority;
 pub use config::{
     AccessLogTarget, Balance, HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern, InvalidOriginUrl,
-    Limits, Listener, Mirror, MirrorLink, OriginUrl, Origins, ProxyConfig, Site, TargetRules, TlsIdentity,
+    Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, ProxyConfig, Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use outcome::Outcome;

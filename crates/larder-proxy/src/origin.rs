@@ -18,3 +18,4 @@ pub(crate) mod status_line;
 pub(crate) mod stream;
 pub(crate) mod target;
 pub(crate) mod tls;
+pub(crate) mod uplink;

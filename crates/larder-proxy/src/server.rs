@@ -132,7 +132,7 @@ impl Proxy {
             shared: Arc::downgrade(&shared),
         };
         let (stop, stopped) = watch::channel(None);
-        let mut admin = admin_listener.map(|listener| (listener, admin::Pages::new(exposition)));
+        let mut admin = (admin_listener, admin::Pages::new(exposition));
         let mut running = RunningProxy {
             local_addrs,
             admin_addr,
@@ -232,7 +232,7 @@ impl RunningProxy {
         &mut self,
         shared: &Arc<Shared>,
         listeners: Vec<Vec<TcpListener>>,
-        admin: &mut Option<(TcpListener, admin::Pages)>,
+        (admin, pages): &mut (Option<TcpListener>, admin::Pages),
         stopped: &watch::Receiver<Option<Duration>>,
     ) -> io::Result<()> {
         for (index, listeners) in listeners.into_iter().enumerate() {
@@ -245,6 +245,7 @@ impl RunningProxy {
                 listeners,
                 openings,
                 admin: admin.take(),
+                pages: pages.clone(),
                 stop: stopped.clone(),
             };
             let thread = std::thread::Builder::new().name(format!("larder-worker-{index}"));

@@ -1,16 +1,29 @@
-//! One short exchange with a running proxy's admin listener, for the commands that are answered there.
+//! One short exchange with a running proxy, for the commands that are answered by its admin listener, or over its control socket.
 //!
-//! Owns: the socket and its bounds. Does not: know what is asked. Invariant: what is given back is what a 200 brought.
+//! Owns: finding the proxy, the socket and its bounds. Does not: know what is asked. Invariant: what is given back is what a 200 brought.
 
-use crate::failure::Failure;
+use crate::{
+    control::{Answer, Ask, ControlPath},
+    failure::Failure,
+    value,
+};
+use clap::Args;
 use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     time::Duration,
 };
 
+/// Which proxy is asked.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct AdminFlags {
+    /// The proxy's admin listener (its --admin) [default: the larder of yours that runs; else 127.0.0.1:3180]
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
+    admin: Option<SocketAddr>,
+}
+
 /// Where `--admin` of a proxy that says nothing else is.
-pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:3180";
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3180);
 
 /// Checks that a text is a URL that can be asked about.
 ///
@@ -29,10 +42,11 @@ pub(crate) fn check_url(url: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// A runtime failure if the proxy cannot be reached or refuses.
-pub(crate) fn ask(admin: SocketAddr, request: &str, fields: &str) -> Result<String, Failure> {
-    let text = exchange(admin, request, fields).map_err(|error| {
-        let help = "start the proxy with --admin, and give that address to --admin here";
-        Failure::runtime(format!("cannot ask the proxy: {error}: {admin}"), help)
+pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<String, Failure> {
+    let mut connection = connect(admin)?;
+    let text = exchange(&mut *connection, request, fields).map_err(|error| {
+        let help = "the proxy may be stopping, or its disk may not answer; see what it says on standard error";
+        Failure::runtime(format!("the proxy does not answer: {error}"), help)
     })?;
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let why = body.trim();
@@ -46,11 +60,45 @@ pub(crate) fn ask(admin: SocketAddr, request: &str, fields: &str) -> Result<Stri
     }
 }
 
-fn exchange(admin: SocketAddr, request: &str, fields: &str) -> std::io::Result<String> {
-    let mut socket = TcpStream::connect_timeout(&admin, PATIENCE)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
-    let head = format!("{request} HTTP/1.1\r\nHost: {admin}\r\n{fields}Connection: close\r\n\r\n");
+/// A connection to a proxy.
+pub(crate) trait Connection: Read + Write {}
+
+impl<T: Read + Write> Connection for T {}
+
+/// Connects to the proxy that is meant: the one at the address that was given, or that of this user that runs, or the one at the
+/// usual address.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn connect(admin: AdminFlags) -> Result<Box<dyn Connection>, Failure> {
+    if admin.admin.is_none()
+        && let Some(mut control) = ControlPath::find().ok().and_then(|path| path.connect())
+        && let Ok(Answer::Operate) = control.ask(&Ask::Operate)
+    {
+        return Ok(Box::new(control.into_stream()));
+    }
+    let address = admin.admin.unwrap_or(DEFAULT_ADDRESS);
+    let connect = || {
+        let socket = TcpStream::connect_timeout(&address, PATIENCE)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        Ok(socket)
+    };
+    let socket = connect().map_err(|error: io::Error| match admin.admin {
+        Some(_) => {
+            let help = "start the proxy with --admin, and give that address to --admin here";
+            Failure::runtime(format!("cannot ask the proxy: {error}: {address}"), help)
+        }
+        None => {
+            let help = "start it with larder run; if another user did, start it with --admin ADDRESS and say --admin ADDRESS here";
+            Failure::runtime(format!("no larder of yours runs, and none has its admin listener at {address}"), help)
+        }
+    })?;
+    Ok(Box::new(socket))
+}
+
+fn exchange(socket: &mut dyn Connection, request: &str, fields: &str) -> io::Result<String> {
+    let head = format!("{request} HTTP/1.1\r\nHost: localhost\r\n{fields}Connection: close\r\n\r\n");
     socket.write_all(head.as_bytes())?;
     let mut text = Vec::new();
     socket.take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;

@@ -13,6 +13,7 @@ use crate::{
     failure::Failure,
     mirror_command::MirrorCommand,
     mirrors::{self, OriginOf},
+    offline_command::OfflineFlags,
     plan_command::PlanFlags,
     purge_command::PurgeFlags,
     settings::{self, Disk, Settings},
@@ -27,7 +28,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use ipnet::IpNet;
-use larder_proxy::{AccessLogTarget, HostPattern, Listener, OriginUrl, TlsIdentity};
+use larder_proxy::{AccessLogTarget, HostPattern, Listener, Offline, OriginUrl, TlsIdentity};
 use larder_store::IoChoice;
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -82,6 +83,8 @@ pub(crate) enum Command {
     Purge(PurgeFlags),
     /// Say what a running proxy's cache would do with a request, and why.
     Explain(ExplainFlags),
+    /// Have a running proxy ask no origins, or ask them again, or say whether it does.
+    Offline(OfflineFlags),
     /// Work with stores that are not in use.
     #[command(subcommand)]
     Store(StoreCommand),
@@ -201,6 +204,11 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
     intercept: Vec<HostPattern>,
 
+    /// Whether origins are asked: off (they are), auto (unless the line to them is down), on (what is stored has to do), or
+    /// on-even-forbidden [default: off]
+    #[arg(long, value_name = "WHEN", value_parser = value::offline)]
+    offline: Option<Offline>,
+
     /// Ask forward clients for a user and a password out of this file, as htpasswd -B writes it
     #[arg(long, value_name = "FILE", value_parser = value::path)]
     passwords: Option<PathBuf>,
@@ -239,6 +247,7 @@ impl RunFlags {
         set(&mut proxy.access_log, self.access_log.map(Some));
         set(&mut proxy.admin, self.admin.map(Some));
         set(&mut proxy.passwords, self.passwords.map(Some));
+        set(&mut proxy.offline, self.offline);
         set_list(&mut proxy.clients, self.allow_client);
         set_list(&mut proxy.targets.allow, self.allow_target);
         set_list(&mut settings.intercept.hosts.hosts, self.intercept);

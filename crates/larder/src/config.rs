@@ -76,6 +76,7 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     }
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
     top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
+    top.set("offline", &mut proxy.offline, |value| value.parsed("when to be offline", value::offline))?;
     let mut hosts = HashSet::new();
     proxy.sites = top.tables("site", |section| site::read(section, &mut hosts))?.into_iter().flatten().collect();
     top.table("memory", |section| {
@@ -222,7 +223,7 @@ fn each<T>(value: Value<'_>, what: &str, parse: impl Fn(&str) -> Result<T, BadVa
 mod tests {
     use super::*;
     use larder_http::{rules::RuledRequest, ruling::Following};
-    use larder_proxy::Listener;
+    use larder_proxy::{Listener, Offline};
 
     fn parse(text: &str) -> Result<Settings, Problem> {
         let mut settings = Settings::default();
@@ -255,6 +256,7 @@ mod tests {
         let behind = Listener { proxied_by, ..Listener::tls("10.0.0.1:8443".parse().unwrap()) };
         assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third), behind]);
         assert_eq!((proxy.add_x_forwarded, proxy.add_forwarded, proxy.origin_http2), (true, true, false));
+        assert_eq!(proxy.offline, Offline::Auto);
         assert_eq!(proxy.passwords, Some("/etc/larder/passwords".into()));
         let files = proxy.identities.iter().map(|identity| (identity.certificate.clone(), identity.key.clone()));
         assert!(files.eq([("/etc/larder/example.pem".into(), "/etc/larder/example.key".into())]));

@@ -29,6 +29,8 @@ pub(crate) enum Ask {
     Figures,
     /// What it serves on its own listeners.
     About,
+    /// What an operator's command has it do: what follows on the connection is HTTP, as on the admin listener.
+    Operate,
 }
 
 /// What is answered.
@@ -37,6 +39,7 @@ pub(crate) enum Answer {
     Opened { proxy: SocketAddr, certificate: String },
     Figures(Figures),
     About(About),
+    Operate,
     Refused { problem: String, help: String },
 }
 
@@ -161,6 +164,11 @@ impl Control {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(serde_json::from_str(&answer)?)
+    }
+
+    /// The connection, for a message of another kind.
+    pub(crate) fn into_stream(self) -> UnixStream {
+        self.stream.into_inner()
     }
 
     /// Says that nothing more is asked, and waits until the other end has settled that: if it served nobody else, until it has

@@ -2,9 +2,12 @@
 //!
 //! Owns: the flags. Does not: decide, the proxy does and is asked. Invariant: nothing is fetched for it.
 
-use crate::{admin_client, failure::Failure, output, value};
+use crate::{
+    admin_client::{self, AdminFlags},
+    failure::Failure,
+    output, value,
+};
 use clap::Args;
-use std::net::SocketAddr;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,9 +18,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExplainFlags {
-    /// The proxy's admin listener (its --admin).
-    #[arg(long, value_name = "ADDRESS", default_value = admin_client::DEFAULT_ADDRESS, value_parser = value::listen_address)]
-    admin: SocketAddr,
+    #[command(flatten)]
+    admin: AdminFlags,
 
     /// A field that the request has; can be repeated.
     #[arg(long = "field", value_name = "NAME: VALUE", value_parser = value::field_line)]

@@ -27,6 +27,7 @@ pub mod fuzzing;
 mod machine;
 mod mirror_command;
 mod mirrors;
+mod offline_command;
 mod open_files;
 mod output;
 mod plan_command;

@@ -8,7 +8,7 @@ use crate::{
     cli::{self, Cli, Command, ConfigCommand},
     config, env_command, exec_command, exec_server, explain_command,
     failure::Failure,
-    files, machine, mirror_command,
+    files, machine, mirror_command, offline_command,
     output::{self, print_line},
     plan_command, purge_command,
     settings::Settings,
@@ -69,6 +69,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Purge(flags) => purge_command::run(&flags),
         Command::Explain(flags) => explain_command::run(&flags),
+        Command::Offline(flags) => offline_command::run(&flags),
         Command::Plan(flags) => plan_command::run(*flags),
         Command::Sim(command) => sim_command::run(command),
         Command::Exec(_) => unreachable!("it has an exit code of its own"),

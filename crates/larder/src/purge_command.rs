@@ -3,9 +3,12 @@
 //! Owns: the flags. Does not: forget anything itself, the proxy's admin listener is asked to.
 //! Invariant: it says that something is purged only if the proxy said so.
 
-use crate::{admin_client, failure::Failure, output::print_line, value};
+use crate::{
+    admin_client::{self, AdminFlags},
+    failure::Failure,
+    output::print_line,
+};
 use clap::Args;
-use std::net::SocketAddr;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,9 +20,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PurgeFlags {
-    /// The proxy's admin listener (its --admin).
-    #[arg(long, value_name = "ADDRESS", default_value = admin_client::DEFAULT_ADDRESS, value_parser = value::listen_address)]
-    admin: SocketAddr,
+    #[command(flatten)]
+    admin: AdminFlags,
 
     /// Forget everything of each URL's host, whatever its port and path.
     #[arg(long, conflicts_with = "all")]
@@ -51,7 +53,7 @@ pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
 }
 
 /// Asks for it, and prints what the proxy says became of `shown`.
-fn purge(admin: SocketAddr, url: &str, scope: &str, shown: &str) -> Result<(), Failure> {
+fn purge(admin: AdminFlags, url: &str, scope: &str, shown: &str) -> Result<(), Failure> {
     let said = admin_client::ask(admin, &format!("PURGE {url}"), &format!("Purge-Scope: {scope}\r\n"))?;
     print_line!("{}: {shown}", said.trim_end())
 }

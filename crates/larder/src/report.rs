@@ -7,7 +7,7 @@ use crate::{
     size,
     volumes::{Missing, Opened},
 };
-use larder_proxy::{HostPattern, ProxyConfig};
+use larder_proxy::{HostPattern, Offline, ProxyConfig};
 use larder_store::{Policy, Stats};
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
@@ -86,6 +86,13 @@ impl fmt::Display for Report<'_> {
                 "  https    cached for {hosts}{except}{others}, by the authority {}",
                 intercept.authority.certificate.display()
             )?;
+        }
+        match self.config.offline {
+            Offline::Off => {}
+            Offline::Auto => {
+                writeln!(f, "  offline  auto: once several origins do not answer, what is stored answers, stale too")?;
+            }
+            mode => writeln!(f, "  offline  {mode}: no origin is asked; larder offline off ends that")?,
         }
         if let Some(automatic) = &self.automatic {
             writeln!(f, "  policy   {automatic}")?;

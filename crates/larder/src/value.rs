@@ -7,7 +7,7 @@ use crate::{duration, size};
 use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::fields::via::Pseudonym;
-use larder_proxy::{HostPattern, HostSent, TlsIdentity};
+use larder_proxy::{HostPattern, HostSent, Offline, TlsIdentity};
 use std::{
     error::Error,
     fmt,
@@ -212,6 +212,12 @@ pub(crate) fn host(text: &str) -> Result<String, BadValue> {
 pub(crate) fn host_pattern(text: &str) -> Result<HostPattern, BadValue> {
     let help = "a host is a name or an address such as pypi.org, all below a name such as *.debian.org, or all";
     text.parse().map_err(|_| BadValue::new(format!("not a host to intercept: `{text}`"), help))
+}
+
+/// Whether origins are asked.
+pub(crate) fn offline(text: &str) -> Result<Offline, BadValue> {
+    let help = "it can be off, auto, on or on-even-forbidden";
+    text.parse().map_err(|_| BadValue::new(format!("not when to be offline: `{text}`"), help))
 }
 
 /// The one of `known` that `name` is most probably a misspelling of.

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use larder_http::Reuse;
+use http::Method;
+use larder_http::{
+    Reason, Reuse,
+    reuse::{self, StaleAllowed},
+};
 
-use crate::support::{DAY_SECS, Response, date};
+use crate::support::{DAY_SECS, RECEIVED, Response, date};
 
 /// Whether the response may be served, so many seconds after its receipt, when the origin fails.
 fn on_error(response: &Response, after_secs: i64) -> bool {
@@ -124,4 +128,38 @@ fn stale_if_error_of_the_request_counts_where_the_response_is_silent() {
     let mut deaf = Response::new("Cache-Control: max-age=10");
     deaf.settings.honour_request_directives = false;
     assert!(may(&deaf, 100, "Cache-Control: stale-if-error=10"));
+}
+
+/// What becomes of a response so many seconds after its receipt while its origin cannot be asked.
+fn disconnected(lines: &str, after_secs: i64, allowed: StaleAllowed) -> Reuse {
+    let (response, now) = (Response::new(lines), RECEIVED.plus_secs(after_secs));
+    reuse::decide_disconnected(&Method::GET, &response.head(), now, &response.settings, allowed)
+}
+
+/// At stake: what is there and may be served is refused while nothing else can be had, or what must not be served is.
+#[test]
+fn what_is_stale_is_served_while_disconnected_as_far_as_response_settings_and_operator_allow() {
+    use StaleAllowed::{AsOnError, EvenForbidden, HoweverOld};
+    let (fresh, stale) = (Some(Reason::ExplicitLifetime), Some(Reason::Offline));
+    for (lines, after_secs, on_error, however_old, even_forbidden) in [
+        ("Cache-Control: max-age=10", 5, fresh, fresh, fresh),
+        ("Cache-Control: max-age=10", 10, stale, stale, stale),
+        ("Cache-Control: max-age=10", DAY_SECS + 10, None, stale, stale),
+        ("Cache-Control: max-age=10, stale-if-error=5", 20, None, stale, stale),
+        ("Cache-Control: max-age=10, stale-if-error=900000", DAY_SECS * 2, stale, stale, stale),
+        ("Cache-Control: max-age=10, must-revalidate", 5, fresh, fresh, fresh),
+        ("Cache-Control: max-age=10, must-revalidate", 10, None, None, stale),
+        ("Cache-Control: s-maxage=10", 10, None, None, stale),
+        ("Cache-Control: max-age=10, no-cache\nETag: \"a\"", 5, None, None, stale),
+        ("ETag: \"a\"", 5, stale, stale, stale),
+        ("ETag: \"a\"\nSet-Cookie: a=b", 5, None, None, None),
+    ] {
+        for (allowed, expected) in [(AsOnError, on_error), (HoweverOld, however_old), (EvenForbidden, even_forbidden)] {
+            let reason = match disconnected(lines, after_secs, allowed) {
+                Reuse::Fresh { reason, .. } => Some(reason),
+                Reuse::Stale { .. } | Reuse::MustValidate { .. } | Reuse::NotUsable { .. } => None,
+            };
+            assert_eq!(reason, expected, "{lines:?} after {after_secs} s, {allowed:?}");
+        }
+    }
 }

@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use larder_http::reuse::StaleAllowed;
+
 use crate::{
     client::{
         floods::{Arrived, Floods},
@@ -21,8 +23,10 @@ use crate::{
         raw_requests::RawRequests,
         socket::Protocol,
     },
-    errors::Failure,
-    origin::target::{Origin, host_of},
+    origin::{
+        target::{Origin, host_of},
+        uplink::Line,
+    },
     outcome::Outcome,
     session::SessionState,
     watch::Watched,
@@ -136,16 +140,14 @@ impl Client {
         self.inside.is_some() || self.session.is_some()
     }
 
-    /// Whether origins are not to be asked for it.
-    pub(crate) fn is_offline(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.offline)
-    }
-
-    /// A failure as it is told to this client: who only gets what is stored is told why.
-    pub(crate) fn in_its_words(&self, failure: Failure) -> Failure {
-        match failure {
-            Failure::OnlyIfCached if self.is_offline() => Failure::Offline,
-            other => other,
+    /// Whether `origin` can be asked for it.
+    pub(crate) fn line_to(&self, origin: &Origin) -> Line {
+        let is_offline = self.session.as_ref().is_some_and(|session| session.offline);
+        match self.worker.shared.origins.uplink.line_to(origin) {
+            Line::Up if is_offline => Line::Down(StaleAllowed::HoweverOld),
+            // Who asked for what is there however old gets that, whatever the line.
+            Line::Down(StaleAllowed::AsOnError) if is_offline => Line::Down(StaleAllowed::HoweverOld),
+            line => line,
         }
     }
 

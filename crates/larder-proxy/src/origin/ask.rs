@@ -40,6 +40,7 @@ impl Origins {
     where
         M: FnMut() -> Request<RequestBody> + Send,
     {
+        self.check_line(&outgoing.origin)?;
         self.metrics.origin_requests.add(1);
         let host = outgoing.origin.clone();
         let answered = pool::send(self, outgoing).await;
@@ -55,6 +56,7 @@ impl Origins {
         origin: &Origin,
         request: Request<RequestBody>,
     ) -> Result<UpgradeAnswer, Failure> {
+        self.check_line(origin)?;
         self.metrics.origin_requests.add(1);
         let answered = pool::send_upgrade(self, origin, request).await;
         self.count(answered.and_then(|(response, lease)| {
@@ -63,6 +65,11 @@ impl Origins {
             }
             self.settle(origin, (response, lease)).map(|(head, body)| UpgradeAnswer::Declined(head, body))
         }))
+    }
+
+    /// Refuses to ask while the operator says that nobody is to be asked, whatever the request was decided on before.
+    fn check_line(&self, origin: &Origin) -> Result<(), Failure> {
+        if self.shared.uplink.is_shut() { Err(Failure::Offline { host: origin.to_string() }) } else { Ok(()) }
     }
 
     fn settle(

@@ -17,21 +17,27 @@ pub(crate) struct Fault {
     pub(crate) why: String,
     /// What a client is told besides the error's meaning: what is wrong with a certificate.
     pub(crate) reason: Option<&'static str>,
+    /// Whether a name server says so, which is then there to be asked.
+    pub(crate) is_said_by_dns: bool,
 }
 
 impl Fault {
     pub(crate) fn new(error: ProxyError, why: impl Into<String>) -> Self {
-        Self { error, why: why.into(), reason: None }
+        Self { error, why: why.into(), reason: None, is_said_by_dns: false }
     }
 
     /// Why a name has no address.
     pub(crate) fn of_name(error: &NetError) -> Self {
         match error {
             NetError::Timeout => Self::new(ProxyError::DnsTimeout, "the name servers do not answer"),
-            _ if error.is_nx_domain() => Self::new(ProxyError::DnsError, "there is no such name"),
-            _ if error.is_no_records_found() => Self::new(ProxyError::DnsError, "the name has no address"),
+            _ if error.is_nx_domain() => Self::said_by_dns("there is no such name"),
+            _ if error.is_no_records_found() => Self::said_by_dns("the name has no address"),
             _ => Self::new(ProxyError::DnsError, error.to_string()),
         }
+    }
+
+    fn said_by_dns(why: &str) -> Self {
+        Self { is_said_by_dns: true, ..Self::new(ProxyError::DnsError, why) }
     }
 
     /// Why a socket did not connect.

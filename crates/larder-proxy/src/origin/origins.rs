@@ -6,6 +6,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use crate::{
     config::{Limits, ProxyConfig, TargetRules},
+    errors::Failure,
     metrics::WorkerMetrics,
     origin::{
         certificate_askers::CertificateAskers,
@@ -13,7 +14,9 @@ use crate::{
         dns::Dns,
         pool::{Own, Pool},
         room::Rooms,
+        target::Origin,
         tls::Tls,
+        uplink::Uplink,
     },
     watch::Watches,
 };
@@ -47,6 +50,8 @@ pub(crate) struct OriginsShared {
     pub(crate) rooms: Rooms<Own>,
     /// What the operator was told of late.
     pub(crate) complaints: Complaints,
+    /// Whether they can be asked.
+    pub(crate) uplink: Uplink,
 }
 
 impl Origins {
@@ -75,6 +80,16 @@ impl OriginsShared {
             certificate_askers: CertificateAskers::default(),
             rooms: Rooms::new(&config.limits),
             complaints: Complaints::default(),
+            uplink: Uplink::new(config.offline),
         }
+    }
+
+    /// Notes what became of asking an origin: tells the operator, and what follows for the line to all of them.
+    pub(crate) fn note<T>(&self, origin: &Origin, outcome: Result<T, &Failure>) {
+        let failure = outcome.err();
+        if let Some(failure) = failure {
+            self.complaints.note(failure);
+        }
+        self.uplink.note(origin, failure);
     }
 }

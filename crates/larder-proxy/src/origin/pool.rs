@@ -121,7 +121,7 @@ where
     let mut tried = Vec::new();
     loop {
         let sent = send_to(origins, &mut outgoing, request).await;
-        let sent = sent.inspect_err(|failed| origins.shared.complaints.note(&failed.failure));
+        origins.shared.note(&outgoing.origin, sent.as_ref().map_err(|failed| &failed.failure));
         let Some(choice) = &outgoing.choice else { return sent.map_err(|failed| failed.failure) };
         let Failed { failure, unsent, unprocessed, .. } = match sent {
             Ok(answered) => {
@@ -205,7 +205,9 @@ pub(crate) async fn send_upgrade(
         let connection = Connection::Own(Own { room: origins.shared.rooms.of(origin), sender, watched, requests });
         attempt(origins, origin, connection, request).await.map_err(|failed| failed.failure)
     };
-    sent.await.inspect_err(|failure| origins.shared.complaints.note(failure))
+    let sent = sent.await;
+    origins.shared.note(origin, sent.as_ref());
+    sent
 }
 
 impl Pool {

@@ -53,12 +53,7 @@ pub(crate) async fn admit(client: &Arc<Client>, request: &mut Request<Incoming>)
         http2::frame_body(request);
     }
     let sink = Interim::open(client, request.version());
-    let mut asked = take_apart(client, request)?;
-    if client.is_offline() {
-        // What is stored is to answer, however old and whatever the client would rather have.
-        asked.fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("only-if-cached, max-stale"));
-        asked.fields.remove(header::PRAGMA);
-    }
+    let asked = take_apart(client, request)?;
     // Sites are for everybody who may connect.
     if !asked.origin.trusted && !may_forward(client, &asked.fields).await {
         return Err(Failure::NoPassword);
@@ -120,7 +115,7 @@ fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Aske
     };
     let (method, version) = (request.method().clone(), request.version());
     let goes_on = count_down(&method, &mut fields);
-    let (key, client) = (key.map(Arc::from), client.peer.ip());
+    let (line, key, client) = (client.line_to(&origin), key.map(Arc::from), client.peer.ip());
     // A client of HTTP/1.0 cannot be waiting.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
     let (interim, expectation) = (None, expects.then(Arc::default));
@@ -131,6 +126,7 @@ fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Aske
         origin,
         choice,
         client,
+        line,
         goes_on,
         interim,
         expectation,

@@ -188,10 +188,8 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     let body = request.into_body();
     let is_cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
     match (is_cached, &asked.key) {
-        (true, Some(key)) => {
-            serve::from_cache(worker, &asked, key).await.map_err(|failure| client.in_its_words(failure))
-        }
-        _ if client.is_offline() => Err(Failure::Offline),
+        (true, Some(key)) => serve::from_cache(worker, &asked, key).await,
+        _ if asked.line.is_down() => Err(Failure::Offline { host: asked.origin.to_string() }),
         (true, None) => serve::from_origin(worker, &asked).await,
         (false, _) => {
             let mut served = Box::pin(change::change(worker, &asked, body)).await?;
@@ -214,8 +212,8 @@ async fn run_upgrade(
     let worker = &client.worker;
     let answered = async {
         let asked = admission::admit(client, &mut request).await?;
-        if client.is_offline() {
-            return Err(Failure::Offline);
+        if asked.line.is_down() {
+            return Err(Failure::Offline { host: asked.origin.to_string() });
         }
         let reply = upgrade::ask(worker, &asked, hyper::upgrade::on(&mut request)).await?;
         Ok((reply, asked.origin.host.clone()))
@@ -251,7 +249,7 @@ async fn run_tunnel(
         let origin = tunnel::target(worker, &request)?;
         match intercept::interceptor(client, &origin) {
             Some(interceptor) => Ok((Err(interceptor), origin)),
-            None if client.is_offline() => Err(Failure::Offline),
+            None if client.line_to(&origin).is_down() => Err(Failure::Offline { host: origin.to_string() }),
             None => Ok((Ok(tunnel::open(worker, &origin).await?), origin)),
         }
     };

@@ -5,7 +5,7 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version, header};
 use larder_http::{Reuse, Ruling, StoredHead, VaryRule, freshness::Lifetime, reuse::Age, validate};
 
 use crate::{
@@ -15,9 +15,10 @@ use crate::{
         storing,
     },
     flight::presence::{self, Extent},
+    origin::uplink::Line,
     request::{
         route::{self, Route, Stored},
-        serve,
+        serve::{self, Asking},
     },
     worker::Worker,
 };
@@ -25,17 +26,28 @@ use crate::{
 /// What would become of a GET of `uri` with these fields; `None` for what has no key.
 pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = String::new();
+    let asking = Asking { method: &Method::GET, fields, line: line_to(worker, uri) };
     for primary in storing::primaries_of(&worker.cache, uri)? {
         let primary: Arc<[u8]> = primary.into();
         line(&mut text, "key", String::from_utf8_lossy(&primary));
-        tell_key(&mut text, worker, &primary, fields).await;
+        tell_key(&mut text, worker, &primary, asking).await;
     }
     Some(text)
 }
 
+/// Whether the origin of a URI can be asked.
+fn line_to(worker: &Worker, uri: &Uri) -> Line {
+    let shared = &worker.shared;
+    let scheme = uri.scheme_str().unwrap_or("http");
+    let authority = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+    let fields = authority.map(|host| (header::HOST, host)).into_iter().collect();
+    let located = shared.routes.locate(scheme, (uri, Version::HTTP_11), &fields);
+    located.map_or(Line::Up, |destination| shared.origins.uplink.line_to(&destination.origin))
+}
+
 /// Tells of one of the keys of a URI what is stored, and which way a request goes by that.
-async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, fields: &HeaderMap) {
-    let cache = &worker.cache;
+async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, asking: Asking<'_>) {
+    let (cache, fields) = (&worker.cache, asking.fields);
     let (found, marker) = match lookup::find(cache, primary, fields).await {
         Lookup::Nothing => (None, None),
         Lookup::Found(found) => (Some(found), None),
@@ -47,28 +59,31 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
     let mut answering = None;
     if let Some(found) = &found {
         let extent = presence::extent(cache, primary, found, (&Method::GET, fields)).await;
-        let known = serve::stored(cache, (&Method::GET, fields), found, extent);
+        let known = serve::stored(cache, asking, found, extent);
         if marker.is_none() || serve::is_as_it_is(known) {
             (stored, answering) = (known, Some(found));
         }
     }
+    let goes = if asking.line.is_down() { "a request gets 504" } else { "a request goes to the origin" };
     match (answering, &marker) {
         (Some(found), _) => tell_found(text, worker, found),
         (None, Some(marker)) => {
-            line(text, "stored", "other variants only: a request goes to the origin");
+            line(text, "stored", format_args!("other variants only: {goes}"));
             tell_rules(text, marker);
         }
-        (None, None) => line(text, "stored", "nothing: a request goes to the origin"),
+        (None, None) => line(text, "stored", format_args!("nothing: {goes}")),
     }
-    let route = route::decide(&serve::facts(cache, (&Method::GET, fields), primary, stored));
+    let route = route::decide(&serve::facts(cache, asking, primary, stored));
     tell_route(text, answering.map(|found| &found.entry.head), stored, route);
 }
 
 /// Tells which way a request goes, and why.
 fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: Stored, route: Route) {
     let Stored::Response { decision, extent, .. } = stored else {
-        if route == Route::Refuse {
-            line(text, "answer", "504, for only what is stored may answer (only-if-cached)");
+        match route {
+            Route::Refuse => line(text, "answer", "504, for only what is stored may answer (only-if-cached)"),
+            Route::Offline => line(text, "answer", "504, for the origin cannot be asked (offline)"),
+            _ => {}
         }
         return;
     };
@@ -84,6 +99,8 @@ fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: Stored, rout
         (Route::Stored { .. }, _) => "from the cache",
         (Route::Meanwhile { .. }, _) => "from the cache, and validated behind",
         (Route::Refuse, _) => "504, for only what is stored may answer",
+        (Route::Offline, Extent::Whole) => "504, for the origin cannot be asked, and what is stored may not answer",
+        (Route::Offline, _) => "504, for the origin cannot be asked, and part of the body is missing",
         (Route::Fly { .. }, Extent::Gone) => "fetched anew, for its body is not all there",
         (Route::Fly { validates: true, .. }, _) if has_validator => "validated first",
         (Route::Fly { .. }, _) => "fetched anew",

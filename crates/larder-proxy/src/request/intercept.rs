@@ -72,7 +72,7 @@ pub(crate) fn answer(
                 let kept = Box::new((ticket, presence));
                 worker.serve_inside(Inside { stream, peer, origin, session, kept });
             }
-            Some(Ok(Tunnel::Other(_))) if client.is_offline() => {
+            Some(Ok(Tunnel::Other(_))) if client.line_to(&origin).is_down() => {
                 ticket.note_sent(0, true);
                 tracing::debug!(%origin, "a tunnel is closed: its target would have to be asked");
             }

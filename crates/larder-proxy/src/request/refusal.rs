@@ -14,7 +14,8 @@ pub(crate) fn response(failure: &Failure) -> Response<ResponseBody> {
     let fields = response.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let status = ProxyStatus { next_hop: failure.next_hop(), ..ProxyStatus::failed(failure.proxy_error()) };
+    let (next_hop, details) = (failure.next_hop(), failure.details());
+    let status = ProxyStatus { next_hop, details, ..ProxyStatus::failed(failure.proxy_error()) };
     fields.insert(HeaderName::from_static("proxy-status"), status.to_value());
     match failure {
         Failure::NoPassword => {
@@ -25,6 +26,9 @@ pub(crate) fn response(failure: &Failure) -> Response<ResponseBody> {
             fields.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
             fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
             fields.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        }
+        Failure::Offline { .. } => {
+            fields.insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
         }
         Failure::Overloaded => {
             fields.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -12,7 +12,7 @@ use larder_http::{
     reuse::{self, Age},
 };
 
-use crate::{cache::entry::CHUNK_BYTES, flight::presence::Extent};
+use crate::{cache::entry::CHUNK_BYTES, flight::presence::Extent, origin::uplink::Line};
 
 /// What is known of a request and of what is stored.
 pub(crate) struct Facts<'a> {
@@ -24,6 +24,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) is_lonely: bool,
     /// Whether there is a store, in which parts of bodies can be kept.
     pub(crate) has_store: bool,
+    /// Whether the origin can be asked. If not, what is stored was judged accordingly.
+    pub(crate) line: Line,
 }
 
 /// What is stored of a resource.
@@ -58,10 +60,21 @@ pub(crate) enum Route {
     Fly { forward: CacheStatus, validates: bool, stands_in: bool, is_reload: bool },
     /// It is refused: only what is stored may answer it, and that does not.
     Refuse,
+    /// It is refused: the origin cannot be asked, and what is stored does not answer it.
+    Offline,
 }
 
 /// Decides which way a request goes.
 pub(crate) fn decide(facts: &Facts<'_>) -> Route {
+    if facts.line.is_down() {
+        return match facts.stored {
+            // What is missing of a body is the origin's to send.
+            Stored::Response { decision: Reuse::Fresh { age, reason }, extent: Extent::Whole, .. } => {
+                Route::Stored { age, reason }
+            }
+            Stored::Response { .. } | Stored::OtherVariants | Stored::Nothing => Route::Offline,
+        };
+    }
     let (validates, stands_in, forward) = match facts.stored {
         Stored::Nothing => (false, false, CacheStatus::forwarded(Forward::UriMiss)),
         Stored::OtherVariants => (false, false, CacheStatus::forwarded(Forward::VaryMiss)),
@@ -191,6 +204,7 @@ mod tests {
                 format!("fly{marks} {}", why(forward))
             }
             Route::Refuse => "refuse".to_owned(),
+            Route::Offline => "offline".to_owned(),
         }
     }
 
@@ -259,7 +273,8 @@ mod tests {
             for ((method, lines), way_expected) in requests.iter().zip(&ways) {
                 for (has_store, is_lonely) in [(true, false), (false, false), (true, true)] {
                     let fields = fields(lines);
-                    let facts = Facts { method, fields: &fields, settings: &settings, stored, is_lonely, has_store };
+                    let (settings, line) = (&settings, Line::Up);
+                    let facts = Facts { method, fields: &fields, settings, stored, is_lonely, has_store, line };
                     let (fly, pass) = (ways[0].clone(), ways[1].clone());
                     let expected = match way_expected.as_str() {
                         "part" => {
@@ -286,6 +301,29 @@ mod tests {
         assert!(case_count >= 200, "{case_count}");
     }
 
+    /// At stake: a connection out though there is to be none, or a body that cannot be completed.
+    #[test]
+    fn while_origins_cannot_be_asked_only_what_is_stored_whole_answers() {
+        use Extent::{Gone, Lacking, Whole};
+        let asked = [&[][..], &["cache-control: no-store"], &["if-match: \"a\""], &["cache-control: only-if-cached"]];
+        for (known, expected) in ways_by_stored().iter().map(|(known, _)| (*known, "offline")).chain([
+            (stored(FRESH, Whole), "stored"),
+            (stored(FRESH, Lacking), "offline"),
+            (stored(FRESH, Gone), "offline"),
+        ]) {
+            if known == stored(FRESH, Whole) && expected == "offline" {
+                continue;
+            }
+            for lines in asked {
+                let (fields, settings) = (fields(lines), Settings::default());
+                let line = Line::Down(larder_http::reuse::StaleAllowed::AsOnError);
+                let (method, settings, stored) = (&Method::GET, &settings, known);
+                let facts = Facts { method, fields: &fields, settings, stored, is_lonely: true, has_store: true, line };
+                assert_eq!(way(&facts), expected, "{known:?} {lines:?}");
+            }
+        }
+    }
+
     #[test]
     fn what_was_made_for_one_who_tells_less_is_not_served_stale_to_one_who_tells_more() {
         let stored =
@@ -298,6 +336,7 @@ mod tests {
             stored,
             is_lonely: false,
             has_store: true,
+            line: Line::Up,
         };
         assert_eq!(way(&facts), "fly+! stale");
         assert_eq!(way(&Facts { stored: stored.gone(), ..facts }), "fly miss");

@@ -24,6 +24,7 @@ use crate::{
         presence::{self, Extent, Presence, Ready},
         source::Source,
     },
+    origin::uplink::Line,
     outcome::Outcome,
     request::{
         hit::{self, Wanted},
@@ -52,7 +53,7 @@ struct Seen {
 pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Result<Served, Failure> {
     // What takes kilobytes for a moment is not part of what waits for the origin: the same below, and in the callers.
     let Seen { found, presence, marker, stored, otherwise } = Box::pin(see(worker, asked, key)).await;
-    let decide = |stored| route::decide(&facts(&worker.cache, (&asked.method, &asked.fields), key, stored));
+    let decide = |stored| route::decide(&facts(&worker.cache, Asking::of(asked), key, stored));
     let route = match (decide(stored), found.clone()) {
         (Route::Stored { age, reason }, Some(found)) => {
             match fresh(worker, asked, (&found, presence), (age, reason)).await {
@@ -84,6 +85,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
             share::fly(worker, asked, sharing).await
         }
         Route::Refuse => Err(Failure::OnlyIfCached),
+        Route::Offline => Err(offline(asked)),
         // These need something stored, which there was.
         Route::Stored { .. } | Route::Meanwhile { .. } => {
             pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Miss)).await
@@ -92,14 +94,25 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
 }
 
 /// Returns what a decision goes by.
-pub(crate) fn facts<'a>(
-    cache: &'a Cache,
-    (method, fields): (&'a Method, &'a HeaderMap),
-    primary: &[u8],
-    stored: Stored,
-) -> Facts<'a> {
+pub(crate) fn facts<'a>(cache: &'a Cache, asking: Asking<'a>, primary: &[u8], stored: Stored) -> Facts<'a> {
+    let Asking { method, fields, line } = asking;
     let (is_lonely, has_store) = (cache.shared.lonely.contains(primary), cache.shared.store.is_some());
-    Facts { method, fields, settings: &cache.shared.http, stored, is_lonely, has_store }
+    Facts { method, fields, settings: &cache.shared.http, stored, is_lonely, has_store, line }
+}
+
+/// What of a request decides how it is answered.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) fields: &'a HeaderMap,
+    /// Whether its origin can be asked.
+    pub(crate) line: Line,
+}
+
+impl<'a> Asking<'a> {
+    fn of(asked: &'a Asked) -> Self {
+        Self { method: &asked.method, fields: &asked.fields, line: asked.line }
+    }
 }
 
 /// Looks what is stored for a request.
@@ -116,7 +129,7 @@ async fn see(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Seen 
         }
     };
     let presence = presence::look(&worker.flights.means, asked, (&found.entry, &found.key)).await;
-    let stored = stored(&worker.cache, (&asked.method, &asked.fields), &found, presence.extent());
+    let stored = stored(&worker.cache, Asking::of(asked), &found, presence.extent());
     match variants {
         // In a language that was asked for otherwise it answers as it is, or not at all.
         Some(_) if !is_as_it_is(stored) => nothing(variants, Stored::OtherVariants),
@@ -134,8 +147,13 @@ pub(crate) fn is_as_it_is(stored: Stored) -> bool {
 }
 
 /// Returns what is known of a stored response, of which so much is there.
-pub(crate) fn stored(cache: &Cache, (method, fields): (&Method, &HeaderMap), found: &Found, extent: Extent) -> Stored {
-    let decision = reuse::decide(method, fields, &found.entry.head, clock::now(), &cache.shared.http);
+pub(crate) fn stored(cache: &Cache, asking: Asking<'_>, found: &Found, extent: Extent) -> Stored {
+    let Asking { method, fields, line } = asking;
+    let (head, now, settings) = (&found.entry.head, clock::now(), &cache.shared.http);
+    let decision = match line {
+        Line::Up => reuse::decide(method, fields, head, now, settings),
+        Line::Down(allowed) => reuse::decide_disconnected(method, head, now, settings, allowed),
+    };
     let covers_what_is_told = found.entry.head.selecting().cover_what_is_told(fields);
     Stored::Response { decision, extent, covers_what_is_told }
 }
@@ -151,8 +169,15 @@ pub(crate) async fn from_origin(worker: &Arc<Worker>, asked: &Arc<Asked>) -> Res
 
 /// Whether the origin may be asked at all (RFC 9111 5.2.1.7).
 fn check_may_ask(worker: &Worker, asked: &Asked) -> Result<(), Failure> {
+    if asked.line.is_down() {
+        return Err(offline(asked));
+    }
     let is_forbidden = reuse::is_only_if_cached(&asked.fields, &worker.shared.config.http);
     if is_forbidden { Err(Failure::OnlyIfCached) } else { Ok(()) }
+}
+
+fn offline(asked: &Asked) -> Failure {
+    Failure::Offline { host: asked.origin.to_string() }
 }
 
 /// The stale response instead of an error, where it may be served (RFC 9111 4.2.4).
@@ -238,7 +263,7 @@ async fn fresh(
     (age, reason): (Age, Reason),
 ) -> Option<Result<Served, Failure>> {
     let Ready { body, continued } = presence.ready().await?;
-    let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate);
+    let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate | Reason::Offline);
     let status = continued.map_or(CacheStatus::hit(age.ttl_secs), share::completed);
     let status = if stale { status.because(reason) } else { status };
     let wanted = Wanted::by(&worker.shared.marks, asked, age.age_secs, status);

@@ -58,7 +58,9 @@ pub(crate) fn target(worker: &Worker, request: &Request<Incoming>) -> Result<Ori
 /// # Errors
 /// The rules refuse the target, or it does not take the connection.
 pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
-    connect::open(&worker.origins, origin).await.inspect_err(|failure| worker.shared.origins.complaints.note(failure))
+    let opened = connect::open(&worker.origins, origin).await;
+    worker.shared.origins.note(origin, opened.as_ref());
+    opened
 }
 
 /// Carries bytes both ways once the client has been told that the way is open; settles `ticket` at the end. `watched` is

@@ -6,6 +6,7 @@
 use std::{
     io,
     net::{Ipv4Addr, TcpListener},
+    os::unix::net::UnixStream,
     sync::Arc,
     time::Duration,
 };
@@ -20,12 +21,17 @@ use crate::{
     session::{Session, SessionOptions, SessionState},
 };
 
-/// A listener on its way to a worker.
-pub(crate) struct Opening {
-    pub(crate) listener: TcpListener,
-    pub(crate) door: Arc<Door>,
-    /// Whose other end is gone when the session ends.
-    pub(crate) open: watch::Receiver<()>,
+/// What is on its way to a worker.
+pub(crate) enum Opening {
+    /// A listener.
+    Listener {
+        listener: TcpListener,
+        door: Arc<Door>,
+        /// Whose other end is gone when the session ends.
+        open: watch::Receiver<()>,
+    },
+    /// A connection of the operator's own commands.
+    Operator(UnixStream),
 }
 
 impl ProxyHandle {
@@ -51,9 +57,19 @@ impl ProxyHandle {
             let listener = bind(address, self.openings.len() > 1)?;
             address = listener.local_addr()?;
             let door = Arc::new(Door { listener: Listener::plain(address), session: Some(Arc::clone(&state)) });
-            opening.send(Opening { listener, door, open: closes.clone() }).map_err(|_| stopped())?;
+            opening.send(Opening::Listener { listener, door, open: closes.clone() }).map_err(|_| stopped())?;
         }
         Ok(Session { state, address, _open: open })
+    }
+
+    /// Answers on a connection as the admin listener does. Who is at the other end was checked to be the operator.
+    ///
+    /// # Errors
+    /// `NotConnected` if the proxy has stopped.
+    pub fn serve_operator(&self, stream: UnixStream) -> io::Result<()> {
+        let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
+        let first = self.openings.first().ok_or_else(stopped)?;
+        first.send(Opening::Operator(stream)).map_err(|_| stopped())
     }
 }
 

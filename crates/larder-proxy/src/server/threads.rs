@@ -14,7 +14,7 @@ use std::{
 use larder_store::device::ThreadDriver;
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    net::TcpListener,
+    net::{TcpListener, UnixStream},
     sync::{
         mpsc::{self, UnboundedReceiver},
         watch,
@@ -30,6 +30,7 @@ use crate::{
         socket::Inside,
     },
     metrics::WorkerMetrics,
+    origin::uplink,
     server::sessions::Opening,
     shared::Shared,
     watch::Order,
@@ -45,7 +46,8 @@ pub(crate) struct Start {
     /// Listeners that are opened later.
     pub(crate) openings: UnboundedReceiver<Opening>,
     /// The admin listener, for one of the workers.
-    pub(crate) admin: Option<(StdListener, admin::Pages)>,
+    pub(crate) admin: Option<StdListener>,
+    pub(crate) pages: admin::Pages,
     /// Says for how long to drain once the worker is to stop.
     pub(crate) stop: watch::Receiver<Option<Duration>>,
 }
@@ -57,7 +59,7 @@ pub(crate) fn run(start: Start) -> io::Result<()> {
 }
 
 async fn run_inside(start: Start) -> io::Result<()> {
-    let Start { index, shared, metrics, listeners, openings, admin, mut stop } = start;
+    let Start { index, shared, metrics, listeners, openings, admin, pages, mut stop } = start;
     let (inside, arriving) = mpsc::unbounded_channel();
     let worker = Arc::new(Worker::new(index, shared, metrics, inside));
     // As a task of its own: waking the root future costs a system call, waking a task does not.
@@ -70,13 +72,16 @@ async fn run_inside(start: Start) -> io::Result<()> {
         let door = Arc::new(Door { listener: about.clone(), session: None });
         accepting.push(tokio::spawn(accept(Arc::clone(&worker), nonblocking(listener)?, door)));
     }
-    accepting.push(tokio::spawn(open_later(Arc::clone(&worker), openings)));
+    accepting.push(tokio::spawn(open_later(Arc::clone(&worker), openings, pages.clone())));
     accepting.push(tokio::spawn(serve_inside(Arc::clone(&worker), arriving)));
-    if let Some((listener, pages)) = admin {
+    if let Some(listener) = admin {
         accepting.push(tokio::spawn(admin::serve(Arc::clone(&worker), nonblocking(listener)?, pages)));
     }
     // One worker looks after the origins of all.
     let has_begun = worker.shared.checks_begun.swap(true, AcqRel);
+    if !has_begun {
+        accepting.push(tokio::spawn(uplink::probe(Arc::clone(&worker.origins))));
+    }
     for group in if has_begun { Vec::new() } else { worker.shared.routes.groups() } {
         accepting.push(tokio::spawn(group.check_all(Arc::clone(&worker.origins))));
     }
@@ -99,21 +104,31 @@ fn nonblocking(listener: StdListener) -> io::Result<TcpListener> {
 }
 
 /// Accepts on listeners that are opened while the worker runs, each until it is closed.
-async fn open_later(worker: Arc<Worker>, mut openings: UnboundedReceiver<Opening>) {
+async fn open_later(worker: Arc<Worker>, mut openings: UnboundedReceiver<Opening>, pages: admin::Pages) {
     let mut accepting = JoinSet::new();
-    while let Some(Opening { listener, door, mut open }) = openings.recv().await {
-        match nonblocking(listener) {
-            Ok(listener) => {
-                let worker = Arc::clone(&worker);
-                accepting.spawn(async move {
+    while let Some(opening) = openings.recv().await {
+        let worker = Arc::clone(&worker);
+        match opening {
+            Opening::Listener { listener, door, mut open } => match nonblocking(listener) {
+                Ok(listener) => drop(accepting.spawn(async move {
                     tokio::select! {
                         () = accept(worker, listener, door) => {}
                         // Nothing is ever sent: it ends when the other end is gone.
                         _ = open.changed() => {}
                     }
-                });
+                })),
+                Err(error) => tracing::error!(%error, "a listener cannot be used"),
+            },
+            Opening::Operator(stream) => {
+                let pages = pages.clone();
+                let opened = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
+                match opened {
+                    Ok(stream) => drop(accepting.spawn(async move {
+                        admin::serve_connection(&worker, stream, &pages).await;
+                    })),
+                    Err(error) => tracing::error!(%error, "a connection of the operator cannot be used"),
+                }
             }
-            Err(error) => tracing::error!(%error, "a listener cannot be used"),
         }
         while accepting.try_join_next().is_some() {}
     }

@@ -102,7 +102,10 @@ impl ControlServer {
         let mut stream = BufReader::new(stream);
         let mut session = None;
         // What breaks off is closed like what ends.
-        let _ = self.converse(&mut stream, &mut session).await;
+        if let Ok(Next::Operate) = self.converse(&mut stream, &mut session).await {
+            // Who is asked while the proxy stops gets no answer.
+            let _ = stream.into_inner().into_std().and_then(|stream| self.handle.serve_operator(stream));
+        }
         if session.take().is_some() {
             self.session_count.send_modify(|count| *count -= 1);
             if self.ends_with_sessions && *self.session_count.borrow() == 0 {
@@ -112,14 +115,14 @@ impl ControlServer {
         }
     }
 
-    async fn converse(&self, stream: &mut BufReader<UnixStream>, session: &mut Option<Session>) -> io::Result<()> {
+    async fn converse(&self, stream: &mut BufReader<UnixStream>, session: &mut Option<Session>) -> io::Result<Next> {
         loop {
             let mut line = String::new();
             if (&mut *stream).take(MESSAGE_BYTES_MAX).read_line(&mut line).await? == 0 {
-                return Ok(());
+                return Ok(Next::End);
             }
             if self.ends.load(Relaxed) {
-                return Ok(());
+                return Ok(Next::End);
             }
             let answer = match serde_json::from_str(&line) {
                 Ok(Ask::Open { .. }) if session.is_some() => {
@@ -128,6 +131,7 @@ impl ControlServer {
                 Ok(Ask::Open { hosts, except, offline }) => self.open(session, (&hosts, &except), offline),
                 Ok(Ask::Figures) => Answer::Figures(session.as_ref().map(figures).unwrap_or_default()),
                 Ok(Ask::About) => Answer::About(self.about.clone()),
+                Ok(Ask::Operate) => Answer::Operate,
                 Err(error) => {
                     refused(&format!("not a question: {error}"), "use the same version of larder on both ends")
                 }
@@ -135,6 +139,9 @@ impl ControlServer {
             let mut text = serde_json::to_vec(&answer)?;
             text.push(b'\n');
             stream.get_mut().write_all(&text).await?;
+            if matches!(answer, Answer::Operate) {
+                return Ok(Next::Operate);
+            }
         }
     }
 
@@ -157,6 +164,13 @@ impl ControlServer {
             ),
         }
     }
+}
+
+/// What comes after a conversation.
+enum Next {
+    End,
+    /// Messages of another kind, which the proxy answers.
+    Operate,
 }
 
 fn refused(problem: &str, help: &str) -> Answer {

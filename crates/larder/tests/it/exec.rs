@@ -3,7 +3,7 @@
 
 use crate::{
     origin::Origin,
-    process::{Larder, command, run},
+    process::{Larder, command, errors, run},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::{
@@ -17,7 +17,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Child, ChildStdout, Command, Output, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     sync::Arc,
     thread,
 };
@@ -35,10 +35,6 @@ fn exec(home: &Path, flags: &[&str], script: &str) -> Command {
     command.arg("exec").args(flags).args(["--", "/bin/sh", "-c", script]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A command that runs until it is told to end; meanwhile the test is its client.

@@ -8,6 +8,7 @@ mod bench;
 mod errors;
 mod exec;
 mod memory;
+mod offline;
 mod origin;
 mod output;
 mod planning;

@@ -14,6 +14,11 @@ pub(crate) fn run(home: &TempDir, arguments: &[&str]) -> Output {
     command(home.path()).args(arguments).output().unwrap()
 }
 
+/// What it said on standard error.
+pub(crate) fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 /// A running proxy. Killed when dropped.
 pub(crate) struct Larder {
     child: Child,

@@ -1,0 +1,77 @@
+//! What an operator's commands have the proxy do: each a method of its own, answered in plain text or JSON.
+//!
+//! Owns: the methods, and the words. Does not: do it. Invariant: a page in a browser cannot send these: their methods are none of its
+//! own, and a name that leads here by a trick of name servers is not a name of this machine.
+
+use std::{net::IpAddr, sync::Arc};
+
+use http::{Response, StatusCode, header, request, uri::Authority};
+
+use super::page;
+use crate::{
+    client::response_body::ResponseBody,
+    config::Offline,
+    origin::{target::host_of, uplink::LineStatus},
+    worker::Worker,
+};
+
+/// Answers a request of an operator's command; `None` if it is none.
+pub(super) async fn answer(worker: &Arc<Worker>, request: &request::Parts) -> Option<Response<ResponseBody>> {
+    let (method, words) = (request.method.as_str(), request.uri.path().trim_start_matches('/'));
+    if !METHODS.contains(&method) {
+        return None;
+    }
+    if !is_for_this_machine(request) {
+        return Some(page(StatusCode::MISDIRECTED_REQUEST, "this is for an address of this machine\n".into()));
+    }
+    let answered = match method {
+        "OFFLINE" => offline(worker, words),
+        other => Err(format!("nothing is done for {other}\n")),
+    };
+    Some(match answered {
+        Ok(text) => page(StatusCode::OK, text.into()),
+        Err(text) => page(StatusCode::BAD_REQUEST, text.into()),
+    })
+}
+
+/// The methods that are answered here.
+const METHODS: [&str; 1] = ["OFFLINE"];
+
+/// Has the operator say whether origins are asked, unless the word is `status`, and tells what is so.
+fn offline(worker: &Worker, word: &str) -> Result<String, String> {
+    let uplink = &worker.shared.origins.uplink;
+    if word != "status" {
+        let mode: Offline = word.parse().map_err(|error| format!("{error}, and not status: {word}\n"))?;
+        uplink.set_mode(mode);
+        tracing::warn!(%mode, "the operator says whether origins are asked");
+    }
+    Ok(told(&uplink.status()))
+}
+
+/// The state of the line, in words.
+fn told(status: &LineStatus) -> String {
+    let LineStatus { mode, down_for, failing } = status;
+    match (mode, down_for) {
+        (Offline::Off, _) => "off: origins are asked\n".to_owned(),
+        (Offline::On, _) => {
+            "on: no origin is asked; what is stored answers, unless its origin forbids that\n".to_owned()
+        }
+        (Offline::OnEvenForbidden, _) => {
+            "on-even-forbidden: no origin is asked; what is stored answers, although its origin forbids that\n"
+                .to_owned()
+        }
+        (Offline::Auto, None) => "auto: the line is up, origins are asked\n".to_owned(),
+        (Offline::Auto, Some(time)) => {
+            let (seconds, failing) = (time.as_secs(), failing.join(", "));
+            format!("auto: the line has been down for {seconds} s; no answer from {failing}\n")
+        }
+    }
+}
+
+/// Whether the Host of a request is an address, or this machine's own name: a name that leads here otherwise is somebody else's.
+fn is_for_this_machine(request: &request::Parts) -> bool {
+    let Some(host) = request.headers.get(header::HOST) else { return true };
+    let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
+    let name = host_of(authority.as_str()).trim_matches(['[', ']']);
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}

@@ -1,0 +1,216 @@
+//! Whether origins can be asked: what the operator says, and what origins that answer or do not say of the line to them.
+//!
+//! Owns: the mode, and telling the operator when the line goes and comes. Does not: decide on it (see `judge`), or answer anything.
+//! Invariants: in mode `on` no origin is asked; in mode `auto` only those that are known or may be thought to be behind a line that is
+//! down are not, and somebody looks every [`PROBE_INTERVAL`] whether it is up again. Cost: one load for each request to an origin while
+//! nothing fails, and one store for each answer.
+
+mod answers;
+mod judge;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use larder_http::{proxy_status::ProxyError, reuse::StaleAllowed};
+use tokio::task::JoinSet;
+
+use crate::{
+    config::Offline,
+    errors::Failure,
+    origin::{connect, origins::Origins, target::Origin},
+};
+use answers::Answers;
+use judge::{Judge, Verdict};
+
+/// Whether an origin can be asked for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Line {
+    #[default]
+    Up,
+    /// It cannot, and so much of what is stale may be served.
+    Down(StaleAllowed),
+}
+
+/// What is known of the line to the origins. All workers share it.
+pub(crate) struct Uplink {
+    mode: AtomicU8,
+    /// Whether the judge says that the line is down.
+    is_down: AtomicBool,
+    answers: Answers,
+    judge: Mutex<Judge>,
+}
+
+/// What the operator is told of the line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LineStatus {
+    pub(crate) mode: Offline,
+    /// For how long it has been judged to be down, if it is.
+    pub(crate) down_for: Option<Duration>,
+    /// Origins that do not answer.
+    pub(crate) failing: Vec<String>,
+}
+
+impl Line {
+    pub(crate) fn is_down(self) -> bool {
+        self != Self::Up
+    }
+}
+
+impl Uplink {
+    pub(crate) fn new(mode: Offline) -> Self {
+        Self {
+            mode: AtomicU8::new(mode as u8),
+            is_down: AtomicBool::new(false),
+            answers: Answers::new(),
+            judge: Mutex::default(),
+        }
+    }
+
+    /// What the operator says.
+    pub(crate) fn mode(&self) -> Offline {
+        let mode = self.mode.load(Relaxed);
+        Offline::ALL.into_iter().find(|known| *known as u8 == mode).expect("only modes are stored")
+    }
+
+    /// Has the operator say something else, from now on.
+    pub(crate) fn set_mode(&self, mode: Offline) {
+        self.mode.store(mode as u8, Relaxed);
+        // What was found out in another mode says nothing of now.
+        *self.judge() = Judge::default();
+        self.is_down.store(false, Relaxed);
+    }
+
+    /// Whether `origin` can be asked now. One that is not asked because nothing is known of it is looked for by the next probe.
+    pub(crate) fn line_to(&self, origin: &Origin) -> Line {
+        match self.mode() {
+            Offline::Off => Line::Up,
+            Offline::On => Line::Down(StaleAllowed::HoweverOld),
+            Offline::OnEvenForbidden => Line::Down(StaleAllowed::EvenForbidden),
+            Offline::Auto if !self.is_down.load(Relaxed) => Line::Up,
+            Offline::Auto => {
+                let answered = self.answers.has_within(origin, KNOWN_FOR);
+                if self.judge().may_ask(origin, answered) { Line::Up } else { Line::Down(StaleAllowed::AsOnError) }
+            }
+        }
+    }
+
+    /// Whether no origin is to be asked whatsoever.
+    pub(crate) fn is_shut(&self) -> bool {
+        matches!(self.mode(), Offline::On | Offline::OnEvenForbidden)
+    }
+
+    /// Whether what is stored has to do, for most origins.
+    pub(crate) fn is_offline(&self) -> bool {
+        self.is_shut() || (self.mode() == Offline::Auto && self.is_down.load(Relaxed))
+    }
+
+    /// Notes what became of asking `origin`.
+    pub(crate) fn note(&self, origin: &Origin, failure: Option<&Failure>) {
+        if self.mode() != Offline::Auto {
+            return;
+        }
+        let now = Instant::now();
+        let verdict = match failure {
+            None => {
+                self.answers.note(origin);
+                if !self.judge().is_failing(origin) {
+                    return;
+                }
+                self.judge().handle_answer(origin, now)
+            }
+            Some(failure) if is_of_the_line(failure) => {
+                let mut judge = self.judge();
+                let since = judge.failing_since(now);
+                judge.handle_silence(origin, now, self.answers.count_since(since.unwrap_or(now)))
+            }
+            Some(_) => return,
+        };
+        self.announce(verdict);
+    }
+
+    /// What the operator is told.
+    pub(crate) fn status(&self) -> LineStatus {
+        let judge = self.judge();
+        let down_for = judge.down_since().map(|since| since.elapsed());
+        LineStatus { mode: self.mode(), down_for, failing: judge.failing().map(ToString::to_string).collect() }
+    }
+
+    fn announce(&self, verdict: Verdict) {
+        match verdict {
+            Verdict::Unchanged => {}
+            Verdict::Down(origins) => {
+                self.is_down.store(true, Relaxed);
+                tracing::warn!(
+                    origins,
+                    "the line is down, for several origins do not answer: what is stored answers, stale too, until one of them is back"
+                );
+            }
+            Verdict::Up(origin, down_for) => {
+                self.is_down.store(false, Relaxed);
+                tracing::warn!(origin, seconds = down_for.as_secs(), "the line is up again");
+            }
+        }
+    }
+
+    fn judge(&self) -> MutexGuard<'_, Judge> {
+        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks whether the line is up again, for as long as the worker runs.
+pub(crate) async fn probe(origins: Arc<Origins>) {
+    let mut interval = tokio::time::interval(PROBE_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let uplink = &origins.shared.uplink;
+        if !uplink.is_down.load(Relaxed) {
+            continue;
+        }
+        let targets = uplink.judge().next_probes();
+        let mut probes = JoinSet::new();
+        for origin in targets {
+            let origins = Arc::clone(&origins);
+            probes.spawn(async move { look_for(&origins, &origin).await });
+        }
+        probes.join_all().await;
+    }
+}
+
+/// Looks whether an origin takes a connection.
+async fn look_for(origins: &Arc<Origins>, origin: &Origin) {
+    let uplink = &origins.shared.uplink;
+    match connect::connect(origins, origin, origins.shared.http2).await {
+        Ok(_) => uplink.note(origin, None),
+        Err(failure) if is_of_the_line(&failure) => uplink.note(origin, Some(&failure)),
+        // Somebody answers, but nobody that tells more by being asked again.
+        Err(_) => uplink.judge().forget(origin),
+    }
+}
+
+/// Whether a failure is one that a line makes that is down, rather than an origin that answers, however badly.
+fn is_of_the_line(failure: &Failure) -> bool {
+    match failure {
+        Failure::Timeout { .. } => true,
+        Failure::Unusable { fault, .. } => match fault.error {
+            ProxyError::DnsTimeout
+            | ProxyError::ConnectionTimeout
+            | ProxyError::ConnectionRefused
+            | ProxyError::DestinationIpUnroutable
+            | ProxyError::DestinationUnavailable => true,
+            ProxyError::DnsError => !fault.is_said_by_dns,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Time between two looks whether the line is up again.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// For how long an origin that answered is asked although the line is down: those on this side of it are.
+const KNOWN_FOR: Duration = Duration::from_secs(60);

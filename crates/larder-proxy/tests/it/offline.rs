@@ -1,0 +1,130 @@
+//! Without a line to the origins: what answers then, and how it is found out.
+
+use std::net::{SocketAddr, TcpListener};
+
+use larder_proxy::{Offline, ProxyConfig};
+
+use crate::support::{Connection, Fixture, Received, Reply, Response, eventually};
+
+/// A proxy whose operator can be asked things.
+fn operated(
+    handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+    change: impl FnOnce(&mut ProxyConfig),
+) -> Fixture {
+    Fixture::with(handle, |config| {
+        config.admin = Some("127.0.0.1:0".parse().unwrap());
+        change(config);
+    })
+}
+
+/// What the proxy says to an operator's command.
+fn operate(fixture: &Fixture, command: &str) -> Response {
+    operate_as(fixture, command, "localhost")
+}
+
+fn operate_as(fixture: &Fixture, command: &str, host: &str) -> Response {
+    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    admin.send(format!("{command} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    admin.read_response("GET")
+}
+
+fn is_offline(fixture: &Fixture) -> bool {
+    operate(fixture, "GET /metrics").text().contains("larder_offline 1\n")
+}
+
+/// At stake: a ship, a train, a power cut at the provider: what is stored is there and nobody gets it, or an origin is asked though
+/// the operator said that none is.
+#[test]
+fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
+    let fixture = operated(
+        |received, _| match received.target.as_str() {
+            "/fresh" => Reply::ok(&["Cache-Control: max-age=60"], "fresh"),
+            "/forbidden" => Reply::ok(&["Cache-Control: max-age=10, must-revalidate", "Age: 20", "ETag: \"a\""], "no"),
+            // Two days past its lifetime.
+            _ => Reply::ok(&["Cache-Control: max-age=10", "Age: 172800", "ETag: \"a\""], "stale"),
+        },
+        |_| {},
+    );
+    for target in ["/fresh", "/stale", "/forbidden"] {
+        fixture.get(target, &[]);
+        eventually("it is stored", || {
+            let told = operate_as(&fixture, &format!("EXPLAIN http://site.example{target}"), "site.example").text();
+            told.contains("stored   in memory") || told.contains("stored   on the disk")
+        });
+    }
+    assert!(operate(&fixture, "OFFLINE /on").text().starts_with("on: no origin is asked"));
+    assert!(is_offline(&fixture));
+    let count = fixture.origin.count();
+    let stale = fixture.get("/stale", &["Cache-Control: no-cache"]);
+    assert_eq!((stale.status, stale.text().as_str()), (200, "stale"));
+    assert!(stale.is_hit() && stale.cache_status().ends_with("detail=offline"), "{}", stale.cache_status());
+    let fresh = fixture.get("/fresh", &["Pragma: no-cache"]);
+    assert!(fresh.is_hit() && !fresh.cache_status().contains("offline"), "{}", fresh.cache_status());
+    for (method, target) in [("GET", "/missing"), ("GET", "/forbidden"), ("POST", "/fresh"), ("HEAD", "/missing")] {
+        let refused = fixture.connect().request(method, target, &[]);
+        assert_eq!((refused.status, refused.field("retry-after")), (504, Some("10")), "{method} {target}");
+        let expected = format!(
+            "Larder; error=destination_unavailable; next-hop=\"{}\"; details=\"offline\"",
+            fixture.origin.address
+        );
+        assert_eq!(
+            refused.field("proxy-status").map(|value| value.replace(';', "; ").replace(";  ", "; ")),
+            Some(expected)
+        );
+        assert!(refused.text().contains("this proxy is offline") || method == "HEAD", "{}", refused.text());
+    }
+    let explained = operate_as(&fixture, "EXPLAIN http://site.example/stale", "site.example").text();
+    assert!(explained.contains("answer   from the cache (offline)"), "{explained}");
+    let explained = operate_as(&fixture, "EXPLAIN http://site.example/missing", "site.example").text();
+    assert!(explained.contains("answer   504, for the origin cannot be asked (offline)"), "{explained}");
+    operate(&fixture, "OFFLINE /on-even-forbidden");
+    assert_eq!(fixture.get("/forbidden", &[]).text(), "no");
+    assert_eq!(fixture.origin.count(), count, "no origin is asked");
+    operate(&fixture, "OFFLINE /off");
+    assert!(!is_offline(&fixture));
+    assert_eq!(fixture.get("/missing", &[]).status, 200);
+    assert_eq!(operate(&fixture, "OFFLINE /later").status, 400);
+    assert_eq!(operate_as(&fixture, "OFFLINE /on", "rebound.example").status, 421);
+    assert!(operate(&fixture, "OFFLINE /status").text().starts_with("off: "));
+}
+
+/// Ports of this machine on which nobody listens.
+fn closed_ports<const COUNT: usize>() -> [SocketAddr; COUNT] {
+    let listeners = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap())
+}
+
+/// At stake: everybody waits for time-outs while the line is down; or one server that fails takes all others away; or the proxy stays
+/// offline after the line is back.
+#[test]
+fn several_origins_that_fail_mean_that_the_line_is_down_until_one_is_back() {
+    let fixture = operated(
+        |_, _| Reply::ok(&["Cache-Control: max-age=60"], "here"),
+        |config| (config.default_origin, config.forward, config.offline) = (None, true, Offline::Auto),
+    );
+    let get = |address: SocketAddr, path: &str| {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET http://{address}{path} HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+        connection.read_response("GET")
+    };
+    let [first, second, third, fourth, fifth] = closed_ports();
+    for number in 0..10 {
+        assert_eq!(get(first, &format!("/{number}")).status, 502);
+    }
+    assert_eq!(get(second, "/").status, 502);
+    assert!(!is_offline(&fixture), "two are not several");
+    assert_eq!(get(fixture.origin.address, "/a").status, 200);
+    assert_eq!(get(third, "/").status, 502);
+    assert!(!is_offline(&fixture), "one of four answers");
+    assert_eq!(get(fourth, "/").status, 502);
+    assert!(is_offline(&fixture));
+    let told = operate(&fixture, "OFFLINE /status").text();
+    assert!(told.starts_with("auto: the line has been down for ") && told.contains(&first.to_string()), "{told}");
+    let refused = get(fifth, "/");
+    assert_eq!(refused.status, 504, "nothing is known of it");
+    assert!(refused.field("proxy-status").is_some_and(|status| status.contains("details=\"offline\"")));
+    assert_eq!(get(fixture.origin.address, "/b").text(), "here", "it answered just now, so it is on this side");
+    let _back = TcpListener::bind(second).unwrap();
+    eventually("the line is up again", || !is_offline(&fixture));
+    assert_eq!(get(fifth, "/").status, 502, "it is asked again");
+}

@@ -1,0 +1,55 @@
+//! `larder offline`: says whether a running proxy asks origins, and has it ask them or not.
+//!
+//! Owns: the flags. Does not: decide, the proxy does. Invariant: what is printed is what the proxy says is so now.
+
+use crate::{
+    admin_client::{self, AdminFlags},
+    failure::Failure,
+    output,
+};
+use clap::{Args, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  larder offline on        the line is gone, or is not to be used: only what is stored answers
+  larder offline auto      find out by origins that do not answer, and end by itself
+  larder offline status
+
+It holds until the proxy is started again; `offline` in the configuration says what it starts with. While it is on, anything that is not stored gets 504 and is
+noted.";
+
+/// The flags of `larder offline`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct OfflineFlags {
+    /// What is to be so from now on
+    #[arg(value_enum, default_value_t = Word::Status)]
+    word: Word,
+
+    #[command(flatten)]
+    admin: AdminFlags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Word {
+    /// Origins are asked
+    Off,
+    /// Origins are asked, unless several do not answer and hardly any does
+    Auto,
+    /// No origin is asked; what is stored answers, however old, unless its origin forbids that
+    On,
+    /// As on, and also what its origin forbids to serve stale (must-revalidate, s-maxage, no-cache) answers
+    OnEvenForbidden,
+    /// Change nothing, and say what is so
+    Status,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The proxy cannot be reached.
+pub(crate) fn run(flags: &OfflineFlags) -> Result<(), Failure> {
+    let word = flags.word.to_possible_value().expect("no word is left out");
+    let told = admin_client::ask(flags.admin, &format!("OFFLINE /{}", word.get_name()), "")?;
+    output::print(format_args!("{told}"))
+}
