@@ -280,6 +280,11 @@ mod tests {
             ("tiny", "full", 128),
             ("tiny", "full", 910),
             ("tiny", "full", 2_000_388),
+            // A write that goes astray and lands on what is stored meanwhile: excused.
+            ("large-file", "misdirected", 5_016_490),
+            ("large-file", "misdirected", 7_032_196),
+            // A new head that waited for room, and whose entry had made room for it already.
+            ("lazy-reads-loc", "once", 90_750),
         ] {
             let policy = Policy::named(row).expect("it is in the table");
             let faults = faults::named(faults).expect("they are in the list");

@@ -108,6 +108,11 @@ impl FaultyDevice {
         self.lock().waiting.len()
     }
 
+    /// How many of the waiting transfers a fault has struck: counted since they were asked for, felt only when they are done.
+    pub fn struck_count(&self) -> usize {
+        self.lock().waiting.iter().filter(|waiting| waiting.fault.is_some()).count()
+    }
+
     /// The device as the next process finds it when this one is killed now: all that was acknowledged is there; of
     /// the writes that wait, some landed, some in part. The new device has a sequence of its own and no waiting
     /// transfers; this one should no longer be used.

@@ -22,6 +22,8 @@ pub(super) struct Debt {
     /// Faults of which the model knows, and failed writes among them.
     known_faults: u64,
     known_failed_writes: u64,
+    /// Whether a transfer was on its way, when that was looked at last, that a fault had struck.
+    is_struck: bool,
     /// Whether an invalidation failed that may be on one of the volume's superblocks: the next start may find it there.
     is_haunted: bool,
     /// Whether a removal waits to be written, when that was looked at last.
@@ -87,9 +89,14 @@ impl Trial {
             self.debt.excuse(self.now);
         }
         // A device that dies on purpose gives nothing back, but what was durable is there for the next.
-        if faults != self.debt.known_faults && !self.is_dead() {
+        if self.is_dead() {
+            return;
+        }
+        // A write that goes astray, and waits, may land on what is stored and acknowledged meanwhile.
+        let is_struck = self.device.struck_count() > 0;
+        if faults != self.debt.known_faults || is_struck || self.debt.is_struck {
             self.debt.excuse(self.now);
-            self.debt.known_faults = faults;
+            (self.debt.known_faults, self.debt.is_struck) = (faults, is_struck);
         }
     }
 

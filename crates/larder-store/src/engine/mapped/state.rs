@@ -169,7 +169,11 @@ impl MappedState {
             self.send_all(write.now);
             return Err(NoRoom::Now);
         }
-        self.remove(write.key_hash);
+        match still_by {
+            // Until there is room for what replaces it, it stays, and others go first.
+            Some(_) => self.map.touch(write.key_hash),
+            None => _ = self.remove(write.key_hash),
+        }
         while self.used_sectors - self.held_back_sectors + taken > used_max || self.map.is_full() {
             if self.evict_oldest().is_none() {
                 break;
@@ -183,6 +187,7 @@ impl MappedState {
         let place = if waits { None } else { Some(self.take_place(write.sectors.into(), write.site)?) };
         self.used_sectors += taken;
         assert!(self.used_sectors <= used_max, "a layout is never fuller than it may be");
+        self.remove(write.key_hash);
         self.map.insert(write.key_hash, write.entry(place.unwrap_or(0)));
         self.dirty.insert(write.sequence, write.dirty(place, done.take()));
         if place.is_some() {
