@@ -13,6 +13,7 @@ pub(crate) mod loading;
 pub(crate) mod membership;
 pub(crate) mod neighbours;
 pub(crate) mod superblocks;
+pub(crate) mod turn;
 pub(crate) mod waiters;
 pub(crate) mod wakeup;
 
@@ -27,6 +28,7 @@ use crate::{
     },
     hash::KeyHash,
     hash::{FullHash, KeyHasher},
+    sync::atomic::AtomicBool,
 };
 use arrears::Arrears;
 use bytes::Bytes;
@@ -39,12 +41,13 @@ use std::{
     io,
     sync::{
         Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread::ThreadId,
     time::Duration,
 };
 use superblocks::Gate;
+use turn::Turn;
 use wakeup::Wakeup;
 
 /// Makes a sink for the entries that are read along with one that was asked for.
@@ -75,7 +78,7 @@ pub(crate) struct Volume {
     /// When a start that could not be written is tried again, in milliseconds of the clock.
     start_retry_at: AtomicU64,
     /// Whether somebody is at it.
-    start_is_retried: AtomicBool,
+    is_starting: AtomicBool,
     /// Passed by whoever changes the superblock.
     pub(crate) superblock_gate: Gate,
     closed: AtomicBool,
@@ -83,15 +86,6 @@ pub(crate) struct Volume {
 
 /// Time between attempts to write what a start has to write.
 pub(crate) const START_RETRY_PAUSE: Duration = Duration::from_secs(1);
-
-/// The right to try again what a start could not write: only one has it.
-pub(crate) struct StartRetry<'a>(&'a Volume);
-
-impl Drop for StartRetry<'_> {
-    fn drop(&mut self) {
-        self.0.start_is_retried.store(false, Ordering::Release);
-    }
-}
 
 /// What is said of a store that cannot begin to store.
 pub(crate) fn cannot_begin() -> Error {
@@ -136,7 +130,7 @@ impl Volume {
             maintenance_thread: OnceLock::new(),
             superblock: RwLock::new(superblock),
             start_retry_at: AtomicU64::new(0),
-            start_is_retried: AtomicBool::new(false),
+            is_starting: AtomicBool::new(false),
             superblock_gate: Gate::default(),
             closed: AtomicBool::new(false),
         }
@@ -168,24 +162,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether what a start has to write before anything is stored is to be tried again now.
-    pub(crate) fn start_retry_is_due(&self) -> bool {
-        let now = self.clock.now();
-        let is_due = now.as_millis() as u64 >= self.start_retry_at.load(Ordering::Relaxed);
+    /// Returns the right to try again what a start has to write before anything is stored, if it is time and nobody else is at it. A
+    /// start that is done twice over would take back what was stored after the first.
+    pub(crate) fn start_turn(&self) -> Option<Turn<'_>> {
+        let turn = Turn::take(&self.is_starting)?;
+        let is_due = self.clock.now().as_millis() as u64 >= self.start_retry_at.load(Ordering::Relaxed);
         if is_due {
             self.note_failed_start();
         }
-        is_due
-    }
-
-    /// Returns the right to try a start again, if it is time and nobody else is at it. A start that is done twice over would take
-    /// back what was stored after the first.
-    pub(crate) fn retry_of_start(&self) -> Option<StartRetry<'_>> {
-        if self.start_is_retried.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let retry = StartRetry(self);
-        self.start_retry_is_due().then_some(retry)
+        is_due.then_some(turn)
     }
 
     /// Notes that what a start has to write could not be written: it is tried again later.

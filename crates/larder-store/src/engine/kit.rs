@@ -9,5 +9,4 @@ pub(crate) mod pages;
 pub(crate) mod room;
 pub(crate) mod sets;
 pub(crate) mod state_lock;
-pub(crate) mod turn;
 pub(crate) mod walk;

@@ -39,7 +39,6 @@ use crate::{
         superblock::{PARAMETER_COUNT, Shape},
     },
     hash::{FullHash, KeyHash},
-    sync::atomic::AtomicBool,
     units::BLOCK_BYTES,
     volume::{
         START_RETRY_PAUSE, Volume, cannot_begin,
@@ -108,8 +107,6 @@ pub(crate) struct TableEngine {
     row: TableRow,
     layout: TableLayout,
     state: StateLock<TableState>,
-    /// Whether somebody tries again to begin the session.
-    is_beginning: AtomicBool,
 }
 
 struct TableState {
@@ -180,7 +177,7 @@ impl TableEngine {
             changes: vec![0; CHANGE_COUNT].into_boxed_slice(),
             waiting: Waiters::default(),
         };
-        Some(Self { volume, row, layout, state: StateLock::new(state), is_beginning: AtomicBool::new(false) })
+        Some(Self { volume, row, layout, state: StateLock::new(state) })
     }
 
     fn lock(&self) -> Locked<'_, TableState> {

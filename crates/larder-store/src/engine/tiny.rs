@@ -45,6 +45,7 @@ use crate::{
         superblock::{PARAMETER_COUNT, Shape},
     },
     hash::KeyHash,
+    sync::atomic::AtomicBool,
     units::{DATA_START_BYTES, last_superblock_bytes},
     volume::{Volume, waiters::Waiters, wakeup::TICK},
 };
@@ -100,6 +101,8 @@ pub(crate) struct TinyEngine {
     volume: Arc<Volume>,
     plan: TinyPlan,
     state: StateLock<TinyState>,
+    /// Whether somebody moves the oldest segment of the front.
+    moving: AtomicBool,
 }
 
 /// What changes, all under one lock.
@@ -118,8 +121,6 @@ struct TinyState {
     set_entries: u64,
     /// Whether the front is known.
     ready: bool,
-    /// Whether somebody moves the oldest segment.
-    moving: bool,
     /// When to try again to move the oldest segment out.
     move_at: Option<Duration>,
     /// The last pack of the front that has something which the device did not take elsewhere.
@@ -153,7 +154,6 @@ impl TinyEngine {
             sets_unsynced: false,
             set_entries: 0,
             ready: false,
-            moving: false,
             move_at: None,
             appended_again_until: 0,
             given_up_count: 0,
@@ -162,7 +162,7 @@ impl TinyEngine {
             told_failures: 0,
             waiting: Waiters::default(),
         };
-        Ok(Self { volume, plan, state: StateLock::new(state) })
+        Ok(Self { volume, plan, state: StateLock::new(state), moving: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> Locked<'_, TinyState> {

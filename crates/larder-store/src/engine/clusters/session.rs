@@ -63,7 +63,12 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
 
 /// Reserves sequences, if it is time.
 pub(super) async fn keep(engine: &Arc<ClustersEngine>) {
-    if !reservation_is_due(engine) || (!engine.lock().ready && !engine.volume.start_retry_is_due()) {
+    if !reservation_is_due(engine) {
+        return;
+    }
+    let is_start = !engine.lock().ready;
+    let turn = if is_start { engine.volume.start_turn() } else { None };
+    if is_start && turn.is_none() {
         return;
     }
     if let Err(error) = reserve(engine).await {

@@ -13,7 +13,7 @@ use crate::{
     hash::KeyHash,
     units::BLOCK_BYTES,
 };
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 /// What a caller says of the record it puts into a pack.
 #[derive(Clone, Copy, Debug)]
@@ -132,6 +132,11 @@ impl OpenPack {
         self.used_bytes.next_multiple_of(BLOCK_BYTES)
     }
 
+    /// Where on the volume it may stand.
+    pub(crate) fn span(&self) -> Range<u64> {
+        self.offset_bytes..self.offset_bytes + self.buffer.len() as u64
+    }
+
     /// Bytes a record of `len_bytes` takes in the pack.
     fn packed(&self, len_bytes: u64) -> u64 {
         len_bytes.next_multiple_of(self.shape.packing_bytes)
@@ -141,6 +146,11 @@ impl OpenPack {
 impl SealedPack {
     pub(crate) fn len_bytes(&self) -> u64 {
         self.buffer.len() as u64
+    }
+
+    /// Where on the volume it stands.
+    pub(crate) fn span(&self) -> Range<u64> {
+        self.offset_bytes..self.offset_bytes + self.len_bytes()
     }
 }
 

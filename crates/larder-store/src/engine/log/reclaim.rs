@@ -13,13 +13,13 @@ use super::{
 };
 use crate::{
     LogRow,
-    engine::{Extent, kit::turn::Turn},
+    engine::Extent,
     format::{
         record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
         trailer::Listing,
     },
     units::{SECTOR_BYTES, Sector, SegmentId, sectors},
-    volume::counters::add,
+    volume::{counters::add, turn::Turn},
 };
 use bytes::Bytes;
 use futures_util::future::join_all;

@@ -29,7 +29,6 @@ use crate::{
     },
     hash::KeyHash,
     units::{SECTOR_BYTES, Sector, SegmentId},
-    volume::waiters::Woken,
     volume::{counters::add, superblocks},
 };
 use futures_util::{StreamExt, future::join, stream};
@@ -114,14 +113,14 @@ async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, u32)>
 
 /// Reserves sequences after all, if they could not be at the start.
 pub(super) async fn retry(engine: &LogEngine) {
+    if engine.lock_log().is_barred().is_none() {
+        return;
+    }
+    let Some(_turn) = engine.volume.start_turn() else { return };
+    // As it is now: somebody else may just have been done.
     let Some(last_sequence) = engine.lock_log().is_barred() else { return };
-    if engine.volume.start_retry_is_due()
-        && let Ok(first_sequence) = reserve_sequences(engine, last_sequence).await
-    {
-        let mut log = engine.lock_log();
-        // Somebody else may have been faster.
-        let woken = if log.is_barred().is_some() { log.lift_bar(first_sequence) } else { Woken::default() };
-        drop(log);
+    if let Ok(first_sequence) = reserve_sequences(engine, last_sequence).await {
+        let woken = engine.lock_log().lift_bar(first_sequence);
         woken.wake();
     }
 }
@@ -165,9 +164,10 @@ pub(super) async fn start_over_when_spent(engine: &LogEngine) {
         log.is_barred().map_or(Some(log.next_sequence()), |last_sequence| first_sequence_after(engine, last_sequence))
     };
     let is_near_end = next.is_none_or(|next| next >= SEQUENCE_NEAR_END);
-    if !is_near_end || engine.volume.starts_over() || !engine.volume.start_retry_is_due() {
+    if !is_near_end || engine.volume.starts_over() {
         return;
     }
+    let Some(_turn) = engine.volume.start_turn() else { return };
     let renewed = superblocks::change(&engine.volume, |superblock| {
         superblock.id = superblock.id.successor(&superblock.hash_key);
         superblock.sequence_floor = 0;

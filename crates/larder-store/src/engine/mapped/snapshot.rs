@@ -56,7 +56,7 @@ impl MappedEngine {
         if self.lock().phase != Phase::Unusable {
             return;
         }
-        let Some(_retry) = self.volume.retry_of_start() else { return };
+        let Some(_turn) = self.volume.start_turn() else { return };
         // As it is now: somebody else may just have been done.
         let (phase, generation, next_write, all_known) = {
             let state = self.lock();

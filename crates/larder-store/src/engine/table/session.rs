@@ -8,7 +8,6 @@ use super::{Phase, TableEngine, layout::TableLayout, ring::Ring};
 use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
-    engine::kit::turn::Turn,
     format::session::{SESSION_AREA_BYTES, Session},
     units::BLOCK_BYTES,
     volume::counters::add,
@@ -35,6 +34,7 @@ impl TableEngine {
         state.phase = match outcome {
             Ok(()) => Phase::Ready,
             Err(error) => {
+                self.volume.note_failed_start();
                 if state.phase != Phase::Failed {
                     tracing::error!("the store takes nothing: {error}");
                 }
@@ -50,7 +50,7 @@ impl TableEngine {
     pub(super) async fn keep_session(self: &Arc<Self>) {
         if self.lock().phase == Phase::Failed {
             // Only one task: another would take the ring from whoever stores already, once the first has begun.
-            if let Some(_turn) = Turn::take(&self.is_beginning)
+            if let Some(_turn) = self.volume.start_turn()
                 && self.lock().phase == Phase::Failed
             {
                 self.begin_session().await;

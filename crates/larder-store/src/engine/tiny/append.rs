@@ -304,18 +304,18 @@ impl TinyEngine {
     pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&TinyState) -> bool) -> bool {
         // Whoever else tries again meanwhile makes what has failed pending once more, in its place or in a later pack.
         let is_settled = |state: &TinyState, last: u64| !state.front.is_pending(last.max(state.appended_again_until));
-        for _ in 0..retry::REWRITES_MAX {
+        for rewrites_left in (0..=retry::REWRITES_MAX).rev() {
             let last = self.flush_open().await;
             let state = self.lock();
             if is_settled(&state, last) && is_written(&state) {
                 return true;
             }
             drop(state);
-            self.retry_failed();
+            if rewrites_left > 0 {
+                self.retry_failed();
+            }
         }
-        let last = self.flush_open().await;
-        let state = self.lock();
-        is_settled(&state, last) && is_written(&state)
+        false
     }
 
     /// Sends off what is open, and waits until the device is done with all packs there are now. Returns the number of the last

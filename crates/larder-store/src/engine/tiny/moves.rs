@@ -21,7 +21,7 @@ use crate::{
     format::pack::{self, Packed},
     hash::KeyHash,
     units::BLOCK_BYTES,
-    volume::counters::add,
+    volume::{counters::add, turn::Turn},
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -55,29 +55,6 @@ pub(super) fn packs_in(engine: &TinyEngine, start_bytes: u64, bytes: &[u8]) -> V
         at += step;
     }
     found
-}
-
-/// The right to move; only one has it.
-struct Turn<'a>(&'a TinyEngine);
-
-impl<'a> Turn<'a> {
-    fn take(engine: &'a TinyEngine) -> Option<Self> {
-        let mut state = engine.lock();
-        let free = !std::mem::replace(&mut state.moving, true);
-        drop(state);
-        // Made only when it is had: dropping it gives it back.
-        free.then(|| Self(engine))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.moving = false;
-        let woken = state.waiting.take();
-        drop(state);
-        woken.wake();
-    }
 }
 
 /// The segment that moves out.
@@ -131,7 +108,16 @@ pub(super) enum Moved {
 impl TinyEngine {
     /// Moves the oldest segment of the front out; `false` if that cannot be done now.
     pub(super) async fn move_oldest(self: &Arc<Self>) -> bool {
-        let Some(_turn) = Turn::take(self) else { return false };
+        let Some(turn) = Turn::take(&self.moving) else { return false };
+        let is_moved = self.move_out_oldest().await;
+        drop(turn);
+        // Room is free, or somebody else may try to make it.
+        let woken = self.lock().waiting.take();
+        woken.wake();
+        is_moved
+    }
+
+    async fn move_out_oldest(self: &Arc<Self>) -> bool {
         let Some((segment, sequences)) = self.oldest_of_front() else { return false };
         let start_bytes = self.plan.front.segment_start_bytes(segment);
         let Ok(bytes) = self.volume.read(start_bytes, self.plan.front.segment_bytes).await else { return false };
@@ -274,51 +260,44 @@ impl TinyEngine {
         self.write_set(OldSet { set, version, count, stay }, arrivals, &broken).await
     }
 
-    /// The newest entry of each key that the front has of a set, and slots whose record cannot be read.
+    /// Returns what the front has of a set that can be read, and the slots of which nothing is believed.
     async fn arrivals(&self, slots: Vec<FrontSlot>, outgoing: &Outgoing) -> (Vec<Arrival>, Vec<FrontSlot>) {
-        let (mut arrivals, mut broken) = (Vec::new(), Vec::new());
-        // Slots of one prefix come older ones first.
-        let mut broken_at: Vec<(u32, usize)> = Vec::new();
-        for (number, slot) in slots.into_iter().enumerate() {
-            let offset = self.front_offset(slot.granule);
-            let due = outgoing.holds(offset);
-            let bytes = if due {
-                outgoing.bytes_from(offset, self.plan.short_bytes_max())
-            } else {
-                match self.front_bytes(offset).await {
-                    Ok(bytes) => bytes,
-                    Err(_) => Bytes::new(),
+        let (mut arrivals, mut broken): (Vec<Arrival>, Vec<FrontSlot>) = (Vec::new(), Vec::new());
+        assert!(slots.is_sorted_by_key(|slot| slot.prefix), "slots of one prefix follow one another, older ones first");
+        for slot in slots {
+            match self.arrival(slot, outgoing).await {
+                Some(arrival) => arrivals.push(arrival),
+                None => {
+                    // It may be the newest of a key of which an older record can be read. What is newer than it hides both, and
+                    // stays: where the device has not taken that yet, older records are all that the volume has.
+                    let first = arrivals.partition_point(|arrival| arrival.slot.prefix < slot.prefix);
+                    broken.extend(arrivals.drain(first..).map(|older| older.slot).chain([slot]));
                 }
-            };
-            let segment = self.plan.front.segment_of(offset);
-            let is_there =
-                |piece: &Piece| segment.is_some_and(|segment| self.lock().front.has_pack(segment, piece.sequence()));
-            let piece = Piece::of(self.volume.id, &bytes)
-                .filter(is_there)
-                .filter(|piece| prefix_of(piece.hash().key_hash()) == slot.prefix);
-            let Some(piece) = piece else {
-                broken.push(slot);
-                broken_at.push((slot.prefix, number));
-                continue;
-            };
-            let expires_at = match &piece.what {
-                What::Record(decoded) => decoded.meta.expires_at,
-                What::Stub(_) => 0,
-            };
-            arrivals.push((number, Arrival { slot, piece, expires_at, due }));
+            }
         }
-        // What cannot be read may be the newest of a key of which an older record can. What is newer than that hides both, and
-        // stays: where the device has not taken it yet, older records are all that the volume has.
-        let is_lost = |one: &Arrival, number: usize| {
-            broken_at.iter().any(|(prefix, at)| *prefix == one.slot.prefix && number < *at)
-        };
-        let (mut older, mut newer) = (Vec::new(), Vec::new());
-        for (number, arrival) in arrivals {
-            if is_lost(&arrival, number) { older.push(arrival) } else { newer.push(arrival) }
-        }
-        let arrivals = newer;
-        broken.extend(older.iter().map(|arrival| arrival.slot));
         (arrivals, broken)
+    }
+
+    /// Returns what a slot points to, read from `outgoing` if it is there, else from the device; `None` if that is no record of it.
+    async fn arrival(&self, slot: FrontSlot, outgoing: &Outgoing) -> Option<Arrival> {
+        let offset = self.front_offset(slot.granule);
+        let due = outgoing.holds(offset);
+        let bytes = if due {
+            outgoing.bytes_from(offset, self.plan.short_bytes_max())
+        } else {
+            self.front_bytes(offset).await.ok()?
+        };
+        let piece = Piece::of(self.volume.id, &bytes)?;
+        let segment = self.plan.front.segment_of(offset)?;
+        let is_there = self.lock().front.has_pack(segment, piece.sequence());
+        if !is_there || prefix_of(piece.hash().key_hash()) != slot.prefix {
+            return None;
+        }
+        let expires_at = match &piece.what {
+            What::Record(decoded) => decoded.meta.expires_at,
+            What::Stub(_) => 0,
+        };
+        Some(Arrival { slot, piece, expires_at, due })
     }
 
     /// Whether enough would be lost if the entries that are due were dropped: never while their set has much room.

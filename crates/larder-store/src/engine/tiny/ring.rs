@@ -214,17 +214,13 @@ impl Ring {
 
     /// Whether a record at `offset_bytes` is in a pack that the device did not take.
     pub(crate) fn has_failed(&self, offset_bytes: u64) -> bool {
-        let holds =
-            |pack: &SealedPack| (pack.offset_bytes..pack.offset_bytes + pack.len_bytes()).contains(&offset_bytes);
-        self.failed.iter().any(holds)
+        self.failed.iter().any(|pack| pack.span().contains(&offset_bytes))
     }
 
     /// Whether a record at `offset_bytes` is not with the device: its pack is open, on its way, or was not taken.
     pub(crate) fn is_unwritten(&self, offset_bytes: u64) -> bool {
-        let span = |offset_bytes: u64, len_bytes: u64| offset_bytes..offset_bytes + len_bytes;
-        let sealed = self.in_flight.iter().chain(&self.failed).map(|pack| span(pack.offset_bytes, pack.len_bytes()));
-        let open = self.open.iter().map(|open| span(open.offset_bytes, self.area.pack_bytes));
-        sealed.chain(open).any(|span| span.contains(&offset_bytes))
+        let sealed = self.in_flight.iter().chain(&self.failed).map(SealedPack::span);
+        sealed.chain(self.open.iter().map(OpenPack::span)).any(|span| span.contains(&offset_bytes))
     }
 
     /// A failed pack, to be written again where it was to go.
