@@ -83,6 +83,8 @@ pub struct ResponseDirectives {
     pub ignores_must_revalidate: bool,
     /// Whether an operator has the response shared though the request for it carried credentials.
     pub ignores_authorization: bool,
+    /// Whether the origin is asked about each client before the response is given to it.
+    pub checks_authorization: bool,
 }
 
 /// What a request's directives ask.

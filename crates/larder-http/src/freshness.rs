@@ -55,6 +55,8 @@ pub struct Freshness {
     pub no_cache: bool,
     /// Whether the operator lets no client ask for its validation.
     pub ignores_client: bool,
+    /// Whether its origin is asked about each client before it is given to it.
+    pub checks_authorization: bool,
     /// Whether its lifetime is the operator's.
     is_ruled: bool,
     /// The longest lifetime that the redirections allow that led to it.
@@ -101,6 +103,7 @@ impl Freshness {
         Self {
             lifetime,
             ignores_client: directives.ignores_client,
+            checks_authorization: directives.checks_authorization,
             is_ruled: directives.fresh_after_receipt.is_some(),
             lifetime_millis_max: directives
                 .fresh_within

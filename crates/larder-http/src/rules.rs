@@ -153,6 +153,21 @@ impl Rules {
     }
 }
 
+impl Rules {
+    /// Returns what is known before there is a response: what the first rule says that would be about one of status 200, of whatever
+    /// type. A rule that names types is left out, for it is not known whether it would be.
+    pub fn find_before(&self, request: &RuledRequest<'_>) -> Option<&Ruling> {
+        let is_meant = |rule: &&Rule| {
+            let Matches { statuses, types, .. } = &rule.matches;
+            types.is_empty() && is_any(statuses, |pattern| pattern.is(StatusCode::OK)) && rule.matches.names(request)
+        };
+        if !self.0.iter().any(|rule| rule.ruling.says_something_before()) {
+            return None;
+        }
+        self.0.iter().find(is_meant).map(|rule| &rule.ruling)
+    }
+}
+
 impl Rule {
     /// Returns the rule that says `ruling` of the responses that `texts` names.
     ///
@@ -176,6 +191,13 @@ impl Matches {
     }
 
     fn is_about(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &HeaderMap) -> bool {
+        self.names(request)
+            && is_any(&self.statuses, |pattern| pattern.is(status))
+            && is_any(&self.types, |pattern| pattern.is(fields))
+    }
+
+    /// Whether it is about responses to a request, if any.
+    fn names(&self, request: &RuledRequest<'_>) -> bool {
         let path = request.path.split('?').next().unwrap_or_default();
         let is_named_method = match self.methods.as_slice() {
             [] => *request.method == Method::GET || *request.method == Method::HEAD,
@@ -184,8 +206,6 @@ impl Matches {
         is_any(&self.hosts, |host| host.is(host_of(request.authority)))
             && is_named_method
             && is_any(&self.paths, |pattern| pattern.is_match(path))
-            && is_any(&self.statuses, |pattern| pattern.is(status))
-            && is_any(&self.types, |pattern| pattern.is(fields))
     }
 }
 

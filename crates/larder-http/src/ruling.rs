@@ -35,6 +35,18 @@ pub struct Ruling {
     pub ignored: Ignored,
     /// Which redirections are followed here, so that what they lead to answers the request.
     pub following: Following,
+    /// Fields of requests that it varies on, besides those that its Vary names.
+    pub varies: Vec<HeaderName>,
+    /// Longest body that is stored, in bytes; a longer one is passed on.
+    pub size_max: Option<u64>,
+    /// Whether a fetch goes on that its clients have given up; if nothing is said, one that is small or nearly there.
+    pub finishes_abandoned: Option<bool>,
+    /// Whether what answered a request with credentials is kept for others, each of whom the origin is asked about first.
+    pub checks_authorization: bool,
+    /// Whether the body must have the digest that its URL names.
+    pub checks_digest: bool,
+    /// Whether the response answered a request with credentials. No operator says this: it is found out.
+    pub answers_credentials: bool,
     /// The redirections that led to the response, if some were followed. No operator says this: it is found out.
     pub chain: Option<Chain>,
 }
@@ -101,6 +113,11 @@ impl Ignored {
 }
 
 impl Ruling {
+    /// Whether it says something that has to be known before there is a response.
+    pub(crate) fn says_something_before(&self) -> bool {
+        self.checks_authorization || self.checks_digest
+    }
+
     /// Puts this ruling in the place of another on a response's fields.
     pub fn put(&self, fields: &mut HeaderMap) {
         fields.insert(FIELD, self.to_value());
@@ -129,6 +146,15 @@ impl Ruling {
         flag("must-revalidate", self.ignored.must_revalidate);
         flag("follow", self.following != Following::None);
         flag("follow-to-http", self.following == Following::All);
+        flag("check-authorization", self.checks_authorization);
+        flag("check-digest", self.checks_digest);
+        flag("credentials", self.answers_credentials);
+        if let Some(finishes) = self.finishes_abandoned {
+            text.push_str(if finishes { ", finish" } else { ", finish=?0" });
+        }
+        if let Some(size) = self.size_max {
+            write!(text, ", size-max={}", size.min(INTEGER_MAX)).expect("a string takes what is written to it");
+        }
         let times = [
             ("fresh", self.fresh),
             ("while-revalidate", self.stale_while_revalidate),
@@ -137,9 +163,11 @@ impl Ruling {
         for (name, time) in times.into_iter().filter_map(|(name, time)| Some((name, time?))) {
             write!(text, ", {name}={}", seconds_of(time)).expect("a string takes what is written to it");
         }
-        if !self.ignored.vary.is_empty() {
-            let names: Vec<&str> = self.ignored.vary.iter().map(HeaderName::as_str).collect();
-            write!(text, ", vary=\"{}\"", names.join(" ")).expect("a string takes what is written to it");
+        for (name, fields) in [("vary", &self.ignored.vary), ("varies", &self.varies)] {
+            if !fields.is_empty() {
+                let names: Vec<&str> = fields.iter().map(HeaderName::as_str).collect();
+                write!(text, ", {name}=\"{}\"", names.join(" ")).expect("a string takes what is written to it");
+            }
         }
         if let Some(chain) = &self.chain {
             write!(text, ", {}", chain.to_members()).expect("a string takes what is written to it");
@@ -176,9 +204,13 @@ impl Ruling {
             ("fresh", BareItem::Integer(secs)) => self.fresh = seconds(i64::from(*secs)),
             ("while-revalidate", BareItem::Integer(secs)) => self.stale_while_revalidate = seconds(i64::from(*secs)),
             ("on-error", BareItem::Integer(secs)) => self.stale_on_error = seconds(i64::from(*secs)),
-            ("vary", BareItem::String(names)) => {
-                self.ignored.vary = names.as_str().split(' ').filter_map(|name| name.parse().ok()).collect();
-            }
+            ("vary", BareItem::String(names)) => self.ignored.vary = field_names(names.as_str()),
+            ("varies", BareItem::String(names)) => self.varies = field_names(names.as_str()),
+            ("check-authorization", _) => self.checks_authorization = true,
+            ("check-digest", _) => self.checks_digest = true,
+            ("credentials", _) => self.answers_credentials = true,
+            ("finish", BareItem::Boolean(finishes)) => self.finishes_abandoned = Some(*finishes),
+            ("size-max", BareItem::Integer(size)) => self.size_max = u64::try_from(i64::from(*size)).ok(),
             _ => {}
         }
     }
@@ -190,7 +222,8 @@ impl Ruling {
         directives.private &= !ignored.private;
         directives.ignores_client |= ignored.client_directives || self.immutable;
         directives.ignores_must_revalidate |= ignored.must_revalidate;
-        directives.ignores_authorization |= ignored.authorization;
+        directives.ignores_authorization |= ignored.authorization || self.checks_authorization;
+        directives.checks_authorization |= self.checks_authorization && self.answers_credentials;
         if ignored.set_cookie && !directives.withheld.contains(&SET_COOKIE) {
             directives.withheld.push(SET_COOKIE);
         }
@@ -225,10 +258,16 @@ fn seconds_of(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).map_or(SECONDS_MAX, |secs| secs.min(SECONDS_MAX))
 }
 
+fn field_names(text: &str) -> Vec<HeaderName> {
+    text.split(' ').filter_map(|name| name.parse().ok()).collect()
+}
+
 fn seconds(secs: i64) -> Option<Duration> {
     u64::try_from(secs).ok().map(Duration::from_secs)
 }
 
+/// The largest integer of a structured field (RFC 9651 3.3.1).
+const INTEGER_MAX: u64 = 999_999_999_999_999;
 /// Longest name of a rule, in bytes.
 const NAME_LEN_MAX: usize = 200;
 /// The longest lifetime that a directive can say.
@@ -256,9 +295,16 @@ mod tests {
             stale_on_error: Some(Duration::ZERO),
             ignored,
             following: Following::All,
+            varies: vec![http::header::ACCEPT],
+            size_max: Some(1 << 30),
+            finishes_abandoned: Some(false),
+            checks_authorization: true,
+            checks_digest: true,
+            answers_credentials: true,
             chain: Some(Chain { fresh_secs: 5, forbids_stale: true, is_storable: false, led_to: 77 }),
         };
-        for ruling in [full, Ruling { name: "a".into(), ..Ruling::default() }] {
+        let finishing = Ruling { finishes_abandoned: Some(true), ..full.clone() };
+        for ruling in [full, finishing, Ruling { name: "a".into(), ..Ruling::default() }] {
             let mut fields = HeaderMap::new();
             ruling.put(&mut fields);
             assert_eq!(Ruling::of(&fields), Some(ruling));

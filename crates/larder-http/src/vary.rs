@@ -48,14 +48,14 @@ pub struct VaryMarker(Vec<VaryRule>);
 
 impl VaryRule {
     /// The rule of a response's Vary field. A `*` anywhere among its elements, or an element that names no
-    /// field, makes it [`VaryRule::Star`]. What an operator's rule does not heed of it is left out.
+    /// field, makes it [`VaryRule::Star`]. What an operator's rule does not heed of it is left out, and
+    /// what it names besides is in it.
     pub fn from_fields(response_fields: &HeaderMap) -> Self {
         let names: Result<Vec<_>, _> = list::tokens(response_fields, &VARY).map(parse_name).collect();
         let Ok(mut names) = names else { return Self::Star };
-        if !names.is_empty()
-            && let Some(ruling) = Ruling::of(response_fields)
-        {
+        if let Some(ruling) = Ruling::of(response_fields) {
             names.retain(|name| !ruling.ignored.vary.contains(name));
+            names.extend(ruling.varies);
         }
         Self::from_names(names)
     }

@@ -8,13 +8,13 @@ use std::{net::IpAddr, sync::Arc};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{
-        CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
-        TRANSFER_ENCODING,
+        AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+        IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING, VARY,
     },
     uri::{PathAndQuery, Scheme},
 };
 use larder_http::{
-    Rules,
+    Rules, Ruling,
     fields::{strip_hop_by_hop, via},
     rules::RuledRequest,
 };
@@ -22,6 +22,7 @@ use larder_http::{
 use crate::{
     cache::groups::Asker,
     clock,
+    digest::NamedDigest,
     forwarded::Told,
     marks::Marks,
     origin::{expectation::Expectation, group::Choice, request_body::RequestBody, target::Origin, uplink::Line},
@@ -52,6 +53,17 @@ pub(crate) struct Asked {
     pub(crate) target: Uri,
     pub(crate) host: HeaderValue,
     pub(crate) scheme: Scheme,
+    /// What the rules say before there is a response.
+    pub(crate) before: Before,
+}
+
+/// What the rules say of a request before there is a response.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    /// Whether the origin is asked about each client before it is given what answered another's credentials.
+    pub(crate) checks_authorization: bool,
+    /// The digest that the body must have.
+    pub(crate) digest: Option<NamedDigest>,
 }
 
 /// Takes an interim response on its way to the client.
@@ -138,7 +150,17 @@ impl Asked {
     pub(crate) fn put_ruling(&self, rules: &Rules, status: StatusCode, fields: &mut HeaderMap) {
         let authority = self.host.to_str().unwrap_or_default();
         let request = RuledRequest { method: &self.method, authority, path: self.path() };
-        if let Some(ruling) = rules.find(&request, status, fields) {
+        let Some(ruling) = rules.find(&request, status, fields) else { return };
+        if !ruling.varies.is_empty() && (status != StatusCode::NOT_MODIFIED || fields.contains_key(VARY)) {
+            // Caches beyond us are to know.
+            for name in &ruling.varies {
+                fields.append(VARY, HeaderValue::from(name.clone()));
+            }
+        }
+        let answers_credentials = self.fields.contains_key(AUTHORIZATION);
+        if ruling.checks_authorization && answers_credentials {
+            Ruling { answers_credentials, ..ruling.clone() }.put(fields);
+        } else {
             ruling.put(fields);
         }
     }

@@ -207,11 +207,13 @@ pub(crate) enum BodyError {
     PartMissing,
     /// This reader fell behind by more than may be kept for it.
     TooSlow,
+    /// It is not what its URL says that it is.
+    WrongDigest,
 }
 
 impl BodyError {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 3] = [Self::OriginBroke, Self::PartMissing, Self::TooSlow];
+    pub(crate) const ALL: [Self; 4] = [Self::OriginBroke, Self::PartMissing, Self::TooSlow, Self::WrongDigest];
 
     /// The reason as figures name it.
     pub(crate) const fn token(self) -> &'static str {
@@ -219,6 +221,7 @@ impl BodyError {
             Self::OriginBroke => "origin-broke",
             Self::PartMissing => "part-missing",
             Self::TooSlow => "client-too-slow",
+            Self::WrongDigest => "wrong-digest",
         }
     }
 }
@@ -229,6 +232,7 @@ impl fmt::Display for BodyError {
             Self::OriginBroke => "the origin broke off before the end of its response",
             Self::PartMissing => "part of the stored response is gone",
             Self::TooSlow => "the client fell too far behind",
+            Self::WrongDigest => "the response does not have the digest that its URL names",
         })
     }
 }

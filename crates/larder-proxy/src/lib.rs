@@ -25,6 +25,7 @@ mod cache;
 mod client;
 mod clock;
 mod config;
+mod digest;
 mod errors;
 mod exposition;
 mod flight;

@@ -1,6 +1,7 @@
 //! One request from its head to its response: which way it goes, and each of the ways.
 
-pub(crate) mod admission;
+pub(crate) mod access;
+mod admission;
 pub(crate) mod change;
 pub(crate) mod exchange;
 pub(crate) mod explain;

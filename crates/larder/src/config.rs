@@ -334,7 +334,12 @@ mod tests {
             (ruling.name.as_str(), ruling.fresh, ruling.immutable),
             ("jars", Some(Duration::from_hours(24)), true)
         );
-        assert_eq!(ruling.following, Following::All);
+        assert_eq!((ruling.following, ruling.size_max), (Following::All, Some(1_000_000_000)));
+        assert_eq!(
+            (ruling.varies.as_slice(), ruling.finishes_abandoned),
+            (&["x-tenant".parse().unwrap()][..], Some(true))
+        );
+        assert!(ruling.checks_authorization && ruling.checks_digest);
         assert_eq!((ruling.is_never_stored, ruling.stale_on_error), (false, Some(Duration::from_hours(720))));
         assert_eq!(ruling.stale_while_revalidate, Some(Duration::from_mins(1)));
         assert!(ruling.ignored.client_directives && ruling.ignored.vary == ["user-agent"]);
@@ -355,6 +360,23 @@ mod tests {
             ("[[rule]]\nname = \"\"\nfresh = \"1m\"", "\"\"", "not a name for a rule: ``"),
             ("[[rule]]\nhosts = [\"a\"]", "[[rule]]", "[[rule]] has no `fresh`"),
             ("[[rule]]\nstore = false\nfresh = \"1m\"", "[[rule]]", "a rule that stores nothing and gives a lifetime"),
+            (
+                "[[rule]]\nauthorization = \"maybe\"",
+                "\"maybe\"",
+                "not what becomes of what answers credentials: `maybe`",
+            ),
+            ("[[rule]]\nvary = [\"a b\"]", "\"a b\"", "not the name of a field: `a b`"),
+            ("[[rule]]\nobject_size_max = \"1XB\"", "\"1XB\"", "unknown unit in size: `1XB`"),
+            (
+                "[[rule]]\ntypes = [\"image/*\"]\ncheck_digest = true",
+                "[[rule]]",
+                "what is checked has to be known before there is a response, and its type is not",
+            ),
+            (
+                "[[rule]]\nauthorization = \"check\"\nignore = [\"authorization\"]",
+                "[[rule]]",
+                "a rule that shares what answers credentials with everybody, and asks about everybody",
+            ),
             ("[[rule]]\nfrehs = \"1m\"\nimmutable = true", "frehs", "unknown key `frehs`"),
         ] {
             let found = parse(text).unwrap_err();

@@ -84,6 +84,11 @@ impl ChunkedBody {
         Some(Self::new(cache, place, (&entry.head, Some(len))))
     }
 
+    /// This body, for whose rest no origin is asked: only all of it can be held to its digest.
+    pub(crate) fn without_rest(self) -> Self {
+        Self { validator: None, ..self }
+    }
+
     /// Whether the origin can be asked for what is missing: it is known what the whole is.
     pub(crate) fn can_go_on(&self) -> bool {
         self.len.is_some() && self.validator.is_some()

@@ -7,7 +7,8 @@
 
 use std::{sync::Arc, task::Poll};
 
-use larder_http::BodyPlace;
+use http::{StatusCode, header::CONTENT_ENCODING};
+use larder_http::{BodyPlace, Ruling};
 
 use crate::{
     cache::{
@@ -15,6 +16,7 @@ use crate::{
         entry::{CHUNK_BYTES, random},
         storing::{self, Place},
     },
+    digest::{DigestCheck, NamedDigest},
     errors::BodyError,
     flight::{
         carrier::{Carrier, Next, Storage},
@@ -31,13 +33,23 @@ pub(super) struct Carrying<'a> {
     open: &'a OpenHead,
     place: Place,
     carrier: Carrier,
+    /// The digest that the body must have.
+    check: Option<DigestCheck>,
+    /// Longest body that is stored, in bytes.
+    size_max: u64,
+    /// Whether it is fetched to its end though nobody reads, if a rule says so.
+    finishes: Option<bool>,
 }
 
 impl<'a> Carrying<'a> {
     pub(super) fn new(fetch: &'a Fetch, open: &'a OpenHead, place: Place) -> Self {
         let storage = if open.unstored.is_some() { Storage::Off } else { Storage::Whole };
         let carrier = Carrier::new(fetch.cache(), &fetch.flight, storage, 0);
-        Self { fetch, open, place, carrier }
+        let fields = open.head.fields();
+        let digest = fetch.asked.before.digest.as_ref().filter(|_| open.head.status() == StatusCode::OK);
+        let check = digest.filter(|_| !fields.contains_key(CONTENT_ENCODING)).map(NamedDigest::check);
+        let finishes = Ruling::of(fields).and_then(|ruling| ruling.finishes_abandoned);
+        Self { fetch, open, place, carrier, check, size_max: fetch.size_max(fields), finishes }
     }
 
     /// Carries the body to its end. The last bytes are handed out once the response is stored, if that takes
@@ -48,8 +60,14 @@ impl<'a> Carrying<'a> {
         loop {
             match self.carrier.next(&mut body, self.is_worth_finishing()).await {
                 Next::Data(bytes) => {
+                    if let Some(check) = &mut self.check {
+                        check.push(&bytes);
+                    }
                     self.carrier.produced += bytes.len() as u64;
                     if self.open.total_len == Some(self.carrier.produced) {
+                        if self.is_wrong() {
+                            return flight.end(Err(BodyError::WrongDigest));
+                        }
                         flight.withhold(bytes);
                         break;
                     }
@@ -58,6 +76,7 @@ impl<'a> Carrying<'a> {
                     self.carrier.commit_full_chunks().await;
                 }
                 Next::Trailers(trailers) => flight.set_trailers(trailers),
+                Next::End if self.is_wrong() => return flight.end(Err(BodyError::WrongDigest)),
                 Next::End => break,
                 Next::Broken(error) => {
                     flight.end(Err(error));
@@ -82,12 +101,25 @@ impl<'a> Carrying<'a> {
         drop(late);
     }
 
+    /// Whether the body, all of which has come, is not what its URL says.
+    fn is_wrong(&mut self) -> bool {
+        let is_wrong = self.check.take().is_some_and(|check| !check.matches());
+        if is_wrong {
+            let (origin, path) = (&self.fetch.asked.origin, self.fetch.asked.path());
+            tracing::warn!(%origin, path, "a body does not have the digest that its URL names: not stored");
+        }
+        is_wrong
+    }
+
     /// A client that leaves does not kill a fetch that is nearly there, or small.
     fn is_worth_finishing(&self) -> bool {
         if matches!(self.carrier.storage, Storage::Off) {
             return false;
         }
         let produced = self.carrier.produced;
+        if let Some(finishes) = self.finishes {
+            return finishes;
+        }
         match self.open.total_len {
             Some(total) => total.saturating_sub(produced) < SMALL_REST_BYTES || produced >= total / 2,
             None => produced < CHUNK_BYTES,
@@ -97,7 +129,7 @@ impl<'a> Carrying<'a> {
     /// Goes over to chunks, or stops storing, once a body of `len` bytes asks for it.
     fn choose_storage(&mut self, len: u64) {
         let (cache, flights) = (self.fetch.cache(), &self.fetch.flights);
-        if len > flights.entry_bytes_max {
+        if len > self.size_max {
             self.carrier.storage = Storage::Off;
         }
         if len <= CHUNK_BYTES || !matches!(self.carrier.storage, Storage::Whole) {
@@ -112,7 +144,8 @@ impl<'a> Carrying<'a> {
         let (primary, key) = (Arc::clone(&self.place.primary), Arc::clone(&self.place.key));
         let place = BodyKeys { primary, key, representation: random() };
         let head = (&self.open.head, self.open.total_len);
-        let chunks = Arc::new(ChunkedBody::new(cache, place, head));
+        let chunks = ChunkedBody::new(cache, place, head);
+        let chunks = Arc::new(if self.check.is_some() { chunks.without_rest() } else { chunks });
         let source = Source::new(&flights.means, &self.fetch.asked, Arc::clone(&chunks));
         self.fetch.flight.set_source(Arc::new(source));
         self.carrier.storage = Storage::Chunks(chunks);

@@ -294,6 +294,12 @@ impl Fetch {
         }
     }
 
+    /// The longest body that is stored of a response with these fields, in bytes.
+    pub(super) fn size_max(&self, fields: &HeaderMap) -> u64 {
+        let ruled = Ruling::of(fields).and_then(|ruling| ruling.size_max);
+        ruled.unwrap_or(self.flights.entry_bytes_max)
+    }
+
     /// Where a response is to be stored, or why it is not.
     fn place(&self, answer: &OriginAnswer) -> Result<(Place, larder_http::Selecting), Reason> {
         let settings = &self.cache().shared.http;
@@ -303,7 +309,7 @@ impl Fetch {
             Storability::Store { rule, .. } => rule,
             Storability::Refuse { reason } => return Err(reason),
         };
-        if answer.body.remaining().is_some_and(|len| len > self.flights.entry_bytes_max) {
+        if answer.body.remaining().is_some_and(|len| len > self.size_max(&answer.head.headers)) {
             return Err(Reason::NothingToReuse);
         }
         let place = Place::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);

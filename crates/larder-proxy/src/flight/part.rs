@@ -32,7 +32,12 @@ impl Fetch {
     /// The range to ask for, if a part is to be asked for: the chunk that the client's first range begins in, or the end
     /// of the whole. What it wants besides is fetched when it is read.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
-        if self.before.is_some() || self.asked.method != Method::GET || self.cache().shared.store.is_none() {
+        // Only the whole can be held to its digest.
+        if self.asked.before.digest.is_some()
+            || self.before.is_some()
+            || self.asked.method != Method::GET
+            || self.cache().shared.store.is_none()
+        {
             return None;
         }
         let range = match range::parse(&self.asked.fields) {
@@ -71,7 +76,7 @@ impl Fetch {
             let settings = &cache.shared.http;
             let place = Place::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
             let place = place.zip(rule.select(&self.asked.fields, settings)).ok_or(larder_http::Reason::VaryStar)?;
-            let fits = part.span.len() <= CHUNK_BYTES && part.total_len <= self.flights.entry_bytes_max;
+            let fits = part.span.len() <= CHUNK_BYTES && part.total_len <= self.size_max(&head.headers);
             if fits { Ok((part, place)) } else { Err(larder_http::Reason::Partial) }
         });
         let (part, (place, selecting)) = match kept {

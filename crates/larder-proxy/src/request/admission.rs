@@ -16,16 +16,19 @@ use larder_http::{
     fields::{self, BodyLength, check_request, count_down, strip_named, via},
     interim::{expects_continue, expects_unknown},
     key,
+    rules::RuledRequest,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
-    asked::{Asked, InterimTaker, has_body},
+    asked::{Asked, Before, InterimTaker, has_body},
     client::{http2, interim::Interim, peer::Client},
+    digest::NamedDigest,
     errors::Failure,
     mirrors::Mirrored,
     origin::target::path_of,
     routes::Destination,
+    shared::Shared,
 };
 
 /// Takes a request's head apart, if it is one that is answered at all.
@@ -118,6 +121,8 @@ fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Aske
     let (line, key, client) = (client.line_to(&origin), key.map(Arc::from), client.peer.ip());
     // A client of HTTP/1.0 cannot be waiting.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
+    let named = host.to_str().unwrap_or_default();
+    let before = before(shared, &RuledRequest { method: &method, authority: named, path: path.as_str() });
     let (interim, expectation) = (None, expects.then(Arc::default));
     Ok(Asked {
         method,
@@ -135,7 +140,15 @@ fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Aske
         target,
         host,
         scheme,
+        before,
     })
+}
+
+/// What the rules say of a request before there is a response.
+fn before(shared: &Shared, request: &RuledRequest<'_>) -> Before {
+    let Some(ruling) = shared.cache.rules.find_before(request) else { return Before::default() };
+    let digest = if ruling.checks_digest { NamedDigest::of_path(request.path) } else { None };
+    Before { checks_authorization: ruling.checks_authorization, digest }
 }
 
 /// Takes a request's head out of the buffer it was read into, which then serves for the next one. To be called before the HTTP

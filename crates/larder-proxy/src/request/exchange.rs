@@ -98,7 +98,7 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
     }
     let key = mark.on(worker.shared.config.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?);
     let (entry, variant) = lookup::find_hot(&worker.cache, &key, fields)?;
-    if matches!(entry.body, EntryBody::Chunks { .. }) {
+    if matches!(entry.body, EntryBody::Chunks { .. }) || entry.head.freshness().checks_authorization {
         return None;
     }
     let decision = reuse::decide(method, fields, &entry.head, clock::now(), &worker.shared.config.http);

@@ -149,6 +149,9 @@ fn tell_found(text: &mut String, worker: &Worker, found: &Found) {
             line(text, "redirects", format_args!(" were followed, which let it be fresh for {} s", chain.fresh_secs));
         }
     }
+    if head.freshness().checks_authorization {
+        line(text, "clients", "are given it if the origin lets them read it, which it is asked each time");
+    }
     tell_age(text, worker, head);
 }
 

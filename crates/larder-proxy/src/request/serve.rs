@@ -27,6 +27,7 @@ use crate::{
     origin::uplink::Line,
     outcome::Outcome,
     request::{
+        access,
         hit::{self, Wanted},
         pass,
         route::{self, Facts, Route, Stored},
@@ -54,7 +55,15 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
     // What takes kilobytes for a moment is not part of what waits for the origin: the same below, and in the callers.
     let Seen { found, presence, marker, stored, otherwise } = Box::pin(see(worker, asked, key)).await;
     let decide = |stored| route::decide(&facts(&worker.cache, Asking::of(asked), key, stored));
-    let route = match (decide(stored), found.clone()) {
+    let route = decide(stored);
+    if asked.before.checks_authorization
+        && access::is_asked_about(&route, found.as_ref())
+        && !Box::pin(access::may_read(worker, asked)).await?
+    {
+        let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
+        return pass::pass(worker, asked, None, forward).await;
+    }
+    let route = match (route, found.clone()) {
         (Route::Stored { age, reason }, Some(found)) => {
             match fresh(worker, asked, (&found, presence), (age, reason)).await {
                 Some(served) => return served,
@@ -168,7 +177,7 @@ pub(crate) async fn from_origin(worker: &Arc<Worker>, asked: &Arc<Asked>) -> Res
 }
 
 /// Whether the origin may be asked at all (RFC 9111 5.2.1.7).
-fn check_may_ask(worker: &Worker, asked: &Asked) -> Result<(), Failure> {
+pub(crate) fn check_may_ask(worker: &Worker, asked: &Asked) -> Result<(), Failure> {
     if asked.line.is_down() {
         return Err(offline(asked));
     }

@@ -8,7 +8,7 @@ use larder_http::{
 };
 use larder_proxy::{HostSent, OriginUrl, ProxyConfig};
 
-use crate::support::{Fixture, Reply, eventually};
+use crate::support::{Fixture, Gate, Received, Reply, Response, eventually};
 
 /// A rule for paths of this form, with a lifetime of a minute.
 fn rule(name: &str, path: &str, ignored: &[&str]) -> Rule {
@@ -91,6 +91,167 @@ fn rule_that_is_gone_no_longer_counts_once_the_response_was_confirmed() {
         fixture.get("/a", &[]);
         fixture.origin.count() > before
     });
+}
+
+fn said(ruling: Ruling) -> impl FnOnce(&mut ProxyConfig) {
+    let ruling = Ruling { name: "said".into(), ..ruling };
+    |config| config.rules = Rules::new(vec![Rule::new(&MatchTexts::default(), ruling).unwrap()])
+}
+
+#[test]
+fn response_varies_by_what_a_rule_names() {
+    let ruling = Ruling { varies: vec![http::header::FROM], ..Ruling::default() };
+    let handle =
+        |received: &Received, _| Reply::ok(&["Cache-Control: max-age=60"], received.field("from").unwrap_or("nobody"));
+    let fixture = Fixture::with(handle, said(ruling));
+    for from in ["a", "b"] {
+        assert_eq!(fixture.get("/", &[&format!("From: {from}")]).text(), from);
+    }
+    let hit = fixture.get_hit("/", &["From: a"]);
+    assert_eq!((hit.text().as_str(), hit.field("vary")), ("a", Some("from")));
+    assert_eq!(fixture.origin.count(), 2);
+}
+
+#[test]
+fn body_longer_than_a_rule_has_it_is_passed_on() {
+    let handle = |received: &Received, _| {
+        let lines: &[&str] = &["Cache-Control: max-age=60"];
+        match received.target.as_str() {
+            "/short" => Reply::ok(lines, "0123456789"),
+            _ => Reply::ok(lines, "0123456789a"),
+        }
+    };
+    let fixture = Fixture::with(handle, said(Ruling { size_max: Some(10), ..Ruling::default() }));
+    fixture.get("/short", &[]);
+    fixture.get_hit("/short", &[]);
+    for _ in 0..2 {
+        assert_eq!(fixture.get("/long", &[]).text(), "0123456789a");
+    }
+    assert_eq!(fixture.origin.count(), 3);
+}
+
+/// How often the origin is asked for 4 MiB that its first client gives up after the first bytes, and another wants later.
+fn fetches_of_what_was_given_up(finishes_abandoned: Option<bool>) -> usize {
+    let gate = Gate::default();
+    let waiting = gate.clone();
+    let handle = move |_: &Received, _| {
+        let head = Reply::head("200 OK", &["Cache-Control: max-age=60", "Content-Length: 4194304"]);
+        head.send(vec![b'x'; 1024]).wait(&waiting).send(vec![b'x'; (4 << 20) - 1024])
+    };
+    let fixture = Fixture::with(handle, said(Ruling { finishes_abandoned, ..Ruling::default() }));
+    let mut connection = fixture.connect();
+    connection.send("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
+    connection.read_head();
+    drop(connection);
+    eventually("the client is gone", || fixture.proxy.stats().connections_open == 0);
+    gate.open();
+    // What is finished is stored before another asks; what is not is gone.
+    eventually("the fetch is over", || fixture.get("/", &[]).is_hit());
+    fixture.origin.count()
+}
+
+#[test]
+fn fetch_that_its_client_gave_up_goes_on_where_a_rule_says_so() {
+    assert_eq!(fetches_of_what_was_given_up(Some(true)), 1);
+    assert_eq!(fetches_of_what_was_given_up(Some(false)), 2);
+}
+
+/// The SHA-256 of `body`.
+const DIGEST: &str = "230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5";
+
+#[test]
+fn body_is_held_to_the_digest_in_its_url() {
+    let handle = |received: &Received, number| {
+        let lines: &[&str] = &["Cache-Control: max-age=60", "ETag: \"a\""];
+        match received.target.as_str() {
+            target if target.starts_with("/chunked") && number == 0 => {
+                let lines = [lines, &["Transfer-Encoding: chunked"]].concat();
+                Reply::head("200 OK", &lines).send("2\r\nbo\r\n2\r\ndx\r\n0\r\n\r\n")
+            }
+            target if target.starts_with("/wrong") => Reply::ok(lines, "bodx"),
+            _ => Reply::ok(lines, "body"),
+        }
+    };
+    let fixture = Fixture::with(handle, said(Ruling { checks_digest: true, ..Ruling::default() }));
+    let chunked = format!("/chunked/sha256:{DIGEST}");
+    assert!(!fixture.get(&chunked, &[]).complete, "what was sent of it is broken off");
+    let right = fixture.get(&chunked, &[]);
+    assert!(right.complete && !right.is_hit(), "it was not stored");
+    let wrong = format!("/wrong/sha256:{DIGEST}");
+    for _ in 0..2 {
+        let broken = fixture.get(&wrong, &[]);
+        assert!(!broken.complete && !broken.is_hit(), "{broken:?}");
+    }
+    let part = fixture.get(&format!("/part/sha256:{DIGEST}"), &["Range: bytes=1-2"]);
+    assert_eq!((part.status, part.text().as_str()), (206, "od"));
+    let asked = fixture.origin.received().pop().unwrap();
+    assert_eq!(asked.field("range"), None, "only the whole can be held to its digest");
+    assert_eq!(fixture.get_hit(&format!("/part/sha256:{DIGEST}"), &[]).text(), "body");
+}
+
+/// An origin that lets some read: `Bearer may-...`; and holds the first body back until the gate opens.
+fn guarded(gate: &Gate) -> impl Fn(&Received, usize) -> Reply + Send + Sync + 'static {
+    let gate = gate.clone();
+    move |received, _| {
+        if received.target != "/open" {
+            match received.field("authorization") {
+                None => return Reply::status("401 Unauthorized", &["WWW-Authenticate: Bearer realm=\"r\""], ""),
+                Some(token) if !token.starts_with("Bearer may-") => return Reply::status("403 Forbidden", &[], ""),
+                Some(_) => {}
+            }
+        }
+        if received.method == "HEAD" {
+            return Reply::head("200 OK", &["Content-Length: 10", "Cache-Control: max-age=60"]);
+        }
+        let head = Reply::head("200 OK", &["Content-Length: 10", "Cache-Control: max-age=60"]);
+        head.send("01234").wait(&gate).send("56789")
+    }
+}
+
+#[test]
+fn what_answers_credentials_is_given_to_whom_the_origin_lets_read_it() {
+    let gate = Gate::default();
+    let fixture = Fixture::with(guarded(&gate), said(Ruling { checks_authorization: true, ..Ruling::default() }));
+    let mut first = fixture.connect();
+    first.send("GET /secret HTTP/1.1\r\nHost: site.example\r\nAuthorization: Bearer may-a\r\n\r\n");
+    first.read_head();
+    // While it comes, and when it is stored.
+    for is_stored in [false, true] {
+        for (authorization, status) in [("Bearer other", 403), ("Basic YTpi", 403), ("", 401)] {
+            let line = format!("Authorization: {authorization}");
+            let fields: &[&str] = if authorization.is_empty() { &[] } else { &[&line] };
+            let refused = fixture.get("/secret", fields);
+            assert_eq!(refused.status, status, "{authorization} {is_stored}");
+            assert!(!refused.text().contains("01234"), "{authorization} {is_stored}");
+            let head = fixture.connect().request("HEAD", "/secret", fields);
+            assert_eq!(head.status, status, "{authorization} {is_stored}");
+        }
+        gate.open();
+        assert_eq!(first_or_hit(&fixture).text(), "0123456789");
+    }
+    let bodies = |target: &str| {
+        let all = fixture.origin.received();
+        all.iter().filter(|received| received.method == "GET" && received.target == target).count()
+    };
+    let asked = bodies("/secret");
+    assert!(fixture.get("/secret", &["Authorization: Bearer may-b"]).is_hit());
+    assert_eq!(bodies("/secret"), asked, "the HEAD was enough");
+}
+
+fn first_or_hit(fixture: &Fixture) -> Response {
+    fixture.get_hit("/secret", &["Authorization: Bearer may-c"])
+}
+
+#[test]
+fn what_was_given_without_credentials_is_everybodys() {
+    let gate = Gate::default();
+    gate.open();
+    let fixture = Fixture::with(guarded(&gate), said(Ruling { checks_authorization: true, ..Ruling::default() }));
+    fixture.get("/open", &[]);
+    fixture.get_hit("/open", &[]);
+    let asked = fixture.origin.count();
+    assert!(fixture.get("/open", &["Authorization: Bearer other"]).is_hit());
+    assert_eq!(fixture.origin.count(), asked);
 }
 
 /// The Host that an origin gets for a request to `site.example`.

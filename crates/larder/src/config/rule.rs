@@ -4,10 +4,10 @@
 //! it stands.
 
 use super::{
-    duration, each,
+    bytes, duration, each,
     section::{Problem, Section, Value},
 };
-use crate::value::BadValue;
+use crate::value::{self, BadValue};
 use larder_http::{
     Ruling,
     rules::{self, BadRule, MatchTexts, Matched, Rule},
@@ -38,6 +38,17 @@ pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Rule, Pro
     };
     is_followed("follow_redirects", Following::Safe)?;
     is_followed("follow_to_http", Following::All)?;
+    let fields = section.take("vary", |value| each(value, "the name of a field", value::field_name))?;
+    ruling.varies = fields.unwrap_or_default();
+    ruling.size_max = section.take("object_size_max", bytes)?;
+    ruling.finishes_abandoned = section.take("finish_abandoned", Value::boolean)?;
+    if let Some(authorization) = section.take("authorization", |value| value.parsed("share or check", authorization))? {
+        match authorization {
+            Authorization::Share => ruling.ignored.authorization = true,
+            Authorization::Check => ruling.checks_authorization = true,
+        }
+    }
+    section.set("check_digest", &mut ruling.checks_digest, Value::boolean)?;
     section
         .take("ignore", |value| each(value, "what is not heeded", known_word))?
         .unwrap_or_default()
@@ -53,7 +64,37 @@ pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Rule, Pro
         let help = "take out `store = false`, or the lifetime";
         return Err(section.refused(BadValue::new("a rule that stores nothing and gives a lifetime", help)));
     }
+    if !texts.types.is_empty() && (ruling.checks_authorization || ruling.checks_digest) {
+        let help = "name hosts and paths, and take `types` out";
+        let problem = "what is checked has to be known before there is a response, and its type is not";
+        return Err(section.refused(BadValue::new(problem, help)));
+    }
+    if ruling.checks_authorization && ruling.ignored.authorization {
+        let help = "give one of the two";
+        let problem = "a rule that shares what answers credentials with everybody, and asks about everybody";
+        return Err(section.refused(BadValue::new(problem, help)));
+    }
     Ok(Rule::new(&texts, ruling).expect("each text was tried when it was read"))
+}
+
+/// What becomes of what answers a request with credentials.
+#[derive(Clone, Copy)]
+enum Authorization {
+    /// It is everybody's.
+    Share,
+    /// It is theirs whom the origin lets read it.
+    Check,
+}
+
+fn authorization(text: &str) -> Result<Authorization, BadValue> {
+    match text {
+        "share" => Ok(Authorization::Share),
+        "check" => Ok(Authorization::Check),
+        _ => Err(BadValue::new(
+            format!("not what becomes of what answers credentials: `{text}`"),
+            "it can be share, with everybody; or check, with those whom the origin lets read it, each of whom it is asked about",
+        )),
+    }
 }
 
 /// Reads the texts of `key`, each of which can stand for what it names.

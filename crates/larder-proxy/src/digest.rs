@@ -1,0 +1,100 @@
+//! Digests that URLs name, and bodies that are held to them.
+//!
+//! Owns: finding the digest in a path, and computing that of a body as it goes by. Does not: decide what becomes of a body that
+//! does not match (see `flight::carry`). Cost: the hash of each byte.
+
+use ring::digest::{Algorithm, Context, SHA256, SHA512};
+
+/// A digest that a URL names.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedDigest {
+    algorithm: &'static Algorithm,
+    octets: Vec<u8>,
+}
+
+/// A body on its way, and the digest that it must have.
+pub(crate) struct DigestCheck {
+    context: Context,
+    expected: Vec<u8>,
+}
+
+impl NamedDigest {
+    /// Returns the digest that the end of a path names: `.../sha256:HEX`, as container registries have it, or
+    /// `.../SHA256/HEX`, as Debian's have it.
+    pub(crate) fn of_path(path: &str) -> Option<Self> {
+        let path = path.split('?').next()?;
+        let (before, last) = path.rsplit_once('/')?;
+        let (name, digits) = match last.split_once(':') {
+            Some(pair) => pair,
+            None => (before.rsplit('/').next()?, last),
+        };
+        let algorithm = match name {
+            "sha256" | "SHA256" => &SHA256,
+            "sha512" | "SHA512" => &SHA512,
+            _ => return None,
+        };
+        let octets = octets_of(digits).filter(|octets| octets.len() == algorithm.output_len())?;
+        Some(Self { algorithm, octets })
+    }
+
+    /// Begins to hold a body to it.
+    pub(crate) fn check(&self) -> DigestCheck {
+        DigestCheck { context: Context::new(self.algorithm), expected: self.octets.clone() }
+    }
+}
+
+impl DigestCheck {
+    /// Takes the next bytes of the body.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.context.update(bytes);
+    }
+
+    /// Whether the body, of which no more comes, has the digest.
+    pub(crate) fn matches(self) -> bool {
+        self.context.finish().as_ref() == self.expected
+    }
+}
+
+fn octets_of(digits: &str) -> Option<Vec<u8>> {
+    let nibble = |digit: &u8| char::from(*digit).to_digit(16).filter(|_| !digit.is_ascii_uppercase());
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let pairs = digits.as_bytes().chunks_exact(2);
+    pairs.map(|pair| u8::try_from(nibble(&pair[0])? << 4 | nibble(&pair[1])?).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of no bytes at all.
+    const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    #[test]
+    fn digest_is_at_the_end_of_a_path() {
+        for (path, is_one) in [
+            (format!("/v2/a/b/blobs/sha256:{EMPTY}"), true),
+            (format!("/v2/a/blobs/sha256:{EMPTY}?ns=x"), true),
+            (format!("/dists/x/by-hash/SHA256/{EMPTY}"), true),
+            (format!("/v2/a/blobs/sha512:{EMPTY}{EMPTY}"), true),
+            (format!("/v2/a/blobs/sha512:{EMPTY}"), false),
+            (format!("/v2/a/blobs/md5:{EMPTY}"), false),
+            (format!("/v2/a/blobs/sha256:{}", EMPTY.to_uppercase()), false),
+            (format!("/v2/a/blobs/sha256:{}", &EMPTY[1..]), false),
+            (format!("/v2/a/sha256:{EMPTY}/more"), false),
+            (EMPTY.to_owned(), false),
+        ] {
+            assert_eq!(NamedDigest::of_path(&path).is_some(), is_one, "{path}");
+        }
+    }
+
+    #[test]
+    fn body_is_held_to_its_digest() {
+        let named = NamedDigest::of_path(&format!("/sha256:{EMPTY}")).unwrap();
+        assert!(named.check().matches());
+        let mut check = named.check();
+        check.push(b"x");
+        assert!(!check.matches());
+    }
+}
