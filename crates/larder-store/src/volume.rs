@@ -77,7 +77,7 @@ pub(crate) struct Volume {
     superblock: RwLock<Superblock>,
     /// When a start that could not be written is tried again, in milliseconds of the clock.
     start_retry_at: AtomicU64,
-    /// Whether somebody is at it.
+    /// Whether somebody writes that, at the start or later.
     is_starting: AtomicBool,
     /// Passed by whoever changes the superblock.
     pub(crate) superblock_gate: Gate,
@@ -171,6 +171,12 @@ impl Volume {
             self.note_failed_start();
         }
         is_due.then_some(turn)
+    }
+
+    /// Returns the right to write what a start writes anew, if nobody else is at it: of two who reserve numbers, the one who asked for
+    /// fewer could be the last to write.
+    pub(crate) fn head_turn(&self) -> Option<Turn<'_>> {
+        Turn::take(&self.is_starting)
     }
 
     /// Notes that what a start has to write could not be written: it is tried again later.

@@ -22,7 +22,8 @@ mod walk;
 use super::{
     Engine, Extent, Gauges,
     kit::{
-        pages,
+        numbers::Numbers,
+        snapshot,
         state_lock::{Checked, Locked, StateLock},
     },
 };
@@ -52,7 +53,7 @@ const CLUSTERS_PER_GROUP: u32 = 8;
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     let cluster_bytes = options.tuning.ucfs_cluster_bytes;
     let words = session::word_count_max(options.size_bytes / cluster_bytes, entries_of(options));
-    let index_bytes = pages::area_bytes(words);
+    let index_bytes = snapshot::area_bytes(words);
     let data = last_superblock_bytes(options.size_bytes).checked_sub(DATA_START_BYTES + index_bytes);
     let count = data.unwrap_or_default() / cluster_bytes;
     if count < CLUSTER_COUNT_MIN || count > u64::from(u32::MAX / 2) {
@@ -81,8 +82,6 @@ struct ClustersState {
     clusters: Clusters<EntryId>,
     entries: EntryTable,
     groups: usize,
-    /// Sequences before this one are reserved.
-    reserved: u32,
     /// Whether sequences are reserved, and the store not closed.
     ready: bool,
     /// Clusters that could not be written.
@@ -98,10 +97,9 @@ impl ClustersEngine {
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout makes no sense"))?;
         let groups = (volume.options.tuning.ucfs_groups as u32).min(area.count / CLUSTERS_PER_GROUP).max(1) as usize;
         let state = ClustersState {
-            clusters: Clusters::new(area, volume.id, groups, 0),
+            clusters: Clusters::new(area, volume.id, groups, Numbers::new(0, session::NUMBERS_PER_BATCH)),
             entries: EntryTable::new(entries_of(&volume.options)),
             groups,
-            reserved: 0,
             ready: false,
             failed: 0,
             waiting: Waiters::default(),

@@ -4,9 +4,10 @@
 
 pub(crate) mod doubts;
 pub(crate) mod effects;
+pub(crate) mod numbers;
 pub(crate) mod pack;
-pub(crate) mod pages;
 pub(crate) mod room;
 pub(crate) mod sets;
+pub(crate) mod snapshot;
 pub(crate) mod state_lock;
 pub(crate) mod walk;

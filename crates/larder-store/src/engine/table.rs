@@ -27,6 +27,7 @@ use super::{
     Engine, Extent, Gauges, Sight,
     kit::{
         doubts::Doubts,
+        numbers::Numbers,
         sets::{self, PackedSets, SetPlace, WAYS_MAX, set_of},
         state_lock::{Checked, Locked, StateLock},
     },
@@ -120,7 +121,8 @@ struct TableState {
     ring: Ring,
     /// What stands in the session block.
     session: Session,
-    next_sequence: u64,
+    /// Numbers of writes.
+    numbers: Numbers,
     /// Sets that are being changed, with what is on its way to them.
     held: HashMap<u64, Option<Dirty>>,
     dirty_bytes: u64,
@@ -171,7 +173,7 @@ impl TableEngine {
             wipe_at: None,
             ring: session::ring(&layout, 0),
             session: Session::default(),
-            next_sequence: 0,
+            numbers: Numbers::new(0, session::NUMBERS_PER_BATCH),
             held: HashMap::new(),
             dirty_bytes: 0,
             changes: vec![0; CHANGE_COUNT].into_boxed_slice(),

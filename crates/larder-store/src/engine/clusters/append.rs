@@ -3,7 +3,7 @@
 //! Invariant: a record and its entry appear together, under the state's lock. Cost: a copy of the record; one
 //! write for all entries of a cluster; eviction touches memory only.
 
-use super::{ClustersEngine, ClustersState, entries::EntryPlace, layout::Lack, read::Found, session};
+use super::{ClustersEngine, ClustersState, entries::EntryPlace, layout::Lack, read::Found};
 use crate::{
     Result,
     engine::{
@@ -79,7 +79,7 @@ impl ClustersEngine {
         if len_bytes + area.directory_bytes() > u64::from(area.count) / SHARE_OF_CLUSTERS * area.cluster_bytes {
             return Err(NoRoom::Ever);
         }
-        if !state.ready || state.reserved == state.clusters.next_sequence() {
+        if !state.ready || state.clusters.numbers.are_spent() {
             return Err(NoRoom::Now);
         }
         if state.clusters.dirty_bytes() + len_bytes > self.volume.options.dirty_bytes_max {
@@ -105,8 +105,6 @@ impl ClustersEngine {
             record.meta.sequence = sequence;
             record.encode(self.volume.id, target);
         });
-        let left = state.reserved.wrapping_sub(state.clusters.next_sequence());
-        assert!(left <= session::RESERVED_COUNT, "sequences are reserved before they are used");
         let first = state.clusters.first(place.cluster);
         let (offset_sectors, sectors) = (place.offset_sectors, place.sectors);
         let own = EntryPlace { cluster: place.cluster, offset_sectors, sectors };

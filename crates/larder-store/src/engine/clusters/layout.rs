@@ -10,7 +10,10 @@ mod check;
 
 use crate::{
     device::AlignedBuffer,
-    engine::kit::pack::{OpenPack, PackShape, Parcel, SealedPack},
+    engine::kit::{
+        numbers::Numbers,
+        pack::{OpenPack, PackShape, Parcel, SealedPack},
+    },
     format::VolumeId,
     units::SECTOR_BYTES,
 };
@@ -39,7 +42,8 @@ pub(crate) struct Clusters<F> {
     /// Most and least recently used full cluster.
     newest: u32,
     oldest: u32,
-    next_sequence: u32,
+    /// The low half of a number is a cluster's sequence: they are only compared for being the same.
+    pub(crate) numbers: Numbers,
 }
 
 /// A line of the cluster table.
@@ -108,8 +112,8 @@ impl ClusterArea {
 }
 
 impl<F: Copy> Clusters<F> {
-    /// Clusters that are all free, with `groups` that can be open at a time. Sequences begin at `sequence`.
-    pub(crate) fn new(area: ClusterArea, volume: VolumeId, groups: usize, sequence: u32) -> Self {
+    /// Clusters that are all free, with `groups` that can be open at a time.
+    pub(crate) fn new(area: ClusterArea, volume: VolumeId, groups: usize, numbers: Numbers) -> Self {
         let free = Cluster {
             sequence: 0,
             first: None,
@@ -131,7 +135,7 @@ impl<F: Copy> Clusters<F> {
             made_free: 0,
             newest: NONE,
             oldest: NONE,
-            next_sequence: sequence,
+            numbers,
         }
     }
 
@@ -141,8 +145,7 @@ impl<F: Copy> Clusters<F> {
         let fits = span > 0
             && self.table.get(range.clone()).is_some_and(|run| run.iter().all(|one| one.state == ClusterState::Free));
         if fits {
-            self.take(cluster, u32::from(span), ClusterState::Full);
-            self.table[cluster as usize].sequence = sequence;
+            self.take(cluster, u32::from(span), ClusterState::Full, sequence);
             self.link_newest(cluster);
         }
         fits
@@ -166,7 +169,8 @@ impl<F: Copy> Clusters<F> {
         }
         if self.open[group].is_none() {
             let cluster = self.free_run(1).ok_or(Lack(1))?;
-            self.take(cluster, 1, ClusterState::Open);
+            let sequence = self.new_sequence();
+            self.take(cluster, 1, ClusterState::Open, sequence);
             self.open[group] = Some((cluster, self.open_pack(cluster, 1)));
         }
         Ok(())
@@ -183,7 +187,8 @@ impl<F: Copy> Clusters<F> {
         let sectors = parcel.len_bytes.div_ceil(SECTOR_BYTES) as u16;
         let (cluster, at) = if let Some(span) = self.area.span(parcel.len_bytes) {
             let cluster = self.free_run(span).expect("room was made for it");
-            self.take(cluster, span, ClusterState::Sealed);
+            let sequence = self.new_sequence();
+            self.take(cluster, span, ClusterState::Sealed, sequence);
             let mut pack = self.open_pack(cluster, span);
             let at = pack.append(parcel, write);
             let pack = pack.seal(self.volume, 0);
@@ -330,10 +335,6 @@ impl<F: Copy> Clusters<F> {
         })
     }
 
-    pub(crate) fn next_sequence(&self) -> u32 {
-        self.next_sequence
-    }
-
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.table.len() * size_of::<Cluster<F>>() + self.free.capacity() * size_of::<u32>()) as u64
     }
@@ -347,17 +348,19 @@ impl<F: Copy> Clusters<F> {
         OpenPack::new(self.area.shape(), self.area.offset_bytes(cluster), buffer, sequence, opened_at)
     }
 
+    /// Takes the sequence for a cluster that is begun.
+    fn new_sequence(&mut self) -> u32 {
+        self.numbers.take().expect("whoever prepares has numbers reserved") as u32
+    }
+
     /// Begins a use of `span` free clusters.
-    fn take(&mut self, cluster: u32, span: u32, state: ClusterState) {
+    fn take(&mut self, cluster: u32, span: u32, state: ClusterState, sequence: u32) {
         for own in cluster..cluster + span {
             assert_eq!(self.table[own as usize].state, ClusterState::Free, "only free clusters are taken");
             self.table[own as usize].state = ClusterState::Continued;
         }
         assert!(span <= self.free_count, "free clusters are counted");
         self.free_count -= span;
-        let sequence = self.next_sequence;
-        // Sequences are only compared for being the same, so they may begin again.
-        self.next_sequence = sequence.wrapping_add(1);
         let line = &mut self.table[cluster as usize];
         (line.sequence, line.span, line.state) = (sequence, span as u8, state);
     }

@@ -8,13 +8,19 @@ use super::{
     ClustersEngine, ClustersState,
     entries::{EntryId, EntryPlace, EntryTable},
     layout::{ClusterArea, Clusters},
-    pages,
 };
-use crate::{Result, hash::KeyHash};
+use crate::{
+    Result,
+    engine::kit::{
+        numbers::Numbers,
+        snapshot::{self, Header},
+    },
+    hash::KeyHash,
+};
 use std::sync::Arc;
 
 /// Sequences reserved at a time: 8 GiB of clusters.
-pub(super) const RESERVED_COUNT: u32 = 1 << 16;
+pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 16;
 const WORDS_PER_CLUSTER: u64 = 3;
 const WORDS_PER_ENTRY: u64 = 3;
 /// Words of the header.
@@ -27,22 +33,21 @@ pub(super) fn word_count_max(clusters: u64, entries: u64) -> u64 {
 
 /// Takes the snapshot, if there is one, and reserves sequences.
 pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
-    let header = pages::read_header(&engine.volume).await;
+    let header = snapshot::read_header(&engine.volume).await;
     let (next, words) = match header {
-        Some((number, header)) => match header.get(..3) {
-            Some(&[IS_CLEAN, low, high]) => {
-                let count = u64::from(high) << u32::BITS | u64::from(low);
-                (number, pages::read_words(&engine.volume, number, count).await)
-            }
-            _ => (number, None),
-        },
+        Some(Header { number, words: [IS_CLEAN, low, high] }) => {
+            let count = u64::from(high) << u32::BITS | u64::from(low);
+            (number, snapshot::read_words(&engine.volume, number, count).await)
+        }
+        Some(Header { number, .. }) => (number, None),
         // A new volume, or a header that was damaged: then no time was twice the same.
         None => (engine.volume.clock.since_epoch().as_millis() as u32, None),
     };
     {
         let mut state = engine.lock();
         let groups = state.groups;
-        let fresh = || Clusters::new(engine.area, engine.volume.id, groups, next);
+        let numbers = Numbers::new(next.into(), NUMBERS_PER_BATCH);
+        let fresh = || Clusters::new(engine.area, engine.volume.id, groups, numbers);
         state.clusters = fresh();
         // The options may speak of larger entries than those that are there.
         let found = words.as_ref().map_or(0, |words| words.len() as u64 / WORDS_PER_ENTRY);
@@ -51,7 +56,6 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
         if words.is_some_and(|words| restore(&mut state, &words).is_none()) {
             (state.clusters, state.entries) = (fresh(), EntryTable::new(capacity));
         }
-        state.reserved = next;
     }
     if let Err(error) = reserve(engine).await {
         tracing::error!("the store takes nothing: {error}");
@@ -67,8 +71,9 @@ pub(super) async fn keep(engine: &Arc<ClustersEngine>) {
         return;
     }
     let is_start = !engine.lock().ready;
-    let turn = if is_start { engine.volume.start_turn() } else { None };
-    if is_start && turn.is_none() {
+    let turn = if is_start { engine.volume.start_turn() } else { engine.volume.head_turn() };
+    // Somebody else may just have been done.
+    if turn.is_none() || !reservation_is_due(engine) {
         return;
     }
     if let Err(error) = reserve(engine).await {
@@ -79,17 +84,16 @@ pub(super) async fn keep(engine: &Arc<ClustersEngine>) {
 /// Whether sequences are to be reserved.
 pub(super) fn reservation_is_due(engine: &ClustersEngine) -> bool {
     let state = engine.lock();
-    let left = state.reserved.wrapping_sub(state.clusters.next_sequence());
-    (!state.ready || left < RESERVED_COUNT / 2) && !engine.volume.is_closed()
+    (!state.ready || state.clusters.numbers.are_scarce()) && !engine.volume.is_closed()
 }
 
 /// Reserves sequences; the store is ready when that is durable.
 async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
-    let end = engine.lock().clusters.next_sequence().wrapping_add(RESERVED_COUNT);
-    pages::write_header(&engine.volume, end, &[]).await?;
-    engine.volume.sync().await?;
+    let end = engine.lock().clusters.numbers.next_end();
+    snapshot::mark_used(&engine.volume, end as u32).await?;
     let mut state = engine.lock();
-    (state.reserved, state.ready) = (end, !engine.volume.is_closed());
+    state.clusters.numbers.reserve_until(end);
+    state.ready = !engine.volume.is_closed();
     let woken = state.waiting.take();
     drop(state);
     woken.wake();
@@ -105,15 +109,11 @@ pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     }
     let (number, words) = {
         let state = engine.lock();
-        (state.clusters.next_sequence(), words_of(&state, &engine.area))
+        (state.clusters.numbers.next() as u32, words_of(&state, &engine.area))
     };
-    if !pages::write_words(&engine.volume, number, &words).await? {
-        // The store was made for larger entries: the next start is a cold one.
-        return Ok(());
-    }
-    engine.volume.sync().await?;
     let count = words.len() as u64;
-    pages::write_header(&engine.volume, number, &[IS_CLEAN, count as u32, (count >> u32::BITS) as u32]).await
+    let says = [IS_CLEAN, count as u32, (count >> u32::BITS) as u32];
+    snapshot::write(&engine.volume, &Header { number, words: says }, &words).await
 }
 
 /// The full clusters, least recently used first, each with its entries.

@@ -114,7 +114,7 @@ impl MappedEngine {
         let number = |state: &mut MappedState| {
             Some(match state.phase {
                 _ if self.volume.is_closed() => self.volume.check_open().map(|()| None),
-                Phase::Open => Ok(state.number()),
+                Phase::Open => Ok(state.numbers.take().map(|number| number as u32)),
                 Phase::Loading if self.volume.clock.now() < deadline => return None,
                 Phase::Loading => Ok(None),
                 Phase::Unusable => Err(cannot_begin()),

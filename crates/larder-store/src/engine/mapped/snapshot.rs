@@ -10,11 +10,12 @@
 use super::{
     MappedEngine,
     map::Entry,
-    state::{MappedState, NUMBERS_RESERVED, Phase},
+    state::{MappedState, NUMBERS_PER_BATCH, Phase},
 };
 use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
+    engine::kit::numbers::Numbers,
     format::snapshot::{self, HEADER_COUNT, Header, Listing, PAGE_LISTING_COUNT, encode_page},
     hash::KeyHash,
     units::BLOCK_BYTES,
@@ -33,8 +34,12 @@ impl MappedEngine {
         let found = self.read_header().await;
         let next_write =
             found.as_ref().map_or(self.volume.clock.since_epoch().as_millis() as u32, |header| header.next_write);
-        let generation = found.as_ref().map_or(0, |header| header.generation);
-        let begun = self.begin_run(generation, next_write).await;
+        {
+            let mut state = self.lock();
+            state.generation = found.as_ref().map_or(0, |header| header.generation);
+            state.numbers = Numbers::new(next_write.into(), NUMBERS_PER_BATCH);
+        }
+        let begun = self.begin_run().await;
         // What cannot be marked as used can be read all the same, and nothing of it changes.
         let all_known = self.load_entries(found.filter(|header| header.whole)).await;
         let begun = match begun {
@@ -44,9 +49,7 @@ impl MappedEngine {
         if let Err(error) = &begun {
             tracing::error!("the store takes nothing: {error}");
             self.volume.note_failed_start();
-            let mut state = self.lock();
-            (state.generation, state.next_write, state.reserved_until) = (generation, next_write, next_write);
-            state.all_known = all_known;
+            self.lock().all_known = all_known;
         }
         self.enter(if begun.is_ok() { Phase::Open } else { Phase::Unusable });
     }
@@ -58,12 +61,12 @@ impl MappedEngine {
         }
         let Some(_turn) = self.volume.start_turn() else { return };
         // As it is now: somebody else may just have been done.
-        let (phase, generation, next_write, all_known) = {
+        let (phase, all_known) = {
             let state = self.lock();
-            (state.phase, state.generation, state.next_write, state.all_known)
+            (state.phase, state.all_known)
         };
         if phase == Phase::Unusable
-            && self.begin_run(generation, next_write).await.is_ok()
+            && self.begin_run().await.is_ok()
             && self.drop_unknown_files(all_known).await.is_ok()
         {
             self.enter(Phase::Open);
@@ -92,9 +95,8 @@ impl MappedEngine {
 
     /// Reserves more numbers for writes.
     pub(super) async fn reserve_numbers(&self) {
-        let next = self.lock().reserved_until;
-        let generation = self.lock().generation;
-        if let Err(error) = self.begin_run(generation, next).await {
+        let Some(_turn) = self.volume.head_turn() else { return };
+        if let Err(error) = self.begin_run().await {
             tracing::error!("{error}");
         }
     }
@@ -127,7 +129,7 @@ impl MappedEngine {
             generation: state.generation + 1,
             whole: true,
             listing_count: state.map.entry_count(),
-            next_write: state.next_write,
+            next_write: state.numbers.next() as u32,
             pointer: state.pointer(),
             slot_counts: state.slot_counts(),
         }
@@ -141,25 +143,26 @@ impl MappedEngine {
         woken.wake();
     }
 
-    /// Marks the snapshot used and reserves the numbers from `next_write` on.
-    async fn begin_run(&self, generation_before: u64, next_write: u32) -> Result<()> {
+    /// Marks the snapshot used and reserves numbers for writes.
+    async fn begin_run(&self) -> Result<()> {
+        let (generation_before, end) = {
+            let state = self.lock();
+            (state.generation, state.numbers.next_end())
+        };
         // The time makes generations grow even if both headers were lost.
         let generation = (generation_before + 1).max(self.volume.clock.since_epoch().as_millis() as u64);
-        let reserved_until = next_write.wrapping_add(NUMBERS_RESERVED);
         let header = Header {
             generation,
             whole: false,
             listing_count: 0,
-            next_write: reserved_until,
+            next_write: end as u32,
             pointer: 0,
             slot_counts: Vec::new(),
         };
         self.write_headers(&header).await?;
         let mut state = self.lock();
-        if state.phase == Phase::Loading {
-            state.next_write = next_write;
-        }
-        (state.generation, state.reserved_until) = (generation, reserved_until);
+        state.generation = generation;
+        state.numbers.reserve_until(end);
         Ok(())
     }
 

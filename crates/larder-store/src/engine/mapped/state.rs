@@ -17,7 +17,7 @@ use crate::{
     MappedRow, SlotSchedule,
     clock::has_expired,
     device::Completion,
-    engine::kit::room::NoRoom,
+    engine::kit::{numbers::Numbers, room::NoRoom},
     format::snapshot::listings_in,
     hash::KeyHash,
     units::SECTOR_BYTES,
@@ -25,8 +25,8 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Numbers of writes that are reserved at a time, so that a crash never leads to using one twice.
-pub(super) const NUMBERS_RESERVED: u32 = 1 << 24;
+/// Numbers of writes that are reserved at a time.
+pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 24;
 
 /// Whether the store can be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +54,8 @@ pub(super) struct MappedState {
     pub(super) held_back_sectors: u64,
     /// Of these, the room of files that could not be removed.
     pub(super) lost_sectors: u64,
-    /// Number of the next write, and the first that is not reserved.
-    pub(super) next_write: u32,
-    pub(super) reserved_until: u32,
+    /// Numbers of writes, whose low halves stand on the volume.
+    pub(super) numbers: Numbers,
     pub(super) failed_writes: u64,
     /// Of the snapshot's header as it was written last.
     pub(super) generation: u64,
@@ -117,8 +116,7 @@ impl MappedState {
             used_sectors: 0,
             held_back_sectors: 0,
             lost_sectors: 0,
-            next_write: 0,
-            reserved_until: 0,
+            numbers: Numbers::new(0, NUMBERS_PER_BATCH),
             failed_writes: 0,
             generation: 0,
             asked_for_room: false,
@@ -130,17 +128,9 @@ impl MappedState {
         }
     }
 
-    /// A number for a write, if one is reserved.
-    pub(super) fn number(&mut self) -> Option<u32> {
-        let number = self.next_write;
-        (number != self.reserved_until).then(|| {
-            self.next_write = number.wrapping_add(1);
-            number
-        })
-    }
-
+    /// Whether numbers for writes are to be reserved.
     pub(super) fn numbers_are_scarce(&self) -> bool {
-        self.phase == Phase::Open && self.reserved_until.wrapping_sub(self.next_write) < NUMBERS_RESERVED / 2
+        self.phase == Phase::Open && self.numbers.are_scarce()
     }
 
     /// Makes `write` its key's entry if there is room; with `still_by`, only if that write made the entry there is: `Ok(false)` if not.

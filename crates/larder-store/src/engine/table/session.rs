@@ -8,14 +8,15 @@ use super::{Phase, TableEngine, layout::TableLayout, ring::Ring};
 use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
+    engine::kit::numbers::Numbers,
     format::session::{SESSION_AREA_BYTES, Session},
     units::BLOCK_BYTES,
     volume::counters::add,
 };
 use std::sync::Arc;
 
-/// Write numbers a run may take.
-const SEQUENCES_PER_RUN: u64 = 1 << 40;
+/// Write numbers that are reserved with each note.
+pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 40;
 /// Write numbers per millisecond of the time of day.
 const SEQUENCES_PER_MS: u64 = 1 << 16;
 /// The ring's write point is noted this often in a round.
@@ -57,11 +58,16 @@ impl TableEngine {
             }
             return;
         }
-        if self.session_is_due() {
+        if self.session_is_due()
+            && let Some(_turn) = self.volume.head_turn()
+        {
             let next = self.next_session();
             // If this fails, the next run overwrites some of the newest rests first.
             if self.write_session(next).await.is_ok() {
-                self.lock().session = next;
+                let mut state = self.lock();
+                state.session = next;
+                // A session block tells the first of its numbers.
+                state.numbers.reserve_until(next.first_sequence + NUMBERS_PER_BATCH);
             }
         }
     }
@@ -69,7 +75,8 @@ impl TableEngine {
     pub(super) fn session_is_due(&self) -> bool {
         let state = self.lock();
         let margin = self.layout.ring_len_bytes / NOTES_PER_ROUND / 2;
-        state.phase == Phase::Ready && state.ring.next() + margin > state.session.ring_next
+        let is_behind = state.ring.next() + margin > state.session.ring_next;
+        state.phase == Phase::Ready && (is_behind || state.numbers.are_scarce())
     }
 
     /// Leaves to the next run where the ring ends.
@@ -96,7 +103,7 @@ impl TableEngine {
         let fresh = blank && self.volume.superblock().generation == 1;
         let last = last.unwrap_or_default();
         let now_ms = u64::try_from(self.volume.clock.since_epoch().as_millis()).unwrap_or(u64::MAX);
-        let above_last = last.first_sequence.saturating_add(SEQUENCES_PER_RUN);
+        let above_last = last.first_sequence.saturating_add(NUMBERS_PER_BATCH);
         let first_sequence = above_last.max(now_ms.saturating_mul(SEQUENCES_PER_MS));
         let ring = ring(&self.layout, last.ring_next);
         let ahead = ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;
@@ -112,9 +119,10 @@ impl TableEngine {
         let mut state = self.lock();
         state.memory = self.memory(fresh);
         state.session = Session { generation: session.generation + u64::from(fresh), ..session };
-        assert!(first_sequence >= state.next_sequence, "write numbers do not run back");
+        assert!(first_sequence >= state.numbers.next(), "write numbers do not run back");
         assert!(state.held.is_empty(), "nothing is stored before the session has begun");
-        state.next_sequence = first_sequence;
+        state.numbers = Numbers::new(first_sequence, NUMBERS_PER_BATCH);
+        state.numbers.reserve_until(first_sequence + NUMBERS_PER_BATCH);
         Ok(())
     }
 
@@ -122,7 +130,7 @@ impl TableEngine {
     fn next_session(&self) -> Session {
         let state = self.lock();
         let ring_next = state.ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;
-        Session { generation: state.session.generation + 1, ring_next, ..state.session }
+        Session { generation: state.session.generation + 1, ring_next, first_sequence: state.numbers.next() }
     }
 
     async fn write_session(&self, session: Session) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::{
     device::{AlignedBuffer, Completion, Pending},
     engine::kit::{
         effects::completion_for,
+        room::spent,
         sets::{Set, SetPlace},
     },
     format::{
@@ -37,6 +38,12 @@ pub(super) struct View {
     pub(super) summary: Option<Summary>,
     /// Bins to be wiped before memory is believed.
     pub(super) stale: Vec<usize>,
+}
+
+/// What an entry gets in its set.
+struct Chosen {
+    way: usize,
+    sequence: u64,
 }
 
 /// A bin by its number.
@@ -77,7 +84,7 @@ impl TableEngine {
         }
         let view = self.view(target.set).await?;
         let rest_at = self.make_room(len, rest).await?;
-        let (way, sequence) = self.choose(&target, &view);
+        let Chosen { way, sequence } = self.choose(&target, &view)?;
         record.meta.sequence = sequence as u32;
         let mut encoded = vec![0; len as usize];
         record.encode(self.volume.id, &mut encoded);
@@ -201,9 +208,10 @@ impl TableEngine {
         .await
     }
 
-    /// The way an entry goes to, and the number of its write.
-    fn choose(&self, target: &Target<'_>, view: &View) -> (usize, u64) {
+    /// Chooses the way an entry goes to, and the number of its write.
+    fn choose(&self, target: &Target<'_>, view: &View) -> Result<Chosen> {
         let mut state = self.lock();
+        let sequence = state.numbers.take().ok_or_else(spent)?;
         let (way, evicts) = match (view.contents.zip(state.memory.shape()), view.summary) {
             (Some((contents, shape)), _) => {
                 let tag = shape.tag(target.hash.key_hash());
@@ -218,9 +226,7 @@ impl TableEngine {
         };
         assert!((way as u64) < self.layout.ways, "a way of the set: {way}");
         add(&self.volume.counters.evicted, u64::from(evicts));
-        let sequence = state.next_sequence;
-        state.next_sequence += 1;
-        (way, sequence)
+        Ok(Chosen { way, sequence })
     }
 
     /// The writes of an entry: its bin, its rest, and the bins to be wiped.

@@ -4,7 +4,10 @@
 //! last sequence); it is gone durably before anything else is written. Cost: 4 bytes a set.
 
 use super::{TinyEngine, sets::SetSummaries};
-use crate::{Result, engine::kit::pages};
+use crate::{
+    Result,
+    engine::kit::snapshot::{self, Header},
+};
 use std::sync::Arc;
 
 /// What a snapshot says.
@@ -15,32 +18,25 @@ pub(super) struct Known {
 
 /// Room for a snapshot of `sets`.
 pub(super) fn area_bytes(sets: &SetSummaries) -> u64 {
-    pages::area_bytes(sets.words().len() as u64)
+    snapshot::area_bytes(sets.words().len() as u64)
 }
 
-/// Writes the snapshot, and its header when that is durable.
+/// Writes the snapshot.
 pub(super) async fn write(engine: &Arc<TinyEngine>) -> Result<()> {
     let (words, set_entries, number) = {
         let state = engine.lock();
         (state.sets.words().to_vec(), state.set_entries, state.front.last_sequence() as u32)
     };
-    if !pages::write_words(&engine.volume, number, &words).await? {
-        // The store was made for larger entries; the next start reads the sets instead.
-        return Ok(());
-    }
-    engine.volume.sync().await?;
-    let header = [words.len() as u32, set_entries as u32, (set_entries >> u32::BITS) as u32];
-    pages::write_header(&engine.volume, number, &header).await
+    let says = [words.len() as u32, set_entries as u32, (set_entries >> u32::BITS) as u32];
+    snapshot::write(&engine.volume, &Header { number, words: says }, &words).await
 }
 
 /// Takes the snapshot, if there is one and it is of the front's last sequence; it is gone afterwards.
 pub(super) async fn take(engine: &TinyEngine, last_sequence: u64) -> Option<Known> {
-    let (number, header) = pages::read_header(&engine.volume).await?;
-    let &[word_count, low, high] = header.get(..3)? else { return None };
+    let Header { number, words: [word_count, low, high] } = snapshot::read_header(&engine.volume).await?;
     let expected = engine.lock().sets.words().len() as u64;
     let fits = number == last_sequence as u32 && u64::from(word_count) == expected;
-    let words = if fits { pages::read_words(&engine.volume, number, expected).await } else { None };
-    pages::write_header(&engine.volume, 0, &[]).await.ok()?;
-    engine.volume.sync().await.ok()?;
+    let words = if fits { snapshot::read_words(&engine.volume, number, expected).await } else { None };
+    snapshot::mark_used(&engine.volume, 0).await.ok()?;
     words.map(|words| Known { words, set_entries: u64::from(high) << u32::BITS | u64::from(low) })
 }

@@ -10,7 +10,9 @@ const AREA: ClusterArea = ClusterArea { start_bytes: 1 << 20, cluster_bytes: 128
 const VOLUME: VolumeId = VolumeId([2; 16]);
 
 fn clusters() -> Clusters<u32> {
-    Clusters::new(AREA, VOLUME, 2, 100)
+    let mut numbers = Numbers::new(100, 1 << 16);
+    numbers.reserve_until(numbers.next_end());
+    Clusters::new(AREA, VOLUME, 2, numbers)
 }
 
 /// Appends an entry, evicting what is in its way; what was evicted is in `gone`.

@@ -1,8 +1,9 @@
 //! Snapshots of what is in memory, in pages of the index area: how they are written and taken again.
 //!
 //! Each page of 4 KiB has a checksum, the number of its snapshot and its own; the first is the header. Does not:
-//! know what the words mean, or when a snapshot may be believed. Invariant: words are given back only if every page
-//! of that snapshot is whole but for one flipped bit. Cost: 1% more than the words. Tabled in docs/format.md.
+//! know what the words mean, or when a snapshot may be believed. Invariants: words are given back only if every page
+//! of that snapshot is whole but for one flipped bit; a header tells of a snapshot only once all of it is durable, and
+//! [`mark_used`] is durable before anything that makes it untrue is written. Cost: 1% more than the words. Tabled in docs/format.md.
 
 use crate::{
     Result,
@@ -27,22 +28,49 @@ pub(crate) fn area_bytes(word_count: u64) -> u64 {
     (1 + word_count.div_ceil(WORDS_PER_PAGE as u64)) * BLOCK_BYTES
 }
 
-/// Writes the header: the number of the snapshot it belongs to, and words of its own.
-pub(crate) async fn write_header(volume: &Volume, number: u32, words: &[u32]) -> Result<()> {
+/// The first page.
+pub(crate) struct Header {
+    /// The number of the snapshot behind it, or what stands there since it was used.
+    pub(crate) number: u32,
+    /// What the snapshot's owner says of it; zeros once it was used.
+    pub(crate) words: [u32; HEADER_WORDS],
+}
+
+/// Words that a snapshot's owner has in the header.
+pub(crate) const HEADER_WORDS: usize = 3;
+
+/// Returns the header, if a whole one is there.
+pub(crate) async fn read_header(volume: &Volume) -> Option<Header> {
+    let block = volume.read(volume.shape.index_area().start, BLOCK_BYTES).await.ok()?;
+    let Page { number, index, words } = decode(volume, &block)?;
+    let words = *words.first_chunk()?;
+    (index == 0).then_some(Header { number, words })
+}
+
+/// Writes a snapshot, and its header when that is durable. If the area has no room for it, as in a store that was made for larger
+/// entries, nothing is written, and the next start does without.
+pub(crate) async fn write(volume: &Volume, header: &Header, words: &[u32]) -> Result<()> {
+    if !write_words(volume, header.number, words).await? {
+        return Ok(());
+    }
+    volume.sync().await?;
+    write_header(volume, header).await
+}
+
+/// Notes durably that there is no snapshot any more, with a `number` for its owner.
+pub(crate) async fn mark_used(volume: &Volume, number: u32) -> Result<()> {
+    write_header(volume, &Header { number, words: [0; HEADER_WORDS] }).await?;
+    volume.sync().await
+}
+
+async fn write_header(volume: &Volume, header: &Header) -> Result<()> {
     let mut buffer = AlignedBuffer::with_len(BLOCK_BYTES as usize);
-    encode(volume, buffer.as_mut_slice(), number, 0, words);
+    encode(volume, buffer.as_mut_slice(), header.number, 0, &header.words);
     volume.write(volume.shape.index_area().start, Arc::new(buffer)).await
 }
 
-/// The header, if a whole one is there: the snapshot's number and the header's words.
-pub(crate) async fn read_header(volume: &Volume) -> Option<(u32, Vec<u32>)> {
-    let block = volume.read(volume.shape.index_area().start, BLOCK_BYTES).await.ok()?;
-    let (number, index, words) = decode(volume, &block)?;
-    (index == 0).then_some((number, words))
-}
-
 /// Writes the words of a snapshot behind the header; `false` if there is no room for them.
-pub(crate) async fn write_words(volume: &Volume, number: u32, words: &[u32]) -> Result<bool> {
+async fn write_words(volume: &Volume, number: u32, words: &[u32]) -> Result<bool> {
     let area = volume.shape.index_area();
     if area.end - area.start < area_bytes(words.len() as u64) {
         return Ok(false);
@@ -71,11 +99,11 @@ pub(crate) async fn read_words(volume: &Volume, number: u32, word_count: u64) ->
         let count = PAGES_AT_ONCE.min(page_count + 1 - first);
         let bytes = volume.read(area.start + first * BLOCK_BYTES, count * BLOCK_BYTES).await.ok()?;
         for (page, index) in bytes.chunks(BLOCK_BYTES as usize).zip(first..) {
-            let (found_number, found_index, found) = decode(volume, page)?;
-            if (found_number, found_index) != (number, index) {
+            let found = decode(volume, page)?;
+            if (found.number, found.index) != (number, index) {
                 return None;
             }
-            words.extend(found);
+            words.extend(found.words);
         }
     }
     words.truncate(word_count as usize);
@@ -93,8 +121,17 @@ fn encode(volume: &Volume, page: &mut [u8], number: u32, index: u64, words: &[u3
     page[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The number of a page's snapshot, its own, and its words; with one flipped bit undone.
-fn decode(volume: &Volume, page: &[u8]) -> Option<(u32, u64, Vec<u32>)> {
+/// What stands in a page.
+struct Page {
+    /// The number of its snapshot.
+    number: u32,
+    /// Its own.
+    index: u64,
+    words: Vec<u32>,
+}
+
+/// Returns what stands in a page, with one flipped bit undone.
+fn decode(volume: &Volume, page: &[u8]) -> Option<Page> {
     let sound = mended_block(volume.id, MAGIC, page)?;
     let mut fields = Fields::new(&sound[8..]);
     let (number, _, index) = (fields.u32()?, fields.u32()?, fields.u64()?);
@@ -102,5 +139,5 @@ fn decode(volume: &Volume, page: &[u8]) -> Option<(u32, u64, Vec<u32>)> {
     while let Some(word) = fields.u32() {
         words.push(word);
     }
-    Some((number, index, words))
+    Some(Page { number, index, words })
 }

@@ -1,0 +1,83 @@
+//! Numbers that no two runs use: reserved durably before they are used.
+//!
+//! Owns: the next number, and up to where they are reserved. Does not: do I/O. Whoever reserves writes [`Numbers::next_end`] to the
+//! volume, and says so by [`Numbers::reserve_until`] once that is durable; a run after a crash goes on from there. Invariant: no number
+//! is taken that is not reserved. On the volume numbers may have 32 bits and begin again: they are only compared for being the same.
+
+/// The numbers of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    next: u64,
+    /// The first that is not reserved.
+    end: u64,
+    /// How many are reserved at a time.
+    batch: u64,
+}
+
+impl Numbers {
+    /// Numbers from `next` on, to be reserved `batch` at a time; none is yet.
+    pub(crate) fn new(next: u64, batch: u64) -> Self {
+        assert!(batch > 1 && next.checked_add(batch).is_some());
+        Self { next, end: next, batch }
+    }
+
+    /// Takes a number; `None` if none is reserved.
+    pub(crate) fn take(&mut self) -> Option<u64> {
+        let number = self.next;
+        (number < self.end).then(|| {
+            self.next += 1;
+            number
+        })
+    }
+
+    /// Notes that numbers are durably reserved up to before `end`.
+    pub(crate) fn reserve_until(&mut self, end: u64) {
+        assert!(
+            self.end <= end && end - self.next <= self.batch,
+            "what is reserved stays so, and one batch at most is"
+        );
+        self.end = end;
+    }
+
+    /// Returns the end of the reservation to be made next.
+    pub(crate) fn next_end(&self) -> u64 {
+        self.next + self.batch
+    }
+
+    /// Returns the number that is taken next.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether no number is left that is reserved.
+    pub(crate) fn are_spent(&self) -> bool {
+        self.next == self.end
+    }
+
+    /// Whether it is time to reserve more.
+    pub(crate) fn are_scarce(&self) -> bool {
+        self.end - self.next < self.batch / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At stake: a number that two runs use, so that what the first wrote passes for the second's.
+    #[test]
+    fn no_number_is_taken_before_it_is_reserved() {
+        let mut numbers = Numbers::new(100, 4);
+        assert!(numbers.take().is_none() && numbers.are_spent() && numbers.are_scarce());
+        numbers.reserve_until(numbers.next_end());
+        let taken: Vec<_> = std::iter::from_fn(|| numbers.take()).collect();
+        assert_eq!(taken, [100, 101, 102, 103]);
+        numbers.reserve_until(numbers.next_end());
+        assert_eq!((numbers.next(), numbers.take(), numbers.are_scarce()), (104, Some(104), false));
+        numbers.take();
+        numbers.take();
+        assert!(numbers.are_scarce() && !numbers.are_spent());
+        // The run ends here; the next goes on behind all that this one may have used.
+        assert_eq!(Numbers::new(108, 4).next(), 108);
+    }
+}
