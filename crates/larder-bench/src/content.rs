@@ -4,7 +4,7 @@
 //! client compute the same from the path and the version alone, so every byte of every answer can be checked, of a
 //! range too. Cost: one multiplication for eight bytes. Natures of PolyMix' objects are `larder-sim`'s.
 
-use larder_sim::{PolyMixClass, PolyMixNature, PolyMixObject, Random, mix};
+use larder_workload::{PolyMixClass, PolyMixNature, PolyMixObject, Random, mix};
 
 /// Kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

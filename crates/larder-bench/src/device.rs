@@ -4,14 +4,17 @@
 //! through the engine's own devices. Invariant: what is measured goes away again, and nothing but scratch files of our
 //! own and block devices that hold nothing are written. Cost: the time it is given, and the scratch file's bytes.
 
-mod figures;
+mod beside;
 mod files;
 mod pump;
 mod scratch;
-mod typical;
 
-pub use figures::{BesideReads, DeviceFigures, FileFigures, ReadFigure, WriteFigure};
-use larder_store::{IoChoice, device::Device};
+use beside::Rates;
+use larder_store::{
+    IoChoice,
+    device::Device,
+    plan::{BesideReads, DeviceFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure},
+};
 use pump::{Pump, Work};
 use scratch::Scratch;
 use std::{
@@ -19,11 +22,6 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-
-/// Lengths of random reads that are measured.
-pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10, 128 << 10];
-/// Numbers in flight that are measured.
-pub const READ_DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
 const WRITE_BYTES: [u64; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
 const WRITE_DEPTHS: [u32; 3] = [1, 16, 64];
@@ -195,18 +193,21 @@ impl Steps<'_> {
         device: &std::sync::Arc<dyn Device>,
         sequential_write: f64,
     ) -> Result<BesideReads, DeviceError> {
+        let group = |work: Work| work.write_every(BESIDE_BYTES).unwrap_or(1);
         let mut rate = |what: &str, work: Work| {
             let mut pump = Pump::new(device, work, BESIDE_BYTES, BESIDE_DEPTH);
-            let per_second = self.run(what, BESIDE_PARTS, &mut pump)?.per_second;
-            let group = work.write_every(BESIDE_BYTES).unwrap_or(1);
-            Ok((per_second / group as f64, group as f64 - 1.0))
+            Ok(self.run(what, BESIDE_PARTS, &mut pump)?.per_second / group(work) as f64)
         };
-        let (reads, _) = rate("random reads", Work::RandomRead)?;
-        let (groups, group_reads) = rate("random reads beside sequential writes", Work::ReadsAndSequentialWrites)?;
-        let (writes, _) = rate("random writes", Work::RandomWrite)?;
-        let (pairs, _) = rate("random reads beside random writes", Work::ReadsAndWrites)?;
-        let sequential = (SEQUENTIAL_BYTES as f64, sequential_write);
-        Ok(BesideReads::from_rates((reads, group_reads, groups, pairs), sequential, 1.0 / writes))
+        let rates = Rates {
+            reads: rate("random reads", Work::RandomRead)?,
+            groups: rate("random reads beside sequential writes", Work::ReadsAndSequentialWrites)?,
+            writes: rate("random writes", Work::RandomWrite)?,
+            pairs: rate("random reads beside random writes", Work::ReadsAndWrites)?,
+            reads_per_group: (group(Work::ReadsAndSequentialWrites) - 1) as f64,
+            group_bytes: SEQUENTIAL_BYTES as f64,
+            sequential_write,
+        };
+        Ok(rates.beside_reads())
     }
 }
 
@@ -215,6 +216,3 @@ fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default()
 }
-
-#[cfg(test)]
-pub(crate) use figures::tests::round as figures_of_tests;

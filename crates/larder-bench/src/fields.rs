@@ -4,7 +4,7 @@
 //! another request's, the answer came from a cache.
 
 use hyper::{HeaderMap, header::HeaderName};
-use larder_sim::{Random, mix};
+use larder_workload::{Random, mix};
 
 /// Of a request: its number.
 pub(crate) const REQUEST: HeaderName = HeaderName::from_static("x-bench-request");

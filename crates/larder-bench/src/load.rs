@@ -17,7 +17,7 @@ use crate::{
 };
 pub use client::Target;
 use client::{Clients, Fault, Fetched, Outcome};
-use larder_sim::Random;
+use larder_workload::Random;
 pub use record::{Complaint, Counts, PhaseFigures, SecondFigures};
 use record::{Due, Recorder};
 use std::{

@@ -9,7 +9,7 @@ mod answer;
 use answer::{Made, answer};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use larder_sim::{Random, Zipf, mix};
+use larder_workload::{Random, Zipf, mix};
 use serde::Serialize;
 use std::{
     convert::Infallible,

@@ -4,16 +4,12 @@
 //! was missed, as a plan counts them. Invariant: the store is full before the clock starts, and no hit is asked for that the page cache
 //! has since the clock started. Cost: the store's size written once, and the time it is given.
 
-use crate::{
-    cpu,
-    plan::{SIGMA, Sizes},
-    undo::Undo,
-};
+use crate::{cpu, undo::Undo};
 use bytes::Bytes;
-use larder_sim::{Random, mix};
 use larder_store::{
-    Error, ErrorKind, Hints, IoChoice, Policy, Stats, Store, StoreOptions, Tuning, device::FilesDirectory,
+    Error, ErrorKind, Hints, IoChoice, Policy, Stats, Store, StoreOptions, Tuning, device::FilesDirectory, plan::Sizes,
 };
+use larder_workload::{Random, mix};
 use rustix::fs::{Advice, fadvise};
 use std::{
     fs::{self, File},
@@ -98,7 +94,7 @@ pub fn measure_store(job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Res
         let store = Store::open(options)?;
         let run = Arc::new(Run {
             store,
-            median_bytes: job.mean_bytes as f64 / libm::exp(SIGMA * SIGMA / 2.0),
+            median_bytes: job.mean_bytes as f64 / libm::exp(Sizes::SIGMA * Sizes::SIGMA / 2.0),
             noise: noise(),
             next: AtomicU64::new(0),
             requests: AtomicU64::new(0),
@@ -123,7 +119,7 @@ struct Run {
 
 impl Run {
     fn len_bytes(&self, number: u64) -> usize {
-        let deviations = Random::new(mix(number)).normal() * SIGMA;
+        let deviations = Random::new(mix(number)).normal() * Sizes::SIGMA;
         (self.median_bytes * libm::exp(deviations)).clamp(64.0, NOISE_BYTES as f64) as usize
     }
 

@@ -7,8 +7,8 @@
 mod phases;
 
 use crate::content::{Class, LEN_BYTES_MAX, Object};
-pub(crate) use larder_sim::RequestKind as Kind;
-use larder_sim::{PolyMix, PolyMixClass, PolyMixObject, PolyMixRequest, PolyMixVersion, Random, Zipf};
+pub(crate) use larder_workload::RequestKind as Kind;
+use larder_workload::{PolyMix, PolyMixClass, PolyMixObject, PolyMixRequest, PolyMixVersion, Random, Zipf};
 pub use phases::Phase;
 use std::{
     collections::HashSet,

@@ -1,6 +1,7 @@
 //! Replays a trace through the evictions of the literature: how much each misses with a cache of some size.
 
-use larder_sim::{Reference, Trace};
+use larder_sim::Reference;
+use larder_workload::Trace;
 use std::{error::Error, path::Path};
 
 const USAGE: &str = "\

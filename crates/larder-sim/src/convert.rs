@@ -3,7 +3,8 @@
 //! Owns: [`Conversion`]. Does not: know the format (see [`write_compact`]). Invariant: a file is whole or not there, but for
 //! a process that was ended. Cost: one pass in bounded memory.
 
-use crate::{Progress, Request, RequestSource, SweepError, TraceError, TraceFile, Workload, write_compact};
+use crate::{RequestSource, SweepError, TraceFile};
+use larder_workload::{Progress, Request, TraceError, Workload, write_compact};
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
@@ -188,7 +189,8 @@ mod tests {
         assert!(drawn.requests == 20_000 && drawn.left_out > 2000, "{drawn:?}");
         let converted = convert(trace(plain.clone()), &packed).unwrap();
         assert!(converted.requests == 20_000 && converted.file_bytes < drawn.file_bytes, "{converted:?}");
-        let read = |path: &Path| crate::Trace::open(path, None).unwrap().map(Result::unwrap).collect::<Vec<_>>();
+        let read =
+            |path: &Path| larder_workload::Trace::open(path, None).unwrap().map(Result::unwrap).collect::<Vec<_>>();
         assert_eq!(read(&plain), read(&packed));
         assert!(convert(trace(plain.clone()), &packed).unwrap_err().to_string().contains("exists"));
         let failed = folder.path().join("failed");

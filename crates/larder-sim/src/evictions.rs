@@ -4,10 +4,9 @@
 //! same bytes; a row pays for its records' heads, its segments and its reserve out of them, the literature pays for nothing. Cost:
 //! 16 bytes of memory a request.
 
-use crate::{
-    Asked, Bed, BedOptions, Model, Reference, Report, RequestSource, SweepError, Table, TraceError, Workload, parallel,
-};
+use crate::{Bed, BedOptions, Model, Reference, Report, RequestSource, SweepError, Table, parallel};
 use larder_store::{Policy, Writer};
+use larder_workload::{Asked, TraceError, Workload};
 use std::collections::HashMap;
 
 /// Bytes that a workload's footprint is about four times.

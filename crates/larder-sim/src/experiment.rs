@@ -4,8 +4,9 @@
 //! missed; long bodies in entries of 1 MiB), and what is counted of it. Does not: choose requests. Invariant: the store
 //! is the shipping engine; nothing here decides what it keeps.
 
-use crate::{Asked, Bed, BedOptions, Model, Served, pipeline::Lru};
+use crate::{Bed, BedOptions, Model, Served, pipeline::Lru};
 use larder_store::{Error, Policy, Tuning, Writer};
+use larder_workload::Asked;
 
 /// What a response has besides its body.
 const HEAD_BYTES: u64 = 256;
@@ -257,7 +258,7 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Workload;
+    use larder_workload::Workload;
 
     /// At stake: rows that cannot be simulated. Every row of the table, on a disk and on flash.
     #[test]

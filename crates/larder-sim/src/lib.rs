@@ -1,7 +1,7 @@
-//! Larder's laboratory: traces, workloads and the evictions that Larder's rows are compared with.
+//! Larder's laboratory: machines in virtual time, and the evictions that Larder's rows are compared with.
 //!
-//! Everything here is metadata: a request is a key and a size, bodies do not exist. Traces are streamed,
-//! so that memory does not depend on their length. Start at [`Trace`] and [`Reference`].
+//! Everything here is metadata: a request is a key and a size, bodies do not exist. What is asked for comes from
+//! `larder_workload`. Start at [`Bed`] and [`Reference`].
 
 mod bed;
 mod convert;
@@ -13,14 +13,10 @@ mod model;
 mod paper;
 mod parallel;
 mod pipeline;
-mod random;
 mod reference;
 mod report;
-mod request;
 mod speed;
 mod sweep;
-mod trace;
-mod workload;
 
 pub use bed::{Bed, BedOptions, Happened};
 pub use convert::{Conversion, Converted};
@@ -34,14 +30,7 @@ pub use model::{
 pub use paper::{MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions};
 pub use parallel::jobs_default;
 pub use pipeline::{Assumed, Counts, Operation, Pipeline, Victims};
-pub use random::{Random, Zipf, mix};
 pub use reference::{NextUses, Reference};
 pub use report::{Comparison, Report, Table};
-pub use request::Request;
 pub use speed::Speed;
 pub use sweep::{RequestSource, Steps, Sweep, SweepError, TraceFile};
-pub use trace::{Format, Progress, Trace, TraceError, write_compact};
-pub use workload::{
-    Asked, Document, Markatos, PolyMix, PolyMixClass, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests,
-    PolyMixVersion, RequestKind, Workload, ZipfRequests,
-};

@@ -5,7 +5,7 @@
 
 mod lru;
 
-use crate::{Document, Markatos, Random};
+use larder_workload::{Document, Markatos, Random};
 pub(crate) use lru::Lru;
 use std::collections::{HashMap, VecDeque};
 

@@ -4,11 +4,9 @@
 //! timed is the processor time of this thread, so that others on the machine do not count. Cost: 16 bytes for each
 //! request that is kept; those that are streamed are not kept.
 
-use crate::{
-    Asked, Experiment, Model, NextUses, Reference, Report, Request, RequestSource, SweepError, Table, TraceError,
-    Workload,
-};
+use crate::{Experiment, Model, NextUses, Reference, Report, RequestSource, SweepError, Table};
 use larder_store::Policy;
+use larder_workload::{Asked, Request, TraceError, Workload};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 

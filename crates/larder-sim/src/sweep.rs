@@ -8,11 +8,12 @@ mod source;
 mod steps;
 
 use crate::{
-    Asked, Experiment, Model, NextUses, Outcome, Reference, Report, Table, TraceError, Workload,
+    Experiment, Model, NextUses, Outcome, Reference, Report, Table,
     figure::{Content, Figure, Line},
     parallel,
 };
 use larder_store::{Error, Policy, Tuning};
+use larder_workload::{Asked, TraceError, Workload};
 use std::{fmt, io, path::PathBuf};
 use steps::Point;
 

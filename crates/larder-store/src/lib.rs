@@ -32,6 +32,7 @@ pub use dice::Dice;
 pub use engine::Sighting;
 pub use error::{Error, ErrorKind, Result};
 pub use options::{Hints, IoChoice, StoreOptions, mean_entry_bytes_default};
+pub use policy::plan;
 pub use policy::{
     Assumptions, Costs, EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow,
     MappedRow, Policy, ReadAxis, SlotSchedule, TableRow, Work, WriteAxis,

@@ -8,6 +8,7 @@
 mod axes;
 mod costs;
 mod engine_row;
+pub mod plan;
 
 pub use axes::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
 pub use costs::{Assumptions, Costs, Work};

@@ -1,12 +1,14 @@
 //! `--policy auto`: the row that a plan recommends for this disk and this memory.
 //!
 //! Owns: what is known of the disk without measuring it (whether it spins), and the line that says what was chosen. Does
-//! not: plan (see `larder-bench`), or choose again for a store that exists. Invariant: memory for the index and the hot
+//! not: plan (see `larder_store::plan`), or choose again for a store that exists. Invariant: memory for the index and the hot
 //! tier together is what was given with `--memory`.
 
 use crate::{failure::Failure, report, settings::Settings, size, store_path, tuning::PolicyChoice, volumes};
-use larder_bench::{DeviceFigures, Plan, PlanWishes, Sizes};
-use larder_store::{Content, Policy, inspect};
+use larder_store::{
+    Content, Policy, inspect,
+    plan::{DeviceFigures, Plan, PlanWishes, Sizes},
+};
 use std::{
     fs,
     os::unix::fs::{FileTypeExt, MetadataExt},

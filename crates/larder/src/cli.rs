@@ -4,7 +4,6 @@
 //! parsed by the parser that the configuration file uses too.
 
 use crate::{
-    bench_command::BenchFlags,
     ca_command::CaCommand,
     duration,
     env_command::EnvFlags,
@@ -14,10 +13,8 @@ use crate::{
     mirror_command::MirrorCommand,
     mirrors::{self, OriginOf},
     offline_command::OfflineFlags,
-    plan_command::PlanFlags,
     purge_command::PurgeFlags,
     settings::{self, Disk, Settings},
-    sim_command::SimCommand,
     size,
     store_command::StoreCommand,
     tuning::{self, PolicyChoice, Tuned},
@@ -88,13 +85,9 @@ pub(crate) enum Command {
     /// Work with stores that are not in use.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Measure proxies and disks.
-    Bench(Box<BenchFlags>),
-    /// Say what every policy would take and do on a disk with a memory, and which one to use.
-    Plan(Box<PlanFlags>),
-    /// Simulate policies, disks and workloads in virtual time.
-    #[command(subcommand)]
-    Sim(SimCommand),
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Lab(crate::lab::LabCommand),
     /// Say which package worlds can be mirrored, and how their clients are told.
     #[command(subcommand)]
     Mirror(MirrorCommand),

@@ -8,10 +8,8 @@
 mod admin_client;
 mod authority_files;
 mod automatic;
-mod bench_command;
 mod ca_command;
 mod cli;
-mod columns;
 mod config;
 mod control;
 mod duration;
@@ -24,19 +22,20 @@ mod files;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "lab")]
+mod lab;
 mod machine;
 mod mirror_command;
 mod mirrors;
 mod offline_command;
 mod open_files;
 mod output;
-mod plan_command;
 mod program;
+#[cfg(feature = "lab")]
 mod progress;
 mod purge_command;
 mod report;
 mod settings;
-mod sim_command;
 mod size;
 mod store_command;
 mod store_path;

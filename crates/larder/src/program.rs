@@ -4,15 +4,15 @@
 //! `larder-store`). Exit codes: 0 done, 1 something failed, 2 wrong flag or configuration.
 
 use crate::{
-    authority_files, bench_command, ca_command,
+    authority_files, ca_command,
     cli::{self, Cli, Command, ConfigCommand},
     config, env_command, exec_command, exec_server, explain_command,
     failure::Failure,
     files, machine, mirror_command, offline_command,
     output::{self, print_line},
-    plan_command, purge_command,
+    purge_command,
     settings::Settings,
-    sim_command, store_command, wiring,
+    store_command, wiring,
 };
 use clap::Parser;
 use std::{
@@ -63,15 +63,16 @@ fn run(cli: Cli) -> Result<(), Failure> {
             start_diagnostics();
             store_command::run(command)
         }
-        Command::Bench(flags) => {
-            start_diagnostics();
-            bench_command::run(*flags)
+        #[cfg(feature = "lab")]
+        Command::Lab(command) => {
+            if command.has_diagnostics() {
+                start_diagnostics();
+            }
+            crate::lab::run(command)
         }
         Command::Purge(flags) => purge_command::run(&flags),
         Command::Explain(flags) => explain_command::run(&flags),
         Command::Offline(flags) => offline_command::run(&flags),
-        Command::Plan(flags) => plan_command::run(*flags),
-        Command::Sim(command) => sim_command::run(command),
         Command::Exec(_) => unreachable!("it has an exit code of its own"),
         Command::ExecServer => {
             start_diagnostics();

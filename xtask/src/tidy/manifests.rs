@@ -6,16 +6,17 @@
 use super::{Finding, source::Text};
 
 /// Every crate, and the crates of this workspace it may depend on, tests included.
-const MAY_DEPEND: [(&str, &[&str]); 9] = [
+const MAY_DEPEND: [(&str, &[&str]); 10] = [
     ("larder-http", &[]),
     // For its tests: cargo itself refuses a crate that depends on itself in any other way.
     ("larder-store", &["larder-torture"]),
     ("larder-torture", &["larder-store"]),
     ("larder-fuzz", &["larder", "larder-http", "larder-proxy", "larder-store", "larder-torture"]),
     ("larder-proxy", &["larder-http", "larder-store"]),
-    ("larder-sim", &["larder-http", "larder-store"]),
-    ("larder-bench", &["larder-http", "larder-store", "larder-sim"]),
-    ("larder", &["larder-http", "larder-store", "larder-proxy", "larder-sim", "larder-bench"]),
+    ("larder-workload", &["larder-store"]),
+    ("larder-sim", &["larder-store", "larder-workload"]),
+    ("larder-bench", &["larder-store", "larder-sim", "larder-workload"]),
+    ("larder", &["larder-http", "larder-store", "larder-proxy", "larder-sim", "larder-bench", "larder-workload"]),
     ("xtask", &[]),
 ];
 

@@ -5,10 +5,13 @@
 //! inodes that were freed in the last minute). Goes through the engine's own directory. Invariant: what is removed and what is
 //! read is on the disk, and no folder is made or removed while the clock runs. Cost: the bytes of [`FILE_COUNT_MAX`] files at most.
 
-use super::{DeviceError, FileFigures, scratch::noise};
+use super::{DeviceError, scratch::noise};
 use crate::{cpu, undo::Undo};
-use larder_sim::Random;
-use larder_store::device::{AlignedBuffer, Completion, Directory, FileName, FileWork, FilesDirectory};
+use larder_store::{
+    device::{AlignedBuffer, Completion, Directory, FileName, FileWork, FilesDirectory},
+    plan::FileFigures,
+};
+use larder_workload::Random;
 use rustix::fs::{Advice, fadvise};
 use std::{
     fs::File,

@@ -7,8 +7,8 @@
 use super::{SEQUENTIAL_BYTES, scratch::noise};
 use crate::cpu;
 use hdrhistogram::Histogram;
-use larder_sim::Random;
 use larder_store::device::{AlignedBuffer, Completion, Device, Transfer};
+use larder_workload::Random;
 use std::{
     io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},

@@ -19,7 +19,7 @@ use hyper::{
     header,
 };
 use hyper_util::rt::TokioIo;
-use larder_sim::{Random, Zipf};
+use larder_workload::{Random, Zipf};
 use std::{
     collections::BTreeSet,
     convert::Infallible,

@@ -1,7 +1,10 @@
 //! At stake: somebody's file or disk overwritten by a measurement, or figures that are none.
 
-use larder_bench::{DeviceFigures, DeviceJob, READ_BYTES, READ_DEPTHS, measure_device};
-use larder_store::IoChoice;
+use larder_bench::{DeviceJob, figures_from_json, measure_device, to_json};
+use larder_store::{
+    IoChoice,
+    plan::{READ_BYTES, READ_DEPTHS},
+};
 use std::{fs, path::Path, time::Duration};
 use tempfile::TempDir;
 
@@ -27,7 +30,7 @@ fn a_file_system_is_measured_and_left_as_it_was() {
     let rates = [files.replace_per_second, files.read_per_second];
     assert!(rates.iter().all(|rate| *rate > 1.0), "{files:?}");
     assert!(figures.sequential_write > 1e6 && figures.sequential_read > 1e6, "{figures:?}");
-    assert_eq!(DeviceFigures::from_json(&figures.to_json()).unwrap().reads.len(), figures.reads.len());
+    assert_eq!(figures_from_json(&to_json(&figures)).unwrap().reads.len(), figures.reads.len());
     assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{shares:?}");
 }
 

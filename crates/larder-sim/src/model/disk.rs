@@ -213,7 +213,8 @@ fn ns(ns: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Random, model::Model};
+    use crate::model::Model;
+    use larder_workload::Random;
 
     /// At stake: everything that is computed with the disk. 7.2: 9 ms average and 19 ms full stroke.
     #[test]

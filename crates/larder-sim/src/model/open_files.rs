@@ -9,7 +9,7 @@ use super::{
     parameters::{FileParameters, SystemParameters},
     recent::Recent,
 };
-use crate::Random;
+use larder_workload::Random;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 pub(super) struct OpenFiles {

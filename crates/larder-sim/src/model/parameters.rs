@@ -364,8 +364,9 @@ impl std::error::Error for ModelError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Experiment, Workload};
+    use crate::Experiment;
     use larder_store::Policy;
+    use larder_workload::Workload;
 
     #[test]
     fn every_model_can_be_read_and_each_value_names_its_source() {

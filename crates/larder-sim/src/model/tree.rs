@@ -6,7 +6,7 @@
 //! is searched from its start is computed, not done. Source: SYSTEMS.md 7.3, McKusick et al. (FFS, 1984).
 
 use super::{disk::Disk, parameters::FileParameters, recent::Recent};
-use crate::Random;
+use larder_workload::Random;
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, BinaryHeap, HashMap},

@@ -5,11 +5,12 @@
 
 use super::queue::{CHANGES, Demand, Origin, Proxy, disk_ms, hits_percent, peak};
 use crate::{
-    Comparison, Experiment, Model, Outcome, Report, Table, Workload,
+    Comparison, Experiment, Model, Outcome, Report, Table,
     figure::{Content, Figure, Line, Scale},
     paper::{PaperOptions, row},
 };
 use larder_store::{Error, TuningValue};
+use larder_workload::Workload;
 
 const SAMPLE: u64 = 32;
 const OBJECT_BYTES: u64 = 11 << 10;

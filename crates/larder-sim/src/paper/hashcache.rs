@@ -4,11 +4,12 @@
 //! SYSTEMS.md 3.4's, derived and not the paper's own Table 4, which could not be had.
 
 use crate::{
-    Bed, BedOptions, Comparison, DiskParameters, Experiment, Model, Outcome, Report, Table, Workload,
+    Bed, BedOptions, Comparison, DiskParameters, Experiment, Model, Outcome, Report, Table,
     figure::{Content, Figure},
     paper::{PaperOptions, row},
 };
 use larder_store::{Error, Tuning, TuningValue};
+use larder_workload::Workload;
 
 /// Times everything is smaller than in the paper.
 const SAMPLE: u64 = 64;

@@ -4,8 +4,9 @@
 //! search for a peak. Does not: model the network, but for the servers' think time at a miss. Invariant: arrivals and
 //! demands follow from the seed; the process and the disks serve in order of arrival.
 
-use crate::{Asked, Bed, BedOptions, Model, Random, Workload, paper::row, pipeline::Lru};
+use crate::{Bed, BedOptions, Model, paper::row, pipeline::Lru};
 use larder_store::Error;
+use larder_workload::{Asked, Random, Workload};
 
 const SAMPLE: u64 = 32;
 const REQUESTS: usize = 60_000;

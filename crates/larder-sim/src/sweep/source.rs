@@ -3,7 +3,7 @@
 //! Does not: keep requests. Invariant: opened again, it gives the same requests.
 
 use super::SweepError;
-use crate::{Format, Trace};
+use larder_workload::{Format, Trace};
 use std::{fmt, path::PathBuf};
 
 /// Where requests come from.

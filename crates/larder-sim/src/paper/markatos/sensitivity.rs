@@ -4,10 +4,11 @@
 
 use super::{MACHINE, MEMORY_BYTES, MarkatosRun};
 use crate::{
-    Assumed, Markatos, Model, Table, Victims,
+    Assumed, Model, Table, Victims,
     paper::{PaperOptions, row},
 };
 use larder_store::{Error, TuningValue};
+use larder_workload::Markatos;
 
 const DISK_BYTES: u64 = 2 << 30;
 /// A record's bytes besides its body: head, number and one checksum, see docs/format.md.

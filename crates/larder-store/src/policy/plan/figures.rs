@@ -1,12 +1,16 @@
-//! What was measured of a device, as data: in JSON for `larder plan`, and read off between the measured points.
+//! What was measured of a device, as data, and read off between the measured points.
 //!
 //! Owns: the figures and how one is read off. Does not: measure. Invariant: a rate read off lies between those of the
 //! neighbouring points; beyond the last point time grows with the bytes.
 
-use serde::{Deserialize, Serialize};
+/// Lengths of random reads that are measured, in bytes.
+pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10, 128 << 10];
+/// Numbers in flight that are measured.
+pub const READ_DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
 /// Random reads of one length with one number of them in flight.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReadFigure {
     /// Length of each.
     pub read_bytes: u64,
@@ -23,7 +27,8 @@ pub struct ReadFigure {
 }
 
 /// Random writes of one length with one number of them in flight.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WriteFigure {
     /// Length of each.
     pub write_bytes: u64,
@@ -36,7 +41,8 @@ pub struct WriteFigure {
 }
 
 /// A file per entry: what the file system does of each in a second, with several at a time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FileFigures {
     /// Bytes of each file.
     pub file_bytes: u64,
@@ -54,7 +60,8 @@ pub struct FileFigures {
 
 /// What writes cost a device that has random reads in flight. Disks that take writes into a memory of their own look faster
 /// than they are as long as nothing is read.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BesideReads {
     /// Sequential writes, in bytes per second of what reads leave of the device's time.
     pub sequential_write: f64,
@@ -62,23 +69,9 @@ pub struct BesideReads {
     pub random_write_times: f64,
 }
 
-impl BesideReads {
-    /// From rates per second: reads alone, a group of reads with `group_bytes` of sequential writes (`group_reads` of them),
-    /// and a read with a random write, which takes `write_seconds` alone.
-    pub(super) fn from_rates(
-        (reads, group_reads, groups, pairs): (f64, f64, f64, f64),
-        (group_bytes, sequential_write): (f64, f64),
-        write_seconds: f64,
-    ) -> Self {
-        let read_seconds = 1.0 / reads;
-        let group_seconds = (1.0 / groups - group_reads * read_seconds).max(group_bytes / sequential_write);
-        let random_seconds = (1.0 / pairs - read_seconds).max(write_seconds);
-        Self { sequential_write: group_bytes / group_seconds, random_write_times: random_seconds / write_seconds }
-    }
-}
-
 /// Everything that was measured of a device or a file system.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceFigures {
     /// What was measured: a path, or the name of a typical device.
     pub path: String,
@@ -99,34 +92,22 @@ pub struct DeviceFigures {
     /// Sequential writes, in bytes per second.
     pub sequential_write: f64,
     /// Writes beside reads; `None` where that was not measured: no longer than alone.
-    #[serde(default)]
+    #[cfg_attr(feature = "serde", serde(default))]
     pub beside_reads: Option<BesideReads>,
     /// Files; `None` on a block device.
     pub files: Option<FileFigures>,
 }
 
 impl DeviceFigures {
-    /// Figures from JSON.
-    ///
-    /// # Errors
-    /// What is wrong with it, in words.
-    pub fn from_json(text: &str) -> Result<Self, String> {
-        let figures: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let rates = figures.reads.iter().map(|read| read.per_second);
-        let rates = rates.chain(figures.writes.iter().map(|write| write.per_second));
-        let beside =
-            figures.beside_reads.iter().flat_map(|beside| [beside.sequential_write, beside.random_write_times]);
-        let mut rates = rates.chain([figures.sequential_read, figures.sequential_write]).chain(beside);
-        if figures.reads.is_empty() || figures.writes.is_empty() || rates.any(|rate| !(rate.is_finite() && rate > 0.0))
-        {
-            return Err("a rate is missing, or is not a positive number".to_owned());
-        }
-        Ok(figures)
-    }
-
-    /// Figures as JSON.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("numbers and words can always be written")
+    /// Returns what is wrong with these figures, if they cannot be planned with.
+    pub fn fault(&self) -> Option<&'static str> {
+        let rates = self.reads.iter().map(|read| read.per_second);
+        let rates = rates.chain(self.writes.iter().map(|write| write.per_second));
+        let beside = self.beside_reads.iter().flat_map(|beside| [beside.sequential_write, beside.random_write_times]);
+        let mut rates = rates.chain([self.sequential_read, self.sequential_write]).chain(beside);
+        let is_lacking = self.reads.is_empty() || self.writes.is_empty();
+        let is_odd = rates.any(|rate| !(rate.is_finite() && rate > 0.0));
+        (is_lacking || is_odd).then_some("a rate is missing, or is not a positive number")
     }
 
     /// Seconds of the device that a random read of `bytes` takes with `depth` in flight.
@@ -223,28 +204,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn writes_beside_reads_take_what_the_reads_lose() {
-        // 10,000 reads a second; 5,000 with 100 MB of writes beside them, in groups of 50; 4,000 pairs.
-        let beside = BesideReads::from_rates((10_000.0, 50.0, 100.0, 4000.0), (1e6, 4e9), 1e-4);
-        assert!((beside.sequential_write - 2e8).abs() < 1.0, "{beside:?}");
-        assert!((beside.random_write_times - 1.5).abs() < 1e-9, "{beside:?}");
-        let undisturbed = BesideReads::from_rates((10_000.0, 50.0, 200.0, 10_000.0), (1e6, 4e9), 1e-4);
-        assert_eq!(undisturbed, BesideReads { sequential_write: 4e9, random_write_times: 1.0 });
-    }
-
-    #[test]
-    fn figures_survive_their_file_and_nonsense_is_refused() {
-        let mut figures = round();
-        figures.beside_reads = Some(BesideReads { sequential_write: 2e8, random_write_times: 1.5 });
-        assert_eq!(DeviceFigures::from_json(&figures.to_json()), Ok(figures.clone()));
-        for text in [
-            "",
-            "{}",
-            &figures.to_json().replace("10000.0", "-1.0"),
-            &figures.to_json().replace("1000.0", "0.0"),
-            &figures.to_json().replace("1.5", "0.0"),
-        ] {
-            assert!(DeviceFigures::from_json(text).is_err(), "{text}");
+    fn nonsense_has_a_fault() {
+        let mut sound = round();
+        sound.beside_reads = Some(BesideReads { sequential_write: 2e8, random_write_times: 1.5 });
+        assert_eq!(sound.fault(), None);
+        let spoils: [fn(&mut DeviceFigures); 4] = [
+            |figures| figures.reads.clear(),
+            |figures| figures.writes[0].per_second = -1.0,
+            |figures| figures.sequential_read = f64::NAN,
+            |figures| figures.beside_reads.iter_mut().for_each(|beside| beside.random_write_times = 0.0),
+        ];
+        for spoil in spoils {
+            let mut figures = sound.clone();
+            spoil(&mut figures);
+            assert!(figures.fault().is_some(), "{figures:?}");
         }
     }
 }

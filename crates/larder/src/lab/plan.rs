@@ -1,12 +1,12 @@
 //! `larder plan`: what every policy would take and do on a disk with a memory, and which one to use.
 //!
-//! Owns: the flags, reading a trace for the lengths in it, and the table. Does not: compute (see `larder-bench`), or make
+//! Owns: the flags, reading a trace for the lengths in it, and the table. Does not: compute (see `larder_store::plan`), or make
 //! anything on the disk unless told to measure it. Results go to standard output.
 
 use crate::{
-    bench_command::measure,
-    columns::Columns,
     failure::Failure,
+    lab::bench::measure,
+    lab::columns::Columns,
     output::{print_line, tell},
     progress::Shown,
     report, size,
@@ -14,8 +14,10 @@ use crate::{
     value,
 };
 use clap::Args;
-use larder_bench::{DeviceFigures, DeviceJob, Plan, PlanWishes, Sizes};
-use larder_sim::{Progress, Reference, Trace, TraceError};
+use larder_bench::DeviceJob;
+use larder_sim::Reference;
+use larder_store::plan::{DeviceFigures, Plan, PlanWishes, Sizes};
+use larder_workload::{Progress, Trace, TraceError};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -130,7 +132,7 @@ pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
         (None, None) => DeviceFigures::typical_solid_state(),
     };
     let plan = Plan::new(&wishes, &figures);
-    if flags.json { print_line!("{}", plan.to_json()) } else { print(&plan, &wishes) }
+    if flags.json { print_line!("{}", larder_bench::to_json(&plan)) } else { print(&plan, &wishes) }
 }
 
 fn print(plan: &Plan, wishes: &PlanWishes) -> Result<(), Failure> {
@@ -177,7 +179,7 @@ pub(crate) fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
     let help = "give a file that `larder bench device PATH --json FILE` has written";
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::runtime(format!("cannot read {}: {error}", path.display()), help))?;
-    DeviceFigures::from_json(&text)
+    larder_bench::figures_from_json(&text)
         .map_err(|error| Failure::usage(format!("no figures of a device in {}: {error}", path.display()), help))
 }
 

@@ -13,10 +13,10 @@ pub enum Sizes {
     Sample(Vec<u64>),
 }
 
-/// Deviation of the logarithm of lengths.
-pub(crate) const SIGMA: f64 = 1.2;
-
 impl Sizes {
+    /// Deviation of the logarithm of the lengths of [`Self::Mean`].
+    pub const SIGMA: f64 = 1.2;
+
     /// A sample of lengths.
     pub fn sample(mut lengths: Vec<u64>) -> Self {
         lengths.sort_unstable();
@@ -37,8 +37,8 @@ impl Sizes {
     pub fn share_longer_than(&self, bytes: f64) -> f64 {
         match self {
             Self::Mean(mean) => {
-                let median = mean / libm::exp(SIGMA * SIGMA / 2.0);
-                let deviations = libm::log(bytes.max(1.0) / median) / SIGMA;
+                let median = mean / libm::exp(Self::SIGMA * Self::SIGMA / 2.0);
+                let deviations = libm::log(bytes.max(1.0) / median) / Self::SIGMA;
                 0.5 * libm::erfc(deviations / std::f64::consts::SQRT_2)
             }
             Self::Sample(lengths) => {

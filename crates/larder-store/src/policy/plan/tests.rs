@@ -53,7 +53,7 @@ fn less_memory_means_a_row_with_less_of_an_index() {
 
 #[test]
 fn rows_that_keep_files_are_not_recommended_for_a_block_device() {
-    let figures = crate::device::figures_of_tests();
+    let figures = figures::tests::round();
     let plan = Plan::new(&PlanWishes::new(1 << 40, 1 << 40), &figures);
     assert!(!row(&plan, "squid").known);
     assert!(plan.rows.iter().all(|row| row.requests_per_second > 1.0), "{:?}", plan.rows);

@@ -14,8 +14,9 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use larder_bench::{BenchResult, DeviceFigures, DeviceJob, READ_BYTES, READ_DEPTHS, measure_device};
+use larder_bench::{BenchResult, DeviceJob, measure_device, to_json};
 use larder_store::IoChoice;
+use larder_store::plan::{DeviceFigures, READ_BYTES, READ_DEPTHS};
 use std::{fs, path::PathBuf, time::Duration};
 
 const DEVICE_EXAMPLES: &str = "\
@@ -132,9 +133,9 @@ fn device(flags: DeviceFlags) -> Result<(), Failure> {
         io: flags.io.unwrap_or_default(),
     })?;
     match flags.json {
-        Some(path) if path.as_os_str() == "-" => print_line!("{}", figures.to_json()),
+        Some(path) if path.as_os_str() == "-" => print_line!("{}", to_json(&figures)),
         Some(path) => {
-            write(&path, &figures.to_json())?;
+            write(&path, &to_json(&figures))?;
             print(&figures)
         }
         None => print(&figures),

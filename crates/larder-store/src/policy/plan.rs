@@ -1,17 +1,18 @@
 //! What every row of the policy table would do on a disk with a memory: `larder plan`.
 //!
 //! Owns: from a row's costs and a device's figures to requests per second, and which row is recommended. Does not: know
-//! what a row costs (the engine's table does), or measure. Invariant: pure; equal wishes and figures give equal plans. The
+//! what a row costs ([`Policy::costs`] does), or measure. Invariant: pure; equal wishes and figures give equal plans. The
 //! formulas are those of SYSTEMS 3.4 with more kinds of transfers than a seek; docs/planning.md has them.
 
+mod figures;
 mod sizes;
+mod typical;
 
-use crate::DeviceFigures;
-use larder_store::{Assumptions, Costs, Policy, Tuning, Work};
-use serde::Serialize;
+use super::{Assumptions, Costs, Policy, Work};
+use crate::Tuning;
 use std::{fmt, time::Duration};
 
-pub(crate) use sizes::SIGMA;
+pub use figures::{BesideReads, DeviceFigures, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure};
 pub use sizes::Sizes;
 
 /// What is planned for.
@@ -59,8 +60,8 @@ impl PlanWishes {
 }
 
 /// What limits a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum Bound {
     /// The disk.
     Disk,
@@ -78,7 +79,8 @@ impl fmt::Display for Bound {
 }
 
 /// What is expected of a row.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PlannedRow {
     /// Its name.
     pub policy: &'static str,
@@ -107,7 +109,8 @@ pub struct PlannedRow {
 }
 
 /// The rows, and the one that is recommended.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Plan {
     /// Every row of the table, in its order.
     pub rows: Vec<PlannedRow>,
@@ -125,11 +128,6 @@ impl Plan {
         let rows: Vec<_> = Policy::all().iter().map(|policy| planned(policy, wishes, figures)).collect();
         let (recommended, reason) = recommend(&rows, wishes);
         Self { rows, recommended, reason, device: figures.path.clone() }
-    }
-
-    /// The plan as JSON.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("numbers and words can always be written")
     }
 }
 

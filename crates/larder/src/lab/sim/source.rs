@@ -5,7 +5,8 @@
 
 use crate::{failure::Failure, value::BadValue};
 use clap::Args;
-use larder_sim::{Format, RequestSource, TraceFile};
+use larder_sim::{RequestSource, TraceFile};
+use larder_workload::Format;
 use std::{
     fs,
     io::{self, IsTerminal},

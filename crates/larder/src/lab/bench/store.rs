@@ -2,17 +2,18 @@
 
 use super::{TIME_DEFAULT, progress_bar};
 use crate::{
-    columns::Columns,
     duration,
     failure::Failure,
+    lab::columns::Columns,
+    lab::plan::read_figures,
     output::print_line,
-    plan_command::read_figures,
     report, settings, size,
     tuning::{self, Tuned},
     value,
 };
 use clap::Args;
-use larder_bench::{DeviceFigures, Plan, PlanWishes, StoreJob, StoreRate, measure_store};
+use larder_bench::{StoreJob, StoreRate, measure_store};
+use larder_store::plan::{DeviceFigures, Plan, PlanWishes};
 use larder_store::{IoChoice, Policy, Tuning};
 use std::{path::PathBuf, time::Duration};
 

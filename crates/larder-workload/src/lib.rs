@@ -1,0 +1,17 @@
+//! Requests to try a cache with: traces from files, workloads from a seed, and the random numbers they are made of.
+//!
+//! Everything here is metadata: a request is a key and a size, bodies do not exist. Traces are streamed, so that memory does
+//! not depend on their length; workloads are the same on every machine. Start at [`Trace`] and [`Workload`].
+
+mod random;
+mod request;
+mod trace;
+mod workload;
+
+pub use random::{Random, Zipf, mix};
+pub use request::Request;
+pub use trace::{Format, Progress, Trace, TraceError, write_compact};
+pub use workload::{
+    Asked, Document, Markatos, PolyMix, PolyMixClass, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests,
+    PolyMixVersion, RequestKind, Workload, ZipfRequests,
+};
