@@ -83,6 +83,9 @@ pub struct ProxyConfig {
     pub origin_ca_file: Option<PathBuf>,
     /// Whether origins are asked, and what answers if they are not. Default `Off`: they are.
     pub offline: Offline,
+    /// How the paths of files begin in which the proxy keeps what it is to know after a restart, besides the store: `.missing`
+    /// follows. `None` keeps none. Default none.
+    pub state_base: Option<PathBuf>,
     /// Whether HTTP/2 is spoken with origins over TLS that know it. Their interim responses (103) are then lost, for the HTTP
     /// library passes none on. Default on.
     pub origin_http2: bool,
@@ -121,6 +124,7 @@ impl Default for ProxyConfig {
             passwords: None,
             origin_ca_file: None,
             offline: Offline::Off,
+            state_base: None,
             origin_http2: true,
             http: larder_http::Settings::default(),
             rules: larder_http::Rules::default(),
@@ -132,6 +136,14 @@ impl ProxyConfig {
     /// Returns the memory for what fetches in progress run ahead of their readers, in bytes.
     pub fn window_bytes(&self) -> u64 {
         self.window_bytes.unwrap_or((self.hot_bytes / WINDOW_SHARE).max(WINDOW_BYTES_MIN))
+    }
+
+    /// Returns the path of the file in which something is kept besides the store.
+    pub(crate) fn state_file(&self, kind: &str) -> Option<PathBuf> {
+        let mut name = self.state_base.clone()?.into_os_string();
+        name.push(".");
+        name.push(kind);
+        Some(name.into())
     }
 
     /// Refuses values outside their ranges, as [`crate::Proxy::start`] does first.

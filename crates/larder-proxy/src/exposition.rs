@@ -241,6 +241,8 @@ fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &P
     encode_gauge(encoder, "waiting_requests_max", "Requests that may wait for an answer", waiting_max)?;
     let is_offline = u64::from(shared.origins.uplink.is_offline());
     encode_gauge(encoder, "offline", "1 while origins are not asked, or the line to them is down", is_offline)?;
+    let missing_count = shared.missing.count() as u64;
+    encode_gauge(encoder, "offline_missing", "URLs that were asked for while offline and not there", missing_count)?;
     let for_origins = shared.origins.rooms.waiting_count() as u64;
     let help = "Requests that wait for one of their origin's connections (limits.origin_connections)";
     encode_gauge(encoder, "origin_waiting_requests", help, for_origins)?;

@@ -37,6 +37,7 @@ mod links;
 mod marks;
 mod metrics;
 mod mirrors;
+mod missing;
 mod origin;
 mod outcome;
 mod request;
@@ -54,6 +55,7 @@ pub use config::{
     Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, ProxyConfig, Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
+pub use missing::Missed;
 pub use outcome::Outcome;
 pub use server::{Proxy, ProxyHandle, RunningProxy};
 pub use session::{Session, SessionOptions, SessionStats};

@@ -47,6 +47,7 @@ use crate::{
     marks::Marks,
     metrics::WorkerMetrics,
     mirrors::Mirrors,
+    missing::Missing,
     origin::{origins::OriginsShared, tls},
     routes::Routes,
     server::sessions::Opening,
@@ -116,6 +117,7 @@ impl Proxy {
             certificates,
             acceptor,
             access_log,
+            missing: Arc::new(Missing::open(config.state_file("missing"))),
             interceptor,
             marks: Arc::new(marks_of(&config, pseudonym)),
             passwords,
@@ -259,6 +261,7 @@ impl RunningProxy {
     }
 
     fn stop_all(&mut self, grace: Duration) {
+        let missing = self.shared.upgrade().map(|shared| Arc::clone(&shared.missing));
         // Who was told to cut exchanges short was told so for good.
         self.stop.send_if_modified(|told| {
             let is_less = told.is_none_or(|told| grace < told);
@@ -270,6 +273,9 @@ impl RunningProxy {
         for thread in self.threads.drain(..) {
             // A worker that panicked has said so on its own.
             let _ = thread.join();
+        }
+        if let Some(missing) = missing {
+            missing.save();
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
     marks::Marks,
     mirrors::Mirrors,
+    missing::Missing,
     origin::origins::OriginsShared,
     routes::Routes,
 };
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) interceptor: Option<Arc<Interceptor>>,
     pub(crate) marks: Arc<Marks>,
     pub(crate) access_log: Option<AccessLog>,
+    /// What was asked for while its origin could not be asked.
+    pub(crate) missing: Arc<Missing>,
     /// Who may use the forward proxy, if not everybody.
     pub(crate) passwords: Option<Arc<Passwords>>,
     pub(crate) connection_count: AtomicUsize,

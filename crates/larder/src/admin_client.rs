@@ -106,4 +106,5 @@ fn exchange(socket: &mut dyn Connection, request: &str, fields: &str) -> io::Res
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// A list of all that is missing is a few mebibytes.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;

@@ -12,6 +12,7 @@ use crate::{
     failure::Failure,
     mirror_command::MirrorCommand,
     mirrors::{self, OriginOf},
+    missing_command::MissingFlags,
     offline_command::OfflineFlags,
     purge_command::PurgeFlags,
     settings::{self, Disk, Settings},
@@ -19,6 +20,7 @@ use crate::{
     store_command::StoreCommand,
     tuning::{self, PolicyChoice, Tuned},
     value::{self, BadValue},
+    warm_command::WarmFlags,
 };
 use clap::{
     Args, Parser, Subcommand,
@@ -82,6 +84,10 @@ pub(crate) enum Command {
     Explain(ExplainFlags),
     /// Have a running proxy ask no origins, or ask them again, or say whether it does.
     Offline(OfflineFlags),
+    /// Say what a running proxy was asked for while offline, and did not have.
+    Missing(MissingFlags),
+    /// Have a running proxy fetch and store what will be asked for.
+    Warm(WarmFlags),
     /// Work with stores that are not in use.
     #[command(subcommand)]
     Store(StoreCommand),

@@ -57,6 +57,9 @@ pub(crate) struct Figures {
 pub(crate) struct About {
     /// Where clients connect, as to an HTTP proxy; `None` if this is no forward proxy.
     pub(crate) proxy: Option<SocketAddr>,
+    /// Where clients connect without TLS, whatever is served there.
+    #[serde(default)]
+    pub(crate) listener: Option<SocketAddr>,
     /// The certificate that clients of intercepted hosts have to trust, in PEM.
     pub(crate) certificate: Option<String>,
 }

@@ -62,7 +62,7 @@ pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
         let names = environment::names().chain(is_ours.then_some(java::VARIABLE));
         return names.into_iter().try_for_each(|name| print_line!("{}", flags.shell.unset(name)));
     }
-    let About { proxy, certificate } = about()?;
+    let About { proxy, certificate, .. } = about()?;
     let help = "run one without --origin and sites: larder run";
     let proxy = proxy.ok_or_else(|| Failure::runtime("the larder that runs is no forward proxy without TLS", help))?;
     let mut variables = environment::proxy_variables(proxy);

@@ -27,6 +27,7 @@ mod lab;
 mod machine;
 mod mirror_command;
 mod mirrors;
+mod missing_command;
 mod offline_command;
 mod open_files;
 mod output;
@@ -42,6 +43,7 @@ mod store_path;
 mod tuning;
 mod value;
 mod volumes;
+mod warm_command;
 mod wiring;
 
 pub use program::main;

@@ -8,11 +8,11 @@ use crate::{
     cli::{self, Cli, Command, ConfigCommand},
     config, env_command, exec_command, exec_server, explain_command,
     failure::Failure,
-    files, machine, mirror_command, offline_command,
+    files, machine, mirror_command, missing_command, offline_command,
     output::{self, print_line},
     purge_command,
     settings::Settings,
-    store_command, wiring,
+    store_command, warm_command, wiring,
 };
 use clap::Parser;
 use std::{
@@ -73,6 +73,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Purge(flags) => purge_command::run(&flags),
         Command::Explain(flags) => explain_command::run(&flags),
         Command::Offline(flags) => offline_command::run(&flags),
+        Command::Missing(flags) => missing_command::run(&flags),
+        Command::Warm(flags) => warm_command::run(&flags),
         Command::Exec(_) => unreachable!("it has an exit code of its own"),
         Command::ExecServer => {
             start_diagnostics();

@@ -66,6 +66,17 @@ pub(crate) fn existing(path: &Path) -> PathBuf {
     inside.unwrap_or_else(|| path.to_owned())
 }
 
+/// How the paths of files begin that are kept besides the store at `path`: beside it, or for a block device in the directory of the
+/// default store. `None`: there is no place.
+pub(crate) fn state_base(path: &Path) -> Option<PathBuf> {
+    if !path.starts_with("/dev") {
+        return Some(path.to_owned());
+    }
+    let (folder, name) = (user_folder().ok()?, path.file_name()?);
+    make_private(&folder).ok()?;
+    Some(folder.join(name))
+}
+
 /// The directory of the default store, which may not be there yet.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use crate::{
     output::tell,
     report::{Report, StoreReport},
     settings::{Disk, Settings},
-    size, volumes,
+    size, store_path, volumes,
 };
 use larder_proxy::{Listener, Proxy, ProxyConfig, ProxyHandle, RunningProxy};
 use larder_store::Store;
@@ -75,13 +75,15 @@ pub(crate) fn run_for(settings: &Settings, sessions: Sessions<'_>) -> Result<(),
 fn serve(settings: &Settings, sessions: Option<Sessions<'_>>) -> Result<(), Failure> {
     let mut settings = settings.clone();
     let automatic = automatic::choose(&mut settings)?;
-    let config = settings.proxy_config();
+    let mut config = settings.proxy_config();
     check_addresses(&config)?;
     let runtime = signal_runtime().map_err(system_failure)?;
     let mut signals = runtime.block_on(async { Signals::listen() }).map_err(system_failure)?;
     let open_files = open_files::raise();
     let opened = volumes::open(&settings.store)?;
     let store = opened.as_ref().map(|opened| opened.store.clone());
+    let path = store.as_ref().and_then(|store| store.volumes().next().map(|volume| volume.path.to_owned()));
+    config.state_base = path.and_then(|path| store_path::state_base(&path));
     let running = Proxy::start(config.clone(), store.clone()).map_err(start_failure)?;
     if let Some(store) = &store {
         await_loading(&runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
@@ -177,11 +179,12 @@ fn await_loading(runtime: &Runtime, store: &Store, patience: Duration) {
 /// What answers the commands of this user.
 fn control(settings: &Settings, running: &RunningProxy, is_for_sessions: bool) -> Arc<ControlServer> {
     let plain = settings.proxy.listeners.iter().zip(running.local_addrs()).find(|(listener, _)| !listener.tls);
-    let proxy = plain.map(|(_, address)| *address).filter(|_| settings.forwards());
+    let listener = plain.map(|(_, address)| *address);
+    let proxy = listener.filter(|_| settings.forwards());
     let intercept = settings.proxy.intercept.as_ref();
     // It was read when the proxy was started.
     let certificate = intercept.and_then(|intercept| fs::read_to_string(&intercept.authority.certificate).ok());
-    ControlServer::new(running.handle(), About { proxy, certificate }, is_for_sessions)
+    ControlServer::new(running.handle(), About { proxy, listener, certificate }, is_for_sessions)
 }
 
 /// Has commands answered; tells where, if that is to be removed at the end.

@@ -25,6 +25,7 @@ pub(super) async fn answer(worker: &Arc<Worker>, request: &request::Parts) -> Op
         return Some(page(StatusCode::MISDIRECTED_REQUEST, "this is for an address of this machine\n".into()));
     }
     let answered = match method {
+        "MISSING" => missing(worker, request),
         "OFFLINE" => offline(worker, words),
         other => Err(format!("nothing is done for {other}\n")),
     };
@@ -35,7 +36,7 @@ pub(super) async fn answer(worker: &Arc<Worker>, request: &request::Parts) -> Op
 }
 
 /// The methods that are answered here.
-const METHODS: [&str; 1] = ["OFFLINE"];
+const METHODS: [&str; 2] = ["MISSING", "OFFLINE"];
 
 /// Has the operator say whether origins are asked, unless the word is `status`, and tells what is so.
 fn offline(worker: &Worker, word: &str) -> Result<String, String> {
@@ -46,6 +47,31 @@ fn offline(worker: &Worker, word: &str) -> Result<String, String> {
         tracing::warn!(%mode, "the operator says whether origins are asked");
     }
     Ok(told(&uplink.status()))
+}
+
+/// Lists what was asked for and was not there, as lines of JSON; takes a URL off the list, or all of them.
+fn missing(worker: &Worker, request: &request::Parts) -> Result<String, String> {
+    let missing = &worker.shared.missing;
+    if request.uri.scheme().is_some() {
+        let was_there = missing.remove(&request.uri.to_string());
+        return Ok(if was_there { "off the list\n" } else { "not on the list\n" }.to_owned());
+    }
+    match request.uri.path() {
+        "/" => {
+            let (all, unlisted_count) = missing.all();
+            let lines: Result<Vec<String>, _> = all.iter().map(serde_json::to_string).collect();
+            let mut text = lines.map_err(|error| format!("{error}\n"))?.join("\n");
+            if unlisted_count > 0 {
+                text = format!("{text}\n{{\"unlisted\":{unlisted_count}}}");
+            }
+            Ok(text)
+        }
+        "/clear" => {
+            missing.clear();
+            Ok("the list is empty\n".to_owned())
+        }
+        other => Err(format!("MISSING takes /, /clear or a URL: {other}\n")),
+    }
 }
 
 /// The state of the line, in words.

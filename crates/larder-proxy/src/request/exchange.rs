@@ -188,7 +188,13 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
     let body = request.into_body();
     let is_cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
     match (is_cached, &asked.key) {
-        (true, Some(key)) => serve::from_cache(worker, &asked, key).await,
+        (true, Some(key)) => {
+            let served = serve::from_cache(worker, &asked, key).await;
+            if let (Err(Failure::Offline { .. }), Some(uri)) = (&served, asked.uri()) {
+                worker.shared.missing.note(&uri.to_string(), &asked.fields, clock::now().as_secs());
+            }
+            served
+        }
         _ if asked.line.is_down() => Err(Failure::Offline { host: asked.origin.to_string() }),
         (true, None) => serve::from_origin(worker, &asked).await,
         (false, _) => {

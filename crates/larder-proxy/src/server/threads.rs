@@ -30,6 +30,7 @@ use crate::{
         socket::Inside,
     },
     metrics::WorkerMetrics,
+    missing::Missing,
     origin::uplink,
     server::sessions::Opening,
     shared::Shared,
@@ -81,6 +82,7 @@ async fn run_inside(start: Start) -> io::Result<()> {
     let has_begun = worker.shared.checks_begun.swap(true, AcqRel);
     if !has_begun {
         accepting.push(tokio::spawn(uplink::probe(Arc::clone(&worker.origins))));
+        accepting.push(tokio::spawn(keep_missing(Arc::clone(&worker.shared.missing))));
     }
     for group in if has_begun { Vec::new() } else { worker.shared.routes.groups() } {
         accepting.push(tokio::spawn(group.check_all(Arc::clone(&worker.origins))));
@@ -187,6 +189,18 @@ async fn tick(worker: Arc<Worker>) {
     }
 }
 
+/// Has what is missing written down now and then.
+async fn keep_missing(missing: Arc<Missing>) {
+    let mut interval = tokio::time::interval(KEEP_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let missing = Arc::clone(&missing);
+        // It says itself what goes wrong.
+        let _ = tokio::task::spawn_blocking(move || missing.save()).await;
+    }
+}
+
 /// Lets connections finish what they are at, and commits that outlast them, for as long as `grace`, or until `stop` says
 /// that there is no time left.
 async fn drain(worker: &Arc<Worker>, grace: Duration, mut stop: watch::Receiver<Option<Duration>>) {
@@ -240,5 +254,7 @@ impl AsRawFd for RingDescriptor {
     }
 }
 
+/// Time between two looks whether there is something to write down.
+const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

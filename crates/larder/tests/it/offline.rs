@@ -4,7 +4,7 @@ use crate::{
     origin::Origin,
     process::{Larder, errors, run},
 };
-use std::net::TcpListener;
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
 use tempfile::TempDir;
 
 /// A proxy of this user, on the default store, in front of `origin`.
@@ -55,4 +55,102 @@ fn without_a_proxy_it_is_said_what_to_do() {
     assert_eq!(failed.status.code(), Some(1));
     assert!(told.contains(&format!("cannot ask the proxy: Connection refused (os error 111): {nobody}")), "{told}");
     assert!(told.contains("help: start the proxy with --admin"), "{told}");
+}
+
+/// What a command says on standard output, which must succeed.
+fn said(home: &TempDir, arguments: &[&str]) -> String {
+    let output = run(home, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// At stake: after days without a line nobody knows what was wanted, or it is fetched and nobody gets it.
+#[test]
+fn what_was_missing_while_offline_is_known_after_a_restart_and_fetched_when_the_line_is_back() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let larder = start(&home, &origin, &["--offline", "on"]);
+    for path in ["/a", "/b", "/a"] {
+        assert_eq!(larder.get(path).status, 504);
+    }
+    assert_eq!(larder.stop(), Some(0));
+    let list = home.path().join("cache/larder/store.larder.missing");
+    assert_eq!(fs::metadata(&list).unwrap().permissions().mode() & 0o777, 0o600);
+    let larder = start(&home, &origin, &["--offline", "on"]);
+    let [a, b] = ["/a", "/b"].map(|path| format!("http://www.example.test{path}"));
+    assert_eq!(said(&home, &["missing"]), format!("     2  {a}\n     1  {b}\n"));
+    let json = said(&home, &["missing", "--json"]);
+    let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!((first["url"].as_str(), first["count"].as_u64()), (Some(&*a), Some(2)));
+    let early = run(&home, &["warm", "--missing"]);
+    assert_eq!(early.status.code(), Some(1));
+    assert!(errors(&early).contains("it is offline") && errors(&early).contains("help: "), "{}", errors(&early));
+    said(&home, &["offline", "off"]);
+    assert_eq!(
+        said(&home, &["warm", "--missing"]),
+        "2 fetched and stored (4 B), 0 were there, 0 not stored, 0 failed\n"
+    );
+    assert_eq!((said(&home, &["missing"]).as_str(), origin.count()), ("", 2));
+    assert!(larder.get("/a").is_hit());
+    said(&home, &["offline", "on"]);
+    assert_eq!(larder.get("/c").status, 504);
+    assert_eq!(said(&home, &["missing", "--clear"]), "the list is empty\n");
+    assert_eq!(said(&home, &["missing"]), "");
+}
+
+#[test]
+fn warming_fetches_what_lists_name_and_goes_on_where_it_was() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let larder = start(&home, &origin, &[]);
+    let list = home.path().join("urls.txt");
+    fs::write(&list, "# pages\nhttp://a.example/1\n\nhttp://a.example/2#top\nhttp://a.example/1\n").unwrap();
+    let list = list.to_str().unwrap();
+    let told = said(&home, &["warm", "--jobs", "2", "http://a.example/0", list]);
+    assert_eq!(told, "3 fetched and stored (6 B), 0 were there, 0 not stored, 0 failed\n");
+    let again = said(&home, &["warm", "--json", "--rate", "1MB", list, "http://a.example/3"]);
+    let told: serde_json::Value = serde_json::from_str(&again).unwrap();
+    assert_eq!((told["there"].as_u64(), told["fetched"].as_u64(), origin.count()), (Some(2), Some(1), 4));
+    let through = larder.address.to_string();
+    assert!(said(&home, &["warm", "--proxy", &through, list]).contains("2 were there"));
+    // Its origin answers everything with its path, which is no sitemap.
+    let wrong = run(&home, &["warm", "--sitemap", "http://a.example/sitemap.xml"]);
+    assert!(
+        errors(&wrong).contains("not a sitemap: http://a.example/sitemap.xml: it begins with neither"),
+        "{}",
+        errors(&wrong)
+    );
+    assert_eq!(wrong.status.code(), Some(1));
+}
+
+#[test]
+fn warming_says_what_is_wrong_with_what_it_is_given() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let failed = |arguments: &[&str], code: i32, told: &str| {
+        let output = run(&home, &[&["warm"], arguments].concat());
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", errors(&output));
+        assert!(
+            errors(&output).contains(told) && errors(&output).contains("help: "),
+            "{arguments:?}: {}",
+            errors(&output)
+        );
+    };
+    failed(&["http://a.example/"], 1, "no larder of yours runs");
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    failed(
+        &["--proxy", &nobody, "http://a.example/"],
+        1,
+        &format!("cannot fetch through {nobody}: Connection refused"),
+    );
+    let _larder = start(&home, &origin, &[]);
+    failed(&[], 2, "missing: ");
+    failed(&["http://"], 2, "not a URL: `http://`");
+    failed(&["/nonexistent/list"], 1, "cannot read the list /nonexistent/list: No such file");
+    let list = home.path().join("list");
+    fs::write(&list, "http://a.example/\nftp://a.example/\n").unwrap();
+    failed(&[list.to_str().unwrap()], 2, "list, line 2: not a URL: `ftp://a.example/`");
+    fs::write(&list, "# nothing\n").unwrap();
+    failed(&[list.to_str().unwrap()], 2, "nothing to fetch");
+    fs::write(&list, b"\xff\xfe").unwrap();
+    failed(&[list.to_str().unwrap()], 1, "cannot read the list");
+    failed(&["--jobs", "0", "http://a.example/"], 2, "--jobs");
+    assert_eq!(origin.count(), 0);
 }

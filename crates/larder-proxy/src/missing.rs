@@ -1,0 +1,247 @@
+//! What was asked for while its origin could not be asked, and was not there: so that it can be fetched when the line is back.
+//!
+//! Owns: the list, in memory and in a file beside the store. Does not: fetch. Invariants: the list has bounds in URLs and bytes; the file
+//! is its owner's alone, for URLs are private; what asked with credentials is not noted, for nobody else could fetch it. A file that
+//! cannot be read or written is told, and costs the list and nothing else. Cost: one lock for each 504.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use http::{HeaderMap, HeaderName, header};
+use serde::{Deserialize, Serialize};
+
+/// What was asked for and was not there.
+pub(crate) struct Missing {
+    list: Mutex<List>,
+    is_changed: AtomicBool,
+    path: Option<PathBuf>,
+}
+
+/// One resource that was asked for and was not there, as `larder missing --json` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missed {
+    /// Where it is.
+    pub url: String,
+    /// How often it was asked for.
+    pub count: u64,
+    /// When it was first asked for, in seconds of Unix time.
+    pub first: i64,
+    /// When it was last asked for.
+    pub last: i64,
+    /// The fields by which origins choose, of the request that asked first.
+    #[serde(default)]
+    pub fields: Vec<(String, String)>,
+}
+
+#[derive(Default)]
+struct List {
+    by_url: HashMap<String, Missed>,
+    bytes: usize,
+    /// Requests for what the list had no room for.
+    unlisted_count: u64,
+}
+
+impl Missing {
+    /// Returns the list that is kept in a file, or an empty one that is kept nowhere.
+    pub(crate) fn open(path: Option<PathBuf>) -> Self {
+        let mut list = List::default();
+        if let Some(path) = &path
+            && let Err(error) = list.load(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, path = %path.display(), "the list of what is missing cannot be read and begins anew");
+        }
+        Self { list: Mutex::new(list), is_changed: AtomicBool::new(false), path }
+    }
+
+    /// Notes a request that got nothing.
+    pub(crate) fn note(&self, url: &str, request_fields: &HeaderMap, now_s: i64) {
+        if request_fields.contains_key(header::AUTHORIZATION) {
+            return;
+        }
+        self.list().note(url, request_fields, now_s);
+        self.is_changed.store(true, Relaxed);
+    }
+
+    /// Takes a URL off the list, because it was fetched. Returns whether it was there.
+    pub(crate) fn remove(&self, url: &str) -> bool {
+        let was_there = self.list().remove(url);
+        self.is_changed.fetch_or(was_there, Relaxed);
+        was_there
+    }
+
+    /// Empties the list.
+    pub(crate) fn clear(&self) {
+        *self.list() = List::default();
+        self.is_changed.store(true, Relaxed);
+    }
+
+    /// All of it, most asked for first, and how many requests there were for what it had no room for.
+    pub(crate) fn all(&self) -> (Vec<Missed>, u64) {
+        let list = self.list();
+        let mut all: Vec<Missed> = list.by_url.values().cloned().collect();
+        let unlisted_count = list.unlisted_count;
+        drop(list);
+        all.sort_by(|one, other| (other.count, &one.url).cmp(&(one.count, &other.url)));
+        (all, unlisted_count)
+    }
+
+    /// How many URLs are on it.
+    pub(crate) fn count(&self) -> usize {
+        self.list().by_url.len()
+    }
+
+    /// Writes the list down, if it has changed. Blocks for the file.
+    pub(crate) fn save(&self) {
+        let Some(path) = self.path.as_deref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
+        let (all, _) = self.all();
+        if let Err(error) = write(path, &all) {
+            tracing::warn!(%error, path = %path.display(), "the list of what is missing cannot be written down");
+        }
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl List {
+    fn load(&mut self, path: &Path) -> io::Result<()> {
+        for line in BufReader::new(fs::File::open(path)?.take(FILE_BYTES_MAX)).lines() {
+            let missed: Missed = serde_json::from_str(&line?)?;
+            self.insert(missed);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, url: &str, request_fields: &HeaderMap, now_s: i64) {
+        if let Some(known) = self.by_url.get_mut(url) {
+            (known.count, known.last) = (known.count.saturating_add(1), now_s);
+            return;
+        }
+        let chosen_by = |name: &HeaderName| {
+            let value = request_fields.get(name)?.to_str().ok().filter(|value| value.len() <= VALUE_BYTES_MAX)?;
+            Some((name.to_string(), value.to_owned()))
+        };
+        let fields = CHOOSING_FIELDS.iter().filter_map(chosen_by).collect();
+        let missed = Missed { url: url.to_owned(), count: 1, first: now_s, last: now_s, fields };
+        if !self.insert(missed) {
+            self.unlisted_count += 1;
+        }
+    }
+
+    /// Puts one on the list if there is room; tells whether there was.
+    fn insert(&mut self, missed: Missed) -> bool {
+        let bytes = weight(&missed);
+        let has_room = self.by_url.len() < URL_COUNT_MAX && self.bytes + bytes <= BYTES_MAX;
+        if has_room && self.by_url.insert(missed.url.clone(), missed).is_none() {
+            self.bytes += bytes;
+        }
+        assert!(self.by_url.len() <= URL_COUNT_MAX, "the list has a bound");
+        has_room
+    }
+
+    fn remove(&mut self, url: &str) -> bool {
+        let Some(missed) = self.by_url.remove(url) else { return false };
+        self.bytes = self.bytes.saturating_sub(weight(&missed));
+        true
+    }
+}
+
+/// What an entry of the list takes, about.
+fn weight(missed: &Missed) -> usize {
+    let fields: usize = missed.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+    2 * missed.url.len() + fields + ENTRY_BYTES
+}
+
+/// Writes a file in place of the one that is there, for its owner alone.
+fn write(path: &Path, all: &[Missed]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let mut text = Vec::new();
+    for missed in all {
+        serde_json::to_writer(&mut text, missed)?;
+        text.push(b'\n');
+    }
+    file.write_all(&text)?;
+    fs::rename(&new, path)
+}
+
+/// The fields by which origins choose a representation, and which many clients send alike.
+const CHOOSING_FIELDS: [HeaderName; 3] = [header::ACCEPT, header::ACCEPT_ENCODING, header::ACCEPT_LANGUAGE];
+const VALUE_BYTES_MAX: usize = 256;
+const URL_COUNT_MAX: usize = 10_000;
+/// Most bytes that the list takes in memory.
+const BYTES_MAX: usize = 8 << 20;
+/// What an entry takes besides its texts.
+const ENTRY_BYTES: usize = 128;
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_counted_and_kept_over_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("missing");
+        let missing = Missing::open(Some(path.clone()));
+        let french = HeaderMap::from_iter([(header::ACCEPT_LANGUAGE, "fr".parse().unwrap())]);
+        let secret = HeaderMap::from_iter([(header::AUTHORIZATION, "Basic eDp5".parse().unwrap())]);
+        missing.note("http://a.example/1", &HeaderMap::new(), 10);
+        missing.note("http://a.example/2", &french, 11);
+        missing.note("http://a.example/2", &HeaderMap::new(), 12);
+        missing.note("http://a.example/3", &secret, 13);
+        missing.save();
+        let (all, _) = Missing::open(Some(path.clone())).all();
+        let fields = vec![("accept-language".to_owned(), "fr".to_owned())];
+        let two = Missed { url: "http://a.example/2".to_owned(), count: 2, first: 11, last: 12, fields };
+        assert_eq!((all.len(), &all[0]), (2, &two));
+        assert!(missing.remove("http://a.example/2") && !missing.remove("http://a.example/2"));
+        missing.save();
+        assert_eq!(Missing::open(Some(path.clone())).count(), 1);
+        missing.clear();
+        missing.save();
+        assert_eq!(fs::read(&path).unwrap(), b"");
+    }
+
+    #[test]
+    fn what_is_no_list_is_told_and_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("missing");
+        for text in ["nonsense\n", "{\"url\":1}\n", "\u{0}\u{0}"] {
+            fs::write(&path, text).unwrap();
+            let missing = Missing::open(Some(path.clone()));
+            assert_eq!(missing.count(), 0, "{text:?}");
+            missing.note("http://a.example/", &HeaderMap::new(), 1);
+            missing.save();
+            assert_eq!(Missing::open(Some(path.clone())).count(), 1, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn clients_that_ask_for_ever_more_do_not_fill_the_memory() {
+        let missing = Missing::open(None);
+        let long = "x".repeat(4000);
+        for number in 0..URL_COUNT_MAX + 1000 {
+            missing.note(&format!("http://a.example/{number}/{long}"), &HeaderMap::new(), 1);
+        }
+        let (all, unlisted_count) = missing.all();
+        assert!(all.len() < URL_COUNT_MAX && missing.list().bytes <= BYTES_MAX);
+        assert_eq!(all.len() as u64 + unlisted_count, URL_COUNT_MAX as u64 + 1000);
+        let short = Missing::open(None);
+        (0..URL_COUNT_MAX + 5).for_each(|number| short.note(&format!("http://b/{number}"), &HeaderMap::new(), 1));
+        assert_eq!((short.count(), short.all().1), (URL_COUNT_MAX, 5));
+    }
+}

@@ -1,0 +1,283 @@
+//! `larder warm`: has a running proxy fetch and store what will be asked for.
+//!
+//! Owns: the flags, the list of what is to be fetched, and what is said at the end. Does not: fetch (see `fetching`), read sitemaps (see
+//! `sitemap`) or store: the proxy does. Invariants: what the cache answers is not fetched, so whoever starts again after an interruption
+//! goes on from there; what is said to be stored, the proxy said so.
+
+mod fetching;
+mod pace;
+mod sitemap;
+
+use crate::{
+    admin_client::{self, AdminFlags},
+    control::{About, Answer, Ask, ControlPath},
+    failure::Failure,
+    missing_command,
+    output::{print_line, tell},
+    progress::Shown,
+    size, value,
+};
+use clap::Args;
+use fetching::{Outcome, Target, Warming};
+use pace::Pace;
+use std::{
+    collections::HashSet,
+    fs::File,
+    io::{self, Read},
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+};
+use tokio::{runtime, task::JoinSet};
+
+const EXAMPLES: &str = "\
+Examples:
+  larder warm http://example.com/ https://example.com/style.css
+  larder warm urls.txt                       a URL a line, # begins a comment, - is standard input
+  larder warm --sitemap https://example.com/sitemap.xml --rate 500KB
+  larder warm --missing                      what was asked for while offline, see larder missing
+
+What the cache already has is not fetched again, so a run that was interrupted is started again. https:// is fetched and stored as through interception,
+whether or not the proxy intercepts. Exit codes: 0 all of it is there, 1 some of it is not.";
+
+/// The flags of `larder warm`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct WarmFlags {
+    /// URLs, and files that list URLs; `-` is standard input
+    #[arg(value_name = "URL|FILE", required_unless_present_any = ["missing", "sitemap"])]
+    sources: Vec<String>,
+
+    /// What was asked for while the proxy was offline, and was not there; what is fetched leaves that list
+    #[arg(long)]
+    missing: bool,
+
+    /// The URLs of a sitemap, or of the sitemaps of an index; gzip too (repeatable)
+    #[arg(long, value_name = "URL")]
+    sitemap: Vec<String>,
+
+    /// How many are fetched at once, from 1 to 64
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    jobs: u8,
+
+    /// Most bytes a second, all together, such as 500KB [default: as fast as it goes]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    rate: Option<u64>,
+
+    /// A field that the requests have, such as "Accept-Encoding: gzip" (repeatable): responses that vary are stored for it
+    #[arg(long = "field", value_name = "NAME: VALUE", value_parser = value::field_line)]
+    fields: Vec<String>,
+
+    /// The proxy's listener, without TLS [default: that of the larder of yours that runs]
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
+    proxy: Option<SocketAddr>,
+
+    /// Say at the end what became of it as JSON, on standard output
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    admin: AdminFlags,
+}
+
+/// What became of all of them.
+#[derive(Default)]
+struct Sum {
+    there: u64,
+    fetched: u64,
+    bytes: u64,
+    not_stored: u64,
+    failed: u64,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// There is no proxy, nothing to fetch, or some of it could not be fetched or stored.
+pub(crate) fn run(flags: &WarmFlags) -> Result<(), Failure> {
+    let proxy = flags.proxy.map_or_else(running_proxy, Ok)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Failure::runtime(format!("cannot begin: {error}"), "the limit on open files may be too low (ulimit -n)")
+    })?;
+    let warming = Arc::new(Warming { proxy, fields: flags.fields.clone(), pace: Pace::new(flags.rate) });
+    let targets = runtime.block_on(gather(flags, &warming))?;
+    let shown = Shown::new("warming");
+    let sum = runtime.block_on(fetch_all(flags, &warming, targets, &shown))?;
+    shown.finish();
+    sum.tell(flags.json)?;
+    match sum.failed + sum.not_stored {
+        0 => Ok(()),
+        count => Err(Failure::runtime(
+            format!("not stored: {} of {}", size::show_count(count), size::show_count(sum.all())),
+            "see above why; run it again to go on, and larder explain URL says what the cache has",
+        )),
+    }
+}
+
+/// Where the Larder of this user that runs listens.
+fn running_proxy() -> Result<SocketAddr, Failure> {
+    let control = ControlPath::find().ok().and_then(|path| path.connect());
+    let mut control = control.ok_or_else(|| {
+        let help = "start it with larder run, or say where one of another user or machine listens with --proxy ADDRESS";
+        Failure::runtime("no larder of yours runs", help)
+    })?;
+    match control.ask(&Ask::About) {
+        Ok(Answer::About(About { listener: Some(listener), .. })) => Ok(listener),
+        _ => {
+            let help = "it may have listeners with TLS alone; say where one without listens with --proxy ADDRESS";
+            Err(Failure::runtime("the larder that runs says no address to fetch through", help))
+        }
+    }
+}
+
+/// What is to be fetched, each once, in the order in which it was named.
+async fn gather(flags: &WarmFlags, warming: &Warming) -> Result<Vec<Target>, Failure> {
+    let mut targets: Vec<Target> = Vec::new();
+    for source in &flags.sources {
+        if source.starts_with("http://") || source.starts_with("https://") {
+            targets.push(target(source)?);
+        } else {
+            targets.extend(listed(source)?);
+        }
+    }
+    for url in &flags.sitemap {
+        for found in sitemap::fetch(warming, url).await? {
+            targets.push(Target::plain(found));
+        }
+    }
+    if flags.missing {
+        let list = missing_command::fetch(flags.admin)?;
+        targets.extend(list.missed.into_iter().map(|missed| Target { url: missed.url, fields: missed.fields }));
+    }
+    let mut seen = HashSet::new();
+    targets.retain(|target| seen.insert(target.url.clone()));
+    if targets.is_empty() && !flags.missing {
+        return Err(Failure::usage("nothing to fetch: no URL is listed", "see larder warm --help"));
+    }
+    Ok(targets)
+}
+
+fn target(url: &str) -> Result<Target, Failure> {
+    admin_client::check_url(url)?;
+    let is_fetchable = url.parse::<http::Uri>().is_ok_and(|uri| uri.authority().is_some());
+    if !is_fetchable {
+        return Err(Failure::usage(format!("not a URL: `{url}`"), "write it as http://example.com/style.css"));
+    }
+    let (url, _) = url.split_once('#').unwrap_or((url, ""));
+    Ok(Target::plain(url.to_owned()))
+}
+
+/// The URLs that a file lists.
+fn listed(path: &str) -> Result<Vec<Target>, Failure> {
+    let read = || {
+        let mut text = String::new();
+        let source: Box<dyn Read> =
+            if path == "-" { Box::new(io::stdin().lock()) } else { Box::new(File::open(Path::new(path))?) };
+        source.take(LIST_BYTES_MAX + 1).read_to_string(&mut text)?;
+        Ok::<_, io::Error>(text)
+    };
+    let text = read().map_err(|error| {
+        let help = "give URLs that begin with http:// or https://, or files in UTF-8 with a URL on each line";
+        Failure::runtime(format!("cannot read the list {path}: {error}"), help)
+    })?;
+    if text.len() as u64 > LIST_BYTES_MAX {
+        let help = "split it into several";
+        return Err(Failure::usage(
+            format!("a list of more than {} is too long: {path}", size::show(LIST_BYTES_MAX)),
+            help,
+        ));
+    }
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    let urls = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    urls.map(|(number, line)| {
+        target(line).map_err(|failure| {
+            let (problem, help) = failure.told();
+            Failure::usage(format!("{path}, line {number}: {problem}"), help)
+        })
+    })
+    .collect()
+}
+
+/// Fetches all of them, some at a time.
+async fn fetch_all(
+    flags: &WarmFlags,
+    warming: &Arc<Warming>,
+    targets: Vec<Target>,
+    shown: &Shown,
+) -> Result<Sum, Failure> {
+    let (count, mut sum, mut running) = (targets.len() as u64, Sum::default(), JoinSet::new());
+    let mut waiting = targets.into_iter();
+    loop {
+        while running.len() < usize::from(flags.jobs)
+            && let Some(target) = waiting.next()
+        {
+            let warming = Arc::clone(warming);
+            running.spawn(async move {
+                let outcome = warming.warm(&target).await;
+                (target, outcome)
+            });
+        }
+        let Some(ended) = running.join_next().await else { return Ok(sum) };
+        let (target, outcome) =
+            ended.map_err(|error| Failure::runtime(error.to_string(), "this is a mistake in larder"))?;
+        if let Outcome::NoProxy(why) = &outcome {
+            shown.finish();
+            let help =
+                "is it a larder that listens there without TLS? larder offline status says whether it asks origins";
+            return Err(Failure::runtime(format!("cannot fetch through {}: {why}", warming.proxy), help));
+        }
+        if flags.missing && outcome.is_settled() {
+            // What is not on the list any more was not to be on it.
+            admin_client::ask(flags.admin, &format!("MISSING {}", target.url), "")?;
+        }
+        sum.note(&target, &outcome);
+        shown.advance(1, count);
+    }
+}
+
+impl Sum {
+    fn note(&mut self, target: &Target, outcome: &Outcome) {
+        let (url, counted) = (
+            &target.url,
+            match outcome {
+                Outcome::There => &mut self.there,
+                Outcome::Stored { bytes } => {
+                    self.bytes += bytes;
+                    &mut self.fetched
+                }
+                Outcome::NotStored { .. } => &mut self.not_stored,
+                Outcome::Gone { .. } | Outcome::Failed(_) | Outcome::NoProxy(_) => &mut self.failed,
+            },
+        );
+        *counted += 1;
+        match outcome {
+            Outcome::There | Outcome::Stored { .. } => {}
+            Outcome::NotStored { why } => tell!("not stored: {url}: {why}"),
+            Outcome::Gone { status } => tell!("failed: {url}: status {status}"),
+            Outcome::Failed(why) | Outcome::NoProxy(why) => tell!("failed: {url}: {why}"),
+        }
+    }
+
+    fn all(&self) -> u64 {
+        self.there + self.fetched + self.not_stored + self.failed
+    }
+
+    fn tell(&self, is_json: bool) -> Result<(), Failure> {
+        let Self { there, fetched, bytes, not_stored, failed } = *self;
+        if is_json {
+            return print_line!(
+                "{}",
+                serde_json::json!({ "there": there, "fetched": fetched, "bytes": bytes, "not_stored": not_stored, "failed": failed })
+            );
+        }
+        let shown = [fetched, there, not_stored, failed].map(size::show_count);
+        let [fetched, there, not_stored, failed] = shown;
+        let bytes = size::show(bytes);
+        print_line!(
+            "{fetched} fetched and stored ({bytes}), {there} were there, {not_stored} not stored, {failed} failed"
+        )
+    }
+}
+
+/// Longest list of URLs.
+const LIST_BYTES_MAX: u64 = 64 << 20;

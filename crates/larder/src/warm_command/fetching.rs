@@ -1,0 +1,255 @@
+//! One fetch through the proxy, for `larder warm`.
+//!
+//! Owns: the requests, and what their answers mean. Does not: keep what comes. Invariant: a request says which URL it is about in absolute
+//! form, so that the proxy knows it by the key that it has for everybody. Cost: a connection for each fetch, on this machine mostly.
+
+use super::pace::Pace;
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
+    header::{self, HOST},
+};
+use http_body::{Body, Frame, SizeHint};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    net::SocketAddr,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{net::TcpStream, time::timeout};
+
+/// What is the same for all fetches.
+pub(super) struct Warming {
+    pub(super) proxy: SocketAddr,
+    /// Lines of fields that every request has.
+    pub(super) fields: Vec<String>,
+    pub(super) pace: Pace,
+}
+
+/// What is to be fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) url: String,
+    /// Fields that its request has besides.
+    pub(super) fields: Vec<(String, String)>,
+}
+
+/// What became of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The cache had it.
+    There,
+    /// It was fetched, and is stored.
+    Stored { bytes: u64 },
+    /// It was fetched, and is not stored.
+    NotStored { why: String },
+    /// Its origin says that there is no such thing.
+    Gone { status: StatusCode },
+    /// It could not be fetched.
+    Failed(String),
+    /// The proxy does not answer, or asks no origins.
+    NoProxy(String),
+}
+
+impl Target {
+    pub(super) fn plain(url: String) -> Self {
+        Self { url, fields: Vec::new() }
+    }
+}
+
+impl Outcome {
+    /// Whether nothing more is to be had by asking again.
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self, Self::There | Self::Stored { .. } | Self::Gone { .. })
+    }
+}
+
+impl Warming {
+    /// Has the proxy store one, unless it has it.
+    pub(super) async fn warm(&self, target: &Target) -> Outcome {
+        // Its last byte tells whether all of it is there, without all of it being sent.
+        let asked = [(header::CACHE_CONTROL, "only-if-cached"), (header::RANGE, "bytes=-1")];
+        match self.ask(target, &asked).await {
+            Ok(response) if is_hit(response.headers()) && response.status() != StatusCode::GATEWAY_TIMEOUT => {
+                return Outcome::There;
+            }
+            Ok(_) => {}
+            Err(Trouble::NoProxy(why)) => return Outcome::NoProxy(why),
+            Err(Trouble::Failed(why)) => return Outcome::Failed(why),
+        }
+        match self.ask(target, &[]).await {
+            Ok(response) => self.settle(response).await,
+            Err(Trouble::NoProxy(why)) => Outcome::NoProxy(why),
+            Err(Trouble::Failed(why)) => Outcome::Failed(why),
+        }
+    }
+
+    /// The whole body of a URL, if that is not longer than so much.
+    ///
+    /// # Errors
+    /// Why it cannot be had, in words.
+    pub(super) async fn body(&self, url: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
+        let response = self.ask(&Target::plain(url.to_owned()), &[]).await.map_err(|trouble| match trouble {
+            Trouble::NoProxy(why) => format!("cannot fetch through {}: {why}", self.proxy),
+            Trouble::Failed(why) => why,
+        })?;
+        if response.status() != StatusCode::OK {
+            return Err(format!("status {}", response.status()));
+        }
+        let (mut body, mut all) = (response.into_body(), Vec::new());
+        while let Some(piece) = next(&mut body).await? {
+            if all.len() + piece.len() > bytes_max {
+                return Err(format!("longer than {bytes_max} bytes"));
+            }
+            all.extend_from_slice(&piece);
+            self.pace.take(piece.len()).await;
+        }
+        Ok(all)
+    }
+
+    /// Reads a response to its end, and says what became of it.
+    async fn settle(&self, response: Response<Incoming>) -> Outcome {
+        let (head, mut body) = response.into_parts();
+        let mut bytes = 0;
+        loop {
+            match next(&mut body).await {
+                Ok(Some(piece)) => {
+                    bytes += piece.len() as u64;
+                    self.pace.take(piece.len()).await;
+                }
+                Ok(None) => break,
+                Err(why) => return Outcome::Failed(why),
+            }
+        }
+        let status_line = cache_status(&head.headers);
+        match head.status {
+            StatusCode::NOT_FOUND | StatusCode::GONE => Outcome::Gone { status: head.status },
+            status if !status.is_success() && !status.is_redirection() => {
+                let said = head.headers.get("proxy-status").and_then(|said| said.to_str().ok()).unwrap_or_default();
+                if said.contains("details=\"offline\"") {
+                    return Outcome::NoProxy("it is offline".to_owned());
+                }
+                Outcome::Failed(format!("status {status} {said}").trim_end().to_owned())
+            }
+            // What its origin has just confirmed was there.
+            _ if is_hit(&head.headers) || says(status_line, "fwd-status=304") => Outcome::There,
+            _ if says(status_line, "stored") => Outcome::Stored { bytes },
+            _ if status_line.is_empty() => Outcome::NotStored { why: "the proxy does not say that it is".to_owned() },
+            _ => Outcome::NotStored { why: status_line.to_owned() },
+        }
+    }
+
+    /// Sends a request, and returns its response's head.
+    async fn ask(&self, target: &Target, more: &[(HeaderName, &'static str)]) -> Result<Response<Incoming>, Trouble> {
+        let no_proxy = |error: &dyn std::fmt::Display| Trouble::NoProxy(error.to_string());
+        let socket = timeout(CONNECT_PATIENCE, TcpStream::connect(self.proxy)).await;
+        let socket = socket.map_err(|late| no_proxy(&late))?.map_err(|error| no_proxy(&error))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(socket)).await.map_err(|error| no_proxy(&error))?;
+        tokio::spawn(connection);
+        let request = self.request(target, more).map_err(|error| Trouble::Failed(error.to_string()))?;
+        let answered = timeout(ANSWER_PATIENCE, sender.send_request(request)).await;
+        let answered = answered.map_err(|_| Trouble::Failed("the proxy does not answer in time".to_owned()))?;
+        answered.map_err(|error| Trouble::Failed(error.to_string()))
+    }
+
+    fn request(&self, target: &Target, more: &[(HeaderName, &'static str)]) -> http::Result<Request<NoBody>> {
+        let mut request = Request::get(&target.url).body(NoBody)?;
+        let authority = request.uri().authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
+        let fields = request.headers_mut();
+        fields.insert(HOST, HeaderValue::try_from(authority)?);
+        fields.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        fields.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+        let own = target.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let given = self.fields.iter().filter_map(|line| line.split_once(':'));
+        for (name, value) in own.chain(given) {
+            fields.insert(HeaderName::from_bytes(name.trim().as_bytes())?, HeaderValue::from_str(value.trim())?);
+        }
+        for (name, value) in more {
+            fields.insert(name, HeaderValue::from_static(value));
+        }
+        Ok(request)
+    }
+}
+
+/// Why there is no response.
+enum Trouble {
+    NoProxy(String),
+    Failed(String),
+}
+
+/// What the proxy nearest to us says of how it came about.
+fn cache_status(fields: &HeaderMap) -> &str {
+    let last = fields.get_all("cache-status").iter().next_back().and_then(|value| value.to_str().ok());
+    last.and_then(|last| last.rsplit(',').next()).unwrap_or_default().trim()
+}
+
+fn is_hit(fields: &HeaderMap) -> bool {
+    says(cache_status(fields), "hit")
+}
+
+/// Whether a member of Cache-Status has a parameter.
+fn says(cache_status: &str, parameter: &str) -> bool {
+    cache_status.split(';').any(|part| part.trim() == parameter)
+}
+
+/// The next piece of a body.
+async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
+    loop {
+        let frame = timeout(ANSWER_PATIENCE, poll_fn(|context| Pin::new(&mut *body).poll_frame(context))).await;
+        match frame.map_err(|_| "nothing more comes".to_owned())? {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(format!("it breaks off: {error}")),
+            Some(Ok(frame)) => {
+                if let Ok(piece) = frame.into_data() {
+                    return Ok(Some(piece));
+                }
+            }
+        }
+    }
+}
+
+/// The body of a request that has none.
+struct NoBody;
+
+impl Body for NoBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        true
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(0)
+    }
+}
+
+const USER_AGENT: &str = concat!("larder/", env!("CARGO_PKG_VERSION"));
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than the proxy waits for an origin.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(180);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_nearest_cache_says_counts() {
+        let fields = |lines: &[&str]| {
+            lines.iter().map(|line| (HeaderName::from_static("cache-status"), line.parse().unwrap())).collect()
+        };
+        let far: HeaderMap = fields(&["Far; hit", "Larder; fwd=uri-miss; fwd-status=200; stored"]);
+        assert!(!is_hit(&far) && cache_status(&far).ends_with("; stored"));
+        assert!(is_hit(&fields(&["Far; fwd=miss, Larder; hit; ttl=5"])));
+        assert_eq!(cache_status(&HeaderMap::new()), "");
+    }
+}
