@@ -3,6 +3,7 @@
 //! Owns: the list of rules and how findings are shown. Does not: change files, or know how a rule works
 //! (each rule is a function from sources to findings in a file of its own).
 
+mod asserts;
 mod code;
 mod documents;
 mod files;
@@ -63,6 +64,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
         findings.extend(imports::check(source));
     }
     findings.extend(rings::check(&tree.sources));
+    findings.extend(asserts::check(&tree.sources));
     findings.extend(manifests::check(&tree.manifests));
     findings.extend(documents::check(tree));
     findings.extend(conformance::check(tree));

@@ -128,6 +128,7 @@ const CLUSTER_BYTES_RANGE: std::ops::RangeInclusive<u64> = (32 << 10)..=(1 << 20
 impl ClustersState {
     /// Removes an entry and what its cluster knows of it.
     fn forget(&mut self, key_hash: KeyHash, place: EntryPlace) {
+        debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry is forgotten where it stands");
         let first = self.entries.remove(key_hash, self.clusters.first(place.cluster));
         self.clusters.set_first(place.cluster, first);
         self.clusters.forget(place.cluster, place.sectors);

@@ -273,6 +273,7 @@ impl TableState {
         let Some(way) = contents.find(shape.tag(key_hash)) else { return };
         if contents.ways()[way].rank > 0 {
             contents.promote(way, SetPlace::default());
+            assert_eq!(contents.ways()[way].rank, 0, "what was promoted was used last");
             self.memory.write(set, &contents);
         }
     }

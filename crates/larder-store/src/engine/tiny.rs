@@ -199,6 +199,7 @@ impl TinyState {
             write.is_believed = false;
         }
         self.doubts.insert(u64::from(set));
+        debug_assert!(self.sets.holds_nothing(set), "what is doubted is hidden");
     }
 
     fn is_doubted(&self, set: u32) -> bool {

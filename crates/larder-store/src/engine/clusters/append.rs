@@ -95,6 +95,7 @@ impl ClustersEngine {
         while let Err(Lack(span)) = state.clusters.prepare(group, len_bytes, sealed) {
             self.evict(state, span)?;
         }
+        assert!(!state.entries.is_full(), "an entry that comes has room in the table");
         let key_hash = record.meta.hash.key_hash();
         if let Some(old) = state.entries.find(key_hash) {
             state.forget(key_hash, old);
@@ -110,6 +111,7 @@ impl ClustersEngine {
         let own = EntryPlace { cluster: place.cluster, offset_sectors, sectors };
         let id = state.entries.insert(key_hash, own, first);
         state.clusters.set_first(place.cluster, Some(id));
+        debug_assert_eq!(state.entries.find(key_hash), Some(own), "what was appended is found");
         Ok(())
     }
 
@@ -117,6 +119,7 @@ impl ClustersEngine {
     fn evict(&self, state: &mut ClustersState, span: u32) -> std::result::Result<(), NoRoom> {
         for victim in state.clusters.victims(span).ok_or(NoRoom::Now)? {
             let count = state.forget_all(victim);
+            assert!(count > 0, "a full cluster has entries");
             state.clusters.release(victim);
             add(&self.volume.counters.evicted, count);
         }
@@ -166,5 +169,6 @@ impl ClustersEngine {
 impl ClustersState {
     fn seal_all(&mut self, sealed: &mut Vec<SealedPack>) {
         sealed.extend((0..self.groups).filter_map(|group| self.clusters.seal(group)));
+        assert!(!self.clusters.is_any_open(), "nothing is left open");
     }
 }

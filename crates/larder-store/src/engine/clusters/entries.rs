@@ -86,6 +86,7 @@ impl EntryTable {
     pub(crate) fn remove(&mut self, key: KeyHash, first: Option<EntryId>) -> Option<EntryId> {
         let at = self.head_of(key);
         let id = EntryId::of(self.heads[at]).expect("only what was found is removed");
+        assert!(self.entry(id).key() == key && self.len > 0, "the head of a key leads to its entry, which is counted");
         let next = self.entry(id).link;
         let beginning = if first == Some(id) {
             next

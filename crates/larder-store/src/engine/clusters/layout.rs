@@ -147,6 +147,7 @@ impl<F: Copy> Clusters<F> {
         if fits {
             self.take(cluster, u32::from(span), ClusterState::Full, sequence);
             self.link_newest(cluster);
+            assert_eq!(self.newest, cluster, "what is taken up last was used last");
         }
         fits
     }
@@ -173,6 +174,8 @@ impl<F: Copy> Clusters<F> {
             self.take(cluster, 1, ClusterState::Open, sequence);
             self.open[group] = Some((cluster, self.open_pack(cluster, 1)));
         }
+        let takes = self.open[group].as_ref().is_some_and(|(_, pack)| pack.takes(len_bytes));
+        assert!(takes, "an empty cluster takes every entry that shares one");
         Ok(())
     }
 
@@ -233,6 +236,7 @@ impl<F: Copy> Clusters<F> {
     /// Full clusters that have to go to make `span` consecutive ones free: around the least recently used.
     /// `None`: nothing can go now.
     pub(crate) fn victims(&mut self, span: u32) -> Option<Vec<u32>> {
+        assert!((1..=self.area.count).contains(&span), "a row of clusters on the volume: {span}");
         let windows = self.lru().take(PLACES_TRIED).flat_map(|cluster| [cluster, (cluster + 1).saturating_sub(span)]);
         let mut found = windows.filter_map(|start| Some((start, self.evictable(start, span)?)));
         let (start, victims) = found.next()?;
@@ -284,12 +288,15 @@ impl<F: Copy> Clusters<F> {
     }
 
     pub(crate) fn set_first(&mut self, cluster: u32, first: Option<F>) {
-        self.table[cluster as usize].first = first;
+        let line = &mut self.table[cluster as usize];
+        assert!(first.is_none() || line.state != ClusterState::Free, "no entry is in a free cluster");
+        line.first = first;
     }
 
     /// Counts an entry of a cluster of an earlier run.
     pub(crate) fn count_entry(&mut self, cluster: u32, sectors: u16) {
         let line = &mut self.table[cluster as usize];
+        assert_eq!(line.state, ClusterState::Full, "what an earlier run left is complete");
         line.live_sectors = line.live_sectors.saturating_add(sectors);
         line.entry_count = line.entry_count.saturating_add(1);
     }
@@ -297,6 +304,11 @@ impl<F: Copy> Clusters<F> {
     /// Returns how many entries the cluster has.
     pub(crate) fn entry_count(&self, cluster: u32) -> usize {
         usize::from(self.table[cluster as usize].entry_count)
+    }
+
+    /// Whether any group has a cluster that is being filled.
+    pub(crate) fn is_any_open(&self) -> bool {
+        self.open.iter().any(Option::is_some)
     }
 
     /// Which use of the cluster this is.
@@ -341,6 +353,7 @@ impl<F: Copy> Clusters<F> {
 
     fn open_pack(&mut self, cluster: u32, span: u32) -> OpenPack {
         let len_bytes = u64::from(span) * self.area.cluster_bytes;
+        assert_eq!(u32::from(self.table[cluster as usize].span), span, "a pack is as long as what was taken for it");
         let sequence = self.table[cluster as usize].sequence;
         // A cluster waits until it is full, however long: after a crash nothing of it would be believed.
         let opened_at = Duration::ZERO;
@@ -378,6 +391,7 @@ impl<F: Copy> Clusters<F> {
         }
         let candidates = self.free.iter().rev().take(PLACES_TRIED);
         let runs = candidates.flat_map(|&cluster| [cluster, (cluster + 1).saturating_sub(span)]);
+        assert!(self.made_free < self.area.count, "room was made on the volume");
         let mut free = std::iter::once(self.made_free).chain(runs).filter(|&start| {
             let run = self.table.get(start as usize..(start + span) as usize);
             run.is_some_and(|run| run.iter().all(|line| line.state == ClusterState::Free))
@@ -422,7 +436,8 @@ impl<F: Copy> Clusters<F> {
     }
 
     fn unlink(&mut self, cluster: u32) {
-        let Cluster { newer, older, .. } = self.table[cluster as usize];
+        let Cluster { newer, older, state, .. } = self.table[cluster as usize];
+        assert_eq!(state, ClusterState::Full, "the order of use is that of full clusters");
         match newer {
             NONE => self.newest = older,
             newer => self.table[newer as usize].older = older,

@@ -136,7 +136,8 @@ fn restore(state: &mut ClustersState, words: &[u32]) -> Option<()> {
     let mut words = words.iter().copied();
     while let Some(cluster) = words.next() {
         let (sequence, spans) = (words.next()?, words.next()?);
-        if !state.clusters.resume(cluster, sequence, u8::try_from(spans >> 16).ok()?) {
+        // A cluster without entries was given back before.
+        if spans & 0xFFFF == 0 || !state.clusters.resume(cluster, sequence, u8::try_from(spans >> 16).ok()?) {
             return None;
         }
         let mut first: Option<EntryId> = None;

@@ -36,6 +36,7 @@ impl Doubts {
         if !self.contains(set) {
             return;
         }
+        assert!(self.count > 0, "a doubted set was counted");
         self.words[(set / SETS_PER_WORD) as usize] &= !bit(set);
         self.count -= 1;
         if self.count == 0 {
@@ -54,6 +55,7 @@ impl Doubts {
     /// A doubted set, another one each time while there are several.
     pub(crate) fn next(&mut self) -> Option<u64> {
         let set = self.first_from(self.cursor).or_else(|| self.first_from(0))?;
+        assert!(set < self.set_count && self.count > 0, "set {set} of {} is doubted", self.set_count);
         self.cursor = set + 1;
         Some(set)
     }

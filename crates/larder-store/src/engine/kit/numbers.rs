@@ -23,6 +23,7 @@ impl Numbers {
 
     /// Takes a number; `None` if none is reserved.
     pub(crate) fn take(&mut self) -> Option<u64> {
+        assert!(self.next <= self.end, "no number was taken that is not reserved");
         let number = self.next;
         (number < self.end).then(|| {
             self.next += 1;

@@ -102,6 +102,7 @@ impl Set {
     /// longer has room for: that of another way, which had the last of the ranks with a place.
     pub(crate) fn promote(&mut self, way: usize, place: SetPlace) -> Option<Demoted> {
         let rank = self.ways[way].rank;
+        assert!(way < self.way_count && usize::from(rank) < self.way_count, "a way of the set has one of its ranks");
         let beyond = usize::from(rank) >= self.place_count && self.place_count > 0;
         let dropped = beyond.then(|| {
             let last = self.ways().iter().position(|other| usize::from(other.rank) == self.place_count - 1);
@@ -178,6 +179,7 @@ impl Set {
 
     /// Replaces the place of `way`, if memory has it.
     pub(crate) fn set_place(&mut self, way: usize, place: SetPlace) {
+        assert!(way < self.way_count, "a way of the set: {way}");
         if self.place(way).is_some() {
             self.places[usize::from(self.ways[way].rank)] = place;
         }
@@ -239,6 +241,11 @@ impl Set {
     }
 
     pub(crate) fn pack(&self, shape: &Shape, bits: &mut Bits, at: u64) {
+        assert_eq!(
+            (self.way_count, self.place_count),
+            (shape.ways as usize, shape.positions as usize),
+            "a set of the shape"
+        );
         let mut cursor = Cursor::at(at);
         for way in self.ways() {
             cursor.write(bits, shape.tag_bits, u64::from(way.tag));

@@ -189,6 +189,9 @@ impl LogEngine {
             Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.as_mut().add(waker)),
             Err(NoRoom::Ever | NoRoom::Spent) => {}
         }
+        if let Ok(appended) = &outcome {
+            assert!(self.geometry.segment_of(appended.position).is_some(), "a record lies within a segment");
+        }
         let reclaim_due = log.free_count() < RESERVE_SEGMENTS_MIN;
         drop(log);
         self.perform(actions);

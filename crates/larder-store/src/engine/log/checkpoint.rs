@@ -182,6 +182,10 @@ impl LogEngine {
         if stamp <= state.places.stamp() {
             return Ok(());
         }
+        assert!(
+            state.sweep.is_none_or(|sweep| sweep.stamp <= stamp),
+            "a later checkpoint has all that an earlier one has"
+        );
         self.volume.sync().await?;
         state.sweep = Some(Sweep { stamp, next_partition: 0 });
         let changed: Vec<u32> = self.changed_partitions(0).collect();
@@ -203,6 +207,7 @@ impl LogEngine {
         if stamp <= state.places.stamp().max(state.considered) {
             return Ok(());
         }
+        assert!(state.considered < stamp, "stamps grow");
         state.considered = stamp;
         let cost = area.root_bytes + self.changed_partitions(0).count() as u64 * area.frame_bytes;
         if credit < cost {
@@ -221,6 +226,7 @@ impl LogEngine {
         let batch: Vec<u32> = self.changed_partitions(sweep.next_partition).take(count).collect();
         match batch.last() {
             Some(&last) => {
+                assert!(last >= sweep.next_partition, "a sweep goes on, from partition {}", sweep.next_partition);
                 self.write_images(area, state, sweep.stamp, &batch).await?;
                 state.sweep = Some(Sweep { next_partition: last + 1, ..sweep });
                 Ok(())
@@ -241,6 +247,7 @@ impl LogEngine {
         stamp: u32,
         partitions: &[u32],
     ) -> Result<()> {
+        debug_assert!(partitions.is_sorted(), "images are written in the order of their places");
         let mut writes = Vec::with_capacity(partitions.len());
         for &partition in partitions {
             let at = state.places.place(partition, stamp);
@@ -281,6 +288,7 @@ impl LogEngine {
             deadlines: self.segments.deadlines(segment),
         });
         let shape = self.index.buckets().shape();
+        assert!(stamp > state.places.stamp(), "a root is newer than the one it replaces");
         let root = Root {
             stamp,
             slot_bits: shape.slot_bits(),
@@ -302,6 +310,7 @@ impl LogEngine {
     fn give_up(&self, state: &mut CheckpointState) {
         state.sweep = None;
         for partition in state.places.abandon() {
+            assert!(partition < self.index.buckets().shape().partition_count, "an image is one of a partition");
             self.index.buckets().set_changed(partition);
         }
     }

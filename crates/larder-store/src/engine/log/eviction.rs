@@ -78,6 +78,7 @@ fn take(wanted: impl Iterator<Item = Kept>, room: u64, kept: &mut Vec<Kept>) -> 
             kept.push(one);
         }
     }
+    assert!(taken <= room, "no more is kept than there is room for");
     taken
 }
 

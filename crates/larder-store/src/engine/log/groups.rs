@@ -17,6 +17,11 @@ impl LogEngine {
     /// Tells the index what moved when a unit was sent off. Under the log's lock, so that nobody looks meanwhile.
     pub(super) fn follow_moves(&self, log: &mut Log) {
         for Moved { key_hash, from, to, sectors } in log.take_moved() {
+            assert_eq!(
+                self.geometry.segment_of(from),
+                self.geometry.segment_of(to),
+                "a record moves within its segment"
+            );
             self.index.relocate(key_hash, from, to, sectors);
         }
     }

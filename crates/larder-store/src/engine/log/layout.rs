@@ -324,6 +324,10 @@ impl Log {
 
     /// Notes that a segment's trailer was written, or could not be: then its units list its records.
     pub(crate) fn trailer_written(&mut self, segment: SegmentId) -> Woken {
+        assert!(
+            self.open.as_ref().is_none_or(|open| open.segment != segment),
+            "a segment that is filled has no trailer"
+        );
         self.segments.set_clean(segment);
         if let Some(at) = self.trailers_in_flight.iter().position(|&(written, _)| written == segment) {
             let (_, buffer) = self.trailers_in_flight.swap_remove(at);
@@ -457,6 +461,7 @@ impl AsMut<Waiters> for Log {
 
 /// A spare buffer of at least `len_bytes`, or a new one.
 fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
+    assert!(len_bytes > 0, "a unit has bytes");
     match spare.pop() {
         Some(buffer) if buffer.len() as u64 >= len_bytes => buffer,
         _ => AlignedBuffer::with_len(len_bytes as usize),

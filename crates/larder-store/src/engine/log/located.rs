@@ -274,6 +274,7 @@ impl LocatedSets {
         if self.place_of(at, &set, way).is_some_and(|place| self.is_overwritten(&set, way, place)) {
             self.overwritten.fetch_add(1, Ordering::Relaxed);
             self.clear(at, &mut set, way);
+            assert_eq!(set.ways()[way].tag, 0, "what was overwritten is forgotten");
             partition.sets.write(at.set, &set);
             return None;
         }

@@ -43,6 +43,7 @@ impl Dirty {
         self.last_ticket += 1;
         entry.ticket = self.last_ticket;
         self.len_bytes += entry.record.len() as u64;
+        assert!(!entry.record.is_empty(), "a record has bytes");
         let before = self.entries.insert(sequence, entry);
         assert!(before.is_none(), "a write's number is used once");
     }

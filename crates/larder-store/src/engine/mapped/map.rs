@@ -139,6 +139,7 @@ impl Map {
             self.unlink(id);
             self.link_newest(id);
         }
+        assert_eq!(self.newest, id, "what was touched was used last");
     }
 
     /// Says where the entry that write `sequence` made lies, now that it is known. `false` if there is none such.
@@ -148,6 +149,7 @@ impl Map {
         if node.sequence != sequence {
             return false;
         }
+        debug_assert_eq!(node.key_hash(), key_hash, "the table leads to the key's own node");
         node.set_place(place);
         true
     }
@@ -213,6 +215,7 @@ impl Map {
     /// Empties place `gap` of the table, moving back those that probing would no longer find.
     fn close_gap(&mut self, mut gap: usize) {
         let len = self.table.len();
+        assert!((self.entry_count as usize) < len, "the table has an empty place, where probing ends");
         let mut at = gap;
         loop {
             at = self.next_place(at);
@@ -241,6 +244,7 @@ impl Map {
 
     fn unlink(&mut self, id: u32) {
         let Node { older, newer, .. } = self.nodes[id as usize];
+        assert!(older != id && newer != id, "an entry is in the order of use once");
         match self.nodes.get_mut(older as usize) {
             Some(older) => older.newer = newer,
             None => self.oldest = newer,

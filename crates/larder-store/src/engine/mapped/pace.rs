@@ -50,6 +50,7 @@ impl Pacer {
         let (Some(since), Some(run), true) = (since, run, stored) else { return 0 };
         let milliseconds = now.saturating_sub(since).min(ROUND_MAX).as_millis() as u64;
         let due = milliseconds * u64::from(self.rate_per_s(used_percent, run)) + self.remainder;
+        assert!(self.remainder < 1000, "whole entries were told");
         self.remainder = due % 1000;
         due / 1000
     }

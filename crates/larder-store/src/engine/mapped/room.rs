@@ -22,7 +22,9 @@ impl MappedState {
     /// Drops the least recently used entry; the sectors it had.
     pub(super) fn evict_oldest(&mut self) -> Option<u64> {
         let (key_hash, entry) = self.map.oldest()?;
+        let count = self.map.entry_count();
         self.map.remove(key_hash);
+        assert_eq!(self.map.entry_count() + 1, count, "the oldest entry is one of the map");
         self.detach(&entry);
         add(&self.volume.counters.evicted, 1);
         Some(self.space.taken_by(entry.sectors.into()))
@@ -38,7 +40,8 @@ impl MappedState {
                 let found = oldest.find(|(_, entry)| is_wanted(entry));
                 drop(oldest);
                 let (key_hash, entry) = found?;
-                self.map.remove(key_hash);
+                let removed = self.map.remove(key_hash);
+                assert_eq!(removed, Some(entry), "what goes is what was found");
                 self.detach(&entry);
                 add(&self.volume.counters.evicted, 1);
                 Some(self.space.taken_by(entry.sectors.into()))
@@ -101,6 +104,7 @@ impl MappedState {
 
     /// Takes room in one piece for a record of `sectors`, by evicting if that is the layout's way.
     pub(super) fn take_place(&mut self, sectors: u64, site: u64) -> Result<u64, NoRoom> {
+        assert!(sectors > 0 && self.held_back_sectors <= self.used_sectors, "what is held back is used");
         let mut evictable = self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX;
         loop {
             if let Some(place) = self.space.take(sectors, site) {
@@ -122,6 +126,7 @@ impl MappedState {
     pub(super) fn send(&mut self, sequence: u32, now: Duration) {
         let entry = self.dirty.entry_mut(sequence).expect("what is sent is dirty");
         let place = entry.place.expect("what is sent has a place");
+        assert!(entry.pieces_left == 0 && !entry.dropped, "an entry is sent once, while it is wanted");
         let buffer = Arc::clone(&entry.record);
         let offset_bytes = match self.space.spot(place, entry.sectors.into(), sequence) {
             Spot::Volume(offset_bytes) => offset_bytes,
@@ -148,6 +153,7 @@ impl MappedState {
     pub(super) fn place_group(&mut self, group: &[u32], now: Duration) {
         let total = group.iter().map(|&sequence| self.taken_by_write(sequence)).sum();
         // Groups have rows whose room does not depend on the site.
+        assert!(total <= self.used_sectors, "the room of what waits is promised");
         let mut run = self.space.take(total, 0);
         for &sequence in group {
             let taken = self.taken_by_write(sequence);

@@ -199,6 +199,7 @@ impl MappedState {
     /// Removes an entry if write `sequence` made it.
     pub(super) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> bool {
         let Some(entry) = self.map.remove_write(key_hash, sequence) else { return false };
+        assert_eq!(entry.sequence, sequence, "the entry of this write goes, and no later one");
         self.detach(&entry);
         true
     }
@@ -212,6 +213,7 @@ impl MappedState {
     /// Looks an entry up, as used now.
     pub(super) fn find(&mut self, key_hash: KeyHash, now_s: u32) -> Option<Found> {
         let entry = self.map.find(key_hash).filter(|_| self.phase != Phase::Closed)?;
+        assert!(entry.sectors > 0, "a record has bytes");
         if has_expired(entry.expires_at, now_s) {
             self.remove(key_hash);
             return None;
@@ -231,6 +233,7 @@ impl MappedState {
             return false;
         }
         self.used_sectors += taken;
+        debug_assert!(self.used_sectors <= self.space.capacity_sectors(), "places that do not overlap fit the volume");
         self.map.insert(key_hash, entry);
         true
     }
@@ -291,6 +294,7 @@ impl MappedState {
         let used_percent = self.used_sectors * 100 / self.space.capacity_sectors();
         let run = self.space.last_run();
         let run = run.map(|run| RunFound { len: run.len_blocks, threshold: run.threshold_blocks });
+        assert!(used_percent <= 100, "no more is used than there is: {used_percent}%");
         let count = pacer.due(now, used_percent, run, std::mem::take(&mut self.asked_for_room));
         (0..count).take_while(|_| self.evict_oldest().is_some()).for_each(drop);
     }

@@ -86,6 +86,7 @@ impl ResidentSets {
         let slot = self.slot_of(set)?;
         self.unlist(slot);
         self.list(slot);
+        assert_eq!(self.most_recent, slot, "what was read was used last");
         self.contents(slot)
     }
 
@@ -98,6 +99,7 @@ impl ResidentSets {
     pub(crate) fn write(&mut self, set: u64, contents: &Set) {
         let slot = self.slot_of(set).unwrap_or_else(|| self.admit(set));
         self.replace(slot, contents);
+        debug_assert_eq!(self.slot_of(set), Some(slot), "what was written is resident");
     }
 
     /// Notes that nothing is known of a set.
@@ -218,6 +220,7 @@ impl ResidentSets {
     /// Takes a slot out of the list of use.
     fn unlist(&mut self, slot: u64) {
         let Links { more_recent, less_recent, .. } = self.links(slot);
+        assert!(more_recent != slot && less_recent != slot, "a slot is in the list of use once");
         match more_recent {
             NONE => self.most_recent = less_recent,
             other => self.write_links(other, Links { less_recent, ..self.links(other) }),
@@ -231,6 +234,7 @@ impl ResidentSets {
     /// Puts a slot at the recent end of the list of use.
     fn list(&mut self, slot: u64) {
         let before = self.most_recent;
+        assert_ne!(before, slot, "a slot is in the list of use once");
         self.write_links(slot, Links { more_recent: NONE, less_recent: before, ..self.links(slot) });
         match before {
             NONE => self.least_recent = slot,

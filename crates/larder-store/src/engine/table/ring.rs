@@ -64,6 +64,7 @@ impl Ring {
         while self.in_flight.front().is_some_and(|&(_, written)| written) {
             self.in_flight.pop_front();
         }
+        debug_assert!(self.in_flight.iter().is_sorted_by_key(|&(place, _)| place), "places are given out in order");
     }
 
     /// Where `at` lies on the volume if `len_bytes` from there were not overwritten since; `None` also for

@@ -64,6 +64,7 @@ impl Summary {
 
     /// Notes what a bin holds now.
     pub(crate) fn put(&mut self, way: usize, bin: Bin) {
+        assert!(way < self.way_count, "a way of the set: {way}");
         self.bins[way] = bin;
     }
 

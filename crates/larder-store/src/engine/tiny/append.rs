@@ -201,6 +201,7 @@ impl TinyEngine {
         sealed: &mut Sealed,
     ) -> std::result::Result<RingPlace, NoRoom> {
         let parcel = parcel_of(record);
+        assert!(parcel.len_bytes <= self.plan.short_bytes_max(), "only short records stand in the front");
         let write = self.encoder(record);
         state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
     }
@@ -222,6 +223,7 @@ impl TinyEngine {
         sealed: &mut Sealed,
     ) -> std::result::Result<RingPlace, NoRoom> {
         let parcel = parcel_of(record);
+        assert!(parcel.len_bytes > self.plan.short_bytes_max(), "short records stand in the front");
         while !state.long.has_room(parcel.len_bytes) {
             let oldest = state.long.oldest().ok_or(NoRoom::Now)?;
             state.long.release_oldest(oldest);
@@ -245,6 +247,7 @@ impl TinyEngine {
         parcel: Parcel,
         sealed: &mut Sealed,
     ) -> std::result::Result<RingPlace, NoRoom> {
+        assert_eq!(stub.len_bytes == 0, parcel.kind == PackedKind::Tombstone, "a stub without a record is a removal");
         let write = |target: &mut [u8], sequence: u32| {
             Stub { own_sequence: sequence, ..stub }.encode(self.volume.id, target);
         };
@@ -379,6 +382,7 @@ impl TinyState {
         }
         let set = self.sets.set_of(key_hash);
         self.forget_set(set);
+        debug_assert!(self.newest(prefix).is_none(), "nothing of the key is left in the front");
     }
 }
 

@@ -109,6 +109,7 @@ impl FoundRing {
         let sequence = self.widening.of(header.sequence);
         self.last_sequence = self.last_sequence.max(sequence);
         self.oldest_sequence = self.oldest_sequence.max(self.widening.of(header.oldest_sequence));
+        assert!(sequence <= self.last_sequence, "the last is the greatest");
         sequence
     }
 }

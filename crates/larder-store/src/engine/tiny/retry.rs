@@ -188,6 +188,7 @@ impl TinyEngine {
         };
         let key_hash = piece.hash().key_hash();
         let newest = state.newest(slot.prefix).expect("the slot itself is there");
+        assert_eq!(newest.prefix, slot.prefix, "what is newer is of a key that looks alike");
         if newest.granule != slot.granule {
             let newest_bytes = state.front.dirty_copy(self.front_offset(newest.granule), self.plan.short_bytes_max());
             let newer = newest_bytes.and_then(|bytes| Piece::of(self.volume.id, &Bytes::from(bytes)));

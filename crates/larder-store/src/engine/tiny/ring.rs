@@ -186,13 +186,15 @@ impl Ring {
         if self.open.is_none() {
             self.head_used_bytes = self.area.segment_bytes;
         }
+        assert!(self.head_used_bytes <= self.area.segment_bytes, "packs end within their segment");
     }
 
     /// Notes that a pack is with the device, or lost. What follows a lost pack in its segment is found again all the
     /// same: packs name their place.
     pub(crate) fn written(&mut self, sequence: u32) {
         let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
-        let SealedPack { buffer, .. } = self.in_flight.swap_remove(at);
+        let SealedPack { buffer, offset_bytes, .. } = self.in_flight.swap_remove(at);
+        assert!(self.area.segment_of(offset_bytes).is_some(), "a pack lies within the ring");
         // Unless the device or a reader still has it.
         if let Ok(mut buffer) = Arc::try_unwrap(buffer) {
             buffer.extend_to_capacity();
@@ -204,6 +206,7 @@ impl Ring {
     pub(crate) fn failed(&mut self, sequence: u32) {
         let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
         let pack = self.in_flight.swap_remove(at);
+        assert!(!self.has_failed(pack.offset_bytes), "a pack that failed is not on its way");
         self.failed.push(SealedPack { failures: pack.failures.saturating_add(1), ..pack });
     }
 
@@ -237,7 +240,9 @@ impl Ring {
 
     /// Lets go of a failed pack: nothing of it is needed any more.
     pub(crate) fn give_up(&mut self, sequence: u32) {
+        let count = self.failed.len();
         self.failed.retain(|pack| pack.sequence != sequence);
+        assert_eq!(self.failed.len() + 1, count, "one pack is given up");
     }
 
     /// Frees the oldest segment.

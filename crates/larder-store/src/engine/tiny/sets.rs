@@ -84,6 +84,7 @@ impl SetSummaries {
 
     pub(crate) fn note_hit(&mut self, key_hash: KeyHash) {
         let set = self.set_of(key_hash);
+        assert!(set < self.set_count, "set {set} of {}", self.set_count);
         let bit = VERSION_BITS + hit_place(key_hash, self.hit_bits());
         self.set_bit(set, bit);
     }
@@ -110,6 +111,7 @@ impl SetSummaries {
     pub(crate) fn forget(&mut self, set: u32) {
         let version = after(after(self.version(set)));
         self.note(set, version, []);
+        debug_assert!(self.holds_nothing(set), "what is forgotten is not found");
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {

@@ -87,6 +87,7 @@ impl Duel {
         let first = self.first.is_hit_by(offer, mean_sectors);
         let second = self.second.is_hit_by(offer, mean_sectors);
         self.score = (self.score + i64::from(first) - i64::from(second)).clamp(-4 * LEAD, 4 * LEAD);
+        assert!(self.score.abs() <= 4 * LEAD, "a lead can be lost again");
         if self.score >= LEAD {
             self.taste = Taste::First;
         } else if self.score <= -LEAD {
@@ -110,6 +111,7 @@ impl Shadow {
         let was_seen = self.seen.note(offer.key_hash);
         let newcomer = Newcomer { was_seen, sectors: offer.sectors, mean_sectors };
         let fits = offer.sectors <= self.sectors_max;
+        assert!(!self.entries.contains_key(&offer.key_hash), "what is here was a hit");
         if fits && (self.has_room_for(offer.sectors) || newcomer.is_admitted(self.taste, &mut self.dice)) {
             self.store(offer);
         }

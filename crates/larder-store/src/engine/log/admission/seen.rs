@@ -32,6 +32,7 @@ impl Seen {
             return true;
         }
         let was_seen = is_in(&self.generations[1]);
+        assert!(self.taken <= self.taken_max, "a full generation makes room for the next");
         if self.taken == self.taken_max {
             self.generations.swap(0, 1);
             self.generations[0].fill(0);

@@ -56,6 +56,7 @@ pub(super) fn read(bytes: &[u8], widths: SlotWidths, at: At) -> u64 {
 
 /// Writes the packed slot at `at`.
 pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: At, packed: u64) {
+    assert!(packed <= mask(widths), "a slot has no more bits than its width");
     let (byte, shift) = window(widths, at);
     let target = &mut bytes[byte..];
     let word = word(target) & !(mask(widths) << shift) | packed << shift;
@@ -66,6 +67,7 @@ pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: At, packed: u64) {
 /// Removes the slots that `keep` does not want; how many.
 pub(super) fn retain(image: &mut [u8], widths: SlotWidths, mut keep: impl FnMut(Slot) -> bool) -> u64 {
     let mut removed = 0;
+    debug_assert!(image.len() >= widths.bucket_bytes(), "an image has a bucket");
     for bucket in 0..(image.len() / widths.bucket_bytes()) as u32 {
         for at in (0..WAYS).map(|way| (bucket, way)) {
             let packed = read(image, widths, at);

@@ -23,6 +23,7 @@ impl Matches {
         self.more.push(first);
         self.more.sort_by_key(number);
         self.first = self.more.pop();
+        assert!(self.first.is_some() && !self.more.is_empty(), "of several all are kept");
         self.more.reverse();
     }
 

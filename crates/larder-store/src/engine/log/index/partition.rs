@@ -59,6 +59,7 @@ impl Partition {
         if let Some(loading) = &mut self.loading {
             loading.note_inserted(key_hash);
         }
+        assert!(!replaced.contains(&slot.position), "a slot does not replace itself");
         let before = self.take_out(place, replaced);
         let inserted = self.put(place, self.widths.pack(place.tag, slot), fingerprint(key_hash));
         match before {
@@ -76,6 +77,10 @@ impl Partition {
         {
             loading.note_forgotten(address);
         }
+        assert!(
+            self.entries <= before && before - self.entries <= positions.len() as u64 * 2 * WAYS as u64,
+            "slots at these positions go"
+        );
         before - self.entries
     }
 
@@ -88,6 +93,7 @@ impl Partition {
     }
 
     pub(super) fn begin_loading(&mut self) {
+        assert!(self.loading.is_none(), "a run loads once");
         self.loading = Some(Loading::new(self.bucket_count as usize * WAYS));
     }
 
@@ -134,6 +140,11 @@ impl Partition {
     }
 
     pub(super) fn take_image(&mut self, target: &mut [u8]) {
+        debug_assert_eq!(
+            target.len(),
+            self.bucket_count as usize * self.widths.bucket_bytes(),
+            "an image of all buckets"
+        );
         match self.bytes.is_empty() {
             true => target.fill(0),
             false => target.copy_from_slice(&self.bytes[..self.bytes.len() - FILL_BYTES]),
@@ -224,6 +235,7 @@ impl Partition {
 
     fn allocate(&mut self) {
         if self.bytes.is_empty() {
+            assert_eq!(self.entries, 0, "no slots without memory");
             self.bytes = vec![0; self.bucket_count as usize * self.widths.bucket_bytes() + FILL_BYTES].into();
         }
     }
@@ -367,6 +379,7 @@ impl Partition {
     }
 
     fn write(&mut self, at: At, packed: u64, fingerprint: u16) {
+        assert!(at.0 < self.bucket_count && at.1 < WAYS, "a way of a bucket");
         self.changed = true;
         self.loading.iter_mut().for_each(|loading| loading.set_fingerprint(slot_number(at), fingerprint));
         image::write(&mut self.bytes, self.widths, at, packed);

@@ -94,6 +94,7 @@ impl Places {
 
     /// Gives up the checkpoint that was begun; the partitions whose images were written for it.
     pub(crate) fn abandon(&mut self) -> Vec<u32> {
+        assert_eq!(self.durable.len(), self.next.len(), "an image of each partition");
         let pairs = (0..).zip(self.durable.iter().zip(&self.next));
         let written = pairs.filter(|(_, (durable, next))| durable != next).map(|(partition, _)| partition).collect();
         self.next.clone_from(&self.durable);

@@ -77,6 +77,8 @@ pub(super) fn rearrange(
         listings[to] = Listing { sector, ..listing };
         sector += u32::from(listing.sectors);
     }
+    let end = before.last().map_or(0, |last| last.sector + u32::from(last.sectors));
+    assert_eq!(sector, end, "records side by side take what they took");
     let ordered: Vec<u32> = order.iter().map(|&from| groups[from]).collect();
     let mut moved = Vec::new();
     for (to, &from) in order.iter().enumerate() {

@@ -114,6 +114,7 @@ impl OpenSegment {
         spare: &mut Vec<AlignedBuffer>,
     ) -> Vec<Moved> {
         let Some(unit) = &mut self.unit else { return Vec::new() };
+        assert!(unit.groups.len() <= self.listings.len(), "each record of the unit is listed");
         let first = self.listings.len() - unit.groups.len();
         let listings = &mut self.listings[first..];
         let Some(order) = groups::arrange(&unit.groups, listings) else { return Vec::new() };

@@ -107,6 +107,7 @@ impl LocatedSets {
 
     pub(super) fn promote(&self, at: At, set: &mut Set, way: usize, place: SetPlace) {
         self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), at.tag));
+        assert_eq!(set.ways()[way].tag, at.tag, "the way of the key is promoted");
         let dropped = set.promote(way, place);
         self.demote(at, set, dropped);
     }
@@ -114,6 +115,7 @@ impl LocatedSets {
     /// Lets a place wait for the position file; without room its entry is forgotten.
     pub(super) fn demote(&self, at: At, set: &mut Set, dropped: Option<Dropped>) {
         let (Some(demoted), Some(Dropped { way, place })) = (&self.demoted, dropped) else { return };
+        assert_ne!(set.ways()[way].tag, 0, "an entry's place is demoted");
         let pair = Pair { tag: set.ways()[way].tag, position: place.position };
         if !demoted.put(at.number(), pair) {
             self.overwritten.fetch_add(1, Ordering::Relaxed);

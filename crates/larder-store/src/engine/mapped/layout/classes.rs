@@ -66,6 +66,7 @@ impl Classes {
     /// Takes the slot of a record that is known to be there; `false` if that cannot be.
     pub(crate) fn take_at(&mut self, slot: u64, sectors: u64) -> bool {
         let fits = slot == 0 && sectors <= self.capacity_sectors - self.grown_sectors;
+        assert!(self.grown_sectors <= self.capacity_sectors, "files grow within what there is");
         match self.file(sectors) {
             Some(file) if slot < file.slot_count && !file.is_used(slot) => {
                 file.mark(slot);
@@ -162,6 +163,7 @@ impl ClassFile {
     /// Adds a used slot at the end.
     fn grow(&mut self) -> u64 {
         let slot = self.slot_count;
+        assert_eq!(self.used.len() as u64, slot.div_ceil(WORD_SLOTS), "a bit for each slot");
         self.slot_count += 1;
         if slot.is_multiple_of(WORD_SLOTS) {
             self.used.push(0);
@@ -175,6 +177,7 @@ impl ClassFile {
     }
 
     fn free(&mut self, slot: u64) {
+        assert!(slot < self.slot_count && self.is_used(slot), "a slot is freed once: {slot}");
         self.used[(slot / WORD_SLOTS) as usize] &= !(1 << (slot % WORD_SLOTS));
         self.first_free = self.first_free.min(slot);
     }

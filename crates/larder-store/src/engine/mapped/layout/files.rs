@@ -42,6 +42,7 @@ impl Files {
             Naming::OneDirectory => 0,
             Naming::RoundRobin => {
                 let place = self.turn;
+                assert!(self.is_place(place), "a directory that there is: {place}");
                 self.turn = (self.turn + 1) % (FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT);
                 place
             }

@@ -63,6 +63,7 @@ impl Levels {
             self.find_run(len)?;
         }
         let first = self.next;
+        assert!(len <= self.remain && first + len <= self.block_count, "the run that was found holds the record");
         self.mark_used(first, len);
         self.next += len;
         self.remain -= len;
@@ -235,6 +236,7 @@ impl Levels {
             node >>= 1;
             level += 1;
         }
+        assert!(!self.levels[level].get(node), "a run is freed once");
         self.levels[level].set(node);
     }
 }

@@ -61,6 +61,7 @@ impl Slots {
             self.too_long = len;
             return None;
         };
+        assert!(first + len <= self.slot_count && len <= self.free_count, "a run on the volume, of free slots");
         self.mark(first, len, true);
         self.pointer = (first + len) % self.slot_count;
         Some(self.sector_of(first))
@@ -86,6 +87,7 @@ impl Slots {
     pub(crate) fn free(&mut self, place: Sector, sectors: u64) {
         let first = self.slot_at(place).expect("what is freed was taken, and begins with a slot");
         let len = self.slots_of(sectors);
+        assert!(len + self.free_count <= self.slot_count, "no more is freed than was taken");
         self.mark(first, len, false);
         // How long the run has become, as far as that matters.
         let reach = self.too_long;

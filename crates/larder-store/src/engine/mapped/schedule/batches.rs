@@ -25,6 +25,7 @@ impl<T> ReadBatches<T> {
         if self.waiting.is_empty() {
             self.opened_at = now;
         }
+        assert!(self.waiting.len() < self.read_count_max, "a full batch is sent");
         self.waiting.push((offset_bytes, read));
         if self.waiting.len() < self.read_count_max { Vec::new() } else { self.take() }
     }

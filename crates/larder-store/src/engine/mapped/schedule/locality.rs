@@ -59,6 +59,7 @@ impl LocalityBuffers {
         if buffer.len_bytes >= self.buffer_bytes {
             groups.extend(buffer.take());
         }
+        assert!(buffer.len_bytes < self.buffer_bytes, "a full buffer does not wait");
         groups
     }
 
@@ -67,6 +68,7 @@ impl LocalityBuffers {
         self.buffers.iter_mut().any(|buffer| {
             let Some(at) = buffer.writes.iter().position(|(held, _)| *held == sequence) else { return false };
             let (_, len_bytes) = buffer.writes.remove(at);
+            assert!(len_bytes <= buffer.len_bytes, "what waits is counted");
             buffer.len_bytes -= len_bytes;
             true
         })
@@ -86,6 +88,7 @@ impl LocalityBuffers {
 
 impl Buffer {
     fn take(&mut self) -> Option<Vec<u32>> {
+        debug_assert_eq!(self.writes.iter().map(|(_, len)| len).sum::<u64>(), self.len_bytes, "what waits is counted");
         self.len_bytes = 0;
         let writes = std::mem::take(&mut self.writes);
         (!writes.is_empty()).then(|| writes.into_iter().map(|(sequence, _)| sequence).collect())

@@ -93,6 +93,7 @@ impl Packetizer {
     /// Takes the open page to be sent, if it has anything.
     pub(crate) fn take(&mut self) -> Option<Packet> {
         let Page { start_bytes, mut buffer, from, to, writes, .. } = self.page.take()?;
+        assert!(from < to && to <= self.page_bytes && !writes.is_empty(), "a page is opened for a write");
         if from == 0 {
             buffer.truncate(to as usize);
         } else {
