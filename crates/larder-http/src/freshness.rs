@@ -97,7 +97,7 @@ impl Freshness {
         let initial_age_millis = initial_age(receipt, date);
         let lifetime = match directives.fresh_after_receipt {
             Some(secs) => Lifetime::Explicit { millis: (i64::from(secs) * 1000).saturating_add(initial_age_millis) },
-            None => lifetime(receipt, fields, directives, (date.unwrap_or(received), last_modified)),
+            None => lifetime(receipt, fields, directives, date.unwrap_or(received), last_modified),
         };
         let sets_cookie = fields.contains_key(SET_COOKIE) && !directives.withheld.contains(&SET_COOKIE);
         Self {
@@ -194,7 +194,8 @@ fn lifetime(
     receipt: &Receipt,
     fields: &HeaderMap,
     directives: &ResponseDirectives,
-    (date, last_modified): (Timestamp, Option<Timestamp>),
+    date: Timestamp,
+    last_modified: Option<Timestamp>,
 ) -> Lifetime {
     if let Some(secs) = directives.s_maxage.or(directives.max_age) {
         return Lifetime::Explicit { millis: i64::from(secs) * 1000 };

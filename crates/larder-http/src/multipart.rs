@@ -32,7 +32,7 @@ impl Multipart {
         let boundary = format!("{boundary:032x}");
         let mut pieces = Vec::with_capacity(parts.len() * 2 + 1);
         for (index, part) in parts.iter().enumerate() {
-            let text = part_head(index, part, total_len, (content_type, &boundary));
+            let text = part_head(index, part, total_len, content_type, &boundary);
             pieces.push(Piece::Text(text.into()));
             pieces.push(Piece::Part(*part));
         }
@@ -72,12 +72,7 @@ impl Piece {
     }
 }
 
-fn part_head(
-    index: usize,
-    part: &Span,
-    total_len: u64,
-    (content_type, boundary): (Option<&HeaderValue>, &str),
-) -> Vec<u8> {
+fn part_head(index: usize, part: &Span, total_len: u64, content_type: Option<&HeaderValue>, boundary: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(PART_HEAD_SIZE_USUAL);
     if index > 0 {
         text.extend_from_slice(b"\r\n");

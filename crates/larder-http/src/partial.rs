@@ -132,7 +132,8 @@ pub fn request_fields(stored: &StoredHead, wanted: &Span) -> Option<[(HeaderName
 pub fn continuation(
     stored: &StoredHead,
     wanted: &Span,
-    (status, fields): (StatusCode, &HeaderMap),
+    status: StatusCode,
+    fields: &HeaderMap,
     response_time: Timestamp,
 ) -> Continuation {
     match status {

@@ -106,7 +106,7 @@ impl StoredHead {
         }
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        Self::from_parts(&receipt, fields, (body, selecting), (&directives, targets))
+        Self::from_parts(&receipt, fields, body, selecting, targets)
     }
 
     /// This head, in memory of its own: see [`crate::fields::detach`].
@@ -192,9 +192,11 @@ impl StoredHead {
     fn from_parts(
         receipt: &Receipt,
         fields: HeaderMap,
-        (body, selecting): (BodyPlace, Selecting),
-        (directives, targets): (&ResponseDirectives, &TargetList),
+        body: BodyPlace,
+        selecting: Selecting,
+        targets: &TargetList,
     ) -> Self {
+        let directives = ResponseDirectives::from_fields(&fields, targets);
         let has_entity_tag = single(&fields, &ETAG).is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some());
         Self {
             status: receipt.status,
@@ -202,7 +204,7 @@ impl StoredHead {
             request_time: receipt.request_time,
             body,
             selecting,
-            freshness: Freshness::new(receipt, &fields, directives),
+            freshness: Freshness::new(receipt, &fields, &directives),
             has_entity_tag,
             targets: targets.clone(),
             fields,

@@ -77,14 +77,15 @@ impl Routes {
     pub(crate) fn locate<'a>(
         &'a self,
         own_scheme: &'a str,
-        (uri, version): (&'a Uri, Version),
+        uri: &'a Uri,
+        version: Version,
         fields: &'a HeaderMap,
     ) -> Result<Destination<'a>, Failure> {
         let authority = self.authority(uri, fields, version)?;
         if let Some(route) = authority.and_then(|authority| self.site(host_of(authority))) {
             return Ok(route.destination(own_scheme, authority, uri));
         }
-        match (self.asked_scheme(own_scheme, (uri, version)), authority) {
+        match (self.asked_scheme(own_scheme, uri, version), authority) {
             (Some(scheme @ ("http" | "https")), Some(authority)) if self.forward => forward(scheme, uri, authority),
             (Some("http" | "https") | None, authority) => match &self.default {
                 Some(route) => {
@@ -123,7 +124,7 @@ impl Routes {
         if self.site(host_of(authority)).is_some() {
             return Some((own_scheme, authority, Mark::None));
         }
-        match self.asked_scheme(own_scheme, (uri, version)) {
+        match self.asked_scheme(own_scheme, uri, version) {
             Some(scheme @ ("http" | "https")) if self.forward => Some((scheme, authority, Mark::None)),
             Some("http" | "https") | None if self.default.is_some() => {
                 Some((own_scheme, authority, self.default_mark()))
@@ -134,7 +135,7 @@ impl Routes {
 
     /// The scheme of a target that is asked for through us. Over HTTP/2 every request has one, also those to us: with an
     /// origin for every host, one of our own scheme is for that origin.
-    fn asked_scheme<'a>(&self, own_scheme: &str, (uri, version): (&'a Uri, Version)) -> Option<&'a str> {
+    fn asked_scheme<'a>(&self, own_scheme: &str, uri: &'a Uri, version: Version) -> Option<&'a str> {
         let is_direct = |scheme: &str| version == Version::HTTP_2 && self.default.is_some() && scheme == own_scheme;
         uri.scheme_str().filter(|scheme| !is_direct(scheme))
     }

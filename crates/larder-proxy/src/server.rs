@@ -107,7 +107,7 @@ impl Proxy {
         let own: Vec<SocketAddr> = local_addrs.iter().copied().chain(admin_addr).collect();
         let routes = Routes::new(&config);
         let shared = Arc::new(Shared {
-            cache: Arc::new(cache_of(&config, &routes, (&hot, store.as_ref()))),
+            cache: Arc::new(cache_of(&config, &routes, &hot, store.as_ref())),
             routes,
             mirrors: Mirrors::new(&config.mirrors),
             flights: Arc::default(),
@@ -177,7 +177,7 @@ fn pseudonym_of(config: &ProxyConfig) -> io::Result<Pseudonym> {
     })
 }
 
-fn cache_of(config: &ProxyConfig, routes: &Routes, (hot, store): (&Arc<HotTier>, Option<&Store>)) -> CacheShared {
+fn cache_of(config: &ProxyConfig, routes: &Routes, hot: &Arc<HotTier>, store: Option<&Store>) -> CacheShared {
     CacheShared {
         hot: Arc::clone(hot),
         store: store.cloned(),

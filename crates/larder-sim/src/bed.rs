@@ -191,7 +191,7 @@ impl Bed {
     }
 
     /// Stores an entry of `len_bytes`.
-    pub fn store(&mut self, key: u64, len_bytes: u64, (site, group): (u64, u64)) {
+    pub fn store(&mut self, key: u64, len_bytes: u64, site: u64, group: u64) {
         let body = self.zeros.slice(..len_bytes.min(Writer::BODY_MAX_BYTES) as usize);
         let store = self.store.clone();
         let stored = finished(async move {

@@ -167,7 +167,7 @@ impl Requests {
             }
             let is_hit = bed.look_up(key) == Some(true);
             if !is_hit {
-                bed.store(key, size_bytes, (0, 0));
+                bed.store(key, size_bytes, 0, 0);
             }
             is_hit
         });

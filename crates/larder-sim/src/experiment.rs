@@ -165,7 +165,7 @@ impl Experiment {
         } else {
             for (key, len_bytes) in chunks {
                 memory.make_room(bed, key, len_bytes);
-                bed.store(key, len_bytes, (request.site, group));
+                bed.store(key, len_bytes, request.site, group);
             }
         }
         bed.take_neighbours(&mut memory.neighbours);

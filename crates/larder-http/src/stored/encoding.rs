@@ -10,7 +10,6 @@ use http::{HeaderMap, StatusCode};
 use super::{BodyPlace, FIELD_COUNT_MAX, Head, StoredHead};
 use crate::{
     DecodeError, Selecting, Timestamp, VaryMarker, VaryRule,
-    cache_control::ResponseDirectives,
     codec::{Reader, push_bytes, push_name, push_number, push_signed},
     freshness::Receipt,
     targeted::TargetList,
@@ -113,8 +112,7 @@ impl StoredHead {
         }
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        let directives = ResponseDirectives::from_fields(&fields, targets);
-        Ok(Self::from_parts(&receipt, fields, (body, selecting), (&directives, targets)))
+        Ok(Self::from_parts(&receipt, fields, body, selecting, targets))
     }
 }
 

@@ -144,7 +144,7 @@ proptest! {
         if let Ok(part) = partial::part(StatusCode::PARTIAL_CONTENT, &answer) {
             prop_assert!(part.span.last < part.total_len);
         }
-        partial::continuation(&head, &Span { first: 0, last: 9 }, (status, &answer), RECEIVED);
+        partial::continuation(&head, &Span { first: 0, last: 9 }, status, &answer, RECEIVED);
         partial::combined(&head, &update, &settings);
         prop_assert_eq!(StoredHead::decode(head.encode().into(), &TargetList::default()).ok(), Some(head));
     }

@@ -159,7 +159,7 @@ fn answer_to_if_range_continues_or_shows_a_change() {
     let head = stored("ETag: \"a\"");
     let judge = |status: u16, lines: &str| {
         let status = StatusCode::from_u16(status).expect("a test's status is a status");
-        continuation(&head, &SPAN, (status, &fields(lines)), RECEIVED)
+        continuation(&head, &SPAN, status, &fields(lines), RECEIVED)
     };
     let same = "ETag: \"a\"\nContent-Range: bytes 10-19/100";
     assert_eq!(judge(206, same), Continuation::Same(SPAN));

@@ -72,7 +72,7 @@ pub(crate) struct Placed {
 
 impl ChunkedBody {
     /// The body under `head`, which need not have come to its end.
-    pub(crate) fn new(cache: &Arc<Cache>, place: BodyKeys, (head, len): (&StoredHead, Option<u64>)) -> Self {
+    pub(crate) fn new(cache: &Arc<Cache>, place: BodyKeys, head: &StoredHead, len: Option<u64>) -> Self {
         let validator = partial::validator(head.fields(), head.response_time()).cloned();
         Self { cache: Arc::clone(cache), place, len, validator }
     }
@@ -81,7 +81,7 @@ impl ChunkedBody {
     pub(crate) fn of(cache: &Arc<Cache>, primary: &Arc<[u8]>, key: &Arc<[u8]>, entry: &Entry) -> Option<Self> {
         let EntryBody::Chunks { len, representation } = entry.body else { return None };
         let place = BodyKeys { primary: Arc::clone(primary), key: Arc::clone(key), representation };
-        Some(Self::new(cache, place, (&entry.head, Some(len))))
+        Some(Self::new(cache, place, &entry.head, Some(len)))
     }
 
     /// This body, for whose rest no origin is asked: only all of it can be held to its digest.
@@ -186,7 +186,7 @@ impl ChunkedBody {
                 self.store_chunk(number, vec![bytes]).await;
             } else {
                 let key = key::fragment_key(&self.place.key, self.place.representation, number);
-                storing::commit_fragment(&self.cache, &self.place.primary, &key, (start, bytes)).await;
+                storing::commit_fragment(&self.cache, &self.place.primary, &key, start, bytes).await;
             }
             start = end;
         }

@@ -101,18 +101,18 @@ pub(crate) async fn commit(
         commit_to_memory(cache, place, head, &body);
         return undo_if_invalidated(cache, place, began).await;
     };
-    let content = (body.clone(), hints(cache, place, head));
     // The chunks of a body were let in together; their head is stored with them.
     let is_offer = matches!(head.body(), BodyPlace::Whole { .. });
-    if !write(cache, store, (&place.key, is_offer), head.encode(), content).await {
+    let hints = hints(cache, place, head);
+    let entry = Unwritten { key: &place.key, is_offer, head: head.encode(), body: body.clone(), hints };
+    if !write(cache, store, entry).await {
         replace_in_memory(cache, place, head, &body).await;
         return undo_if_invalidated(cache, place, began).await;
     }
     if let Some((marker, true)) = &place.marker {
-        let hints = Hints { expires_at: 0, ..hints(cache, place, head) };
-        if !write(cache, store, (&place.primary, false), marker.rules.encode(), (vec![marker.encode_rest()], hints))
-            .await
-        {
+        let (head, body) = (marker.rules.encode(), vec![marker.encode_rest()]);
+        let hints = Hints { expires_at: 0, ..hints };
+        if !write(cache, store, Unwritten { key: &place.primary, is_offer: false, head, body, hints }).await {
             return false;
         }
         cache.shared.hot.remove(&place.primary);
@@ -125,36 +125,39 @@ pub(crate) async fn commit(
 pub(crate) async fn commit_chunk(cache: &Arc<Cache>, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &cache.shared.store {
-        Some(store) => write(cache, store, (key, false), Vec::new(), (body, hints)).await,
+        Some(store) => write(cache, store, Unwritten { key, is_offer: false, head: Vec::new(), body, hints }).await,
         None => false,
     }
 }
 
 /// Stores a fragment of a chunk, with its place in the whole.
-pub(crate) async fn commit_fragment(
-    cache: &Arc<Cache>,
-    primary: &[u8],
-    key: &[u8],
-    (start, bytes): (u64, Bytes),
-) -> bool {
+pub(crate) async fn commit_fragment(cache: &Arc<Cache>, primary: &[u8], key: &[u8], start: u64, bytes: Bytes) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &cache.shared.store {
-        Some(store) => write(cache, store, (key, false), start.to_le_bytes().to_vec(), (vec![bytes], hints)).await,
+        Some(store) => {
+            let (head, body) = (start.to_le_bytes().to_vec(), vec![bytes]);
+            write(cache, store, Unwritten { key, is_offer: false, head, body, hints }).await
+        }
         None => false,
     }
 }
 
-/// Keeps a stored response that the origin confirmed, with its new head, at its `place` by that head (see [`Place::renewed`]);
+/// What an origin's confirmation makes of a stored response.
+pub(crate) struct Confirmation {
+    /// Where it is to be, if it can be anywhere.
+    pub(crate) place: Option<Place>,
+    /// Its new head.
+    pub(crate) head: StoredHead,
+    /// When the origin was asked.
+    pub(crate) began: Moment,
+}
+
+/// Keeps a stored response that the origin confirmed, with its new head, at its place by that head (see [`Place::renewed`]);
 /// or drops it, if its new fields say that it is not to be stored (RFC 9111 3.2), or there is no such place. What credentials
 /// have confirmed changes nothing for others (RFC 9111 3.5), nor does what answers a request that tells the origin more than
 /// those the response is stored for; but what varies on more than was known is not kept as it was (RFC 9111 4.1).
-pub(crate) async fn confirm(
-    cache: &Arc<Cache>,
-    request_fields: &HeaderMap,
-    (before, place): (&Found, Option<Place>),
-    head: StoredHead,
-    began: Moment,
-) {
+pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, before: &Found, now: Confirmation) {
+    let Confirmation { place, head, began } = now;
     let selecting = before.entry.head.selecting();
     if !selecting.cover_what_is_told(request_fields) {
         return;
@@ -309,14 +312,19 @@ async fn replace_in_memory(cache: &Arc<Cache>, place: &Place, head: &StoredHead,
     commit_to_memory(cache, place, head, body);
 }
 
-/// Writes an entry; one that is only offered is not written if the store has no room for its like. Returns whether it was.
-async fn write(
-    cache: &Arc<Cache>,
-    store: &Store,
-    (key, is_offer): (&[u8], bool),
+/// An entry that is to be written.
+struct Unwritten<'a> {
+    key: &'a [u8],
+    /// Whether it is not written if the store has no room for its like.
+    is_offer: bool,
     head: Vec<u8>,
-    (body, hints): (Vec<Bytes>, Hints),
-) -> bool {
+    body: Vec<Bytes>,
+    hints: Hints,
+}
+
+/// Writes an entry. Returns whether it did.
+async fn write(cache: &Arc<Cache>, store: &Store, entry: Unwritten<'_>) -> bool {
+    let Unwritten { key, is_offer, head, body, hints } = entry;
     if head.len() > Writer::HEAD_MAX_BYTES {
         return false;
     }

@@ -67,7 +67,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
     } else {
         config.limits.idle
     });
-    let opening = opening::open(worker, listener, (socket, peer));
+    let opening = opening::open(worker, listener, socket, peer);
     let opened = match Watching::new(opening, &watched, &[Order::Drain, Order::Expire]).await {
         Some(Ok(Some(opened))) => opened,
         Some(Err(error)) => return tracing::debug!(%error, %peer, "client connection was not opened"),

@@ -37,7 +37,8 @@ pub(crate) struct Opened {
 pub(crate) async fn open(
     worker: &Worker,
     listener: &Listener,
-    (mut socket, mut peer): (TcpStream, SocketAddr),
+    mut socket: TcpStream,
+    mut peer: SocketAddr,
 ) -> io::Result<Option<Opened>> {
     let from = peer.ip().to_canonical();
     if listener.proxied_by.iter().any(|network| network.contains(&from)) {

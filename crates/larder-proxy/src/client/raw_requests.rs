@@ -64,7 +64,7 @@ impl RawRequests {
                 Place::Head if octets.is_empty() => return received.len(),
                 Place::Head => {
                     let start = received.len() - octets.len();
-                    octets = self.push_to_head((start, octets), line_bytes_max);
+                    octets = self.push_to_head(start, octets, line_bytes_max);
                     if self.fatal_fault.is_some() {
                         return 0;
                     }
@@ -124,7 +124,7 @@ impl RawRequests {
     }
 
     /// Takes one line, or what there is of it, which stands at `start` of what arrived; returns what follows.
-    fn push_to_head<'a>(&mut self, (start, octets): (usize, &'a [u8]), line_bytes_max: usize) -> &'a [u8] {
+    fn push_to_head<'a>(&mut self, start: usize, octets: &'a [u8], line_bytes_max: usize) -> &'a [u8] {
         let line_end = memchr(b'\n', octets);
         self.note_version(start, &octets[..line_end.unwrap_or(octets.len())]);
         let Some(line_end) = line_end else {

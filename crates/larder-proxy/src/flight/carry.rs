@@ -143,8 +143,7 @@ impl<'a> Carrying<'a> {
         }
         let (primary, key) = (Arc::clone(&self.place.primary), Arc::clone(&self.place.key));
         let place = BodyKeys { primary, key, representation: random() };
-        let head = (&self.open.head, self.open.total_len);
-        let chunks = ChunkedBody::new(cache, place, head);
+        let chunks = ChunkedBody::new(cache, place, &self.open.head, self.open.total_len);
         let chunks = Arc::new(if self.check.is_some() { chunks.without_rest() } else { chunks });
         let source = Source::new(&flights.means, &self.fetch.asked, Arc::clone(&chunks));
         self.fetch.flight.set_source(Arc::new(source));

@@ -20,7 +20,7 @@ use crate::{
         entry::{CHUNK_BYTES, EntryBody, Marker},
         groups,
         lookup::{self, Found, Lookup},
-        storing::{self, Place},
+        storing::{self, Confirmation, Place},
     },
     clock,
     errors::Failure,
@@ -169,8 +169,7 @@ impl Fetch {
             return false;
         }
         let settings = &self.cache().shared.http;
-        let answered = (answer.head.status, &answer.head.headers);
-        let exchange = self.exchange(answered, (answer.request_time, answer.response_time));
+        let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let head = validate::freshen(&found.entry.head, &exchange, settings);
         let own = validate::first_askers_own(&answer.head.headers, &head);
         let group = self.group_of(head.fields());
@@ -180,7 +179,12 @@ impl Fetch {
         let marker = place.as_ref().and_then(|place| place.marker.as_ref()).map(|(marker, _)| Arc::clone(marker));
         let confirmed = Confirmed { entry, key: Arc::clone(&found.key), marker, own };
         let stays = place.as_ref().is_some_and(|place| place.key == found.key);
-        let storing = storing::confirm(self.cache(), &self.asked.fields, (found, place), head, self.flight.began);
+        let storing = storing::confirm(
+            self.cache(),
+            &self.asked.fields,
+            found,
+            Confirmation { place, head, began: self.flight.began },
+        );
         // Who has been told that it moves finds it where it went.
         if stays {
             self.flight.set_stage(Stage::Confirmed(Arc::new(confirmed)));
@@ -281,14 +285,15 @@ impl Fetch {
     /// What the rules decide on.
     pub(super) fn exchange<'a>(
         &'a self,
-        (status, response_fields): (StatusCode, &'a HeaderMap),
-        (request_time, response_time): (Timestamp, Timestamp),
+        answered: &'a response::Parts,
+        request_time: Timestamp,
+        response_time: Timestamp,
     ) -> Exchange<'a> {
         Exchange {
             method: &self.asked.method,
             request_fields: &self.asked.fields,
-            status,
-            response_fields,
+            status: answered.status,
+            response_fields: &answered.headers,
             request_time,
             response_time,
         }
@@ -303,8 +308,7 @@ impl Fetch {
     /// Where a response is to be stored, or why it is not.
     fn place(&self, answer: &OriginAnswer) -> Result<(Place, larder_http::Selecting), Reason> {
         let settings = &self.cache().shared.http;
-        let answered = (answer.head.status, &answer.head.headers);
-        let exchange = self.exchange(answered, (answer.request_time, answer.response_time));
+        let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let rule = match storable::decide(&exchange, settings) {
             Storability::Store { rule, .. } => rule,
             Storability::Refuse { reason } => return Err(reason),

@@ -66,7 +66,7 @@ impl Fetch {
             if tag.is_none() && !is_all_wanted(&self.asked, &part.span, part.total_len) {
                 return Err(larder_http::Reason::Partial);
             }
-            let exchange = self.exchange((head.status, &head.headers), (request_time, response_time));
+            let exchange = self.exchange(&head, request_time, response_time);
             match storable::decide_part(&exchange, &part, &cache.shared.http) {
                 Storability::Store { rule, .. } => Ok((part, rule)),
                 Storability::Refuse { reason } => Err(reason),
@@ -98,7 +98,7 @@ impl Fetch {
         let arrived = Placed { start: part.span.first, bytes };
         let received = Received { status: head.status, fields: head.headers, request_time, response_time };
         let alone = (tag.is_none() && part.span.len() < part.total_len).then_some(part.span);
-        let head = head_of(received, (&part, selecting), targets);
+        let head = head_of(received, &part, selecting, targets);
         let entry = self.keep_part(&place, head, &arrived).await;
         let marker = place.marker.map(|(marker, _)| marker);
         let kept = KeptPart { entry, key: place.key, marker, own, alone, from_origin: true, arrived: Some(arrived) };
@@ -116,7 +116,7 @@ impl Fetch {
         };
         let (primary, key) = (Arc::clone(&place.primary), Arc::clone(&place.key));
         let keys = BodyKeys { primary, key, representation };
-        let body = ChunkedBody::new(cache, keys, (&head, Some(len)));
+        let body = ChunkedBody::new(cache, keys, &head, Some(len));
         body.keep(arrived).await;
         storing::commit(cache, place, &head, Vec::new(), self.flight.began).await;
         Arc::new(Entry::new(head, EntryBody::Chunks { len, representation }))
@@ -135,7 +135,8 @@ pub(crate) fn is_all_wanted(asked: &Asked, there: &Span, total_len: u64) -> bool
 /// The head of the whole that a part is of; a part that is all of it makes it whole.
 fn head_of(
     mut received: Received,
-    (part, selecting): (&partial::Part, larder_http::Selecting),
+    part: &partial::Part,
+    selecting: larder_http::Selecting,
     targets: &TargetList,
 ) -> StoredHead {
     // A part has come, so parts can be asked for: what is missing will be.

@@ -70,11 +70,11 @@ pub(crate) enum Extent {
 }
 
 /// Looks what of a stored response is there. It asks no origin.
-pub(crate) async fn look(means: &Arc<Means>, asked: &Arc<Asked>, (entry, key): (&Entry, &Arc<[u8]>)) -> Presence {
+pub(crate) async fn look(means: &Arc<Means>, asked: &Arc<Asked>, key: &Arc<[u8]>, entry: &Entry) -> Presence {
     let EntryBody::Chunks { len, .. } = entry.body else { return Presence::There(None) };
     let Some(body) = Source::of(means, asked, key, entry) else { return Presence::Gone };
     let source = Arc::new(body);
-    let wanted = wanted((&asked.method, &asked.fields), entry, len);
+    let wanted = wanted(&asked.method, &asked.fields, entry, len);
     // RFC 9111 5.2.1.7.
     let is_alone = reuse::is_only_if_cached(&asked.fields, &means.cache.shared.http);
     match first_missing(&source.chunks, &wanted).await {
@@ -91,14 +91,15 @@ pub(crate) async fn extent(
     cache: &Arc<Cache>,
     primary: &Arc<[u8]>,
     found: &Found,
-    (method, fields): (&Method, &HeaderMap),
+    method: &Method,
+    fields: &HeaderMap,
 ) -> Extent {
     let EntryBody::Chunks { len, .. } = found.entry.body else { return Extent::Whole };
     let Some(chunks) = ChunkedBody::of(cache, primary, &found.key, &found.entry).map(Arc::new) else {
         return Extent::Gone;
     };
     let is_alone = reuse::is_only_if_cached(fields, &cache.shared.http);
-    match first_missing(&chunks, &wanted((method, fields), &found.entry, len)).await {
+    match first_missing(&chunks, &wanted(method, fields, &found.entry, len)).await {
         Ok(None) => Extent::Whole,
         Ok(Some(_)) if !is_alone && chunks.can_go_on() => Extent::Lacking,
         Ok(Some(_)) | Err(Trouble) => Extent::Gone,
@@ -154,7 +155,7 @@ impl Body {
 }
 
 /// The bytes of a body of `len` that a request wants from the store.
-fn wanted((method, fields): (&Method, &HeaderMap), entry: &Entry, len: u64) -> Vec<Range<u64>> {
+fn wanted(method: &Method, fields: &HeaderMap, entry: &Entry, len: u64) -> Vec<Range<u64>> {
     let has_body = method != Method::HEAD && matches!(conditional::evaluate(fields, &entry.head), Precondition::Pass);
     if !has_body {
         return Vec::new();
@@ -177,7 +178,7 @@ async fn first_missing(body: &Arc<ChunkedBody>, wanted: &[Range<u64>]) -> Result
         }
     }
     unknown.dedup();
-    let mut missing = look_at(body, (store, &known), unknown).await?;
+    let mut missing = look_at(body, store, &known, unknown).await?;
     missing.sort_unstable();
     for number in missing {
         let span = body.span(number);
@@ -200,7 +201,8 @@ fn chunks_of(span: &Range<u64>) -> Range<u64> {
 /// Looks at chunks, some at once; what it finds is noted. Those that are not there.
 async fn look_at(
     body: &Arc<ChunkedBody>,
-    (store, known): (&Store, &Arc<Chunks>),
+    store: &Store,
+    known: &Arc<Chunks>,
     numbers: Vec<u64>,
 ) -> Result<Vec<u64>, Trouble> {
     let (mut missing, mut looks) = (Vec::new(), JoinSet::new());

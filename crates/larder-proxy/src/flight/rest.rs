@@ -92,7 +92,7 @@ pub(crate) async fn board(source: &Arc<Source>, position: u64, end: u64) -> Flig
     let twin = Arc::new(source.twin());
     let began = body.cache.shared.epochs.now();
     let begin = |end| Arc::new(Flight::continuing(began, Arc::clone(&twin), chunk.start..end));
-    let (reader, begun_end) = rests.join_or_begin((body.place.representation, position), chunk.start..end, begin);
+    let (reader, begun_end) = rests.join_or_begin(body.place.representation, position, chunk.start..end, begin);
     if let Some(begun_end) = begun_end {
         let flight = Arc::clone(reader.flight());
         let start = before.map_or(chunk.start, |before| {
@@ -117,7 +117,8 @@ impl Rests {
     /// As [`Self::join`], or a reader of the fetch of `span` that `begin` makes, which may end earlier: with its end.
     fn join_or_begin(
         &self,
-        (representation, position): (u64, u64),
+        representation: u64,
+        position: u64,
         span: std::ops::Range<u64>,
         begin: impl FnOnce(u64) -> Arc<Flight>,
     ) -> (FlightReader, Option<u64>) {

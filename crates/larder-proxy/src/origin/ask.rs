@@ -44,7 +44,7 @@ impl Origins {
         self.metrics.origin_requests.add(1);
         let host = outgoing.origin.clone();
         let answered = pool::send(self, outgoing).await;
-        self.count(answered.and_then(|answered| self.settle(&host, answered)))
+        self.count(answered.and_then(|(response, lease)| self.settle(&host, response, lease)))
     }
 
     /// Asks an origin to leave HTTP.
@@ -63,7 +63,7 @@ impl Origins {
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return Ok(UpgradeAnswer::Switched(response, lease));
             }
-            self.settle(origin, (response, lease)).map(|(head, body)| UpgradeAnswer::Declined(head, body))
+            self.settle(origin, response, lease).map(|(head, body)| UpgradeAnswer::Declined(head, body))
         }))
     }
 
@@ -75,7 +75,8 @@ impl Origins {
     fn settle(
         &self,
         origin: &Origin,
-        (response, lease): (Response<Incoming>, Lease),
+        response: Response<Incoming>,
+        lease: Lease,
     ) -> Result<(response::Parts, OriginBody), Failure> {
         let (mut head, incoming) = response.into_parts();
         // It is ours to say.

@@ -423,7 +423,7 @@ async fn obtain(origins: &Arc<Origins>, origin: &Origin) -> Result<(Connection, 
         Entered::Full => return Err(Failure::Overloaded),
     };
     match turn {
-        Turn::Open(place) => Ok((connect(origins, origin, (room, place)).await?, false)),
+        Turn::Open(place) => Ok((connect(origins, origin, room, place).await?, false)),
         Turn::Kept(own) => {
             own.watched.disarm();
             Ok((Connection::Own(own), true))
@@ -434,7 +434,8 @@ async fn obtain(origins: &Arc<Origins>, origin: &Origin) -> Result<(Connection, 
 async fn connect(
     origins: &Arc<Origins>,
     origin: &Origin,
-    (room, place): (Arc<Room<Own>>, Place<Own>),
+    room: Arc<Room<Own>>,
+    place: Place<Own>,
 ) -> Result<Connection, Failure> {
     let Link { stream, watched, requests, http2 } = connect::connect(origins, origin, origins.shared.http2).await?;
     if http2 {

@@ -89,7 +89,7 @@ fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Aske
     let mirrored = mirrored.as_ref();
     let destination = match mirrored {
         Some(mirrored) => mirrored.destination(),
-        None => shared.routes.locate(client.scheme(), (request.uri(), request.version()), &fields)?,
+        None => shared.routes.locate(client.scheme(), request.uri(), request.version(), &fields)?,
     };
     let is_named = fields.contains_key(HOST) || request.uri().authority().is_some();
     if mirrored.is_none() && destination.origin.trusted && is_named && client.is_misdirected(&destination.authority) {

@@ -26,7 +26,11 @@ use crate::{
     clock,
     errors::Failure,
     outcome::Outcome,
-    request::{final_recipient, pass, served::Served},
+    request::{
+        final_recipient,
+        pass::{self, Passed},
+        served::Served,
+    },
     worker::Worker,
 };
 
@@ -51,11 +55,11 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
     let kept = target.and_then(|target| rule_if_kept(worker, asked, &target, &received));
     let len = body.remaining().filter(|len| *len <= CHUNK_BYTES).and_then(|len| usize::try_from(len).ok());
     let (Some(rule), Some(len)) = (kept, len) else {
-        return Ok(pass::respond(worker, asked, (status, received.fields, body), cache_status));
+        return Ok(pass::respond(worker, asked, Passed { status, fields: received.fields, body }, cache_status));
     };
     let broken = || Failure::Broken { host: asked.origin.to_string(), why: "its response ended early".to_owned() };
     let bytes = body.collect(len).await.ok_or_else(broken)?;
-    let (fields, stored) = (received.fields.clone(), keep(worker, asked, &rule, (received, &bytes)).await);
+    let (fields, stored) = (received.fields.clone(), keep(worker, asked, &rule, received, &bytes).await);
     let cache_status = told(cache_status, stored);
     let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
     let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
@@ -82,12 +86,7 @@ fn rule_if_kept(worker: &Worker, asked: &Asked, target: &http::Uri, received: &R
 }
 
 /// Stores a response to POST under its target's key; tells whether it did.
-async fn keep(
-    worker: &Arc<Worker>,
-    asked: &Asked,
-    rule: &VaryRule,
-    (received, bytes): (Received, &bytes::Bytes),
-) -> bool {
+async fn keep(worker: &Arc<Worker>, asked: &Asked, rule: &VaryRule, received: Received, bytes: &bytes::Bytes) -> bool {
     let settings = &worker.shared.config.http;
     let Some(primary) = &asked.key else { return false };
     let began = worker.cache.shared.epochs.now();

@@ -273,7 +273,7 @@ async fn run_tunnel(
                     tunnel::carry(worker, client_side, target, watched, ticket);
                 }
                 // What is inside is counted.
-                Err(interceptor) => intercept::answer(client, (client_side, origin), interceptor, ticket),
+                Err(interceptor) => intercept::answer(client, client_side, origin, interceptor, ticket),
             }
             served.response
         }

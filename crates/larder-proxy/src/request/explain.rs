@@ -41,7 +41,7 @@ fn line_to(worker: &Worker, uri: &Uri) -> Line {
     let scheme = uri.scheme_str().unwrap_or("http");
     let authority = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
     let fields = authority.map(|host| (header::HOST, host)).into_iter().collect();
-    let located = shared.routes.locate(scheme, (uri, Version::HTTP_11), &fields);
+    let located = shared.routes.locate(scheme, uri, Version::HTTP_11, &fields);
     located.map_or(Line::Up, |destination| shared.origins.uplink.line_to(&destination.origin))
 }
 
@@ -58,7 +58,7 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
     let mut stored = if marker.is_some() { Stored::OtherVariants } else { Stored::Nothing };
     let mut answering = None;
     if let Some(found) = &found {
-        let extent = presence::extent(cache, primary, found, (&Method::GET, fields)).await;
+        let extent = presence::extent(cache, primary, found, &Method::GET, fields).await;
         let known = serve::stored(cache, asking, found, extent);
         if marker.is_none() || serve::is_as_it_is(known) {
             (stored, answering) = (known, Some(found));

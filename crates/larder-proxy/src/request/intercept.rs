@@ -52,7 +52,8 @@ enum Tunnel {
 /// Answers what comes through a tunnel to `origin` once the client has been told that it is open; settles `ticket` at the end.
 pub(crate) fn answer(
     client: &Arc<Client>,
-    (client_side, origin): (OnUpgrade, Origin),
+    client_side: OnUpgrade,
+    origin: Origin,
     interceptor: &Arc<Interceptor>,
     mut ticket: Ticket,
 ) {
@@ -81,7 +82,7 @@ pub(crate) fn answer(
                 match tunnel::open(worker, &origin).await {
                     Ok(target) => {
                         let (target, watched) = tunnel::watched(worker, target);
-                        tunnel::copy(worker, stream, (target, watched), &mut ticket).await;
+                        tunnel::copy(worker, stream, target, watched, &mut ticket).await;
                     }
                     Err(failure) => tracing::debug!(%failure, %origin, "a tunnel ends before its target is reached"),
                 }

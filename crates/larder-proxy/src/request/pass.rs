@@ -23,7 +23,7 @@ use crate::{
     cache::{
         entry::CACHE_STATUS,
         lookup::Found,
-        storing::{self, Place},
+        storing::{self, Confirmation, Place},
     },
     client::response_body::ResponseBody,
     clock,
@@ -52,7 +52,7 @@ pub(crate) async fn pass(
     // Rarely what a request comes to, and large: not part of every future that may.
     let (head, body) = Box::pin(ask(worker, asked, body)).await?;
     let status = with_origin_status(status, head.status);
-    Ok(respond(worker, asked, (head.status, head.headers, body), status))
+    Ok(respond(worker, asked, Passed { status: head.status, fields: head.headers, body }, status))
 }
 
 /// Passes a HEAD on, and lets its answer confirm or drop the stored response to GET (RFC 9111 4.3.5).
@@ -62,7 +62,8 @@ pub(crate) async fn pass(
 pub(crate) async fn pass_head(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
-    (primary, found): (&Arc<[u8]>, &Found),
+    primary: &Arc<[u8]>,
+    found: &Found,
     status: CacheStatus,
 ) -> Result<Served, Failure> {
     let (began, request_time) = (worker.cache.shared.epochs.now(), clock::now());
@@ -84,13 +85,13 @@ pub(crate) async fn pass_head(
             hit::add(&mut fields, &validate::first_askers_own(&head.headers, &fresh));
             updated = Some(fields);
             let place = Place::renewed(primary, found, &fresh, &asked.fields, settings);
-            storing::confirm(&worker.cache, &asked.fields, (found, place), *fresh, began).await;
+            storing::confirm(&worker.cache, &asked.fields, found, Confirmation { place, head: *fresh, began }).await;
         }
         HeadVerdict::Changed => drop(storing::remove(&worker.cache, &found.key).await),
         HeadVerdict::Silent => {}
     }
     let status = with_origin_status(status, head.status);
-    Ok(respond(worker, asked, (head.status, updated.unwrap_or(head.headers), body), status))
+    Ok(respond(worker, asked, Passed { status: head.status, fields: updated.unwrap_or(head.headers), body }, status))
 }
 
 /// Asks the origin, and checks the framing of what comes back.
@@ -134,13 +135,16 @@ pub(crate) async fn ask(
     Ok((head, body))
 }
 
+/// What an origin answered, on its way to a client.
+pub(crate) struct Passed {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: HeaderMap,
+    pub(crate) body: OriginBody,
+}
+
 /// A response with an origin's status, fields and body.
-pub(crate) fn respond(
-    worker: &Arc<Worker>,
-    asked: &Asked,
-    (status, fields, body): (StatusCode, HeaderMap, OriginBody),
-    cache_status: CacheStatus,
-) -> Served {
+pub(crate) fn respond(worker: &Arc<Worker>, asked: &Asked, passed: Passed, cache_status: CacheStatus) -> Served {
+    let Passed { status, fields, body } = passed;
     let fields = prepared(&worker.shared.marks, fields, cache_status);
     let response = hit::respond(status, fields, ResponseBody::origin(body));
     Served { response, outcome: Outcome::Miss, origin: Some(asked.origin.host.clone()) }

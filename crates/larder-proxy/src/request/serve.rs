@@ -65,13 +65,14 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
     }
     let route = match (route, found.clone()) {
         (Route::Stored { age, reason }, Some(found)) => {
-            match fresh(worker, asked, (&found, presence), (age, reason)).await {
+            match fresh(worker, asked, &Usable { found: &found, age, reason }, presence).await {
                 Some(served) => return served,
                 None => decide(otherwise),
             }
         }
         (Route::Meanwhile { age }, Some(found)) => {
-            return meanwhile(worker, asked, key, ((found, presence), age)).await;
+            let served = fresh(worker, asked, &Usable::stale(&found, age), presence).await;
+            return meanwhile(worker, asked, key, found, served).await;
         }
         (route, _) => route,
     };
@@ -83,7 +84,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
         }
         Route::PassHead { forward, stands_in } => {
             let passed = match &found {
-                Some(found) => Box::pin(pass::pass_head(worker, asked, (key, found), forward)).await,
+                Some(found) => Box::pin(pass::pass_head(worker, asked, key, found, forward)).await,
                 None => pass::pass(worker, asked, None, forward).await,
             };
             or_stale(worker, asked, passed, found.filter(|_| stands_in).as_ref())
@@ -137,7 +138,7 @@ async fn see(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Seen 
             }
         }
     };
-    let presence = presence::look(&worker.flights.means, asked, (&found.entry, &found.key)).await;
+    let presence = presence::look(&worker.flights.means, asked, &found.key, &found.entry).await;
     let stored = stored(&worker.cache, Asking::of(asked), &found, presence.extent());
     match variants {
         // In a language that was asked for otherwise it answers as it is, or not at all.
@@ -233,21 +234,22 @@ pub(crate) async fn if_fresh(
     let settings = &worker.shared.config.http;
     match reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings) {
         Reuse::Fresh { age, reason } => {
-            let presence = Box::pin(presence::look(&worker.flights.means, asked, (&found.entry, &found.key))).await;
-            fresh(worker, asked, (found, presence), (age, reason)).await
+            let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, &found.entry)).await;
+            fresh(worker, asked, &Usable { found, age, reason }, presence).await
         }
         Reuse::Stale { .. } | Reuse::MustValidate { .. } | Reuse::NotUsable { .. } => None,
     }
 }
 
-/// Answers from a stale response at once, and validates it behind (RFC 5861 3).
+/// Answers with what a stale response `served`, and validates it behind (RFC 5861 3); by a flight if it turned out not to be
+/// there.
 async fn meanwhile(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
     key: &Arc<[u8]>,
-    ((found, presence), age): ((Found, Presence), Age),
+    found: Found,
+    served: Option<Result<Served, Failure>>,
 ) -> Result<Served, Failure> {
-    let served = fresh(worker, asked, (&found, presence), (age, Reason::StaleWhileRevalidate)).await;
     let (marker, forward) = (found.marker.clone(), CacheStatus::forwarded(Forward::Stale));
     let primary = Arc::clone(key);
     let before = Some(found);
@@ -264,13 +266,28 @@ async fn meanwhile(
     }
 }
 
+/// A stored response that may be used, and why.
+struct Usable<'a> {
+    found: &'a Found,
+    age: Age,
+    reason: Reason,
+}
+
+impl<'a> Usable<'a> {
+    /// One that is stale, while it is validated.
+    fn stale(found: &'a Found, age: Age) -> Self {
+        Self { found, age, reason: Reason::StaleWhileRevalidate }
+    }
+}
+
 /// Answers from what is stored. `None`: it turns out that its body cannot be had.
 async fn fresh(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
-    (found, presence): (&Found, Presence),
-    (age, reason): (Age, Reason),
+    usable: &Usable<'_>,
+    presence: Presence,
 ) -> Option<Result<Served, Failure>> {
+    let &Usable { found, age, reason } = usable;
     let Ready { body, continued } = presence.ready().await?;
     let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate | Reason::Offline);
     let status = continued.map_or(CacheStatus::hit(age.ttl_secs), share::completed);

@@ -35,7 +35,7 @@ use crate::{
     outcome::Outcome,
     request::{
         hit::{self, Portion, Wanted},
-        pass,
+        pass::{self, Passed},
         serve::{self, age_of, or_stale, stale_answer},
         served::Served,
     },
@@ -71,7 +71,8 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
         let mut reader = board(worker, asked, &sharing, alone);
         let ended_before = !reader.is_first() && reader.flight().is_complete();
         let stage = reader.stage().await;
-        match take(worker, asked, &sharing, (reader, stage, ended_before)).await {
+        let reading = Reading { worker, asked, sharing: &sharing };
+        match reading.take(reader, stage, ended_before).await {
             Taken::Served(served) => return served,
             Taken::OtherVariant(marker) => {
                 // What was to be confirmed is not this request's, if the marker is newer.
@@ -170,215 +171,213 @@ fn flight_key(worker: &Worker, asked: &Asked, sharing: &Sharing) -> Arc<[u8]> {
     variant.map_or_else(|| Arc::clone(&sharing.primary), Arc::from)
 }
 
-async fn take(
-    worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
-    sharing: &Sharing,
-    (reader, stage, ended_before): (FlightReader, Stage, bool),
-) -> Taken {
-    let stale = sharing.before.as_ref().filter(|_| sharing.may_serve_on_error);
-    match stage {
-        Stage::Open(open) => take_open(worker, asked, sharing, (reader, &open, ended_before)).await,
-        Stage::Confirmed(found) => {
-            let settings = &worker.shared.config.http;
-            if !found.entry.head.matches(&asked.fields, settings) {
-                return found.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
-            }
-            let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings);
-            if !reader.is_first() && is_too_old(sharing, &decision) {
-                return Taken::TooOld;
-            }
-            match confirmed(worker, asked, sharing, (&found, reader.is_first())).await {
-                Some(served) => Taken::Served(served),
-                None => Taken::Incomplete,
-            }
-        }
-        Stage::Part(kept) => take_part(worker, asked, sharing, (&kept, reader.is_first())).await,
-        Stage::OriginFailing => match stale.and_then(|found| stale_answer(worker, asked, found)) {
-            Some(served) => Taken::Served(Ok(served)),
-            None => Taken::NotForUs,
-        },
-        Stage::Private if reader.is_first() => match reader.flight().take_private() {
-            Some(response) => private(worker, asked, sharing, *response).await,
-            None => Taken::NotForUs,
-        },
-        Stage::Private if reader.flight().answered_a_condition() => Taken::Again,
-        Stage::Private | Stage::Waiting | Stage::Continued(_) => Taken::NotForUs,
-        Stage::Failed(failure) => Taken::Served(or_stale(worker, asked, Err(failure), stale)),
-    }
+/// A request that reads a flight.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    worker: &'a Arc<Worker>,
+    asked: &'a Arc<Asked>,
+    sharing: &'a Sharing,
 }
 
-/// From a response that is arriving, or has arrived and is being stored.
-async fn take_open(
-    worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
-    sharing: &Sharing,
-    (reader, open, ended_before): (FlightReader, &OpenHead, bool),
-) -> Taken {
-    let settings = &worker.shared.config.http;
-    let first = reader.is_first();
-    if !first {
-        if !open.head.matches(&asked.fields, settings) {
-            return open.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
-        }
-        let decision = reuse::decide(&asked.method, &asked.fields, &open.head, clock::now(), settings);
-        if is_too_old(sharing, &decision) {
-            return Taken::TooOld;
-        }
-        if !open.shareable || (ended_before && !matches!(decision, Reuse::Fresh { .. })) {
-            return Taken::NotForUs;
+impl Reading<'_> {
+    /// Returns what comes of a flight's stage. `ended_before`: the flight had come to its end before this request joined it.
+    async fn take(self, reader: FlightReader, stage: Stage, ended_before: bool) -> Taken {
+        let Self { worker, asked, sharing } = self;
+        let stale = sharing.before.as_ref().filter(|_| sharing.may_serve_on_error);
+        match stage {
+            Stage::Open(open) => self.take_open(reader, &open, ended_before).await,
+            Stage::Confirmed(found) => {
+                let settings = &worker.shared.config.http;
+                if !found.entry.head.matches(&asked.fields, settings) {
+                    return found.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
+                }
+                let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings);
+                if !reader.is_first() && is_too_old(sharing, &decision) {
+                    return Taken::TooOld;
+                }
+                match self.confirmed(&found, reader.is_first()).await {
+                    Some(served) => Taken::Served(served),
+                    None => Taken::Incomplete,
+                }
+            }
+            Stage::Part(kept) => self.take_part(&kept, reader.is_first()).await,
+            Stage::OriginFailing => match stale.and_then(|found| stale_answer(worker, asked, found)) {
+                Some(served) => Taken::Served(Ok(served)),
+                None => Taken::NotForUs,
+            },
+            Stage::Private if reader.is_first() => match reader.flight().take_private() {
+                Some(response) => self.private(*response).await,
+                None => Taken::NotForUs,
+            },
+            Stage::Private if reader.flight().answered_a_condition() => Taken::Again,
+            Stage::Private | Stage::Waiting | Stage::Continued(_) => Taken::NotForUs,
+            Stage::Failed(failure) => Taken::Served(or_stale(worker, asked, Err(failure), stale)),
         }
     }
-    let age = age_of(worker, &open.head);
-    let (status, outcome) = match (ended_before, &sharing.before) {
-        (true, _) => (CacheStatus::hit(age.ttl_secs), Outcome::MemoryHit),
-        (false, Some(_)) => (arriving(sharing, open, !first), Outcome::RefreshModified),
-        (false, None) => (arriving(sharing, open, !first), Outcome::Miss),
-    };
-    // What comes straight from the origin carries an Age only if it brought one (RFC 9111 5.1).
-    let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
-    let Some(response) = open_response(worker, asked, reader, (open, age_secs, status)) else {
-        return Taken::Served(pass::pass(worker, asked, None, sharing.forward).await);
-    };
-    let conditional = ended_before && response.status() == StatusCode::NOT_MODIFIED;
-    let outcome = if conditional { Outcome::ConditionalHit } else { outcome };
-    let origin = (!ended_before).then(|| asked.origin.host.clone());
-    Taken::Served(Ok(Served { response, outcome, origin }))
+
+    /// From a response that is arriving, or has arrived and is being stored.
+    async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> Taken {
+        let Self { worker, asked, sharing } = self;
+        let settings = &worker.shared.config.http;
+        let first = reader.is_first();
+        if !first {
+            if !open.head.matches(&asked.fields, settings) {
+                return open.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
+            }
+            let decision = reuse::decide(&asked.method, &asked.fields, &open.head, clock::now(), settings);
+            if is_too_old(sharing, &decision) {
+                return Taken::TooOld;
+            }
+            if !open.shareable || (ended_before && !matches!(decision, Reuse::Fresh { .. })) {
+                return Taken::NotForUs;
+            }
+        }
+        let age = age_of(worker, &open.head);
+        let (status, outcome) = match (ended_before, &sharing.before) {
+            (true, _) => (CacheStatus::hit(age.ttl_secs), Outcome::MemoryHit),
+            (false, Some(_)) => (arriving(sharing, open, !first), Outcome::RefreshModified),
+            (false, None) => (arriving(sharing, open, !first), Outcome::Miss),
+        };
+        // What comes straight from the origin carries an Age only if it brought one (RFC 9111 5.1).
+        let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
+        let Some(response) = self.open_response(reader, open, age_secs, status) else {
+            return Taken::Served(pass::pass(worker, asked, None, sharing.forward).await);
+        };
+        let conditional = ended_before && response.status() == StatusCode::NOT_MODIFIED;
+        let outcome = if conditional { Outcome::ConditionalHit } else { outcome };
+        let origin = (!ended_before).then(|| asked.origin.host.clone());
+        Taken::Served(Ok(Served { response, outcome, origin }))
+    }
+
+    /// From a part that is stored: what is missing of it is fetched as it is read.
+    async fn take_part(self, kept: &KeptPart, is_first: bool) -> Taken {
+        let Self { worker, asked, sharing } = self;
+        let (entry, settings) = (&kept.entry, &worker.shared.config.http);
+        if !entry.head.matches(&asked.fields, settings) {
+            return kept.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
+        }
+        let decision = reuse::decide(&asked.method, &asked.fields, &entry.head, clock::now(), settings);
+        let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
+        let is_new = sharing.is_reload && kept.from_origin;
+        let may_share = is_there && (is_new || matches!(decision, Reuse::Fresh { .. }));
+        if !is_first && !may_share {
+            return Taken::NotForUs;
+        }
+        let Age { age_secs, ttl_secs } = age_of(worker, &entry.head);
+        let (status, outcome) = if kept.from_origin {
+            (stored(status_of(sharing, StatusCode::PARTIAL_CONTENT, !is_first)), Outcome::Miss)
+        } else {
+            (CacheStatus::hit(ttl_secs), Outcome::MemoryHit)
+        };
+        let wanted = Wanted::by(&worker.shared.marks, asked, age_secs, status);
+        let body = Source::of(&worker.flights.means, asked, &kept.key, entry);
+        if let (Some(body), Some(arrived)) = (&body, &kept.arrived) {
+            body.set_begun(arrived.clone());
+        }
+        match hit::answer(&wanted, entry, body.map(Arc::new)) {
+            Some(answered) => {
+                let origin = kept.from_origin.then(|| asked.origin.host.clone());
+                let mut response = answered.response;
+                if kept.from_origin && age_secs == 0 {
+                    response.headers_mut().remove(header::AGE);
+                }
+                if is_first {
+                    hit::add(response.headers_mut(), &kept.own);
+                }
+                Taken::Served(Ok(Served { response, outcome, origin }))
+            }
+            None => Taken::Served(pass::pass(worker, asked, None, sharing.forward).await),
+        }
+    }
+
+    /// The response to a reader of an open flight. `None`: it is better asked of the origin directly.
+    fn open_response(
+        self,
+        mut reader: FlightReader,
+        open: &OpenHead,
+        age_secs: Option<u64>,
+        cache_status: CacheStatus,
+    ) -> Option<Response<ResponseBody>> {
+        let Self { worker, asked, .. } = self;
+        match conditional::evaluate(&asked.fields, &open.head) {
+            Precondition::Pass => {}
+            Precondition::NotModified => {
+                return Some(hit::not_modified(&worker.shared.marks, &open.head, age_secs, cache_status));
+            }
+            Precondition::Failed => return None,
+        }
+        let mut fields = outgoing_fields(open.head.fields(), &worker.shared.marks);
+        hit::set_times(&worker.shared.marks, &mut fields, age_secs, cache_status);
+        if reader.is_first() {
+            hit::add(&mut fields, &open.own);
+        }
+        let Some(total_len) = open.total_len else {
+            return Some(hit::respond(open.head.status(), fields, ResponseBody::flight(reader)));
+        };
+        let (status, portion) = hit::portion(&asked.method, &asked.fields, &open.head, total_len, &mut fields);
+        // Parts may be asked for in any order, and what is arriving comes in one.
+        let Portion::Span(span) = portion else { return None };
+        if span.start > reader.flight().produced() + CHUNK_BYTES {
+            return None;
+        }
+        reader.set_span(span);
+        Some(hit::respond(status, fields, ResponseBody::flight(reader)))
+    }
+
+    /// From what was stored, which the origin has confirmed. `None`: its body cannot be had.
+    async fn confirmed(self, found: &Confirmed, is_first: bool) -> Option<Result<Served, Failure>> {
+        let Self { worker, asked, sharing } = self;
+        let entry = &found.entry;
+        let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, entry)).await;
+        let Ready { body, continued } = presence.ready().await?;
+        let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
+        let age_secs = age_of(worker, &entry.head).age_secs;
+        let wanted = Wanted::by(&worker.shared.marks, asked, age_secs, status);
+        Some(match hit::answer(&wanted, entry, body) {
+            Some(mut answered) => {
+                if is_first {
+                    hit::add(answered.response.headers_mut(), &found.own);
+                }
+                let origin = Some(asked.origin.host.clone());
+                let outcome = if continued.is_some() { Outcome::Miss } else { Outcome::RefreshUnmodified };
+                Ok(Served { response: answered.response, outcome, origin })
+            }
+            None => pass::pass(worker, asked, None, sharing.forward).await,
+        })
+    }
+
+    /// From a response that is for this asker alone.
+    async fn private(self, response: PrivateResponse) -> Taken {
+        let Self { worker, asked, sharing } = self;
+        let PrivateResponse { status, fields, body, reason, is_exact } = response;
+        let cache_status = status_of(sharing, status, false).because(reason);
+        let partial = asked.fields.contains_key(header::RANGE);
+        if partial && !is_exact && matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+            // More was asked for in the hope of storing it; now only the client's part is of use.
+            drop(body);
+            return Taken::Served(pass::pass(worker, asked, None, cache_status).await);
+        }
+        let conditional =
+            asked.fields.contains_key(header::IF_NONE_MATCH) || asked.fields.contains_key(header::IF_MODIFIED_SINCE);
+        if conditional {
+            let now = clock::now();
+            let received = Received { status, fields: fields.clone(), request_time: now, response_time: now };
+            let (body, targets) = (BodyPlace::Whole { len: 0 }, &worker.shared.config.http.targets);
+            let head = StoredHead::new(received, body, Selecting::default(), targets);
+            if conditional::evaluate(&asked.fields, &head) == Precondition::NotModified {
+                let response = hit::not_modified(&worker.shared.marks, &head, None, cache_status);
+                let origin = Some(asked.origin.host.clone());
+                return Taken::Served(Ok(Served { response, outcome: Outcome::Miss, origin }));
+            }
+        }
+        Taken::Served(Ok(pass::respond(worker, asked, Passed { status, fields, body }, cache_status)))
+    }
 }
 
 /// Whether a response is older than a request's max-age accepts. What the origin was asked for after the request came is as
 /// new as can be.
 fn is_too_old(sharing: &Sharing, decision: &Reuse) -> bool {
     !sharing.is_reload && matches!(decision, Reuse::MustValidate { reason: Reason::RequestMaxAge, .. })
-}
-
-/// From a part that is stored: what is missing of it is fetched as it is read.
-async fn take_part(
-    worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
-    sharing: &Sharing,
-    (kept, is_first): (&KeptPart, bool),
-) -> Taken {
-    let (entry, settings) = (&kept.entry, &worker.shared.config.http);
-    if !entry.head.matches(&asked.fields, settings) {
-        return kept.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
-    }
-    let decision = reuse::decide(&asked.method, &asked.fields, &entry.head, clock::now(), settings);
-    let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
-    let is_new = sharing.is_reload && kept.from_origin;
-    let may_share = is_there && (is_new || matches!(decision, Reuse::Fresh { .. }));
-    if !is_first && !may_share {
-        return Taken::NotForUs;
-    }
-    let Age { age_secs, ttl_secs } = age_of(worker, &entry.head);
-    let (status, outcome) = if kept.from_origin {
-        (stored(status_of(sharing, StatusCode::PARTIAL_CONTENT, !is_first)), Outcome::Miss)
-    } else {
-        (CacheStatus::hit(ttl_secs), Outcome::MemoryHit)
-    };
-    let wanted = Wanted::by(&worker.shared.marks, asked, age_secs, status);
-    let body = Source::of(&worker.flights.means, asked, &kept.key, entry);
-    if let (Some(body), Some(arrived)) = (&body, &kept.arrived) {
-        body.set_begun(arrived.clone());
-    }
-    match hit::answer(&wanted, entry, body.map(Arc::new)) {
-        Some(answered) => {
-            let origin = kept.from_origin.then(|| asked.origin.host.clone());
-            let mut response = answered.response;
-            if kept.from_origin && age_secs == 0 {
-                response.headers_mut().remove(header::AGE);
-            }
-            if is_first {
-                hit::add(response.headers_mut(), &kept.own);
-            }
-            Taken::Served(Ok(Served { response, outcome, origin }))
-        }
-        None => Taken::Served(pass::pass(worker, asked, None, sharing.forward).await),
-    }
-}
-
-/// The response to a reader of an open flight. `None`: it is better asked of the origin directly.
-fn open_response(
-    worker: &Arc<Worker>,
-    asked: &Asked,
-    mut reader: FlightReader,
-    (open, age_secs, cache_status): (&OpenHead, Option<u64>, CacheStatus),
-) -> Option<Response<ResponseBody>> {
-    match conditional::evaluate(&asked.fields, &open.head) {
-        Precondition::Pass => {}
-        Precondition::NotModified => {
-            return Some(hit::not_modified(&worker.shared.marks, &open.head, age_secs, cache_status));
-        }
-        Precondition::Failed => return None,
-    }
-    let mut fields = outgoing_fields(open.head.fields(), &worker.shared.marks);
-    hit::set_times(&worker.shared.marks, &mut fields, age_secs, cache_status);
-    if reader.is_first() {
-        hit::add(&mut fields, &open.own);
-    }
-    let Some(total_len) = open.total_len else {
-        return Some(hit::respond(open.head.status(), fields, ResponseBody::flight(reader)));
-    };
-    let (status, portion) = hit::portion(&asked.method, &asked.fields, &open.head, total_len, &mut fields);
-    // Parts may be asked for in any order, and what is arriving comes in one.
-    let Portion::Span(span) = portion else { return None };
-    if span.start > reader.flight().produced() + CHUNK_BYTES {
-        return None;
-    }
-    reader.set_span(span);
-    Some(hit::respond(status, fields, ResponseBody::flight(reader)))
-}
-
-/// From what was stored, which the origin has confirmed. `None`: its body cannot be had.
-async fn confirmed(
-    worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
-    sharing: &Sharing,
-    (found, is_first): (&Confirmed, bool),
-) -> Option<Result<Served, Failure>> {
-    let entry = &found.entry;
-    let presence = Box::pin(presence::look(&worker.flights.means, asked, (entry, &found.key))).await;
-    let Ready { body, continued } = presence.ready().await?;
-    let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
-    let age_secs = age_of(worker, &entry.head).age_secs;
-    let wanted = Wanted::by(&worker.shared.marks, asked, age_secs, status);
-    Some(match hit::answer(&wanted, entry, body) {
-        Some(mut answered) => {
-            if is_first {
-                hit::add(answered.response.headers_mut(), &found.own);
-            }
-            let origin = Some(asked.origin.host.clone());
-            let outcome = if continued.is_some() { Outcome::Miss } else { Outcome::RefreshUnmodified };
-            Ok(Served { response: answered.response, outcome, origin })
-        }
-        None => pass::pass(worker, asked, None, sharing.forward).await,
-    })
-}
-
-/// From a response that is for this asker alone.
-async fn private(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, response: PrivateResponse) -> Taken {
-    let PrivateResponse { status, fields, body, reason, is_exact } = response;
-    let cache_status = status_of(sharing, status, false).because(reason);
-    let partial = asked.fields.contains_key(header::RANGE);
-    if partial && !is_exact && matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-        // More was asked for in the hope of storing it; now only the client's part is of use.
-        drop(body);
-        return Taken::Served(pass::pass(worker, asked, None, cache_status).await);
-    }
-    let conditional =
-        asked.fields.contains_key(header::IF_NONE_MATCH) || asked.fields.contains_key(header::IF_MODIFIED_SINCE);
-    if conditional {
-        let now = clock::now();
-        let received = Received { status, fields: fields.clone(), request_time: now, response_time: now };
-        let (body, targets) = (BodyPlace::Whole { len: 0 }, &worker.shared.config.http.targets);
-        let head = StoredHead::new(received, body, Selecting::default(), targets);
-        if conditional::evaluate(&asked.fields, &head) == Precondition::NotModified {
-            let response = hit::not_modified(&worker.shared.marks, &head, None, cache_status);
-            let origin = Some(asked.origin.host.clone());
-            return Taken::Served(Ok(Served { response, outcome: Outcome::Miss, origin }));
-        }
-    }
-    Taken::Served(Ok(pass::respond(worker, asked, (status, fields, body), cache_status)))
 }
 
 fn status_of(sharing: &Sharing, origin: StatusCode, is_collapsed: bool) -> CacheStatus {

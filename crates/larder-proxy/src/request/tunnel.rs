@@ -75,7 +75,7 @@ pub(crate) fn carry(
     let presence = Presence::of_tunnel(worker);
     tokio::spawn(async move {
         match client_side.await {
-            Ok(client) => copy(&presence.0, TokioIo::new(client), (target, watched), &mut ticket).await,
+            Ok(client) => copy(&presence.0, TokioIo::new(client), target, watched, &mut ticket).await,
             Err(error) => tracing::debug!(%error, "tunnel not opened"),
         }
         drop(ticket);
@@ -87,7 +87,8 @@ pub(crate) fn carry(
 pub(crate) async fn copy(
     worker: &Worker,
     mut client: impl AsyncRead + AsyncWrite + Unpin,
-    (mut target, watched): (impl AsyncRead + AsyncWrite + Unpin, Arc<Watched>),
+    mut target: impl AsyncRead + AsyncWrite + Unpin,
+    watched: Arc<Watched>,
     ticket: &mut Ticket,
 ) {
     watched.arm(worker.shared.config.limits.stall);

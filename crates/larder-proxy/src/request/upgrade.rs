@@ -20,7 +20,10 @@ use crate::{
     client::response_body::ResponseBody,
     errors::Failure,
     origin::ask::UpgradeAnswer,
-    request::{pass, served::Served},
+    request::{
+        pass::{self, Passed},
+        served::Served,
+    },
     watch::Watched,
     worker::Worker,
 };
@@ -73,7 +76,12 @@ pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Asked, client_side: OnUpgr
         UpgradeAnswer::Switched(response, lease) => (response, lease),
         UpgradeAnswer::Declined(head, body) => {
             let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
-            return Ok(Reply::Declined(pass::respond(worker, asked, (head.status, head.headers, body), status)));
+            return Ok(Reply::Declined(pass::respond(
+                worker,
+                asked,
+                Passed { status: head.status, fields: head.headers, body },
+                status,
+            )));
         }
     };
     let broken = |why: String| Failure::Broken { host: asked.origin.to_string(), why };

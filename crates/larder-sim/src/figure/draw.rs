@@ -104,7 +104,7 @@ impl Figure {
         });
         let drawn = match &self.content {
             Content::Lines(lines) => self.lines(area, lines, factor),
-            Content::Bars(names, groups) => self.bars(area, (names, groups), factor),
+            Content::Bars(names, groups) => self.bars(area, names, groups, factor),
         };
         drawn.map_err(|error| DrawError::from(error.to_string()))
     }
@@ -217,7 +217,8 @@ impl Figure {
     fn bars<B: DrawingBackend>(
         &self,
         area: &DrawingArea<B, Shift>,
-        (names, groups): (&[String], &[(String, Vec<f64>)]),
+        names: &[String],
+        groups: &[(String, Vec<f64>)],
         factor: u32,
     ) -> Drawn<B> {
         let most = reach(groups.iter().flat_map(|(_, values)| values.iter().copied())).end;

@@ -149,7 +149,7 @@ impl Origin<'_> {
                 demand.is_hit = in_memory || bed.look_up(request.key).unwrap_or(true);
                 let looked_up = bed.served();
                 if !demand.is_hit {
-                    bed.store(request.key, len_bytes, (request.site, group));
+                    bed.store(request.key, len_bytes, request.site, group);
                 }
                 if !in_memory {
                     memory.insert(request.key, len_bytes, |_| {});
@@ -180,7 +180,7 @@ pub(super) fn disk_ms(demands: &[Demand]) -> f64 {
 }
 
 /// Requests arrive at random, `rate` a second.
-pub(super) fn serve(demands: &[Demand], proxy: &Proxy, (rate, seed): (f64, u64)) -> Times {
+pub(super) fn serve(demands: &[Demand], proxy: &Proxy, rate: f64, seed: u64) -> Times {
     let mut random = Random::new(seed ^ 0x0071_7565);
     let (mut now, mut process_free) = (0.0_f64, 0.0_f64);
     let mut disks_free = vec![0.0_f64; proxy.disk_count];
@@ -219,7 +219,7 @@ pub(super) fn peak(demands: &[Demand], proxy: &Proxy, accepted_s: f64, seed: u64
     let (mut low, mut high) = (1.0, 4000.0);
     while high - low > 0.25 {
         let rate = (low + high) / 2.0;
-        let times = serve(demands, proxy, (rate, seed));
+        let times = serve(demands, proxy, rate, seed);
         if times.response_s < accepted_s { low = rate } else { high = rate }
     }
     low

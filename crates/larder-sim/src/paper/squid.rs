@@ -100,8 +100,8 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let mut table = Table::new("Time of hits, expv2", &columns);
     let (mut points, mut slowed_points) = (Vec::new(), Vec::new());
     for (rate, paper) in HIT_TIMES {
-        let times = serve(of(last), &as_set_up, (rate, options.seed));
-        let slowed = serve(of(last), &slowed, (rate, options.seed));
+        let times = serve(of(last), &as_set_up, rate, options.seed);
+        let slowed = serve(of(last), &slowed, rate, options.seed);
         table.push(format!("{rate}"), vec![paper, times.hit_s * 1e3, times.response_s, slowed.hit_s * 1e3]);
         points.push((rate, times.hit_s * 1e3));
         slowed_points.push((rate, slowed.hit_s * 1e3));

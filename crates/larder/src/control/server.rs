@@ -128,7 +128,7 @@ impl ControlServer {
                 Ok(Ask::Open { .. }) if session.is_some() => {
                     refused("there is a session on this connection", "open another")
                 }
-                Ok(Ask::Open { hosts, except, offline }) => self.open(session, (&hosts, &except), offline),
+                Ok(Ask::Open { hosts, except, offline }) => self.open(session, &hosts, &except, offline),
                 Ok(Ask::Figures) => Answer::Figures(session.as_ref().map(figures).unwrap_or_default()),
                 Ok(Ask::About) => Answer::About(self.about.clone()),
                 Ok(Ask::Operate) => Answer::Operate,
@@ -145,7 +145,7 @@ impl ControlServer {
         }
     }
 
-    fn open(&self, session: &mut Option<Session>, (hosts, except): (&[String], &[String]), offline: bool) -> Answer {
+    fn open(&self, session: &mut Option<Session>, hosts: &[String], except: &[String], offline: bool) -> Answer {
         let parse = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<HostPattern>, _>>();
         let hosts = match (parse(hosts), parse(except)) {
             (Ok(hosts), Ok(except)) => HostRules { hosts, except },
