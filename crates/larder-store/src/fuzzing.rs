@@ -1,6 +1,6 @@
 //! Every decoder of bytes from a volume, as functions that take anything.
 //!
-//! Owns: one [`Target`] per structure: what it decodes, what must hold of whatever is accepted, and valid samples.
+//! Owns: one [`FuzzTarget`] per structure: what it decodes, what must hold of whatever is accepted, and valid samples.
 //! For the fuzz targets in `fuzz/`, and for the test that runs the same functions on the corpus and on mutated
 //! samples with the stable toolchain. Compiled for tests and for fuzzing only. Each target tries the bytes as they
 //! are, and once more with the checksum made right: no fuzzer guesses one, and what lies behind must hold too.
@@ -18,13 +18,13 @@ use crate::{
         unit::UnitHeader,
     },
     hash::{FullHash, KeyHash},
-    units::{Geometry, SUPERBLOCK_BYTES, SegmentId},
+    units::{Geometry, SUPERBLOCK_BYTES, SegmentId, Site},
 };
 use bytes::Bytes;
 
 /// One structure that is read from a volume.
 #[derive(Clone, Copy)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Also the name of the fuzz target and of its corpus.
     pub name: &'static str,
     /// Decodes anything; whether it was accepted. Panics where what was accepted is not as it must be.
@@ -33,18 +33,18 @@ pub struct Target {
 }
 
 /// Every structure.
-pub fn targets() -> Vec<Target> {
+pub fn targets() -> Vec<FuzzTarget> {
     SHARED.into_iter().chain(rows::TARGETS).collect()
 }
 
 /// The structures of all rows, and of those with segments.
-const SHARED: [Target; 6] = [
-    Target { name: "superblock", run: superblock, samples: superblock_samples },
-    Target { name: "unit", run: unit, samples: unit_samples },
-    Target { name: "trailer", run: trailer, samples: trailer_samples },
-    Target { name: "record", run: record, samples: record_samples },
-    Target { name: "checkpoint", run: checkpoint, samples: checkpoint_samples },
-    Target { name: "image", run: image, samples: image_samples },
+const SHARED: [FuzzTarget; 6] = [
+    FuzzTarget { name: "superblock", run: superblock, samples: superblock_samples },
+    FuzzTarget { name: "unit", run: unit, samples: unit_samples },
+    FuzzTarget { name: "trailer", run: trailer, samples: trailer_samples },
+    FuzzTarget { name: "record", run: record, samples: record_samples },
+    FuzzTarget { name: "checkpoint", run: checkpoint, samples: checkpoint_samples },
+    FuzzTarget { name: "image", run: image, samples: image_samples },
 ];
 
 /// Runs the target of this name.
@@ -134,9 +134,9 @@ fn superblock_samples() -> Vec<Vec<u8>> {
         block
     };
     let first = sample(shape(16 << 20, 0), &epochs);
-    epochs.invalidate_site(7);
+    epochs.invalidate_site(Site(7));
     epochs.invalidate_all();
-    epochs.invalidate_site(8);
+    epochs.invalidate_site(Site(8));
     vec![first, sample(shape(0, 64 << 10), &epochs)]
 }
 

@@ -75,7 +75,7 @@ impl StoreOptions {
     }
 }
 
-/// The mean entry size, in bytes, for which a store of `size_bytes` makes room in its index unless told otherwise: 8 KiB, less than objects
+/// The mean entry size, in bytes, for which a store of `size_bytes` makes room in its index unless told otherwise: 8 KiB, less than responses
 /// on the web have on average, because an index that is full loses entries for which the volume has room. From 128 GiB to 256 GiB
 /// it rises to 16 KiB, so that the index of `log` takes about 115 MB in between, and no more than 8 bytes for each 16 KiB beyond.
 pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {

@@ -60,7 +60,7 @@ impl Reader {
     /// The hints it was committed with, or that came with its newest head; of the group only the lower 32 bits.
     pub fn hints(&self) -> Hints {
         let Meta { site, group, expires_at, .. } = self.decoded.meta;
-        Hints { site, group: u64::from(group), expires_at }
+        Hints { site: site.0, group: u64::from(group), expires_at }
     }
 
     /// Whether the body is empty.

@@ -24,6 +24,10 @@ impl Sector {
     }
 }
 
+/// Which site an entry is of, as its hints say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Site(pub(crate) u64);
+
 /// Number of a segment by place, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SegmentId(pub(crate) u32);

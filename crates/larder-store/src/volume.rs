@@ -29,6 +29,7 @@ use crate::{
     hash::KeyHash,
     hash::{FullHash, KeyHasher},
     sync::atomic::AtomicBool,
+    units::Site,
 };
 use arrears::Arrears;
 use bytes::Bytes;
@@ -206,7 +207,7 @@ impl Volume {
     }
 
     /// Whether no invalidation covers an entry of `site` written in `epoch`.
-    pub(crate) fn admits(&self, site: u64, epoch: u32) -> bool {
+    pub(crate) fn admits(&self, site: Site, epoch: u32) -> bool {
         self.superblock().epochs.admits(site, epoch) && !self.arrears.hides_site(site)
     }
 

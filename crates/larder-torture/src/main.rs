@@ -8,7 +8,7 @@ use larder_store::Policy;
 use larder_torture::{
     Tally, faults,
     faults::Faults,
-    schedule::{self, Plan},
+    schedule::{self, SchedulePlan},
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -94,11 +94,11 @@ struct Run {
     next: AtomicU64,
     done: AtomicU64,
     is_over: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<RunState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RunState {
     /// By row, then by kind of faults.
     tallies: Vec<Vec<Tally>>,
     failures: Vec<String>,
@@ -110,7 +110,7 @@ impl Run {
         let rows = arguments.policy.map_or_else(|| Policy::all().iter().collect(), |policy| vec![policy]);
         let kinds = arguments.faults.clone().map_or_else(faults::all, |faults| vec![faults]);
         let tallies = vec![vec![Tally::default(); kinds.len()]; rows.len()];
-        let state = Mutex::new(State { tallies, ..State::default() });
+        let state = Mutex::new(RunState { tallies, ..RunState::default() });
         Self {
             arguments,
             rows,
@@ -136,7 +136,7 @@ impl Run {
             let kind = (seed / self.rows.len() as u64 % self.kinds.len() as u64) as usize;
             let (policy, faults) = (self.rows[row], &self.kinds[kind]);
             let tell: Option<fn(&str)> = self.arguments.tell.then_some(|what| println!("{what}"));
-            let plan = Plan { tell, ..Plan::of_seed(seed, policy, faults, self.arguments.operations) };
+            let plan = SchedulePlan { tell, ..SchedulePlan::of_seed(seed, policy, faults, self.arguments.operations) };
             let outcome = catch_unwind(AssertUnwindSafe(|| schedule::run(&plan)));
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let told = state.failures.len();
@@ -170,7 +170,7 @@ impl Run {
         }
     }
 
-    fn summary(&self, state: &State) -> String {
+    fn summary(&self, state: &RunState) -> String {
         let total = state.tallies.iter().flatten().fold(Tally::default(), |mut total, tally| {
             total += *tally;
             total

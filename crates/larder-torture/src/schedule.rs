@@ -26,7 +26,7 @@ pub struct End {
 
 /// A schedule to be run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SchedulePlan {
     /// Everything follows from it.
     pub seed: u64,
     /// The store's.
@@ -41,7 +41,7 @@ pub struct Plan {
     pub tell: Option<fn(&str)>,
 }
 
-impl Plan {
+impl SchedulePlan {
     /// Returns the schedule of `seed` for a row under a kind of faults: the store's options, too, and whether the clock is
     /// stepped, follow from the seed.
     pub fn of_seed(seed: u64, policy: &'static Policy, faults: &Faults, operations: u64) -> Self {
@@ -63,7 +63,7 @@ const CLOCK_STEPS_ONE_IN: u64 = 3;
 ///
 /// # Errors
 /// The law that was broken.
-pub fn run(plan: &Plan) -> Result<End, String> {
+pub fn run(plan: &SchedulePlan) -> Result<End, String> {
     let mut dice = Dice::new(plan.seed);
     let mut faults = plan.faults.clone();
     if faults.fails_once {
@@ -225,7 +225,7 @@ impl Schedule {
         let flag = Arc::clone(flag);
         if let Poll::Ready(outcome) = flag.poll(task.future.as_mut()) {
             let (task, _) = self.running.swap_remove(at);
-            self.trial.settle(task.work, outcome)?;
+            self.trial.judge_outcome(task.work, outcome)?;
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ mod tests {
             let policy = Policy::named(row).expect("it is in the table");
             let faults = faults::named(faults).expect("they are in the list");
             let options = trial::options(policy, seed);
-            let plan = Plan { seed, options, faults, operations: 300, steps_clock: false, tell: None };
+            let plan = SchedulePlan { seed, options, faults, operations: 300, steps_clock: false, tell: None };
             assert_eq!(run(&plan).err(), None, "{row} at {seed}");
         }
         for (row, faults, seed) in [
@@ -288,7 +288,7 @@ mod tests {
         ] {
             let policy = Policy::named(row).expect("it is in the table");
             let faults = faults::named(faults).expect("they are in the list");
-            assert_eq!(run(&Plan::of_seed(seed, policy, &faults, 300)).err(), None, "{row} at {seed}");
+            assert_eq!(run(&SchedulePlan::of_seed(seed, policy, &faults, 300)).err(), None, "{row} at {seed}");
         }
     }
 }

@@ -16,7 +16,7 @@ use larder_store::{
 };
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
 pub(crate) use task::Task;
-use task::{Found, Outcome, Part, Work};
+use task::{Found, Part, TaskOutcome, Work};
 
 /// Something to do to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,7 +274,7 @@ impl Trial {
     pub fn step(&mut self, operation: Operation) -> Result<(), String> {
         let Some(task) = self.begin(operation)? else { return Ok(()) };
         let outcome = drive(&self.device, task.future).map_err(|stuck| format!("{operation:?}: {stuck}"))?;
-        self.settle(task.work, outcome)
+        self.judge_outcome(task.work, outcome)
     }
 
     /// Starts an operation. `None`: it is done already.
@@ -303,7 +303,7 @@ impl Trial {
     ///
     /// # Errors
     /// The law that it broke.
-    pub(crate) fn settle(&mut self, work: Work, outcome: Outcome) -> Result<(), String> {
+    pub(crate) fn judge_outcome(&mut self, work: Work, outcome: TaskOutcome) -> Result<(), String> {
         self.note_faults();
         let ended = self.tick();
         // What memory says has to fit together whatever the device did.
@@ -311,16 +311,16 @@ impl Trial {
         self.note_arrears();
         self.say(|_| format!("{ended} {work:?}: {outcome:?}"));
         match (work, outcome) {
-            (Work::Change { key, begun }, Outcome::Done(Ok(()))) => {
+            (Work::Change { key, begun }, TaskOutcome::Done(Ok(()))) => {
                 // Once all room is given to one size or another, what is new takes that of one as long, however little was written.
                 if self.was_full && self.options.policy.layout == LayoutAxis::SizeClasses {
                     self.debt.excuse(self.now);
                 }
                 self.history(key).acknowledge(begun, ended);
             }
-            (Work::Head { key, begun }, Outcome::Updated(Ok(true))) => self.history(key).acknowledge(begun, ended),
-            (Work::Head { key, begun }, Outcome::Updated(Ok(false))) => self.history(key).withdraw(begun),
-            (Work::Look { key, begun, unix_s }, Outcome::Found(Ok(found))) => {
+            (Work::Head { key, begun }, TaskOutcome::Updated(Ok(true))) => self.history(key).acknowledge(begun, ended),
+            (Work::Head { key, begun }, TaskOutcome::Updated(Ok(false))) => self.history(key).withdraw(begun),
+            (Work::Look { key, begun, unix_s }, TaskOutcome::Found(Ok(found))) => {
                 self.tally.lookups += 1;
                 let is_owed = self.is_owed(key, begun);
                 self.tally.owed += u64::from(is_owed);
@@ -330,16 +330,19 @@ impl Trial {
                     None => {}
                 }
             }
-            (Work::Sync { begun }, Outcome::Done(Ok(()))) => {
+            (Work::Sync { begun }, TaskOutcome::Done(Ok(()))) => {
                 self.durable.kill = self.durable.kill.max(begun);
                 self.durable.power = self.durable.power.max(begun);
             }
-            (Work::Wait { flushed, synced }, Outcome::Maintained) if self.is_trusted(flushed) => {
+            (Work::Wait { flushed, synced }, TaskOutcome::Maintained) if self.is_trusted(flushed) => {
                 self.durable.kill_when_idle = self.durable.kill_when_idle.max(flushed);
                 self.durable.power_when_idle = self.durable.power_when_idle.max(synced);
             }
-            (Work::Wait { .. }, Outcome::Maintained) => {}
-            (work, Outcome::Done(Err(error)) | Outcome::Updated(Err(error)) | Outcome::Found(Err(error))) => {
+            (Work::Wait { .. }, TaskOutcome::Maintained) => {}
+            (
+                work,
+                TaskOutcome::Done(Err(error)) | TaskOutcome::Updated(Err(error)) | TaskOutcome::Found(Err(error)),
+            ) => {
                 self.excuse(&work, &error)?;
             }
             (work, _) => unreachable!("another operation's outcome for {work:?}"),

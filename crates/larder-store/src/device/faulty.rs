@@ -31,10 +31,10 @@ pub struct FaultyDevice {
     bounds: Bounds,
     /// What reads see: every write that landed, in the drive's cache or on the medium.
     seen: MemoryDevice,
-    state: Mutex<State>,
+    state: Mutex<FaultyState>,
 }
 
-struct State {
+struct FaultyState {
     plan: FaultPlan,
     dice: Dice,
     stats: FaultStats,
@@ -119,7 +119,7 @@ impl FaultyDevice {
     pub fn kill(&self) -> Self {
         let mut state = self.lock();
         let contents = self.seen.snapshot();
-        let State { dice, waiting, last_gasp, .. } = &mut *state;
+        let FaultyState { dice, waiting, last_gasp, .. } = &mut *state;
         let pending = waiting.iter_mut().filter_map(pending_write).chain(last_gasp.take());
         pending.for_each(|landed| land_in_part(&contents, landed, dice));
         self.successor(contents, &mut state)
@@ -130,7 +130,7 @@ impl FaultyDevice {
     pub fn power_cut(&self) -> Self {
         let mut state = self.lock();
         let contents = state.durable.snapshot();
-        let State { dice, cached, waiting, last_gasp, .. } = &mut *state;
+        let FaultyState { dice, cached, waiting, last_gasp, .. } = &mut *state;
         let pending = waiting.iter_mut().filter_map(pending_write).chain(last_gasp.take());
         let mut loose: Vec<Landed> = cached.drain(..).chain(pending).collect();
         while !loose.is_empty() {
@@ -152,7 +152,7 @@ impl FaultyDevice {
 
     fn on(contents: MemoryDevice, dice: Dice, plan: FaultPlan) -> Self {
         let bounds = Bounds { len_bytes: contents.len_bytes(), alignment_bytes: contents.alignment_bytes() };
-        let state = State {
+        let state = FaultyState {
             plan,
             dice,
             stats: FaultStats::default(),
@@ -166,14 +166,14 @@ impl FaultyDevice {
         Self { bounds, seen: contents, state: Mutex::new(state) }
     }
 
-    fn successor(&self, contents: MemoryDevice, state: &mut State) -> Self {
+    fn successor(&self, contents: MemoryDevice, state: &mut FaultyState) -> Self {
         let next = Self::on(contents, state.dice.fork(), state.plan.clone());
         next.lock().stats = state.stats;
         next
     }
 
     /// Moves bytes once. A short transfer moves a part of them.
-    fn step(&self, state: &mut State, waiting: &mut Waiting) -> ControlFlow<io::Result<()>> {
+    fn step(&self, state: &mut FaultyState, waiting: &mut Waiting) -> ControlFlow<io::Result<()>> {
         let Waiting { in_flight, fault, is_short, shift_bytes, sync_below } = waiting;
         match fault {
             Some(Fault::Error) => return ControlFlow::Break(Err(Errno::IO.into())),
@@ -216,7 +216,7 @@ impl FaultyDevice {
         in_flight.advance(Ok(moved_bytes))
     }
 
-    fn land(&self, state: &mut State, offset_bytes: u64, bytes: Box<[u8]>) {
+    fn land(&self, state: &mut FaultyState, offset_bytes: u64, bytes: Box<[u8]>) {
         self.seen.write_at(offset_bytes, &bytes);
         state.cached_bytes += bytes.len();
         state.cached.push_back(Landed { number: state.next_landed, offset_bytes, bytes });
@@ -233,7 +233,7 @@ impl FaultyDevice {
         (dice.below(places) * alignment_bytes).wrapping_sub(offset_bytes)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FaultyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -247,7 +247,7 @@ impl Device for FaultyDevice {
         };
         let Some(in_flight) = self.bounds.admit(transfer) else { return };
         let mut state = self.lock();
-        let State { plan, dice, stats, .. } = &mut *state;
+        let FaultyState { plan, dice, stats, .. } = &mut *state;
         let Fate { fault, is_short, is_slow } = plan.draw(motion, dice, stats);
         let is_astray = fault == Some(Fault::Misdirected);
         let shift_bytes = if is_astray { self.astray(offset_bytes, in_flight.len_bytes(), dice) } else { 0 };
@@ -282,7 +282,7 @@ impl Device for FaultyDevice {
     }
 }
 
-impl State {
+impl FaultyState {
     fn make_oldest_durable(&mut self) {
         if let Some(landed) = self.cached.pop_front() {
             self.durable.write_at(landed.offset_bytes, &landed.bytes);

@@ -13,18 +13,18 @@ use std::{
 pub(super) const WAITING_COUNT_MAX: usize = 16_384;
 
 pub(super) struct Queue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<QueueState<T>>,
     filled: Condvar,
 }
 
-struct State<T> {
+struct QueueState<T> {
     waiting: VecDeque<T>,
     is_closed: bool,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
-        let state = State { waiting: VecDeque::new(), is_closed: false };
+        let state = QueueState { waiting: VecDeque::new(), is_closed: false };
         Self { state: Mutex::new(state), filled: Condvar::new() }
     }
 }
@@ -68,7 +68,7 @@ impl<T> Queue<T> {
         self.filled.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -138,7 +138,7 @@ pub(crate) struct LogEngine {
     /// `None` where everything is admitted.
     gate: Option<Gate>,
     /// How many failed units have been told to those who flushed.
-    told_failures: AtomicU64,
+    reported_failures: AtomicU64,
     /// Whether a task is reclaiming a segment.
     reclaiming: AtomicBool,
 }
@@ -163,7 +163,7 @@ impl LogEngine {
             log.group_records();
         }
         let checkpoints = Checkpoints::new(&volume, &geometry, &index);
-        let (told_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (reported_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
         let gate = match row {
             LogRow::Packed(LogEviction::Worth) => Gate::new(&index, &geometry),
             // The papers' rows admit every entry.
@@ -179,7 +179,7 @@ impl LogEngine {
             checkpoints,
             positions,
             gate,
-            told_failures,
+            reported_failures,
             reclaiming,
         })
     }
@@ -307,7 +307,7 @@ impl Engine for LogEngine {
     async fn flush(self: &Arc<Self>) -> Result<()> {
         let (last, failed) = self.lock_log().last_ticket_and_failures();
         // A unit that failed since the last flush failed for this one: whoever asked for it was not told yet.
-        let told = self.told_failures.swap(failed, Ordering::AcqRel);
+        let told = self.reported_failures.swap(failed, Ordering::AcqRel);
         self.flush_through(last, told).await
     }
 

@@ -132,7 +132,7 @@ struct TinyState {
     /// Packs of the long ring that could not be written.
     failed_packs: u64,
     /// How many of them have been told to those who flushed.
-    told_failures: u64,
+    reported_failures: u64,
     waiting: Waiters,
 }
 
@@ -159,7 +159,7 @@ impl TinyEngine {
             given_up_count: 0,
             retry_at: None,
             failed_packs: 0,
-            told_failures: 0,
+            reported_failures: 0,
             waiting: Waiters::default(),
         };
         Ok(Self { volume, plan, state: StateLock::new(state), moving: AtomicBool::new(false) })
@@ -169,7 +169,7 @@ impl TinyEngine {
         self.state.lock()
     }
 
-    /// EntryPlace in the front, in granules.
+    /// Returns where a byte of the front lies, in granules from the front's start.
     fn granule(&self, offset_bytes: u64) -> u32 {
         assert!(self.plan.front.segment_of(offset_bytes).is_some(), "a place of the front: {offset_bytes}");
         ((offset_bytes - self.plan.front.start_bytes) / GRANULE_BYTES) as u32

@@ -41,7 +41,7 @@ impl AnyEngine {
     ///
     /// # Errors
     /// `Unavailable`: this cannot be written either, and what was to be removed may be back at the next start.
-    pub(crate) async fn settle_arrears(&self) -> Result<()> {
+    pub(crate) async fn empty_if_in_arrears(&self) -> Result<()> {
         let volume = self.volume();
         // A volume that is out is emptied before it is believed again, if that is on record.
         if volume.arrears.is_clear() || volume.health.is_out_and_safe() {

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Hints,
     hash::FullHash,
-    units::{Sector, sectors},
+    units::{Sector, Site, sectors},
 };
 use bytes::Bytes;
 use std::ops::Range;
@@ -74,7 +74,7 @@ pub(crate) struct Meta {
     /// rows without segments, whose sequences are enough.
     pub(crate) place_sectors: u32,
     pub(crate) epoch: u32,
-    pub(crate) site: u64,
+    pub(crate) site: Site,
     pub(crate) group: u32,
     pub(crate) expires_at: u32,
     pub(crate) body_bytes: u64,
@@ -84,7 +84,17 @@ impl Meta {
     /// What a new record says of itself; the sequence is filled in when the log places it.
     pub(crate) fn new(kind: Kind, hash: FullHash, hints: Hints, epoch: u32, body_bytes: u64) -> Self {
         let Hints { site, group, expires_at } = hints;
-        Self { kind, hash, sequence: 0, place_sectors: 0, epoch, site, group: group as u32, expires_at, body_bytes }
+        Self {
+            kind,
+            hash,
+            sequence: 0,
+            place_sectors: 0,
+            epoch,
+            site: Site(site),
+            group: group as u32,
+            expires_at,
+            body_bytes,
+        }
     }
 }
 
@@ -130,7 +140,7 @@ impl Record<'_> {
             .put(&meta.hash.0.to_le_bytes())
             .put(&meta.sequence.to_le_bytes())
             .put(&meta.epoch.to_le_bytes())
-            .put(&meta.site.to_le_bytes())
+            .put(&meta.site.0.to_le_bytes())
             .put(&meta.group.to_le_bytes())
             .put(&meta.expires_at.to_le_bytes())
             .put(&(self.head.len() as u32).to_le_bytes())
@@ -312,7 +322,7 @@ impl Lengths {
         };
         let (hash, sequence, epoch, site, group, expires_at) = self.meta;
         let Self { place_sectors, body: body_bytes, .. } = self;
-        let meta = Meta { kind, hash, sequence, place_sectors, epoch, site, group, expires_at, body_bytes };
+        let meta = Meta { kind, hash, sequence, place_sectors, epoch, site: Site(site), group, expires_at, body_bytes };
         Some(Decoded { meta, key, body_start: head.end, head, checksums })
     }
 }
@@ -369,7 +379,7 @@ mod tests {
 
     fn meta(kind: Kind, body_bytes: u64) -> Meta {
         let (hash, place_sectors) = (FullHash(77), 9);
-        Meta { kind, hash, sequence: 3, place_sectors, epoch: 1, site: 2, group: 5, expires_at: 6, body_bytes }
+        Meta { kind, hash, sequence: 3, place_sectors, epoch: 1, site: Site(2), group: 5, expires_at: 6, body_bytes }
     }
 
     fn encoded(kind: Kind, body: &[Bytes]) -> Vec<u8> {

@@ -7,7 +7,7 @@ use super::{
     VolumeId,
     bytes::{Fields, FieldsMut},
 };
-use crate::units::{BLOCK_BYTES, DATA_START_BYTES, Geometry, SUPERBLOCK_BYTES, last_superblock_bytes};
+use crate::units::{BLOCK_BYTES, DATA_START_BYTES, Geometry, SUPERBLOCK_BYTES, Site, last_superblock_bytes};
 use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
@@ -104,13 +104,20 @@ pub(crate) struct Epochs {
     /// Entries of any site from epochs before this are invalid.
     pub(crate) all_before: u32,
     /// Entries of one site from epochs before this are invalid.
-    pub(crate) site_before: Vec<(u64, u32)>,
+    pub(crate) site_before: Vec<SiteRule>,
+}
+
+/// Entries of `site` from epochs before `before` are invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SiteRule {
+    pub(crate) site: Site,
+    pub(crate) before: u32,
 }
 
 impl Epochs {
     /// Whether an entry of `site`, written in `epoch`, is still valid.
-    pub(crate) fn admits(&self, site: u64, epoch: u32) -> bool {
-        epoch >= self.all_before && self.site_before.iter().all(|&(ruled, before)| ruled != site || epoch >= before)
+    pub(crate) fn admits(&self, site: Site, epoch: u32) -> bool {
+        epoch >= self.all_before && self.site_before.iter().all(|rule| rule.site != site || epoch >= rule.before)
     }
 
     /// Invalidates everything written so far.
@@ -122,13 +129,13 @@ impl Epochs {
 
     /// Invalidates what was written so far for `site`. When there is no room for another rule,
     /// everything goes: forgetting is allowed.
-    pub(crate) fn invalidate_site(&mut self, site: u64) {
-        self.site_before.retain(|&(ruled, _)| ruled != site);
+    pub(crate) fn invalidate_site(&mut self, site: Site) {
+        self.site_before.retain(|rule| rule.site != site);
         if self.site_before.len() == SITE_RULE_COUNT_MAX {
             return self.invalidate_all();
         }
         self.current = self.current.saturating_add(1);
-        self.site_before.push((site, self.current));
+        self.site_before.push(SiteRule { site, before: self.current });
     }
 }
 
@@ -162,8 +169,8 @@ impl Superblock {
             .put(&self.epochs.current.to_le_bytes())
             .put(&self.epochs.all_before.to_le_bytes())
             .put(&(self.epochs.site_before.len() as u32).to_le_bytes());
-        for (site, before) in &self.epochs.site_before {
-            fields.put(&site.to_le_bytes()).put(&before.to_le_bytes());
+        for SiteRule { site, before } in &self.epochs.site_before {
+            fields.put(&site.0.to_le_bytes()).put(&before.to_le_bytes());
         }
         let mut fields = FieldsMut::new(&mut block[SHAPE_AT..]);
         fields.put(&self.shape.index_bytes.to_le_bytes());
@@ -216,7 +223,7 @@ impl Superblock {
         }
         let mut site_before = Vec::with_capacity(rule_count);
         for _ in 0..rule_count {
-            site_before.push((fields.u64()?, fields.u32()?));
+            site_before.push(SiteRule { site: Site(fields.u64()?), before: fields.u32()? });
         }
         let epochs = Epochs { current, all_before, site_before };
         Some(Self { id, hash_key, shape, generation, epochs, membership, sequence_floor })
@@ -237,7 +244,7 @@ mod tests {
 
     fn sample() -> Superblock {
         let mut epochs = Epochs::default();
-        epochs.invalidate_site(7);
+        epochs.invalidate_site(Site(7));
         Superblock {
             id: VolumeId([3; 16]),
             hash_key: [4; 16],
@@ -285,14 +292,16 @@ mod tests {
     #[test]
     fn epochs_admit_only_what_came_after_the_rule() {
         let mut epochs = Epochs::default();
-        assert!(epochs.admits(1, epochs.current));
+        assert!(epochs.admits(Site(1), epochs.current));
         let before = epochs.current;
-        epochs.invalidate_site(1);
-        assert!(!epochs.admits(1, before) && epochs.admits(2, before) && epochs.admits(1, epochs.current));
+        epochs.invalidate_site(Site(1));
+        assert!(
+            !epochs.admits(Site(1), before) && epochs.admits(Site(2), before) && epochs.admits(Site(1), epochs.current)
+        );
         for site in 0..=SITE_RULE_COUNT_MAX as u64 {
-            epochs.invalidate_site(site);
+            epochs.invalidate_site(Site(site));
         }
-        assert!(!epochs.admits(1_000_000, before), "rules that do not fit become one for all");
+        assert!(!epochs.admits(Site(1_000_000), before), "rules that do not fit become one for all");
         assert!(epochs.site_before.len() <= SITE_RULE_COUNT_MAX);
     }
 }

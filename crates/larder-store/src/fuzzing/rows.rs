@@ -1,6 +1,6 @@
 //! The structures of other rows than `log`: bins, sessions and position files, snapshots, packs and stubs.
 
-use super::{Target, VOLUME, sealed};
+use super::{FuzzTarget, VOLUME, sealed};
 use crate::{
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader},
@@ -14,14 +14,14 @@ use crate::{
 };
 
 /// Every structure.
-pub(super) const TARGETS: [Target; 7] = [
-    Target { name: "bin", run: bin, samples: bin_samples },
-    Target { name: "session", run: session, samples: session_samples },
-    Target { name: "positions", run: sheet, samples: sheet_samples },
-    Target { name: "snapshot", run: snapshot_header, samples: snapshot_header_samples },
-    Target { name: "page", run: page, samples: page_samples },
-    Target { name: "pack", run: pack, samples: pack_samples },
-    Target { name: "stub", run: stub, samples: stub_samples },
+pub(super) const TARGETS: [FuzzTarget; 7] = [
+    FuzzTarget { name: "bin", run: bin, samples: bin_samples },
+    FuzzTarget { name: "session", run: session, samples: session_samples },
+    FuzzTarget { name: "positions", run: sheet, samples: sheet_samples },
+    FuzzTarget { name: "snapshot", run: snapshot_header, samples: snapshot_header_samples },
+    FuzzTarget { name: "page", run: page, samples: page_samples },
+    FuzzTarget { name: "pack", run: pack, samples: pack_samples },
+    FuzzTarget { name: "stub", run: stub, samples: stub_samples },
 ];
 
 /// Where a bin is taken to have been read.

@@ -5,7 +5,7 @@ use std::{env, fs, path::PathBuf};
 
 const MUTATIONS: u64 = 3_000;
 
-fn corpus(target: &Target) -> PathBuf {
+fn corpus(target: &FuzzTarget) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name)
 }
 

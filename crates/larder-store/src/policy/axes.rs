@@ -18,7 +18,7 @@ pub enum IndexAxis {
     RecentSetTags,
     /// Eight bytes for an entry in the front; for a set a Bloom filter of 3 bits and 1 hit bit an entry.
     FrontAndFilters,
-    /// An object table of 20 bytes an entry, a cluster table of 24 bytes a cluster.
+    /// An entry table of 20 bytes an entry, a cluster table of 24 bytes a cluster.
     Objects,
     /// Per set of the index a tag, a rank and a generation for each way, and the entry's position in the log.
     SetPlaces,

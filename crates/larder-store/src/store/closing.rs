@@ -30,8 +30,8 @@ async fn close(volumes: Volumes) -> Result<()> {
         engine.volume().close();
     }
     volumes.record_outages().await;
-    let settled = join_all(volumes.all().map(AnyEngine::settle_arrears)).await;
+    let emptied = join_all(volumes.all().map(AnyEngine::empty_if_in_arrears)).await;
     let sound = volumes.all().filter(|engine| !engine.volume().health.is_out());
     let finished = join_all(sound.map(AnyEngine::finish)).await;
-    settled.into_iter().chain(finished).collect()
+    emptied.into_iter().chain(finished).collect()
 }

@@ -47,7 +47,7 @@ fn run(engine: &AnyEngine) {
     }
     if !engine.volume().is_closed() {
         block_on(engine.pay_arrears(true));
-        if let Err(error) = block_on(engine.settle_arrears()) {
+        if let Err(error) = block_on(engine.empty_if_in_arrears()) {
             tracing::error!("{error}");
         }
         engine.finish_blocking();

@@ -6,7 +6,7 @@
 //! At a clean stop what is still owed is paid by an epoch too. Cost: one load for each lookup while nothing is owed.
 
 use super::{Volume, superblocks::Invalidation};
-use crate::{Error, ErrorKind, Result, format::superblock::SITE_RULE_COUNT_MAX};
+use crate::{Error, ErrorKind, Result, format::superblock::SITE_RULE_COUNT_MAX, units::Site};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -41,7 +41,7 @@ struct Owed {
     keys: BTreeMap<Box<[u8]>, u64>,
     key_bytes: usize,
     /// Sites to be invalidated.
-    sites: Vec<u64>,
+    sites: Vec<Site>,
     /// Whether everything is to be invalidated.
     all: bool,
     next_number: u64,
@@ -107,7 +107,7 @@ impl Arrears {
     }
 
     /// Whether an entry of `site` must not be shown.
-    pub(crate) fn hides_site(&self, site: u64) -> bool {
+    pub(crate) fn hides_site(&self, site: Site) -> bool {
         self.hides_some() && {
             let owed = self.lock();
             owed.all || owed.sites.contains(&site)
@@ -134,8 +134,8 @@ impl Arrears {
     /// Owes an invalidation.
     pub(crate) fn owe_rule(&self, which: Invalidation) {
         self.change(|owed| match which {
-            Invalidation::Site(site) if owed.all || owed.sites.contains(&site) => {}
-            Invalidation::Site(site) if owed.sites.len() < SITE_RULE_COUNT_MAX => owed.sites.push(site),
+            Invalidation::Site(site) if owed.all || owed.sites.contains(&Site(site)) => {}
+            Invalidation::Site(site) if owed.sites.len() < SITE_RULE_COUNT_MAX => owed.sites.push(Site(site)),
             Invalidation::Site(_) | Invalidation::All => owed.owe_all(),
         });
     }
@@ -155,7 +155,7 @@ impl Arrears {
             return None;
         }
         owed.is_paying = true;
-        let sites = owed.sites.iter().map(|&site| Invalidation::Site(site));
+        let sites = owed.sites.iter().map(|&Site(site)| Invalidation::Site(site));
         let rules = if owed.all { vec![Invalidation::All] } else { sites.collect() };
         let keys = owed.keys.iter().take(BATCH_COUNT).map(|(key, &number)| (key.clone(), number)).collect();
         Some(Due { rules, keys })
@@ -183,7 +183,7 @@ impl Arrears {
     /// Whatever was stored before a rule is gone with it, and nothing is stored while it is owed.
     pub(crate) fn pay_rule(&self, which: Invalidation) {
         self.change(|owed| match which {
-            Invalidation::Site(site) => owed.sites.retain(|&owed| owed != site),
+            Invalidation::Site(site) => owed.sites.retain(|&owed| owed != Site(site)),
             Invalidation::All => {
                 *owed = Owed {
                     next_number: owed.next_number,
@@ -282,10 +282,12 @@ mod tests {
     #[test]
     fn what_is_owed_is_hidden_until_it_is_paid() {
         let arrears = Arrears::default();
-        assert!(arrears.is_clear() && !arrears.hides(b"a") && !arrears.hides_site(1));
+        assert!(arrears.is_clear() && !arrears.hides(b"a") && !arrears.hides_site(Site(1)));
         arrears.owe_key(b"a");
         arrears.owe_rule(Invalidation::Site(1));
-        assert!(arrears.hides(b"a") && !arrears.hides(b"b") && arrears.hides_site(1) && !arrears.hides_site(2));
+        assert!(
+            arrears.hides(b"a") && !arrears.hides(b"b") && arrears.hides_site(Site(1)) && !arrears.hides_site(Site(2))
+        );
         let due = arrears.begin(Duration::ZERO, false).unwrap();
         assert!(arrears.begin(Duration::ZERO, true).is_none(), "somebody is at it");
         assert_eq!((due.rules, due.keys.len()), (vec![Invalidation::Site(1)], 1));
@@ -308,7 +310,7 @@ mod tests {
         });
         let count = count.count();
         assert!((3000..5000).contains(&count), "{count}");
-        assert!(arrears.hides(b"another") && arrears.hides_site(7));
+        assert!(arrears.hides(b"another") && arrears.hides_site(Site(7)));
         assert_eq!(arrears.count(), 1);
         arrears.owe_key(b"one more");
         arrears.pay_rule(Invalidation::All);

@@ -12,7 +12,7 @@ use crate::{
     Error, ErrorKind, Result,
     device::{AlignedBuffer, Completion, Device, block_on},
     format::superblock::Superblock,
-    units::{SUPERBLOCK_BYTES, last_superblock_bytes},
+    units::{SUPERBLOCK_BYTES, Site, last_superblock_bytes},
 };
 use std::{
     io, mem,
@@ -89,7 +89,7 @@ pub(crate) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Res
 pub(crate) fn apply(superblock: &mut Superblock, which: Invalidation) {
     match which {
         Invalidation::All => superblock.epochs.invalidate_all(),
-        Invalidation::Site(site) => superblock.epochs.invalidate_site(site),
+        Invalidation::Site(site) => superblock.epochs.invalidate_site(Site(site)),
     }
 }
 

@@ -9,7 +9,7 @@ use std::{fmt, future::Future, ops::Range, pin::Pin, time::Duration};
 /// An operation that waits for its store.
 pub(crate) struct Task {
     pub(crate) work: Work,
-    pub(crate) future: Pin<Box<dyn Future<Output = Outcome>>>,
+    pub(crate) future: Pin<Box<dyn Future<Output = TaskOutcome>>>,
 }
 
 /// What the model must be told when a task is done.
@@ -40,7 +40,7 @@ pub(crate) enum Work {
 
 /// What the store answered.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum TaskOutcome {
     Done(Result<()>),
     Updated(Result<bool>),
     Found(Result<Option<Found>>),
@@ -90,23 +90,23 @@ impl Trial {
                 None
             }
             Operation::Read { key } => {
-                let future = Box::pin(async move { Outcome::Found(read_whole(&store, key).await) });
+                let future = Box::pin(async move { TaskOutcome::Found(read_whole(&store, key).await) });
                 Some(Task { work: self.look(key), future })
             }
             Operation::ReadPart { key, part } => {
-                let future = Box::pin(async move { Outcome::Found(read_part(&store, key, part).await) });
+                let future = Box::pin(async move { TaskOutcome::Found(read_part(&store, key, part).await) });
                 Some(Task { work: self.look(key), future })
             }
             Operation::Remove { key } => {
                 let begun = self.tick();
                 self.history(key).begin_removal(begun);
-                let future = async move { Outcome::Done(store.remove(&content::key_bytes(key)).await) };
+                let future = async move { TaskOutcome::Done(store.remove(&content::key_bytes(key)).await) };
                 Some(Task { work: Work::Change { key, begun }, future: Box::pin(future) })
             }
             Operation::UpdateHead { key } => Some(self.start_head(store, key)),
             Operation::Sync => {
                 let work = Work::Sync { begun: self.tick() };
-                Some(Task { work, future: Box::pin(async move { Outcome::Done(store.sync().await) }) })
+                Some(Task { work, future: Box::pin(async move { TaskOutcome::Done(store.sync().await) }) })
             }
             Operation::Wait { milliseconds } => Some(self.start_wait(store, Duration::from_millis(milliseconds))),
             Operation::Invalidate { .. }
@@ -131,7 +131,7 @@ impl Trial {
             writer.write(part).ok()?;
         }
         self.history(key).begin_insert(version, body_bytes, expires_at, begun);
-        let future = Box::pin(async move { Outcome::Done(writer.commit().await) });
+        let future = Box::pin(async move { TaskOutcome::Done(writer.commit().await) });
         Some(Task { work: Work::Change { key, begun }, future })
     }
 
@@ -140,7 +140,7 @@ impl Trial {
         self.history(key).begin_head(version, 0, begun);
         let future = Box::pin(async move {
             let (name, head) = (content::key_bytes(key), content::head(key, version));
-            Outcome::Updated(store.update_head(&name, head, hints(key)).await)
+            TaskOutcome::Updated(store.update_head(&name, head, hints(key)).await)
         });
         Task { work: Work::Head { key, begun }, future }
     }
@@ -154,7 +154,7 @@ impl Trial {
         self.pass_time(time);
         let future = Box::pin(async move {
             store.maintain().await;
-            Outcome::Maintained
+            TaskOutcome::Maintained
         });
         Task { work: Work::Wait { flushed, synced }, future }
     }

@@ -88,7 +88,7 @@ impl ClustersEngine {
             }
             return Err(NoRoom::Now);
         }
-        let group = (record.meta.site % state.groups as u64) as usize;
+        let group = (record.meta.site.0 % state.groups as u64) as usize;
         while state.entries.is_full() {
             self.evict(state, 1)?;
         }

@@ -3,10 +3,13 @@
 //! Owns: [`Met`], and how a record and a pack are verified. Does not: know where a row's records lie (each engine's walk does), or
 //! judge which of several records of a key counts. Invariant: a flipped bit in a record, or in a pack's directory, is found.
 
-use crate::format::{
-    VolumeId,
-    pack::{self, PackedKind, Stub},
-    record::{BODY_BLOCK_BYTES, Decoded, Kind},
+use crate::{
+    format::{
+        VolumeId,
+        pack::{self, PackedKind, Stub},
+        record::{BODY_BLOCK_BYTES, Decoded, Kind},
+    },
+    units::Site,
 };
 
 /// What a walk over a volume meets.
@@ -14,7 +17,7 @@ pub(crate) enum Met {
     /// A segment that is in use.
     Segment,
     /// An entry, every byte of it verified.
-    Record { len_bytes: u64, expires_at: u32, site: u64, epoch: u32 },
+    Record { len_bytes: u64, expires_at: u32, site: Site, epoch: u32 },
     /// The news that an entry was removed.
     Removal,
     /// Bytes that are not what was written.

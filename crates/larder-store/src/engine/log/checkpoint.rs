@@ -155,7 +155,7 @@ impl LogEngine {
         let Some(area) = self.checkpoints.area else { return };
         let now = self.volume.clock.now();
         let Some(state) = self.checkpoints.lock().state.take() else { return };
-        let mut turn = Turn { engine: self, state: Some(state) };
+        let mut turn = CheckpointTurn { engine: self, state: Some(state) };
         let state = turn.state();
         let outcome = if state.sweep.is_some() {
             if now < state.stepped_at + STEP { Ok(()) } else { self.step(&area, state, now).await }
@@ -168,7 +168,7 @@ impl LogEngine {
     /// Writes a whole checkpoint of everything: what closing does, when nothing is on its way any more.
     pub(super) async fn write_checkpoint(&self) -> Result<()> {
         let Some(area) = self.checkpoints.area else { return Ok(()) };
-        let mut turn = Turn { engine: self, state: Some(self.checkpoints.take().await) };
+        let mut turn = CheckpointTurn { engine: self, state: Some(self.checkpoints.take().await) };
         self.give_up(turn.state());
         let outcome = self.write_all(&area, turn.state()).await;
         let failed = outcome.is_err();
@@ -318,12 +318,12 @@ impl LogEngine {
 
 /// Somebody's turn to advance the state. One that is dropped before its end gives the checkpoint up: what became of
 /// its transfers is not known.
-struct Turn<'a> {
+struct CheckpointTurn<'a> {
     engine: &'a LogEngine,
     state: Option<CheckpointState>,
 }
 
-impl Turn<'_> {
+impl CheckpointTurn<'_> {
     fn state(&mut self) -> &mut CheckpointState {
         self.state.as_mut().expect("it is there until the turn ends")
     }
@@ -339,7 +339,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CheckpointTurn<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.state.take() {
             self.engine.give_up(&mut state);

@@ -16,7 +16,7 @@ use crate::{
     engine::kit::room::{NO_ROOM, NoRoom, ROOM_PATIENCE, flushed},
     format::record::Record,
     hash::KeyHash,
-    units::SECTOR_BYTES,
+    units::{SECTOR_BYTES, Site},
     volume::{cannot_begin, waiters::wait_for},
 };
 use std::{sync::Arc, task::Waker, time::Duration};
@@ -24,7 +24,7 @@ use std::{sync::Arc, task::Waker, time::Duration};
 /// A record, ready to be stored.
 pub(super) struct Write {
     pub(super) key_hash: KeyHash,
-    pub(super) site: u64,
+    pub(super) site: Site,
     pub(super) sequence: u32,
     pub(super) sectors: u32,
     pub(super) expires_at: u32,

@@ -10,7 +10,7 @@ pub(crate) mod slots;
 use crate::{
     FileNaming, MappedRow,
     device::FileName,
-    units::{SECTOR_BYTES, Sector},
+    units::{SECTOR_BYTES, Sector, Site},
     volume::Volume,
 };
 use classes::Classes;
@@ -96,7 +96,7 @@ impl Space {
     }
 
     /// Takes room for a record; `None` if there is none in one piece.
-    pub(super) fn take(&mut self, sectors: u64, site: u64) -> Option<u64> {
+    pub(super) fn take(&mut self, sectors: u64, site: Site) -> Option<u64> {
         match self {
             Self::Slots { slots, .. } => slots.take(sectors).map(|Sector(place)| place),
             Self::Levels(levels) => levels.take(sectors).map(|Sector(place)| place),

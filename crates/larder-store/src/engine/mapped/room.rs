@@ -11,7 +11,7 @@ use super::{
     schedule::packets::{Packet, PlacedWrite},
     state::{MappedState, Writes},
 };
-use crate::{engine::kit::room::NoRoom, volume::counters::add};
+use crate::{engine::kit::room::NoRoom, units::Site, volume::counters::add};
 use std::{sync::Arc, time::Duration};
 
 const EVICTED_FOR_RUN_MAX: u64 = 16;
@@ -103,7 +103,7 @@ impl MappedState {
     }
 
     /// Takes room in one piece for a record of `sectors`, by evicting if that is the layout's way.
-    pub(super) fn take_place(&mut self, sectors: u64, site: u64) -> Result<u64, NoRoom> {
+    pub(super) fn take_place(&mut self, sectors: u64, site: Site) -> Result<u64, NoRoom> {
         assert!(sectors > 0 && self.held_back_sectors <= self.used_sectors, "what is held back is used");
         let mut evictable = self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX;
         loop {
@@ -154,10 +154,10 @@ impl MappedState {
         let total = group.iter().map(|&sequence| self.taken_by_write(sequence)).sum();
         // Groups have rows whose room does not depend on the site.
         assert!(total <= self.used_sectors, "the room of what waits is promised");
-        let mut run = self.space.take(total, 0);
+        let mut run = self.space.take(total, Site::default());
         for &sequence in group {
             let taken = self.taken_by_write(sequence);
-            let place = run.or_else(|| self.take_place(taken, 0).ok());
+            let place = run.or_else(|| self.take_place(taken, Site::default()).ok());
             run = run.map(|run| run + taken);
             if self.place_entry(sequence, place) {
                 self.send(sequence, now);

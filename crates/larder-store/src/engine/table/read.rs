@@ -33,16 +33,16 @@ struct ReadBin {
 
 /// A key and where it belongs.
 #[derive(Clone, Copy)]
-pub(super) struct Target<'a> {
+pub(super) struct LookupTarget<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: FullHash,
     pub(super) set: u64,
 }
 
 impl TableEngine {
-    pub(super) fn target<'a>(&self, key: &'a [u8]) -> Target<'a> {
+    pub(super) fn target<'a>(&self, key: &'a [u8]) -> LookupTarget<'a> {
         let (key_hash, hash) = self.volume.hash(key);
-        Target { key, hash, set: self.set_of(key_hash) }
+        LookupTarget { key, hash, set: self.set_of(key_hash) }
     }
 
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<Reader>> {
@@ -134,7 +134,7 @@ impl TableEngine {
         Ok((bytes, summary))
     }
 
-    async fn search_set(self: &Arc<Self>, target: &Target<'_>, changes: u32) -> Result<Option<Reader>> {
+    async fn search_set(self: &Arc<Self>, target: &LookupTarget<'_>, changes: u32) -> Result<Option<Reader>> {
         let (bytes, summary) = self.read_set(target.set, changes).await?;
         let Some(way) = summary.newest(target.hash) else { return Ok(None) };
         let bin_bytes = self.layout.bin_bytes as usize;
@@ -150,7 +150,7 @@ impl TableEngine {
     /// The entry of `target` in a bin that was read at `offset_bytes`.
     async fn open_bin(
         self: &Arc<Self>,
-        target: &Target<'_>,
+        target: &LookupTarget<'_>,
         ReadBin { bytes: bin, offset_bytes }: ReadBin,
         changes: u32,
     ) -> Result<Option<Reader>> {
@@ -193,7 +193,7 @@ impl TableEngine {
         Ok(Some(record.freeze()))
     }
 
-    fn judge(&self, target: &Target<'_>, record: Bytes) -> Option<Reader> {
+    fn judge(&self, target: &LookupTarget<'_>, record: Bytes) -> Option<Reader> {
         match self.volume.judge(&record, target.hash, target.key) {
             Verdict::Sound(decoded) => Some(Reader::whole(Arc::clone(&self.volume), record, decoded)),
             Verdict::Useless => None,
@@ -210,7 +210,7 @@ impl TableEngine {
 }
 
 impl TableState {
-    fn plan(&mut self, target: &Target<'_>) -> LookupPlan {
+    fn plan(&mut self, target: &LookupTarget<'_>) -> LookupPlan {
         match self.phase {
             Phase::Loading => return LookupPlan::Miss,
             // Memory knows of no set yet.

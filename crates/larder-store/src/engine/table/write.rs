@@ -6,7 +6,7 @@
 
 use super::{
     Dirty, Hold, RETRY_PAUSE, TableEngine, TableState,
-    read::Target,
+    read::LookupTarget,
     ring::NoPlace,
     summary::{Bin, Summary},
 };
@@ -209,7 +209,7 @@ impl TableEngine {
     }
 
     /// Chooses the way an entry goes to, and the number of its write.
-    fn choose(&self, target: &Target<'_>, view: &View) -> Result<Chosen> {
+    fn choose(&self, target: &LookupTarget<'_>, view: &View) -> Result<Chosen> {
         let mut state = self.lock();
         let sequence = state.numbers.take().ok_or_else(spent)?;
         let (way, evicts) = match (view.contents.zip(state.memory.shape()), view.summary) {
@@ -329,7 +329,7 @@ impl TableEngine {
 
 impl TableState {
     /// From now on the entry is answered from memory, and memory says where it will stand.
-    fn begin_put(&mut self, target: &Target<'_>, way: usize, record: Bytes, view: &View) {
+    fn begin_put(&mut self, target: &LookupTarget<'_>, way: usize, record: Bytes, view: &View) {
         if let Some((mut contents, shape)) = view.contents.zip(self.memory.shape()) {
             contents.put(way, shape.tag(target.hash.key_hash()), 0, SetPlace::default());
             self.memory.write(target.set, &contents);

@@ -278,7 +278,7 @@ impl TinyEngine {
             let mut state = self.lock();
             // A pack that failed since the last flush failed for this one: whoever asked for it was not told yet.
             let failed = state.failed_packs;
-            std::mem::replace(&mut state.told_failures, failed)
+            std::mem::replace(&mut state.reported_failures, failed)
         };
         let is_written = self.flush_until(|state| state.front.failed_packs().is_empty()).await;
         flushed(is_written && self.lock().failed_packs == told)

@@ -21,7 +21,7 @@ pub(crate) enum FrontState {
 pub(crate) struct FrontSlot {
     /// The high half of the key's hash.
     pub(crate) prefix: u32,
-    /// EntryPlace of the record, in granules from the front's start.
+    /// Where the record lies, in granules from the front's start.
     pub(crate) granule: u32,
     pub(crate) state: FrontState,
 }

@@ -20,18 +20,18 @@ fn append(clusters: &mut Clusters<u32>, group: usize, len_bytes: u64, gone: &mut
     let parcel = Parcel { key_hash: KeyHash(len_bytes), len_bytes, expires_at: 0, kind: PackedKind::Entry };
     let mut sealed = Vec::new();
     while let Err(Lack(span)) = clusters.prepare(group, len_bytes, &mut sealed) {
-        settle(clusters, &mut sealed);
+        write_all(clusters, &mut sealed);
         for victim in clusters.victims(span).expect("nothing is on its way") {
             clusters.release(victim);
             gone.push(victim);
         }
     }
     let place = clusters.append(group, parcel, &mut sealed, |bytes, sequence| bytes.fill(sequence as u8));
-    settle(clusters, &mut sealed);
+    write_all(clusters, &mut sealed);
     place
 }
 
-fn settle(clusters: &mut Clusters<u32>, sealed: &mut Vec<SealedPack>) {
+fn write_all(clusters: &mut Clusters<u32>, sealed: &mut Vec<SealedPack>) {
     for pack in sealed.drain(..) {
         clusters.written(pack.sequence);
     }

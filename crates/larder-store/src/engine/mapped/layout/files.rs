@@ -5,6 +5,8 @@
 //! Invariant: a place and a number name one file for good. Cost: nothing in memory but the turn.
 //! Idea: the file systems' side of Markatos et al., USITS'99: one directory, Squid's 16 x 256, one per server.
 
+use crate::units::Site;
+
 /// Bits of a site that name its directory; sites that share them share it.
 const SITE_BITS: u32 = 36;
 /// Squid's directories: so many in each of so many.
@@ -37,7 +39,7 @@ impl Files {
     }
 
     /// The place of a new file for an entry of `site`.
-    pub(crate) fn take(&mut self, site: u64) -> u64 {
+    pub(crate) fn take(&mut self, site: Site) -> u64 {
         match self.naming {
             Naming::OneDirectory => 0,
             Naming::RoundRobin => {
@@ -46,7 +48,7 @@ impl Files {
                 self.turn = (self.turn + 1) % (FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT);
                 place
             }
-            Naming::BySite => site & ((1 << SITE_BITS) - 1),
+            Naming::BySite => site.0 & ((1 << SITE_BITS) - 1),
         }
     }
 
@@ -96,7 +98,7 @@ mod tests {
         let mut files = Files::new(Naming::RoundRobin, 8);
         let names: Vec<_> = (0..4097)
             .map(|sequence| {
-                let place = files.take(7);
+                let place = files.take(Site(7));
                 assert!(files.is_place(place));
                 files.name(place, sequence)
             })
@@ -111,13 +113,13 @@ mod tests {
         let mut one = Files::new(Naming::OneDirectory, 8);
         assert_eq!(
             [1, 2].map(|site| {
-                let place = one.take(site);
+                let place = one.take(Site(site));
                 one.name(place, 9)
             }),
             ["00000009", "00000009"]
         );
         let mut by_site = Files::new(Naming::BySite, 8);
-        let [a, b, again] = [1, u64::MAX, 1].map(|site| by_site.take(site));
+        let [a, b, again] = [1, u64::MAX, 1].map(|site| by_site.take(Site(site)));
         assert!(a == again && a != b && by_site.is_place(b) && !by_site.is_place(1 << 36));
         assert_eq!(by_site.name(b, 1), "FFFFFFFFF/00000001");
         assert_eq!([1, 8, 9].map(|sectors| by_site.taken_by(sectors)), [8, 8, 16]);

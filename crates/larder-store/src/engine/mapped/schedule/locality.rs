@@ -9,6 +9,7 @@
 //!
 //! Idea: LAZY-READS-LOC, Markatos et al., USITS'99, which leaves size and victim open.
 
+use crate::units::Site;
 use std::time::Duration;
 
 /// The buffers.
@@ -19,7 +20,7 @@ pub(crate) struct LocalityBuffers {
 }
 
 struct Buffer {
-    site: u64,
+    site: Site,
     /// Sequences and lengths of the writes that wait, in order.
     writes: Vec<(u32, u64)>,
     len_bytes: u64,
@@ -32,13 +33,19 @@ impl LocalityBuffers {
     /// `buffer_count` buffers of `buffer_bytes`.
     pub(crate) fn new(buffer_count: usize, buffer_bytes: u64) -> Self {
         assert!(buffer_count > 0);
-        let buffer = || Buffer { site: 0, writes: Vec::new(), len_bytes: 0, last_turn: 0, opened_at: Duration::ZERO };
+        let buffer = || Buffer {
+            site: Site::default(),
+            writes: Vec::new(),
+            len_bytes: 0,
+            last_turn: 0,
+            opened_at: Duration::ZERO,
+        };
         Self { buffers: (0..buffer_count).map(|_| buffer()).collect(), buffer_bytes, turn: 0 }
     }
 
     /// Puts write `sequence` of `site` into its buffer. Returns the writes that are to be placed now,
     /// by their sequences: those of one group are to lie side by side.
-    pub(crate) fn add(&mut self, site: u64, sequence: u32, len_bytes: u64, now: Duration) -> Vec<Vec<u32>> {
+    pub(crate) fn add(&mut self, site: Site, sequence: u32, len_bytes: u64, now: Duration) -> Vec<Vec<u32>> {
         self.turn += 1;
         let own = self.buffers.iter().position(|buffer| buffer.site == site && buffer.last_turn > 0);
         let chosen = own.unwrap_or_else(|| {
@@ -107,13 +114,13 @@ mod tests {
     fn entries_of_a_site_come_out_together_and_the_least_recently_written_buffer_is_taken_over() {
         let mut buffers = LocalityBuffers::new(2, 1000);
         for (site, sequence) in [(7, 1), (8, 2), (7, 3)] {
-            assert!(buffers.add(site, sequence, 300, at(sequence.into())).is_empty());
+            assert!(buffers.add(Site(site), sequence, 300, at(sequence.into())).is_empty());
         }
-        assert_eq!(buffers.add(9, 4, 300, at(4)), [[2]], "site 8 was written to before site 7");
-        assert!(buffers.add(7, 5, 300, at(5)).is_empty());
-        assert_eq!(buffers.add(7, 6, 300, at(6)), [[1, 3, 5]], "no room for a fourth");
-        assert_eq!(buffers.add(7, 7, 700, at(7)), [[6, 7]], "exactly full");
-        assert_eq!(buffers.add(9, 8, 5000, at(8)), [vec![4], vec![8]], "longer than a buffer");
+        assert_eq!(buffers.add(Site(9), 4, 300, at(4)), [[2]], "site 8 was written to before site 7");
+        assert!(buffers.add(Site(7), 5, 300, at(5)).is_empty());
+        assert_eq!(buffers.add(Site(7), 6, 300, at(6)), [[1, 3, 5]], "no room for a fourth");
+        assert_eq!(buffers.add(Site(7), 7, 700, at(7)), [[6, 7]], "exactly full");
+        assert_eq!(buffers.add(Site(9), 8, 5000, at(8)), [vec![4], vec![8]], "longer than a buffer");
         assert!(buffers.is_empty());
     }
 
@@ -121,17 +128,17 @@ mod tests {
     fn a_write_that_is_dropped_in_its_buffer_never_comes_out() {
         let mut buffers = LocalityBuffers::new(2, 1000);
         for sequence in 1..=3 {
-            buffers.add(7, sequence, 300, at(0));
+            buffers.add(Site(7), sequence, 300, at(0));
         }
         assert!(buffers.drop_write(2) && !buffers.drop_write(2));
-        assert!(buffers.add(7, 4, 400, at(0)) == [[1, 3, 4]], "its room is free again");
+        assert!(buffers.add(Site(7), 4, 400, at(0)) == [[1, 3, 4]], "its room is free again");
     }
 
     #[test]
     fn buffers_that_waited_long_enough_are_emptied() {
         let mut buffers = LocalityBuffers::new(3, 1000);
-        buffers.add(1, 1, 10, at(10));
-        buffers.add(2, 2, 10, at(20));
+        buffers.add(Site(1), 1, 10, at(10));
+        buffers.add(Site(2), 2, 10, at(20));
         assert_eq!(buffers.take_opened_before(at(15)), [[1]]);
         assert!(buffers.take_opened_before(at(15)).is_empty());
         assert_eq!(buffers.take_opened_before(at(20)), [[2]]);
