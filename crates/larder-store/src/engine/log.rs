@@ -2,7 +2,9 @@
 //!
 //! Owns: index, log and segment table of one volume, and the order in which they change. Invariant: log
 //! order is commit order, because index and log change together under the log's lock. Lock order: log,
-//! then one index partition; no lock is held across I/O.
+//! then one index partition; no lock is held across I/O. Cost: one read a hit, none for (nearly all) misses, nothing for what is not
+//! written yet (`a_hit_costs_one_read_and_a_miss_none`, `an_entry_that_waits_for_its_unit_costs_no_read_and_no_write`); HashCache's rows on
+//! the log: `rows_with_a_log_take_the_papers_bits_and_write_in_batches`, `log_lru_takes_31_bits_and_a_second_read_for_what_was_not_used_lately`.
 
 pub(crate) mod admission;
 mod admit;

@@ -11,7 +11,8 @@
 //! after the sets written from it are durable; a set whose bytes on the volume are not what memory says is
 //! doubted, and nothing of it is believed until it was written anew. No lock is held across I/O. Cost of a hit:
 //! one read, two if the entry is longer than half a set; of a miss: a read for what a Bloom filter of 3 bits an
-//! entry does not tell.
+//! entry does not tell (`a_short_entry_is_one_read_a_long_one_two_and_a_dirty_one_none`); of memory at most nine bits an entry
+//! (`a_full_store_takes_at_most_nine_bits_of_memory_an_entry`); of writes: `entries_share_writes_on_their_way_to_the_front_and_into_sets`.
 //! Idea: Kangaroo (SOSP 2021); what differs is said in docs/tiny.md.
 
 mod append;

@@ -73,6 +73,7 @@ impl World {
         if block_on(writer.commit()).is_ok() {
             self.history.end(&begun);
         }
+        self.store.check_invariants();
     }
 
     fn remove(&self, key: u8) {
@@ -80,10 +81,12 @@ impl World {
         if block_on(self.store.remove(&[key; 20])).is_ok() {
             self.history.end(&begun);
         }
+        self.store.check_invariants();
     }
 
     fn renew(&self, key: u8) {
         let _ = block_on(self.store.update_head(&[key; 20], Bytes::from_static(b"newer head"), Hints::default()));
+        self.store.check_invariants();
     }
 
     fn read(&self, key: u8) {
@@ -99,7 +102,10 @@ impl World {
     }
 
     fn tend(&self) {
-        (0..2).for_each(|_| block_on(self.store.maintain()));
+        for _ in 0..2 {
+            block_on(self.store.maintain());
+            self.store.check_invariants();
+        }
     }
 }
 
