@@ -271,6 +271,7 @@ mod tests {
         for (row, faults, seed) in [
             // An entry of a length whose room was all taken.
             ("buddy", "torn", 5_006_972),
+            ("buddy", "once", 500_001_863),
             // A start that could not be written, tried again by two tasks at once.
             ("multiple-dirs", "errors", 5_013_754),
             // A long entry in place of one whose clusters were freed between looking for room and taking it.

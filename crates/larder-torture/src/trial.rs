@@ -11,7 +11,7 @@ mod task;
 use crate::{History, Seen, content, drive, faults::Faults};
 use debt::Debt;
 use larder_store::{
-    Clock, Dice, Error, IndexAxis, LayoutAxis, Policy, Store, StoreOptions, Tuning,
+    Clock, Dice, Error, IndexAxis, Policy, Store, StoreOptions, Tuning,
     device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
 };
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
@@ -309,15 +309,10 @@ impl Trial {
         // What memory says has to fit together whatever the device did.
         self.store.iter().for_each(Store::check_invariants);
         self.note_arrears();
+        self.note_evictions();
         self.say(|_| format!("{ended} {work:?}: {outcome:?}"));
         match (work, outcome) {
-            (Work::Change { key, begun }, TaskOutcome::Done(Ok(()))) => {
-                // Once all room is given to one size or another, what is new takes that of one as long, however little was written.
-                if self.was_full && self.options.policy.layout == LayoutAxis::SizeClasses {
-                    self.debt.excuse(self.now);
-                }
-                self.history(key).acknowledge(begun, ended);
-            }
+            (Work::Change { key, begun }, TaskOutcome::Done(Ok(()))) => self.history(key).acknowledge(begun, ended),
             (Work::Head { key, begun }, TaskOutcome::Updated(Ok(true))) => self.history(key).acknowledge(begun, ended),
             (Work::Head { key, begun }, TaskOutcome::Updated(Ok(false))) => self.history(key).withdraw(begun),
             (Work::Look { key, begun, unix_s }, TaskOutcome::Found(Ok(found))) => {

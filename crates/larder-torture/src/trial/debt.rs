@@ -26,6 +26,8 @@ pub(super) struct Debt {
     is_struck: bool,
     /// Whether an invalidation failed that may be on one of the volume's superblocks: the next start may find it there.
     is_haunted: bool,
+    /// Entries evicted, when that was looked at last.
+    known_evicted: u64,
     /// Whether a removal waits to be written, when that was looked at last.
     owes_removals: bool,
     /// When a write failed last.
@@ -108,6 +110,19 @@ impl Trial {
             self.debt.excuse(self.now);
         }
         self.debt.owes_removals = owes;
+    }
+
+    /// Takes note of evictions by a row that gives room to lengths for good: once all of it is given, what is new takes that of one as
+    /// long, however little was written.
+    pub(super) fn note_evictions(&mut self) {
+        if self.options.policy.layout != LayoutAxis::SizeClasses {
+            return;
+        }
+        let evicted = self.store.as_ref().map_or(0, |store| store.stats().evicted);
+        if evicted != self.debt.known_evicted {
+            self.debt.excuse(self.now);
+            self.debt.known_evicted = evicted;
+        }
     }
 
     /// Faults that have just been counted as staged are none.
