@@ -45,6 +45,9 @@ pub struct ProxyConfig {
     pub connect_ports: Vec<u16>,
     /// Forward proxy: hosts whose `https://` is answered and cached here, not tunnelled. Default none.
     pub intercept: Option<Intercept>,
+    /// Forward proxy: which hosts the script at `/proxy.pac` and `/wpad.dat` leads here. Default those that are intercepted, or if none
+    /// are, all.
+    pub pac: HostRules,
     /// Networks whose clients are served; empty serves every client that can connect. Default empty.
     pub clients: Vec<IpNet>,
     /// Bounds on what clients and origins may take.
@@ -108,6 +111,7 @@ impl Default for ProxyConfig {
             targets: TargetRules::default(),
             connect_ports: vec![443, 8443],
             intercept: None,
+            pac: HostRules::default(),
             clients: Vec::new(),
             limits: Limits::default(),
             hot_bytes: 64 << 20,

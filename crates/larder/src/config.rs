@@ -18,7 +18,7 @@ use crate::{
     value::{self, BadValue},
 };
 use larder_http::{Rules, TargetList, key_rules::KeyRules};
-use larder_proxy::{HostSent, Limits, OriginUrl};
+use larder_proxy::{HostRules, HostSent, Limits, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{Problem, Section, Value};
 use std::{collections::HashSet, fs, io::Read, path::Path, time::Duration};
@@ -124,13 +124,18 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     })?;
     top.table("intercept", |section| {
         let intercept = &mut settings.intercept;
-        section.set("hosts", &mut intercept.hosts.hosts, |value| each(value, "a host", value::host_pattern))?;
-        section.set("except", &mut intercept.hosts.except, |value| each(value, "a host", value::host_pattern))?;
+        read_hosts(section, &mut intercept.hosts)?;
         section.set("authority", &mut intercept.authority, |value| value.parsed("a path", value::path).map(Some))
     })?;
+    top.table("pac", |section| read_hosts(section, &mut proxy.pac))?;
     top.table("store", |section| read_store(section, &mut settings.store))?;
     top.set("drain", &mut settings.drain, duration)?;
     top.finish()
+}
+
+fn read_hosts(section: &mut Section<'_>, rules: &mut HostRules) -> Result<(), Problem> {
+    section.set("hosts", &mut rules.hosts, |value| each(value, "a host", value::host_pattern))?;
+    section.set("except", &mut rules.except, |value| each(value, "a host", value::host_pattern))
 }
 
 fn read_store(section: &mut Section<'_>, store: &mut Store) -> Result<(), Problem> {
@@ -257,6 +262,7 @@ mod tests {
         assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third), behind]);
         assert_eq!((proxy.add_x_forwarded, proxy.add_forwarded, proxy.origin_http2), (true, true, false));
         assert_eq!(proxy.offline, Offline::Auto);
+        assert!(proxy.pac.contain("www.example.com") && !proxy.pac.contain("intranet.example.com"));
         assert_eq!(proxy.passwords, Some("/etc/larder/passwords".into()));
         let files = proxy.identities.iter().map(|identity| (identity.certificate.clone(), identity.key.clone()));
         assert!(files.eq([("/etc/larder/example.pem".into(), "/etc/larder/example.key".into())]));

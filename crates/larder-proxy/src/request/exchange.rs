@@ -27,7 +27,9 @@ use crate::{
     request::{
         admission, change,
         hit::{self, Wanted},
-        intercept, serve,
+        intercept, pac,
+        refusal::Form,
+        serve,
         served::Served,
         tunnel,
         upgrade::{self, Reply, Switched},
@@ -68,7 +70,7 @@ fn divert(client: &Client, request: &mut Request<Incoming>) {
 
 /// Refuses a request before anything is looked at.
 pub(crate) fn refuse(client: &Arc<Client>, request: &Request<Incoming>, failure: &Failure) -> Answer {
-    let served = Served::failure(failure);
+    let served = Served::failure(failure, Form::for_request(request));
     Answer::Ready(Some(finish(client, LineStart::new(client, request), served)))
 }
 
@@ -132,10 +134,13 @@ async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<R
     if upgrade::is_asked(&request) {
         return Box::pin(run_upgrade(client, request, line)).await;
     }
-    let mirrored = Mirrored::of(&request).cloned();
+    if let Some(served) = pac::answer(client, &request) {
+        return finish(client, line, served);
+    }
+    let (mirrored, form) = (Mirrored::of(&request).cloned(), Form::for_request(&request));
     let served = serve_request(client, request).await.unwrap_or_else(|failure| {
         // What the origin made of a body that broke off is the client's doing.
-        Served::failure(&client.fatal_fault().map_or(failure, Failure::BadRequest))
+        Served::failure(&client.fatal_fault().map_or(failure, Failure::BadRequest), form)
     });
     client.interim.close();
     let served = match mirrored {
@@ -235,7 +240,7 @@ async fn run_upgrade(
             served.response
         }
         Ok((Reply::Declined(served), _)) => finish(client, line, served),
-        Err(failure) => finish(client, line, Served::failure(&failure)),
+        Err(failure) => finish(client, line, Served::failure(&failure, Form::Text)),
     }
 }
 
@@ -277,7 +282,7 @@ async fn run_tunnel(
             }
             served.response
         }
-        Err(failure) => finish(client, line, Served::failure(&failure)),
+        Err(failure) => finish(client, line, Served::failure(&failure, Form::Text)),
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! Does not: know why it failed, see `errors`. Invariant: these responses are never stored, here or downstream.
 
-use http::{HeaderName, HeaderValue, Response, header};
+use http::{HeaderName, HeaderValue, Request, Response, header};
 use larder_http::proxy_status::ProxyStatus;
 
-use crate::{client::response_body::ResponseBody, errors::Failure};
+use crate::{client::response_body::ResponseBody, errors::Failure, request::failure_page};
 
 /// Returns the response to an exchange that failed.
-pub(crate) fn response(failure: &Failure) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::full(format!("{failure}\n").into()));
+pub(crate) fn response(failure: &Failure, form: Form) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = failure.status();
     let fields = response.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -43,5 +43,25 @@ pub(crate) fn response(failure: &Failure) -> Response<ResponseBody> {
     ) {
         fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    let text = match form {
+        Form::Text => format!("{failure}\n"),
+        Form::Page => failure_page::dress(failure, fields),
+    };
+    *response.body_mut() = ResponseBody::full(text.into());
     response
+}
+
+/// In which form a failure is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Text,
+    /// As a browser shows it.
+    Page,
+}
+
+impl Form {
+    /// The form for whoever sent a request.
+    pub(crate) fn for_request<B>(request: &Request<B>) -> Self {
+        if failure_page::is_wanted(request.method(), request.headers()) { Self::Page } else { Self::Text }
+    }
 }

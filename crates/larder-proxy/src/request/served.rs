@@ -2,7 +2,12 @@
 
 use http::Response;
 
-use crate::{client::response_body::ResponseBody, errors::Failure, outcome::Outcome, request::refusal};
+use crate::{
+    client::response_body::ResponseBody,
+    errors::Failure,
+    outcome::Outcome,
+    request::refusal::{self, Form},
+};
 
 /// A response and how it came about.
 pub(crate) struct Served {
@@ -14,8 +19,8 @@ pub(crate) struct Served {
 
 impl Served {
     /// The answer to a request that failed.
-    pub(crate) fn failure(failure: &Failure) -> Self {
+    pub(crate) fn failure(failure: &Failure, form: Form) -> Self {
         let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
-        Self { response: refusal::response(failure), outcome, origin: None }
+        Self { response: refusal::response(failure, form), outcome, origin: None }
     }
 }

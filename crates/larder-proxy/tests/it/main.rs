@@ -21,6 +21,7 @@ mod intercept;
 mod long_bodies;
 mod mirrors;
 mod neighbours;
+mod network;
 mod offline;
 mod operation;
 mod origins;

@@ -1,0 +1,124 @@
+//! `/proxy.pac` and `/wpad.dat`: a script by which browsers find out what goes through this proxy.
+//!
+//! Owns: the script. Does not: decide which hosts it names (see `config`). Invariants: nothing of a request stands in the script but the
+//! address by which the client came, and only if that is a plain host and port; what is on the client's own network goes directly.
+
+use http::{HeaderValue, Method, Request, Response, header, uri::Authority};
+use hyper::body::Incoming;
+
+use crate::{
+    client::{peer::Client, response_body::ResponseBody},
+    config::{HostPattern, HostRules, ProxyConfig},
+    mirrors,
+    origin::target::{is_plain_host, path_of},
+    outcome::Outcome,
+    request::served::Served,
+};
+
+/// Answers a request for the script; `None` if it is for something else.
+pub(crate) fn answer(client: &Client, request: &Request<Incoming>) -> Option<Served> {
+    let (shared, uri) = (&client.worker.shared, request.uri());
+    let is_script = matches!(path_of(uri), "/proxy.pac" | "/wpad.dat") && !client.denied && client.inside.is_none();
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !is_script || !is_read || !shared.config.forward || shared.config.default_origin.is_some() {
+        return None;
+    }
+    if !mirrors::is_for_server(request.version(), uri, client.server_name()) {
+        return None;
+    }
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let authority: Authority = uri.authority().cloned().or_else(|| host?.parse().ok())?;
+    if shared.routes.is_for_site(authority.as_str()) {
+        return None;
+    }
+    let text = script(hosts_of(&shared.config), &own_address(&authority, client.scheme())?);
+    let mut response = Response::new(ResponseBody::full(text.into()));
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ns-proxy-autoconfig"));
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, max-age=300"));
+    Some(Served { response, outcome: Outcome::Failed, origin: None })
+}
+
+/// The hosts that go through the proxy, if they are not all: those that are listed for it, or else those that are intercepted.
+fn hosts_of(config: &ProxyConfig) -> Option<&HostRules> {
+    let listed = Some(&config.pac).filter(|rules| !rules.hosts.is_empty());
+    listed.or_else(|| config.intercept.as_ref().map(|intercept| &intercept.hosts))
+}
+
+/// The proxy as the script names it, by the address that the client used.
+fn own_address(authority: &Authority, scheme: &str) -> Option<String> {
+    let (word, usual_port) = if scheme == "https" { ("HTTPS", 443) } else { ("PROXY", 80) };
+    let host = authority.host();
+    let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-._:[]".contains(&octet);
+    let is_address = !host.is_empty() && host.bytes().all(is_plain) && is_plain_host(host);
+    is_address.then(|| format!("{word} {host}:{}", authority.port_u16().unwrap_or(usual_port)))
+}
+
+fn script(hosts: Option<&HostRules>, proxy: &str) -> String {
+    let (listed, except) = match hosts {
+        Some(rules) => (names(&rules.hosts), names(&rules.except)),
+        None => (names(&[HostPattern::All]), names(&[])),
+    };
+    format!(
+        "// Which hosts go through the cache; everything else is asked for directly.\n\
+         var listed = [{listed}];\n\
+         var except = [{except}];\n\
+         function isIn(host, patterns) {{\n\
+         \x20 for (var at = 0; at < patterns.length; at++) {{\n\
+         \x20   var pattern = patterns[at];\n\
+         \x20   if (pattern === \"all\" || host === pattern) return true;\n\
+         \x20   if (pattern.charAt(0) === \"*\" && host.length >= pattern.length\n\
+         \x20       && host.slice(1 - pattern.length) === pattern.slice(1)) return true;\n\
+         \x20 }}\n\
+         \x20 return false;\n\
+         }}\n\
+         function FindProxyForURL(url, host) {{\n\
+         \x20 host = host.toLowerCase();\n\
+         \x20 if (isPlainHostName(host) || /^127\\.|^\\[?::1\\]?$|\\.localhost$/.test(host)) return \"DIRECT\";\n\
+         \x20 if (!isIn(host, listed) || isIn(host, except)) return \"DIRECT\";\n\
+         \x20 return \"{proxy}; DIRECT\";\n\
+         }}\n"
+    )
+}
+
+/// Patterns as the script has them. Their letters were checked when they were read.
+fn names(patterns: &[HostPattern]) -> String {
+    let quoted: Vec<String> = patterns.iter().map(|pattern| format!("\"{pattern}\"")).collect();
+    quoted.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_is_the_one_that_the_client_used_and_nothing_else() {
+        for (authority, scheme, expected) in [
+            ("cache.lan:3128", "http", Some("PROXY cache.lan:3128")),
+            ("wpad.lan", "http", Some("PROXY wpad.lan:80")),
+            ("10.0.0.1:8443", "https", Some("HTTPS 10.0.0.1:8443")),
+            ("[fd00::1]:3128", "http", Some("PROXY [fd00::1]:3128")),
+            ("user@cache.lan", "http", Some("PROXY cache.lan:80")),
+            ("a';alert(1)", "http", None),
+            ("0x7f000001", "http", None),
+        ] {
+            let Ok(authority) = authority.parse() else { continue };
+            assert_eq!(own_address(&authority, scheme).as_deref(), expected, "{authority}");
+        }
+    }
+
+    #[test]
+    fn script_names_what_is_listed() {
+        let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<HostPattern>>();
+        let rules = HostRules { hosts: parse(&["pypi.org", "*.debian.org"]), except: parse(&["private.debian.org"]) };
+        let text = script(Some(&rules), "PROXY a:1");
+        for line in [
+            "var listed = [\"pypi.org\", \"*.debian.org\"];",
+            "var except = [\"private.debian.org\"];",
+            "  return \"PROXY a:1; DIRECT\";",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+        }
+        assert!(script(None, "PROXY a:1").contains("var listed = [\"all\"];"));
+    }
+}
