@@ -13,6 +13,7 @@ mod origin;
 mod output;
 mod planning;
 mod process;
+mod refusals;
 mod serving;
 mod stopping;
 mod store;

@@ -1,0 +1,90 @@
+//! At stake: somebody on a fresh machine, where something is missing or wrong, and a message that does not say what.
+
+use crate::process::{command, errors};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt, path::Path};
+use tempfile::TempDir;
+
+/// Runs larder in a home and with these variables; it must end with `code`, say `told`, and what to do.
+fn refused(home: &Path, variables: &[(&str, &str)], arguments: &[&str], (code, told): (i32, &str)) {
+    let output = command(home).envs(variables.iter().copied()).args(arguments).output().unwrap();
+    let said = errors(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(said.contains(told) && said.contains("help: ") && !said.contains("panicked"), "{arguments:?}: {said}");
+}
+
+#[test]
+fn exec_says_what_it_cannot_have() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("file");
+    fs::write(&file, "not a directory").unwrap();
+    let (inside, nowhere) = (format!("{}/x", file.display()), format!("{}/none", home.path().display()));
+    let exec = ["exec", "--", "/bin/true"];
+    refused(home.path(), &[("XDG_CACHE_HOME", &inside)], &exec, (1, "cannot start larder: Not a directory"));
+    refused(home.path(), &[("TMPDIR", &nowhere)], &exec, (1, "cannot write down the authority: No such file"));
+    refused(home.path(), &[], &["exec", "--", "/nonexistent"], (127, "cannot run the command: No such file"));
+    refused(home.path(), &[], &["exec", "--", file.to_str().unwrap()], (126, "cannot run the command: Permission"));
+    refused(home.path(), &[], &["exec"], (2, "missing: "));
+    let scheme = ["exec", "--intercept", "http://pypi.org", "--", "/bin/true"];
+    refused(home.path(), &[], &scheme, (2, "not a host to intercept: `http://pypi.org`"));
+    refused(home.path(), &[], &["exec", "--summary", "xml", "--", "/bin/true"], (2, "--summary"));
+    let taken = home.path().join("cache/larder");
+    let socket = taken.join("control.sock");
+    // The Larders of the commands above may have been started, and remove theirs when they end.
+    let _ = fs::remove_file(&socket);
+    fs::create_dir_all(&socket).unwrap();
+    refused(home.path(), &[], &exec, (1, "cannot start larder: Is a directory"));
+}
+
+/// Writes an authority that has ended.
+fn expired_authority(folder: &Path) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2022, 1, 1));
+    let certificate = params.self_signed(&key).unwrap();
+    fs::create_dir(folder).unwrap();
+    fs::write(folder.join("ca.pem"), certificate.pem()).unwrap();
+    fs::write(folder.join("ca.key"), key.serialize_pem()).unwrap();
+    fs::set_permissions(folder.join("ca.key"), fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn interception_says_what_is_wrong_with_its_authority() {
+    let home = TempDir::new().unwrap();
+    let at = |name: &str| home.path().join(name).display().to_string();
+    let made = |name: &str| {
+        let output = command(home.path()).args(["ca", "init", "--dir", &at(name)]).output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+    };
+    made("one");
+    made("other");
+    fs::copy(home.path().join("one/ca.key"), home.path().join("other/ca.key")).unwrap();
+    expired_authority(&home.path().join("expired"));
+    made("junk");
+    fs::write(home.path().join("junk/ca.pem"), "junk").unwrap();
+    made("open");
+    fs::set_permissions(home.path().join("open/ca.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    for (name, told) in [
+        ("none", "there is no authority: No such file"),
+        ("other", "its certificate and its private key do not go together"),
+        ("expired", "expired"),
+        ("junk", "the authority cannot be used"),
+        ("open", "others may read the authority's key"),
+    ] {
+        let config = home.path().join("larder.toml");
+        let text = format!("[intercept]\nhosts = [\"pypi.org\"]\nauthority = \"{}\"\n", at(name));
+        fs::write(&config, text).unwrap();
+        let run = ["run", "--listen", "0", "--disk", "none", "--config", config.to_str().unwrap()];
+        refused(home.path(), &[], &run, (1, told));
+    }
+    refused(home.path(), &[], &["ca", "init", "--dir", &at("one")], (1, "authority"));
+    refused(home.path(), &[], &["ca", "show", "--dir", &at("none")], (1, "there is no authority"));
+    fs::write(home.path().join("file"), "").unwrap();
+    refused(home.path(), &[], &["ca", "init", "--dir", &at("file/x")], (1, "cannot write the authority"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().to_string();
+    let run = ["run", "--listen", &port, "--disk", "none"];
+    refused(home.path(), &[], &run, (1, "Address already in use"));
+    refused(home.path(), &[], &["env"], (1, "no larder of yours runs"));
+}
