@@ -20,6 +20,8 @@ pub struct KeyRule {
     stripped: Vec<Stripped>,
     /// The prefix that stands for all of them in keys.
     stands: Option<Vec<u8>>,
+    /// Whether what a registry of containers has by its digest is one, whichever repository it is asked for in.
+    joins_blobs: bool,
 }
 
 /// A query argument that makes no difference.
@@ -45,6 +47,11 @@ impl KeyRules {
     /// These rules, the first first.
     pub fn new(rules: Vec<KeyRule>) -> Self {
         Self(rules)
+    }
+
+    /// Adds a rule that is looked at after these.
+    pub fn push(&mut self, rule: KeyRule) {
+        self.0.push(rule);
     }
 
     /// The key of a resource under these rules; see [`primary_key`].
@@ -73,10 +80,26 @@ impl KeyRule {
             prefixes: urls.iter().map(|url| url_prefix(url)).collect::<Result<_, _>>()?,
             stripped: stripped.iter().map(|name| argument(name)).collect::<Result<_, _>>()?,
             stands: stands.map(url_prefix).transpose()?,
+            joins_blobs: false,
         })
     }
 
+    /// A rule for a registry of containers whose API is below `url`: a blob has one key, whichever repository it is asked for in, since its
+    /// digest says what it is.
+    ///
+    /// # Errors
+    /// That is no URL.
+    pub fn joining_blobs(url: &str) -> Result<Self, KeyRuleError> {
+        Ok(Self { prefixes: vec![url_prefix(url)?], stripped: Vec::new(), stands: None, joins_blobs: true })
+    }
+
     fn apply(&self, key: &[u8], prefix: &[u8]) -> Vec<u8> {
+        if self.joins_blobs {
+            let prefix = without_slash(prefix);
+            let at = key.windows(BLOBS.len()).rposition(|window| window == BLOBS).filter(|at| *at >= prefix.len());
+            let names_digest = |at: &usize| key[at + BLOBS.len()..].contains(&b':') && !key.contains(&b'?');
+            return at.filter(names_digest).map_or_else(|| key.to_vec(), |at| [prefix, &key[at..]].concat());
+        }
         let mut new = match &self.stands {
             // Both without their last slash, so that what follows begins with one, or with a query, or is nothing.
             Some(stands) => [without_slash(stands), &key[without_slash(prefix).len()..]].concat(),
@@ -110,6 +133,9 @@ impl Stripped {
         }
     }
 }
+
+/// What stands before a digest in the path of a blob.
+const BLOBS: &[u8] = b"/blobs/";
 
 /// Whether a key is that of the prefix, or of something below it.
 fn begins(key: &[u8], prefix: &[u8]) -> bool {
@@ -187,6 +213,22 @@ mod tests {
             ("http://mirror.example/pub/debian/a", "http://mirror.example/pub/debian/a"),
             ("http://ftp.de.example/debiam/a", "http://ftp.de.example/debiam/a"),
             ("http://deb.example/debian/pool/a.deb", "http://deb.example/debian/pool/a.deb"),
+        ] {
+            assert_eq!(key(&rules, url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn blob_is_one_in_all_repositories_of_a_registry() {
+        let rules = KeyRules::new(vec![KeyRule::joining_blobs("https://r/v2").unwrap()]);
+        for (url, expected) in [
+            ("https://r/v2/a/b/blobs/sha256:12", "https://r/v2/blobs/sha256:12"),
+            ("https://r/v2/blobs/blobs/sha256:12", "https://r/v2/blobs/sha256:12"),
+            ("https://r/v2/a/blobs/uploads/x", "https://r/v2/a/blobs/uploads/x"),
+            ("https://r/v2/a/blobs/sha256:12?x", "https://r/v2/a/blobs/sha256:12?x"),
+            ("https://r/v2/a/manifests/sha256:12", "https://r/v2/a/manifests/sha256:12"),
+            ("https://s/v2/a/blobs/sha256:12", "https://s/v2/a/blobs/sha256:12"),
+            ("https://r/blobs/sha256:12", "https://r/blobs/sha256:12"),
         ] {
             assert_eq!(key(&rules, url), expected, "{url}");
         }

@@ -62,6 +62,8 @@ pub(crate) struct Asked {
 pub(crate) struct Before {
     /// Whether the origin is asked about each client before it is given what answered another's credentials.
     pub(crate) checks_authorization: bool,
+    /// Whether what its client says of itself is what anybody can say.
+    pub(crate) is_anybodys: bool,
     /// The digest that the body must have.
     pub(crate) digest: Option<NamedDigest>,
 }
@@ -157,7 +159,7 @@ impl Asked {
                 fields.append(VARY, HeaderValue::from(name.clone()));
             }
         }
-        let answers_credentials = self.fields.contains_key(AUTHORIZATION);
+        let answers_credentials = self.fields.contains_key(AUTHORIZATION) && !self.before.is_anybodys;
         if ruling.checks_authorization && answers_credentials {
             Ruling { answers_credentials, ..ruling.clone() }.put(fields);
         } else {

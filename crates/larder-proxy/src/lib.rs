@@ -40,6 +40,7 @@ mod mirrors;
 mod missing;
 mod origin;
 mod outcome;
+mod registries;
 mod request;
 mod routes;
 mod server;

@@ -14,7 +14,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{
         ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, ETAG, IF_NONE_MATCH,
-        IF_RANGE, LOCATION, RANGE,
+        IF_RANGE, LOCATION, RANGE, WWW_AUTHENTICATE,
     },
 };
 
@@ -25,11 +25,16 @@ use crate::{
     config::{Mirror, MirrorLink},
     links::{Replacements, Replacing},
     origin::target::Origin,
+    registries::{self, OpenTokens, Registry},
     routes::Destination,
 };
 
 /// The mirrors that are configured.
-pub(crate) struct Mirrors(Vec<Arc<Known>>);
+pub(crate) struct Mirrors {
+    known: Vec<Arc<Known>>,
+    /// What registries of containers gave to clients without credentials.
+    pub(crate) open_tokens: OpenTokens,
+}
 
 struct Known {
     path: String,
@@ -40,6 +45,17 @@ struct Known {
     prefix: String,
     documents: Vec<String>,
     links: Vec<MirrorLink>,
+    /// What is known of it as a registry of containers, if it is one.
+    registry: Option<Registry>,
+}
+
+/// What is asked of us in the place of a registry: among the request's extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RegistryAsk {
+    /// Whether this is a registry, and what it wants.
+    Version,
+    /// A token.
+    Token,
 }
 
 /// A request that came by a mirror: among the request's extensions.
@@ -48,6 +64,8 @@ pub(crate) struct Mirrored {
     mirror: Arc<Known>,
     /// Our scheme and host, as the client knows them.
     base: Arc<str>,
+    /// Whether what its client says of itself is what anybody can say.
+    is_anybodys: bool,
 }
 
 impl Mirrors {
@@ -58,17 +76,18 @@ impl Mirrors {
             let authority = mirror.origin.authority();
             let (path, prefix) = (mirror.path.clone(), mirror.origin.prefix.clone());
             let (documents, links) = (mirror.documents.clone(), mirror.links.clone());
-            Arc::new(Known { path, origin, scheme, authority, prefix, documents, links })
+            let registry = mirror.is_registry.then(Registry::default);
+            Arc::new(Known { path, origin, scheme, authority, prefix, documents, links, registry })
         };
         let mut all: Vec<_> = mirrors.iter().map(known).collect();
         // The longer path is the nearer.
         all.sort_by_key(|known| std::cmp::Reverse(known.path.len()));
-        Self(all)
+        Self { known: all, open_tokens: OpenTokens::default() }
     }
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.known.is_empty()
     }
 
     /// Makes a request to a mirror one to its server, and notes that it was. `is_ours`: it is for us, not for another through us.
@@ -83,9 +102,16 @@ impl Mirrors {
             host.to_str().ok().map(str::to_owned)
         });
         let base = format!("{own_scheme}://{}", host.unwrap_or_default()).into();
-        let mirrored = Mirrored { mirror, base };
+        let mut mirrored = Mirrored { mirror, base, is_anybodys: false };
         if mirrored.changes_documents() {
             mirrored.ask_for_whole(request.headers_mut());
+        }
+        if let Some(registry) = &mirrored.mirror.registry {
+            mirrored.is_anybodys = self.open_tokens.covers(request.headers());
+            registry.translate(request.headers_mut());
+            if let Some(ask) = mirrored.registry_ask(&target) {
+                request.extensions_mut().insert(ask);
+            }
         }
         *request.uri_mut() = target;
         request.extensions_mut().insert(mirrored);
@@ -93,18 +119,67 @@ impl Mirrors {
 
     fn target(&self, uri: &Uri) -> Option<(Arc<Known>, Uri)> {
         let path = uri.path_and_query()?.as_str();
-        let found = self.0.iter().find_map(|known| {
+        let found = self.known.iter().find_map(|known| {
             let rest = path.strip_prefix(known.path.as_str())?;
             matches!(rest.as_bytes().first(), None | Some(b'/' | b'?')).then_some((known, rest))
         });
         let (known, rest) = found?;
+        let at_registry = known.registry.as_ref().map(|_| registries::path_at(&known.origin.host, rest));
+        let rest = at_registry.as_deref().unwrap_or(rest);
         let slash = if rest.starts_with('/') { "" } else { "/" };
         let target = format!("{}://{}{}{slash}{rest}", known.scheme, known.authority, known.prefix);
         Some((Arc::clone(known), target.parse().ok()?))
     }
 }
 
+impl Mirrors {
+    /// The registry in which a client finds a repository by this name, as a request to it comes, and the name that it has there.
+    pub(crate) fn registry_of(&self, asking: &Mirrored, name: &str) -> Option<(Mirrored, String)> {
+        let api = asking.mirror.path.split("/v2").next().unwrap_or_default();
+        let uri = format!("{api}/v2/{name}/manifests/x").parse().ok()?;
+        let (mirror, target) = self.target(&uri)?;
+        let name = target.path().strip_prefix(mirror.prefix.as_str())?.strip_suffix("/manifests/x")?;
+        let name = name.trim_start_matches('/').to_owned();
+        mirror.registry.as_ref()?;
+        Some((Mirrored { mirror, ..asking.clone() }, name))
+    }
+}
+
 impl Mirrored {
+    /// What a request to a registry is about, if it is ours to answer.
+    fn registry_ask(&self, target: &Uri) -> Option<RegistryAsk> {
+        // Of those with a name in their path only the repositories are there.
+        let is_root = self.mirror.path.ends_with("/v2");
+        match target.path().strip_prefix(self.mirror.prefix.as_str())?.trim_matches('/') {
+            "" => Some(RegistryAsk::Version),
+            registries::TOKEN if is_root => Some(RegistryAsk::Token),
+            _ => None,
+        }
+    }
+
+    /// What is known of the registry that this is a request to, if it is one.
+    pub(crate) fn registry(&self) -> Option<&Registry> {
+        self.mirror.registry.as_ref()
+    }
+
+    /// Whether what its client says of itself is what anybody can say.
+    pub(crate) fn is_anybodys(&self) -> bool {
+        self.is_anybodys
+    }
+
+    /// The root of the registry's API.
+    pub(crate) fn api_url(&self) -> String {
+        let Known { scheme, authority, prefix, .. } = &*self.mirror;
+        format!("{scheme}://{authority}{prefix}/")
+    }
+
+    /// The challenge that leads a client of the registry to us.
+    pub(crate) fn challenge(&self, registrys: Option<&HeaderValue>) -> Option<HeaderValue> {
+        let names = self.mirror.path.rsplit_once("/v2").map_or("", |(_, name)| name.trim_start_matches('/'));
+        let names = if names.is_empty() { String::new() } else { format!("{names}/") };
+        registries::own_challenge(&self.base, &names, registrys)
+    }
+
     /// How a request came, if it came by a mirror.
     pub(crate) fn of<B>(request: &Request<B>) -> Option<&Self> {
         request.extensions().get()
@@ -158,6 +233,13 @@ impl Mirrored {
     pub(crate) fn dress(&self, status: StatusCode, fields: &mut HeaderMap) -> Option<Replacing> {
         self.lead_back(fields, &LOCATION);
         self.lead_back(fields, &CONTENT_LOCATION);
+        if self.mirror.registry.is_some() && fields.contains_key(WWW_AUTHENTICATE) {
+            let challenge = self.challenge(fields.get(WWW_AUTHENTICATE));
+            fields.remove(WWW_AUTHENTICATE);
+            if let Some(challenge) = challenge {
+                fields.insert(WWW_AUTHENTICATE, challenge);
+            }
+        }
         if status == StatusCode::NOT_MODIFIED && self.changes_documents() {
             self.mark_tag(fields);
         }

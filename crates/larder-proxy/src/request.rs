@@ -12,6 +12,7 @@ pub(crate) mod intercept;
 pub(crate) mod pac;
 pub(crate) mod pass;
 pub(crate) mod refusal;
+mod registry;
 pub(crate) mod route;
 pub(crate) mod serve;
 pub(crate) mod served;

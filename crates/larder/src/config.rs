@@ -249,7 +249,8 @@ mod tests {
         let (_, rest) = document.split_once("```toml\n").expect("the documentation has an example");
         let (example, _) = rest.split_once("```").expect("the example ends");
         let Settings { proxy, forward, store, drain, intercept, worlds } = parse(example).unwrap();
-        assert_eq!(worlds.names, ["pypi", "npm"]);
+        assert_eq!(worlds.names, ["pypi", "npm", "oci"]);
+        assert_eq!(worlds.registries[0].name, "registry.example.com:5000");
         assert_eq!(worlds.origins[0].url.to_string(), "https://npm.example.com:443");
         assert_eq!((proxy.mirrors.len(), proxy.mirrors[0].path.as_str()), (1, "/company"));
         assert_eq!(intercept.hosts.hosts, ["pypi.org", "*.debian.org"].map(|host| host.parse().unwrap()));
@@ -382,6 +383,12 @@ mod tests {
                 "[[rule]]\nauthorization = \"check\"\nignore = [\"authorization\"]",
                 "[[rule]]",
                 "a rule that shares what answers credentials with everybody, and asks about everybody",
+            ),
+            ("[[mirror]]\nname = \"oci\"\nregistries = [\"company\"]", "\"company\"", "not a registry: `company`"),
+            (
+                "[[mirror]]\nname = \"npm\"\nregistries = [\"a.example\"]",
+                "[[mirror]]",
+                "registries for a mirror that is none of containers",
             ),
             ("[[rule]]\nfrehs = \"1m\"\nimmutable = true", "frehs", "unknown key `frehs`"),
         ] {

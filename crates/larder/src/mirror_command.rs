@@ -47,7 +47,7 @@ fn list() -> Result<(), Failure> {
 
 fn show(world: &World) -> Result<(), Failure> {
     for server in world.servers {
-        print_line!("{SHOWN_ADDRESS}/{}{} is {}", world.name, server.suffix, server.url)?;
+        print_line!("{SHOWN_ADDRESS}{} is {}", world.path_of(server), server.url)?;
         if !server.immutable.is_empty() {
             print_line!("  never changes: {}", server.immutable.join(", "))?;
         }

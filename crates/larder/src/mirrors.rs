@@ -7,6 +7,7 @@
 use crate::value::{self, BadValue};
 use larder_http::{
     Ruling,
+    key_rules::KeyRule,
     rules::{MatchTexts, Rule},
     ruling::{Following, Ignored},
 };
@@ -24,12 +25,23 @@ pub(crate) struct World {
     pub(crate) documents: &'static [&'static str],
     /// How to use it; `{}` is our address.
     pub(crate) usage: &'static str,
+    /// What it is made of.
+    pub(crate) kind: Kind,
+}
+
+/// What a world is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Files below its servers' URLs.
+    Files,
+    /// Registries of containers, each behind `/v2/` and its name, the first behind `/v2/` too.
+    Registries,
 }
 
 /// One of its servers.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// What follows the world's name in its path.
+    /// What follows the world's name in its path; of a registry, its name.
     pub(crate) suffix: &'static str,
     pub(crate) url: &'static str,
     /// Paths below the URL whose files never change.
@@ -66,6 +78,7 @@ pub(crate) const WORLDS: &[World] = &[
         ],
         documents: &["text/html", "application/vnd.pypi.simple.v1+html", "application/vnd.pypi.simple.v1+json"],
         usage: "pip install --index-url {}/pypi/simple/ NAME",
+        kind: Kind::Files,
     },
     World {
         name: "npm",
@@ -78,6 +91,7 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &["application/json", "application/vnd.npm.install-v1+json"],
         usage: "npm install --registry {}/npm/ NAME",
+        kind: Kind::Files,
     },
     World {
         name: "cargo",
@@ -99,6 +113,7 @@ pub(crate) const WORLDS: &[World] = &[
         ],
         documents: &["application/json"],
         usage: "in ~/.cargo/config.toml: [source.crates-io] replace-with = \"larder\" and [source.larder] registry = \"sparse+{}/cargo/\"",
+        kind: Kind::Files,
     },
     World {
         name: "go",
@@ -111,6 +126,7 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &[],
         usage: "GOPROXY={}/go go build",
+        kind: Kind::Files,
     },
     World {
         name: "maven",
@@ -123,6 +139,7 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &[],
         usage: "in ~/.m2/settings.xml: <mirror><id>larder</id><mirrorOf>central</mirrorOf><url>{}/maven</url></mirror>",
+        kind: Kind::Files,
     },
     World {
         name: "debian",
@@ -135,6 +152,7 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &[],
         usage: "in sources.list: deb {}/debian bookworm main",
+        kind: Kind::Files,
     },
     World {
         name: "debian-security",
@@ -147,6 +165,7 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &[],
         usage: "in sources.list: deb {}/debian-security bookworm-security main",
+        kind: Kind::Files,
     },
     World {
         name: "ubuntu",
@@ -159,6 +178,7 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &[],
         usage: "in sources.list: deb {}/ubuntu noble main",
+        kind: Kind::Files,
     },
     World {
         name: "rubygems",
@@ -171,6 +191,7 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &[],
         usage: "bundle config mirror.https://rubygems.org {}/rubygems",
+        kind: Kind::Files,
     },
     World {
         name: "nix",
@@ -183,6 +204,7 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &[],
         usage: "nix-build --option substituters {}/nix",
+        kind: Kind::Files,
     },
     World {
         name: "conda",
@@ -195,6 +217,7 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &[],
         usage: "conda install --override-channels -c {}/conda/conda-forge NAME",
+        kind: Kind::Files,
     },
     World {
         name: "github-releases",
@@ -212,6 +235,7 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &[],
         usage: "curl -O {}/github-releases/OWNER/REPOSITORY/releases/download/TAG/FILE",
+        kind: Kind::Files,
     },
     World {
         name: "huggingface",
@@ -231,8 +255,31 @@ pub(crate) const WORLDS: &[World] = &[
         }],
         documents: &[],
         usage: "HF_HUB_DISABLE_XET=1 HF_ENDPOINT={}/huggingface hf download NAME",
+        kind: Kind::Files,
+    },
+    World {
+        name: "oci",
+        servers: &[
+            registry("docker.io", "https://registry-1.docker.io/v2"),
+            registry("ghcr.io", "https://ghcr.io/v2"),
+            registry("quay.io", "https://quay.io/v2"),
+            registry("registry.k8s.io", "https://registry.k8s.io/v2"),
+            registry("gcr.io", "https://gcr.io/v2"),
+            registry("mcr.microsoft.com", "https://mcr.microsoft.com/v2"),
+            registry("public.ecr.aws", "https://public.ecr.aws/v2"),
+        ],
+        documents: &[],
+        usage: "with {} for HOST:PORT, skopeo copy --src-tls-verify=false docker://HOST:PORT/library/debian:12 dir:debian, and HOST:PORT/ghcr.io/OWNER/NAME for others",
+        kind: Kind::Registries,
     },
 ];
+
+/// What registries have by its digest.
+const BY_DIGEST: &[&str] = &["/**/blobs/sha*:*", "/**/manifests/sha*:*"];
+
+const fn registry(name: &'static str, url: &'static str) -> Server {
+    Server { suffix: name, url, immutable: BY_DIGEST, fresh: Duration::ZERO, follows: true }
+}
 
 /// A world and, if it is not the usual one, the server that is to be asked in place of its first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -272,13 +319,16 @@ pub(crate) fn parse_origin_of(text: &str) -> Result<OriginOf, BadValue> {
 impl World {
     /// Adds this world to what a proxy is started with: its mirrors, and what is said of its files.
     pub(crate) fn add_to(&self, proxy: &mut ProxyConfig, first: Option<&OriginUrl>) {
+        if self.kind == Kind::Registries {
+            return self.add_registries_to(proxy, first);
+        }
         let url = |index: usize, server: &Server| match first.filter(|_| index == 0) {
             Some(url) => url.clone(),
             None => server.url.parse().expect("the table holds URLs"),
         };
         let mut links = Vec::new();
         for (index, server) in self.servers.iter().enumerate() {
-            let path = format!("/{}{}", self.name, server.suffix);
+            let path = self.path_of(server);
             links.push(MirrorLink { url: url(index, server).to_short_string(), path });
         }
         let documents: Vec<String> = self.documents.iter().map(|document| (*document).to_owned()).collect();
@@ -291,10 +341,80 @@ impl World {
             } else {
                 (Vec::new(), Vec::new())
             };
-            proxy.mirrors.push(Mirror { path, origin, documents, links });
+            proxy.mirrors.push(Mirror { documents, links, ..Mirror::of_files(path, origin) });
         }
         proxy.rules.extend(rules);
     }
+}
+
+impl World {
+    fn add_registries_to(&self, proxy: &mut ProxyConfig, first: Option<&OriginUrl>) {
+        for (index, server) in self.servers.iter().enumerate() {
+            let given = first.filter(|_| index == 0);
+            let origin = given.map_or_else(|| server.url.parse().expect("the table holds URLs"), api_of);
+            let name = given.map_or_else(|| server.suffix.to_owned(), OriginUrl::authority);
+            add_registry(proxy, (&name, index == 0), origin);
+        }
+    }
+}
+
+/// A registry of containers that is not in the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedRegistry {
+    pub(crate) name: String,
+    pub(crate) url: OriginUrl,
+}
+
+impl NamedRegistry {
+    /// Reads `NAME`, or `NAME=URL` for one that is elsewhere than at `https://NAME`.
+    pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
+        let (name, url) = match text.split_once('=') {
+            Some((name, url)) => (name, url.to_owned()),
+            None => (text, format!("https://{text}")),
+        };
+        let is_name = name.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-.:".contains(&octet));
+        // What has neither dot nor port is a part of a repository's name.
+        if !is_name || !name.contains(['.', ':']) {
+            let help = "a registry is a host such as registry.company.example:5000, or that and its URL, such as registry.company.example=http://10.0.0.1:5000";
+            return Err(BadValue::new(format!("not a registry: `{text}`"), help));
+        }
+        Ok(Self { name: name.to_ascii_lowercase(), url: api_of(&crate::settings::parse_origin(&url)?) })
+    }
+}
+
+impl World {
+    /// The path of ours that a server is behind.
+    pub(crate) fn path_of(&self, server: &Server) -> String {
+        match self.kind {
+            Kind::Files => format!("/{}{}", self.name, server.suffix),
+            Kind::Registries => format!("/v2/{}", server.suffix),
+        }
+    }
+}
+
+/// Where a registry's API is, whose URL need not say that.
+fn api_of(url: &OriginUrl) -> OriginUrl {
+    let text = url.to_short_string();
+    let api = if url.base_path().ends_with("/v2") { text } else { format!("{text}/v2") };
+    api.parse().expect("a URL with a path is one")
+}
+
+/// Adds a registry of containers by its name, and what is said of it.
+pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, bool), origin: OriginUrl) {
+    for api in ["/v2", "/oci/v2"] {
+        let own = is_first.then(|| api.to_owned());
+        for path in own.into_iter().chain([format!("{api}/{name}")]) {
+            proxy.mirrors.push(Mirror { is_registry: true, ..Mirror::of_files(path, origin.clone()) });
+        }
+    }
+    let said = Said { immutable: BY_DIGEST, fresh: Some(Duration::ZERO), follows: true };
+    proxy.rules.extend(said.rules_with(&format!("oci {name}"), &origin, |ruling| {
+        // What is by a digest is by no other type than that of what has the digest.
+        let varies = if ruling.immutable { Vec::new() } else { vec![http::header::ACCEPT] };
+        Ruling { checks_authorization: true, checks_digest: true, varies, ..ruling }
+    }));
+    let api = KeyRule::joining_blobs(&origin.to_short_string()).expect("an origin's URL begins keys");
+    proxy.http.key_rules.push(api);
 }
 
 impl Server {
@@ -317,6 +437,11 @@ pub(crate) struct Said<'a> {
 impl Said<'_> {
     /// Returns it as rules, which have `name` in theirs.
     pub(crate) fn rules(&self, name: &str, origin: &OriginUrl) -> Vec<Rule> {
+        self.rules_with(name, origin, |ruling| ruling)
+    }
+
+    /// As [`Self::rules`], each changed.
+    fn rules_with(&self, name: &str, origin: &OriginUrl, change: impl Fn(Ruling) -> Ruling) -> Vec<Rule> {
         let statuses: &[&str] = if self.follows { &["200", "301", "302", "303", "307", "308"] } else { &["200"] };
         let following = if self.follows { Following::Safe } else { Following::None };
         let rule = |patterns: &[&str], ruling: Ruling| {
@@ -324,7 +449,7 @@ impl Said<'_> {
             let (hosts, statuses) =
                 (vec![origin.host().to_owned()], statuses.iter().map(ToString::to_string).collect());
             let texts = MatchTexts { hosts, paths, statuses, ..MatchTexts::default() };
-            Rule::new(&texts, Ruling { following, ..ruling }).expect("patterns are tried where they are read")
+            Rule::new(&texts, change(Ruling { following, ..ruling })).expect("patterns are tried where they are read")
         };
         let ignored = Ignored { client_directives: true, ..Ignored::default() };
         let kept = || Ruling {
@@ -414,6 +539,35 @@ mod tests {
         assert_eq!(proxy.mirrors[0].origin, url);
         assert_eq!(proxy.mirrors[0].links[0].url, "https://pypi.company.example/root");
         assert_eq!(proxy.mirrors[1].path, "/pypi-files");
+    }
+
+    #[test]
+    fn registries_are_behind_their_names() {
+        let mut proxy = ProxyConfig::default();
+        named("oci").unwrap().add_to(&mut proxy, None);
+        let NamedRegistry { name, url } = NamedRegistry::parse("Registry.example:5000=http://10.0.0.1:5000").unwrap();
+        add_registry(&mut proxy, (&name, false), url);
+        let origin_of = |path: &str| {
+            let found = proxy.mirrors.iter().find(|mirror| mirror.path == path && mirror.is_registry);
+            found.map(|mirror| mirror.origin.to_short_string())
+        };
+        for (path, origin) in [
+            ("/v2", "https://registry-1.docker.io/v2"),
+            ("/v2/ghcr.io", "https://ghcr.io/v2"),
+            ("/oci/v2/quay.io", "https://quay.io/v2"),
+            ("/v2/registry.example:5000", "http://10.0.0.1:5000/v2"),
+        ] {
+            assert_eq!(origin_of(path).as_deref(), Some(origin), "{path}");
+        }
+        for (path, expected) in [
+            ("/v2/library/debian/blobs/sha256:12", "oci docker.io: never changes"),
+            ("/v2/library/debian/manifests/12", "oci docker.io: the rest"),
+        ] {
+            assert_eq!(rule_of("oci", "registry-1.docker.io", path), expected);
+        }
+        for text in ["", "company", "a b.example", "a.example=ftp://x"] {
+            assert!(NamedRegistry::parse(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::{
     failure::Failure,
-    mirrors::{self, OriginOf},
+    mirrors::{self, NamedRegistry, OriginOf},
     size,
     tuning::PolicyChoice,
     value::BadValue,
@@ -43,6 +43,8 @@ pub(crate) struct Worlds {
     pub(crate) names: Vec<&'static str>,
     /// Servers that are asked in place of the usual.
     pub(crate) origins: Vec<OriginOf>,
+    /// Registries of containers besides those that are known by name.
+    pub(crate) registries: Vec<NamedRegistry>,
 }
 
 /// Interception, before it is known where the authority is.
@@ -290,6 +292,9 @@ impl Settings {
         for name in names {
             let origin = self.worlds.origins.iter().rfind(|origin| origin.name == name).map(|origin| &origin.url);
             mirrors::named(name).expect("it was read from the table").add_to(&mut config, origin);
+        }
+        for NamedRegistry { name, url } in &self.worlds.registries {
+            mirrors::add_registry(&mut config, (name, false), url.clone());
         }
         if !config.clients.is_empty() {
             let loopback = [IpAddr::from([127, 0, 0, 0]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];

@@ -14,6 +14,9 @@ pub struct Mirror {
     pub documents: Vec<String>,
     /// The links that are. Default none.
     pub links: Vec<MirrorLink>,
+    /// Whether it is a registry of containers (OCI distribution), whose clients are led to us for tokens; then its path ends with
+    /// `/v2`, or with that and the registry's name. Default no.
+    pub is_registry: bool,
 }
 
 /// How some links in a document begin, and the path of ours that stands for that.
@@ -38,12 +41,20 @@ impl MirrorLink {
 }
 
 impl Mirror {
+    /// Returns a mirror of files, in which no links are changed.
+    pub fn of_files(path: impl Into<String>, origin: OriginUrl) -> Self {
+        Self { path: path.into(), origin, documents: Vec::new(), links: Vec::new(), is_registry: false }
+    }
+
     /// What is wrong with it, if anything is.
     pub fn fault(&self) -> Option<String> {
         let segments = self.path.strip_prefix('/').unwrap_or_default();
-        let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.~/".contains(&octet);
+        let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.~:/".contains(&octet);
         if segments.split('/').any(str::is_empty) || !segments.bytes().all(is_plain) {
-            return Some(format!("a mirror's path must be such as /name, of letters, digits and -_.~: {}", self.path));
+            return Some(format!(
+                "a mirror's path must be such as /name, of letters, digits and -_.~ and colons: {}",
+                self.path
+            ));
         }
         let is_link = |link: &&MirrorLink| link.url.len() < LINK_LEN_MIN || !link.path.starts_with('/');
         let link = self.links.iter().find(is_link);
@@ -79,7 +90,7 @@ mod tests {
         for (path, is_good) in
             [("/a", true), ("/a/b-1", true), ("a", false), ("/", false), ("/a/", false), ("/a?b", false)]
         {
-            let mirror = Mirror { path: path.into(), origin: origin.clone(), documents: Vec::new(), links: Vec::new() };
+            let mirror = Mirror::of_files(path, origin.clone());
             assert_eq!(mirror.fault().is_none(), is_good, "{path}");
         }
     }

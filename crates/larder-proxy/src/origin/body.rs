@@ -82,8 +82,13 @@ impl OriginBody {
     }
 
     /// All of a body that must have exactly `len` bytes.
-    pub(crate) async fn collect(mut self, len: usize) -> Option<Bytes> {
-        let mut collected = BytesMut::with_capacity(len);
+    pub(crate) async fn collect(self, len: usize) -> Option<Bytes> {
+        self.collect_up_to(len).await.filter(|collected| collected.len() == len)
+    }
+
+    /// All of a body of at most `len` bytes.
+    pub(crate) async fn collect_up_to(mut self, len: usize) -> Option<Bytes> {
+        let mut collected = BytesMut::new();
         while let Some(piece) = std::future::poll_fn(|context| self.poll_data(context)).await {
             let piece = piece.ok()?;
             if collected.len() + piece.len() > len {
@@ -91,7 +96,7 @@ impl OriginBody {
             }
             collected.extend_from_slice(&piece);
         }
-        (collected.len() == len).then(|| collected.freeze())
+        Some(collected.freeze())
     }
 
     /// Whether nothing more will come.

@@ -30,6 +30,15 @@ pub(crate) fn is_asked_about(route: &Route, found: Option<&Found>) -> bool {
     }
 }
 
+/// Whether what is stored may stand in for an origin that cannot be asked about the client: it is everybody's.
+pub(crate) fn may_stand_in(route: &Route, found: &Found) -> bool {
+    let stands_in = match route {
+        Route::Fly { stands_in, .. } | Route::PassHead { stands_in, .. } | Route::Pass { stands_in, .. } => *stands_in,
+        Route::Stored { .. } | Route::Meanwhile { .. } | Route::Refuse | Route::Offline => false,
+    };
+    stands_in && !found.entry.head.freshness().checks_authorization
+}
+
 /// Asks the origin whether a client may read what it asks for.
 ///
 /// # Errors

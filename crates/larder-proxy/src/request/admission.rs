@@ -78,7 +78,7 @@ pub(crate) async fn may_forward(client: &Client, fields: &HeaderMap) -> bool {
 ///
 /// # Errors
 /// The request cannot be passed on: it is malformed, or it has come round.
-fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Asked, Failure> {
+pub(crate) fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Asked, Failure> {
     let shared = &client.worker.shared;
     let mut fields = std::mem::take(request.headers_mut());
     strip_named(&mut fields);
@@ -122,7 +122,9 @@ fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Aske
     // A client of HTTP/1.0 cannot be waiting.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
     let named = host.to_str().unwrap_or_default();
-    let before = before(shared, &RuledRequest { method: &method, authority: named, path: path.as_str() });
+    let is_anybodys = mirrored.is_some_and(Mirrored::is_anybodys);
+    let request = RuledRequest { method: &method, authority: named, path: path.as_str() };
+    let before = Before { is_anybodys, ..before(shared, &request) };
     let (interim, expectation) = (None, expects.then(Arc::default));
     Ok(Asked {
         method,
@@ -148,7 +150,7 @@ fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Aske
 fn before(shared: &Shared, request: &RuledRequest<'_>) -> Before {
     let Some(ruling) = shared.cache.rules.find_before(request) else { return Before::default() };
     let digest = if ruling.checks_digest { NamedDigest::of_path(request.path) } else { None };
-    Before { checks_authorization: ruling.checks_authorization, digest }
+    Before { checks_authorization: ruling.checks_authorization, digest, is_anybodys: false }
 }
 
 /// Takes a request's head out of the buffer it was read into, which then serves for the next one. To be called before the HTTP

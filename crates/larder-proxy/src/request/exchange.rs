@@ -21,7 +21,7 @@ use crate::{
     client::{answer::Answer, http2, peer::Client, response_body::ResponseBody, ticket::Ticket},
     clock,
     errors::Failure,
-    mirrors::{self, Mirrored},
+    mirrors::{self, Mirrored, RegistryAsk},
     origin::target::path_of,
     outcome::Outcome,
     request::{
@@ -29,7 +29,7 @@ use crate::{
         hit::{self, Wanted},
         intercept, pac,
         refusal::Form,
-        serve,
+        registry, serve,
         served::Served,
         tunnel,
         upgrade::{self, Reply, Switched},
@@ -87,7 +87,7 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
         return None;
     }
     let mirrored = Mirrored::of(request);
-    if mirrored.is_some_and(Mirrored::changes_documents) {
+    if mirrored.is_some_and(Mirrored::changes_documents) || request.extensions().get::<RegistryAsk>().is_some() {
         return None;
     }
     let (scheme, authority, mark) = match mirrored {
@@ -138,7 +138,11 @@ async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<R
         return finish(client, line, served);
     }
     let (mirrored, form) = (Mirrored::of(&request).cloned(), Form::for_request(&request));
-    let served = serve_request(client, request).await.unwrap_or_else(|failure| {
+    let answered = match request.extensions().get::<RegistryAsk>().copied() {
+        Some(ask) => Box::pin(registry::answer(client, &request, ask)).await,
+        None => serve_request(client, request).await,
+    };
+    let served = answered.unwrap_or_else(|failure| {
         // What the origin made of a body that broke off is the client's doing.
         Served::failure(&client.fatal_fault().map_or(failure, Failure::BadRequest), form)
     });

@@ -56,12 +56,18 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
     let Seen { found, presence, marker, stored, otherwise } = Box::pin(see(worker, asked, key)).await;
     let decide = |stored| route::decide(&facts(&worker.cache, Asking::of(asked), key, stored));
     let route = decide(stored);
-    if asked.before.checks_authorization
-        && access::is_asked_about(&route, found.as_ref())
-        && !Box::pin(access::may_read(worker, asked)).await?
-    {
-        let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
-        return pass::pass(worker, asked, None, forward).await;
+    if asked.before.checks_authorization && access::is_asked_about(&route, found.as_ref()) {
+        match Box::pin(access::may_read(worker, asked)).await {
+            Ok(true) => {}
+            Ok(false) => {
+                let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
+                return pass::pass(worker, asked, None, forward).await;
+            }
+            Err(failure) => {
+                let stale = found.filter(|found| access::may_stand_in(&route, found));
+                return or_stale(worker, asked, Err(failure), stale.as_ref());
+            }
+        }
     }
     let route = match (route, found.clone()) {
         (Route::Stored { age, reason }, Some(found)) => {

@@ -29,6 +29,7 @@ mod partial;
 mod poisoning;
 mod ranges;
 mod redirects;
+mod registries;
 mod reloads;
 mod rules;
 mod secure;

@@ -13,8 +13,8 @@ fn mirrored(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) 
         let links = vec![link(format!("{url}/base"), "/m"), link(format!("{url}/other"), "/files/other")];
         let based = format!("{url}/base").parse().unwrap();
         let documents = vec!["text/html".to_owned()];
-        config.mirrors.push(Mirror { path: "/m".into(), origin: based, documents, links });
-        config.mirrors.push(Mirror { path: "/files".into(), origin, documents: Vec::new(), links: Vec::new() });
+        config.mirrors.push(Mirror { documents, links, ..Mirror::of_files("/m", based) });
+        config.mirrors.push(Mirror::of_files("/files", origin));
     })
 }
 
@@ -123,7 +123,7 @@ fn requests_through_us_are_not_for_a_mirror() {
         |received, _| Reply::ok(&[], format!("at {}", received.target)),
         |config| {
             let origin = config.default_origin.take().unwrap();
-            config.mirrors.push(Mirror { path: "/m".into(), origin, documents: Vec::new(), links: Vec::new() });
+            config.mirrors.push(Mirror::of_files("/m", origin));
             config.forward = true;
         },
     );

@@ -7,7 +7,7 @@ use super::{
     section::{Problem, Section, Value},
 };
 use crate::{
-    mirrors::{self, OriginOf, Said},
+    mirrors::{self, Kind, NamedRegistry, OriginOf, Said},
     settings::Settings,
     value::BadValue,
 };
@@ -23,6 +23,12 @@ pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result
     let fresh = section.take("fresh", duration)?;
     let follows = section.take("follow_redirects", Value::boolean)?;
     let documents = section.take("documents", |value| each(value, "a media type", |text| Ok(text.to_owned())))?;
+    let registries = section.take("registries", |value| each(value, "a registry", NamedRegistry::parse))?;
+    let is_of_containers = path.is_none() && world.is_some_and(|world| world.kind == Kind::Registries);
+    if registries.is_some() && !is_of_containers {
+        let help = "registries of containers are named where name = \"oci\"";
+        return Err(section.refused(BadValue::new("registries for a mirror that is none of containers", help)));
+    }
     let help = "name a world, such as name = \"pypi\", or give a path of your own and its origin";
     let Some(path) = path else {
         let world = world.ok_or_else(|| section.missing("name", help))?;
@@ -30,6 +36,7 @@ pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result
             let help = "say it in a [[rule]] before, or give a path and an origin of your own";
             return Err(section.refused(BadValue::new("what is known of a mirror by name stays as it is", help)));
         }
+        settings.worlds.registries.extend(registries.unwrap_or_default());
         settings.worlds.names.push(world.name);
         settings.worlds.origins.extend(url.map(|url| OriginOf { name: world.name, url }));
         return Ok(());
@@ -38,7 +45,7 @@ pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result
     let links = vec![MirrorLink { url: origin.to_short_string(), path: path.clone() }];
     let documents = documents.unwrap_or_default();
     let name = path.trim_start_matches('/').to_owned();
-    let mirror = Mirror { path, origin, documents, links };
+    let mirror = Mirror { documents, links, ..Mirror::of_files(path, origin) };
     if let Some(fault) = mirror.fault() {
         return Err(section.refused(BadValue::new(
             fault,

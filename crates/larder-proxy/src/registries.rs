@@ -1,0 +1,259 @@
+//! Registries of containers behind us: whom their clients ask for tokens, and what becomes of the names in between (OCI
+//! distribution, and the token protocol of its reference implementation).
+//!
+//! Owns: challenges, scopes and the tokens that need no credentials. Does not: ask anybody (see `request::registry`), or say what of a registry
+//! is kept, which is the operator's rules'. Invariants: a client is led to us for its token, and its credentials go on to whom the
+//! registry names, each time; nothing of them stays here. A token that was given to somebody without credentials gives
+//! no more than anybody can have, and only of those we keep a digest.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use http::{
+    HeaderMap, HeaderValue,
+    header::{AUTHORIZATION, WWW_AUTHENTICATE},
+};
+use ring::digest::{SHA256, digest};
+
+/// What a registry wants of its clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Challenge {
+    /// Nothing.
+    None,
+    /// User and password with each request.
+    Basic,
+    /// A token that is to be had at `realm`.
+    Bearer { realm: String, service: Option<String> },
+}
+
+/// What is known of a registry.
+#[derive(Default)]
+pub(crate) struct Registry {
+    challenge: Mutex<Option<(Instant, Challenge)>>,
+}
+
+/// Tokens that were given to clients without credentials, by their digests.
+#[derive(Default)]
+pub(crate) struct OpenTokens(Mutex<HashMap<Vec<u8>, Instant>>);
+
+impl Challenge {
+    /// Reads a registry's answer to a request without credentials.
+    pub(crate) fn of(fields: &HeaderMap) -> Self {
+        let line = fields.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (scheme, _) = line.split_once(' ').unwrap_or((line, ""));
+        match parameter(line, "realm") {
+            Some(realm) if scheme.eq_ignore_ascii_case("bearer") => {
+                Self::Bearer { realm: realm.to_owned(), service: parameter(line, "service").map(str::to_owned) }
+            }
+            _ if scheme.eq_ignore_ascii_case("basic") => Self::Basic,
+            _ => Self::None,
+        }
+    }
+}
+
+/// Returns the challenge that leads a client to us, by our name as it knows it; `names` go before those of the registry's repositories.
+pub(crate) fn own_challenge(base: &str, names: &str, registrys: Option<&HeaderValue>) -> Option<HeaderValue> {
+    let line = registrys.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut text = format!("Bearer realm=\"{base}/v2/{TOKEN}\",service=\"larder\"");
+    if let Some(scope) = parameter(line, "scope") {
+        let scopes: Vec<String> = scope.split(' ').map(|scope| prefixed(scope, names)).collect();
+        text.push_str(&format!(",scope=\"{}\"", scopes.join(" ")));
+    }
+    if let Some(error) = parameter(line, "error") {
+        text.push_str(&format!(",error=\"{error}\""));
+    }
+    HeaderValue::try_from(text).ok()
+}
+
+/// The repository that a scope is about: that of `repository:NAME:ACTIONS`.
+pub(crate) fn repository_of(scope: &str) -> Option<&str> {
+    let (name, _) = scope.strip_prefix("repository:")?.rsplit_once(':')?;
+    (!name.is_empty()).then_some(name)
+}
+
+/// A scope as the registry has it that knows the repository by `name`.
+pub(crate) fn renamed(scope: &str, name: &str) -> Option<String> {
+    let (_, actions) = scope.strip_prefix("repository:")?.rsplit_once(':')?;
+    Some(format!("repository:{name}:{actions}"))
+}
+
+fn prefixed(scope: &str, names: &str) -> String {
+    repository_of(scope).and_then(|name| renamed(scope, &format!("{names}{name}"))).unwrap_or_else(|| scope.to_owned())
+}
+
+/// The path at a registry of what a client asks for below it. One of Docker's own images has no repository of two names: it is
+/// in `library`.
+pub(crate) fn path_at(host: &str, rest: &str) -> String {
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let mut segments = path.trim_start_matches('/').split('/');
+    let is_short = segments.next().is_some_and(|name| !name.is_empty() && !name.starts_with('_'))
+        && matches!(segments.next(), Some("manifests" | "blobs" | "tags" | "referrers"));
+    let library = if is_short && (host == "docker.io" || host.ends_with(".docker.io")) { "/library" } else { "" };
+    // Who it was that was meant is said by the path.
+    let arguments: Vec<&str> = query.split('&').filter(|part| !part.is_empty() && !part.starts_with("ns=")).collect();
+    let mark = if arguments.is_empty() { "" } else { "?" };
+    format!("{library}{path}{mark}{}", arguments.join("&"))
+}
+
+impl Registry {
+    /// What it wants, if that was found out of late; or at any time, if `stale` will do.
+    pub(crate) fn challenge(&self, stale: bool) -> Option<Challenge> {
+        let known = lock(&self.challenge);
+        known.as_ref().filter(|(at, _)| stale || at.elapsed() < KNOWN_FOR).map(|(_, challenge)| challenge.clone())
+    }
+
+    /// Notes what it wants.
+    pub(crate) fn note(&self, challenge: Challenge) {
+        *lock(&self.challenge) = Some((Instant::now(), challenge));
+    }
+
+    /// Makes the token that we gave a client what the registry wants.
+    pub(crate) fn translate(&self, fields: &mut HeaderMap) {
+        let Some(token) = bearer(fields) else { return };
+        if token == ANONYMOUS {
+            fields.remove(AUTHORIZATION);
+        } else if self.challenge(true) == Some(Challenge::Basic)
+            && let Ok(basic) = HeaderValue::try_from(format!("Basic {token}"))
+        {
+            fields.insert(AUTHORIZATION, basic);
+        }
+    }
+}
+
+impl OpenTokens {
+    /// Notes a token that was given to somebody without credentials.
+    pub(crate) fn insert(&self, token: &str, good_for: Duration) {
+        let mut known = lock(&self.0);
+        let now = Instant::now();
+        if known.len() >= OPEN_TOKEN_COUNT_MAX {
+            known.retain(|_, until| *until > now);
+        }
+        // Who holds one that was forgotten is asked about, that is all.
+        if known.len() >= OPEN_TOKEN_COUNT_MAX {
+            known.clear();
+        }
+        known.insert(digest(&SHA256, token.as_bytes()).as_ref().to_vec(), now + good_for.min(TOKEN_AGE_MAX));
+    }
+
+    /// Whether a request says no more of its client than that it is somebody.
+    pub(crate) fn covers(&self, fields: &HeaderMap) -> bool {
+        let Some(token) = bearer(fields) else { return false };
+        let until = lock(&self.0).get(digest(&SHA256, token.as_bytes()).as_ref()).copied();
+        until.is_some_and(|until| until > Instant::now())
+    }
+}
+
+/// The token of a request.
+pub(crate) fn bearer(fields: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = fields.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+/// A parameter of a challenge.
+fn parameter<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let mut rest = line;
+    while let Some(at) = rest.find('=') {
+        let (before, after) = (&rest[..at], &rest[at + 1..]);
+        let found = before.rsplit([' ', ',']).next().unwrap_or_default();
+        let (value, next) = match after.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"')?,
+            None => after.split_once(',').unwrap_or((after, "")),
+        };
+        if found.eq_ignore_ascii_case(name) {
+            return Some(value);
+        }
+        rest = next;
+    }
+    None
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where clients get their tokens, below `/v2/`.
+pub(crate) const TOKEN: &str = "token";
+/// The token of those whom a registry gives none, because it wants none or cannot be reached.
+pub(crate) const ANONYMOUS: &str = "larder-anonymous";
+/// For how long what a registry wants is taken as known.
+const KNOWN_FOR: Duration = Duration::from_mins(10);
+/// Most tokens of nobody that are remembered.
+const OPEN_TOKEN_COUNT_MAX: usize = 4096;
+/// For how long one is remembered at most.
+const TOKEN_AGE_MAX: Duration = Duration::from_hours(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(name: http::HeaderName, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn challenges_are_read() {
+        let read = |line| Challenge::of(&fields(WWW_AUTHENTICATE, line));
+        let bearer = |service: Option<&str>| Challenge::Bearer {
+            realm: "https://auth.example/token?a=b".to_owned(),
+            service: service.map(str::to_owned),
+        };
+        assert_eq!(read("Bearer realm=\"https://auth.example/token?a=b\",service=\"r\""), bearer(Some("r")));
+        assert_eq!(read("bearer service=r, realm=\"https://auth.example/token?a=b\""), bearer(Some("r")));
+        assert_eq!(read("Bearer realm=\"https://auth.example/token?a=b\""), bearer(None));
+        assert_eq!(read("Basic realm=\"x\""), Challenge::Basic);
+        for line in ["", "Bearer", "Bearer realm=\"open", "Digest realm=\"x\""] {
+            assert_eq!(read(line), Challenge::None, "{line}");
+        }
+    }
+
+    #[test]
+    fn clients_are_led_to_us_by_the_names_that_they_know() {
+        let registrys = HeaderValue::from_static(
+            "Bearer realm=\"https://a/t\",service=\"s\",scope=\"repository:a/b:pull\",error=\"insufficient_scope\"",
+        );
+        assert_eq!(
+            own_challenge("http://us:1", "ghcr.io/", Some(&registrys)).unwrap(),
+            "Bearer realm=\"http://us:1/v2/token\",service=\"larder\",scope=\"repository:ghcr.io/a/b:pull\",error=\"insufficient_scope\""
+        );
+        assert_eq!(
+            own_challenge("http://us", "", None).unwrap(),
+            "Bearer realm=\"http://us/v2/token\",service=\"larder\""
+        );
+        assert_eq!(repository_of("repository:a/b:5000/c:pull,push"), Some("a/b:5000/c"));
+        assert_eq!(repository_of("registry:catalog:*"), None);
+    }
+
+    #[test]
+    fn images_of_docker_have_a_library() {
+        for (host, rest, expected) in [
+            ("registry-1.docker.io", "/debian/manifests/12", "/library/debian/manifests/12"),
+            ("registry-1.docker.io", "/a/b/manifests/12?ns=docker.io", "/a/b/manifests/12"),
+            ("registry-1.docker.io", "/_catalog?n=1&ns=x", "/_catalog?n=1"),
+            ("ghcr.io", "/debian/blobs/sha256:12", "/debian/blobs/sha256:12"),
+        ] {
+            assert_eq!(path_at(host, rest), expected, "{rest}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_nobody_are_known_and_become_what_the_registry_wants() {
+        let (tokens, registry) = (OpenTokens::default(), Registry::default());
+        tokens.insert("abc", Duration::from_mins(5));
+        tokens.insert("old", Duration::ZERO);
+        let covers = |line| tokens.covers(&fields(AUTHORIZATION, line));
+        assert_eq!(
+            ["Bearer abc", "bearer abc", "Bearer abd", "Basic abc", "Bearer old"].map(covers),
+            [true, true, false, false, false]
+        );
+        let mut open = fields(AUTHORIZATION, "Bearer larder-anonymous");
+        registry.translate(&mut open);
+        assert!(open.is_empty());
+        registry.note(Challenge::Basic);
+        let mut basic = fields(AUTHORIZATION, "Bearer YTpi");
+        registry.translate(&mut basic);
+        assert_eq!(basic[AUTHORIZATION], "Basic YTpi");
+    }
+}

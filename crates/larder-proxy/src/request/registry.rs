@@ -1,0 +1,304 @@
+//! What clients of a registry of containers ask of us and not of the registry: what it wants, and tokens.
+//!
+//! Owns: asking whom the registry names for a token, in the client's own name. Does not: keep tokens or credentials. Invariants: what a client
+//! says of itself goes to whom its registry names, over TLS if the registry is asked over TLS, and nowhere else; the answer is
+//! this client's alone.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, USER_AGENT, WWW_AUTHENTICATE},
+};
+use larder_http::{
+    redirects::{is_same_origin, may_follow},
+    ruling::Following,
+};
+
+use crate::{
+    asked::{Asked, Edits},
+    client::{peer::Client, response_body::ResponseBody},
+    errors::Failure,
+    mirrors::{Mirrored, RegistryAsk},
+    origin::{
+        pool::{Outgoing, Repeat},
+        target::{Origin, is_plain_host, port_of},
+    },
+    outcome::Outcome,
+    registries::{ANONYMOUS, Challenge, renamed, repository_of},
+    request::{admission, served::Served},
+    worker::Worker,
+};
+
+/// Answers what is ours to answer.
+///
+/// # Errors
+/// Neither the registry nor whom it names for tokens can be asked.
+pub(crate) async fn answer<B>(client: &Arc<Client>, request: &Request<B>, ask: RegistryAsk) -> Result<Served, Failure> {
+    if client.denied {
+        return Err(Failure::ClientDenied);
+    }
+    let mirrored = Mirrored::of(request).ok_or(Failure::NoSite)?;
+    match ask {
+        RegistryAsk::Version => Ok(version(mirrored, request.headers())),
+        RegistryAsk::Token if request.method() != Method::GET => {
+            Ok(local(StatusCode::METHOD_NOT_ALLOWED, &error("UNSUPPORTED", "tokens are asked for by GET")))
+        }
+        RegistryAsk::Token => token(client, mirrored, request).await,
+    }
+}
+
+/// Says that this is a registry, and where tokens are to be had: each of those behind us may want one.
+fn version(mirrored: &Mirrored, fields: &HeaderMap) -> Served {
+    let mut served = if fields.contains_key(AUTHORIZATION) {
+        local(StatusCode::OK, "{}")
+    } else {
+        local(StatusCode::UNAUTHORIZED, &error("UNAUTHORIZED", "a token is needed"))
+    };
+    let fields = served.response.headers_mut();
+    fields.insert("docker-distribution-api-version", HeaderValue::from_static("registry/2.0"));
+    if served.response.status() == StatusCode::UNAUTHORIZED
+        && let Some(challenge) = mirrored.challenge(None)
+    {
+        served.response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    served
+}
+
+/// A token for what a client wants, from whom its registry names.
+async fn token<B>(client: &Arc<Client>, asking: &Mirrored, request: &Request<B>) -> Result<Served, Failure> {
+    let worker = &client.worker;
+    let arguments = arguments_of(request.uri().query().unwrap_or_default());
+    let scopes = arguments.iter().filter(|(name, _)| name == "scope").flat_map(|(_, value)| value.split(' '));
+    let mut registry = asking.clone();
+    let mut theirs = Vec::new();
+    for scope in scopes {
+        let Some((mirrored, name)) =
+            repository_of(scope).and_then(|name| worker.shared.mirrors.registry_of(asking, name))
+        else {
+            continue;
+        };
+        if theirs.is_empty() {
+            registry = mirrored;
+        } else if registry.api_url() != mirrored.api_url() {
+            continue;
+        }
+        theirs.extend(renamed(scope, &name));
+    }
+    let credentials = request.headers().get(AUTHORIZATION).cloned();
+    let challenge = match challenge_of(client, &registry).await {
+        // What is everybody's can be had from the cache, whether the registry can be reached or not.
+        Err(failure) if failure.is_origin_failure() && credentials.is_none() => Challenge::None,
+        challenge => challenge?,
+    };
+    match (challenge, credentials) {
+        (Challenge::None, _) | (Challenge::Basic, None) => Ok(local(StatusCode::OK, &own_token(ANONYMOUS))),
+        (Challenge::Basic, Some(credentials)) => Ok(basic_token(&credentials)),
+        (Challenge::Bearer { realm, service }, credentials) => {
+            let asked = api_asked(client, &registry)?;
+            let url = realm_url(&realm, service.as_deref(), &theirs, &arguments);
+            let url = url.filter(|url| asked.uri().is_some_and(|api| may_follow(&api, url, Following::Safe)));
+            let url = url.ok_or_else(|| broken(&asked, "it names nobody for tokens who can be asked"))?;
+            let (status, content_type, body) = fetch(worker, &asked, &url, credentials.clone()).await?;
+            if status == StatusCode::OK && credentials.is_none() {
+                note_open(worker, &body);
+            }
+            let mut served = local_of(status, ResponseBody::full(body));
+            if let Some(content_type) = content_type {
+                served.response.headers_mut().insert(CONTENT_TYPE, content_type);
+            }
+            Ok(served)
+        }
+    }
+}
+
+/// What a registry wants, from what is known or from itself.
+async fn challenge_of(client: &Arc<Client>, mirrored: &Mirrored) -> Result<Challenge, Failure> {
+    let registry = mirrored.registry().ok_or(Failure::NoSite)?;
+    if let Some(challenge) = registry.challenge(false) {
+        return Ok(challenge);
+    }
+    let asked = api_asked(client, mirrored)?;
+    let worker = &client.worker;
+    let outgoing = Outgoing {
+        origin: asked.origin.clone(),
+        choice: None,
+        repeat: Repeat::Safe,
+        make: || asked.outgoing(&worker.shared.marks, &Edits::default()),
+    };
+    let (head, body) = worker.origins.ask(outgoing).await?;
+    drop(body);
+    let challenge = match head.status {
+        StatusCode::UNAUTHORIZED => Challenge::of(&head.headers),
+        status if status.is_server_error() => return Err(broken(&asked, "it fails when it is asked what it wants")),
+        _ => Challenge::None,
+    };
+    registry.note(challenge.clone());
+    Ok(challenge)
+}
+
+/// A request for the root of a registry's API, in nobody's name.
+fn api_asked(client: &Arc<Client>, mirrored: &Mirrored) -> Result<Asked, Failure> {
+    let uri: Uri = mirrored.api_url().parse().map_err(|_| Failure::NoSite)?;
+    let mut request = Request::new(());
+    *request.uri_mut() = uri;
+    request.extensions_mut().insert(mirrored.clone());
+    admission::take_apart(client, &mut request)
+}
+
+/// Fetches a token at `url`, whose host gets what a client says of itself.
+async fn fetch(
+    worker: &Arc<Worker>,
+    asked: &Asked,
+    url: &Uri,
+    credentials: Option<HeaderValue>,
+) -> Result<(StatusCode, Option<HeaderValue>, Bytes), Failure> {
+    let bad = || broken(asked, "it names a place for tokens that is none");
+    let authority = url.authority().filter(|authority| is_plain_host(authority.host())).ok_or_else(bad)?;
+    let https = url.scheme_str() == Some("https");
+    let port = port_of(authority, https).ok_or_else(bad)?;
+    let is_registry = asked.uri().is_some_and(|api| is_same_origin(&api, url));
+    let other = Origin { https, ..Origin::of_client(authority.host(), port) };
+    let host = HeaderValue::try_from(authority.as_str()).map_err(|_| bad())?;
+    let path = url.path_and_query().cloned().ok_or_else(bad)?;
+    let outgoing = Outgoing {
+        origin: if is_registry { asked.origin.clone() } else { other },
+        choice: None,
+        repeat: Repeat::Safe,
+        make: || {
+            let mut request = asked.outgoing(&worker.shared.marks, &Edits::default());
+            *request.uri_mut() = path.clone().into();
+            let fields = request.headers_mut();
+            fields.insert(HOST, host.clone());
+            fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
+            fields.insert(USER_AGENT, HeaderValue::from_static("larder"));
+            if let Some(credentials) = &credentials {
+                fields.insert(AUTHORIZATION, credentials.clone());
+            }
+            request
+        },
+    };
+    let (head, body) = worker.origins.ask(outgoing).await?;
+    let body =
+        body.collect_up_to(TOKEN_BYTES_MAX).await.ok_or_else(|| broken(asked, "the answer for a token is none"))?;
+    Ok((head.status, head.headers.get(CONTENT_TYPE).cloned(), body))
+}
+
+/// Notes a token that was given to somebody without credentials.
+fn note_open(worker: &Worker, body: &[u8]) {
+    let Ok(serde_json::Value::Object(answer)) = serde_json::from_slice(body) else { return };
+    let secs = answer.get("expires_in").and_then(serde_json::Value::as_u64).unwrap_or(TOKEN_SECS_USUAL);
+    for name in ["token", "access_token"] {
+        if let Some(token) = answer.get(name).and_then(serde_json::Value::as_str) {
+            worker.shared.mirrors.open_tokens.insert(token, Duration::from_secs(secs));
+        }
+    }
+}
+
+/// The URL of a token for these scopes.
+fn realm_url(realm: &str, service: Option<&str>, scopes: &[String], asked: &[(String, String)]) -> Option<Uri> {
+    let mut text = realm.to_owned();
+    let mut add = |name: &str, value: &str| {
+        text.push(if text.contains('?') { '&' } else { '?' });
+        text.push_str(name);
+        text.push('=');
+        text.extend(value.bytes().map(|octet| match octet {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' | b',' => {
+                char::from(octet).to_string()
+            }
+            _ => format!("%{octet:02X}"),
+        }));
+    };
+    if let Some(service) = service {
+        add("service", service);
+    }
+    scopes.iter().for_each(|scope| add("scope", scope));
+    asked
+        .iter()
+        .filter(|(name, _)| ["account", "client_id", "offline_token"].contains(&name.as_str()))
+        .for_each(|(name, value)| add(name, value));
+    text.parse().ok()
+}
+
+/// The arguments of a query.
+fn arguments_of(query: &str) -> Vec<(String, String)> {
+    let plain = |text: &str| {
+        let mut octets = Vec::with_capacity(text.len());
+        let mut rest = text.as_bytes();
+        while let Some((octet, after)) = rest.split_first() {
+            let escaped = after.get(..2).and_then(|digits| str::from_utf8(digits).ok()).filter(|_| *octet == b'%');
+            match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+                Some(escaped) => {
+                    octets.push(escaped);
+                    rest = &after[2..];
+                }
+                None => {
+                    octets.push(if *octet == b'+' { b' ' } else { *octet });
+                    rest = after;
+                }
+            }
+        }
+        String::from_utf8_lossy(&octets).into_owned()
+    };
+    let pairs = query.split('&').filter_map(|argument| argument.split_once('='));
+    pairs.map(|(name, value)| (plain(name), plain(value))).collect()
+}
+
+/// What a registry that wants user and password has them for, as a token: it is made into them again on the way there.
+fn basic_token(credentials: &HeaderValue) -> Served {
+    let pair = credentials.to_str().ok().and_then(|text| text.split_once(' '));
+    match pair.filter(|(scheme, token)| scheme.eq_ignore_ascii_case("basic") && is_token(token)) {
+        Some((_, token)) => local(StatusCode::OK, &own_token(token)),
+        None => local(StatusCode::UNAUTHORIZED, &error("UNAUTHORIZED", "user and password are needed")),
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    text.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"+/=-._~".contains(&octet))
+}
+
+fn own_token(token: &str) -> String {
+    format!("{{\"token\":\"{token}\",\"access_token\":\"{token}\",\"expires_in\":{TOKEN_SECS_USUAL}}}")
+}
+
+fn error(code: &str, message: &str) -> String {
+    format!("{{\"errors\":[{{\"code\":\"{code}\",\"message\":\"{message}\"}}]}}")
+}
+
+fn local(status: StatusCode, json: &str) -> Served {
+    let mut served = local_of(status, ResponseBody::full(Bytes::copy_from_slice(json.as_bytes())));
+    served.response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    served
+}
+
+fn local_of(status: StatusCode, body: ResponseBody) -> Served {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Served { response, outcome: Outcome::Miss, origin: None }
+}
+
+fn broken(asked: &Asked, why: &str) -> Failure {
+    Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() }
+}
+
+/// Longest answer to a request for a token.
+const TOKEN_BYTES_MAX: usize = 64 << 10;
+/// For how many seconds a token is good that does not say.
+const TOKEN_SECS_USUAL: u64 = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_come_and_go_as_they_are_meant() {
+        let arguments = arguments_of("scope=repository%3Aa%2Fb%3Apull+x&account=me%40home&odd=%zz%4&empty");
+        let expected = [("scope", "repository:a/b:pull x"), ("account", "me@home"), ("odd", "%zz%4")];
+        assert_eq!(arguments, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let url = realm_url("https://a/t?k=v", Some("my service"), &["repository:a/b:pull".to_owned()], &arguments);
+        let expected = "https://a/t?k=v&service=my%20service&scope=repository:a/b:pull&account=me%40home";
+        assert_eq!(url.unwrap().to_string(), expected);
+    }
+}
