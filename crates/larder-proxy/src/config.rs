@@ -8,6 +8,7 @@ mod memory;
 mod mirrors;
 mod offline;
 mod origins;
+mod parent;
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -19,8 +20,9 @@ pub use listener::{Listener, TlsIdentity};
 pub use mirrors::{Mirror, MirrorLink};
 pub use offline::Offline;
 pub use origins::{Balance, HostSent, Origins};
+pub use parent::{InvalidParent, Parent, Parents};
 
-use crate::origin::target::port_of;
+use crate::{lists::HostLists, origin::target::port_of};
 
 /// Everything a proxy is started with. Bad values are refused by [`crate::Proxy::start`], never repaired.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub struct ProxyConfig {
     pub mirrors: Vec<Mirror>,
     /// Whether absolute-form requests and CONNECT are served for any target the rules allow. Default on.
     pub forward: bool,
+    /// The proxy through which origins are asked that clients and mirrors name. Default none.
+    pub parents: Parents,
     /// Where forward requests and tunnels may lead.
     pub targets: TargetRules,
     /// Ports CONNECT may lead to. More lets clients tunnel other protocols through the proxy. Default 443 and 8443.
@@ -48,6 +52,8 @@ pub struct ProxyConfig {
     /// Forward proxy: which hosts the script at `/proxy.pac` and `/wpad.dat` leads here. Default those that are intercepted, or if none
     /// are, all.
     pub pac: HostRules,
+    /// Hosts that forward requests and tunnels may not lead to, by lists in files, which are read again when they change. Default none.
+    pub lists: HostLists,
     /// Networks whose clients are served; empty serves every client that can connect. Default empty.
     pub clients: Vec<IpNet>,
     /// Bounds on what clients and origins may take.
@@ -108,10 +114,12 @@ impl Default for ProxyConfig {
             default_origin: None,
             mirrors: Vec::new(),
             forward: true,
+            parents: Parents::default(),
             targets: TargetRules::default(),
             connect_ports: vec![443, 8443],
             intercept: None,
             pac: HostRules::default(),
+            lists: HostLists::default(),
             clients: Vec::new(),
             limits: Limits::default(),
             hot_bytes: 64 << 20,
@@ -211,9 +219,17 @@ pub struct OriginUrl {
     /// Empty, or begins with a slash and does not end with one.
     pub(crate) prefix: String,
     pub(crate) host_sent: HostSent,
+    /// The parent through which it is asked, if it is through one.
+    pub(crate) parent: Option<Arc<Parent>>,
 }
 
 impl OriginUrl {
+    /// Returns this origin, which is asked through a parent.
+    #[must_use]
+    pub fn by_parent(self, parent: Parent) -> Self {
+        Self { parent: Some(Arc::new(parent)), ..self }
+    }
+
     /// Returns its host, in lower case.
     pub fn host(&self) -> &str {
         &self.host
@@ -282,6 +298,7 @@ impl std::str::FromStr for OriginUrl {
             port,
             prefix,
             host_sent: HostSent::default(),
+            parent: None,
         })
     }
 }

@@ -24,6 +24,8 @@ pub(crate) enum Failure {
     NoSite,
     /// The client's address is not in the list of allowed networks.
     ClientDenied,
+    /// The target is on a list of hosts that are not served.
+    Blocked { host: String },
     /// The target's address is refused by the rules.
     TargetDenied { host: String, address: IpAddr, why: &'static str },
     /// The request asks for a version of WebSocket that there is not (RFC 6455 4.4).
@@ -59,7 +61,9 @@ impl Failure {
             Self::UnknownExpectation => StatusCode::EXPECTATION_FAILED,
             Self::WebSocketVersion => StatusCode::UPGRADE_REQUIRED,
             Self::Misdirected => StatusCode::MISDIRECTED_REQUEST,
-            Self::ClientDenied | Self::TargetDenied { .. } | Self::PortDenied { .. } => StatusCode::FORBIDDEN,
+            Self::ClientDenied | Self::Blocked { .. } | Self::TargetDenied { .. } | Self::PortDenied { .. } => {
+                StatusCode::FORBIDDEN
+            }
             Self::NoPassword => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Loop => StatusCode::LOOP_DETECTED,
@@ -91,7 +95,12 @@ impl Failure {
     pub(crate) fn is_denial(&self) -> bool {
         matches!(
             self,
-            Self::ClientDenied | Self::NoPassword | Self::TargetDenied { .. } | Self::PortDenied { .. } | Self::Loop
+            Self::ClientDenied
+                | Self::NoPassword
+                | Self::Blocked { .. }
+                | Self::TargetDenied { .. }
+                | Self::PortDenied { .. }
+                | Self::Loop
         )
     }
 
@@ -104,7 +113,9 @@ impl Failure {
             | Self::WebSocketVersion
             | Self::Misdirected => ProxyError::HttpRequestError,
             Self::NoSite => ProxyError::DestinationNotFound,
-            Self::ClientDenied | Self::NoPassword | Self::PortDenied { .. } => ProxyError::HttpRequestDenied,
+            Self::ClientDenied | Self::NoPassword | Self::Blocked { .. } | Self::PortDenied { .. } => {
+                ProxyError::HttpRequestDenied
+            }
             Self::TargetDenied { .. } => ProxyError::DestinationIpProhibited,
             Self::Loop => ProxyError::ProxyLoopDetected,
             Self::Unusable { fault, .. } => fault.error,
@@ -151,6 +162,11 @@ impl fmt::Display for Failure {
             ),
             Self::ClientDenied => f.write_str("your address is not among the client networks this proxy serves"),
             Self::NoPassword => f.write_str("this proxy wants a user and a password"),
+            Self::Blocked { host } => write!(
+                f,
+                "blocked: {host} is a host that this proxy is told not to serve, by a list of its operator. Who thinks that it should \
+                 be served tells the operator the name."
+            ),
             Self::Overloaded => f.write_str("too many requests wait for an answer, retry in 1 s"),
             Self::TargetDenied { host, address, why } => write!(
                 f,

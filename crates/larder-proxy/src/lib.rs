@@ -22,6 +22,7 @@ mod admin;
 mod asked;
 mod authority;
 mod cache;
+mod caretaker;
 mod client;
 mod clock;
 mod config;
@@ -34,6 +35,7 @@ mod forwarded;
 #[doc(hidden)]
 pub mod fuzzing;
 mod links;
+mod lists;
 mod marks;
 mod metrics;
 mod mirrors;
@@ -53,9 +55,11 @@ mod worker;
 pub use authority::Authority;
 pub use config::{
     AccessLogTarget, Balance, HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern, InvalidOriginUrl,
-    Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, ProxyConfig, Site, TargetRules, TlsIdentity,
+    InvalidParent, Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig,
+    Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
+pub use lists::HostLists;
 pub use missing::Missed;
 pub use outcome::Outcome;
 pub use server::{Proxy, ProxyHandle, RunningProxy};

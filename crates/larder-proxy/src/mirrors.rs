@@ -71,7 +71,7 @@ pub(crate) struct Mirrored {
 impl Mirrors {
     pub(crate) fn new(mirrors: &[Mirror]) -> Self {
         let known = |mirror: &Mirror| {
-            let origin = Origin::of_site(&mirror.origin);
+            let origin = Origin::of_mirror(&mirror.origin);
             let scheme = if origin.https { "https" } else { "http" };
             let authority = mirror.origin.authority();
             let (path, prefix) = (mirror.path.clone(), mirror.origin.prefix.clone());

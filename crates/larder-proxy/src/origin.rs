@@ -10,6 +10,7 @@ pub(crate) mod expectation;
 pub(crate) mod fault;
 pub(crate) mod group;
 pub(crate) mod origins;
+mod parent;
 pub(crate) mod pool;
 pub(crate) mod request_body;
 pub(crate) mod room;

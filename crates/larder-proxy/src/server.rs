@@ -35,15 +35,12 @@ use crate::{
         patience::Patience,
         sightings::Sightings,
     },
-    client::{
-        certificates::{Caretaker, Certificates},
-        intercept::Interceptor,
-        opening,
-        passwords::Passwords,
-    },
+    caretaker::Caretaker,
+    client::{certificates::Certificates, intercept::Interceptor, opening, passwords::Passwords},
     config::ProxyConfig,
     exposition::{Exposition, ProxyStats},
     flight::window::WindowBudget,
+    lists::Lists,
     marks::Marks,
     metrics::WorkerMetrics,
     mirrors::Mirrors,
@@ -71,7 +68,7 @@ pub struct RunningProxy {
     stop: watch::Sender<Option<Duration>>,
     shared: Weak<Shared>,
     openings: Vec<mpsc::UnboundedSender<Opening>>,
-    _caretaker: Option<Caretaker>,
+    _caretakers: [Option<Caretaker>; 2],
 }
 
 /// What can be asked of a proxy by whoever does not own it. Outlives it without harm.
@@ -95,6 +92,7 @@ impl Proxy {
         let passwords = config.passwords.as_deref().map(Passwords::load).transpose();
         let passwords = passwords.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?.map(Arc::new);
         let (certificates, acceptor, caretaker) = open_tls(&config)?;
+        let (lists, lists_caretaker) = open_lists(&config)?;
         let interceptor = config.intercept.as_ref().map(Interceptor::open).transpose()?.map(Arc::new);
         let listeners = bind_all(&config)?;
         let local_addrs = listeners[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?;
@@ -113,7 +111,7 @@ impl Proxy {
             flights: Arc::default(),
             windows: Arc::clone(&windows),
             rests: Arc::default(),
-            origins: Arc::new(OriginsShared::new(&config, own)),
+            origins: Arc::new(OriginsShared { lists, ..OriginsShared::new(&config, own) }),
             certificates,
             acceptor,
             access_log,
@@ -145,7 +143,7 @@ impl Proxy {
             stop,
             shared: Arc::downgrade(&shared),
             openings: Vec::new(),
-            _caretaker: caretaker,
+            _caretakers: [caretaker, lists_caretaker],
         };
         running.start_workers(&shared, listeners, &mut admin, &stopped)?;
         Ok(running)
@@ -160,6 +158,8 @@ impl ProxyConfig {
     /// `InvalidInput` that names the file and says what is wrong with it.
     pub fn check_files(&self) -> io::Result<()> {
         check_authorities(self)?;
+        let listed = if self.lists.is_empty() { Ok(()) } else { Lists::load(&self.lists).map(drop) };
+        listed.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         self.intercept.as_ref().map_or(Ok(()), |config| Interceptor::open(config).map(drop))?;
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         self.passwords.as_deref().map_or(Ok(()), |path| Passwords::load(path).map(drop)).map_err(refused)?;
@@ -328,8 +328,21 @@ fn open_tls(config: &ProxyConfig) -> io::Result<ServerTls> {
     let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
     let certificates = Arc::new(Certificates::load(&config.identities).map_err(refused)?);
     let acceptor = opening::acceptor(Arc::clone(&certificates)).map_err(io::Error::other)?;
-    let caretaker = Caretaker::start(Arc::clone(&certificates))?;
+    let (watched, reloaded) = (Arc::clone(&certificates), Arc::clone(&certificates));
+    let caretaker = Caretaker::start("certificates", move || watched.stamps(), move || reloaded.reload())?;
     Ok((Some(certificates), Some(acceptor), Some(caretaker)))
+}
+
+/// The lists of hosts, and what looks after their files, if there are any.
+fn open_lists(config: &ProxyConfig) -> io::Result<(Option<Arc<Lists>>, Option<Caretaker>)> {
+    if config.lists.is_empty() {
+        return Ok((None, None));
+    }
+    let lists = Lists::load(&config.lists).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    let lists = Arc::new(lists);
+    let (watched, reloaded) = (Arc::clone(&lists), Arc::clone(&lists));
+    let caretaker = Caretaker::start("lists of hosts", move || watched.stamps(), move || reloaded.reload())?;
+    Ok((Some(lists), Some(caretaker)))
 }
 
 type ServerTls = (Option<Arc<Certificates>>, Option<TlsAcceptor>, Option<Caretaker>);

@@ -27,7 +27,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use ipnet::IpNet;
-use larder_proxy::{AccessLogTarget, HostPattern, Listener, Offline, OriginUrl, TlsIdentity};
+use larder_proxy::{AccessLogTarget, HostPattern, Listener, Offline, OriginUrl, Parent, TlsIdentity};
 use larder_store::IoChoice;
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -198,6 +198,22 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "NETWORK", value_parser = value::network)]
     allow_target: Vec<IpNet>,
 
+    /// Ask origins through another proxy, such as http://user:password@proxy.example:3128
+    #[arg(long, value_name = "URL", value_parser = value::parent)]
+    parent: Option<Parent>,
+
+    /// Host that is asked without the parent: intranet.example, *.example.com or an address (repeatable)
+    #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
+    no_parent: Vec<HostPattern>,
+
+    /// List of hosts that are not served: a hosts file, or names line by line (repeatable); read again when it changes
+    #[arg(long, value_name = "FILE", value_parser = value::path)]
+    block_list: Vec<PathBuf>,
+
+    /// List of hosts that are served though another list names them (repeatable)
+    #[arg(long, value_name = "FILE", value_parser = value::path)]
+    allow_list: Vec<PathBuf>,
+
     /// Host whose https:// is cached too: pypi.org, *.debian.org or all (repeatable); clients have to trust the authority
     /// of `larder ca`
     #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
@@ -249,6 +265,10 @@ impl RunFlags {
         set(&mut proxy.offline, self.offline);
         set_list(&mut proxy.clients, self.allow_client);
         set_list(&mut proxy.targets.allow, self.allow_target);
+        set(&mut proxy.parents.parent, self.parent.map(Some));
+        set_list(&mut proxy.parents.except, self.no_parent);
+        set_list(&mut proxy.lists.block, self.block_list);
+        set_list(&mut proxy.lists.allow, self.allow_list);
         set_list(&mut settings.intercept.hosts.hosts, self.intercept);
         let store = &mut settings.store;
         if self.disk == [Disk::None] {

@@ -18,7 +18,7 @@ use crate::{
     value::{self, BadValue},
 };
 use larder_http::{Rules, TargetList, key_rules::KeyRules};
-use larder_proxy::{HostRules, HostSent, Limits, OriginUrl};
+use larder_proxy::{HostRules, HostSent, Limits, OriginUrl, ProxyConfig};
 use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{Problem, Section, Value};
 use std::{collections::HashSet, fs, io::Read, path::Path, time::Duration};
@@ -74,6 +74,8 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
         proxy.default_origin = Some(url.with_host(host_sent));
     }
+    top.set("parent", &mut proxy.parents.parent, |value| value.parsed("a URL", value::parent).map(Some))?;
+    top.set("no_parent", &mut proxy.parents.except, |value| each(value, "a host", value::host_pattern))?;
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
     top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
     top.set("offline", &mut proxy.offline, |value| value.parsed("when to be offline", value::offline))?;
@@ -114,14 +116,7 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         section.set("group_window", window, |value| value.parsed("a duration", value::group_window))?;
         read_cache(section, &mut proxy.http)
     })?;
-    top.table("forward", |section| {
-        section.set("enabled", &mut settings.forward, |value| value.boolean().map(Some))?;
-        let targets = &mut proxy.targets;
-        section.set("allow_targets", &mut targets.allow, |value| each(value, "a network", value::network))?;
-        section.set("deny_targets", &mut targets.deny, |value| each(value, "a network", value::network))?;
-        section.set("connect_ports", &mut proxy.connect_ports, |value| each(value, "a port", value::port))?;
-        section.set("passwords", &mut proxy.passwords, |value| value.parsed("a path", value::path).map(Some))
-    })?;
+    top.table("forward", |section| read_forward(section, &mut settings.forward, proxy))?;
     top.table("intercept", |section| {
         let intercept = &mut settings.intercept;
         read_hosts(section, &mut intercept.hosts)?;
@@ -136,6 +131,18 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
 fn read_hosts(section: &mut Section<'_>, rules: &mut HostRules) -> Result<(), Problem> {
     section.set("hosts", &mut rules.hosts, |value| each(value, "a host", value::host_pattern))?;
     section.set("except", &mut rules.except, |value| each(value, "a host", value::host_pattern))
+}
+
+fn read_forward(section: &mut Section<'_>, forward: &mut Option<bool>, proxy: &mut ProxyConfig) -> Result<(), Problem> {
+    section.set("enabled", forward, |value| value.boolean().map(Some))?;
+    let targets = &mut proxy.targets;
+    section.set("allow_targets", &mut targets.allow, |value| each(value, "a network", value::network))?;
+    section.set("deny_targets", &mut targets.deny, |value| each(value, "a network", value::network))?;
+    section.set("connect_ports", &mut proxy.connect_ports, |value| each(value, "a port", value::port))?;
+    section.set("block_lists", &mut proxy.lists.block, |value| value.one_or_each("a path", value::path))?;
+    section.set("allow_lists", &mut proxy.lists.allow, |value| value.one_or_each("a path", value::path))?;
+    section.set("only_allowed", &mut proxy.lists.only_allowed, Value::boolean)?;
+    section.set("passwords", &mut proxy.passwords, |value| value.parsed("a path", value::path).map(Some))
 }
 
 fn read_store(section: &mut Section<'_>, store: &mut Store) -> Result<(), Problem> {
@@ -286,17 +293,7 @@ mod tests {
         assert_eq!(proxy.targets.allow, ["10.1.0.0/16".parse().unwrap()]);
         assert_eq!(proxy.targets.deny, ["10.1.9.0/24".parse().unwrap()]);
         assert_eq!(proxy.connect_ports, [443]);
-        let sites: Vec<String> =
-            proxy.sites.iter().map(|site| format!("{} {}", site.host, site.origins.members[0].0)).collect();
-        let named = HostSent::Named("inner.example.com".parse().unwrap());
-        assert_eq!(proxy.sites[0].origins.members[0].0, origin_url("http://10.0.0.5:8080").with_host(named));
-        assert_eq!(sites[..2], ["example.com http://10.0.0.5:8080", "www.example.com http://10.0.0.5:8080"]);
-        let several = &proxy.sites[2].origins;
-        let urls: Vec<String> = several.members.iter().map(|(url, weight)| format!("{url} {weight}")).collect();
-        assert_eq!(urls, ["http://10.0.0.6:8080 1", "http://10.0.0.7:8080 2"]);
-        assert_eq!((several.balance, several.failure_count_max), (larder_proxy::Balance::Hash, 5));
-        assert_eq!(several.out, Duration::from_secs(30));
-        assert_eq!(several.check, Some(("/health".to_owned(), Duration::from_secs(7))));
+        check_sites(&proxy);
         assert_eq!(proxy.access_log, Some(larder_proxy::AccessLogTarget::File("/var/log/larder/access.log".into())));
         assert_eq!(proxy.admin, Some("127.0.0.1:3180".parse().unwrap()));
         assert!(!proxy.add_via && !proxy.add_cache_status);
@@ -332,6 +329,29 @@ mod tests {
             limits.origin_idle,
         ];
         assert_eq!(times.map(|time| time.as_secs()), [120, 10, 90, 2, 5, 30, 45]);
+    }
+
+    fn check_sites(proxy: &ProxyConfig) {
+        let origin_url = |text: &str| text.parse::<OriginUrl>().unwrap();
+        assert_eq!(proxy.parents.parent.as_ref().map(ToString::to_string).as_deref(), Some("proxy.example:3128"));
+        assert_eq!(proxy.parents.except, ["*.intranet.example".parse().unwrap()]);
+        assert_eq!(proxy.lists.block, [std::path::PathBuf::from("/etc/larder/hosts")]);
+        assert_eq!((proxy.lists.allow.len(), proxy.lists.only_allowed), (2, true));
+        let sites: Vec<String> =
+            proxy.sites.iter().map(|site| format!("{} {}", site.host, site.origins.members[0].0)).collect();
+        let (named, parent) =
+            (HostSent::Named("inner.example.com".parse().unwrap()), "http://10.0.0.9:3128".parse().unwrap());
+        assert_eq!(
+            proxy.sites[0].origins.members[0].0,
+            origin_url("http://10.0.0.5:8080").with_host(named).by_parent(parent)
+        );
+        assert_eq!(sites[..2], ["example.com http://10.0.0.5:8080", "www.example.com http://10.0.0.5:8080"]);
+        let several = &proxy.sites[2].origins;
+        let urls: Vec<String> = several.members.iter().map(|(url, weight)| format!("{url} {weight}")).collect();
+        assert_eq!(urls, ["http://10.0.0.6:8080 1", "http://10.0.0.7:8080 2"]);
+        assert_eq!((several.balance, several.failure_count_max), (larder_proxy::Balance::Hash, 5));
+        assert_eq!(several.out, Duration::from_secs(30));
+        assert_eq!(several.check, Some(("/health".to_owned(), Duration::from_secs(7))));
     }
 
     fn check_rule(rules: &Rules) {
@@ -390,6 +410,7 @@ mod tests {
                 "[[mirror]]",
                 "registries for a mirror that is none of containers",
             ),
+            ("parent = \"https://user:secret@a\"", "\"https://user:secret@a\"", "parent must begin with http://"),
             ("[[rule]]\nfrehs = \"1m\"\nimmutable = true", "frehs", "unknown key `frehs`"),
         ] {
             let found = parse(text).unwrap_err();

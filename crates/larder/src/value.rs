@@ -7,7 +7,7 @@ use crate::{duration, size};
 use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::fields::via::Pseudonym;
-use larder_proxy::{HostPattern, HostSent, Offline, TlsIdentity};
+use larder_proxy::{HostPattern, HostSent, Offline, Parent, TlsIdentity};
 use std::{
     error::Error,
     fmt,
@@ -51,6 +51,13 @@ pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
             parsed.map(HostSent::Named).ok_or_else(|| BadValue::new(format!("not a host: `{name}`"), help))
         }
     }
+}
+
+/// A parent proxy. What is told of one that is none has no password in it.
+pub(crate) fn parent(text: &str) -> Result<Parent, BadValue> {
+    let help =
+        "a parent is such as http://10.0.0.1:3128 or http://user:password@proxy.example:3128, in which %40 is an @";
+    text.parse::<Parent>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 
 /// An address to listen on: `3128`, `:3128`, `127.0.0.1:3128`, `[::1]:3128`, `localhost:3128`. A port alone is on loopback.

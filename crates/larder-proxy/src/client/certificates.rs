@@ -1,21 +1,15 @@
 //! The certificates shown to clients: read from files, chosen by name, read again when the files change.
 //!
-//! Owns: the certificates and the thread that looks after their files. Does not: do handshakes. Invariants: what was
+//! Owns: the certificates. Does not: look whether their files change (see `caretaker`), or do handshakes. Invariants: what was
 //! read once stays in use until something better is there, so a broken file never takes a listener down; and
 //! connections that are open are not touched. Cost: a handshake takes one lock and one look-up by name; the thread asks
 //! for the files' times once a second.
 
 use std::{
     collections::HashMap,
-    fmt, fs,
-    os::unix::fs::MetadataExt as _,
+    fmt,
     path::Path,
-    sync::{
-        Arc, PoisonError, RwLock,
-        mpsc::{RecvTimeoutError, Sender, channel},
-    },
-    thread::JoinHandle,
-    time::Duration,
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use rustls::{
@@ -25,7 +19,10 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-use crate::config::TlsIdentity;
+use crate::{
+    caretaker::{Stamp, stamp},
+    config::TlsIdentity,
+};
 
 /// The certificates in use.
 pub(crate) struct Certificates {
@@ -71,7 +68,7 @@ impl Certificates {
         Ok(())
     }
 
-    fn stamps(&self) -> Vec<Stamp> {
+    pub(crate) fn stamps(&self) -> Vec<Stamp> {
         let files = self.identities.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
         files.map(|path| stamp(path)).collect()
     }
@@ -120,53 +117,6 @@ impl Table {
     }
 }
 
-/// Looks after the files of some certificates until it is dropped.
-pub(crate) struct Caretaker {
-    /// Gone at the end, which ends the thread.
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Caretaker {
-    pub(crate) fn start(certificates: Arc<Certificates>) -> std::io::Result<Self> {
-        let (stop, stopped) = channel::<()>();
-        let mut seen = certificates.stamps();
-        let look_after = move || {
-            while stopped.recv_timeout(LOOK_PAUSE) == Err(RecvTimeoutError::Timeout) {
-                let found = certificates.stamps();
-                if found == seen {
-                    continue;
-                }
-                seen = found;
-                match certificates.reload() {
-                    Ok(()) => tracing::info!("certificates read again"),
-                    Err(why) => tracing::warn!(why, "certificates changed and cannot be used, keeping those before"),
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("larder-tls".into()).spawn(look_after)?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Caretaker {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic in it has nothing left to tell.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// What changes when a file does: time, size and identity; `None` if it is not there.
-type Stamp = Option<(i64, i64, u64, u64)>;
-
-fn stamp(path: &Path) -> Stamp {
-    let data = fs::metadata(path).ok()?;
-    Some((data.mtime(), data.mtime_nsec(), data.size(), data.ino()))
-}
-
 /// One certificate with its key, and the names it is good for, in lower case.
 fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
     let TlsIdentity { certificate, key } = identity;
@@ -183,6 +133,3 @@ fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
         .map_err(|error| say("private key does not go with its certificate", key, &error))?;
     Ok((certified, names))
 }
-
-/// Time between two looks at the files.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);

@@ -10,11 +10,12 @@ use larder_http::proxy_status::ProxyError;
 use tokio::{net::TcpStream, task::JoinSet};
 
 use crate::{
-    config::TargetRules,
+    config::{Parent, TargetRules},
     errors::Failure,
     origin::{
         fault::Fault,
         origins::Origins,
+        parent,
         status_line::RequestCount,
         stream::{OriginStream, Transport},
         target::Origin,
@@ -35,7 +36,11 @@ pub(crate) struct Link {
 
 /// Opens a connection to an origin, with its handshakes. `http2`: whether HTTP/2 may be agreed on.
 pub(crate) async fn connect(origins: &Arc<Origins>, origin: &Origin, http2: bool) -> Result<Link, Failure> {
-    let stream = open(origins, origin).await?;
+    let stream = match origins.shared.parent_of(origin) {
+        // The parent asks for what is not secret itself.
+        Some(parent) if !origin.https && !origin.prior_http2 => open_to_parent(origins, origin, parent).await?,
+        _ => open(origins, origin).await?,
+    };
     let limits = &origins.shared.limits;
     let mut agreed = origin.prior_http2 && http2;
     let transport = if origin.https {
@@ -70,6 +75,26 @@ pub(crate) async fn connect(origins: &Arc<Origins>, origin: &Origin, http2: bool
 
 /// Opens a connection to one of the origin's addresses that the rules allow.
 pub(crate) async fn open(origins: &Arc<Origins>, origin: &Origin) -> Result<TcpStream, Failure> {
+    let limit = origins.shared.limits.origin_connect;
+    origins.shared.check_listed(origin)?;
+    if let Some(parent) = origins.shared.parent_of(origin) {
+        let mut stream = open_to_parent(origins, origin, parent).await?;
+        let opening = parent::open_tunnel(&mut stream, origin, parent);
+        let late = || Err(not_in_time(&parent::origin_of(parent), "the parent opens no tunnel in time"));
+        tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| late())?;
+        return Ok(stream);
+    }
+    connect_to_origin(origins, origin).await
+}
+
+/// Opens a connection to the parent through which an origin is asked, if a client may have itself led there.
+async fn open_to_parent(origins: &Arc<Origins>, origin: &Origin, parent: &Parent) -> Result<TcpStream, Failure> {
+    origins.shared.check_listed(origin)?;
+    parent::check_target(&origins.shared.targets, origin)?;
+    connect_to_origin(origins, &parent::origin_of(parent)).await
+}
+
+async fn connect_to_origin(origins: &Arc<Origins>, origin: &Origin) -> Result<TcpStream, Failure> {
     let limit = origins.shared.limits.origin_connect;
     let connecting = async {
         let mut addresses = origins.dns.resolve(origin).await?;

@@ -5,8 +5,9 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use crate::{
-    config::{Limits, ProxyConfig, TargetRules},
+    config::{Limits, Parent, Parents, ProxyConfig, TargetRules},
     errors::Failure,
+    lists::Lists,
     metrics::WorkerMetrics,
     origin::{
         certificate_askers::CertificateAskers,
@@ -14,7 +15,7 @@ use crate::{
         dns::Dns,
         pool::{Own, Pool},
         room::Rooms,
-        target::Origin,
+        target::{Origin, Way},
         tls::Tls,
         uplink::Uplink,
     },
@@ -41,6 +42,10 @@ pub(crate) struct OriginsShared {
     pub(crate) ca_file: Option<PathBuf>,
     /// Whether HTTP/2 may be spoken.
     pub(crate) http2: bool,
+    /// Hosts that clients may not have themselves led to.
+    pub(crate) lists: Option<Arc<Lists>>,
+    /// The proxy that leads out.
+    pub(crate) parents: Parents,
     /// Our own listeners, which nothing may be proxied to.
     pub(crate) own_addresses: Vec<SocketAddr>,
     pub(crate) tls: Tls,
@@ -68,6 +73,28 @@ impl Origins {
 }
 
 impl OriginsShared {
+    /// The parent through which an origin is asked, if it is through one.
+    pub(crate) fn parent_of<'a>(&'a self, origin: &'a Origin) -> Option<&'a Parent> {
+        match &origin.way {
+            Way::Usual => self.parents.of(&origin.host),
+            Way::Direct => None,
+            Way::By(parent) => Some(parent),
+        }
+    }
+
+    /// Checks that no list of hosts is against a target that a client named.
+    ///
+    /// # Errors
+    /// One is.
+    pub(crate) fn check_listed(&self, origin: &Origin) -> Result<(), Failure> {
+        match &self.lists {
+            Some(lists) if !origin.trusted && lists.block(&origin.host) => {
+                Err(Failure::Blocked { host: origin.host.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns what workers share by this configuration, with listeners at these addresses.
     pub(crate) fn new(config: &ProxyConfig, own_addresses: Vec<SocketAddr>) -> Self {
         Self {
@@ -75,6 +102,8 @@ impl OriginsShared {
             targets: config.targets.clone(),
             ca_file: config.origin_ca_file.clone(),
             http2: config.origin_http2,
+            lists: None,
+            parents: config.parents.clone(),
             own_addresses,
             tls: Tls::default(),
             certificate_askers: CertificateAskers::default(),

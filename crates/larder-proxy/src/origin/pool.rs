@@ -3,8 +3,7 @@
 //! Owns: the unused connections of HTTP/1.1, last in first out; the connections of HTTP/2, which requests share; and the rules
 //! of one retry. Does not: know what is fetched. Invariant: a request reaches the origin once; it is sent again only if the
 //! origin says that it did not process it (RFC 9113 8.7), or if it is safe to repeat and went to a kept connection that
-//! died before any byte of the answer; and never with a body. Cost: a kept connection costs one map lookup; there are
-//! no timers, see `watch`.
+//! died before any byte of the answer; and never with a body. Cost: a kept connection costs one map lookup, no timer.
 
 use std::{
     collections::HashMap,
@@ -29,6 +28,7 @@ use crate::{
         fault::Fault,
         group::Choice,
         origins::Origins,
+        parent,
         request_body::{BodyFault, Fate, RequestBody},
         room::{Entered, Place, Room, Turn},
         shared::{SharedConnection, Stream},
@@ -338,6 +338,7 @@ async fn attempt(
     if let Some(host) = &origin.host_field {
         request.headers_mut().insert(HOST, host.clone());
     }
+    let parent = parent::address(origins.shared.parent_of(origin), origin, &mut request);
     let fate = request.body().fate();
     let expectation = request.body().expectation();
     let leased = |connection| {
@@ -354,6 +355,9 @@ async fn attempt(
                 Ok(response) => {
                     note_answered(fate.as_ref());
                     own.watched.disarm();
+                    if let Some(failure) = parent.and_then(|parent| parent::refusal(response.status(), parent)) {
+                        return Err(Failed { failure, unsent: None, unprocessed: false, answered: true });
+                    }
                     Ok((response, leased(Connection::Own(own))))
                 }
                 Err(mut failed) => {

@@ -7,11 +7,12 @@
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
 };
 
 use http::{HeaderValue, Uri, uri::Authority};
 
-use crate::config::{HostSent, OriginUrl, TargetRules};
+use crate::config::{HostSent, OriginUrl, Parent, TargetRules};
 
 /// An origin: what connections are kept for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,9 +27,26 @@ pub(crate) struct Origin {
     pub(crate) trusted: bool,
     /// The Host it gets, if not the client's.
     pub(crate) host_field: Option<HeaderValue>,
+    pub(crate) way: Way,
+}
+
+/// The way to an origin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    /// Through the parent, if there is one that leads to it.
+    Usual,
+    /// Past any parent.
+    Direct,
+    /// Through this parent.
+    By(Arc<Parent>),
 }
 
 impl Origin {
+    /// The origin that a mirror stands for.
+    pub(crate) fn of_mirror(url: &OriginUrl) -> Self {
+        Self { way: Way::Usual, ..Self::of_site(url) }
+    }
+
     /// The origin of a site.
     pub(crate) fn of_site(url: &OriginUrl) -> Self {
         Self {
@@ -37,6 +55,7 @@ impl Origin {
             port: url.port,
             prior_http2: url.prior_http2,
             trusted: true,
+            way: url.parent.as_ref().map_or(Way::Direct, |parent| Way::By(Arc::clone(parent))),
             host_field: match &url.host_sent {
                 HostSent::Client => None,
                 HostSent::ByScheme if !url.https => None,
@@ -55,6 +74,7 @@ impl Origin {
             prior_http2: false,
             trusted: false,
             host_field: None,
+            way: Way::Usual,
         }
     }
 }

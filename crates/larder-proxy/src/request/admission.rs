@@ -91,6 +91,7 @@ pub(crate) fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> 
         Some(mirrored) => mirrored.destination(),
         None => shared.routes.locate(client.scheme(), request.uri(), request.version(), &fields)?,
     };
+    shared.origins.check_listed(&destination.origin)?;
     let is_named = fields.contains_key(HOST) || request.uri().authority().is_some();
     if mirrored.is_none() && destination.origin.trusted && is_named && client.is_misdirected(&destination.authority) {
         return Err(Failure::Misdirected);

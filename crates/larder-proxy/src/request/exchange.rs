@@ -22,7 +22,7 @@ use crate::{
     clock,
     errors::Failure,
     mirrors::{self, Mirrored, RegistryAsk},
-    origin::target::path_of,
+    origin::target::{host_of, path_of},
     outcome::Outcome,
     request::{
         admission, change,
@@ -94,6 +94,9 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
         Some(mirrored) => mirrored.name(),
         None => worker.shared.routes.name(client.scheme(), request)?,
     };
+    if mirrored.is_none() && worker.shared.origins.lists.as_ref().is_some_and(|lists| lists.block(host_of(authority))) {
+        return None;
+    }
     // The long way knows whether it is misdirected, or for an origin of its own.
     if mirrored.is_none() && client.is_misdirected(authority) {
         return None;
@@ -262,6 +265,7 @@ async fn run_tunnel(
             return Err(Failure::NoPassword);
         }
         let origin = tunnel::target(worker, &request)?;
+        worker.shared.origins.check_listed(&origin)?;
         match intercept::interceptor(client, &origin) {
             Some(interceptor) => Ok((Err(interceptor), origin)),
             None if client.line_to(&origin).is_down() => Err(Failure::Offline { host: origin.to_string() }),

@@ -24,7 +24,11 @@ pub(super) fn read(section: &mut Section<'_>, known: &mut HashSet<String>) -> Re
     let one = section.take("origin", origin)?.map(|url| (url, 1));
     let several = section.tables("origins", member)?;
     let host_sent = section.take("origin_host", host_sent)?.unwrap_or_default();
-    let with_host = |(url, weight): (OriginUrl, u32)| (url.with_host(host_sent.clone()), weight);
+    let parent = section.take("parent", |value| value.parsed("a URL", value::parent))?;
+    let with_host = |(url, weight): (OriginUrl, u32)| {
+        let url = url.with_host(host_sent.clone());
+        (parent.iter().fold(url, |url, parent| url.by_parent(parent.clone())), weight)
+    };
     let members: Vec<_> = one.into_iter().chain(several).map(with_host).collect();
     let help = "say where they live, such as origin = \"http://10.0.0.5:8080\"";
     let first = members.first().ok_or_else(|| section.missing("origin", help))?.0.clone();

@@ -1,0 +1,143 @@
+//! A parent: another proxy that leads out, through which origins are asked.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::{HeaderValue, Uri};
+
+use crate::origin::target::port_of;
+
+use super::{HostPattern, HostRules};
+
+/// Another proxy through which origins are asked: `http://[user:password@]host[:port]`. What it shows of itself has no password.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Parent {
+    pub(crate) host: Box<str>,
+    pub(crate) port: u16,
+    /// What it is told of us, if anything is.
+    pub(crate) credentials: Option<HeaderValue>,
+}
+
+/// The parent that requests go through, and hosts that they reach without.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parents {
+    /// The parent. Default none.
+    pub parent: Option<Parent>,
+    /// Hosts to which there is a direct way.
+    pub except: Vec<HostPattern>,
+}
+
+/// Why a text is not a [`Parent`]. It has no password either.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidParent {
+    why: &'static str,
+}
+
+impl Parents {
+    /// The parent through which `host` is asked, if it is through one.
+    pub(crate) fn of(&self, host: &str) -> Option<&Parent> {
+        let direct = HostRules { hosts: self.except.clone(), except: Vec::new() };
+        self.parent.as_ref().filter(|_| !direct.contain(host))
+    }
+}
+
+impl FromStr for Parent {
+    type Err = InvalidParent;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = |why| InvalidParent { why };
+        let uri: Uri = text.parse().map_err(|_| invalid("not a URL"))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(invalid("must begin with http://"));
+        }
+        let authority = uri.authority().ok_or_else(|| invalid("has no host"))?;
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err(invalid("must not have a path"));
+        }
+        let host = authority.host();
+        let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host);
+        if bare.is_empty() {
+            return Err(invalid("has no host"));
+        }
+        let port = port_of(authority, false).ok_or_else(|| invalid("has no port from 1 to 65535 after the colon"))?;
+        let user = authority.as_str().rsplit_once('@').map(|(user, _)| user);
+        let credentials =
+            user.map(|user| credentials_of(user).ok_or_else(|| invalid("has no user and password before the @")));
+        Ok(Self { host: bare.to_ascii_lowercase().into(), port, credentials: credentials.transpose()? })
+    }
+}
+
+/// The credentials of `user:password`, in which other characters may stand as `%40`.
+fn credentials_of(text: &str) -> Option<HeaderValue> {
+    let mut octets = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((octet, after)) = rest.split_first() {
+        (octets, rest) = if *octet == b'%' {
+            let digits = str::from_utf8(after.get(..2)?).ok()?;
+            octets.push(u8::from_str_radix(digits, 16).ok()?);
+            (octets, &after[2..])
+        } else {
+            octets.push(*octet);
+            (octets, after)
+        };
+    }
+    let is_pair = octets.iter().position(|octet| *octet == b':').is_some_and(|at| at > 0);
+    let mut value = HeaderValue::try_from(format!("Basic {}", BASE64_STANDARD.encode(octets))).ok()?;
+    value.set_sensitive(true);
+    is_pair.then_some(value)
+}
+
+impl fmt::Display for Parent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.parse() {
+            Ok(IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
+            _ => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl fmt::Debug for Parent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = if self.credentials.is_some() { "***@" } else { "" };
+        write!(f, "Parent(http://{user}{self})")
+    }
+}
+
+impl fmt::Display for InvalidParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "parent {}", self.why)
+    }
+}
+
+impl std::error::Error for InvalidParent {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_are_read_and_show_no_password() {
+        let parent: Parent = "http://me:se%40cret@Parent.example:3128/".parse().unwrap();
+        assert_eq!((&*parent.host, parent.port), ("parent.example", 3128));
+        assert_eq!(parent.credentials.as_ref().unwrap(), "Basic bWU6c2VAY3JldA==");
+        for shown in [parent.to_string(), format!("{parent:?}"), format!("{:?}", parent.credentials)] {
+            assert!(!shown.contains("cret") && !shown.contains("bWU6"), "{shown}");
+        }
+        let plain: Parent = "http://[::1]".parse().unwrap();
+        assert_eq!((plain.to_string().as_str(), plain.credentials), ("[::1]:80", None));
+        for text in
+            ["", "parent:3128", "https://a", "http://", "http://a/b", "http://a:0", "http://user@a", "http://u:%zz@a"]
+        {
+            let problem = text.parse::<Parent>().unwrap_err().to_string();
+            assert!(problem.starts_with("parent "), "{problem}");
+        }
+    }
+
+    #[test]
+    fn some_hosts_are_asked_without() {
+        let except = ["*.company.example", "10.0.0.1"].map(|host| host.parse().unwrap()).to_vec();
+        let parents = Parents { parent: Some("http://p:1".parse().unwrap()), except };
+        assert!(parents.of("a.example").is_some() && parents.of("company.example").is_some());
+        assert!(parents.of("a.company.example").is_none() && parents.of("10.0.0.1").is_none());
+    }
+}

@@ -1,0 +1,350 @@
+//! Hosts that are not served, and hosts that are though a list names them: lists in files, as they are published.
+//!
+//! Owns: reading the files, and finding a host in them. Does not: decide what becomes of a request (see `errors`). Invariants: a list that is
+//! in use stays so until what was read instead is whole and right; where lists and exceptions name a host, the exception counts.
+//! Design: a name is kept as a keyed hash of 64 bits, sorted, so a million of them take 8 MB, and that somebody is taken for another
+//! has a chance of a million in 2^64. Tries and sets of strings take 40 to 100 bytes a name. Cost: a binary search for each label of a host.
+
+use std::{
+    fs::File,
+    hash::{BuildHasher as _, RandomState},
+    io::{BufRead as _, BufReader, Read as _},
+    net::{IpAddr, Ipv4Addr},
+    path::{Path, PathBuf},
+    sync::{PoisonError, RwLock},
+};
+
+use crate::caretaker::{Stamp, stamp};
+
+/// The lists in use.
+pub(crate) struct Lists {
+    config: HostLists,
+    sets: RwLock<Sets>,
+}
+
+/// Lists of hosts, in files: hosts files, or names line by line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostLists {
+    /// Hosts that are not served.
+    pub block: Vec<PathBuf>,
+    /// Hosts that are, though a list names them.
+    pub allow: Vec<PathBuf>,
+    /// Whether hosts that no list of `allow` names are not served either. Default no.
+    pub only_allowed: bool,
+}
+
+struct Sets {
+    block: NameSet,
+    allow: NameSet,
+}
+
+/// Names, and names with all that is below them.
+#[derive(Default)]
+struct NameSet {
+    hasher: RandomState,
+    /// In order, each once.
+    hashes: Vec<u64>,
+}
+
+/// What an entry of a list stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// The name alone.
+    Exact,
+    /// What is below it.
+    Below,
+}
+
+/// What a line of a list names.
+#[derive(Debug, PartialEq, Eq)]
+enum Line<'a> {
+    Nothing,
+    /// Names of a hosts file, each alone.
+    Hosts(Vec<&'a str>),
+    /// A name, and whether it is meant itself; what is below it is.
+    Domain(&'a str, bool),
+    Bad,
+}
+
+impl HostLists {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.block.is_empty() && self.allow.is_empty() && !self.only_allowed
+    }
+}
+
+impl Lists {
+    /// Reads the lists.
+    ///
+    /// # Errors
+    /// One cannot be read, or has lines that name no host; says which.
+    pub(crate) fn load(config: &HostLists) -> Result<Self, String> {
+        Ok(Self { config: config.clone(), sets: RwLock::new(Sets::load(config)?) })
+    }
+
+    /// Reads the lists again; if that fails, those before stay in use.
+    ///
+    /// # Errors
+    /// As [`Lists::load`].
+    pub(crate) fn reload(&self) -> Result<(), String> {
+        let sets = Sets::load(&self.config)?;
+        *self.sets.write().unwrap_or_else(PoisonError::into_inner) = sets;
+        Ok(())
+    }
+
+    /// What changes when a file does.
+    pub(crate) fn stamps(&self) -> Vec<Stamp> {
+        self.config.block.iter().chain(&self.config.allow).map(|path| stamp(path)).collect()
+    }
+
+    /// Whether a host, which is a name or an address without brackets, is not served.
+    pub(crate) fn block(&self, host: &str) -> bool {
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        let sets = self.sets.read().unwrap_or_else(PoisonError::into_inner);
+        (self.config.only_allowed || sets.block.contains(&host)) && !sets.allow.contains(&host)
+    }
+}
+
+impl Sets {
+    fn load(config: &HostLists) -> Result<Self, String> {
+        Ok(Self { block: NameSet::load(&config.block)?, allow: NameSet::load(&config.allow)? })
+    }
+}
+
+impl NameSet {
+    fn load(paths: &[PathBuf]) -> Result<Self, String> {
+        let mut set = Self::default();
+        for path in paths {
+            set.read(path)?;
+        }
+        set.hashes.sort_unstable();
+        set.hashes.dedup();
+        set.hashes.shrink_to_fit();
+        Ok(set)
+    }
+
+    fn read(&mut self, path: &Path) -> Result<(), String> {
+        let shown = path.display();
+        let file = File::open(path).map_err(|error| format!("cannot read a list of hosts: {error}: {shown}"))?;
+        let mut reader = BufReader::new(file);
+        let (mut text, mut number, mut bad) = (Vec::new(), 0, Vec::new());
+        loop {
+            text.clear();
+            let read = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut text);
+            if read.map_err(|error| format!("cannot read a list of hosts: {error}: {shown}"))? == 0 {
+                break;
+            }
+            number += 1;
+            match str::from_utf8(&text).map_or(Line::Bad, read_line) {
+                Line::Nothing => {}
+                Line::Hosts(names) => names.into_iter().for_each(|name| self.insert(Kind::Exact, name)),
+                Line::Domain(name, is_itself) => {
+                    self.insert(Kind::Below, name);
+                    if is_itself {
+                        self.insert(Kind::Exact, name);
+                    }
+                }
+                Line::Bad => bad.push((number, String::from_utf8_lossy(text.trim_ascii()).into_owned())),
+            }
+            if self.hashes.len() > NAME_COUNT_MAX {
+                return Err(format!("lists of hosts name more than {NAME_COUNT_MAX} of them: {shown}"));
+            }
+        }
+        let Some((number, line)) = bad.first() else { return Ok(()) };
+        let line: String = line.chars().take(SHOWN_CHARS_MAX).collect();
+        let more = if bad.len() > 1 { format!(" (and {} lines more)", bad.len() - 1) } else { String::new() };
+        Err(format!("a line of a list of hosts names no host: {shown}:{number}: `{line}`{more}"))
+    }
+
+    fn insert(&mut self, kind: Kind, name: &str) {
+        let hash = self.hash(kind, &name.to_ascii_lowercase());
+        self.hashes.push(hash);
+    }
+
+    fn contains(&self, host: &str) -> bool {
+        let has = |kind, name| self.hashes.binary_search(&self.hash(kind, name)).is_ok();
+        let mut parents = host.match_indices('.').map(|(dot, _)| &host[dot + 1..]);
+        !self.hashes.is_empty() && (has(Kind::Exact, host) || parents.any(|parent| has(Kind::Below, parent)))
+    }
+
+    fn hash(&self, kind: Kind, name: &str) -> u64 {
+        self.hasher.hash_one((kind, name))
+    }
+}
+
+/// Reads a line: of a hosts file, a name (itself and all below it), `.name` the same, `*.name` (all below it), or `||name^`.
+fn read_line(line: &str) -> Line<'_> {
+    let line = line.trim_start_matches('\u{feff}');
+    let line = line.split('#').next().unwrap_or_default().trim();
+    if line.is_empty() || line.starts_with('!') {
+        return Line::Nothing;
+    }
+    let mut words = line.split_ascii_whitespace();
+    let first = words.next().unwrap_or_default();
+    let names: Vec<&str> = words.collect();
+    // An address of the link has its interface behind it.
+    let is_address = first.split('%').next().is_some_and(|address| address.parse::<IpAddr>().is_ok());
+    if is_address && !names.is_empty() {
+        if !names.iter().all(|name| is_name(name)) {
+            return Line::Bad;
+        }
+        let is_own = |name: &&str| !OWN_NAMES.contains(name) && name.parse::<Ipv4Addr>().is_err();
+        return Line::Hosts(names.into_iter().filter(is_own).collect());
+    }
+    if !names.is_empty() {
+        return Line::Bad;
+    }
+    let (name, is_itself) = match first.strip_prefix("*.") {
+        Some(name) => (name, false),
+        None => {
+            let adblock = first.strip_prefix("||").and_then(|rest| rest.strip_suffix('^'));
+            (adblock.or_else(|| first.strip_prefix('.')).unwrap_or(first), true)
+        }
+    };
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if is_address || is_name(name) { Line::Domain(name, is_itself) } else { Line::Bad }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_inside = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_';
+    let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_inside);
+    (1..=253).contains(&name.len()) && name.split('.').all(is_label)
+}
+
+/// Names that every hosts file has for this machine and its networks.
+const OWN_NAMES: [&str; 11] = [
+    "localhost",
+    "localhost.localdomain",
+    "local",
+    "broadcasthost",
+    "ip6-localhost",
+    "ip6-loopback",
+    "ip6-localnet",
+    "ip6-mcastprefix",
+    "ip6-allnodes",
+    "ip6-allrouters",
+    "ip6-allhosts",
+];
+/// Most names of all lists of a kind, which take 128 MB.
+const NAME_COUNT_MAX: usize = 16 << 20;
+/// Longest line; what is longer names no host.
+const LINE_BYTES_MAX: u64 = 4096;
+/// How much of a bad line is shown.
+const SHOWN_CHARS_MAX: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt::Write as _, fs};
+
+    use super::*;
+
+    fn lists(block: &str, allow: &str) -> Lists {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let config = HostLists { block: vec![file("b", block)], allow: vec![file("a", allow)], only_allowed: false };
+        Lists::load(&config).unwrap()
+    }
+
+    #[test]
+    fn lines_are_read_as_they_are_published() {
+        for (line, expected) in [
+            ("", Line::Nothing),
+            ("# comment", Line::Nothing),
+            ("! comment", Line::Nothing),
+            ("\u{feff}# mark", Line::Nothing),
+            ("0.0.0.0 ads.example b.example # both", Line::Hosts(vec!["ads.example", "b.example"])),
+            ("::1\tads.example\r\n", Line::Hosts(vec!["ads.example"])),
+            ("127.0.0.1 localhost", Line::Hosts(Vec::new())),
+            ("fe80::1%lo0 localhost", Line::Hosts(Vec::new())),
+            ("0.0.0.0 0.0.0.0", Line::Hosts(Vec::new())),
+            ("ads.example", Line::Domain("ads.example", true)),
+            (".ads.example.", Line::Domain("ads.example", true)),
+            ("*.ads.example", Line::Domain("ads.example", false)),
+            ("||ads.example^", Line::Domain("ads.example", true)),
+            ("192.0.2.1", Line::Domain("192.0.2.1", true)),
+            ("ads.example b.example", Line::Bad),
+            ("0.0.0.0 a..b", Line::Bad),
+            ("http://ads.example/", Line::Bad),
+            ("a*.example", Line::Bad),
+            ("\u{e4}.example", Line::Bad),
+        ] {
+            assert_eq!(read_line(line), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_found_and_exceptions_count() {
+        let lists = lists("0.0.0.0 host.example\ndomain.example\n*.below.example\nbad.example", "good.bad.example\n");
+        for host in
+            ["host.example", "HOST.example.", "domain.example", "a.b.domain.example", "x.below.example", "bad.example"]
+        {
+            assert!(lists.block(host), "{host}");
+        }
+        for host in [
+            "a.host.example",
+            "xdomain.example",
+            "below.example",
+            "example",
+            "good.bad.example",
+            "a.good.bad.example",
+            "",
+        ] {
+            assert!(!lists.block(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_allowed_is_served_if_that_is_said() {
+        let mut lists = lists("", "school.example");
+        lists.config.only_allowed = true;
+        assert!(lists.block("other.example") && !lists.block("www.school.example"));
+    }
+
+    #[test]
+    fn bad_lines_are_told_and_lists_in_use_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("list");
+        fs::write(&path, "a.example\n").unwrap();
+        let lists = Lists::load(&HostLists { block: vec![path.clone()], ..HostLists::default() }).unwrap();
+        fs::write(&path, "b.example\n<html>\nx y\n").unwrap();
+        let why = lists.reload().unwrap_err();
+        assert!(why.ends_with("list:2: `<html>` (and 1 lines more)"), "{why}");
+        assert!(lists.block("a.example") && !lists.block("b.example"));
+        fs::write(&path, "b.example\n").unwrap();
+        lists.reload().unwrap();
+        assert!(!lists.block("a.example") && lists.block("b.example"));
+        fs::remove_file(&path).unwrap();
+        assert!(lists.reload().unwrap_err().starts_with("cannot read a list of hosts: "));
+    }
+
+    /// Memory of this process in bytes, as the system counts it.
+    fn resident_bytes() -> u64 {
+        let pages = fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    }
+
+    #[test]
+    fn million_names_take_less_than_32_mb() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("list");
+        let mut text = String::new();
+        for number in 0..1_000_000 {
+            writeln!(text, "0.0.0.0 tracker-{number}.some-network-{}.example", number % 1000).unwrap();
+        }
+        fs::write(&path, &text).unwrap();
+        drop(text);
+        let before = resident_bytes();
+        let lists = Lists::load(&HostLists { block: vec![path], ..HostLists::default() }).unwrap();
+        let taken = resident_bytes().saturating_sub(before);
+        let held = lists.sets.read().unwrap().block.hashes.capacity() * size_of::<u64>();
+        println!("held {held} bytes, the process grew by {taken}");
+        assert_eq!(held, 8_000_000);
+        assert!(taken < 32 << 20, "{taken}");
+        assert!(lists.block("tracker-999999.some-network-999.example"));
+        assert!(!lists.block("tracker-999999.some-network-998.example"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Asking an origin through a parent, which is another proxy: by a tunnel (RFC 9110 9.3.6), or in absolute form (RFC 9112 3.2.2).
+//!
+//! Owns: what is said to a parent, and what it makes of it. Does not: connect to it, see `connect`. Invariants: what a parent wants to know
+//! of us goes to it alone, never to an origin, a client or a log; what it says of us (407) never gets to a client as if it were said of it.
+//! Rules for targets hold for addresses; the addresses of names are the parent's to look up.
+
+use std::net::IpAddr;
+
+use http::{Request, StatusCode, Uri, header::PROXY_AUTHORIZATION};
+use larder_http::proxy_status::ProxyError;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::{
+    config::{Parent, TargetRules},
+    errors::Failure,
+    origin::{fault::Fault, target::Origin},
+};
+
+/// Where a parent is.
+pub(crate) fn origin_of(parent: &Parent) -> Origin {
+    Origin { trusted: true, ..Origin::of_client(&parent.host, parent.port) }
+}
+
+/// Whether a client may have itself led to an origin whose address is not looked up here.
+///
+/// # Errors
+/// It names an address that the rules refuse.
+pub(crate) fn check_target(rules: &TargetRules, origin: &Origin) -> Result<(), Failure> {
+    let Ok(address) = origin.host.parse::<IpAddr>() else { return Ok(()) };
+    let denied = |why| Failure::TargetDenied { host: origin.host.to_string(), address, why };
+    if origin.trusted { Ok(()) } else { rules.check(address).map_err(denied) }
+}
+
+/// Makes a request for an origin one to its parent, if it goes there in absolute form. Returns the parent then.
+pub(crate) fn address<'a, B>(
+    parent: Option<&'a Parent>,
+    origin: &Origin,
+    request: &mut Request<B>,
+) -> Option<&'a Parent> {
+    let parent = parent.filter(|_| !origin.https && !origin.prior_http2)?;
+    let path = request.uri().path_and_query().filter(|path| path.as_str().starts_with('/')).cloned();
+    // What asks about a server as a whole has no path in this form (RFC 9112 3.2.4).
+    let path = path.map_or_else(String::new, |path| path.to_string());
+    if let Ok(uri) = format!("http://{origin}{path}").parse::<Uri>() {
+        *request.uri_mut() = uri;
+    }
+    if let Some(credentials) = &parent.credentials {
+        request.headers_mut().insert(PROXY_AUTHORIZATION, credentials.clone());
+    }
+    Some(parent)
+}
+
+/// What is wrong with a parent's answer to a request in absolute form, if it is the parent's own.
+pub(crate) fn refusal(status: StatusCode, parent: &Parent) -> Option<Failure> {
+    (status == StatusCode::PROXY_AUTHENTICATION_REQUIRED).then(|| refused(parent, status))
+}
+
+/// Opens a tunnel to an origin on a connection to its parent.
+///
+/// # Errors
+/// The parent opens none.
+pub(crate) async fn open_tunnel(stream: &mut TcpStream, origin: &Origin, parent: &Parent) -> Result<(), Failure> {
+    let mut head = format!("CONNECT {origin} HTTP/1.1\r\nHost: {origin}\r\n").into_bytes();
+    if let Some(credentials) = &parent.credentials {
+        head.extend_from_slice(b"Proxy-Authorization: ");
+        head.extend_from_slice(credentials.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    let broken = |error: std::io::Error| unusable(parent, Fault::of_socket(&error));
+    stream.write_all(&head).await.map_err(broken)?;
+    let status = read_status(stream, parent).await?;
+    if status.is_success() { Ok(()) } else { Err(refused(parent, status)) }
+}
+
+/// Reads the head of a parent's answer, and nothing behind it: that is the origin's.
+async fn read_status(stream: &mut TcpStream, parent: &Parent) -> Result<StatusCode, Failure> {
+    let broken = |error: std::io::Error| unusable(parent, Fault::of_socket(&error));
+    let odd = || unusable(parent, Fault::new(ProxyError::HttpProtocolError, "what the parent answers is no HTTP"));
+    let (mut head, mut piece) = (Vec::new(), [0; 1024]);
+    loop {
+        let seen = stream.peek(&mut piece).await.map_err(broken)?;
+        if seen == 0 {
+            let why = "the parent closes the connection when it is asked for a tunnel";
+            return Err(unusable(parent, Fault::new(ProxyError::ConnectionTerminated, why)));
+        }
+        let before = head.len();
+        head.extend_from_slice(&piece[..seen]);
+        let end = head.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4);
+        let taken = end.map_or(seen, |end| end - before);
+        stream.read_exact(&mut piece[..taken]).await.map_err(broken)?;
+        if end.is_some() {
+            break;
+        }
+        if head.len() > HEAD_BYTES_MAX {
+            return Err(odd());
+        }
+    }
+    let line = head.split(|octet| *octet == b'\r').next().and_then(|line| str::from_utf8(line).ok());
+    let mut words = line.filter(|line| line.starts_with("HTTP/1.")).ok_or_else(odd)?.split(' ');
+    words.nth(1).and_then(|status| status.parse().ok()).ok_or_else(odd)
+}
+
+fn refused(parent: &Parent, status: StatusCode) -> Failure {
+    let (error, why) = match status.as_u16() {
+        407 => (ProxyError::ProxyConfigurationError, "the parent wants another user and password"),
+        403 => (ProxyError::HttpRequestDenied, "the parent refuses the tunnel"),
+        504 => (ProxyError::ConnectionTimeout, "the parent has no answer in time"),
+        _ => (ProxyError::DestinationUnavailable, "the parent opens no tunnel"),
+    };
+    unusable(parent, Fault::new(error, format!("{why} (its status is {})", status.as_u16())))
+}
+
+fn unusable(parent: &Parent, fault: Fault) -> Failure {
+    Failure::Unusable { host: parent.to_string(), fault }
+}
+
+/// Longest head of a parent's answer.
+const HEAD_BYTES_MAX: usize = 64 << 10;
