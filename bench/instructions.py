@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Instructions of a hit, a disk hit, a miss and a fill, counted by callgrind: the same whatever else the machine does.
+
+  bench/instructions.py                  prints a table beside bench/instructions.json; exit 1 if one is more than 3% above
+  bench/instructions.py --record         writes bench/instructions.json
+
+Needs valgrind, and the release build or LARDER_BIN. A request at a time on one connection to one worker; what the program does
+besides (ticks, maintenance) is counted too, and is little. The counts are of user space: the kernel's share is not in them.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+
+HERE = pathlib.Path(__file__).resolve().parent
+RECORDED = HERE / "instructions.json"
+REQUESTS = 2000
+TOLERANCE = 1.03
+START_SECONDS = 120
+BODY = bytes(1024)
+
+
+def serve_origin(listener):
+    """Answers every request on every connection with 1 KB, storable unless its path begins with /miss."""
+
+    def serve(connection):
+        with connection, connection.makefile("rb") as lines:
+            while request := lines.readline():
+                while lines.readline().strip():
+                    pass
+                control = b"no-store" if b" /miss" in request else b"max-age=600"
+                head = b"HTTP/1.1 200 OK\r\nCache-Control: %b\r\nContent-Length: %d\r\n\r\n" % (control, len(BODY))
+                connection.sendall(head + BODY)
+
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+
+class Client:
+    """One connection, one request at a time."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.settimeout(60)
+        self.lines = self.socket.makefile("rb")
+
+    def get(self, path):
+        """Returns the response's Cache-Status."""
+        self.socket.sendall(b"GET %b HTTP/1.1\r\nHost: bench.example\r\n\r\n" % path.encode())
+        status, length, cache_status = self.lines.readline(), 0, ""
+        assert b" 200 " in status, status
+        while line := self.lines.readline().strip():
+            name, _, value = line.decode().partition(":")
+            if name.lower() == "content-length":
+                length = int(value)
+            elif name.lower() == "cache-status":
+                cache_status = value.strip()
+        assert len(self.lines.read(length)) == length == len(BODY)
+        return cache_status
+
+
+class Larder:
+    """The program under callgrind, which counts only while it is told to."""
+
+    def __init__(self, program, folder, memory):
+        listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=serve_origin, args=(listener,), daemon=True).start()
+        self.folder = folder
+        flags = f"run --listen 127.0.0.1:0 --origin http://127.0.0.1:{listener.getsockname()[1]} --size 256MiB".split()
+        flags += ["--disk", str(folder / "store"), "--memory", memory, "--workers", "1", "--io", "threads"]
+        callgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/counts"]
+        self.log = open(folder / "log", "w+b")
+        self.process = subprocess.Popen([*callgrind, program, *flags], stdout=self.log, stderr=self.log)
+        self.port = self.wait_for_port()
+
+    def wait_for_port(self):
+        wait = threading.Event()
+        for _ in range(START_SECONDS * 10):
+            found = re.search(r"listen +http://127\.0\.0\.1:(\d+)", (self.folder / "log").read_text(errors="replace"))
+            if found:
+                return int(found[1])
+            if self.process.poll() is not None:
+                break
+            wait.wait(0.1)
+        sys.exit("larder did not start:\n" + (self.folder / "log").read_text(errors="replace"))
+
+    def control(self, *command):
+        subprocess.run(["callgrind_control", *command, str(self.process.pid)], check=True, capture_output=True)
+
+    def counted(self, work):
+        """Returns the instructions that `work` costs a request."""
+        self.control("-z")
+        self.control("-i", "on")
+        work()
+        self.control("-i", "off")
+        before = set(self.folder.glob("counts.*"))
+        self.control("-d")
+        (dump,) = set(self.folder.glob("counts.*")) - before
+        return int(re.search(r"^(?:totals|summary): (\d+)", dump.read_text(), re.M)[1]) / REQUESTS
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(60)
+
+
+def measured(program):
+    """Returns the instructions of each kind of request."""
+
+    def asks(client, name, expected):
+        for number in range(REQUESTS):
+            path = name.format(number)
+            status = client.get(path)
+            assert expected in status, f"{path}: {status}"
+
+    figures = {}
+    with tempfile.TemporaryDirectory(prefix="larder-instructions.") as folder:
+        larder = Larder(program, pathlib.Path(folder), "16MB")
+        client = Client(larder.port)
+        for _ in range(50):
+            client.get("/hit"), client.get("/miss")
+        figures["hit from memory"] = larder.counted(lambda: asks(client, "/hit", "hit"))
+        figures["miss, not stored"] = larder.counted(lambda: asks(client, "/miss", "fwd="))
+        figures["miss, stored"] = larder.counted(lambda: asks(client, "/fill/{}", "stored"))
+        larder.end()
+    with tempfile.TemporaryDirectory(prefix="larder-instructions.") as folder:
+        larder = Larder(program, pathlib.Path(folder), "0MB")
+        client = Client(larder.port)
+        asks(client, "/fill/{}", "stored")
+        asks(client, "/fill/{}", "hit")
+        figures["hit from disk"] = larder.counted(lambda: asks(client, "/fill/{}", "hit"))
+        larder.end()
+    return {name: round(count) for name, count in figures.items()}
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--record", action="store_true", help="make what is measured the measure")
+    options = arguments.parse_args()
+    program = os.environ.get("LARDER_BIN", str(HERE.parent / "target/release/larder"))
+    figures = measured(program)
+    if options.record:
+        RECORDED.write_text(json.dumps(figures, indent=2) + "\n")
+    recorded = json.loads(RECORDED.read_text())
+    is_worse = False
+    print(f"{'instructions a request':24}{'measured':>10}{'recorded':>10}{'ratio':>8}")
+    for name, count in figures.items():
+        ratio = count / recorded[name]
+        is_worse |= ratio > TOLERANCE
+        print(f"{name:24}{count:10}{recorded[name]:10}{ratio:8.3f}{'  more' if ratio > TOLERANCE else ''}")
+    sys.exit(1 if is_worse else 0)
+
+
+if __name__ == "__main__":
+    main()
