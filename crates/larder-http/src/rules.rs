@@ -120,6 +120,11 @@ impl Matched {
     }
 }
 
+/// Returns the pattern of a path that matches this text alone.
+pub fn literal_path(text: &str) -> String {
+    globset::escape(text)
+}
+
 /// Checks that a text can name a rule.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use crate::value::{self, BadValue};
 use larder_http::{
     Ruling,
     key_rules::KeyRule,
-    rules::{MatchTexts, Rule},
+    rules::{MatchTexts, Rule, literal_path},
     ruling::{Following, Ignored},
 };
 use larder_proxy::{Mirror, MirrorLink, OriginUrl, ProxyConfig};
@@ -445,7 +445,8 @@ impl Said<'_> {
         let statuses: &[&str] = if self.follows { &["200", "301", "302", "303", "307", "308"] } else { &["200"] };
         let following = if self.follows { Following::Safe } else { Following::None };
         let rule = |patterns: &[&str], ruling: Ruling| {
-            let paths = patterns.iter().map(|pattern| format!("{}{pattern}", origin.base_path())).collect();
+            let base = literal_path(origin.base_path());
+            let paths = patterns.iter().map(|pattern| format!("{base}{pattern}")).collect();
             let (hosts, statuses) =
                 (vec![origin.host().to_owned()], statuses.iter().map(ToString::to_string).collect());
             let texts = MatchTexts { hosts, paths, statuses, ..MatchTexts::default() };
@@ -539,6 +540,18 @@ mod tests {
         assert_eq!(proxy.mirrors[0].origin, url);
         assert_eq!(proxy.mirrors[0].links[0].url, "https://pypi.company.example/root");
         assert_eq!(proxy.mirrors[1].path, "/pypi-files");
+    }
+
+    #[test]
+    fn base_path_of_a_server_is_no_pattern() {
+        let origin: OriginUrl = "https://a.example/}releases[1]*".parse().unwrap();
+        let said = Said { immutable: &["/**/*.jar"], fresh: None, follows: false };
+        let rules = larder_http::Rules::new(said.rules("a", &origin));
+        let find = |path| {
+            let request = RuledRequest { method: &http::Method::GET, authority: "a.example", path };
+            rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).is_some()
+        };
+        assert!(find("/}releases[1]*/b/c.jar") && !find("/}releases1x/b/c.jar"));
     }
 
     #[test]
