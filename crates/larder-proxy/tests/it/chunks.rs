@@ -138,9 +138,9 @@ fn missing_chunk_that_cannot_be_asked_for_makes_a_miss() {
     lose_chunk(&fixture, 2);
     let whole = fixture.get("/long", &[]);
     assert!(whole.complete && whole.body == body(5 << 20));
+    assert_eq!(fixture.origin.count(), 2);
     let hit = fixture.get_hit("/long", &[]);
     assert!(hit.complete && hit.body == body(5 << 20));
-    assert_eq!(fixture.origin.count(), 2);
 }
 
 #[test]
