@@ -59,9 +59,9 @@ impl Partition {
         if let Some(loading) = &mut self.loading {
             loading.note_inserted(key_hash);
         }
-        assert!(!replaced.contains(&slot.position), "a slot does not replace itself");
         let before = self.take_out(place, replaced);
         let inserted = self.put(place, self.widths.pack(place.tag, slot), fingerprint(key_hash));
+        assert!(self.entries > 0, "a slot that was inserted is counted");
         match before {
             Some(before) if inserted == Inserted::New => Inserted::Replaced(before),
             _ => inserted,
