@@ -173,19 +173,19 @@ where
             Ok(answered) => return Ok(answered),
             Err(failed) => failed,
         };
-        let died = is_kept && !failed.answered && !matches!(failed.failure, Failure::Timeout { .. });
-        let Failed { unprocessed, answered, .. } = failed;
+        // What came, if anything, may be left over from an earlier response: there are origins that send a body after HEAD.
+        let died = is_kept && !matches!(failed.failure, Failure::Timeout { .. });
         request = match (failed.unsent, outgoing.repeat) {
             (Some(request), _) if is_kept => request,
-            (_, Repeat::Safe) if !is_resent && (died || unprocessed) => {
+            (_, Repeat::Safe) if !is_resent && (died || failed.unprocessed) => {
                 is_resent = true;
                 (outgoing.make)()
             }
-            (_, Repeat::IfUnprocessed) if !is_resent && unprocessed => {
+            (_, Repeat::IfUnprocessed) if !is_resent && failed.unprocessed => {
                 is_resent = true;
                 (outgoing.make)()
             }
-            (unsent, _) => return Err(Failed { failure: failed.failure, unsent, unprocessed, answered }),
+            (unsent, _) => return Err(Failed { unsent, ..failed }),
         };
     }
 }

@@ -26,6 +26,17 @@ fn head_reaches_the_client_though_the_origin_closes_before_any_body() {
 }
 
 #[test]
+fn what_is_left_over_on_a_kept_connection_is_no_answer() {
+    let fixture = Fixture::new(|received, number| match (received.target.as_str(), number) {
+        ("/second", 1) => Reply::default().send("left over from what came before\r\n\r\n"),
+        _ => Reply::ok(&["Cache-Control: no-store"], "ok"),
+    });
+    assert_eq!(fixture.get("/first", &[]).text(), "ok");
+    assert_eq!(fixture.get("/second", &[]).text(), "ok");
+    assert_eq!((fixture.origin.count(), fixture.origin.connections()), (3, 2));
+}
+
+#[test]
 fn response_without_a_body_is_whole_though_the_origin_closes_behind_it() {
     for (status, fields) in [("200 OK", "Content-Length: 0"), ("204 No Content", "X: y"), ("304 Not Modified", "X: y")]
     {
