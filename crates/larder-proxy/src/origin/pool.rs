@@ -105,8 +105,6 @@ struct Failed {
     unsent: Option<Request<RequestBody>>,
     /// Whether the origin says that it did not process the request.
     unprocessed: bool,
-    /// Whether bytes of an answer came, none that make sense.
-    answered: bool,
 }
 
 /// Sends a request and waits for the head of its response.
@@ -165,7 +163,7 @@ where
             None => match Box::pin(obtain(origins, &outgoing.origin)).await {
                 Ok(obtained) => obtained,
                 Err(failure) => {
-                    return Err(Failed { failure, unsent: Some(request), unprocessed: true, answered: false });
+                    return Err(Failed { failure, unsent: Some(request), unprocessed: true });
                 }
             },
         };
@@ -356,7 +354,7 @@ async fn attempt(
                     note_answered(fate.as_ref());
                     own.watched.disarm();
                     if let Some(failure) = parent.and_then(|parent| parent::refusal(response.status(), parent)) {
-                        return Err(Failed { failure, unsent: None, unprocessed: false, answered: true });
+                        return Err(Failed { failure, unsent: None, unprocessed: false });
                     }
                     Ok((response, leased(Connection::Own(own))))
                 }
@@ -367,7 +365,7 @@ async fn attempt(
                     } else {
                         failure_of(origin, failed.error(), fate.as_ref())
                     };
-                    Err(Failed { failure, unsent, unprocessed: false, answered: failed.error().is_parse() })
+                    Err(Failed { failure, unsent, unprocessed: false })
                 }
             }
         }
@@ -383,11 +381,11 @@ async fn attempt(
                 }
                 Some(Err(refused)) => {
                     let failure = failure_of(origin, &refused.error, fate.as_ref());
-                    Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed, answered: false })
+                    Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed })
                 }
                 None => {
                     let failure = Failure::Timeout { host: origin.to_string() };
-                    Err(Failed { failure, unsent: None, unprocessed: false, answered: false })
+                    Err(Failed { failure, unsent: None, unprocessed: false })
                 }
             }
         }
