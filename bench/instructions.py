@@ -98,12 +98,13 @@ class Larder:
 
     def counted(self, work):
         """Returns the instructions that `work` costs a request."""
-        self.control("-z")
-        self.control("-i", "on")
-        work()
-        self.control("-i", "off")
         before = set(self.folder.glob("counts.*"))
+        self.control("-i", "on")
+        self.control("-z")
+        work()
+        # Before it is turned off, which forgets what was counted.
         self.control("-d")
+        self.control("-i", "off")
         (dump,) = set(self.folder.glob("counts.*")) - before
         return int(re.search(r"^(?:totals|summary): (\d+)", dump.read_text(), re.M)[1]) / REQUESTS
 
