@@ -105,6 +105,8 @@ struct Failed {
     unsent: Option<Request<RequestBody>>,
     /// Whether the origin says that it did not process the request.
     unprocessed: bool,
+    /// Whether bytes of an answer came, none that make sense.
+    answered: bool,
 }
 
 /// Sends a request and waits for the head of its response.
@@ -163,7 +165,7 @@ where
             None => match Box::pin(obtain(origins, &outgoing.origin)).await {
                 Ok(obtained) => obtained,
                 Err(failure) => {
-                    return Err(Failed { failure, unsent: Some(request), unprocessed: true });
+                    return Err(Failed { failure, unsent: Some(request), unprocessed: true, answered: false });
                 }
             },
         };
@@ -171,19 +173,19 @@ where
             Ok(answered) => return Ok(answered),
             Err(failed) => failed,
         };
-        // What came, if anything, may be left over from an earlier response: there are origins that send a body after HEAD.
-        let died = is_kept && !matches!(failed.failure, Failure::Timeout { .. });
+        let died = is_kept && !failed.answered && !matches!(failed.failure, Failure::Timeout { .. });
+        let Failed { unprocessed, answered, .. } = failed;
         request = match (failed.unsent, outgoing.repeat) {
             (Some(request), _) if is_kept => request,
-            (_, Repeat::Safe) if !is_resent && (died || failed.unprocessed) => {
+            (_, Repeat::Safe) if !is_resent && (died || unprocessed) => {
                 is_resent = true;
                 (outgoing.make)()
             }
-            (_, Repeat::IfUnprocessed) if !is_resent && failed.unprocessed => {
+            (_, Repeat::IfUnprocessed) if !is_resent && unprocessed => {
                 is_resent = true;
                 (outgoing.make)()
             }
-            (unsent, _) => return Err(Failed { unsent, ..failed }),
+            (unsent, _) => return Err(Failed { failure: failed.failure, unsent, unprocessed, answered }),
         };
     }
 }
@@ -354,7 +356,7 @@ async fn attempt(
                     note_answered(fate.as_ref());
                     own.watched.disarm();
                     if let Some(failure) = parent.and_then(|parent| parent::refusal(response.status(), parent)) {
-                        return Err(Failed { failure, unsent: None, unprocessed: false });
+                        return Err(Failed { failure, unsent: None, unprocessed: false, answered: true });
                     }
                     Ok((response, leased(Connection::Own(own))))
                 }
@@ -365,7 +367,7 @@ async fn attempt(
                     } else {
                         failure_of(origin, failed.error(), fate.as_ref())
                     };
-                    Err(Failed { failure, unsent, unprocessed: false })
+                    Err(Failed { failure, unsent, unprocessed: false, answered: failed.error().is_parse() })
                 }
             }
         }
@@ -381,11 +383,11 @@ async fn attempt(
                 }
                 Some(Err(refused)) => {
                     let failure = failure_of(origin, &refused.error, fate.as_ref());
-                    Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed })
+                    Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed, answered: false })
                 }
                 None => {
                     let failure = Failure::Timeout { host: origin.to_string() };
-                    Err(Failed { failure, unsent: None, unprocessed: false })
+                    Err(Failed { failure, unsent: None, unprocessed: false, answered: false })
                 }
             }
         }
