@@ -48,7 +48,8 @@ impl LarderProcess {
         let folder = options.scratch.join(format!("larder-bench.{}", std::process::id()));
         let made = Undo::removes(folder.clone());
         fs::create_dir(&folder)?;
-        let mut child = Command::new(&options.program)
+        let mut command = Command::new(&options.program);
+        command
             .args(["run", "--listen", "127.0.0.1:0", "--origin"])
             .arg(format!("http://{origin}"))
             .arg("--disk")
@@ -57,9 +58,8 @@ impl LarderProcess {
             .args(&options.flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let running = Undo::kills(child.id());
+            .stderr(Stdio::piped());
+        let (mut child, running) = Undo::starts(&mut command)?;
         let mut said = String::new();
         let mut errors = BufReader::new(child.stderr.take().expect("it was asked for"));
         let address = loop {

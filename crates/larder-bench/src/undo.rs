@@ -5,12 +5,12 @@
 //! process ends as one that the signal ended. Who has [`EndsEarly`] is asked by the first signal to end by itself, so that what was
 //! measured until then is not lost; a second one does not ask. Does not: outlive SIGKILL.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::{
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
-    process,
+    process::{self, Child, Command},
     sync::{
         Mutex, MutexGuard, Once, PoisonError,
         atomic::{AtomicI32, AtomicUsize, Ordering},
@@ -39,9 +39,13 @@ impl Undo {
     /// Undoes by `work`. To be had before what is to be undone is begun.
     pub(crate) fn by(work: impl FnOnce() + Send + 'static) -> Self {
         watch();
-        let mut pending = lock();
+        Self::listed(&mut lock(), Box::new(work))
+    }
+
+    /// Adds `work` to the list.
+    fn listed(pending: &mut Vec<(u64, Work)>, work: Work) -> Self {
         let number = pending.last().map_or(0, |(number, _)| number + 1);
-        pending.push((number, Box::new(work)));
+        pending.push((number, work));
         Self(number)
     }
 
@@ -50,14 +54,20 @@ impl Undo {
         Self::by(move || remove(&path))
     }
 
-    /// Kills a process that nobody has waited for yet.
-    pub(crate) fn kills(process: u32) -> Self {
-        Self::by(move || {
-            if let Some(pid) = Pid::from_raw(process.cast_signed()) {
-                // Fails only if it has ended already.
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        })
+    /// Starts a process, which is killed and gone when this is dropped; somebody else waits for it.
+    ///
+    /// The list stays locked meanwhile, so that a signal finds the process in it or ends us before there is one.
+    pub(crate) fn starts(command: &mut Command) -> io::Result<(Child, Self)> {
+        watch();
+        let mut pending = lock();
+        let child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        let kill = move || {
+            // Fails only if it has ended already. What it left behind to be waited for stays for the owner of the child.
+            let _ = kill_process(pid, Signal::KILL);
+            let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        };
+        Ok((child, Self::listed(&mut pending, Box::new(kill))))
     }
 }
 
