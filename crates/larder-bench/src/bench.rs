@@ -133,11 +133,6 @@ impl BenchResult {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// The result as JSON.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("numbers and words can always be written")
-    }
-
     /// Phases from which results are taken; all, if none is marked.
     pub fn result_phases(&self) -> Vec<&PhaseFigures> {
         let marked: Vec<_> = self.phases.iter().filter(|phase| phase.counts_as_result).collect();

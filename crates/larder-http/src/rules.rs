@@ -156,9 +156,7 @@ impl Rules {
     pub fn find(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &HeaderMap) -> Option<&Ruling> {
         self.0.iter().find(|rule| rule.matches.is_about(request, status, fields)).map(|rule| &rule.ruling)
     }
-}
 
-impl Rules {
     /// Returns what is known before there is a response: what the first rule says that would be about one of status 200, of whatever
     /// type. A rule that names types is left out, for it is not known whether it would be.
     pub fn find_before(&self, request: &RuledRequest<'_>) -> Option<&Ruling> {

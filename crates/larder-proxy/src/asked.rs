@@ -23,6 +23,7 @@ use crate::{
     cache::groups::Asker,
     clock,
     digest::NamedDigest,
+    errors::Failure,
     forwarded::Told,
     marks::Marks,
     origin::{expectation::Expectation, group::Choice, request_body::RequestBody, target::Origin, uplink::Line},
@@ -88,6 +89,11 @@ impl Asked {
     pub(crate) fn uri(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
         builder.path_and_query(self.path.clone()).build().ok()
+    }
+
+    /// What becomes of it if its origin cannot be asked and nothing stored answers it.
+    pub(crate) fn offline(&self) -> Failure {
+        Failure::Offline { host: self.origin.to_string() }
     }
 
     /// The URL that its origin is asked for, by the name that the origin knows; `None` for a target that has none.

@@ -101,7 +101,7 @@ fn doubt_is_told_only_where_there_is_a_reason() {
 #[test]
 fn results_survive_their_file() {
     let one = result("larder");
-    let two = BenchResult::from_json(&one.to_json()).unwrap();
+    let two = BenchResult::from_json(&crate::to_json(&one)).unwrap();
     assert_eq!(two.peak_rate(), Some(100.0));
     assert_eq!((two.phases, two.seconds), (one.phases, one.seconds));
     assert!(BenchResult::from_json("{}").is_err());

@@ -17,30 +17,24 @@ use crate::{
 
 /// Answers a request of an operator's command; `None` if it is none.
 pub(super) async fn answer(worker: &Arc<Worker>, request: &request::Parts) -> Option<Response<ResponseBody>> {
-    let (method, words) = (request.method.as_str(), request.uri.path().trim_start_matches('/'));
-    if !METHODS.contains(&method) {
-        return None;
-    }
+    let done: fn(&Worker, &request::Parts) -> Result<String, String> = match request.method.as_str() {
+        "MISSING" => missing,
+        "OFFLINE" => offline,
+        _ => return None,
+    };
     if !is_for_this_machine(request) {
         return Some(page(StatusCode::MISDIRECTED_REQUEST, "this is for an address of this machine\n".into()));
     }
-    let answered = match method {
-        "MISSING" => missing(worker, request),
-        "OFFLINE" => offline(worker, words),
-        other => Err(format!("nothing is done for {other}\n")),
-    };
-    Some(match answered {
+    Some(match done(worker, request) {
         Ok(text) => page(StatusCode::OK, text.into()),
         Err(text) => page(StatusCode::BAD_REQUEST, text.into()),
     })
 }
 
-/// The methods that are answered here.
-const METHODS: [&str; 2] = ["MISSING", "OFFLINE"];
-
 /// Has the operator say whether origins are asked, unless the word is `status`, and tells what is so.
-fn offline(worker: &Worker, word: &str) -> Result<String, String> {
+fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> {
     let uplink = &worker.shared.origins.uplink;
+    let word = request.uri.path().trim_start_matches('/');
     if word != "status" {
         let mode: Offline = word.parse().map_err(|error| format!("{error}, and not status: {word}\n"))?;
         uplink.set_mode(mode);

@@ -4,6 +4,7 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderValue, Uri};
+use percent_encoding::percent_decode_str;
 
 use crate::origin::target::port_of;
 
@@ -69,18 +70,12 @@ impl FromStr for Parent {
 
 /// The credentials of `user:password`, in which other characters may stand as `%40`.
 fn credentials_of(text: &str) -> Option<HeaderValue> {
-    let mut octets = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((octet, after)) = rest.split_first() {
-        (octets, rest) = if *octet == b'%' {
-            let digits = str::from_utf8(after.get(..2)?).ok()?;
-            octets.push(u8::from_str_radix(digits, 16).ok()?);
-            (octets, &after[2..])
-        } else {
-            octets.push(*octet);
-            (octets, after)
-        };
+    let is_escape =
+        |after: &str| after.as_bytes().first_chunk::<2>().is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    if !text.split('%').skip(1).all(is_escape) {
+        return None;
     }
+    let octets: Vec<u8> = percent_decode_str(text).collect();
     let is_pair = octets.iter().position(|octet| *octet == b':').is_some_and(|at| at > 0);
     let mut value = HeaderValue::try_from(format!("Basic {}", BASE64_STANDARD.encode(octets))).ok()?;
     value.set_sensitive(true);

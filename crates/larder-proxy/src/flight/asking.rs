@@ -29,7 +29,7 @@ use crate::{
         body::OriginBody,
         pool::{Outgoing, Repeat},
         request_body::RequestBody,
-        target::{Origin, is_plain_host, port_of},
+        target::{Origin, is_plain_host},
     },
 };
 
@@ -141,15 +141,13 @@ fn next_hop(asked: &Asked, url: Option<&Uri>, head: &response::Parts) -> Option<
 
 /// What is to be asked for at `url`.
 fn hop(asked: &Asked, own: &Uri, url: Uri) -> Option<Hop> {
-    let https = url.scheme_str() == Some("https");
-    let authority = url.authority()?;
-    let origin = Origin { https, ..Origin::of_client(authority.host(), port_of(authority, https)?) };
-    let is_same_server =
-        (https, &origin.host, origin.port) == (asked.origin.https, &asked.origin.host, asked.origin.port);
+    let origin = Origin::of_url(&url)?;
+    let server = |origin: &Origin| (origin.https, origin.host.clone(), origin.port);
+    let is_same_server = server(&origin) == server(&asked.origin);
     if is_same_origin(own, &url) || is_same_server {
         return Some(Hop { url, origin: asked.origin.clone(), is_elsewhere: false });
     }
-    is_plain_host(authority.host()).then_some(Hop { url, origin, is_elsewhere: true })
+    is_plain_host(url.host()?).then_some(Hop { url, origin, is_elsewhere: true })
 }
 
 /// The request for a hop.

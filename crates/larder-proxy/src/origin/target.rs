@@ -65,6 +65,13 @@ impl Origin {
         }
     }
 
+    /// The origin that a URL names, which no operator wrote; `None` if it has no host or a port that is none.
+    pub(crate) fn of_url(url: &Uri) -> Option<Self> {
+        let https = url.scheme_str() == Some("https");
+        let authority = url.authority()?;
+        Some(Self { https, ..Self::of_client(authority.host(), port_of(authority, https)?) })
+    }
+
     /// An origin that a client named, reached over plain HTTP.
     pub(crate) fn of_client(host: &str, port: u16) -> Self {
         Self {

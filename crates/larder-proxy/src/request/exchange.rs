@@ -207,7 +207,7 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
             }
             served
         }
-        _ if asked.line.is_down() => Err(Failure::Offline { host: asked.origin.to_string() }),
+        _ if asked.line.is_down() => Err(asked.offline()),
         (true, None) => serve::from_origin(worker, &asked).await,
         (false, _) => {
             let mut served = Box::pin(change::change(worker, &asked, body)).await?;
@@ -231,7 +231,7 @@ async fn run_upgrade(
     let answered = async {
         let asked = admission::admit(client, &mut request).await?;
         if asked.line.is_down() {
-            return Err(Failure::Offline { host: asked.origin.to_string() });
+            return Err(asked.offline());
         }
         let reply = upgrade::ask(worker, &asked, hyper::upgrade::on(&mut request)).await?;
         Ok((reply, asked.origin.host.clone()))

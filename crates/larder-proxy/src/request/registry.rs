@@ -15,6 +15,7 @@ use larder_http::{
     redirects::{is_same_origin, may_follow},
     ruling::Following,
 };
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::{
     asked::{Asked, Edits},
@@ -23,7 +24,7 @@ use crate::{
     mirrors::{Mirrored, RegistryAsk},
     origin::{
         pool::{Outgoing, Repeat},
-        target::{Origin, is_plain_host, port_of},
+        target::{Origin, is_plain_host},
     },
     outcome::Outcome,
     registries::{ANONYMOUS, Challenge, renamed, repository_of},
@@ -156,14 +157,12 @@ async fn fetch(
 ) -> Result<(StatusCode, Option<HeaderValue>, Bytes), Failure> {
     let bad = || broken(asked, "it names a place for tokens that is none");
     let authority = url.authority().filter(|authority| is_plain_host(authority.host())).ok_or_else(bad)?;
-    let https = url.scheme_str() == Some("https");
-    let port = port_of(authority, https).ok_or_else(bad)?;
+    let named = Origin::of_url(url).ok_or_else(bad)?;
     let is_registry = asked.uri().is_some_and(|api| is_same_origin(&api, url));
-    let other = Origin { https, ..Origin::of_client(authority.host(), port) };
     let host = HeaderValue::try_from(authority.as_str()).map_err(|_| bad())?;
     let path = url.path_and_query().cloned().ok_or_else(bad)?;
     let outgoing = Outgoing {
-        origin: if is_registry { asked.origin.clone() } else { other },
+        origin: if is_registry { asked.origin.clone() } else { named },
         choice: None,
         repeat: Repeat::Safe,
         make: || {
@@ -203,12 +202,7 @@ fn realm_url(realm: &str, service: Option<&str>, scopes: &[String], asked: &[(St
         text.push(if text.contains('?') { '&' } else { '?' });
         text.push_str(name);
         text.push('=');
-        text.extend(value.bytes().map(|octet| match octet {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' | b',' => {
-                char::from(octet).to_string()
-            }
-            _ => format!("%{octet:02X}"),
-        }));
+        text.extend(utf8_percent_encode(value, ESCAPED));
     };
     if let Some(service) = service {
         add("service", service);
@@ -223,24 +217,7 @@ fn realm_url(realm: &str, service: Option<&str>, scopes: &[String], asked: &[(St
 
 /// The arguments of a query.
 fn arguments_of(query: &str) -> Vec<(String, String)> {
-    let plain = |text: &str| {
-        let mut octets = Vec::with_capacity(text.len());
-        let mut rest = text.as_bytes();
-        while let Some((octet, after)) = rest.split_first() {
-            let escaped = after.get(..2).and_then(|digits| str::from_utf8(digits).ok()).filter(|_| *octet == b'%');
-            match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-                Some(escaped) => {
-                    octets.push(escaped);
-                    rest = &after[2..];
-                }
-                None => {
-                    octets.push(if *octet == b'+' { b' ' } else { *octet });
-                    rest = after;
-                }
-            }
-        }
-        String::from_utf8_lossy(&octets).into_owned()
-    };
+    let plain = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
     let pairs = query.split('&').filter_map(|argument| argument.split_once('='));
     pairs.map(|(name, value)| (plain(name), plain(value))).collect()
 }
@@ -283,6 +260,9 @@ fn broken(asked: &Asked, why: &str) -> Failure {
     Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() }
 }
 
+/// What is escaped in an argument: the punctuation of scopes need not be (RFC 3986 3.4).
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b':').remove(b',');
 /// Longest answer to a request for a token.
 const TOKEN_BYTES_MAX: usize = 64 << 10;
 /// For how many seconds a token is good that does not say.

@@ -77,7 +77,8 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
             }
         }
         (Route::Meanwhile { age }, Some(found)) => {
-            let served = fresh(worker, asked, &Usable::stale(&found, age), presence).await;
+            let usable = Usable { found: &found, age, reason: Reason::StaleWhileRevalidate };
+            let served = fresh(worker, asked, &usable, presence).await;
             return meanwhile(worker, asked, key, found, served).await;
         }
         (route, _) => route,
@@ -101,7 +102,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
             share::fly(worker, asked, sharing).await
         }
         Route::Refuse => Err(Failure::OnlyIfCached),
-        Route::Offline => Err(offline(asked)),
+        Route::Offline => Err(asked.offline()),
         // These need something stored, which there was.
         Route::Stored { .. } | Route::Meanwhile { .. } => {
             pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Miss)).await
@@ -186,14 +187,10 @@ pub(crate) async fn from_origin(worker: &Arc<Worker>, asked: &Arc<Asked>) -> Res
 /// Whether the origin may be asked at all (RFC 9111 5.2.1.7).
 pub(crate) fn check_may_ask(worker: &Worker, asked: &Asked) -> Result<(), Failure> {
     if asked.line.is_down() {
-        return Err(offline(asked));
+        return Err(asked.offline());
     }
     let is_forbidden = reuse::is_only_if_cached(&asked.fields, &worker.shared.config.http);
     if is_forbidden { Err(Failure::OnlyIfCached) } else { Ok(()) }
-}
-
-fn offline(asked: &Asked) -> Failure {
-    Failure::Offline { host: asked.origin.to_string() }
 }
 
 /// The stale response instead of an error, where it may be served (RFC 9111 4.2.4).
@@ -277,13 +274,6 @@ struct Usable<'a> {
     found: &'a Found,
     age: Age,
     reason: Reason,
-}
-
-impl<'a> Usable<'a> {
-    /// One that is stale, while it is validated.
-    fn stale(found: &'a Found, age: Age) -> Self {
-        Self { found, age, reason: Reason::StaleWhileRevalidate }
-    }
 }
 
 /// Answers from what is stored. `None`: it turns out that its body cannot be had.

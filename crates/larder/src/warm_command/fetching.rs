@@ -9,17 +9,10 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
     header::{self, HOST},
 };
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body as _;
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use std::{
-    convert::Infallible,
-    future::poll_fn,
-    net::SocketAddr,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{future::poll_fn, net::SocketAddr, pin::Pin, time::Duration};
 use tokio::{net::TcpStream, time::timeout};
 
 /// What is the same for all fetches.
@@ -157,8 +150,8 @@ impl Warming {
         answered.map_err(|error| Trouble::Failed(error.to_string()))
     }
 
-    fn request(&self, target: &Target, more: &[(HeaderName, &'static str)]) -> http::Result<Request<NoBody>> {
-        let mut request = Request::get(&target.url).body(NoBody)?;
+    fn request(&self, target: &Target, more: &[(HeaderName, &'static str)]) -> http::Result<Request<String>> {
+        let mut request = Request::get(&target.url).body(String::new())?;
         let authority = request.uri().authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
         let fields = request.headers_mut();
         fields.insert(HOST, HeaderValue::try_from(authority)?);
@@ -210,26 +203,6 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
                 }
             }
         }
-    }
-}
-
-/// The body of a request that has none.
-struct NoBody;
-
-impl Body for NoBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(None)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        true
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(0)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{failure::Failure, output::print_line};
 pub(super) use flags::LoadFlags;
 use larder_bench::{
     BenchJob, BenchResult, LarderOptions, LarderProcess, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, Target,
-    Watched, Workload, WorkloadOptions, page,
+    Watched, Workload, WorkloadOptions, page, to_json,
 };
 use std::{env, path::Path, process, time::Duration};
 
@@ -21,10 +21,10 @@ pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
     let result = measure(&flags)?;
     // The files are written also if nobody reads what is printed.
     let printed = match &flags.json {
-        Some(path) if path.as_os_str() == "-" => print_line!("{}", result.to_json()),
+        Some(path) if path.as_os_str() == "-" => print_line!("{}", to_json(&result)),
         Some(path) => {
             let printed = shown::print(&result);
-            write(path, &result.to_json())?;
+            write(path, &to_json(&result))?;
             printed
         }
         None => shown::print(&result),
