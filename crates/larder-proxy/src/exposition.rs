@@ -222,17 +222,19 @@ fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &P
         let stats = store.stats();
         (stats.index_bytes, stats.dirty_bytes)
     });
-    let parts = [
-        ("index", index_bytes),
-        ("dirty", dirty_bytes),
-        ("hot", stats.hot_bytes),
-        ("windows", stats.window_bytes),
-        ("connections", stats.connections_open * CONNECTION_BYTES + waiting * EXCHANGE_BYTES),
-    ];
+    let parts = MemoryParts {
+        index_bytes,
+        dirty_bytes,
+        hot_bytes: stats.hot_bytes,
+        window_bytes: stats.window_bytes,
+        connection_bytes: stats.connections_open * CONNECTION_BYTES + waiting * EXCHANGE_BYTES,
+    };
+    let resident_bytes = resident_bytes();
     let zero = ConstGauge::new(0_i64);
-    let help = "Bytes of memory by what they are for; those of connections are an estimate";
+    let help = "Bytes of memory by what they are for: those of connections are an estimate, the index counts when it is full, other is \
+                what the process has besides";
     let mut family = encoder.encode_descriptor("memory_bytes", help, None, zero.metric_type())?;
-    for (part, value) in parts {
+    for (part, value) in parts.with_the_rest_of(resident_bytes) {
         let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
         gauge.encode(family.encode_family(&[("part", part)])?)?;
     }
@@ -246,9 +248,35 @@ fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &P
     let for_origins = shared.origins.rooms.waiting_count() as u64;
     let help = "Requests that wait for one of their origin's connections (limits.origin_connections)";
     encode_gauge(encoder, "origin_waiting_requests", help, for_origins)?;
-    match resident_bytes() {
+    match resident_bytes {
         Some(bytes) => encode_gauge(encoder, "resident_bytes", "Bytes of memory the process has", bytes),
         None => Ok(()),
+    }
+}
+
+/// What takes memory and is counted or known.
+struct MemoryParts {
+    index_bytes: u64,
+    dirty_bytes: u64,
+    hot_bytes: u64,
+    window_bytes: u64,
+    connection_bytes: u64,
+}
+
+impl MemoryParts {
+    /// Returns each part by its name, and what is left of all that the process has: the program, its threads' stacks, and what the
+    /// allocator keeps.
+    fn with_the_rest_of(&self, resident_bytes: Option<u64>) -> [(&'static str, u64); 6] {
+        let Self { index_bytes, dirty_bytes, hot_bytes, window_bytes, connection_bytes } = *self;
+        let known = index_bytes + dirty_bytes + hot_bytes + window_bytes + connection_bytes;
+        [
+            ("index", index_bytes),
+            ("dirty", dirty_bytes),
+            ("hot", hot_bytes),
+            ("windows", window_bytes),
+            ("connections", connection_bytes),
+            ("other", resident_bytes.unwrap_or(0).saturating_sub(known)),
+        ]
     }
 }
 
@@ -305,4 +333,4 @@ fn encode_gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, val
 
 /// What a client's connection that was used takes, and an exchange that waits besides, as measured (docs/semantics.md, 4.5 and 4.7).
 const CONNECTION_BYTES: u64 = 12 << 10;
-const EXCHANGE_BYTES: u64 = 48 << 10;
+const EXCHANGE_BYTES: u64 = 28 << 10;
