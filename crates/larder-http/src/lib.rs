@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`cache_control`] | directives of requests and responses, Pragma (RFC 9111 5.2, 5.4) |
 //! | [`cache_status`] | the Cache-Status field (RFC 9211) |
+//! | [`coding`] | content codings towards clients (RFC 9110 8.4, 12.5.3) |
 //! | [`conditional`] | preconditions answered from a stored response (RFC 9111 4.3.2, RFC 9110 13) |
 //! | [`date`] | HTTP dates (RFC 9110 5.6.7) |
 //! | [`entity_tag`] | entity tags and their two comparisons (RFC 9110 8.8.3) |
@@ -37,6 +38,7 @@
 pub mod cache_control;
 pub mod cache_status;
 pub mod chain;
+pub mod coding;
 pub mod conditional;
 pub mod date;
 pub mod entity_tag;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::{key_rules::KeyRules, targeted::TargetList};
+use crate::{coding::Compression, key_rules::KeyRules, targeted::TargetList};
 
 /// Settings of a shared cache.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +48,8 @@ pub struct Settings {
     pub targets: TargetList,
     /// Query arguments that make no difference, and names of one place. Default none.
     pub key_rules: KeyRules,
+    /// What gets a content coding on its way to clients. Default nothing.
+    pub compression: Compression,
 }
 
 impl Settings {
@@ -73,6 +75,7 @@ impl Default for Settings {
             normalise_language: false,
             targets: TargetList::default(),
             key_rules: KeyRules::default(),
+            compression: Compression::default(),
         }
     }
 }

@@ -225,11 +225,14 @@ pub(crate) enum BodyError {
     TooSlow,
     /// It is not what its URL says that it is.
     WrongDigest,
+    /// It cannot be put into the coding that its head says.
+    NotEncoded,
 }
 
 impl BodyError {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 4] = [Self::OriginBroke, Self::PartMissing, Self::TooSlow, Self::WrongDigest];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::OriginBroke, Self::PartMissing, Self::TooSlow, Self::WrongDigest, Self::NotEncoded];
 
     /// The reason as figures name it.
     pub(crate) const fn token(self) -> &'static str {
@@ -238,6 +241,7 @@ impl BodyError {
             Self::PartMissing => "part-missing",
             Self::TooSlow => "client-too-slow",
             Self::WrongDigest => "wrong-digest",
+            Self::NotEncoded => "not-encoded",
         }
     }
 }
@@ -248,6 +252,7 @@ impl fmt::Display for BodyError {
             Self::OriginBroke => "the origin broke off before the end of its response",
             Self::PartMissing => "part of the stored response is gone",
             Self::TooSlow => "the client fell too far behind",
+            Self::NotEncoded => "the response cannot be encoded",
             Self::WrongDigest => "the response does not have the digest that its URL names",
         })
     }

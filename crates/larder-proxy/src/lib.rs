@@ -27,6 +27,7 @@ mod client;
 mod clock;
 mod config;
 mod digest;
+mod encoder;
 mod errors;
 mod exposition;
 mod flight;

@@ -18,7 +18,7 @@ use http::{
     },
 };
 
-use larder_http::fields::media_type;
+use larder_http::{coding::BODY_DIGESTS, fields::media_type};
 
 use crate::{
     cache::mark::Mark,
@@ -247,7 +247,7 @@ impl Mirrored {
             return None;
         }
         self.mark_tag(fields);
-        for name in [CONTENT_LENGTH, ACCEPT_RANGES].into_iter().chain(DIGESTS) {
+        for name in [CONTENT_LENGTH, ACCEPT_RANGES].into_iter().chain(BODY_DIGESTS) {
             fields.remove(name);
         }
         let pairs = self.mirror.links.iter().flat_map(|link| {
@@ -305,12 +305,3 @@ pub(crate) fn is_for_server(version: Version, uri: &Uri, server_name: Option<&st
         || (version == Version::HTTP_2
             && uri.host().zip(server_name).is_some_and(|(host, name)| host.eq_ignore_ascii_case(name)))
 }
-
-/// What tells of a body as it was.
-const DIGESTS: [HeaderName; 5] = [
-    HeaderName::from_static("content-md5"),
-    HeaderName::from_static("digest"),
-    HeaderName::from_static("content-digest"),
-    HeaderName::from_static("repr-digest"),
-    HeaderName::from_static("x-checksum-sha1"),
-];

@@ -3,6 +3,7 @@
 pub(crate) mod access;
 mod admission;
 pub(crate) mod change;
+mod encode;
 pub(crate) mod exchange;
 pub(crate) mod explain;
 pub(crate) mod failure_page;

@@ -17,7 +17,7 @@ use crate::{
     size, tuning,
     value::{self, BadValue},
 };
-use larder_http::{Rules, TargetList, key_rules::KeyRules};
+use larder_http::{Rules, TargetList, coding::Compression, key_rules::KeyRules};
 use larder_proxy::{HostRules, HostSent, Limits, OriginUrl, ProxyConfig};
 use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{Problem, Section, Value};
@@ -204,7 +204,14 @@ fn read_cache(section: &mut Section<'_>, http: &mut larder_http::Settings) -> Re
     section.set("store_set_cookie", &mut http.store_set_cookie, Value::boolean)?;
     section.set("targeted_fields", &mut http.targets, |value| {
         each(value, "the name of a field", value::field_name).map(TargetList::new)
-    })
+    })?;
+    read_compression(section, &mut http.compression)
+}
+
+fn read_compression(section: &mut Section<'_>, compression: &mut Compression) -> Result<(), Problem> {
+    section.set("compress", &mut compression.codings, |value| each(value, "a coding", value::coding))?;
+    section.set("compress_types", &mut compression.types, |value| each(value, "a media type", value::media_type))?;
+    section.set("compress_size_min", &mut compression.size_min, bytes)
 }
 
 fn origin(value: Value<'_>) -> Result<OriginUrl, Problem> {
@@ -234,7 +241,7 @@ fn each<T>(value: Value<'_>, what: &str, parse: impl Fn(&str) -> Result<T, BadVa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_http::{rules::RuledRequest, ruling::Following};
+    use larder_http::{coding::Coding, rules::RuledRequest, ruling::Following};
     use larder_proxy::{Listener, Offline};
 
     fn parse(text: &str) -> Result<Settings, Problem> {
@@ -269,6 +276,8 @@ mod tests {
         let behind = Listener { proxied_by, ..Listener::tls("10.0.0.1:8443".parse().unwrap()) };
         assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third), behind]);
         assert_eq!((proxy.add_x_forwarded, proxy.add_forwarded, proxy.origin_http2), (true, true, false));
+        assert_eq!(proxy.http.compression.codings, [Coding::Brotli, Coding::Gzip]);
+        assert_eq!((proxy.http.compression.types.len(), proxy.http.compression.size_min), (2, 2048));
         assert_eq!(proxy.offline, Offline::Auto);
         assert!(proxy.pac.contain("www.example.com") && !proxy.pac.contain("intranet.example.com"));
         assert_eq!(proxy.passwords, Some("/etc/larder/passwords".into()));
@@ -382,6 +391,8 @@ mod tests {
             ),
             ("origin_host = \"client\"", "", " has no `origin`"),
             ("origin = \"http://a\"\norigin_host = \"a b\"", "\"a b\"", "not a host: `a b`"),
+            ("[cache]\ncompress = [\"deflate\"]", "\"deflate\"", "not a coding: `deflate`"),
+            ("[cache]\ncompress_types = [\"text\"]", "\"text\"", "not a media type: `text`"),
             ("[[rule]]\npaths = \"a\"\nfresh = \"1m\"", "\"a\"", "this names nothing in `paths`: `a`"),
             ("[[rule]]\nignore = [\"cookies\"]", "\"cookies\"", "nothing that a rule can ignore: `cookies`"),
             ("[[rule]]\nname = \"\"\nfresh = \"1m\"", "\"\"", "not a name for a rule: ``"),

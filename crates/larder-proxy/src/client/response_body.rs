@@ -15,6 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::{
     client::ticket::Ticket,
+    encoder::Encoder,
     errors::BodyError,
     flight::{chunk_reader::ChunkReader, parts::PartsReader, reader::FlightReader},
     links::Replacing,
@@ -42,6 +43,8 @@ enum Source {
     Parts(Box<PartsReader>),
     /// Another, in which links are replaced on the way.
     Replaced(Box<ReplacedBody>),
+    /// Another, which gets a coding on the way.
+    Encoded(Box<EncodedBody>),
     /// Nothing more, and why; and how often the connection had been flushed when that was known.
     Breaking { error: BodyError, flushed_before: u64 },
 }
@@ -51,6 +54,19 @@ struct ReplacedBody {
     inner: Source,
     replacing: Replacing,
     is_over: bool,
+}
+
+/// A body that gets a coding.
+struct EncodedBody {
+    inner: Source,
+    /// What was taken of it and is not encoded yet.
+    piece: Bytes,
+    /// `None` after the end.
+    encoder: Option<Encoder>,
+    /// Whether what was put in may not have come out.
+    is_holding: bool,
+    /// How much was encoded since others had their turn.
+    turn_bytes: usize,
 }
 
 impl ResponseBody {
@@ -85,6 +101,21 @@ impl ResponseBody {
             Source::Empty => self,
             inner => Self::of(Source::Replaced(Box::new(ReplacedBody { inner, replacing, is_over: false }))),
         }
+    }
+
+    /// This body in a coding. Its length is known if it is short and in memory.
+    ///
+    /// # Errors
+    /// It cannot be encoded; here it is as it was.
+    pub(crate) fn encoded(self, encoder: Encoder) -> Result<Self, Self> {
+        if let Source::Whole(bytes) = &self.source
+            && bytes.len() <= TURN_BYTES_MAX
+        {
+            return encoder.encode(bytes).map(Self::full).map_err(|_| self);
+        }
+        let (encoder, piece) = (Some(encoder), Bytes::new());
+        let body = EncodedBody { inner: self.source, piece, encoder, is_holding: false, turn_bytes: 0 };
+        Ok(Self::of(Source::Encoded(Box::new(body))))
     }
 
     /// Attaches what is to be settled when this body has been sent or broken off.
@@ -126,6 +157,7 @@ impl Source {
             Self::Chunks(reader) => ready!(reader.poll_data(context)),
             Self::Parts(reader) => ready!(reader.poll_data(context)),
             Self::Replaced(body) => return body.poll(context),
+            Self::Encoded(body) => return body.poll(context),
         };
         Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
     }
@@ -151,6 +183,58 @@ impl ReplacedBody {
         Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest))))
     }
 }
+
+impl EncodedBody {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        loop {
+            let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
+            let encoded = if self.piece.is_empty() {
+                match self.inner.poll(context) {
+                    Poll::Ready(Some(Ok(frame))) => {
+                        // Trailers are left out: what they say is of the body as it was.
+                        self.piece = frame.into_data().unwrap_or_default();
+                        continue;
+                    }
+                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                    Poll::Ready(None) => self.encoder.take().map_or(Ok(Bytes::new()), Encoder::finish),
+                    Poll::Pending => {
+                        self.turn_bytes = 0;
+                        if !std::mem::take(&mut self.is_holding) {
+                            return Poll::Pending;
+                        }
+                        // More may be long in coming, so the client gets all that has come.
+                        encoder.flush()
+                    }
+                }
+            } else if self.turn_bytes >= TURN_BYTES_MAX {
+                // The library asks for as much as its buffer takes, which is much of what compresses well.
+                self.turn_bytes = 0;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            } else {
+                let piece = self.piece.split_to(self.piece.len().min(PIECE_BYTES_MAX));
+                self.is_holding = true;
+                self.turn_bytes += piece.len();
+                encoder.push(&piece)
+            };
+            match encoded {
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Err(error) => return Poll::Ready(Some(Err(not_encoded(error)))),
+            }
+        }
+    }
+}
+
+fn not_encoded(error: std::io::Error) -> BodyError {
+    tracing::warn!(%error, "a body cannot be encoded");
+    BodyError::NotEncoded
+}
+
+/// How much of a body is encoded at once.
+const PIECE_BYTES_MAX: usize = 16 << 10;
+/// How much of a body is encoded before others have their turn: half a millisecond of the slowest coding.
+const TURN_BYTES_MAX: usize = 64 << 10;
 
 impl Body for ResponseBody {
     type Data = Bytes;
@@ -192,13 +276,14 @@ impl Body for ResponseBody {
             Source::Chunks(reader) => reader.remaining() == 0,
             Source::Parts(reader) => reader.remaining() == 0,
             Source::Replaced(_) => false,
+            Source::Encoded(body) => body.encoder.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         let exact = match &self.source {
             Source::Empty => Some(0),
-            Source::Breaking { .. } | Source::Replaced(_) => None,
+            Source::Breaking { .. } | Source::Replaced(_) | Source::Encoded(_) => None,
             Source::Whole(bytes) => Some(bytes.len() as u64),
             Source::Origin(body) => body.remaining(),
             Source::Flight(reader) => reader.remaining(),

@@ -13,7 +13,7 @@ use std::{
 use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
-use larder_http::{CacheStatus, Reuse, fields::media_type, reuse};
+use larder_http::{CacheStatus, Reuse, coding::CodingWish, fields::media_type, reuse};
 
 use crate::{
     access_log::Line,
@@ -25,7 +25,7 @@ use crate::{
     origin::target::{host_of, path_of},
     outcome::Outcome,
     request::{
-        admission, change,
+        admission, change, encode,
         hit::{self, Wanted},
         intercept, pac,
         refusal::Form,
@@ -41,12 +41,17 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
     if client.is_http2() {
         http2::join_cookies(request.headers_mut());
     }
+    // Before a mirror asks in another coding than its client.
+    let wish = client.worker.shared.config.http.compression.wish(&request);
     divert(client, &mut request);
     match answer_from_memory(client, &request) {
-        Some(response) => Answer::Ready(Some(response)),
+        Some(served) => {
+            let served = encoded(client, wish.as_ref(), served);
+            Answer::Ready(Some(finish(client, LineStart::new(client, &request), served)))
+        }
         None => {
             admission::detach(&mut request);
-            Answer::Later(Box::pin(run(Begun::new(client), request)))
+            Answer::Later(Box::pin(run(Begun::new(client), request, wish)))
         }
     }
 }
@@ -75,7 +80,7 @@ pub(crate) fn refuse(client: &Arc<Client>, request: &Request<Incoming>, failure:
 }
 
 /// The short way: a fresh response in memory, whole, and nothing unusual about the request.
-fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Option<Response<ResponseBody>> {
+fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Option<Served> {
     let worker = &client.worker;
     let (method, fields) = (request.method(), request.headers());
     if client.denied || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream() {
@@ -117,19 +122,18 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
         store.touch(variant.as_deref().unwrap_or(&key));
     }
     let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
-    let line = LineStart::new(client, request);
-    Some(finish(client, line, Served { response: answered.response, outcome, origin: None }))
+    Some(Served { response: answered.response, outcome, origin: None })
 }
 
 /// The long way.
-async fn run(mut begun: Begun, request: Request<Incoming>) -> Response<ResponseBody> {
-    let response = respond(&begun.client, request).await;
+async fn run(mut begun: Begun, request: Request<Incoming>, wish: Option<CodingWish>) -> Response<ResponseBody> {
+    let response = respond(&begun.client, request, wish).await;
     // From here on its ticket settles it.
     begun.answered = true;
     response
 }
 
-async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<ResponseBody> {
+async fn respond(client: &Arc<Client>, request: Request<Incoming>, wish: Option<CodingWish>) -> Response<ResponseBody> {
     let (line, version) = (LineStart::new(client, &request), request.version());
     if request.method() == Method::CONNECT {
         return Box::pin(run_tunnel(client, request, line)).await;
@@ -154,12 +158,19 @@ async fn respond(client: &Arc<Client>, request: Request<Incoming>) -> Response<R
         Some(mirrored) => dressed(&mirrored, served),
         None => served,
     };
-    let mut response = finish(client, line, served);
+    let mut response = finish(client, line, encoded(client, wish.as_ref(), served));
     if version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
         // It ends with the connection, and that has to be said: the library sees it too late (RFC 9112 9.3).
         *response.version_mut() = Version::HTTP_10;
     }
     response
+}
+
+/// A response as a client gets it that said this of codings.
+fn encoded(client: &Client, wish: Option<&CodingWish>, served: Served) -> Served {
+    let Some(wish) = wish else { return served };
+    let compression = &client.worker.shared.config.http.compression;
+    Served { response: encode::encoded(compression, wish, served.response), ..served }
 }
 
 /// A response as the client of a mirror gets it.

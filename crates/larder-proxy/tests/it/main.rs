@@ -10,6 +10,7 @@ mod breaks;
 mod caching;
 mod chunks;
 mod clauses;
+mod compression;
 mod cookies;
 mod expectations;
 mod flights;

@@ -1,0 +1,307 @@
+//! Content codings that are put on responses towards clients (RFC 9110 8.4, 12.5.3): which one a client prefers, which responses get one,
+//! and what that changes in their fields.
+//!
+//! Owns: these decisions. Does not: encode, or decode what an origin has encoded. Invariants: what is encoded has no length, no ranges, no
+//! digests and no strong entity tag of the form that it had; every response that might have been encoded says that it varies by
+//! Accept-Encoding; `no-transform` of either side is obeyed (RFC 9111 5.2.1.6, 5.2.2.6).
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version,
+    header::{
+        ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG,
+        IF_NONE_MATCH, VARY,
+    },
+};
+
+use crate::{
+    cache_control::directives,
+    entity_tag::EntityTag,
+    fields::media_type,
+    list::{tokens, trim},
+};
+
+/// A content coding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// `zstd` (RFC 8878).
+    Zstd,
+    /// `br` (RFC 7932).
+    Brotli,
+    /// `gzip` (RFC 1952).
+    Gzip,
+}
+
+/// What is encoded, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compression {
+    /// What clients are offered, the best first; if nothing, nothing is encoded. Default nothing.
+    pub codings: Vec<Coding>,
+    /// Media types that are, in lower case: `text/html`, or `text/*`. Default text, and what is written as text.
+    pub types: Vec<String>,
+    /// Shortest body that is, in bytes, where the length is known. Default 1 KiB: what is shorter fits a packet as it is.
+    pub size_min: u64,
+}
+
+/// What a request says of codings.
+#[derive(Clone, Debug)]
+pub struct CodingWish {
+    /// The coding that a response gets, if it may have one.
+    pub coding: Option<Coding>,
+    /// The request's method, GET or HEAD.
+    pub method: Method,
+    /// The lines of If-None-Match.
+    asked_about: Vec<HeaderValue>,
+}
+
+impl Coding {
+    /// All of them, as [`Coding::token`] has them.
+    pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
+
+    /// Its name in fields.
+    pub const fn token(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Brotli => "br",
+            Self::Gzip => "gzip",
+        }
+    }
+}
+
+impl Compression {
+    /// Returns what a request says of these codings; `None` if nothing is encoded for it, whatever it says.
+    pub fn wish<T>(&self, request: &Request<T>) -> Option<CodingWish> {
+        let (method, fields) = (request.method(), request.headers());
+        if self.codings.is_empty() || (method != Method::GET && method != Method::HEAD) {
+            return None;
+        }
+        // A body whose length is not known beforehand ends with the connection over HTTP/1.0: a break looks like the end.
+        let is_able = request.version() > Version::HTTP_10 && !forbids_transformation(fields);
+        let coding = preferred(fields, &self.codings).filter(|_| is_able);
+        let asked_about = fields.get_all(IF_NONE_MATCH).iter().cloned().collect();
+        Some(CodingWish { coding, method: method.clone(), asked_about })
+    }
+
+    /// Whether responses with this status and these fields, and a body of this length, are encoded for whoever wants that.
+    pub fn is_about(&self, status: StatusCode, fields: &HeaderMap, len: Option<u64>) -> bool {
+        let essence = media_type(fields).unwrap_or_default().to_ascii_lowercase();
+        let is_named = |named: &String| match named.strip_suffix('*') {
+            Some(kind) => essence.starts_with(kind),
+            None => *named == essence,
+        };
+        matches!(status.as_u16(), 200 | 203 | 404 | 410)
+            && !fields.contains_key(CONTENT_ENCODING)
+            && !fields.contains_key(CONTENT_RANGE)
+            && !forbids_transformation(fields)
+            && len.is_none_or(|len| len >= self.size_min)
+            && self.types.iter().any(is_named)
+    }
+}
+
+impl Default for Compression {
+    fn default() -> Self {
+        Self { codings: Vec::new(), types: TYPES.map(str::to_owned).to_vec(), size_min: 1 << 10 }
+    }
+}
+
+impl CodingWish {
+    /// Makes the fields of a 304 those that its response had when it was encoded, if that is what was asked about. Whether it
+    /// could have been is not known of a 304, so all of them say that they vary (RFC 9110 15.4.5).
+    pub fn confirm(&self, fields: &mut HeaderMap) {
+        vary(fields);
+        let Some(own) = fields.get(ETAG).and_then(|tag| EntityTag::parse(tag.as_bytes())).filter(|tag| !tag.weak)
+        else {
+            return;
+        };
+        let mut asked = self.asked_about.iter().flat_map(|line| EntityTag::list(line.as_bytes()));
+        if asked.any(|tag| tag.weak && tag.opaque == own.opaque)
+            && let Some(weak) = fields.get(ETAG).and_then(weakened)
+        {
+            fields.insert(ETAG, weak);
+        }
+    }
+}
+
+/// Makes the fields of a response that is encoded those that it has then.
+pub fn encode(coding: Coding, fields: &mut HeaderMap) {
+    for name in [CONTENT_LENGTH, ACCEPT_RANGES].into_iter().chain(BODY_DIGESTS) {
+        fields.remove(name);
+    }
+    fields.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.token()));
+    if let Some(weak) = fields.get(ETAG).and_then(weakened) {
+        fields.insert(ETAG, weak);
+    }
+}
+
+/// Says that a response varies by Accept-Encoding.
+pub fn vary(fields: &mut HeaderMap) {
+    let is_said = tokens(fields, &VARY).any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding"));
+    if !is_said {
+        fields.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+}
+
+/// The coding that a request prefers of those that are offered, the best first; none if it would rather have none, or says nothing.
+fn preferred(fields: &HeaderMap, offered: &[Coding]) -> Option<Coding> {
+    let listed: Vec<(&[u8], u16)> = tokens(fields, &ACCEPT_ENCODING).map(weighted).collect();
+    let weight = |name: &str| {
+        let found = |wanted: &[u8]| {
+            listed.iter().find(|(token, _)| token.eq_ignore_ascii_case(wanted)).map(|(_, weight)| *weight)
+        };
+        found(name.as_bytes()).or_else(|| found(b"*"))
+    };
+    // Whoever says nothing of it has nothing against it, but named others.
+    let identity =
+        listed.iter().find(|(token, _)| token.eq_ignore_ascii_case(b"identity")).map_or(0, |(_, weight)| *weight);
+    let weighed = offered.iter().filter_map(|coding| Some((*coding, weight(coding.token())?)));
+    let wanted = weighed.filter(|(_, weight)| *weight > 0 && *weight >= identity);
+    // Of equals the first.
+    wanted
+        .fold(None, |best: Option<(Coding, u16)>, next| best.filter(|best| best.1 >= next.1).or(Some(next)))
+        .map(|(coding, _)| coding)
+}
+
+/// A member of Accept-Encoding and its weight in thousandths; what is malformed has none.
+fn weighted(member: &[u8]) -> (&[u8], u16) {
+    let mut parts = member.split(|octet| *octet == b';').map(trim);
+    let name = parts.next().unwrap_or_default();
+    let Some(parameter) = parts.next() else { return (name, 1000) };
+    let text = parameter.strip_prefix(b"q=").or_else(|| parameter.strip_prefix(b"Q="));
+    let value = text.and_then(|text| str::from_utf8(text).ok()).and_then(|text| text.parse::<f32>().ok());
+    let weight = value.filter(|value| (0.0..=1.0).contains(value)).map_or(0, |value| (value * 1000.0) as u16);
+    (name, weight)
+}
+
+fn forbids_transformation(fields: &HeaderMap) -> bool {
+    let lines = fields.get_all(CACHE_CONTROL).iter();
+    lines
+        .flat_map(|line| directives(line.as_bytes()))
+        .any(|directive| directive.name.eq_ignore_ascii_case(b"no-transform"))
+}
+
+/// A strong tag as a weak one.
+fn weakened(tag: &HeaderValue) -> Option<HeaderValue> {
+    let parsed = EntityTag::parse(tag.as_bytes()).filter(|tag| !tag.weak);
+    parsed.and_then(|_| HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).ok())
+}
+
+/// Media types that are encoded if nothing else is said.
+const TYPES: [&str; 8] = [
+    "text/*",
+    "application/javascript",
+    "application/json",
+    "application/ld+json",
+    "application/wasm",
+    "application/xhtml+xml",
+    "application/xml",
+    "image/svg+xml",
+];
+
+/// Fields that tell of a body as it was.
+pub const BODY_DIGESTS: [HeaderName; 5] = [
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("digest"),
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+    HeaderName::from_static("x-checksum-sha1"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let named = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        lines.iter().map(named).collect()
+    }
+
+    #[test]
+    fn client_gets_the_coding_that_it_prefers() {
+        use Coding::{Brotli, Gzip, Zstd};
+        for (accepted, expected) in [
+            ("gzip, deflate, br, zstd", Some(Zstd)),
+            ("gzip, br", Some(Brotli)),
+            ("GZIP", Some(Gzip)),
+            ("gzip;q=1.0, br;q=0.5", Some(Gzip)),
+            ("zstd;q=0, br;q=0.000, *", Some(Gzip)),
+            ("*", Some(Zstd)),
+            ("*;q=0", None),
+            ("identity", None),
+            ("identity, gzip;q=0.5", None),
+            ("identity;q=0.5, gzip", Some(Gzip)),
+            ("gzip;q=2", None),
+            ("gzip;x=1", None),
+            ("deflate", None),
+            ("", None),
+        ] {
+            let found = preferred(&fields(&[("accept-encoding", accepted)]), &Coding::ALL);
+            assert_eq!(found, expected, "{accepted}");
+        }
+        assert_eq!(preferred(&HeaderMap::new(), &Coding::ALL), None);
+    }
+
+    #[test]
+    fn only_what_may_be_encoded_is() {
+        let compression = Compression {
+            codings: Coding::ALL.to_vec(),
+            types: vec!["text/*".into(), "application/json".into()],
+            size_min: 10,
+        };
+        let html = ("content-type", "Text/HTML; charset=utf-8");
+        for (status, lines, len, is_about) in [
+            (200, vec![html], Some(10), true),
+            (200, vec![html], None, true),
+            (404, vec![("content-type", "application/json")], Some(10), true),
+            (200, vec![html], Some(9), false),
+            (206, vec![html], None, false),
+            (200, vec![("content-type", "image/png")], None, false),
+            (200, vec![], None, false),
+            (200, vec![html, ("content-encoding", "br")], None, false),
+            (200, vec![html, ("cache-control", "max-age=1, No-Transform")], None, false),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(compression.is_about(status, &fields(&lines), len), is_about, "{status} {lines:?} {len:?}");
+        }
+    }
+
+    #[test]
+    fn request_without_a_wish_gets_no_coding() {
+        let compression = Compression { codings: Coding::ALL.to_vec(), ..Compression::default() };
+        let request = |method: Method, version, lines: &[(&'static str, &'static str)]| {
+            let mut request = Request::new(());
+            (*request.method_mut(), *request.version_mut(), *request.headers_mut()) = (method, version, fields(lines));
+            request
+        };
+        let accepting = ("accept-encoding", "br");
+        for (version, lines, coding) in [
+            (Version::HTTP_11, vec![accepting], Some(Coding::Brotli)),
+            (Version::HTTP_2, vec![accepting], Some(Coding::Brotli)),
+            (Version::HTTP_10, vec![accepting], None),
+            (Version::HTTP_11, vec![accepting, ("cache-control", "no-transform")], None),
+            (Version::HTTP_11, vec![], None),
+        ] {
+            assert_eq!(compression.wish(&request(Method::GET, version, &lines)).unwrap().coding, coding, "{lines:?}");
+        }
+        assert!(compression.wish(&request(Method::POST, Version::HTTP_11, &[accepting])).is_none());
+        assert!(Compression::default().wish(&request(Method::GET, Version::HTTP_11, &[accepting])).is_none());
+    }
+
+    #[test]
+    fn encoded_form_has_a_validator_of_its_own() {
+        let mut encoded =
+            fields(&[("etag", "\"a\""), ("content-length", "5"), ("accept-ranges", "bytes"), ("digest", "x")]);
+        encode(Coding::Gzip, &mut encoded);
+        assert_eq!(encoded, fields(&[("etag", "W/\"a\""), ("content-encoding", "gzip")]));
+        for (asked, tag) in [("W/\"a\"", "W/\"a\""), ("\"b\", W/\"a\"", "W/\"a\""), ("\"a\"", "\"a\""), ("*", "\"a\"")]
+        {
+            let mut confirmed = fields(&[("etag", "\"a\"")]);
+            let asked_about = vec![HeaderValue::from_str(asked).unwrap()];
+            CodingWish { coding: None, method: Method::GET, asked_about }.confirm(&mut confirmed);
+            assert_eq!(confirmed, fields(&[("etag", tag), ("vary", "Accept-Encoding")]), "{asked}");
+        }
+        let mut varied = fields(&[("vary", "Accept, ACCEPT-ENCODING")]);
+        vary(&mut varied);
+        assert_eq!(varied.get_all(VARY).iter().count(), 1);
+    }
+}

@@ -1,0 +1,42 @@
+//! Responses that get a content coding on their way to a client that accepts one.
+//!
+//! Does not: decide which (see `larder_http::coding`) or encode (see `encoder`). Invariant: what is stored stays as its origin sent
+//! it, and what is asked for by range is a part of that.
+
+use http::{Method, Response, StatusCode, header::CONTENT_LENGTH};
+use http_body::Body as _;
+use larder_http::coding::{self, CodingWish, Compression};
+
+use crate::{client::response_body::ResponseBody, encoder::Encoder};
+
+/// Returns a response as it goes to a client whose request said this of codings.
+pub(crate) fn encoded(
+    compression: &Compression,
+    wish: &CodingWish,
+    response: Response<ResponseBody>,
+) -> Response<ResponseBody> {
+    let (mut head, body) = response.into_parts();
+    if head.status == StatusCode::NOT_MODIFIED {
+        wish.confirm(&mut head.headers);
+        return Response::from_parts(head, body);
+    }
+    let named = head.headers.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+    let len = named.or_else(|| body.size_hint().exact().filter(|_| wish.method != Method::HEAD));
+    if !compression.is_about(head.status, &head.headers, len) {
+        return Response::from_parts(head, body);
+    }
+    coding::vary(&mut head.headers);
+    let Some(coding) = wish.coding else { return Response::from_parts(head, body) };
+    let body = if wish.method == Method::HEAD {
+        body
+    } else {
+        // Who comes when there are too many gets it as it is.
+        let Some(encoder) = Encoder::new(coding, len) else { return Response::from_parts(head, body) };
+        match body.encoded(encoder) {
+            Ok(body) => body,
+            Err(body) => return Response::from_parts(head, body),
+        }
+    };
+    coding::encode(coding, &mut head.headers);
+    Response::from_parts(head, body)
+}
