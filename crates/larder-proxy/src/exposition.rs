@@ -201,7 +201,7 @@ fn counters(stats: &ProxyStats) -> [Figure; 17] {
         ("store_overdue", "Works of the store that were not waited for to their end", stats.store_overdue),
         ("store_bypassed", "Works the store was spared because it did not answer", stats.store_bypassed),
         ("aborted_responses", "Responses broken off before their end", stats.aborted),
-        ("rests_fetched", "Fetches of what was missing of stored bodies", stats.rests_fetched),
+        ("rests_fetched", "Fetches of what was missing of bodies that are stored, or broke off at their origin", stats.rests_fetched),
         ("storing_given_up", "Responses not stored because the store could not keep up", stats.storing_given_up),
     ]
 }

@@ -4,6 +4,7 @@ mod asking;
 mod carrier;
 mod carry;
 pub(crate) mod chunk_reader;
+mod continuation;
 pub(crate) mod fetch;
 pub(crate) mod flights;
 mod hold_up;

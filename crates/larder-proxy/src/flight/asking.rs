@@ -24,7 +24,10 @@ use crate::{
     asked::{Asked, Edits},
     clock,
     errors::Failure,
-    flight::source::Means,
+    flight::{
+        continuation::{Answer, Missing},
+        source::Means,
+    },
     origin::{
         body::OriginBody,
         pool::{Outgoing, Repeat},
@@ -93,6 +96,15 @@ impl Means {
             way.complete(&mut head);
         }
         Ok((head, body))
+    }
+
+    /// Asks an origin to go on with a body from `start` on.
+    pub(super) async fn ask_rest(&self, asked: &Asked, missing: &Missing<'_>, start: u64) -> Answer {
+        self.cache.metrics.rests_fetched.add(1);
+        match self.ask(asked, &missing.edits(start)).await {
+            Ok((head, body)) => missing.judge(start, &head, body),
+            Err(failure) => Answer::Failed(failure),
+        }
     }
 
     fn exchange<'a>(

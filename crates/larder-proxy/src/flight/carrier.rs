@@ -7,10 +7,11 @@
 
 use std::{sync::Arc, task::Poll, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use http::HeaderMap;
 
 use crate::{
+    asked::Asked,
     cache::{
         Cache,
         chunks::{ChunkedBody, Placed},
@@ -18,8 +19,10 @@ use crate::{
     },
     errors::BodyError,
     flight::{
+        continuation::{Answer, Breaks, Missing},
         hold_up::HoldUp,
         shared::{Flight, Pace},
+        source::Means,
     },
     origin::body::OriginBody,
 };
@@ -33,6 +36,9 @@ pub(super) struct Carrier {
     pub(super) produced: u64,
     /// Place after the last byte that is stored.
     pub(super) committed: u64,
+    /// How much of what comes next is there already.
+    pub(super) skip: u64,
+    breaks: Breaks,
     hold_up: HoldUp,
 }
 
@@ -60,11 +66,20 @@ impl Carrier {
     /// Carries what comes from `start` on.
     pub(super) fn new(cache: &Arc<Cache>, flight: &Arc<Flight>, storage: Storage, start: u64) -> Self {
         let (cache, flight) = (Arc::clone(cache), Arc::clone(flight));
-        Self { cache, flight, storage, produced: start, committed: start, hold_up: HoldUp::default() }
+        Self {
+            cache,
+            flight,
+            storage,
+            produced: start,
+            committed: start,
+            skip: 0,
+            breaks: Breaks::default(),
+            hold_up: HoldUp::default(),
+        }
     }
 
     /// What comes next, once the readers are far enough to have it. `is_worth_finishing` even if nobody reads.
-    pub(super) async fn next(&self, body: &mut OriginBody, is_worth_finishing: bool) -> Next {
+    pub(super) async fn next(&mut self, body: &mut OriginBody, is_worth_finishing: bool) -> Next {
         loop {
             let next = std::future::poll_fn(|context| {
                 match self.flight.poll_pace(self.leaves_window(), context) {
@@ -77,7 +92,7 @@ impl Carrier {
                 body.poll_frame(context).map(|piece| {
                     Some(match piece {
                         Some(Ok(frame)) => match frame.into_data() {
-                            Ok(bytes) => Next::Data(bytes),
+                            Ok(bytes) => Next::Data(self.without_skipped(bytes)),
                             Err(frame) => Next::Trailers(frame.into_trailers().unwrap_or_default()),
                         },
                         Some(Err(error)) => Next::Broken(error),
@@ -91,6 +106,36 @@ impl Carrier {
                 None => self.wait_for_readers().await,
             }
         }
+    }
+
+    /// Has the origin go on with what broke off, asking again while there is hope. `is_worth_finishing` even if nobody reads.
+    /// `None`: it does not go on, or nobody reads it any more.
+    pub(super) async fn go_on(
+        &mut self,
+        source: (&Means, &Asked),
+        missing: &Missing<'_>,
+        is_worth_finishing: bool,
+    ) -> Option<OriginBody> {
+        let (means, asked) = source;
+        while let Some(wait) = self.breaks.next_wait(self.produced) {
+            tokio::time::sleep(wait).await;
+            if !is_worth_finishing && self.flight.close_if_unread() {
+                return None;
+            }
+            match Box::pin(means.ask_rest(asked, missing, self.produced)).await {
+                Answer::Continued { body, skip, .. } => {
+                    self.skip = skip;
+                    return Some(body);
+                }
+                Answer::Changed => {
+                    // What has come belongs to nothing any more.
+                    self.storage = Storage::Off;
+                    return None;
+                }
+                Answer::Unclear(_) | Answer::Failed(_) => {}
+            }
+        }
+        None
     }
 
     /// Stores the chunks that have filled.
@@ -124,6 +169,13 @@ impl Carrier {
             let arrived = Placed { start: self.committed, bytes: pieces.concat().into() };
             chunks.keep(&arrived).await;
         }
+    }
+
+    fn without_skipped(&mut self, mut bytes: Bytes) -> Bytes {
+        let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
+        bytes.advance(skipped);
+        self.skip -= skipped as u64;
+        bytes
     }
 
     async fn commit_chunk(&mut self, chunks: &ChunkedBody, len: u64) {

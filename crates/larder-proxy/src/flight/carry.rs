@@ -20,6 +20,7 @@ use crate::{
     errors::BodyError,
     flight::{
         carrier::{Carrier, Next, Storage},
+        continuation::Missing,
         fetch::Fetch,
         source::Source,
         stage::OpenHead,
@@ -79,6 +80,10 @@ impl<'a> Carrying<'a> {
                 Next::End if self.is_wrong() => return flight.end(Err(BodyError::WrongDigest)),
                 Next::End => break,
                 Next::Broken(error) => {
+                    if let Some(next) = self.go_on().await {
+                        body = next;
+                        continue;
+                    }
                     flight.end(Err(error));
                     return self.keep_parts().await;
                 }
@@ -99,6 +104,14 @@ impl<'a> Carrying<'a> {
             storing.await;
         }
         drop(late);
+    }
+
+    /// The rest of a body that broke off, if it can be had.
+    async fn go_on(&mut self) -> Option<OriginBody> {
+        let is_worth_finishing = self.is_worth_finishing();
+        let (means, asked) = (&self.fetch.flights.means, &self.fetch.asked);
+        let missing = Missing::of_open(&asked.method, self.open)?;
+        self.carrier.go_on((means, asked), &missing, is_worth_finishing).await
     }
 
     /// Whether the body, all of which has come, is not what its URL says.

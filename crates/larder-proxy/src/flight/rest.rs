@@ -1,10 +1,8 @@
 //! The rest of a stored body from the origin: one fetch for all that is missing in a row, shared by who reads there.
 //!
-//! Owns: the request for it, whether its answer goes on with what is stored, and the fetches in progress, by representation.
-//! Does not: decide when the origin is asked (see `presence`, `chunk_reader`). Invariants: only bytes of the
-//! same strong validator and the same length of the whole are handed out: of a 206, or of a 200 after as many bytes as lie
-//! before (RFC 9110 13.1.5, 15.3.7.3); what is stored of them is whole chunks, and what has come of one that did not fill is
-//! kept as its fragment. Where two fetches would bring the same bytes, the earlier ends where the later has begun. Cost: one
+//! Owns: the fetches in progress, by representation. Does not: decide when the origin is asked (see `presence`, `chunk_reader`), or
+//! whether its answer goes on with what is stored (see `continuation`). Invariants: what is stored of what comes is whole chunks,
+//! and what has come of one that did not fill is kept as its fragment. Where two fetches would bring the same bytes, the earlier ends where the later has begun. Cost: one
 //! request; memory: a flight's window.
 
 use std::{
@@ -12,17 +10,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use bytes::{Buf as _, Bytes};
-use http::{HeaderValue, StatusCode, header};
-use larder_http::partial;
+use bytes::Bytes;
 
 use crate::{
-    asked::Edits,
     cache::{chunks::ChunkedBody, entry::CHUNK_BYTES},
-    clock,
     errors::{BodyError, Failure},
     flight::{
         carrier::{Carrier, Next, Storage},
+        continuation::{Answer, Missing},
         reader::FlightReader,
         shared::Flight,
         source::Source,
@@ -48,19 +43,6 @@ struct Rest {
     last: Option<Bytes>,
     /// Place after the last byte to ask for.
     end: u64,
-}
-
-/// What the origin's answer is to what is stored.
-enum Answer {
-    /// The same: so many bytes lie before what is missing.
-    Continued {
-        status: StatusCode,
-        body: OriginBody,
-        skip: u64,
-    },
-    /// Another representation.
-    Changed,
-    Failed(Failure),
 }
 
 /// Where the gap ends that begins at `start`: at the next chunk that seems to be there, or at the end of the chunk in which
@@ -158,81 +140,54 @@ fn join(flights: &[Arc<Flight>], position: u64) -> Option<FlightReader> {
 
 impl Rest {
     async fn run(self) {
-        self.source.means.cache.metrics.rests_fetched.add(1);
         // Whatever happens, nobody is left waiting: see its `Drop`.
         let landing = Landing(self);
         let rest = &landing.0;
-        match rest.ask().await {
+        let Some(missing) = rest.missing() else {
+            let why = "it cannot be asked for the rest of a body without a validator".to_owned();
+            return rest.flight.set_stage(Stage::Failed(Failure::Broken { host: rest.host(), why }));
+        };
+        let Source { means, asked, .. } = &*rest.source;
+        match means.ask_rest(asked, &missing, rest.start).await {
             Answer::Continued { status, body, skip } => {
                 rest.flight.set_stage(Stage::Continued(status));
-                rest.carry(body, skip).await;
+                rest.carry(&missing, body, skip).await;
             }
             Answer::Changed => {
                 rest.source.chunks.forget().await;
                 let why = "it has another representation by now".to_owned();
                 rest.flight.set_stage(Stage::Failed(Failure::Broken { host: rest.host(), why }));
             }
+            Answer::Unclear(status) => {
+                let why = format!("its answer says nothing about what is stored: {status}");
+                rest.flight.set_stage(Stage::Failed(Failure::Broken { host: rest.host(), why }));
+            }
             Answer::Failed(failure) => rest.flight.set_stage(Stage::Failed(failure)),
         }
     }
 
-    /// Asks for what is missing.
-    async fn ask(&self) -> Answer {
-        let (Source { asked, means, .. }, body) = (&*self.source, &self.source.chunks);
-        let (Some(len), Some(validator)) = (body.len, &body.validator) else {
-            let why = "it cannot be asked for the rest of a body without a validator".to_owned();
-            return Answer::Failed(Failure::Broken { host: self.host(), why });
-        };
-        let last = if self.end == len { String::new() } else { (self.end - 1).to_string() };
-        let range =
-            HeaderValue::try_from(format!("bytes={}-{last}", self.start)).expect("digits and a dash are a value");
-        let added = vec![(header::RANGE, range), (header::IF_RANGE, validator.clone())];
-        let edits = Edits { whole: true, added, only_at: None };
-        let (head, incoming) = match means.ask(asked, &edits).await {
-            Ok(answered) => answered,
-            Err(failure) => return Answer::Failed(failure),
-        };
-        let answered = partial::validator(&head.headers, clock::now());
-        let is_same = answered == Some(validator);
-        match head.status {
-            StatusCode::PARTIAL_CONTENT if is_same => match partial::part(head.status, &head.headers) {
-                Ok(part) if part.total_len != len => Answer::Changed,
-                Ok(part) if part.span.first == self.start => {
-                    Answer::Continued { status: head.status, body: incoming, skip: 0 }
-                }
-                _ => Answer::Failed(self.unclear(head.status)),
-            },
-            StatusCode::OK if is_same && incoming.remaining() == Some(len) => {
-                Answer::Continued { status: head.status, body: incoming, skip: self.start }
-            }
-            StatusCode::PARTIAL_CONTENT if answered.is_none() => Answer::Failed(self.unclear(head.status)),
-            StatusCode::PARTIAL_CONTENT
-            | StatusCode::OK
-            | StatusCode::RANGE_NOT_SATISFIABLE
-            | StatusCode::NOT_FOUND
-            | StatusCode::GONE => Answer::Changed,
-            status => Answer::Failed(self.unclear(status)),
-        }
+    /// What is missing, if the origin can be asked for it.
+    fn missing(&self) -> Option<Missing<'_>> {
+        let chunks = &self.source.chunks;
+        Some(Missing { validator: chunks.validator.as_ref()?, len: chunks.len?, end: self.end })
     }
 
     /// Carries what comes to readers and store. The last bytes are handed out once they are stored, so that who has had an
     /// answer finds all of it there.
-    async fn carry(&self, mut body: OriginBody, mut skip: u64) {
+    async fn carry(&self, missing: &Missing<'_>, mut body: OriginBody, skip: u64) {
         let storage = Storage::Chunks(Arc::clone(&self.source.chunks));
         let mut carrier = Carrier::new(&self.source.means.cache, &self.flight, storage, self.flight.start());
-        carrier.produced = self.start;
+        (carrier.produced, carrier.skip) = (self.start, skip);
+        let source = (&*self.source.means, &*self.source.asked);
         loop {
             let end = self.end.min(self.flight.limit());
             if carrier.produced >= end {
                 break;
             }
             // The chunk that it is at fills, even if nobody reads any more.
-            let worth = skip == 0 && end - carrier.produced < CHUNK_BYTES;
+            let worth = carrier.skip == 0 && end - carrier.produced < CHUNK_BYTES;
             match carrier.next(&mut body, worth).await {
                 Next::Data(mut bytes) => {
-                    let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(bytes.len());
-                    bytes.advance(skipped);
-                    skip -= skipped as u64;
                     bytes.truncate(usize::try_from(end - carrier.produced).unwrap_or(usize::MAX));
                     carrier.produced += bytes.len() as u64;
                     if carrier.produced == end {
@@ -245,6 +200,9 @@ impl Rest {
                     }
                 }
                 Next::Trailers(_) => {}
+                Next::Broken(_) if let Some(next) = carrier.go_on(source, missing, worth).await => {
+                    body = next;
+                }
                 Next::End | Next::Broken(_) => {
                     self.flight.end(Err(BodyError::OriginBroke));
                     return carrier.keep_fragment().await;
@@ -262,10 +220,6 @@ impl Rest {
         }
         carrier.commit_last_chunk().await;
         self.flight.end(Ok(()));
-    }
-
-    fn unclear(&self, status: StatusCode) -> Failure {
-        Failure::Broken { host: self.host(), why: format!("its answer says nothing about what is stored: {status}") }
     }
 
     fn host(&self) -> String {

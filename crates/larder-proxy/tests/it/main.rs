@@ -11,6 +11,7 @@ mod caching;
 mod chunks;
 mod clauses;
 mod compression;
+mod continuations;
 mod cookies;
 mod expectations;
 mod flights;
