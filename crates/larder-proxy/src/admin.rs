@@ -28,7 +28,7 @@ use crate::{
     client::response_body::ResponseBody,
     exposition::Exposition,
     request::explain,
-    worker::Worker,
+    worker::{Worker, WorkerThread},
 };
 
 /// What the pages show.
@@ -40,7 +40,10 @@ impl Pages {
         Self(Arc::new(exposition.registry()))
     }
 
-    async fn answer(&self, worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
+    async fn answer(&self, thread: &WorkerThread, request: &request::Parts) -> Response<ResponseBody> {
+        let Some(worker) = &thread.latest() else {
+            return page(StatusCode::SERVICE_UNAVAILABLE, "the proxy is stopping\n".into());
+        };
         if let Some(answered) = operator::answer(worker, request).await {
             return answered;
         }
@@ -128,7 +131,7 @@ async fn explain(worker: &Arc<Worker>, request: &request::Parts) -> Response<Res
 }
 
 /// Serves the pages until aborted.
-pub(crate) async fn serve(worker: Arc<Worker>, listener: TcpListener, pages: Pages) {
+pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, pages: Pages) {
     let room = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
@@ -136,9 +139,9 @@ pub(crate) async fn serve(worker: Arc<Worker>, listener: TcpListener, pages: Pag
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (pages, worker) = (pages.clone(), Arc::clone(&worker));
+        let (pages, thread) = (pages.clone(), Arc::clone(&thread));
         tokio::spawn(async move {
-            serve_connection(&worker, socket, &pages).await;
+            serve_connection(&thread, socket, &pages).await;
             drop(permit);
         });
     }
@@ -146,13 +149,13 @@ pub(crate) async fn serve(worker: Arc<Worker>, listener: TcpListener, pages: Pag
 
 /// Serves the pages on one connection.
 pub(crate) async fn serve_connection(
-    worker: &Arc<Worker>,
+    thread: &WorkerThread,
     socket: impl AsyncRead + AsyncWrite + Unpin + Send,
     pages: &Pages,
 ) {
     let service = service_fn(|request: Request<Incoming>| {
         let (head, _) = request.into_parts();
-        async move { Ok::<_, Infallible>(pages.answer(worker, &head).await) }
+        async move { Ok::<_, Infallible>(pages.answer(thread, &head).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -39,11 +39,11 @@ pub(crate) struct CacheShared {
     pub(crate) hot: Arc<HotTier>,
     pub(crate) store: Option<Store>,
     /// Where the chunks of long bodies were seen.
-    pub(crate) sightings: Sightings,
+    pub(crate) sightings: Arc<Sightings>,
     /// Invalidations, by the resource's key.
-    pub(crate) epochs: Epochs,
-    pub(crate) lonely: Lonely,
-    pub(crate) groups: Groups,
+    pub(crate) epochs: Arc<Epochs>,
+    pub(crate) lonely: Arc<Lonely>,
+    pub(crate) groups: Arc<Groups>,
     pub(crate) patience: Patience,
     pub(crate) http: Settings,
     pub(crate) rules: Rules,

@@ -4,7 +4,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Weak, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use larder_store::Store;
@@ -16,8 +16,10 @@ use prometheus_client::{
 };
 
 use crate::{
-    cache::hot::HotTier, errors::BodyError, flight::window::WindowBudget, metrics::WorkerMetrics, outcome::Outcome,
-    shared::Shared,
+    errors::BodyError,
+    metrics::WorkerMetrics,
+    outcome::Outcome,
+    shared::{InForce, Shared},
 };
 
 /// Figures of a running proxy since its start, all workers together.
@@ -83,13 +85,13 @@ impl ProxyStats {
         self.outcomes.iter().sum()
     }
 
-    pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], hot: &HotTier, windows: &WindowBudget) -> Self {
-        let mut sum = Self {
-            hot_entries: hot.len(),
-            hot_bytes: hot.bytes(),
-            window_bytes: windows.held_bytes(),
-            ..Self::default()
-        };
+    /// Adds up what workers have counted, and looks at what they share, if they still do.
+    pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], shared: Option<&Shared>) -> Self {
+        let mut sum = Self::default();
+        if let Some(shared) = shared {
+            (sum.hot_entries, sum.hot_bytes) = (shared.cache.hot.len(), shared.cache.hot.bytes());
+            sum.window_bytes = shared.windows.held_bytes();
+        }
         for worker in workers {
             for (total, count) in sum.outcomes.iter_mut().zip(&worker.outcomes) {
                 *total += count.value();
@@ -123,10 +125,8 @@ impl ProxyStats {
 /// Where the figures come from when they are asked for.
 pub(crate) struct Exposition {
     pub(crate) workers: Vec<Arc<WorkerMetrics>>,
-    pub(crate) hot: Arc<HotTier>,
-    pub(crate) windows: Arc<WindowBudget>,
     pub(crate) store: Option<Store>,
-    pub(crate) shared: Weak<Shared>,
+    pub(crate) in_force: Arc<InForce>,
 }
 
 impl Exposition {
@@ -146,7 +146,8 @@ impl fmt::Debug for Exposition {
 
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let stats = ProxyStats::gather(&self.workers, &self.hot, &self.windows);
+        let shared = self.in_force.get();
+        let stats = ProxyStats::gather(&self.workers, shared.as_deref());
         let zero = ConstCounter::new(0_u64);
         let mut requests =
             encoder.encode_descriptor("requests", "Exchanges by how they were answered", None, zero.metric_type())?;
@@ -166,13 +167,17 @@ impl Collector for Exposition {
         }
         let windows: [Figure; 2] = [
             ("window_bytes", "Bytes that fetches in progress hold for their readers", stats.window_bytes),
-            ("window_bytes_max", "Bytes beyond which those that nobody reads wait", self.windows.max_bytes()),
+            (
+                "window_bytes_max",
+                "Bytes beyond which those that nobody reads wait",
+                shared.as_ref().map_or(0, |shared| shared.windows.max_bytes()),
+            ),
         ];
         for (name, help, value) in gauges(&stats).into_iter().chain(windows) {
             encode_gauge(&mut encoder, name, help, value)?;
         }
-        if let Some(shared) = self.shared.upgrade() {
-            encode_memory(&mut encoder, &shared, &stats)?;
+        if let Some(shared) = &shared {
+            encode_memory(&mut encoder, shared, &stats)?;
         }
         if let Some(store) = &self.store {
             encode_store(&mut encoder, &store.stats())?;
@@ -201,7 +206,11 @@ fn counters(stats: &ProxyStats) -> [Figure; 17] {
         ("store_overdue", "Works of the store that were not waited for to their end", stats.store_overdue),
         ("store_bypassed", "Works the store was spared because it did not answer", stats.store_bypassed),
         ("aborted_responses", "Responses broken off before their end", stats.aborted),
-        ("rests_fetched", "Fetches of what was missing of bodies that are stored, or broke off at their origin", stats.rests_fetched),
+        (
+            "rests_fetched",
+            "Fetches of what was missing of bodies that are stored, or broke off at their origin",
+            stats.rests_fetched,
+        ),
         ("storing_given_up", "Responses not stored because the store could not keep up", stats.storing_given_up),
     ]
 }
@@ -217,7 +226,7 @@ fn gauges(stats: &ProxyStats) -> [Figure; 4] {
 
 /// Where the memory is, part by part, and what the process has of it in all.
 fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &ProxyStats) -> fmt::Result {
-    let waiting = shared.waiting_count.load(Relaxed) as u64;
+    let waiting = shared.counts.waiting.load(Relaxed) as u64;
     let (index_bytes, dirty_bytes) = shared.cache.store.as_ref().map_or((0, 0), |store| {
         let stats = store.stats();
         (stats.index_bytes, stats.dirty_bytes)

@@ -63,5 +63,8 @@ pub use exposition::ProxyStats;
 pub use lists::HostLists;
 pub use missing::Missed;
 pub use outcome::Outcome;
-pub use server::{Proxy, ProxyHandle, RunningProxy};
+pub use server::{
+    Proxy, ProxyHandle, RunningProxy,
+    reload::{NeedsRestart, Reloaded},
+};
 pub use session::{Session, SessionOptions, SessionStats};

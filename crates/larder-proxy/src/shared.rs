@@ -1,9 +1,9 @@
-//! What all workers share.
+//! What all workers share under one configuration.
+//!
+//! Owns: nothing but the list of it. A proxy that is given another configuration makes another of these, into which what is to last is
+//! taken over: see `server::reload`.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize},
-};
+use std::sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicUsize};
 
 use tokio_rustls::TlsAcceptor;
 
@@ -39,14 +39,38 @@ pub(crate) struct Shared {
     /// What looks into tunnels, if anything does.
     pub(crate) interceptor: Option<Arc<Interceptor>>,
     pub(crate) marks: Arc<Marks>,
-    pub(crate) access_log: Option<AccessLog>,
+    pub(crate) access_log: Option<Arc<AccessLog>>,
     /// What was asked for while its origin could not be asked.
     pub(crate) missing: Arc<Missing>,
     /// Who may use the forward proxy, if not everybody.
     pub(crate) passwords: Option<Arc<Passwords>>,
-    pub(crate) connection_count: AtomicUsize,
-    /// Whether a worker looks after the origins' health.
-    pub(crate) checks_begun: AtomicBool,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// The configuration in force, for those who outlive it.
+pub(crate) struct InForce(Mutex<Weak<Shared>>);
+
+impl InForce {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self(Mutex::new(Arc::downgrade(shared)))
+    }
+
+    /// Returns what workers share now; `None` once the proxy has stopped.
+    pub(crate) fn get(&self) -> Option<Arc<Shared>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    /// Has `shared` be in force.
+    pub(crate) fn set(&self, shared: &Arc<Shared>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(shared);
+    }
+}
+
+/// How many there are of what is bounded, whatever the configuration by which it came.
+#[derive(Default)]
+pub(crate) struct Counts {
+    /// Client connections.
+    pub(crate) connections: AtomicUsize,
     /// Requests that wait for an answer.
-    pub(crate) waiting_count: AtomicUsize,
+    pub(crate) waiting: AtomicUsize,
 }

@@ -1,8 +1,16 @@
 //! What the connections of one worker share without other workers.
 //!
-//! Does not: run, see `server::threads`. Cost: nothing is shared between workers on a hit except the memory tier's shard.
+//! Owns: what a worker is under one configuration, and what stays of it under another. Does not: run, see `server::threads`. Invariant: a
+//! request meets one configuration from its beginning to its end. Cost: nothing is shared between workers on a hit except the memory
+//! tier's shard.
 
-use std::sync::{Arc, atomic::Ordering::AcqRel};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    atomic::{
+        AtomicBool,
+        Ordering::{AcqRel, Acquire, Release},
+    },
+};
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -13,12 +21,12 @@ use crate::{
     flight::{flights::Flights, source::Means},
     metrics::WorkerMetrics,
     origin::origins::Origins,
-    shared::Shared,
+    shared::{Counts, Shared},
     unfinished::Unfinished,
     watch::Watches,
 };
 
-/// What the connections of one worker share.
+/// What the connections of one worker share under one configuration.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<WorkerMetrics>,
@@ -26,24 +34,30 @@ pub(crate) struct Worker {
     pub(crate) origins: Arc<Origins>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) flights: Arc<Flights>,
-    pub(crate) unfinished: Arc<Unfinished>,
-    /// Connections inside tunnels, on their way to be served.
-    inside: UnboundedSender<Inside>,
+    thread: Arc<WorkerThread>,
+    /// Whether another configuration is in force.
+    is_superseded: AtomicBool,
     log_buffer: LineBuffer,
 }
 
+/// What a worker has under every configuration.
+pub(crate) struct WorkerThread {
+    index: usize,
+    pub(crate) metrics: Arc<WorkerMetrics>,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) unfinished: Arc<Unfinished>,
+    /// Connections inside tunnels, on their way to be served.
+    inside: UnboundedSender<Inside>,
+    /// The worker by each configuration that something still lives by; the last is in force.
+    workers: Mutex<Vec<Weak<Worker>>>,
+}
+
 impl Worker {
-    /// Returns the worker with this number.
-    pub(crate) fn new(
-        index: usize,
-        shared: Arc<Shared>,
-        metrics: Arc<WorkerMetrics>,
-        inside: UnboundedSender<Inside>,
-    ) -> Self {
-        let watches = Arc::<Watches>::default();
-        let origins = Arc::new(Origins::new(index, &shared.origins, &metrics, &watches));
-        let cache = Arc::new(Cache { shared: Arc::clone(&shared.cache), metrics: Arc::clone(&metrics) });
-        let unfinished = Arc::<Unfinished>::default();
+    /// Returns the worker by this configuration, which is in force on its thread from now on.
+    pub(crate) fn new(thread: &Arc<WorkerThread>, shared: Arc<Shared>) -> Arc<Self> {
+        let WorkerThread { index, metrics, watches, unfinished, .. } = &**thread;
+        let origins = Arc::new(Origins::new(*index, &shared.origins, metrics, watches));
+        let cache = Arc::new(Cache { shared: Arc::clone(&shared.cache), metrics: Arc::clone(metrics) });
         let means = Arc::new(Means {
             cache: Arc::clone(&cache),
             origins: Arc::clone(&origins),
@@ -54,17 +68,37 @@ impl Worker {
         let flights = Arc::new(Flights {
             table: Arc::clone(&shared.flights),
             means,
-            unfinished: Arc::clone(&unfinished),
+            unfinished: Arc::clone(unfinished),
             entry_bytes_max: shared.config.entry_bytes_max,
         });
-        let log_buffer = LineBuffer::default();
-        Self { shared, metrics, watches, origins, cache, flights, unfinished, inside, log_buffer }
+        let worker = Arc::new(Self {
+            shared,
+            metrics: Arc::clone(metrics),
+            watches: Arc::clone(watches),
+            origins,
+            cache,
+            flights,
+            thread: Arc::clone(thread),
+            is_superseded: AtomicBool::new(false),
+            log_buffer: LineBuffer::default(),
+        });
+        thread.note(&worker);
+        worker
+    }
+
+    /// Returns the worker by the configuration in force.
+    pub(crate) fn latest(self: &Arc<Self>) -> Arc<Self> {
+        if !self.is_superseded.load(Acquire) {
+            return Arc::clone(self);
+        }
+        // On a thread that is stopping the last one may be gone.
+        self.thread.latest().unwrap_or_else(|| Arc::clone(self))
     }
 
     /// Has a connection inside a tunnel served. Bounded by the connections there may be, which it counts among.
     pub(crate) fn serve_inside(&self, inside: Inside) {
         // A worker that is stopping serves nothing new.
-        let _ = self.inside.send(inside);
+        let _ = self.thread.inside.send(inside);
     }
 
     /// Writes a line to the access log, if there is one.
@@ -92,22 +126,57 @@ impl Drop for Worker {
     }
 }
 
+impl WorkerThread {
+    /// Returns what the worker with this number has before there is a configuration.
+    pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<Inside>) -> Self {
+        let (watches, unfinished) = (Arc::default(), Arc::default());
+        Self { index, metrics, watches, unfinished, inside, workers: Mutex::default() }
+    }
+
+    /// Returns the worker by the configuration in force, unless the thread is stopping.
+    pub(crate) fn latest(&self) -> Option<Arc<Worker>> {
+        self.workers().last().and_then(Weak::upgrade)
+    }
+
+    /// Returns the worker by each configuration that something still lives by.
+    pub(crate) fn all(&self) -> Vec<Arc<Worker>> {
+        let mut workers = self.workers();
+        workers.retain(|worker| worker.strong_count() > 0);
+        workers.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn note(&self, worker: &Arc<Worker>) {
+        for before in self.all() {
+            before.is_superseded.store(true, Release);
+        }
+        self.workers().push(Arc::downgrade(worker));
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Vec<Weak<Worker>>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Counts a connection for as long as it, or the tunnel it became, lives.
-pub(crate) struct Presence(pub(crate) Arc<Worker>);
+pub(crate) struct Presence {
+    thread: Arc<WorkerThread>,
+    counts: Arc<Counts>,
+}
 
 impl Presence {
-    /// Counts a task that outlives its connection.
-    pub(crate) fn of_tunnel(worker: &Arc<Worker>) -> Self {
-        worker.shared.connection_count.fetch_add(1, AcqRel);
-        worker.metrics.connections_open.add(1);
-        Self(Arc::clone(worker))
+    /// Counts a connection, or a task that outlives its connection.
+    pub(crate) fn of(worker: &Worker) -> Self {
+        let (thread, counts) = (Arc::clone(&worker.thread), Arc::clone(&worker.shared.counts));
+        counts.connections.fetch_add(1, AcqRel);
+        thread.metrics.connections_open.add(1);
+        Self { thread, counts }
     }
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.0.shared.connection_count.fetch_sub(1, AcqRel);
-        self.0.metrics.connections_open.take(1);
-        self.0.unfinished.note_ended();
+        self.counts.connections.fetch_sub(1, AcqRel);
+        self.thread.metrics.connections_open.take(1);
+        self.thread.unfinished.note_ended();
     }
 }

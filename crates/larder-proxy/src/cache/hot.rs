@@ -5,7 +5,10 @@
 //! does not stay in memory after that. Cost: a lookup is a hash and a short shared lock of one shard.
 //! The replacement policy (Clock-PRO with ghosts, from the library) resists scans.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use bytes::Bytes;
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
@@ -18,7 +21,7 @@ use crate::cache::{
 /// The memory tier.
 pub(crate) struct HotTier {
     cache: Option<Cache<Box<[u8]>, Hot, Weights>>,
-    weight_max: u64,
+    weight_max: AtomicU64,
     /// Counts what is replaced or removed.
     changes: Epochs,
 }
@@ -61,7 +64,16 @@ impl HotTier {
         let options = options.build();
         let cache = options.ok().filter(|_| bytes > 0);
         let cache = cache.map(|options| Cache::with_options(options, Weights, Default::default(), Default::default()));
-        Self { cache, weight_max: bytes / ENTRY_SHARE, changes: Epochs::default() }
+        Self { cache, weight_max: AtomicU64::new(bytes / ENTRY_SHARE), changes: Epochs::default() }
+    }
+
+    /// Has another capacity from now on, and lets go of what is too much. Returns whether that can be: a tier that was made to keep
+    /// nothing never keeps anything.
+    pub(crate) fn set_capacity(&self, bytes: u64) -> bool {
+        let Some(cache) = &self.cache else { return bytes == 0 };
+        self.weight_max.store(bytes / ENTRY_SHARE, Relaxed);
+        cache.set_capacity(bytes);
+        true
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<Hot> {
@@ -70,13 +82,13 @@ impl HotTier {
 
     /// Whether something of `len` bytes can be kept at all.
     pub(crate) fn admits(&self, len: usize) -> bool {
-        self.cache.is_some() && len as u64 <= self.weight_max
+        self.cache.is_some() && len as u64 <= self.weight_max.load(Relaxed)
     }
 
     /// Keeps what was read from the store since `moment`, if it is not too large and nothing has changed.
     pub(crate) fn insert(&self, key: &[u8], hot: Hot, moment: Moment) {
         let Some(cache) = &self.cache else { return };
-        if weight(key, &hot) > self.weight_max || !self.changes.is_unchanged(key, moment) {
+        if weight(key, &hot) > self.weight_max.load(Relaxed) || !self.changes.is_unchanged(key, moment) {
             return;
         }
         cache.insert(key.into(), hot);
@@ -93,7 +105,7 @@ impl HotTier {
 
     /// Whether an entry of `len` bytes would be new here, and could be kept.
     pub(crate) fn wants(&self, key: &[u8], len: u64) -> bool {
-        len <= self.weight_max && self.cache.as_ref().is_some_and(|cache| !cache.contains_key(key))
+        len <= self.weight_max.load(Relaxed) && self.cache.as_ref().is_some_and(|cache| !cache.contains_key(key))
     }
 
     /// Keeps what nobody has asked for yet, read since `moment`, at the cold end: in a full tier it takes the place of

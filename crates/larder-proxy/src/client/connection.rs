@@ -99,12 +99,9 @@ async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
     let About { inside, session, watched } = about;
     let config = &worker.shared.config;
     watched.arm(config.limits.idle);
-    let canonical = peer.ip().to_canonical();
-    let denied = !config.clients.is_empty() && !config.clients.iter().any(|network| network.contains(&canonical));
     let client = Arc::new(Client {
         worker: Arc::clone(worker),
         peer,
-        denied,
         secure: socket.is_tls(),
         server_name: socket.server_name().map(Into::into),
         protocol,

@@ -35,10 +35,9 @@ use crate::{
 
 /// A client connection, as its requests see it.
 pub(crate) struct Client {
+    /// The worker as it was when the connection was accepted, for what is the connection's: each request asks for its successor.
     pub(crate) worker: Arc<Worker>,
     pub(crate) peer: SocketAddr,
-    /// Whether the client's address is outside the networks that are served.
-    pub(crate) denied: bool,
     /// Whether the connection is TLS.
     pub(crate) secure: bool,
     /// The name it asked for, if it is.
@@ -133,6 +132,13 @@ impl Client {
         if let Some(session) = &self.session {
             session.count(outcome);
         }
+    }
+
+    /// Whether its address is outside the networks that are served.
+    pub(crate) fn is_denied(&self, worker: &Worker) -> bool {
+        let networks = &worker.shared.config.clients;
+        let address = self.peer.ip().to_canonical();
+        !networks.is_empty() && !networks.iter().any(|network| network.contains(&address))
     }
 
     /// Whether it need not name a user: it did so when it asked for the tunnel that it is in, or belongs to who opened a session.

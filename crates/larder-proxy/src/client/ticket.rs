@@ -3,12 +3,18 @@
 
 use std::sync::Arc;
 
-use crate::{access_log::Line, client::peer::Client, errors::BodyError, outcome::Outcome};
+use crate::{access_log::Line, client::peer::Client, errors::BodyError, outcome::Outcome, worker::Worker};
+
+/// A line for the access log of the worker that answers, whose configuration says where that is.
+pub(crate) struct LogLine {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) line: Line,
+}
 
 /// Settles one exchange when dropped.
 pub(crate) struct Ticket {
     client: Arc<Client>,
-    line: Option<Box<Line>>,
+    line: Option<Box<LogLine>>,
     outcome: Outcome,
     sent_bytes: u64,
     complete: bool,
@@ -16,7 +22,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    pub(crate) fn new(client: Arc<Client>, line: Option<Box<Line>>, outcome: Outcome) -> Self {
+    pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, outcome: Outcome) -> Self {
         Self { client, line, outcome, sent_bytes: 0, complete: false, broken: false }
     }
 
@@ -42,15 +48,15 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let worker = &self.client.worker;
-        worker.metrics.client_bytes.add(self.sent_bytes);
+        let metrics = &self.client.worker.metrics;
+        metrics.client_bytes.add(self.sent_bytes);
         if let Some(session) = &self.client.session {
             session.count_sent(self.outcome, self.sent_bytes);
         }
         if !self.complete {
-            worker.metrics.aborted.add(1);
+            metrics.aborted.add(1);
         }
-        if let Some(line) = self.line.take() {
+        if let Some(LogLine { worker, line }) = self.line.take().map(|line| *line) {
             worker.write_log_line(&line, self.sent_bytes, self.complete);
         }
         self.client.end(!self.complete && !self.broken);

@@ -18,12 +18,17 @@ use bytes::{Bytes, BytesMut};
 #[derive(Debug)]
 pub(crate) struct WindowBudget {
     held_bytes: AtomicU64,
-    max_bytes: u64,
+    max_bytes: AtomicU64,
 }
 
 impl WindowBudget {
     pub(crate) fn new(max_bytes: u64) -> Self {
-        Self { held_bytes: AtomicU64::new(0), max_bytes }
+        Self { held_bytes: AtomicU64::new(0), max_bytes: AtomicU64::new(max_bytes) }
+    }
+
+    /// Has another bound from now on.
+    pub(crate) fn set_max_bytes(&self, max_bytes: u64) {
+        self.max_bytes.store(max_bytes, Relaxed);
     }
 
     /// Bytes that all windows hold.
@@ -33,7 +38,7 @@ impl WindowBudget {
 
     /// Bytes beyond which a window holds what it cannot do without.
     pub(crate) fn max_bytes(&self) -> u64 {
-        self.max_bytes
+        self.max_bytes.load(Relaxed)
     }
 }
 
@@ -53,7 +58,7 @@ impl Window {
 
     /// Whether all windows together hold more than is good.
     pub(super) fn is_over_budget(&self) -> bool {
-        self.budget.held_bytes() > self.budget.max_bytes
+        self.budget.held_bytes() > self.budget.max_bytes()
     }
 
     /// Appends what arrived. Tiny pieces are put together, so that an origin that sends byte by byte does

@@ -50,13 +50,13 @@ pub(crate) struct OriginsShared {
     pub(crate) own_addresses: Vec<SocketAddr>,
     pub(crate) tls: Tls,
     /// Those that ask for a certificate of their client.
-    pub(crate) certificate_askers: CertificateAskers,
+    pub(crate) certificate_askers: Arc<CertificateAskers>,
     /// Room for connections.
     pub(crate) rooms: Rooms<Own>,
     /// What the operator was told of late.
-    pub(crate) complaints: Complaints,
+    pub(crate) complaints: Arc<Complaints>,
     /// Whether they can be asked.
-    pub(crate) uplink: Uplink,
+    pub(crate) uplink: Arc<Uplink>,
 }
 
 impl Origins {
@@ -106,10 +106,10 @@ impl OriginsShared {
             parents: config.parents.clone(),
             own_addresses,
             tls: Tls::default(),
-            certificate_askers: CertificateAskers::default(),
+            certificate_askers: Arc::default(),
             rooms: Rooms::new(&config.limits),
-            complaints: Complaints::default(),
-            uplink: Uplink::new(config.offline),
+            complaints: Arc::default(),
+            uplink: Arc::new(Uplink::new(config.offline)),
         }
     }
 

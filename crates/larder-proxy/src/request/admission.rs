@@ -29,18 +29,23 @@ use crate::{
     origin::target::path_of,
     routes::Destination,
     shared::Shared,
+    worker::Worker,
 };
 
 /// Takes a request's head apart, if it is one that is answered at all.
 ///
 /// # Errors
 /// It is not, or it cannot be passed on.
-pub(crate) async fn admit(client: &Arc<Client>, request: &mut Request<Incoming>) -> Result<Arc<Asked>, Failure> {
-    if client.denied {
+pub(crate) async fn admit(
+    client: &Arc<Client>,
+    worker: &Worker,
+    request: &mut Request<Incoming>,
+) -> Result<Arc<Asked>, Failure> {
+    if client.is_denied(worker) {
         return Err(Failure::ClientDenied);
     }
-    let shared = &client.worker.shared;
-    if shared.waiting_count.load(Relaxed) > shared.config.limits.waiting_count_max {
+    let shared = &worker.shared;
+    if shared.counts.waiting.load(Relaxed) > shared.config.limits.waiting_count_max {
         return Err(Failure::Overloaded);
     }
     http2::check(request, &shared.config.limits).map_err(Failure::BadRequest)?;
@@ -56,9 +61,9 @@ pub(crate) async fn admit(client: &Arc<Client>, request: &mut Request<Incoming>)
         http2::frame_body(request);
     }
     let sink = Interim::open(client, request.version());
-    let asked = take_apart(client, request)?;
+    let asked = take_apart(client, shared, request)?;
     // Sites are for everybody who may connect.
-    if !asked.origin.trusted && !may_forward(client, &asked.fields).await {
+    if !asked.origin.trusted && !may_forward(client, shared, &asked.fields).await {
         return Err(Failure::NoPassword);
     }
     let interim =
@@ -67,8 +72,8 @@ pub(crate) async fn admit(client: &Arc<Client>, request: &mut Request<Incoming>)
 }
 
 /// Whether a request names a user with the right password, if that is asked for.
-pub(crate) async fn may_forward(client: &Client, fields: &HeaderMap) -> bool {
-    match &client.worker.shared.passwords {
+pub(crate) async fn may_forward(client: &Client, shared: &Shared, fields: &HeaderMap) -> bool {
+    match &shared.passwords {
         Some(passwords) if !client.is_admitted() => passwords.admit(fields).await,
         _ => true,
     }
@@ -78,8 +83,11 @@ pub(crate) async fn may_forward(client: &Client, fields: &HeaderMap) -> bool {
 ///
 /// # Errors
 /// The request cannot be passed on: it is malformed, or it has come round.
-pub(crate) fn take_apart(client: &Client, request: &mut Request<impl Sized>) -> Result<Asked, Failure> {
-    let shared = &client.worker.shared;
+pub(crate) fn take_apart(
+    client: &Client,
+    shared: &Shared,
+    request: &mut Request<impl Sized>,
+) -> Result<Asked, Failure> {
     let mut fields = std::mem::take(request.headers_mut());
     strip_named(&mut fields);
     if via::loops(&fields, &shared.marks.pseudonym) {

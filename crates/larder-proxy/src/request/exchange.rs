@@ -18,7 +18,13 @@ use larder_http::{CacheStatus, Reuse, coding::CodingWish, fields::media_type, re
 use crate::{
     access_log::Line,
     cache::{entry::EntryBody, lookup},
-    client::{answer::Answer, http2, peer::Client, response_body::ResponseBody, ticket::Ticket},
+    client::{
+        answer::Answer,
+        http2,
+        peer::Client,
+        response_body::ResponseBody,
+        ticket::{LogLine, Ticket},
+    },
     clock,
     errors::Failure,
     mirrors::{self, Mirrored, RegistryAsk},
@@ -34,6 +40,7 @@ use crate::{
         tunnel,
         upgrade::{self, Reply, Switched},
     },
+    worker::Worker,
 };
 
 /// Answers a request.
@@ -41,24 +48,26 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
     if client.is_http2() {
         http2::join_cookies(request.headers_mut());
     }
+    // Chosen once: what one request meets is of one configuration.
+    let worker = client.worker.latest();
     // Before a mirror asks in another coding than its client.
-    let wish = client.worker.shared.config.http.compression.wish(&request);
-    divert(client, &mut request);
-    match answer_from_memory(client, &request) {
+    let wish = worker.shared.config.http.compression.wish(&request);
+    divert(client, &worker, &mut request);
+    match answer_from_memory(client, &worker, &request) {
         Some(served) => {
-            let served = encoded(client, wish.as_ref(), served);
-            Answer::Ready(Some(finish(client, LineStart::new(client, &request), served)))
+            let served = encoded(&worker, wish.as_ref(), served);
+            Answer::Ready(Some(finish(client, LineStart::new(client, &worker, &request), served)))
         }
         None => {
             admission::detach(&mut request);
-            Answer::Later(Box::pin(run(Begun::new(client), request, wish)))
+            Answer::Later(Box::pin(run(Begun::new(client, &worker), request, wish)))
         }
     }
 }
 
 /// Makes a request to a mirror one to its server. A site's own paths are its own.
-fn divert(client: &Client, request: &mut Request<Incoming>) {
-    let shared = &client.worker.shared;
+fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) {
+    let shared = &worker.shared;
     if shared.mirrors.is_empty() {
         return;
     }
@@ -76,14 +85,15 @@ fn divert(client: &Client, request: &mut Request<Incoming>) {
 /// Refuses a request before anything is looked at.
 pub(crate) fn refuse(client: &Arc<Client>, request: &Request<Incoming>, failure: &Failure) -> Answer {
     let served = Served::failure(failure, Form::for_request(request));
-    Answer::Ready(Some(finish(client, LineStart::new(client, request), served)))
+    let worker = &client.worker.latest();
+    Answer::Ready(Some(finish(client, LineStart::new(client, worker, request), served)))
 }
 
 /// The short way: a fresh response in memory, whole, and nothing unusual about the request.
-fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Option<Served> {
-    let worker = &client.worker;
+fn answer_from_memory(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming>) -> Option<Served> {
     let (method, fields) = (request.method(), request.headers());
-    if client.denied || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream() {
+    if client.is_denied(worker) || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream()
+    {
         return None;
     }
     http2::check(request, &worker.shared.config.limits).ok()?;
@@ -127,27 +137,32 @@ fn answer_from_memory(client: &Arc<Client>, request: &Request<Incoming>) -> Opti
 
 /// The long way.
 async fn run(mut begun: Begun, request: Request<Incoming>, wish: Option<CodingWish>) -> Response<ResponseBody> {
-    let response = respond(&begun.client, request, wish).await;
+    let response = respond(&begun.client, &begun.worker, request, wish).await;
     // From here on its ticket settles it.
     begun.answered = true;
     response
 }
 
-async fn respond(client: &Arc<Client>, request: Request<Incoming>, wish: Option<CodingWish>) -> Response<ResponseBody> {
-    let (line, version) = (LineStart::new(client, &request), request.version());
+async fn respond(
+    client: &Arc<Client>,
+    worker: &Arc<Worker>,
+    request: Request<Incoming>,
+    wish: Option<CodingWish>,
+) -> Response<ResponseBody> {
+    let (line, version) = (LineStart::new(client, worker, &request), request.version());
     if request.method() == Method::CONNECT {
-        return Box::pin(run_tunnel(client, request, line)).await;
+        return Box::pin(run_tunnel(client, worker, request, line)).await;
     }
     if upgrade::is_asked(&request) {
-        return Box::pin(run_upgrade(client, request, line)).await;
+        return Box::pin(run_upgrade(client, worker, request, line)).await;
     }
-    if let Some(served) = pac::answer(client, &request) {
+    if let Some(served) = pac::answer(client, worker, &request) {
         return finish(client, line, served);
     }
     let (mirrored, form) = (Mirrored::of(&request).cloned(), Form::for_request(&request));
     let answered = match request.extensions().get::<RegistryAsk>().copied() {
-        Some(ask) => Box::pin(registry::answer(client, &request, ask)).await,
-        None => serve_request(client, request).await,
+        Some(ask) => Box::pin(registry::answer(client, worker, &request, ask)).await,
+        None => serve_request(client, worker, request).await,
     };
     let served = answered.unwrap_or_else(|failure| {
         // What the origin made of a body that broke off is the client's doing.
@@ -158,7 +173,7 @@ async fn respond(client: &Arc<Client>, request: Request<Incoming>, wish: Option<
         Some(mirrored) => dressed(&mirrored, served),
         None => served,
     };
-    let mut response = finish(client, line, encoded(client, wish.as_ref(), served));
+    let mut response = finish(client, line, encoded(worker, wish.as_ref(), served));
     if version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
         // It ends with the connection, and that has to be said: the library sees it too late (RFC 9112 9.3).
         *response.version_mut() = Version::HTTP_10;
@@ -167,9 +182,9 @@ async fn respond(client: &Arc<Client>, request: Request<Incoming>, wish: Option<
 }
 
 /// A response as a client gets it that said this of codings.
-fn encoded(client: &Client, wish: Option<&CodingWish>, served: Served) -> Served {
+fn encoded(worker: &Worker, wish: Option<&CodingWish>, served: Served) -> Served {
     let Some(wish) = wish else { return served };
-    let compression = &client.worker.shared.config.http.compression;
+    let compression = &worker.shared.config.http.compression;
     Served { response: encode::encoded(compression, wish, served.response), ..served }
 }
 
@@ -186,28 +201,32 @@ fn dressed(mirrored: &Mirrored, served: Served) -> Served {
 /// A request that has no response yet. Over HTTP/2 its client may give it up while others go on.
 struct Begun {
     client: Arc<Client>,
+    worker: Arc<Worker>,
     answered: bool,
 }
 
 impl Begun {
-    fn new(client: &Arc<Client>) -> Self {
-        client.worker.shared.waiting_count.fetch_add(1, Relaxed);
-        Self { client: Arc::clone(client), answered: false }
+    fn new(client: &Arc<Client>, worker: &Arc<Worker>) -> Self {
+        worker.shared.counts.waiting.fetch_add(1, Relaxed);
+        Self { client: Arc::clone(client), worker: Arc::clone(worker), answered: false }
     }
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        self.client.worker.shared.waiting_count.fetch_sub(1, Relaxed);
+        self.worker.shared.counts.waiting.fetch_sub(1, Relaxed);
         if !self.answered {
             self.client.end(true);
         }
     }
 }
 
-async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> Result<Served, Failure> {
-    let worker = &client.worker;
-    let asked = admission::admit(client, &mut request).await?;
+async fn serve_request(
+    client: &Arc<Client>,
+    worker: &Arc<Worker>,
+    mut request: Request<Incoming>,
+) -> Result<Served, Failure> {
+    let asked = admission::admit(client, worker, &mut request).await?;
     let body = request.into_body();
     let is_cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
     match (is_cached, &asked.key) {
@@ -235,12 +254,12 @@ async fn serve_request(client: &Arc<Client>, mut request: Request<Incoming>) -> 
 
 async fn run_upgrade(
     client: &Arc<Client>,
+    worker: &Arc<Worker>,
     mut request: Request<Incoming>,
     line: Option<LineStart>,
 ) -> Response<ResponseBody> {
-    let worker = &client.worker;
     let answered = async {
-        let asked = admission::admit(client, &mut request).await?;
+        let asked = admission::admit(client, worker, &mut request).await?;
         if asked.line.is_down() {
             return Err(asked.offline());
         }
@@ -264,20 +283,20 @@ async fn run_upgrade(
 
 async fn run_tunnel(
     client: &Arc<Client>,
+    worker: &Arc<Worker>,
     request: Request<Incoming>,
     line: Option<LineStart>,
 ) -> Response<ResponseBody> {
-    let worker = &client.worker;
     let opened = async {
-        if client.denied {
+        if client.is_denied(worker) {
             return Err(Failure::ClientDenied);
         }
-        if !admission::may_forward(client, request.headers()).await {
+        if !admission::may_forward(client, &worker.shared, request.headers()).await {
             return Err(Failure::NoPassword);
         }
         let origin = tunnel::target(worker, &request)?;
         worker.shared.origins.check_listed(&origin)?;
-        match intercept::interceptor(client, &origin) {
+        match intercept::interceptor(client, worker, &origin) {
             Some(interceptor) => Ok((Err(interceptor), origin)),
             None if client.line_to(&origin).is_down() => Err(Failure::Offline { host: origin.to_string() }),
             None => Ok((Ok(tunnel::open(worker, &origin).await?), origin)),
@@ -297,7 +316,12 @@ async fn run_tunnel(
                     tunnel::carry(worker, client_side, target, watched, ticket);
                 }
                 // What is inside is counted.
-                Err(interceptor) => intercept::answer(client, client_side, origin, interceptor, ticket),
+                Err(interceptor) => intercept::answer(
+                    client,
+                    worker,
+                    intercept::Opening { client_side, origin, interceptor: Arc::clone(interceptor) },
+                    ticket,
+                ),
             }
             served.response
         }
@@ -315,6 +339,7 @@ fn finish(client: &Arc<Client>, line: Option<LineStart>, served: Served) -> Resp
 
 /// What the access log wants to know of a request before it is taken apart.
 struct LineStart {
+    worker: Arc<Worker>,
     started: Instant,
     client: std::net::IpAddr,
     method: Method,
@@ -323,8 +348,8 @@ struct LineStart {
 
 impl LineStart {
     /// `None` when there is no access log.
-    fn new(client: &Client, request: &Request<Incoming>) -> Option<Self> {
-        client.worker.shared.access_log.as_ref()?;
+    fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>) -> Option<Self> {
+        worker.shared.access_log.as_ref()?;
         let uri = request.uri();
         let url = if request.method() == Method::CONNECT || uri.scheme().is_some() {
             uri.to_string()
@@ -333,15 +358,15 @@ impl LineStart {
             format!("{}://{}{}", client.scheme(), host.as_deref().unwrap_or("-"), path_of(uri))
         };
         let (started, method) = (Instant::now(), request.method().clone());
-        Some(Self { started, client: client.peer.ip(), method, url })
+        Some(Self { worker: Arc::clone(worker), started, client: client.peer.ip(), method, url })
     }
 
-    fn end(self, served: &Served) -> Box<Line> {
-        let Self { started, client, method, url } = self;
+    fn end(self, served: &Served) -> Box<LogLine> {
+        let Self { worker, started, client, method, url } = self;
         let fields = served.response.headers();
         let head_bytes = STATUS_LINE_BYTES
             + fields.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_LINE_BYTES).sum::<usize>();
-        Box::new(Line {
+        let line = Line {
             started,
             client: client.to_canonical(),
             method,
@@ -351,7 +376,8 @@ impl LineStart {
             origin: served.origin.as_ref().map(|origin| origin.to_string()),
             content_type: media_type(fields).map(str::to_owned),
             head_bytes: head_bytes as u64,
-        })
+        };
+        Box::new(LogLine { worker, line })
     }
 }
 

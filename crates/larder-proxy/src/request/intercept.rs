@@ -31,14 +31,14 @@ use crate::{
     outcome::Outcome,
     request::tunnel,
     watch::{Order, Watching},
-    worker::Presence,
+    worker::{Presence, Worker},
 };
 
 /// What looks into a client's tunnel to `origin`, if anything does.
-pub(crate) fn interceptor<'a>(client: &'a Client, origin: &Origin) -> Option<&'a Arc<Interceptor>> {
+pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &Origin) -> Option<&'a Arc<Interceptor>> {
     let of_session = client.session.as_ref().map(|session| &session.interceptor);
-    let interceptor = of_session.or(client.worker.shared.interceptor.as_ref())?;
-    let asks_certificate = client.worker.shared.origins.certificate_askers.contain(origin);
+    let interceptor = of_session.or(worker.shared.interceptor.as_ref())?;
+    let asks_certificate = worker.shared.origins.certificate_askers.contain(origin);
     (interceptor.wants(&normal_host(&origin.host)) && !asks_certificate).then_some(interceptor)
 }
 
@@ -49,18 +49,21 @@ enum Tunnel {
     Nothing,
 }
 
-/// Answers what comes through a tunnel to `origin` once the client has been told that it is open; settles `ticket` at the end.
-pub(crate) fn answer(
-    client: &Arc<Client>,
-    client_side: OnUpgrade,
-    origin: Origin,
-    interceptor: &Arc<Interceptor>,
-    mut ticket: Ticket,
-) {
-    let (client, interceptor) = (Arc::clone(client), Arc::clone(interceptor));
-    let presence = Presence::of_tunnel(&client.worker);
+/// A tunnel that is looked into.
+pub(crate) struct Opening {
+    pub(crate) client_side: OnUpgrade,
+    /// What the client believes to have a connection with.
+    pub(crate) origin: Origin,
+    pub(crate) interceptor: Arc<Interceptor>,
+}
+
+/// Answers what comes through a tunnel once the client has been told that it is open; settles `ticket` at the end.
+pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Opening, mut ticket: Ticket) {
+    let Opening { client_side, origin, interceptor } = opening;
+    let (client, worker) = (Arc::clone(client), Arc::clone(worker));
+    let presence = Presence::of(&worker);
     tokio::spawn(async move {
-        let worker = &client.worker;
+        let worker = &worker;
         let watched = worker.watches.register();
         watched.arm(worker.shared.config.limits.header);
         let opening = open(&client, client_side, &origin, &interceptor);

@@ -13,12 +13,14 @@ use crate::{
     origin::target::{is_plain_host, path_of},
     outcome::Outcome,
     request::served::Served,
+    worker::Worker,
 };
 
 /// Answers a request for the script; `None` if it is for something else.
-pub(crate) fn answer(client: &Client, request: &Request<Incoming>) -> Option<Served> {
-    let (shared, uri) = (&client.worker.shared, request.uri());
-    let is_script = matches!(path_of(uri), "/proxy.pac" | "/wpad.dat") && !client.denied && client.inside.is_none();
+pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<Served> {
+    let (shared, uri) = (&worker.shared, request.uri());
+    let is_script =
+        matches!(path_of(uri), "/proxy.pac" | "/wpad.dat") && !client.is_denied(worker) && client.inside.is_none();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_script || !is_read || !shared.config.forward || shared.config.default_origin.is_some() {
         return None;

@@ -36,8 +36,13 @@ use crate::{
 ///
 /// # Errors
 /// Neither the registry nor whom it names for tokens can be asked.
-pub(crate) async fn answer<B>(client: &Arc<Client>, request: &Request<B>, ask: RegistryAsk) -> Result<Served, Failure> {
-    if client.denied {
+pub(crate) async fn answer<B>(
+    client: &Arc<Client>,
+    worker: &Arc<Worker>,
+    request: &Request<B>,
+    ask: RegistryAsk,
+) -> Result<Served, Failure> {
+    if client.is_denied(worker) {
         return Err(Failure::ClientDenied);
     }
     let mirrored = Mirrored::of(request).ok_or(Failure::NoSite)?;
@@ -46,7 +51,7 @@ pub(crate) async fn answer<B>(client: &Arc<Client>, request: &Request<B>, ask: R
         RegistryAsk::Token if request.method() != Method::GET => {
             Ok(local(StatusCode::METHOD_NOT_ALLOWED, &error("UNSUPPORTED", "tokens are asked for by GET")))
         }
-        RegistryAsk::Token => token(client, mirrored, request).await,
+        RegistryAsk::Token => token(client, worker, mirrored, request).await,
     }
 }
 
@@ -68,8 +73,12 @@ fn version(mirrored: &Mirrored, fields: &HeaderMap) -> Served {
 }
 
 /// A token for what a client wants, from whom its registry names.
-async fn token<B>(client: &Arc<Client>, asking: &Mirrored, request: &Request<B>) -> Result<Served, Failure> {
-    let worker = &client.worker;
+async fn token<B>(
+    client: &Arc<Client>,
+    worker: &Arc<Worker>,
+    asking: &Mirrored,
+    request: &Request<B>,
+) -> Result<Served, Failure> {
     let arguments = arguments_of(request.uri().query().unwrap_or_default());
     let scopes = arguments.iter().filter(|(name, _)| name == "scope").flat_map(|(_, value)| value.split(' '));
     let mut registry = asking.clone();
@@ -88,7 +97,7 @@ async fn token<B>(client: &Arc<Client>, asking: &Mirrored, request: &Request<B>)
         theirs.extend(renamed(scope, &name));
     }
     let credentials = request.headers().get(AUTHORIZATION).cloned();
-    let challenge = match challenge_of(client, &registry).await {
+    let challenge = match challenge_of(client, worker, &registry).await {
         // What is everybody's can be had from the cache, whether the registry can be reached or not.
         Err(failure) if failure.is_origin_failure() && credentials.is_none() => Challenge::None,
         challenge => challenge?,
@@ -97,7 +106,7 @@ async fn token<B>(client: &Arc<Client>, asking: &Mirrored, request: &Request<B>)
         (Challenge::None, _) | (Challenge::Basic, None) => Ok(local(StatusCode::OK, &own_token(ANONYMOUS))),
         (Challenge::Basic, Some(credentials)) => Ok(basic_token(&credentials)),
         (Challenge::Bearer { realm, service }, credentials) => {
-            let asked = api_asked(client, &registry)?;
+            let asked = api_asked(client, worker, &registry)?;
             let url = realm_url(&realm, service.as_deref(), &theirs, &arguments);
             let url = url.filter(|url| asked.uri().is_some_and(|api| may_follow(&api, url, Following::Safe)));
             let url = url.ok_or_else(|| broken(&asked, "it names nobody for tokens who can be asked"))?;
@@ -115,13 +124,12 @@ async fn token<B>(client: &Arc<Client>, asking: &Mirrored, request: &Request<B>)
 }
 
 /// What a registry wants, from what is known or from itself.
-async fn challenge_of(client: &Arc<Client>, mirrored: &Mirrored) -> Result<Challenge, Failure> {
+async fn challenge_of(client: &Arc<Client>, worker: &Arc<Worker>, mirrored: &Mirrored) -> Result<Challenge, Failure> {
     let registry = mirrored.registry().ok_or(Failure::NoSite)?;
     if let Some(challenge) = registry.challenge(false) {
         return Ok(challenge);
     }
-    let asked = api_asked(client, mirrored)?;
-    let worker = &client.worker;
+    let asked = api_asked(client, worker, mirrored)?;
     let outgoing = Outgoing {
         origin: asked.origin.clone(),
         choice: None,
@@ -140,12 +148,12 @@ async fn challenge_of(client: &Arc<Client>, mirrored: &Mirrored) -> Result<Chall
 }
 
 /// A request for the root of a registry's API, in nobody's name.
-fn api_asked(client: &Arc<Client>, mirrored: &Mirrored) -> Result<Asked, Failure> {
+fn api_asked(client: &Arc<Client>, worker: &Worker, mirrored: &Mirrored) -> Result<Asked, Failure> {
     let uri: Uri = mirrored.api_url().parse().map_err(|_| Failure::NoSite)?;
     let mut request = Request::new(());
     *request.uri_mut() = uri;
     request.extensions_mut().insert(mirrored.clone());
-    admission::take_apart(client, &mut request)
+    admission::take_apart(client, &worker.shared, &mut request)
 }
 
 /// Fetches a token at `url`, whose host gets what a client says of itself.

@@ -72,10 +72,10 @@ pub(crate) fn carry(
     watched: Arc<Watched>,
     mut ticket: Ticket,
 ) {
-    let presence = Presence::of_tunnel(worker);
+    let (presence, worker) = (Presence::of(worker), Arc::clone(worker));
     tokio::spawn(async move {
         match client_side.await {
-            Ok(client) => copy(&presence.0, TokioIo::new(client), target, watched, &mut ticket).await,
+            Ok(client) => copy(&worker, TokioIo::new(client), target, watched, &mut ticket).await,
             Err(error) => tracing::debug!(%error, "tunnel not opened"),
         }
         drop(ticket);

@@ -3,13 +3,7 @@
 //! Owns: opening them, on every worker. Does not: know what is different for their clients (see `session`). Invariant: a session's
 //! listener is on this machine alone, and closes when its owner lets go of it.
 
-use std::{
-    io,
-    net::{Ipv4Addr, TcpListener},
-    os::unix::net::UnixStream,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, net::Ipv4Addr, os::unix::net::UnixStream, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
@@ -17,22 +11,13 @@ use crate::{
     authority::Authority,
     client::{connection::Door, intercept::Interceptor},
     config::Listener,
-    server::{ProxyHandle, bind},
+    server::{
+        ProxyHandle,
+        opening::{NewListener, Opening},
+        sockets::bind,
+    },
     session::{Session, SessionOptions, SessionState},
 };
-
-/// What is on its way to a worker.
-pub(crate) enum Opening {
-    /// A listener.
-    Listener {
-        listener: TcpListener,
-        door: Arc<Door>,
-        /// Whose other end is gone when the session ends.
-        open: watch::Receiver<()>,
-    },
-    /// A connection of the operator's own commands.
-    Operator(UnixStream),
-}
 
 impl ProxyHandle {
     /// Opens a session: a listener on a free port of this machine, whose clients are served by rules of their own and trust an
@@ -42,7 +27,7 @@ impl ProxyHandle {
     /// `InvalidInput` if this is no forward proxy; else what the system says about a socket or random numbers.
     pub fn open_session(&self, options: SessionOptions) -> io::Result<Session> {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
-        let shared = self.shared.upgrade().ok_or_else(stopped)?;
+        let shared = self.in_force.get().ok_or_else(stopped)?;
         if !shared.config.forward {
             let why = "a session needs a forward proxy, and this one serves sites alone";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -54,10 +39,12 @@ impl ProxyHandle {
         let (open, closes) = watch::channel(());
         let mut address = (Ipv4Addr::LOCALHOST, 0).into();
         for opening in &self.openings {
-            let listener = bind(address, self.openings.len() > 1)?;
-            address = listener.local_addr()?;
+            let socket = bind(address, self.openings.len() > 1)?;
+            address = socket.local_addr()?;
             let door = Arc::new(Door { listener: Listener::plain(address), session: Some(Arc::clone(&state)) });
-            opening.send(Opening::Listener { listener, door, open: closes.clone() }).map_err(|_| stopped())?;
+            opening
+                .send(Opening::Listener(NewListener { socket, door, open: closes.clone() }))
+                .map_err(|_| stopped())?;
         }
         Ok(Session { state, address, _open: open })
     }

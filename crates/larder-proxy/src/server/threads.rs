@@ -1,12 +1,13 @@
 //! A worker's thread: a single-threaded runtime, the accept loops, the one-second tick, and the store's ring of this thread.
 //!
-//! Invariant: a connection lives and dies on the worker that accepted it.
+//! Owns: the sockets of the configuration in force, on this thread. Invariants: a connection lives and dies on the thread that accepted it; another
+//! configuration closes none, and what waits to be accepted on an address that stays is accepted.
 
 use std::{
     io,
     net::TcpListener as StdListener,
     os::fd::{AsFd as _, AsRawFd, RawFd},
-    sync::{Arc, atomic::Ordering::AcqRel},
+    sync::{Arc, atomic::Ordering::Acquire},
     task::Poll,
     time::Duration,
 };
@@ -19,7 +20,7 @@ use tokio::{
         mpsc::{self, UnboundedReceiver},
         watch,
     },
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
 };
 
 use crate::{
@@ -29,13 +30,14 @@ use crate::{
         shed::shed,
         socket::Inside,
     },
+    config::Listener,
     metrics::WorkerMetrics,
     missing::Missing,
     origin::uplink,
-    server::sessions::Opening,
+    server::opening::{NewConfiguration, NewListener, Opening},
     shared::Shared,
     watch::Order,
-    worker::{Presence, Worker},
+    worker::{Presence, Worker, WorkerThread},
 };
 
 /// What a worker's thread is started with.
@@ -43,8 +45,9 @@ pub(crate) struct Start {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<WorkerMetrics>,
-    pub(crate) listeners: Vec<StdListener>,
-    /// Listeners that are opened later.
+    /// A socket for each of the configuration's listeners.
+    pub(crate) sockets: Vec<StdListener>,
+    /// What is opened, or changed, later.
     pub(crate) openings: UnboundedReceiver<Opening>,
     /// The admin listener, for one of the workers.
     pub(crate) admin: Option<StdListener>,
@@ -60,44 +63,134 @@ pub(crate) fn run(start: Start) -> io::Result<()> {
 }
 
 async fn run_inside(start: Start) -> io::Result<()> {
-    let Start { index, shared, metrics, listeners, openings, admin, pages, mut stop } = start;
+    let Start { index, shared, metrics, sockets, mut openings, admin, pages, mut stop } = start;
     let (inside, arriving) = mpsc::unbounded_channel();
-    let worker = Arc::new(Worker::new(index, shared, metrics, inside));
+    let thread = Arc::new(WorkerThread::new(index, metrics, inside));
+    let mut doors = Doors::open(&thread, index == 0, shared, sockets)?;
     // As a task of its own: waking the root future costs a system call, waking a task does not.
-    let drivers = worker.cache.shared.store.as_ref().map(larder_store::Store::attach_thread);
+    let drivers = doors.worker.cache.shared.store.as_ref().map(larder_store::Store::attach_thread);
     for driver in drivers.into_iter().flatten() {
         tokio::spawn(drive(watch_ring(driver)?));
     }
-    let mut accepting = Vec::new();
-    for (listener, about) in listeners.into_iter().zip(&worker.shared.config.listeners) {
-        let door = Arc::new(Door { listener: about.clone(), session: None });
-        accepting.push(tokio::spawn(accept(Arc::clone(&worker), nonblocking(listener)?, door)));
-    }
-    accepting.push(tokio::spawn(open_later(Arc::clone(&worker), openings, pages.clone())));
-    accepting.push(tokio::spawn(serve_inside(Arc::clone(&worker), arriving)));
+    let mut accepting = JoinSet::new();
+    accepting.spawn(serve_inside(Arc::clone(&thread), arriving));
     if let Some(listener) = admin {
-        accepting.push(tokio::spawn(admin::serve(Arc::clone(&worker), nonblocking(listener)?, pages)));
+        accepting.spawn(admin::serve(Arc::clone(&thread), nonblocking(listener)?, pages.clone()));
     }
-    // One worker looks after the origins of all.
-    let has_begun = worker.shared.checks_begun.swap(true, AcqRel);
-    if !has_begun {
-        accepting.push(tokio::spawn(uplink::probe(Arc::clone(&worker.origins))));
-        accepting.push(tokio::spawn(keep_missing(Arc::clone(&worker.shared.missing))));
-    }
-    for group in if has_begun { Vec::new() } else { worker.shared.routes.groups() } {
-        accepting.push(tokio::spawn(group.check_all(Arc::clone(&worker.origins))));
-    }
-    let ticking = tokio::spawn(tick(Arc::clone(&worker)));
-    // An error means that the proxy was dropped without shutdown: stop without draining.
-    let grace = stop.wait_for(Option::is_some).await.map_or(Duration::ZERO, |grace| grace.unwrap_or_default());
-    accepting.iter().for_each(|task| task.abort());
-    for task in accepting {
-        // Aborted on purpose.
-        let _ = task.await;
-    }
-    drain(&worker, grace, stop).await;
+    let ticking = tokio::spawn(tick(Arc::clone(&thread)));
+    let grace = loop {
+        tokio::select! {
+            // An error means that the proxy was dropped without shutdown: stop without draining.
+            grace = stop.wait_for(Option::is_some) => break grace.map_or(Duration::ZERO, |grace| grace.unwrap_or_default()),
+            Some(opening) = openings.recv() => match opening {
+                Opening::Configuration(changed) => doors.change(*changed),
+                Opening::Listener(listener) => open_listener(&mut accepting, &thread, listener),
+                Opening::Operator(stream) => open_operator(&mut accepting, &thread, stream, &pages),
+            },
+        }
+        while accepting.try_join_next().is_some() {}
+    };
+    accepting.shutdown().await;
+    let worker = doors.close().await;
+    drain(&thread, grace, stop).await;
     ticking.abort();
+    drop(worker);
     Ok(())
+}
+
+/// The listeners of the configuration in force, on one thread, and the tasks that it has run.
+struct Doors {
+    thread: Arc<WorkerThread>,
+    /// Whether this thread looks after the origins of all.
+    is_first: bool,
+    worker: Arc<Worker>,
+    open: Vec<OpenDoor>,
+    looking_after: JoinSet<()>,
+}
+
+/// A listener of the configuration.
+struct OpenDoor {
+    listener: Listener,
+    /// The socket again, for a configuration that says something else of the same address.
+    socket: StdListener,
+    accepting: JoinHandle<()>,
+}
+
+impl Doors {
+    fn open(
+        thread: &Arc<WorkerThread>,
+        is_first: bool,
+        shared: Arc<Shared>,
+        sockets: Vec<StdListener>,
+    ) -> io::Result<Self> {
+        let worker = Worker::new(thread, shared);
+        let (thread, looking_after) = (Arc::clone(thread), JoinSet::new());
+        let mut doors = Self { thread, is_first, worker, open: Vec::new(), looking_after };
+        let listeners = doors.worker.shared.config.listeners.clone();
+        for (listener, socket) in listeners.into_iter().zip(sockets) {
+            doors.open.push(doors.open_door(listener, socket)?);
+        }
+        doors.look_after_origins();
+        Ok(doors)
+    }
+
+    /// Has another configuration in force. Connections stay, and meet it with their next requests.
+    fn change(&mut self, changed: NewConfiguration) {
+        let NewConfiguration { shared, sockets, taken } = changed;
+        self.worker = Worker::new(&self.thread, shared);
+        let mut before = std::mem::take(&mut self.open);
+        for (listener, socket) in self.worker.shared.config.listeners.clone().into_iter().zip(sockets) {
+            let at = before.iter().position(|door| door.listener.address == listener.address);
+            let door = match (at.map(|at| before.swap_remove(at)), socket) {
+                (Some(door), _) if door.listener == listener => Ok(door),
+                (Some(door), _) => {
+                    door.accepting.abort();
+                    self.open_door(listener, door.socket)
+                }
+                (None, Some(socket)) => self.open_door(listener, socket),
+                (None, None) => continue,
+            };
+            match door {
+                Ok(door) => self.open.push(door),
+                Err(error) => tracing::error!(%error, "a listener cannot be used"),
+            }
+        }
+        before.iter().for_each(|door| door.accepting.abort());
+        self.look_after_origins();
+        // Who waits may have lost patience.
+        let _ = taken.send(());
+    }
+
+    fn open_door(&self, listener: Listener, socket: StdListener) -> io::Result<OpenDoor> {
+        let (door, own) = (Door { listener: listener.clone(), session: None }, socket.try_clone()?);
+        let accepting = tokio::spawn(accept(Arc::clone(&self.thread), nonblocking(own)?, Arc::new(door)));
+        Ok(OpenDoor { listener, socket, accepting })
+    }
+
+    /// One worker looks after the origins of all.
+    fn look_after_origins(&mut self) {
+        self.looking_after.abort_all();
+        if !self.is_first {
+            return;
+        }
+        let Worker { origins, shared, .. } = &*self.worker;
+        self.looking_after.spawn(uplink::probe(Arc::clone(origins)));
+        self.looking_after.spawn(keep_missing(Arc::clone(&shared.missing)));
+        for group in shared.routes.groups() {
+            self.looking_after.spawn(group.check_all(Arc::clone(origins)));
+        }
+    }
+
+    /// Closes all of them. Returns the worker, by which connections that are open still live.
+    async fn close(mut self) -> Arc<Worker> {
+        for door in self.open {
+            door.accepting.abort();
+            // Aborted on purpose.
+            let _ = door.accepting.await;
+        }
+        self.looking_after.shutdown().await;
+        self.worker
+    }
 }
 
 fn nonblocking(listener: StdListener) -> io::Result<TcpListener> {
@@ -105,53 +198,53 @@ fn nonblocking(listener: StdListener) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// Accepts on listeners that are opened while the worker runs, each until it is closed.
-async fn open_later(worker: Arc<Worker>, mut openings: UnboundedReceiver<Opening>, pages: admin::Pages) {
-    let mut accepting = JoinSet::new();
-    while let Some(opening) = openings.recv().await {
-        let worker = Arc::clone(&worker);
-        match opening {
-            Opening::Listener { listener, door, mut open } => match nonblocking(listener) {
-                Ok(listener) => drop(accepting.spawn(async move {
-                    tokio::select! {
-                        () = accept(worker, listener, door) => {}
-                        // Nothing is ever sent: it ends when the other end is gone.
-                        _ = open.changed() => {}
-                    }
-                })),
-                Err(error) => tracing::error!(%error, "a listener cannot be used"),
-            },
-            Opening::Operator(stream) => {
-                let pages = pages.clone();
-                let opened = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
-                match opened {
-                    Ok(stream) => drop(accepting.spawn(async move {
-                        admin::serve_connection(&worker, stream, &pages).await;
-                    })),
-                    Err(error) => tracing::error!(%error, "a connection of the operator cannot be used"),
-                }
+/// Accepts on a listener that is opened while the worker runs, until it is closed.
+fn open_listener(accepting: &mut JoinSet<()>, thread: &Arc<WorkerThread>, opened: NewListener) {
+    let NewListener { socket, door, mut open } = opened;
+    let thread = Arc::clone(thread);
+    match nonblocking(socket) {
+        Ok(listener) => drop(accepting.spawn(async move {
+            tokio::select! {
+                () = accept(thread, listener, door) => {}
+                // Nothing is ever sent: it ends when the other end is gone.
+                _ = open.changed() => {}
             }
-        }
-        while accepting.try_join_next().is_some() {}
+        })),
+        Err(error) => tracing::error!(%error, "a listener cannot be used"),
+    }
+}
+
+/// Answers on a connection of the operator's own commands.
+fn open_operator(
+    accepting: &mut JoinSet<()>,
+    thread: &Arc<WorkerThread>,
+    stream: std::os::unix::net::UnixStream,
+    pages: &admin::Pages,
+) {
+    let (thread, pages) = (Arc::clone(thread), pages.clone());
+    match stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)) {
+        Ok(stream) => drop(accepting.spawn(async move { admin::serve_connection(&thread, stream, &pages).await })),
+        Err(error) => tracing::error!(%error, "a connection of the operator cannot be used"),
     }
 }
 
 /// Serves connections inside tunnels.
-async fn serve_inside(worker: Arc<Worker>, mut arriving: UnboundedReceiver<Inside>) {
+async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver<Inside>) {
     while let Some(inside) = arriving.recv().await {
-        let worker = Arc::clone(&worker);
+        let Some(worker) = thread.latest() else { return };
         tokio::spawn(async move { connection::serve_inside(&worker, inside).await });
     }
 }
 
 /// Accepts on a listener.
-async fn accept(worker: Arc<Worker>, listener: TcpListener, door: Arc<Door>) {
+async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<Door>) {
     loop {
-        match listener.accept().await {
+        let accepted = listener.accept().await;
+        let Some(worker) = thread.latest() else { return };
+        match accepted {
             Ok((socket, peer)) => {
-                let limit = worker.shared.config.limits.connection_count_max;
-                if worker.shared.connection_count.fetch_add(1, AcqRel) >= limit {
-                    worker.shared.connection_count.fetch_sub(1, AcqRel);
+                let (presence, shared) = (Presence::of(&worker), &worker.shared);
+                if shared.counts.connections.load(Acquire) > shared.config.limits.connection_count_max {
                     worker.metrics.connections_refused.add(1);
                     if !door.listener.tls {
                         shed(socket);
@@ -161,10 +254,9 @@ async fn accept(worker: Arc<Worker>, listener: TcpListener, door: Arc<Door>) {
                 // Responses are to leave at once; a socket that refuses the option still works.
                 let _ = socket.set_nodelay(true);
                 worker.metrics.connections.add(1);
-                worker.metrics.connections_open.add(1);
-                let (presence, door) = (Presence(Arc::clone(&worker)), Arc::clone(&door));
+                let door = Arc::clone(&door);
                 tokio::spawn(async move {
-                    connection::serve(&presence.0, socket, peer, &door).await;
+                    connection::serve(&worker, socket, peer, &door).await;
                     drop(presence);
                 });
             }
@@ -177,15 +269,17 @@ async fn accept(worker: Arc<Worker>, listener: TcpListener, door: Arc<Door>) {
     }
 }
 
-async fn tick(worker: Arc<Worker>) {
+async fn tick(thread: Arc<WorkerThread>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        worker.watches.advance();
-        worker.origins.pool.sweep();
-        worker.origins.shared.rooms.sweep();
-        worker.flush_log();
+        thread.watches.advance();
+        for worker in thread.all() {
+            worker.origins.pool.sweep();
+            worker.origins.shared.rooms.sweep();
+            worker.flush_log();
+        }
     }
 }
 
@@ -203,11 +297,11 @@ async fn keep_missing(missing: Arc<Missing>) {
 
 /// Lets connections finish what they are at, and commits that outlast them, for as long as `grace`, or until `stop` says
 /// that there is no time left.
-async fn drain(worker: &Arc<Worker>, grace: Duration, mut stop: watch::Receiver<Option<Duration>>) {
-    worker.watches.give_all(Order::Drain);
+async fn drain(thread: &WorkerThread, grace: Duration, mut stop: watch::Receiver<Option<Duration>>) {
+    thread.watches.give_all(Order::Drain);
     let emptied = async {
-        while worker.metrics.connections_open.value() > 0 || worker.unfinished.has_late_commits() {
-            worker.unfinished.ended().await;
+        while thread.metrics.connections_open.value() > 0 || thread.unfinished.has_late_commits() {
+            thread.unfinished.ended().await;
         }
     };
     let cut_short = stop.wait_for(|grace| grace.is_none_or(|grace| grace.is_zero()));
@@ -216,7 +310,7 @@ async fn drain(worker: &Arc<Worker>, grace: Duration, mut stop: watch::Receiver<
         _ = cut_short => false,
     };
     if !is_emptied {
-        let open = worker.metrics.connections_open.value();
+        let open = thread.metrics.connections_open.value();
         tracing::info!(open, "closing connections that did not finish in time");
     }
 }

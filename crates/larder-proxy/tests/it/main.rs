@@ -32,6 +32,7 @@ mod parents;
 mod partial;
 mod poisoning;
 mod ranges;
+mod reconfigurations;
 mod redirects;
 mod registries;
 mod reloads;

@@ -1,0 +1,300 @@
+//! From a configuration to what all workers share by it.
+//!
+//! Owns: reading the files that a configuration names, and which of what is shared lasts when another configuration comes. Does not:
+//! open sockets or start threads, but for those that look whether files change. Invariant: everything that can fail has been done before
+//! anything that lasts is changed.
+
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    io,
+    net::SocketAddr,
+    sync::Arc,
+};
+
+use http::Version;
+use larder_http::fields::via::Pseudonym;
+use larder_store::Store;
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    access_log::AccessLog,
+    cache::{
+        CacheShared,
+        epochs::Epochs,
+        groups::Groups,
+        hot::{HotTier, Newcomers},
+        lonely::Lonely,
+        neighbours,
+        patience::Patience,
+        sightings::Sightings,
+    },
+    caretaker::Caretaker,
+    client::{certificates::Certificates, intercept::Interceptor, opening, passwords::Passwords},
+    config::ProxyConfig,
+    flight::{rest::Rests, table::FlightTable, window::WindowBudget},
+    lists::Lists,
+    marks::Marks,
+    mirrors::Mirrors,
+    missing::Missing,
+    origin::{
+        certificate_askers::CertificateAskers, complaints::Complaints, origins::OriginsShared, tls, uplink::Uplink,
+    },
+    routes::Routes,
+    shared::{Counts, Shared},
+};
+
+/// What a configuration comes to.
+pub(super) struct Assembly {
+    pub(super) shared: Arc<Shared>,
+    /// What looks whether its files change.
+    pub(super) caretakers: Vec<Caretaker>,
+}
+
+/// What stands in the files that a configuration names.
+pub(super) struct Files {
+    pseudonym: Option<Pseudonym>,
+    passwords: Option<Arc<Passwords>>,
+    certificates: Option<Arc<Certificates>>,
+    acceptor: Option<TlsAcceptor>,
+    lists: Option<Arc<Lists>>,
+    interceptor: Option<Arc<Interceptor>>,
+    caretakers: Vec<Caretaker>,
+}
+
+/// What lasts when another configuration comes.
+pub(super) struct Lasting {
+    store: Option<Store>,
+    hot: Arc<HotTier>,
+    sightings: Arc<Sightings>,
+    epochs: Arc<Epochs>,
+    lonely: Arc<Lonely>,
+    groups: Arc<Groups>,
+    flights: Arc<FlightTable>,
+    windows: Arc<WindowBudget>,
+    rests: Arc<Rests>,
+    missing: Arc<Missing>,
+    access_log: Option<Arc<AccessLog>>,
+    uplink: Arc<Uplink>,
+    complaints: Arc<Complaints>,
+    certificate_askers: Arc<CertificateAskers>,
+    counts: Arc<Counts>,
+    /// The name that was drawn, in case that none is configured.
+    pseudonym: Option<Pseudonym>,
+}
+
+impl Files {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// `InvalidInput` that says what is wrong with which of them.
+    pub(super) fn read(config: &ProxyConfig) -> io::Result<Self> {
+        let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let pseudonym = config.pseudonym.as_deref().map(named).transpose()?;
+        check_authorities(config)?;
+        let passwords = config.passwords.as_deref().map(Passwords::load).transpose().map_err(refused)?.map(Arc::new);
+        let mut caretakers = Vec::new();
+        let certificates = open_certificates(config, &mut caretakers)?;
+        let acceptor =
+            certificates.as_ref().map(|certificates| opening::acceptor(Arc::clone(certificates))).transpose();
+        let lists = open_lists(config, &mut caretakers)?;
+        let interceptor = config.intercept.as_ref().map(Interceptor::open).transpose()?.map(Arc::new);
+        let acceptor = acceptor.map_err(io::Error::other)?;
+        Ok(Self { pseudonym, passwords, certificates, acceptor, lists, interceptor, caretakers })
+    }
+}
+
+impl Lasting {
+    /// Returns it as it is at the start.
+    ///
+    /// # Errors
+    /// The access log cannot be opened.
+    pub(super) fn new(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Self> {
+        let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
+        Ok(Self {
+            store: store.cloned(),
+            hot: open_hot_tier(config, store),
+            sightings: Arc::default(),
+            epochs: Arc::default(),
+            lonely: Arc::default(),
+            groups: Arc::new(Groups::new(config.group_window)),
+            flights: Arc::default(),
+            windows: Arc::new(WindowBudget::new(config.window_bytes())),
+            rests: Arc::default(),
+            missing: Arc::new(Missing::open(config.state_file("missing"))),
+            access_log,
+            uplink: Arc::new(Uplink::new(config.offline)),
+            complaints: Arc::default(),
+            certificate_askers: Arc::default(),
+            counts: Arc::default(),
+            pseudonym: None,
+        })
+    }
+
+    /// Takes it over from another configuration, and has it as `config` says: the memory tier is as large as it says if it can be, and
+    /// empty if responses are marked otherwise.
+    ///
+    /// # Errors
+    /// The access log cannot be opened. Then nothing was changed.
+    pub(super) fn of(before: &Shared, config: &ProxyConfig) -> io::Result<Self> {
+        let access_log = match (&config.access_log, &before.access_log) {
+            (target, Some(log)) if *target == before.config.access_log => {
+                log.reopen()?;
+                Some(Arc::clone(log))
+            }
+            (target, _) => target.as_ref().map(AccessLog::open).transpose()?.map(Arc::new),
+        };
+        let (cache, origins) = (&before.cache, &before.origins);
+        let groups = match config.group_window == before.config.group_window {
+            true => Arc::clone(&cache.groups),
+            false => Arc::new(Groups::new(config.group_window)),
+        };
+        if marking(config) != marking(&before.config) {
+            // Their fields are made ready with them.
+            cache.hot.clear();
+        }
+        cache.hot.set_capacity(config.hot_bytes);
+        before.windows.set_max_bytes(config.window_bytes());
+        if config.offline != before.config.offline {
+            // What the operator said since the start holds, unless the file says something else than it did.
+            origins.uplink.set_mode(config.offline);
+        }
+        Ok(Self {
+            store: cache.store.clone(),
+            hot: Arc::clone(&cache.hot),
+            sightings: Arc::clone(&cache.sightings),
+            epochs: Arc::clone(&cache.epochs),
+            lonely: Arc::clone(&cache.lonely),
+            groups,
+            flights: Arc::clone(&before.flights),
+            windows: Arc::clone(&before.windows),
+            rests: Arc::clone(&before.rests),
+            missing: Arc::clone(&before.missing),
+            access_log,
+            uplink: Arc::clone(&origins.uplink),
+            complaints: Arc::clone(&origins.complaints),
+            certificate_askers: Arc::clone(&origins.certificate_askers),
+            counts: Arc::clone(&before.counts),
+            pseudonym: before.config.pseudonym.is_none().then(|| before.marks.pseudonym.clone()),
+        })
+    }
+}
+
+impl Assembly {
+    /// Puts together what workers share by `config`, with listeners at these addresses.
+    pub(super) fn new(config: ProxyConfig, files: Files, own_addresses: Vec<SocketAddr>, lasting: Lasting) -> Self {
+        let Files { pseudonym, passwords, certificates, acceptor, lists, interceptor, caretakers } = files;
+        let pseudonym = pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
+        let routes = Routes::new(&config);
+        let origins = OriginsShared {
+            lists,
+            uplink: lasting.uplink,
+            complaints: lasting.complaints,
+            certificate_askers: lasting.certificate_askers,
+            ..OriginsShared::new(&config, own_addresses)
+        };
+        let cache = CacheShared {
+            hot: lasting.hot,
+            store: lasting.store,
+            sightings: lasting.sightings,
+            epochs: lasting.epochs,
+            lonely: lasting.lonely,
+            groups: lasting.groups,
+            patience: Patience::new(config.limits.store),
+            http: config.http.clone(),
+            rules: config.rules.clone(),
+            key_marks: routes.marks(),
+            stall: config.limits.stall,
+        };
+        let shared = Arc::new(Shared {
+            cache: Arc::new(cache),
+            routes,
+            mirrors: Mirrors::new(&config.mirrors),
+            flights: lasting.flights,
+            windows: lasting.windows,
+            rests: lasting.rests,
+            origins: Arc::new(origins),
+            certificates,
+            acceptor,
+            access_log: lasting.access_log,
+            missing: lasting.missing,
+            interceptor,
+            marks: Arc::new(marks_of(&config, pseudonym)),
+            passwords,
+            counts: lasting.counts,
+            config,
+        });
+        Self { shared, caretakers }
+    }
+}
+
+/// Refuses a file of certificate authorities that could not be used when the first origin over TLS is met.
+pub(super) fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
+    let Some(path) = &config.origin_ca_file else { return Ok(()) };
+    let mut roots = rustls::RootCertStore::empty();
+    tls::load_ca_file(path, &mut roots).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
+/// What decides how responses are marked.
+fn marking(config: &ProxyConfig) -> (bool, bool, Option<&str>) {
+    (config.add_via, config.add_cache_status, config.pseudonym.as_deref())
+}
+
+fn named(name: &str) -> io::Result<Pseudonym> {
+    Pseudonym::new(name).ok_or_else(|| {
+        let why = format!("pseudonym must be letters, digits, '-', '.' or '_': {name:?}");
+        io::Error::new(io::ErrorKind::InvalidInput, why)
+    })
+}
+
+/// A name that no other proxy has, so that several in a row are no loop.
+fn unique() -> Pseudonym {
+    // The number that keeps this process' hash tables from being aimed at.
+    let drawn = RandomState::new().build_hasher().finish();
+    Pseudonym::new(format!("larder-{:08x}", drawn as u32)).expect("it is letters, digits and a hyphen")
+}
+
+fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> Marks {
+    Marks {
+        add_via: config.add_via,
+        via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
+        pseudonym,
+        add_x_forwarded: config.add_x_forwarded,
+        add_forwarded: config.add_forwarded,
+        add_cache_status: config.add_cache_status,
+    }
+}
+
+/// The memory tier, into which the store brings what it reads along.
+fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
+    let brings_unasked = store.is_some_and(Store::brings_neighbours);
+    let newcomers = if brings_unasked { Newcomers::ManyUnasked } else { Newcomers::AskedFor };
+    let hot = Arc::new(HotTier::new(config.hot_bytes, newcomers));
+    if let Some(store) = store {
+        neighbours::connect(store, &hot, &config.http.targets);
+    }
+    hot
+}
+
+/// What is shown in handshakes with clients, if there is a listener for them, and what looks after its files.
+fn open_certificates(config: &ProxyConfig, caretakers: &mut Vec<Caretaker>) -> io::Result<Option<Arc<Certificates>>> {
+    if !config.listeners.iter().any(|listener| listener.tls) {
+        return Ok(None);
+    }
+    let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let certificates = Arc::new(Certificates::load(&config.identities).map_err(refused)?);
+    let (watched, reloaded) = (Arc::clone(&certificates), Arc::clone(&certificates));
+    caretakers.push(Caretaker::start("certificates", move || watched.stamps(), move || reloaded.reload())?);
+    Ok(Some(certificates))
+}
+
+/// The lists of hosts, if there are any, and what looks after their files.
+fn open_lists(config: &ProxyConfig, caretakers: &mut Vec<Caretaker>) -> io::Result<Option<Arc<Lists>>> {
+    if config.lists.is_empty() {
+        return Ok(None);
+    }
+    let lists = Lists::load(&config.lists).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    let lists = Arc::new(lists);
+    let (watched, reloaded) = (Arc::clone(&lists), Arc::clone(&lists));
+    caretakers.push(Caretaker::start("lists of hosts", move || watched.stamps(), move || reloaded.reload())?);
+    Ok(Some(lists))
+}

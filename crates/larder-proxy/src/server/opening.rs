@@ -1,0 +1,38 @@
+//! What is on its way to a worker's thread while it runs.
+
+use std::{
+    net::TcpListener,
+    os::unix::net::UnixStream,
+    sync::{Arc, mpsc::Sender},
+};
+
+use tokio::sync::watch;
+
+use crate::{client::connection::Door, shared::Shared};
+
+/// What is on its way to a worker's thread.
+pub(crate) enum Opening {
+    /// Another configuration.
+    Configuration(Box<NewConfiguration>),
+    /// A listener besides those of the configuration.
+    Listener(NewListener),
+    /// A connection of the operator's own commands.
+    Operator(UnixStream),
+}
+
+/// A configuration that is to be in force.
+pub(crate) struct NewConfiguration {
+    pub(crate) shared: Arc<Shared>,
+    /// For each of its listeners: the socket, unless its address was listened on before.
+    pub(crate) sockets: Vec<Option<TcpListener>>,
+    /// Told when it is.
+    pub(crate) taken: Sender<()>,
+}
+
+/// A listener that is opened while the proxy runs.
+pub(crate) struct NewListener {
+    pub(crate) socket: TcpListener,
+    pub(crate) door: Arc<Door>,
+    /// Whose other end is gone when it is to close.
+    pub(crate) open: watch::Receiver<()>,
+}

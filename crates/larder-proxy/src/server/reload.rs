@@ -1,0 +1,153 @@
+//! Another configuration for a proxy that runs.
+//!
+//! Owns: what is listened on, and the order in which a configuration takes the place of another. Does not: read configuration files.
+//! Invariants: a configuration that cannot be used changes nothing; no connection is closed, and each request meets one
+//! configuration from its beginning to its end; what is cached stays.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, PoisonError, mpsc},
+    time::Duration,
+};
+
+use crate::{
+    caretaker::Caretaker,
+    config::ProxyConfig,
+    server::{
+        ProxyHandle,
+        assembly::{Assembly, Files, Lasting},
+        opening::{NewConfiguration, Opening},
+        sockets::bind_all,
+    },
+    shared::Shared,
+};
+
+/// What a proxy listens on, and what looks after the files of its configuration.
+pub(crate) struct Served {
+    listeners: Vec<Bound>,
+    admin_addr: Option<SocketAddr>,
+    _caretakers: Vec<Caretaker>,
+}
+
+/// An address that is listened on.
+#[derive(Clone, Copy)]
+struct Bound {
+    /// As it is configured.
+    address: SocketAddr,
+    /// With the port that was taken.
+    local_addr: SocketAddr,
+}
+
+/// What became of another configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reloaded {
+    /// The listeners' addresses, in the order of the configuration, with the ports that were taken.
+    pub local_addrs: Vec<SocketAddr>,
+    /// What is as it was, though the configuration says otherwise.
+    pub unchanged: Vec<NeedsRestart>,
+}
+
+/// What a proxy that runs does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeedsRestart {
+    /// How many workers there are.
+    WorkerCount,
+    /// The address of the admin listener.
+    Admin,
+    /// A memory tier, where there was none.
+    HotBytes,
+}
+
+impl Served {
+    /// Returns it as it is at the start.
+    pub(super) fn new(
+        shared: &Shared,
+        local_addrs: &[SocketAddr],
+        admin_addr: Option<SocketAddr>,
+        caretakers: Vec<Caretaker>,
+    ) -> Self {
+        Self { listeners: bound(&shared.config, local_addrs), admin_addr, _caretakers: caretakers }
+    }
+
+    /// Where an address that is configured is listened on already.
+    fn local_addr(&self, address: SocketAddr) -> Option<SocketAddr> {
+        self.listeners.iter().find(|bound| bound.address == address).map(|bound| bound.local_addr)
+    }
+}
+
+fn bound(config: &ProxyConfig, local_addrs: &[SocketAddr]) -> Vec<Bound> {
+    assert_eq!(config.listeners.len(), local_addrs.len(), "every listener has an address");
+    let listeners = config.listeners.iter().zip(local_addrs);
+    listeners.map(|(listener, &local_addr)| Bound { address: listener.address, local_addr }).collect()
+}
+
+impl ProxyHandle {
+    /// Has the proxy go on by another configuration, and returns when every worker does. Connections stay open, and meet it with their
+    /// next requests; tunnels go on as they are. What is cached, and what was found out about origins and clients, stays.
+    /// Blocks for reading the files that the configuration names; may be called from any thread but the proxy's own.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a configuration that cannot be used, `NotConnected` if the proxy has stopped, else what the system says about a
+    /// socket or the access log. The configuration before is then in force.
+    pub fn reload(&self, config: ProxyConfig) -> io::Result<Reloaded> {
+        let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
+        config.check()?;
+        // One after the other.
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.in_force.get().ok_or_else(stopped)?;
+        let (config, unchanged) = changeable(config, &before.config);
+        let files = Files::read(&config)?;
+        let is_new = |address| served.local_addr(address).is_none();
+        let added: Vec<_> = config.listeners.iter().filter(|listener| is_new(listener.address)).cloned().collect();
+        let sockets = bind_all(&added, self.openings.len())?;
+        let mut added_addrs =
+            sockets[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?.into_iter();
+        let addresses = config.listeners.iter().map(|listener| listener.address);
+        let local_addrs: Vec<SocketAddr> =
+            addresses.filter_map(|address| served.local_addr(address).or_else(|| added_addrs.next())).collect();
+        let own_addresses = local_addrs.iter().copied().chain(served.admin_addr).collect();
+        let lasting = Lasting::of(&before, &config)?;
+        let Assembly { shared, caretakers } = Assembly::new(config, files, own_addresses, lasting);
+        let (taken, is_taken) = mpsc::channel();
+        for (opening, sockets) in self.openings.iter().zip(sockets) {
+            let mut sockets = sockets.into_iter();
+            let listeners = shared.config.listeners.iter();
+            let sockets = listeners.map(|listener| if is_new(listener.address) { sockets.next() } else { None });
+            let changed =
+                NewConfiguration { shared: Arc::clone(&shared), sockets: sockets.collect(), taken: taken.clone() };
+            opening.send(Opening::Configuration(Box::new(changed))).map_err(|_| stopped())?;
+        }
+        self.in_force.set(&shared);
+        *served = Served::new(&shared, &local_addrs, served.admin_addr, caretakers);
+        drop(taken);
+        for _ in &self.openings {
+            // A worker that is held up takes it later.
+            is_taken.recv_timeout(TAKEN_PATIENCE).map_err(|_| stopped())?;
+        }
+        Ok(Reloaded { local_addrs, unchanged })
+    }
+}
+
+/// Returns the configuration with all that can change, and what cannot.
+fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Vec<NeedsRestart>) {
+    let mut unchanged = Vec::new();
+    if config.worker_count != before.worker_count {
+        config.worker_count = before.worker_count;
+        unchanged.push(NeedsRestart::WorkerCount);
+    }
+    if config.admin != before.admin {
+        config.admin = before.admin;
+        unchanged.push(NeedsRestart::Admin);
+    }
+    if before.hot_bytes == 0 && config.hot_bytes > 0 {
+        config.hot_bytes = 0;
+        unchanged.push(NeedsRestart::HotBytes);
+    }
+    config.state_base.clone_from(&before.state_base);
+    (config, unchanged)
+}
+
+/// How long a worker may take to have another configuration in force.
+const TAKEN_PATIENCE: Duration = Duration::from_secs(10);
