@@ -114,6 +114,45 @@ pub fn fragment_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
     key
 }
 
+/// What a key is the key of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyOf<'a> {
+    /// The resource's key.
+    pub primary: &'a [u8],
+    /// The key of the entry that has the head: the primary key, or that of a variant.
+    pub entry: &'a [u8],
+    /// Of a chunk, or a fragment of one: the representation it is of.
+    pub representation: Option<u64>,
+}
+
+impl<'a> KeyOf<'a> {
+    /// Takes a key apart; `None` if it is none of those made here.
+    pub fn parse(key: &'a [u8]) -> Option<Self> {
+        match key.split_first()? {
+            (&KIND_PRIMARY, _) => Some(Self { primary: key, entry: key, representation: None }),
+            (&KIND_VARIANT, rest) => {
+                let (len, rest) = rest.split_first_chunk::<4>()?;
+                let primary = rest.get(..u32::from_le_bytes(*len) as usize)?;
+                (primary.first() == Some(&KIND_PRIMARY)).then_some(Self { primary, entry: key, representation: None })
+            }
+            (&(KIND_CHUNK | KIND_FRAGMENT), rest) => {
+                let (rest, _) = rest.split_last_chunk::<8>()?;
+                let (entry, representation) = rest.split_last_chunk::<8>()?;
+                let of_entry = Self::parse(entry).filter(|of_entry| of_entry.representation.is_none())?;
+                Some(Self { representation: Some(u64::from_le_bytes(*representation)), ..of_entry })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the URL of the resource, as keys have it.
+    pub fn url(&self) -> Option<&'a str> {
+        let text = std::str::from_utf8(self.primary.get(1..)?).ok()?;
+        // What stands behind a space tells apart keys of one URL.
+        text.split(' ').next().filter(|url| url.contains("://"))
+    }
+}
+
 /// An authority in the form in which the key has it: the host in lower case, no default port. None when it is none.
 /// An origin that is told this cannot answer by what the key does not tell apart.
 pub fn normal_authority<'a>(scheme: &str, authority: &'a str) -> Option<Cow<'a, str>> {
@@ -178,3 +217,30 @@ impl fmt::Display for KeyError {
 }
 
 impl std::error::Error for KeyError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_taken_apart_into_what_it_was_made_of() {
+        let primary = primary_key("http", "A.example:80", "/x?y").unwrap();
+        let rule = VaryRule::from_names(vec![http::header::ACCEPT]);
+        let mut variant = variant_key(&primary, &rule, &HeaderMap::new(), &Settings::default()).unwrap();
+        variant.extend_from_slice(&7_u64.to_le_bytes());
+        for entry in [&primary, &variant] {
+            let chunk = chunk_key(entry, 5, 3);
+            let fragment = fragment_key(entry, 5, 3);
+            for (key, representation) in [(entry, None), (&chunk, Some(5)), (&fragment, Some(5))] {
+                let of = KeyOf::parse(key).unwrap();
+                assert_eq!(of, KeyOf { primary: &primary, entry, representation });
+                assert_eq!(of.url(), Some("http://a.example/x?y"));
+            }
+        }
+        let marked = [&primary[..], b" default"].concat();
+        assert_eq!(KeyOf::parse(&marked).unwrap().url(), Some("http://a.example/x?y"));
+        for none in [&b""[..], b"X", b"V\x05\0\0\0Phtt", b"C12345678", b"V\x02\0\0\0XX"] {
+            assert_eq!(KeyOf::parse(none), None);
+        }
+    }
+}

@@ -65,6 +65,7 @@ pub mod storable;
 pub mod stored;
 pub mod targeted;
 pub mod telling;
+pub mod url_patterns;
 pub mod validate;
 pub mod vary;
 
@@ -89,4 +90,5 @@ pub use storable::Storability;
 pub use stored::{BodyPlace, DecodeError, Head, Received, StoredHead};
 pub use targeted::TargetList;
 pub use time::Timestamp;
+pub use url_patterns::{BadUrlPattern, UrlPattern, UrlPatterns};
 pub use vary::{Selecting, VaryMarker, VaryRule};

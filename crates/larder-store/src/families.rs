@@ -61,14 +61,15 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     }
 }
 
-/// Walks over every record of a volume that no engine has, and verifies it.
-pub(super) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
+/// Walks over every record of a volume, while it is to go on, and verifies it. Where an engine has the volume, what is being written
+/// meanwhile may look like damage.
+pub(super) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
     match volume.policy.engine {
-        EngineRow::Log(_) => log::walk(volume, meet),
+        EngineRow::Log(_) => log::walk(volume, goes_on, meet),
         EngineRow::Mapped(row) => mapped::walk(volume, row, meet),
-        EngineRow::Table(_) => table::walk(volume, meet),
-        EngineRow::Tiny => tiny::walk(volume, meet),
-        EngineRow::Clusters => clusters::walk(volume, meet),
+        EngineRow::Table(_) => table::walk(volume, goes_on, meet),
+        EngineRow::Tiny => tiny::walk(volume, goes_on, meet),
+        EngineRow::Clusters => clusters::walk(volume, goes_on, meet),
     }
 }
 

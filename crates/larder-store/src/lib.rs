@@ -39,7 +39,7 @@ pub use policy::{
 };
 pub use reader::{BodyStream, Reader};
 pub use stats::Stats;
-pub use store::{Content, Damage, Findings, Store, StoreInfo, VolumeStats, check, format, inspect, survey};
+pub use store::{Content, Damage, Findings, Scanned, Store, StoreInfo, VolumeStats, check, format, inspect, survey};
 pub use tuning::{Tuning, TuningField, TuningKind, TuningValue};
 pub use volume::{
     holds::Held,

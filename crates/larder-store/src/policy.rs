@@ -259,6 +259,17 @@ impl Policy {
         matches!(self.reads, ReadAxis::Clusters | ReadAxis::Groups)
     }
 
+    /// Whether its eviction can spare entries, see [`crate::Store::pin`].
+    pub fn can_pin(&self) -> bool {
+        matches!(self.engine, EngineRow::Log(LogRow::Packed(_)))
+    }
+
+    /// Whether a store of it that is open can tell its keys, see [`crate::Store::scan`]: not where only the file's own snapshot, which is
+    /// written when the store is closed, says where entries are.
+    pub fn can_scan(&self) -> bool {
+        !matches!(self.engine, EngineRow::Mapped(_))
+    }
+
     /// The row with this number in the superblock.
     pub(crate) fn of_code(code: u32) -> Option<&'static Self> {
         POLICIES.iter().find(|policy| policy.code == code)

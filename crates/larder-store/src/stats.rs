@@ -29,6 +29,12 @@ macro_rules! stats {
             pub volumes_out: u64,
             /// Removals and invalidations that could not be written yet.
             pub removals_waiting: u64,
+            /// Entries that are pinned.
+            pub pinned_entries: u64,
+            /// Bytes of the volume that they take.
+            pub pinned_bytes: u64,
+            /// Bytes that they may take.
+            pub pinned_bytes_max: u64,
             $($(#[$doc])* pub $name: u64,)*
         }
 
@@ -46,6 +52,9 @@ macro_rules! stats {
                     volumes: sum.volumes + volume.volumes,
                     volumes_out: sum.volumes_out + volume.volumes_out,
                     removals_waiting: sum.removals_waiting + volume.removals_waiting,
+                    pinned_entries: sum.pinned_entries + volume.pinned_entries,
+                    pinned_bytes: sum.pinned_bytes + volume.pinned_bytes,
+                    pinned_bytes_max: sum.pinned_bytes_max + volume.pinned_bytes_max,
                     $($name: sum.$name + volume.$name,)*
                 })
                 .unwrap_or_default()
@@ -64,6 +73,9 @@ macro_rules! stats {
                     volumes: 1,
                     volumes_out: u64::from(volume.health.is_out()),
                     removals_waiting: volume.arrears.count(),
+                    pinned_entries: volume.pins.count(),
+                    pinned_bytes: volume.pins.bytes(),
+                    pinned_bytes_max: volume.pins.bytes_max(),
                     $($name: volume.counters.$name.load(Ordering::Relaxed),)*
                 }
             }

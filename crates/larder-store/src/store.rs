@@ -8,6 +8,7 @@ mod closing;
 mod inspect;
 mod maintenance;
 mod open;
+mod scan;
 mod survey;
 mod volumes;
 
@@ -31,6 +32,7 @@ use closing::Closing;
 use futures_util::future::{join, join_all};
 pub use inspect::{Content, StoreInfo, format, inspect};
 use maintenance::Maintenance;
+pub use scan::Scanned;
 use std::{path::Path, sync::Arc};
 pub use survey::{Damage, Findings, check, survey};
 pub(crate) use volumes::Volumes;
@@ -265,6 +267,7 @@ impl Store {
     /// on its volume.
     pub async fn remove(&self, key: &[u8]) -> Result<()> {
         check_lengths(key, &[])?;
+        self.unpin(key);
         let (strays, own) = join(self.volumes.remove_strays(key), self.volumes.remove(key)).await;
         own.and(strays)
     }
@@ -275,6 +278,9 @@ impl Store {
     /// `Unavailable` when a superblock cannot be written: as for [`Store::remove`].
     pub async fn invalidate(&self, which: Invalidation) -> Result<()> {
         self.check_open()?;
+        if which == Invalidation::All {
+            self.volumes.all().for_each(|engine| engine.volume().pins.clear());
+        }
         let owing = self.volumes.all().filter(|engine| !engine.volume().health.is_out_and_safe());
         let done = join_all(owing.map(|engine| superblocks::invalidate(engine.volume(), which))).await;
         done.into_iter().collect()
@@ -301,6 +307,39 @@ impl Store {
     pub fn hold(&self, key: &[u8]) -> Held {
         let volume = self.volumes.of(key).volume();
         Held::new(volume, volume.hash(key).0)
+    }
+
+    /// Whether its rows can spare entries: [`Store::pin`] says no otherwise.
+    pub fn can_pin(&self) -> bool {
+        self.volumes.all().all(|engine| engine.volume().policy.can_pin())
+    }
+
+    /// Has eviction spare `key`'s entry, whose head and body take `len_bytes`, from now on until it is unpinned, removed, expired or
+    /// invalidated, or the store is closed; what replaces the entry is spared too, and an entry that is yet to come may be pinned. To be said
+    /// again after each start, before anything is stored. Returns `false`, and spares nothing, if more would be pinned than `Tuning::pin_share`
+    /// of its volume (a million keys at most), or its row cannot.
+    pub fn pin(&self, key: &[u8], len_bytes: u64) -> bool {
+        let engine = self.volumes.of(key);
+        let (volume, key_bytes) = (engine.volume(), key.len() as u64);
+        let key_hash = volume.hash(key).0;
+        let is_pinned = volume.pins.insert(key_hash, key_bytes + len_bytes + record::AROUND_BYTES);
+        if is_pinned {
+            // As if it had been hit: what has the fewest hits is what an index that is full displaces.
+            (0..PIN_TOUCH_COUNT).for_each(|_| engine.touch(key_hash));
+        }
+        is_pinned
+    }
+
+    /// Lets `key`'s entry be evicted like any other. Returns whether it was pinned.
+    pub fn unpin(&self, key: &[u8]) -> bool {
+        let volume = self.volumes.of(key).volume();
+        volume.pins.remove(volume.hash(key).0)
+    }
+
+    /// Whether `key`'s entry, or the one that is to come, is pinned (no I/O).
+    pub fn is_pinned(&self, key: &[u8]) -> bool {
+        let volume = self.volumes.of(key).volume();
+        volume.pins.contains(volume.hash(key).0)
     }
 
     /// Counters and gauges of all volumes together.
@@ -367,6 +406,9 @@ impl Store {
         self.volumes.all().try_for_each(|engine| engine.volume().check_open())
     }
 }
+
+/// Hits that an entry is given that is pinned: as many as any row counts.
+const PIN_TOUCH_COUNT: usize = 3;
 
 fn check_lengths(key: &[u8], head: &[u8]) -> Result<()> {
     if key.len() > record::KEY_BYTES_MAX {

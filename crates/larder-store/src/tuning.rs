@@ -203,6 +203,9 @@ table! {
     /// `log`: most of a segment that is written again, as a share of it. More: more hits; bytes written grow to as
     /// much as 1 / (1 - share) times what is admitted.
     reinsertion_share: f64 = 0.5, share in 0.0..=0.5;
+    /// `log`, `log-clock`: most of a volume that entries may take that are pinned (`larder pin`), as a share of it. More: more that
+    /// eviction spares, and as much less for everything else, which is evicted sooner.
+    pin_share: f64 = 0.25, share in 0.0..=0.4;
     /// `log`: bytes written for checkpoints of the index, as a share of the log's. More: less to replay after a
     /// crash; less: fewer bytes written. 0: only at close.
     checkpoint_share: f64 = 0.02, share in 0.0..=1.0;

@@ -12,6 +12,7 @@ pub(crate) mod holds;
 pub(crate) mod loading;
 pub(crate) mod membership;
 pub(crate) mod neighbours;
+pub(crate) mod pins;
 pub(crate) mod superblocks;
 pub(crate) mod turn;
 pub(crate) mod waiters;
@@ -38,6 +39,7 @@ use health::Health;
 use holds::Holds;
 use loading::Waiting;
 use neighbours::{Neighbour, NeighbourSink};
+use pins::Pins;
 use std::{
     io,
     sync::{
@@ -69,6 +71,7 @@ pub(crate) struct Volume {
     pub(crate) wakeup: Wakeup,
     pub(crate) health: Health,
     pub(crate) holds: Holds,
+    pub(crate) pins: Pins,
     /// Removals and invalidations that are not durable.
     pub(crate) arrears: Arrears,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
@@ -125,6 +128,11 @@ impl Volume {
             wakeup: Wakeup::default(),
             health: Health::default(),
             holds: Holds::new(superblock.shape.size_bytes),
+            pins: Pins::new(
+                superblock.shape.size_bytes,
+                superblock.shape.segment_bytes,
+                if policy.can_pin() { options.tuning.pin_share } else { 0.0 },
+            ),
             arrears: Arrears::default(),
             begin_neighbours: OnceLock::new(),
             waiting: Waiting::default(),

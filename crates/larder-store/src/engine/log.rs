@@ -54,6 +54,11 @@ pub(crate) use walk::walk;
 /// Free segments below which reclaim begins, whatever the volume's size.
 const RESERVE_SEGMENTS_MIN: usize = 3;
 
+/// Free segments that are for reclaim alone while entries are pinned: what one segment holds, all of which may have to be written again,
+/// fits into one, and into a second for what units begin and end with elsewhere; the last is for
+/// what clients begin meanwhile.
+const RECLAIM_ONLY_SEGMENTS: usize = 3;
+
 /// Bits of a position in HashCache's index: on volumes up to 2 TiB the paper's 32, above enough for 16 TiB.
 const POSITION_BITS: u32 = 32;
 const POSITION_BITS_LONG: u32 = 35;
@@ -221,7 +226,9 @@ impl LogEngine {
 
     /// Segments kept free, so that writers do not wait for reclaim.
     fn reserve_segments(&self) -> usize {
-        (self.geometry.segment_count as usize / 64).clamp(RESERVE_SEGMENTS_MIN, 8)
+        let for_writers = (self.geometry.segment_count as usize / 64).clamp(RESERVE_SEGMENTS_MIN, 8);
+        let is_sparing = !self.volume.pins.is_empty();
+        for_writers + if is_sparing { RECLAIM_ONLY_SEGMENTS } else { 0 }
     }
 }
 
@@ -285,8 +292,11 @@ impl Engine for LogEngine {
         recovery::retry(self).await;
         let woken = self.flush_due(self.volume.clock.now());
         self.sync_segments_begun().await;
-        while self.lock_log().free_count() < self.reserve_segments() {
-            if !self.reclaim_oldest().await {
+        let reclaim_only_count = if self.volume.pins.is_empty() { 0 } else { RECLAIM_ONLY_SEGMENTS };
+        self.lock_log().keep_for_reclaim(reclaim_only_count);
+        // Once around at most: a segment whose entries are all spared frees nothing.
+        for _ in 0..self.geometry.segment_count {
+            if self.lock_log().free_count() >= self.reserve_segments() || !self.reclaim_oldest().await {
                 break;
             }
         }

@@ -21,6 +21,8 @@ use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRr";
 const FIXED_BYTES: usize = 64;
+/// What a record takes around key, head and body, at most: its fixed part and the checksums of its body's blocks.
+pub(crate) const AROUND_BYTES: u64 = 128;
 /// Where the sequence stands, and the lengths up to the record's kind.
 const SEQUENCE_AT: usize = 24;
 const HEAD_LEN_AT: usize = 48;

@@ -50,10 +50,10 @@ impl Findings {
     /// Damages that are told one by one.
     pub const DAMAGES_MAX: usize = 1000;
 
-    fn meet(&mut self, met: &Met, volume: &Volume) {
+    fn meet(&mut self, met: &Met<'_>, volume: &Volume) {
         match *met {
             Met::Segment => self.segments += 1,
-            Met::Record { len_bytes, expires_at, site, epoch } => {
+            Met::Record { len_bytes, expires_at, site, epoch, .. } => {
                 self.entries += 1;
                 self.entry_bytes += len_bytes;
                 self.expired += u64::from(has_expired(expires_at, volume.clock.now_s()));
@@ -100,7 +100,7 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Findings
     }
     let volume = open::existing(device, &options(path, &info)?)?;
     let (total_bytes, mut passed_bytes) = (volume.size_bytes(), 0);
-    families::walk(&volume, &mut |met| {
+    families::walk(&volume, &|| true, &mut |met| {
         findings.meet(&met, &volume);
         if let Met::Passed(bytes) = met {
             passed_bytes += bytes;

@@ -12,6 +12,7 @@ mod file;
 mod flips;
 mod golden;
 mod law;
+mod pins;
 mod refusals;
 mod rows;
 mod runtime;

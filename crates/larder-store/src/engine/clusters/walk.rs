@@ -11,13 +11,13 @@ use crate::{
     volume::Volume,
 };
 
-/// Walks over all clusters.
-pub(crate) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
+/// Walks over all clusters, while it is to go on.
+pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
     let Some(area) = area_of(&volume.shape) else {
         return meet(Met::Damage { offset_bytes: 0, what: "the superblock's layout" });
     };
     let mut cluster = 0;
-    while cluster < area.count {
+    while cluster < area.count && goes_on() {
         let offset_bytes = area.offset_bytes(cluster);
         let left_bytes = u64::from(area.count - cluster) * area.cluster_bytes;
         let read = |len_bytes| block_on(volume.read(offset_bytes, len_bytes));

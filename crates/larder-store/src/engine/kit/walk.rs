@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// What a walk over a volume meets.
-pub(crate) enum Met {
+pub(crate) enum Met<'a> {
     /// A segment that is in use.
     Segment,
     /// An entry, every byte of it verified.
-    Record { len_bytes: u64, expires_at: u32, site: Site, epoch: u32 },
+    Record { key: &'a [u8], len_bytes: u64, expires_at: u32, site: Site, epoch: u32 },
     /// The news that an entry was removed.
     Removal,
     /// Bytes that are not what was written.
@@ -26,13 +26,14 @@ pub(crate) enum Met {
     Passed(u64),
 }
 
-impl Met {
-    /// What a whole record is.
-    pub(crate) fn of(decoded: &Decoded) -> Self {
+impl<'a> Met<'a> {
+    /// What a whole record is, whose bytes begin `record`.
+    pub(crate) fn of(decoded: &Decoded, record: &'a [u8]) -> Self {
         let meta = &decoded.meta;
         match meta.kind {
             Kind::Tombstone => Self::Removal,
             Kind::Entry | Kind::HeadUpdate(_) => Self::Record {
+                key: &record[decoded.key.clone()],
                 len_bytes: decoded.len_bytes() as u64,
                 expires_at: meta.expires_at,
                 site: meta.site,
@@ -56,7 +57,12 @@ pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<Deco
 }
 
 /// The pack at `offset_bytes` of the volume; its length, if there is one.
-pub(crate) fn walk_pack(volume: VolumeId, offset_bytes: u64, bytes: &[u8], meet: &mut dyn FnMut(Met)) -> Option<u64> {
+pub(crate) fn walk_pack(
+    volume: VolumeId,
+    offset_bytes: u64,
+    bytes: &[u8],
+    meet: &mut dyn FnMut(Met<'_>),
+) -> Option<u64> {
     let Ok((header, listings)) = pack::decode(volume, offset_bytes, bytes) else {
         // One flipped bit leaves the magic or the place that the pack says it is for.
         let says_its_place = bytes.get(8..16) == Some(&offset_bytes.to_le_bytes()[..]);
@@ -82,7 +88,7 @@ pub(crate) fn walk_pack(volume: VolumeId, offset_bytes: u64, bytes: &[u8], meet:
             {
                 Met::Damage { offset_bytes: at, what: "a record in the place of another" }
             }
-            Ok(decoded) => Met::of(&decoded),
+            Ok(decoded) => Met::of(&decoded, record),
             Err(what) => Met::Damage { offset_bytes: at, what },
         });
     }

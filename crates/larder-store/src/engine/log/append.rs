@@ -207,7 +207,12 @@ impl LogEngine {
     fn index_appended(&self, record: &Record<'_>, appended: Appended, condition: Condition<'_>) {
         let key_hash = record.meta.hash.key_hash();
         let size = SizeClass::holding(record.len_sectors());
-        let hits = if let Condition::Reinserted { hits, .. } = condition { hits } else { 0 };
+        let hits = match condition {
+            Condition::Reinserted { hits, .. } => hits,
+            // An index that is full displaces what has the fewest.
+            _ if self.volume.pins.contains(key_hash) => Slot::HITS_MAX,
+            Condition::Recognised(_) | Condition::StillAt(_) | Condition::Beside => 0,
+        };
         let slot = Slot { position: appended.position, size, hits, short_lived: appended.short_lived };
         let replaced = match &condition {
             Condition::StillAt(from) | Condition::Reinserted { from, .. } => std::slice::from_ref(from),

@@ -3,10 +3,12 @@
 //! Owns: what the functions are told ([`Reclaimed`]) and what they answer ([`Choice`]). Does not: read, write or know the index;
 //! reclaim executes what is chosen. Invariant: what is kept takes at most the room it is given (seven eighths of a segment if it
 //! is being read, else what the row's tuning says), so that reclaiming always frees some of a segment, and writing again has a bound.
+//! Entries that are pinned are all kept: of them the volume has a bound.
 
 mod clock;
 mod worth;
 
+use super::index::Slot;
 use crate::{LogEviction, clock::has_expired, format::trailer::Listing};
 
 /// A live entry of a segment.
@@ -17,6 +19,8 @@ pub(crate) struct Candidate {
     pub(crate) hits: u8,
     /// Whether somebody is about to read it.
     pub(crate) held: bool,
+    /// Whether it is to be spared.
+    pub(crate) pinned: bool,
 }
 
 /// What may be kept, in sectors.
@@ -51,19 +55,24 @@ pub(crate) struct Choice {
     pub(crate) kept: Vec<Kept>,
 }
 
-/// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is held goes first.
+/// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is pinned goes first, then what is held.
 pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice {
     let Reclaimed { live, room, now_s } = *reclaimed;
     let useful = |entry: &&Candidate| !has_expired(entry.listing.expires_at, now_s);
-    let (held, others): (Vec<Candidate>, Vec<Candidate>) = live.iter().filter(useful).partition(|entry| entry.held);
-    let mut kept = Vec::new();
+    let (pinned, others): (Vec<Candidate>, Vec<Candidate>) = live.iter().filter(useful).partition(|entry| entry.pinned);
+    let (held, others): (Vec<Candidate>, Vec<Candidate>) = others.into_iter().partition(|entry| entry.held);
+    // As many hits as there can be: an index that is full displaces what has the fewest.
+    let mut kept: Vec<Kept> =
+        pinned.iter().map(|entry| Kept { listing: entry.listing, hits: Slot::HITS_MAX }).collect();
+    let pinned_sectors = sectors_of(&kept);
+    let room = Room { held: room.held.saturating_sub(pinned_sectors), hit: room.hit.saturating_sub(pinned_sectors) };
     let taken = take(held.iter().map(|entry| Kept { listing: entry.listing, hits: 0 }), room.held, &mut kept);
     let wanted = match eviction {
         LogEviction::Worth => worth::rank(others),
         LogEviction::Clock => clock::rank(others),
     };
     take(wanted.into_iter(), room.hit.saturating_sub(taken), &mut kept);
-    assert!(sectors_of(&kept) <= room.held.max(room.hit), "what is kept fits its room");
+    assert!(sectors_of(&kept) <= pinned_sectors + room.held.max(room.hit), "what is kept fits its room");
     kept.sort_by_key(|kept| kept.listing.sector);
     Choice { kept }
 }
@@ -94,13 +103,24 @@ mod tests {
     /// A live entry: where it begins, its length, its hits, and after when it is of no use.
     pub(super) fn live(sector: u32, sectors: u16, hits: u8, expires_at: u32) -> Candidate {
         let listing = Listing { key_hash: KeyHash(1), sector, sectors, tombstone: false, expires_at };
-        Candidate { listing, hits, held: false }
+        Candidate { listing, hits, held: false, pinned: false }
     }
 
     /// What is kept at second 100, each by its sector, with the hits it begins with.
     pub(super) fn kept(eviction: LogEviction, live: &[Candidate], held: u64, hit: u64) -> Vec<(u32, u8)> {
         let chosen = choose(eviction, &Reclaimed { live, room: Room { held, hit }, now_s: 100 });
         chosen.kept.iter().map(|kept| (kept.listing.sector, kept.hits)).collect()
+    }
+
+    #[test]
+    fn what_is_pinned_is_kept_however_much_it_is_while_it_is_of_use() {
+        let pinned = |entry| Candidate { pinned: true, ..entry };
+        let all =
+            [live(0, 10, 3, 0), pinned(live(10, 30, 0, 0)), pinned(live(40, 30, 1, 0)), pinned(live(70, 5, 0, 50))];
+        let spared = [(10, Slot::HITS_MAX), (40, Slot::HITS_MAX)];
+        assert_eq!(kept(LogEviction::Worth, &all, 20, 20), spared, "they take the room of what was hit");
+        assert_eq!(kept(LogEviction::Clock, &all, 0, 0), spared);
+        assert_eq!(kept(LogEviction::Worth, &all, 70, 70), [(0, 2), spared[0], spared[1]]);
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub(crate) struct Log {
     ready: bool,
     /// Whether there is no sequence to be used: nothing is appended or reclaimed until one is there.
     is_barred: bool,
+    /// Free segments of which the last so many, and what is left of the open one then, are for reclaim.
+    reclaim_only_count: usize,
     spare: Vec<AlignedBuffer>,
     /// A closed segment's list, emptied: its memory serves the next segment.
     spare_listings: Vec<Listing>,
@@ -156,6 +158,7 @@ impl Log {
             trailers_in_flight: Vec::new(),
             ready: false,
             is_barred: false,
+            reclaim_only_count: 0,
             spare,
             spare_listings: Vec::new(),
             waiting: Waiters::default(),
@@ -230,7 +233,9 @@ impl Log {
         if !OpenSegment::fits_empty(&self.geometry, len_bytes) {
             return Err(NoRoom::Ever);
         }
-        if !self.ready || (appender == Appender::Client && self.dirty_bytes + len_bytes > self.dirty_bytes_max) {
+        let must_wait =
+            self.dirty_bytes + len_bytes > self.dirty_bytes_max || self.free.len() < self.reclaim_only_count;
+        if !self.ready || (appender == Appender::Client && must_wait) {
             return Err(NoRoom::Now);
         }
         if self.open.as_ref().is_some_and(|open| !open.unit_takes(len_bytes)) {
@@ -395,6 +400,11 @@ impl Log {
     /// The oldest segment, if it can be reclaimed now.
     pub(crate) fn oldest_clean(&self) -> Option<SegmentId> {
         self.sealed.front().copied().filter(|&segment| self.ready && !self.segments.is_dirty(segment))
+    }
+
+    /// Has clients append only while so many segments are free: reclaim then finds room for all of a segment, whatever else is appended.
+    pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) {
+        self.reclaim_only_count = free_count;
     }
 
     pub(crate) fn free_count(&self) -> usize {

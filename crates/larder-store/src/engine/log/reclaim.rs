@@ -1,4 +1,4 @@
-//! Reclaim: the oldest segment's entries that are held or were hit are written again, the rest is forgotten.
+//! Reclaim: the oldest segment's entries that are pinned or held, or were hit, are written again, the rest is forgotten.
 //!
 //! An entry with a new head whose body stands in the segment is written again as a whole. Bodies are copied with
 //! their checksums, which readers compare, not this. Cost: one read of the trailer and one per entry kept.
@@ -18,6 +18,7 @@ use crate::{
         record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
         trailer::Listing,
     },
+    hash::KeyHash,
     units::{SECTOR_BYTES, Sector, SegmentId, sectors},
     volume::{counters::add, turn::Turn},
 };
@@ -59,7 +60,8 @@ impl LogEngine {
         // What needs only a body from here is found out when it is read.
         let gone = listings
             .iter()
-            .filter(|listing| self.index.remove(listing.key_hash, &[position(listing)]) > 0 && !listing.tombstone);
+            .filter(|listing| self.index.remove(listing.key_hash, &[position(listing)]) > 0 && !listing.tombstone)
+            .inspect(|listing| self.note_gone(listing.key_hash));
         add(&self.volume.counters.evicted, gone.count() as u64);
         self.forget_dropped(self.segments.sequence(segment));
         let woken = self.lock_log().release_oldest(segment);
@@ -77,7 +79,16 @@ impl LogEngine {
 
     fn candidate(&self, needed: &Needed) -> Candidate {
         let Needed { listing, slot } = *needed;
-        Candidate { listing, hits: slot.hits, held: self.volume.holds.contains(listing.key_hash) }
+        let (held, pinned) = (&self.volume.holds, &self.volume.pins);
+        let (held, pinned) = (held.contains(listing.key_hash), pinned.contains(listing.key_hash));
+        Candidate { listing, hits: slot.hits, held, pinned }
+    }
+
+    /// Unpins an entry that is no longer there, so that nothing is spared for it.
+    fn note_gone(&self, key_hash: KeyHash) {
+        if self.volume.pins.remove(key_hash) {
+            add(&self.volume.counters.unpinned, 1);
+        }
     }
 
     fn room_for_kept(&self) -> Room {
@@ -122,6 +133,10 @@ impl LogEngine {
                 body: &[body],
                 meta: Meta { kind: Kind::Entry, ..decoded.meta },
             };
+            // Once invalidated it is nobody's, however long it is to be spared.
+            if !self.volume.admits(record.meta.site, record.meta.epoch) {
+                continue;
+            }
             // After a crash an older record of the key may still have a slot.
             if !self.is_newest(record.meta.hash, slot.position).await {
                 continue;

@@ -17,10 +17,10 @@ use crate::{
     volume::Volume,
 };
 
-/// Walks over every segment and tells `meet` what there is.
-pub(crate) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
+/// Walks over every segment, while it is to go on, and tells `meet` what there is.
+pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
     let Some(geometry) = volume.shape.geometry() else { return };
-    for segment in geometry.segments() {
+    for segment in geometry.segments().take_while(|_| goes_on()) {
         let start_bytes = geometry.segment_start_bytes(segment);
         match block_on(volume.read(start_bytes, geometry.segment_bytes)) {
             Ok(bytes) => Walk { id: volume.id, geometry, segment, start_bytes, bytes: &bytes, meet }.run(),
@@ -37,7 +37,7 @@ struct Walk<'a> {
     segment: SegmentId,
     start_bytes: u64,
     bytes: &'a [u8],
-    meet: &'a mut dyn FnMut(Met),
+    meet: &'a mut dyn FnMut(Met<'_>),
 }
 
 impl Walk<'_> {
@@ -129,7 +129,7 @@ impl Walk<'_> {
         };
         match found {
             Ok(decoded) if is_right(&decoded) => {
-                (self.meet)(Met::of(&decoded));
+                (self.meet)(Met::of(&decoded, &self.bytes[offset as usize..]));
                 Some(decoded.len_sectors() * SECTOR_BYTES)
             }
             Ok(_) => {

@@ -16,7 +16,7 @@ use crate::{
 use bytes::Bytes;
 
 /// Walks over the snapshot and the records it lists.
-pub(crate) fn walk(volume: &Volume, row: MappedRow, meet: &mut dyn FnMut(Met)) {
+pub(crate) fn walk(volume: &Volume, row: MappedRow, meet: &mut dyn FnMut(Met<'_>)) {
     let area_start = volume.shape.index_area().start;
     let space = Space::new(volume, row);
     let Some(header) = newest_header(volume, meet).filter(|header| header.whole) else { return };
@@ -39,7 +39,7 @@ pub(crate) fn listed_count(volume: &Volume) -> u64 {
     newest_header(volume, &mut |_| {}).filter(|header| header.whole).map_or(0, |header| header.listing_count)
 }
 
-fn newest_header(volume: &Volume, meet: &mut dyn FnMut(Met)) -> Option<Header> {
+fn newest_header(volume: &Volume, meet: &mut dyn FnMut(Met<'_>)) -> Option<Header> {
     let mut newest: Option<Header> = None;
     for copy in 0..HEADER_COUNT {
         let offset_bytes = volume.shape.index_area().start + copy * BLOCK_BYTES;
@@ -57,7 +57,7 @@ fn newest_header(volume: &Volume, meet: &mut dyn FnMut(Met)) -> Option<Header> {
     newest
 }
 
-fn meet_listed(volume: &Volume, space: &Space, listing: &Listing, meet: &mut dyn FnMut(Met)) {
+fn meet_listed(volume: &Volume, space: &Space, listing: &Listing, meet: &mut dyn FnMut(Met<'_>)) {
     let Listing { key_hash, place, sectors, sequence, .. } = *listing;
     let spot = space.spot(place, sectors.into(), sequence);
     let len_bytes = u64::from(sectors) * SECTOR_BYTES;
@@ -76,7 +76,7 @@ fn meet_listed(volume: &Volume, space: &Space, listing: &Listing, meet: &mut dyn
         Ok(decoded) if decoded.meta.sequence != sequence || decoded.meta.hash.key_hash() != key_hash => {
             Met::Damage { offset_bytes, what: "a record in the place of another" }
         }
-        Ok(decoded) => Met::of(&decoded),
+        Ok(decoded) => Met::of(&decoded, &bytes),
         Err(what) => Met::Damage { offset_bytes, what },
     });
     meet(Met::Passed(len_bytes));

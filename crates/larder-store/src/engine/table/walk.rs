@@ -16,8 +16,8 @@ use crate::{
     volume::Volume,
 };
 
-/// Walks over every set.
-pub(crate) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
+/// Walks over every set, while it is to go on.
+pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
     let Some(layout) = layout_of(&volume.shape) else {
         return meet(Met::Damage { offset_bytes: 0, what: "the superblock's layout" });
     };
@@ -31,7 +31,7 @@ pub(crate) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
     }
     let next = Session::newest(volume.id, &area).unwrap_or_default().ring_next;
     let walk = Walk { volume, layout, ring: session::ring(&layout, next) };
-    for set in 0..layout.set_count {
+    for set in (0..layout.set_count).take_while(|_| goes_on()) {
         let offset_bytes = layout.set_offset_bytes(set);
         match block_on(volume.read(offset_bytes, layout.set_bytes())) {
             Ok(bytes) => {
@@ -52,7 +52,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn meet_bin(&self, offset_bytes: u64, bin: &[u8], meet: &mut dyn FnMut(Met)) {
+    fn meet_bin(&self, offset_bytes: u64, bin: &[u8], meet: &mut dyn FnMut(Met<'_>)) {
         if is_blank(bin) {
             return;
         }
@@ -81,7 +81,7 @@ impl Walk<'_> {
             Ok(decoded) if decoded.meta.sequence != header.sequence as u32 || decoded.meta.hash != header.hash => {
                 Met::Damage { offset_bytes, what: "a record in the bin of another" }
             }
-            Ok(decoded) => Met::of(&decoded),
+            Ok(decoded) => Met::of(&decoded, &record),
             Err(what) => Met::Damage { offset_bytes, what },
         });
     }

@@ -11,24 +11,24 @@ use crate::{
     volume::Volume,
 };
 
-/// Walks over both rings and the sets.
-pub(crate) fn walk(volume: &Volume, meet: &mut dyn FnMut(Met)) {
+/// Walks over both rings and the sets, while it is to go on.
+pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
     let plan = TinyPlan::from_parameters(volume.shape.data_area().start, volume.shape.parameters);
     let Some(plan) = plan.filter(|plan| plan.long.end_bytes() <= volume.shape.data_area().end) else {
         return meet(Met::Damage { offset_bytes: 0, what: "the superblock's layout" });
     };
     for ring in [&plan.front, &plan.long] {
-        for segment in 0..ring.segment_count {
+        for segment in (0..ring.segment_count).take_while(|_| goes_on()) {
             walk_piece(volume, ring.segment_start_bytes(segment), ring.segment_bytes, meet);
         }
     }
-    for set in 0..plan.set_count {
+    for set in (0..plan.set_count).take_while(|_| goes_on()) {
         walk_piece(volume, plan.set_start_bytes(set), plan.set_bytes, meet);
     }
 }
 
 /// The packs of a segment, or the one of a set.
-fn walk_piece(volume: &Volume, start_bytes: u64, len_bytes: u64, meet: &mut dyn FnMut(Met)) {
+fn walk_piece(volume: &Volume, start_bytes: u64, len_bytes: u64, meet: &mut dyn FnMut(Met<'_>)) {
     let bytes = match block_on(volume.read(start_bytes, len_bytes)) {
         Ok(bytes) => bytes,
         Err(_) => return meet(Met::Damage { offset_bytes: start_bytes, what: "packs cannot be read" }),

@@ -1,0 +1,191 @@
+//! Patterns of whole URLs, as operators write them to say which stored responses something is done with.
+//!
+//! Owns: their grammar, and matching. Does not: know what is done. Invariant: a pattern names URLs in the form in which keys have them: the
+//! host in lower case, no default port, no fragment. Cost: one pass over the URL for all patterns together.
+
+use std::{fmt, str::FromStr};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+use crate::key::{default_port, split_authority};
+
+/// A URL, or several by `*`, which stands for any characters. `https://a.example/x` is that one; `https://a.example/*` all of that
+/// origin, as is `https://a.example`; without `https://` or `http://` it is both.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UrlPattern(Box<str>);
+
+/// Several of them.
+#[derive(Clone, Debug, Default)]
+pub struct UrlPatterns {
+    patterns: Vec<UrlPattern>,
+    set: GlobSet,
+}
+
+/// A text that is no pattern of URLs; why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadUrlPattern {
+    why: &'static str,
+    text: Box<str>,
+}
+
+impl UrlPattern {
+    /// The pattern, in the form in which it is compared.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As a pattern of `globset`, in which nothing but `*` stands for others.
+    fn glob(&self) -> String {
+        let literals: Vec<_> = self.0.split('*').map(globset::escape).collect();
+        let glob = literals.join("*");
+        if self.0.contains("://") { glob } else { format!("{{http,https}}://{glob}") }
+    }
+}
+
+impl FromStr for UrlPattern {
+    type Err = BadUrlPattern;
+
+    fn from_str(text: &str) -> Result<Self, BadUrlPattern> {
+        let bad = |why| Err(BadUrlPattern { why, text: text.chars().take(SHOWN_CHARS).collect() });
+        if text.len() > PATTERN_BYTES_MAX {
+            return bad("longer than 4096 characters");
+        }
+        if text.is_empty() || !text.bytes().all(|octet| octet.is_ascii_graphic()) {
+            return bad("it has to be one word of ASCII, as URLs are");
+        }
+        let text = text.split('#').next().unwrap_or_default();
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) => (Some(scheme.to_ascii_lowercase()), rest),
+            None => (None, text),
+        };
+        if scheme.as_deref().is_some_and(|scheme| scheme != "http" && scheme != "https") {
+            return bad("it begins with http://, https:// or a host");
+        }
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        // A star is part of no host, but stands for one.
+        let Some((host, port)) = split_authority(authority).filter(|_| !authority.contains('?')) else {
+            return bad("it names no host");
+        };
+        let is_default = |port: &u16| scheme.as_deref().and_then(default_port) == Some(*port);
+        let port = port.filter(|port| !is_default(port)).map_or(String::new(), |port| format!(":{port}"));
+        let path = if path.is_empty() { "/*" } else { path };
+        let scheme = scheme.map_or(String::new(), |scheme| format!("{scheme}://"));
+        Ok(Self(format!("{scheme}{}{port}{path}", host.to_ascii_lowercase()).into()))
+    }
+}
+
+impl UrlPatterns {
+    /// These, each once.
+    pub fn new(patterns: impl IntoIterator<Item = UrlPattern>) -> Self {
+        let mut own: Vec<UrlPattern> = Vec::new();
+        let mut known = std::collections::HashSet::new();
+        own.extend(patterns.into_iter().filter(|pattern| known.insert(pattern.clone())));
+        let mut set = GlobSetBuilder::new();
+        for pattern in &own {
+            let glob = GlobBuilder::new(&pattern.glob()).literal_separator(false).build();
+            set.add(glob.expect("all but stars and our own braces is escaped"));
+        }
+        Self { patterns: own, set: set.build().expect("each of them was built") }
+    }
+
+    /// All of them, in the order in which they came.
+    pub fn all(&self) -> &[UrlPattern] {
+        &self.patterns
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// Whether one of them names a URL.
+    pub fn contain(&self, url: &str) -> bool {
+        self.set.is_match(url)
+    }
+
+    /// Which of them name a URL, by their places among [`Self::all`].
+    pub fn which(&self, url: &str) -> Vec<usize> {
+        self.set.matches(url)
+    }
+}
+
+impl fmt::Display for UrlPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for BadUrlPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a pattern of URLs, {}: `{}`", self.why, self.text)
+    }
+}
+
+impl std::error::Error for BadUrlPattern {}
+
+/// Longest pattern.
+const PATTERN_BYTES_MAX: usize = 4096;
+/// So much of a text is shown that is none.
+const SHOWN_CHARS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(pattern: &str, url: &str) -> bool {
+        UrlPatterns::new([pattern.parse().unwrap()]).contain(url)
+    }
+
+    #[test]
+    fn a_star_is_any_characters_and_all_else_is_itself() {
+        for (pattern, url) in [
+            ("http://a.example/x", "http://a.example/x"),
+            ("HTTP://A.Example:80/X?q=[1]{2}#top", "http://a.example/X?q=[1]{2}"),
+            ("http://a.example/*", "http://a.example/x/y.deb?z"),
+            ("http://a.example", "http://a.example/"),
+            ("a.example", "https://a.example/x"),
+            ("a.example:8080/x*", "http://a.example:8080/x/1"),
+            ("https://*.example/*.whl", "https://b.a.example/p/x-1.whl"),
+            ("*", "https://anything.example/x"),
+            ("[::1]:81/*", "http://[::1]:81/"),
+        ] {
+            assert!(named(pattern, url), "{pattern} {url}");
+        }
+        for (pattern, url) in [
+            ("http://a.example/x", "http://a.example/x/"),
+            ("http://a.example/?", "http://a.example/y"),
+            ("http://a.example/{a,b}", "http://a.example/a"),
+            ("http://a.example/*", "https://a.example/x"),
+            ("http://a.example/*", "http://a.example.evil/x"),
+            ("*.example.com", "https://example.com/"),
+        ] {
+            assert!(!named(pattern, url), "{pattern} {url}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_told_why() {
+        for (text, why) in [
+            ("", "one word of ASCII"),
+            ("http://a.example/a b", "one word of ASCII"),
+            ("ftp://a.example/", "begins with http://"),
+            ("http:///x", "names no host"),
+            ("http://user@a.example/", "names no host"),
+            ("/var/lib/list", "names no host"),
+            ("http://a.example:port/", "names no host"),
+        ] {
+            let told = text.parse::<UrlPattern>().unwrap_err().to_string();
+            assert!(told.contains(why), "{text}: {told}");
+        }
+        assert!("x".repeat(5000).parse::<UrlPattern>().is_err());
+    }
+
+    #[test]
+    fn several_are_kept_once_each_and_tell_which() {
+        let patterns = ["a.example/*", "http://A.example/*", "a.example/*", "b.example/x"];
+        let patterns = UrlPatterns::new(patterns.map(|pattern| pattern.parse().unwrap()));
+        assert_eq!(patterns.all().len(), 3);
+        assert_eq!(patterns.which("http://a.example/x"), [0, 1]);
+        assert!(patterns.which("http://c.example/").is_empty() && !patterns.is_empty());
+    }
+}

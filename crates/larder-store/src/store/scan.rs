@@ -1,0 +1,63 @@
+//! Telling the keys of a store that is in use.
+//!
+//! Owns: [`Scanned`], and the order: what is dirty is flushed first, then each volume is walked over from its start. Does not: judge which
+//! of several records of a key counts, or whether it still is of use: [`Store::get`] does. Invariant: every key with an entry when the scan
+//! began, and not changed since, is told at least once. Cost: one read of everything, a segment in memory at a time.
+
+use super::Store;
+use crate::{Error, ErrorKind, Result, device::block_on, engine::kit::walk::Met, families};
+use std::cell::Cell;
+
+/// What a scan comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scanned<'a> {
+    /// A record under this key. A key is told as often as there are records of it, older ones that were replaced or removed too.
+    Key(&'a [u8]),
+    /// So many bytes of so many were looked at.
+    Passed {
+        /// Those that were.
+        bytes: u64,
+        /// All of them.
+        of: u64,
+    },
+}
+
+impl Store {
+    /// Whether its rows can tell their keys while the store is open.
+    pub fn can_scan(&self) -> bool {
+        self.volumes.all().all(|engine| engine.volume().policy.can_scan())
+    }
+
+    /// Tells `meet` the keys of all entries, by reading all of the store; ends early when `meet` says `false`, or the store is closed. Blocks:
+    /// not for a thread that serves.
+    ///
+    /// # Errors
+    /// `Invalid` where a row cannot ([`Store::can_scan`]); `Unavailable` when what is dirty cannot be flushed; `Closed`.
+    pub fn scan(&self, meet: &mut dyn FnMut(Scanned<'_>) -> bool) -> Result<()> {
+        self.check_open()?;
+        if !self.can_scan() {
+            return Err(Error::new(ErrorKind::Invalid, "a store of this policy cannot tell its keys while it is open"));
+        }
+        block_on(self.sync())?;
+        let of = self.volumes.sound().map(|engine| engine.volume().size_bytes()).sum();
+        let (goes_on, mut bytes) = (Cell::new(true), 0);
+        for engine in self.volumes.sound() {
+            let volume = engine.volume();
+            families::walk(volume, &|| goes_on.get() && !volume.is_closed(), &mut |met| {
+                let told = match met {
+                    Met::Record { key, .. } => Scanned::Key(key),
+                    Met::Passed(passed) => {
+                        bytes += passed;
+                        Scanned::Passed { bytes, of }
+                    }
+                    Met::Segment | Met::Removal | Met::Damage { .. } => return,
+                };
+                if goes_on.get() && !meet(told) {
+                    goes_on.set(false);
+                }
+            });
+        }
+        self.check_open()
+    }
+}

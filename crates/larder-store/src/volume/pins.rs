@@ -1,0 +1,152 @@
+//! Keys whose entries eviction spares, until they are unpinned.
+//!
+//! Owns: which keys are pinned, and what their entries take of the volume. Does not: keep entries itself, which is the engine's when it
+//! reclaims; nor remember pins over a restart, which is the caller's, who knows the keys. Invariant: what is pinned takes at most its share of
+//! the volume, counted with the room that entries of its length leave unused in a segment, so that there is always something to reclaim.
+//! Cost: nothing while nothing is pinned; else about 24 bytes of memory a key pinned, and a lock for each record written or reclaimed.
+
+use crate::{
+    hash::KeyHash,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    units::{SECTOR_BYTES, sectors},
+};
+use std::collections::HashMap;
+
+/// Most keys pinned at once on one volume: 24 MiB of memory.
+const PINS_MAX: usize = 1 << 20;
+/// What a record, its unit and its line in the trailer take besides key, head and body, at most.
+const OVERHEAD_BYTES: u64 = 4 << 10;
+
+/// The keys of one volume that are pinned.
+pub(crate) struct Pins {
+    charges: Mutex<Charges>,
+    /// How many there are, to be asked without the lock.
+    count: AtomicU64,
+    sectors_max: u64,
+    segment_sectors: u64,
+}
+
+#[derive(Default)]
+struct Charges {
+    /// Of each key, the sectors that its entry takes.
+    by_key: HashMap<KeyHash, u32>,
+    sectors: u64,
+}
+
+impl Pins {
+    /// For a volume of this size, in segments of so much, of which pinned entries may take this share.
+    pub(crate) fn new(size_bytes: u64, segment_bytes: u64, share: f64) -> Self {
+        assert!((0.0..=1.0).contains(&share), "the share was checked");
+        let sectors_max = ((size_bytes / SECTOR_BYTES) as f64 * share) as u64;
+        let segment_sectors = segment_bytes / SECTOR_BYTES;
+        Self { charges: Mutex::default(), count: AtomicU64::new(0), sectors_max, segment_sectors }
+    }
+
+    /// Pins a key whose entry has this length with its key and head. Returns whether there is room for it; if there is none, the key is not pinned.
+    pub(crate) fn insert(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
+        let charge = self.charge(len_bytes);
+        let mut charges = self.lock();
+        let before = charges.by_key.remove(&key_hash).map_or(0, u64::from);
+        charges.sectors -= before;
+        let has_room = charges.sectors + u64::from(charge) <= self.sectors_max && charges.by_key.len() < PINS_MAX;
+        if has_room {
+            charges.sectors += u64::from(charge);
+            charges.by_key.insert(key_hash, charge);
+        }
+        assert!(charges.sectors <= self.sectors_max, "what is pinned has a bound");
+        self.count.store(charges.by_key.len() as u64, Ordering::Release);
+        has_room
+    }
+
+    /// Unpins a key. Returns whether it was pinned.
+    pub(crate) fn remove(&self, key_hash: KeyHash) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut charges = self.lock();
+        let Some(charge) = charges.by_key.remove(&key_hash) else { return false };
+        assert!(u64::from(charge) <= charges.sectors, "what is unpinned was counted");
+        charges.sectors -= u64::from(charge);
+        self.count.store(charges.by_key.len() as u64, Ordering::Release);
+        true
+    }
+
+    /// Unpins every key.
+    pub(crate) fn clear(&self) {
+        let mut charges = self.lock();
+        *charges = Charges::default();
+        self.count.store(0, Ordering::Release);
+    }
+
+    /// Whether a key is pinned.
+    pub(crate) fn contains(&self, key_hash: KeyHash) -> bool {
+        !self.is_empty() && self.lock().by_key.contains_key(&key_hash)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Returns what pinned entries take of the volume, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().sectors * SECTOR_BYTES
+    }
+
+    /// Returns how much that may become.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.sectors_max * SECTOR_BYTES
+    }
+
+    /// Returns what an entry takes of the volume: its length, or its part of a segment if not many of its like fit into one.
+    fn charge(&self, len_bytes: u64) -> u32 {
+        let own = sectors(len_bytes).max(1);
+        let fitting = self.segment_sectors.saturating_sub(sectors(OVERHEAD_BYTES)) / (own + 1);
+        let part = self.segment_sectors / fitting.max(1);
+        u32::try_from(own.max(part.min(2 * own))).unwrap_or(u32::MAX)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Charges> {
+        self.charges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pinned_is_counted_once_and_has_a_bound() {
+        let pins = Pins::new(1 << 20, 256 << 10, 0.25);
+        assert!(pins.is_empty() && !pins.contains(KeyHash(1)) && !pins.remove(KeyHash(1)));
+        assert!(pins.insert(KeyHash(1), 100 << 10));
+        let bytes = pins.bytes();
+        assert!(((100 << 10)..(200 << 10)).contains(&bytes), "{bytes}");
+        assert!(pins.insert(KeyHash(1), 100 << 10));
+        assert_eq!((pins.count(), pins.bytes()), (1, bytes), "pinned again is pinned once");
+        assert!(!pins.insert(KeyHash(2), 200 << 10) && !pins.contains(KeyHash(2)));
+        assert!(
+            pins.insert(KeyHash(1), 1000) && pins.bytes() < 3 << 10,
+            "a shorter entry in its place gives room back"
+        );
+        assert!(pins.insert(KeyHash(2), 100 << 10));
+        assert!(pins.remove(KeyHash(1)) && pins.count() == 1);
+        pins.clear();
+        assert_eq!((pins.count(), pins.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn an_entry_that_fills_a_segment_alone_counts_as_the_segment() {
+        let pins = Pins::new(1 << 30, 2 << 20, 0.25);
+        assert!(pins.insert(KeyHash(1), (1 << 20) + 1000));
+        assert!(pins.bytes() > 1_900_000, "{}", pins.bytes());
+        let nothing = Pins::new(1 << 30, 2 << 20, 0.0);
+        assert!(!nothing.insert(KeyHash(1), 1));
+    }
+}

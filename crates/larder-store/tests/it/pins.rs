@@ -1,0 +1,156 @@
+//! Entries that eviction spares, and the keys of a store in use. At stake: what somebody wanted to keep for months is gone when it is
+//! wanted, or what is pinned leaves no room for anything else.
+
+use std::{collections::HashSet, sync::Arc};
+
+use larder_store::{
+    ErrorKind, Hints, Invalidation, Policy, Scanned, Store, StoreOptions, Tuning, TuningValue, device::MemoryDevice,
+};
+
+use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, head, insert, key_bytes, options, version_of};
+
+/// Larger than usual, so that a quarter of it is several segments.
+const ROOM_BYTES: u64 = 3 * SIZE_BYTES;
+
+fn options_of(policy: &'static Policy) -> StoreOptions {
+    StoreOptions { policy, size_bytes: ROOM_BYTES, ..options() }
+}
+
+fn rows_that_pin() -> impl Iterator<Item = &'static Policy> {
+    Policy::all().iter().filter(|policy| policy.can_pin())
+}
+
+/// Stores more than the whole volume of other entries.
+fn turn_over(store: &Store, from: u64) {
+    let count = ROOM_BYTES / 11_000;
+    for key in from..from + count {
+        assert!(insert(store, key, 1, 500 + 997 * (key as usize % 22)), "room for entry {key}");
+    }
+}
+
+/// Lengths of all kinds; the last nearly fill a segment.
+fn wanted() -> Vec<(u64, usize)> {
+    let short = (1..60).map(|key| (key, 300 + 811 * (key as usize % 30)));
+    short.chain([(60, 100_000), (61, 120_000), (62, 200_000), (63, 90_000), (64, 240_000)]).collect()
+}
+
+#[test]
+fn what_is_pinned_is_there_after_turnovers_and_a_kill_and_what_is_not_goes() {
+    for policy in rows_that_pin() {
+        let device = Arc::new(MemoryDevice::new(ROOM_BYTES));
+        let store = Store::open_on(device.clone(), &options_of(policy)).unwrap();
+        for (key, len) in wanted() {
+            assert!(store.pin(&key_bytes(key), len as u64 + 30), "{policy} pins {key}: {:?}", store.stats());
+            assert!(insert(&store, key, 1, len));
+        }
+        assert!(insert(&store, 99, 1, 1000));
+        let all_there = |store: &Store, when: &str| {
+            let gone: Vec<_> = wanted().into_iter().filter(|(key, _)| version_of(store, *key) != Some(1)).collect();
+            assert!(gone.is_empty(), "{policy}, {when}: gone are {gone:?}: {:?}", store.stats());
+            store.check_invariants();
+        };
+        for round in 1..=3 {
+            turn_over(&store, round * 1_000_000);
+            all_there(&store, "turned over");
+        }
+        assert_eq!(version_of(&store, 99), None, "what is not pinned is evicted");
+        assert_eq!(store.stats().unpinned, 0);
+        // As after kill -9: what the device has, and nothing of memory.
+        block_on(store.sync()).unwrap();
+        let image: Arc<MemoryDevice> = Arc::new(MemoryDevice::from_contents(device.contents()));
+        let store = Store::open_on(image, &options_of(policy)).unwrap();
+        assert!(wanted().iter().all(|(key, len)| store.pin(&key_bytes(*key), *len as u64 + 30)));
+        block_on(store.ready());
+        for round in 4..=6 {
+            turn_over(&store, round * 1_000_000);
+            all_there(&store, "killed and turned over");
+        }
+        assert!(wanted().iter().all(|(key, _)| store.unpin(&key_bytes(*key))));
+        assert_eq!((store.stats().pinned_entries, store.stats().pinned_bytes), (0, 0));
+        (7..=12).for_each(|round| turn_over(&store, round * 1_000_000));
+        assert!(
+            wanted().iter().all(|(key, _)| version_of(&store, *key).is_none()),
+            "{policy} lets go of what is unpinned"
+        );
+    }
+}
+
+#[test]
+fn a_pinned_body_survives_new_heads_and_replacements() {
+    let store = Store::open_on(Arc::new(MemoryDevice::new(ROOM_BYTES)), &options_of(Policy::default_row())).unwrap();
+    assert!(store.pin(&key_bytes(1), 100_030) && store.pin(&key_bytes(2), 5_030));
+    assert!(insert(&store, 1, 1, 100_000) && insert(&store, 2, 1, 5_000));
+    turn_over(&store, 1_000_000);
+    assert!(block_on(store.update_head(&key_bytes(1), head(1, 1 + HEAD_VERSION, 100_000), Hints::default())).unwrap());
+    assert!(insert(&store, 2, 2, 4_000));
+    (2..=4).for_each(|round| turn_over(&store, round * 1_000_000));
+    assert_eq!((version_of(&store, 1), version_of(&store, 2)), (Some(1 + HEAD_VERSION), Some(2)));
+}
+
+#[test]
+fn pins_have_a_bound_and_end_with_their_entries() {
+    let mut tuning = Tuning::default();
+    assert!(tuning.set("pin_share", TuningValue::Share(0.6)).is_err(), "there has to be room for others");
+    tuning.set("pin_share", TuningValue::Share(0.1)).unwrap();
+    let options = StoreOptions { tuning, ..options_of(Policy::default_row()) };
+    let store = Store::open_on(Arc::new(MemoryDevice::new(ROOM_BYTES)), &options).unwrap();
+    let pinned = (0..1_000).take_while(|&key| store.pin(&key_bytes(key), 9_000)).count() as u64;
+    let stats = store.stats();
+    assert!((30..=ROOM_BYTES / 90_000).contains(&pinned), "a tenth is pinned: {pinned}");
+    assert_eq!((stats.pinned_entries, stats.pinned_bytes <= stats.pinned_bytes_max), (pinned, true));
+    assert!(!store.is_pinned(&key_bytes(pinned)) && store.is_pinned(&key_bytes(0)));
+    assert!(insert(&store, 0, 1, 9_000));
+    block_on(store.remove(&key_bytes(0))).unwrap();
+    assert!(!store.is_pinned(&key_bytes(0)) && store.pin(&key_bytes(pinned), 9_000), "its room is free again");
+    let of_site = Hints { site: 7, ..Hints::default() };
+    let writer = store.insert(&key_bytes(1), head(1, 1, 0), of_site).unwrap();
+    block_on(writer.commit()).unwrap();
+    block_on(store.invalidate(Invalidation::Site(7))).unwrap();
+    (1..=3).for_each(|round| turn_over(&store, round * 1_000_000));
+    assert!(!store.is_pinned(&key_bytes(1)), "nothing is spared that was invalidated");
+    assert_eq!(store.stats().unpinned, 1);
+    block_on(store.invalidate(Invalidation::All)).unwrap();
+    assert_eq!(store.stats().pinned_entries, 0);
+}
+
+#[test]
+fn a_row_that_cannot_spare_entries_says_so() {
+    for policy in Policy::all().iter().filter(|policy| !policy.can_pin() && !policy.layout.keeps_files()) {
+        let options = StoreOptions { size_bytes: 64 << 20, ..options_of(policy) };
+        let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
+        assert!(!store.can_pin() && !store.pin(&key_bytes(1), 1), "{policy}");
+        assert_eq!(store.stats().pinned_bytes_max, 0);
+    }
+}
+
+#[test]
+fn the_keys_of_a_store_in_use_are_told_with_what_waits_to_be_written() {
+    for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
+        let options = StoreOptions { size_bytes: 64 << 20, ..options_of(policy) };
+        let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
+        assert!((0..200).all(|key| insert(&store, key, 1, 100 + 97 * key as usize)), "{policy}");
+        let (mut told, mut last) = (HashSet::new(), (0, 1));
+        let outcome = store.scan(&mut |scanned| {
+            match scanned {
+                Scanned::Key(key) => _ = told.insert(key.to_vec()),
+                Scanned::Passed { bytes, of } => last = (bytes, of),
+                _ => {}
+            }
+            true
+        });
+        if !policy.can_scan() {
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid, "{policy}");
+            continue;
+        }
+        outcome.unwrap();
+        let there = (0..200).filter(|&key| version_of(&store, key).is_some()).map(key_bytes);
+        let untold: Vec<_> = there.filter(|key| !told.contains(key)).collect();
+        assert!(untold.is_empty() && last.0 <= last.1 && last.0 > 0, "{policy}: {untold:?} {last:?}");
+        let mut count = 0;
+        let stopped = store.scan(&mut |_| {
+            count += 1;
+            count < 3
+        });
+        assert!(stopped.is_ok() && count == 3, "{policy}: a scan ends when it is told to: {count}");
+    }
+}
