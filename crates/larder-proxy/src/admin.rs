@@ -8,6 +8,8 @@
 //! a command of the user whose proxy it is comes by the control socket, and needs no listener.
 
 mod operator;
+mod pinning;
+mod told;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -40,11 +42,11 @@ impl Pages {
         Self(Arc::new(exposition.registry()))
     }
 
-    async fn answer(&self, thread: &WorkerThread, request: &request::Parts) -> Response<ResponseBody> {
+    async fn answer(&self, thread: &WorkerThread, request: &request::Parts, body: Incoming) -> Response<ResponseBody> {
         let Some(worker) = &thread.latest() else {
             return page(StatusCode::SERVICE_UNAVAILABLE, "the proxy is stopping\n".into());
         };
-        if let Some(answered) = operator::answer(worker, request).await {
+        if let Some(answered) = operator::answer(worker, request, body).await {
             return answered;
         }
         if request.method.as_str() == "PURGE" {
@@ -154,8 +156,8 @@ pub(crate) async fn serve_connection(
     pages: &Pages,
 ) {
     let service = service_fn(|request: Request<Incoming>| {
-        let (head, _) = request.into_parts();
-        async move { Ok::<_, Infallible>(pages.answer(thread, &head).await) }
+        let (head, body) = request.into_parts();
+        async move { Ok::<_, Infallible>(pages.answer(thread, &head, body).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -9,7 +9,7 @@ use larder_store::Store;
 
 use crate::{
     cache::{
-        epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely, mark::Mark, patience::Patience,
+        epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely, mark::Mark, patience::Patience, pins::Pins,
         sightings::Sightings,
     },
     metrics::WorkerMetrics,
@@ -25,6 +25,7 @@ pub(crate) mod lookup;
 pub(crate) mod mark;
 pub(crate) mod neighbours;
 pub(crate) mod patience;
+pub(crate) mod pins;
 pub(crate) mod sightings;
 pub(crate) mod storing;
 
@@ -45,6 +46,7 @@ pub(crate) struct CacheShared {
     pub(crate) lonely: Arc<Lonely>,
     pub(crate) groups: Arc<Groups>,
     pub(crate) patience: Patience,
+    pub(crate) pins: Arc<Pins>,
     pub(crate) http: Settings,
     pub(crate) rules: Rules,
     /// Every mark that a key can have.

@@ -254,6 +254,8 @@ fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &P
     encode_gauge(encoder, "offline", "1 while origins are not asked, or the line to them is down", is_offline)?;
     let missing_count = shared.missing.count() as u64;
     encode_gauge(encoder, "offline_missing", "URLs that were asked for while offline and not there", missing_count)?;
+    let refused_count = shared.cache.pins.refused_count();
+    encode_gauge(encoder, "pins_refused", "Entries that a pin names and for which there was no room", refused_count)?;
     let for_origins = shared.origins.rooms.waiting_count() as u64;
     let help = "Requests that wait for one of their origin's connections (limits.origin_connections)";
     encode_gauge(encoder, "origin_waiting_requests", help, for_origins)?;
@@ -297,7 +299,7 @@ fn resident_bytes() -> Option<u64> {
 }
 
 fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
-    let counters: [Figure; 16] = [
+    let counters: [Figure; 17] = [
         ("store_lookups", "Lookups in the store", stats.lookups),
         ("store_hits", "Lookups that found an entry", stats.hits),
         ("store_false_matches", "Lookups that read the record of another key", stats.false_matches),
@@ -307,6 +309,11 @@ fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats
         ("store_evicted", "Entries dropped for space", stats.evicted),
         ("store_displaced", "Entries lost because the index had no room for them", stats.displaced),
         ("store_reinserted", "Entries kept at reclaim by writing them again", stats.reinserted),
+        (
+            "store_unpinned",
+            "Pinned entries that went all the same: of no more use, or nowhere to write them to",
+            stats.unpinned,
+        ),
         ("store_corrupt", "Damaged entries met, each a miss", stats.corrupt),
         ("store_io_errors", "Failed transfers", stats.io_errors),
         ("store_reads", "Device reads", stats.reads),
@@ -319,7 +326,7 @@ fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats
         let counter = ConstCounter::new(value);
         counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
     }
-    let gauges: [Figure; 8] = [
+    let gauges: [Figure; 11] = [
         ("store_entries", "Entries in the index", stats.entries),
         ("store_entries_max", "Entries the index has room for", stats.entries_max),
         ("store_index_bytes", "Memory the index takes when full", stats.index_bytes),
@@ -327,6 +334,9 @@ fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats
         ("store_volumes", "Volumes of the store", stats.volumes),
         ("store_volumes_out", "Volumes taken out because they failed", stats.volumes_out),
         ("store_removals_waiting", "Removals that could not be written yet", stats.removals_waiting),
+        ("store_pinned_entries", "Entries that eviction spares", stats.pinned_entries),
+        ("store_pinned_bytes", "Bytes of the volumes that they take", stats.pinned_bytes),
+        ("store_pinned_bytes_max", "Bytes of the volumes that they may take", stats.pinned_bytes_max),
         ("store_loaded", "1 once everything on the volume can be found again", u64::from(stats.loaded)),
     ];
     for (name, help, value) in gauges {

@@ -8,8 +8,9 @@ use crate::{
     value,
 };
 use clap::Args;
+use serde_json::Value;
 use std::{
-    io::{self, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     time::Duration,
 };
@@ -60,6 +61,89 @@ pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<Stri
     }
 }
 
+/// What a proxy tells of something that takes long, until it is done.
+pub(crate) enum Told<'a> {
+    /// So much of so much is done.
+    Progress { done: u64, of: u64 },
+    /// A line of what was asked for.
+    Line(&'a Value),
+}
+
+/// What is sent with a request.
+pub(crate) struct Sent<'a> {
+    pub(crate) len_bytes: u64,
+    pub(crate) reader: &'a mut dyn Read,
+}
+
+/// Has a proxy do something that takes long, with `sent` as the request's body. `tell` is told what it tells meanwhile. Returns what it
+/// comes to.
+///
+/// # Errors
+/// As [`ask`]; what the proxy says went wrong; what `tell` returns.
+pub(crate) fn converse(
+    admin: AdminFlags,
+    request: &str,
+    sent: Sent<'_>,
+    tell: &mut dyn FnMut(Told<'_>) -> Result<(), Failure>,
+) -> Result<Value, Failure> {
+    let broken = |error: io::Error| {
+        let help = "the proxy may be stopping, or its disk may not answer; see what it says on standard error";
+        Failure::runtime(format!("the proxy does not answer to the end: {error}"), help)
+    };
+    let mut connection = connect(admin)?;
+    // Of version 1.0, so that the answer's body is its bytes up to the end.
+    let head = format!("{request} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", sent.len_bytes);
+    connection.write_all(head.as_bytes()).map_err(broken)?;
+    // Who has read enough closes; what it says of that is told below.
+    let _ = io::copy(&mut sent.reader.take(sent.len_bytes), &mut connection);
+    let mut answer = BufReader::with_capacity(ANSWER_BUFFER_BYTES, connection);
+    let mut status = String::new();
+    (&mut answer).take(LINE_BYTES_MAX).read_line(&mut status).map_err(broken)?;
+    let mut line = String::new();
+    while {
+        line.clear();
+        (&mut answer).take(LINE_BYTES_MAX).read_line(&mut line).map_err(broken)? > 2
+    } {}
+    if status.split(' ').nth(1) != Some("200") {
+        let mut why = String::new();
+        // Whatever it said of it.
+        let _ = answer.take(LINE_BYTES_MAX).read_to_string(&mut why);
+        let help = "see the admin listener's address, and use the same version of larder on both ends";
+        return Err(Failure::runtime(format!("the proxy refuses: {}", why.trim()), help));
+    }
+    loop {
+        let value = read_line(&mut answer).map_err(broken)?;
+        if let Some(done) = value.get("done") {
+            return Ok(done.clone());
+        }
+        if let Some(failed) = value.get("failed") {
+            let text = |name: &str| failed[name].as_str().unwrap_or_default().to_owned();
+            return Err(Failure::runtime(text("problem"), text("help")));
+        }
+        match (value["progress"]["done"].as_u64(), value["progress"]["of"].as_u64()) {
+            (Some(done), Some(of)) => tell(Told::Progress { done, of })?,
+            _ => tell(Told::Line(&value))?,
+        }
+    }
+}
+
+/// Reads a line of an answer: its kind, its length and its bytes, as the proxy's `told` sends them.
+fn read_line(answer: &mut impl Read) -> io::Result<Value> {
+    let mut head = [0; 5];
+    answer.read_exact(&mut head)?;
+    let len_bytes = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
+    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    if u64::from(len_bytes) > PIECE_BYTES_MAX {
+        return Err(wrong("a piece of the answer is too long"));
+    }
+    let mut bytes = vec![0; len_bytes as usize];
+    answer.read_exact(&mut bytes)?;
+    match head[0] {
+        b'L' => Ok(serde_json::from_slice(&bytes)?),
+        _ => Err(wrong("the answer is none of this version")),
+    }
+}
+
 /// A connection to a proxy.
 pub(crate) trait Connection: Read + Write {}
 
@@ -105,6 +189,10 @@ fn exchange(socket: &mut dyn Connection, request: &str, fields: &str) -> io::Res
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
+const ANSWER_BUFFER_BYTES: usize = 256 << 10;
+const LINE_BYTES_MAX: u64 = 64 << 10;
+/// A line names a URL.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A list of all that is missing is a few mebibytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;

@@ -14,6 +14,7 @@ use crate::{
     mirrors::{self, OriginOf},
     missing_command::MissingFlags,
     offline_command::OfflineFlags,
+    pin_command::{PinFlags, UnpinFlags},
     purge_command::PurgeFlags,
     settings::{self, Disk, Settings},
     size,
@@ -86,6 +87,10 @@ pub(crate) enum Command {
     Offline(OfflineFlags),
     /// Say what a running proxy was asked for while offline, and did not have.
     Missing(MissingFlags),
+    /// Have a running proxy keep some of what it stores, whatever else comes; or list what it keeps.
+    Pin(PinFlags),
+    /// Have a running proxy evict again what was pinned.
+    Unpin(UnpinFlags),
     /// Have a running proxy fetch and store what will be asked for.
     Warm(WarmFlags),
     /// Work with stores that are not in use.

@@ -31,6 +31,7 @@ mod missing_command;
 mod offline_command;
 mod open_files;
 mod output;
+mod pin_command;
 mod program;
 #[cfg(feature = "lab")]
 mod progress;
@@ -41,6 +42,7 @@ mod size;
 mod store_command;
 mod store_path;
 mod tuning;
+mod url_list;
 mod value;
 mod volumes;
 mod warm_command;

@@ -15,19 +15,12 @@ use crate::{
     missing_command,
     output::{print_line, tell},
     progress::Shown,
-    size, value,
+    size, url_list, value,
 };
 use clap::Args;
 use fetching::{Outcome, Target, Warming};
 use pace::Pace;
-use std::{
-    collections::HashSet,
-    fs::File,
-    io::{self, Read},
-    net::SocketAddr,
-    path::Path,
-    sync::Arc,
-};
+use std::{collections::HashSet, net::SocketAddr, sync::Arc};
 use tokio::{runtime, task::JoinSet};
 
 const EXAMPLES: &str = "\
@@ -137,7 +130,7 @@ async fn gather(flags: &WarmFlags, warming: &Warming) -> Result<Vec<Target>, Fai
         if source.starts_with("http://") || source.starts_with("https://") {
             targets.push(target(source)?);
         } else {
-            targets.extend(listed(source)?);
+            targets.extend(url_list::listed(source, target)?);
         }
     }
     for url in &flags.sitemap {
@@ -165,37 +158,6 @@ fn target(url: &str) -> Result<Target, Failure> {
     }
     let (url, _) = url.split_once('#').unwrap_or((url, ""));
     Ok(Target::plain(url.to_owned()))
-}
-
-/// The URLs that a file lists.
-fn listed(path: &str) -> Result<Vec<Target>, Failure> {
-    let read = || {
-        let mut text = String::new();
-        let source: Box<dyn Read> =
-            if path == "-" { Box::new(io::stdin().lock()) } else { Box::new(File::open(Path::new(path))?) };
-        source.take(LIST_BYTES_MAX + 1).read_to_string(&mut text)?;
-        Ok::<_, io::Error>(text)
-    };
-    let text = read().map_err(|error| {
-        let help = "give URLs that begin with http:// or https://, or files in UTF-8 with a URL on each line";
-        Failure::runtime(format!("cannot read the list {path}: {error}"), help)
-    })?;
-    if text.len() as u64 > LIST_BYTES_MAX {
-        let help = "split it into several";
-        return Err(Failure::usage(
-            format!("a list of more than {} is too long: {path}", size::show(LIST_BYTES_MAX)),
-            help,
-        ));
-    }
-    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
-    let urls = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    urls.map(|(number, line)| {
-        target(line).map_err(|failure| {
-            let (problem, help) = failure.told();
-            Failure::usage(format!("{path}, line {number}: {problem}"), help)
-        })
-    })
-    .collect()
 }
 
 /// Fetches all of them, some at a time.
@@ -278,6 +240,3 @@ impl Sum {
         )
     }
 }
-
-/// Longest list of URLs.
-const LIST_BYTES_MAX: u64 = 64 << 20;

@@ -3,11 +3,14 @@
 //! Owns: the methods, and the words. Does not: do it. Invariant: a page in a browser cannot send these: their methods are none of its
 //! own, and a name that leads here by a trick of name servers is not a name of this machine.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{future::poll_fn, net::IpAddr, pin::Pin, sync::Arc};
 
+use bytes::{Bytes, BytesMut};
 use http::{Response, StatusCode, header, request, uri::Authority};
+use http_body::Body as _;
+use hyper::body::Incoming;
 
-use super::page;
+use super::{page, pinning};
 use crate::{
     client::response_body::ResponseBody,
     config::Offline,
@@ -16,20 +19,74 @@ use crate::{
 };
 
 /// Answers a request of an operator's command; `None` if it is none.
-pub(super) async fn answer(worker: &Arc<Worker>, request: &request::Parts) -> Option<Response<ResponseBody>> {
-    let done: fn(&Worker, &request::Parts) -> Result<String, String> = match request.method.as_str() {
-        "MISSING" => missing,
-        "OFFLINE" => offline,
+pub(super) async fn answer(
+    worker: &Arc<Worker>,
+    request: &request::Parts,
+    body: Incoming,
+) -> Option<Response<ResponseBody>> {
+    enum Command {
+        Short(fn(&Worker, &request::Parts) -> Result<String, String>),
+        Long(Long),
+    }
+    let command = match request.method.as_str() {
+        "MISSING" => Command::Short(missing),
+        "OFFLINE" => Command::Short(offline),
+        "PIN" => Command::Long(Long::Pin),
+        "UNPIN" => Command::Long(Long::Unpin),
         _ => return None,
     };
     if !is_for_this_machine(request) {
         return Some(page(StatusCode::MISDIRECTED_REQUEST, "this is for an address of this machine\n".into()));
     }
-    Some(match done(worker, request) {
+    let done = match command {
+        Command::Short(answer) => answer(worker, request),
+        Command::Long(command) => return Some(answer_long(worker, command, request, body).await),
+    };
+    Some(match done {
         Ok(text) => page(StatusCode::OK, text.into()),
         Err(text) => page(StatusCode::BAD_REQUEST, text.into()),
     })
 }
+
+/// What takes long, and is answered as `told` says.
+#[derive(Clone, Copy)]
+enum Long {
+    Pin,
+    Unpin,
+}
+
+/// Answers what takes long.
+async fn answer_long(
+    worker: &Arc<Worker>,
+    command: Long,
+    request: &request::Parts,
+    body: Incoming,
+) -> Response<ResponseBody> {
+    let Some(text) = whole(body).await else {
+        return page(StatusCode::PAYLOAD_TOO_LARGE, "the list of patterns is too long, or broke off\n".into());
+    };
+    match (command, request.uri.path()) {
+        (Long::Pin, "/") => pinning::pin(worker, text),
+        (Long::Unpin, path @ ("/" | "/all")) => pinning::unpin(worker, text, path == "/all"),
+        _ => page(StatusCode::BAD_REQUEST, "PIN takes /, UNPIN takes / or /all\n".into()),
+    }
+}
+
+/// The whole of a request's body; `None` if it is too long or breaks off.
+async fn whole(mut body: Incoming) -> Option<Bytes> {
+    let mut text = BytesMut::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let Ok(data) = frame.ok()?.into_data() else { continue };
+        if text.len() + data.len() > LIST_BYTES_MAX {
+            return None;
+        }
+        text.extend_from_slice(&data);
+    }
+    Some(text.freeze())
+}
+
+/// Longest list of patterns.
+const LIST_BYTES_MAX: usize = 16 << 20;
 
 /// Has the operator say whether origins are asked, unless the word is `status`, and tells what is so.
 fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> {

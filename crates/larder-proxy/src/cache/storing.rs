@@ -19,7 +19,7 @@ use crate::{
         epochs::Moment,
         hot::Hot,
         lookup::Found,
-        patience,
+        patience, pins,
     },
     origin::target::path_of,
 };
@@ -186,7 +186,10 @@ async fn freshen(cache: &Arc<Cache>, place: &Place, entry: &Entry, began: Moment
     if cache.shared.epochs.is_unchanged(&place.primary, began)
         && let Some(store) = &cache.shared.store
     {
-        let (hints, head) = (hints(cache, place, &entry.head), entry.head.encode().into());
+        let (mut hints, head) = (hints(cache, place, &entry.head), entry.head.encode().into());
+        if store.is_pinned(&place.key) {
+            hints.expires_at = 0;
+        }
         let (store, key) = (store.clone(), Arc::clone(&place.key));
         if cache.shared.patience.admits()
             && let Some(Err(error)) =
@@ -324,13 +327,18 @@ struct Unwritten<'a> {
 
 /// Writes an entry. Returns whether it did.
 async fn write(cache: &Arc<Cache>, store: &Store, entry: Unwritten<'_>) -> bool {
-    let Unwritten { key, is_offer, head, body, hints } = entry;
+    let Unwritten { key, mut is_offer, head, body, mut hints } = entry;
     if head.len() > Writer::HEAD_MAX_BYTES {
         return false;
     }
     if !cache.shared.patience.admits() {
         cache.metrics.store_bypassed.add(1);
         return false;
+    }
+    let len_bytes = (head.len() + body.iter().map(Bytes::len).sum::<usize>()) as u64;
+    if pins::spare(cache, store, key, len_bytes).await {
+        // Nobody knows for how long the line is down for which it is kept.
+        (is_offer, hints.expires_at) = (false, 0);
     }
     let filled = || {
         let mut writer = store.insert(key, head.into(), hints)?;

@@ -12,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc::Receiver;
 
 use crate::{
     client::ticket::Ticket,
@@ -41,6 +42,8 @@ enum Source {
     Chunks(Box<ChunkReader>),
     /// Several parts of a stored body.
     Parts(Box<PartsReader>),
+    /// What somebody who works on it sends, piece by piece.
+    Told(Receiver<Bytes>),
     /// Another, in which links are replaced on the way.
     Replaced(Box<ReplacedBody>),
     /// Another, which gets a coding on the way.
@@ -93,6 +96,11 @@ impl ResponseBody {
 
     pub(crate) fn parts(reader: PartsReader) -> Self {
         Self::of(Source::Parts(Box::new(reader)))
+    }
+
+    /// What is sent by the other end, until that is gone.
+    pub(crate) fn told(pieces: Receiver<Bytes>) -> Self {
+        Self::of(Source::Told(pieces))
     }
 
     /// This body, in which links are replaced on the way; its length is not known then.
@@ -156,6 +164,7 @@ impl Source {
             Self::Flight(reader) => return reader.poll_frame(context),
             Self::Chunks(reader) => ready!(reader.poll_data(context)),
             Self::Parts(reader) => ready!(reader.poll_data(context)),
+            Self::Told(pieces) => ready!(pieces.poll_recv(context)).map(Ok),
             Self::Replaced(body) => return body.poll(context),
             Self::Encoded(body) => return body.poll(context),
         };
@@ -275,7 +284,7 @@ impl Body for ResponseBody {
             Source::Flight(reader) => reader.remaining() == Some(0),
             Source::Chunks(reader) => reader.remaining() == 0,
             Source::Parts(reader) => reader.remaining() == 0,
-            Source::Replaced(_) => false,
+            Source::Told(_) | Source::Replaced(_) => false,
             Source::Encoded(body) => body.encoder.is_none(),
         }
     }
@@ -283,7 +292,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         let exact = match &self.source {
             Source::Empty => Some(0),
-            Source::Breaking { .. } | Source::Replaced(_) | Source::Encoded(_) => None,
+            Source::Breaking { .. } | Source::Told(_) | Source::Replaced(_) | Source::Encoded(_) => None,
             Source::Whole(bytes) => Some(bytes.len() as u64),
             Source::Origin(body) => body.remaining(),
             Source::Flight(reader) => reader.remaining(),

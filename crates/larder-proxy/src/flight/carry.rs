@@ -150,7 +150,8 @@ impl<'a> Carrying<'a> {
         }
         let len = self.open.total_len.unwrap_or(len);
         // All of its chunks are let in, or none.
-        if !cache.shared.store.as_ref().is_some_and(|store| store.admits(&self.place.key, len)) {
+        let is_pinned = cache.shared.pins.name(&self.place.key);
+        if !cache.shared.store.as_ref().is_some_and(|store| is_pinned || store.admits(&self.place.key, len)) {
             self.carrier.storage = Storage::Off;
             return;
         }

@@ -73,6 +73,14 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
         }
         (None, None) => line(text, "stored", format_args!("nothing: {goes}")),
     }
+    if cache.shared.pins.name(primary) {
+        let is_pinned = cache.shared.store.as_ref().is_some_and(|store| store.is_pinned(primary));
+        line(
+            text,
+            "pinned",
+            if is_pinned { "yes: it is not evicted" } else { "as soon as it is stored and there is room" },
+        );
+    }
     let route = route::decide(&serve::facts(cache, asking, primary, stored));
     tell_route(text, answering.map(|found| &found.entry.head), stored, route);
 }

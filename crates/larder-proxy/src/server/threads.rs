@@ -25,6 +25,7 @@ use tokio::{
 
 use crate::{
     admin,
+    cache::Cache,
     client::{
         connection::{self, Door},
         shed::shed,
@@ -173,9 +174,10 @@ impl Doors {
         if !self.is_first {
             return;
         }
-        let Worker { origins, shared, .. } = &*self.worker;
+        let Worker { origins, shared, cache, .. } = &*self.worker;
         self.looking_after.spawn(uplink::probe(Arc::clone(origins)));
         self.looking_after.spawn(keep_missing(Arc::clone(&shared.missing)));
+        self.looking_after.spawn(keep_pins(Arc::clone(cache)));
         for group in shared.routes.groups() {
             self.looking_after.spawn(group.check_all(Arc::clone(origins)));
         }
@@ -292,6 +294,31 @@ async fn keep_missing(missing: Arc<Missing>) {
         let missing = Arc::clone(&missing);
         // It says itself what goes wrong.
         let _ = tokio::task::spawn_blocking(move || missing.save()).await;
+    }
+}
+
+/// Has the record of what is pinned made durable now and then, and tidied at the start and when it has grown.
+async fn keep_pins(cache: Arc<Cache>) {
+    let Some(store) = cache.shared.store.clone() else { return };
+    store.ready().await;
+    // Gone when this task is aborted, so that the thread does not go on with it.
+    let alive = Arc::new(());
+    let (mut interval, mut is_tidy) = (tokio::time::interval(KEEP_INTERVAL), false);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        if cache.shared.pins.patterns().is_empty() {
+            continue;
+        }
+        let (owner, store, alive) = (Arc::clone(&cache), store.clone(), Arc::downgrade(&alive));
+        let keep = move || {
+            let has_grown = owner.shared.pins.sync();
+            if has_grown || !is_tidy {
+                owner.shared.pins.tidy(&store, &owner.shared.http.targets, &alive);
+            }
+        };
+        // It says itself what goes wrong.
+        is_tidy = tokio::task::spawn_blocking(keep).await.is_ok();
     }
 }
 

@@ -11,6 +11,7 @@ mod memory;
 mod offline;
 mod origin;
 mod output;
+mod pins;
 mod planning;
 mod process;
 mod refusals;

@@ -1,4 +1,5 @@
-//! A small origin: answers every GET with its path as the body, storable for an hour, and counts.
+//! A small origin: answers every GET with its path as the body (so often that it is as long as `bytes=` at the path's end says), storable
+//! for an hour, and counts.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -81,6 +82,12 @@ impl Origin {
     }
 }
 
+/// The body that a path is answered with.
+pub(crate) fn body_of(path: &str) -> String {
+    let wanted = path.rsplit_once("bytes=").and_then(|(_, digits)| digits.parse().ok()).unwrap_or(path.len());
+    path.chars().cycle().take(wanted).collect()
+}
+
 fn serve(connection: TcpStream, count: &AtomicUsize, before: &impl Fn(&str)) {
     let mut reader = BufReader::new(connection.try_clone().unwrap());
     let mut writer = connection;
@@ -94,9 +101,10 @@ fn serve(connection: TcpStream, count: &AtomicUsize, before: &impl Fn(&str)) {
         count.fetch_add(1, Ordering::SeqCst);
         let path = request.split(' ').nth(1).unwrap();
         before(path);
-        let length = path.len();
+        let body = body_of(path);
+        let length = body.len();
         let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nContent-Length: {length}\r\n\r\n");
-        if writer.write_all(format!("{head}{path}").as_bytes()).is_err() {
+        if writer.write_all(format!("{head}{body}").as_bytes()).is_err() {
             return;
         }
     }

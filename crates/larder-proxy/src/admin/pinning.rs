@@ -1,0 +1,111 @@
+//! PIN and UNPIN: what eviction is to spare, by the operator's word.
+//!
+//! Owns: what is asked and told. Does not: pin, see `cache::pins`. A request's body is patterns, one a line: `PIN /` with none lists what is
+//! pinned.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use larder_http::UrlPattern;
+use larder_store::Store;
+use serde_json::{Value, json};
+
+use super::told::{self, Failed, Teller};
+use crate::{
+    cache::{
+        Cache,
+        pins::{NotPinned, PATTERN_COUNT_MAX, Pinned},
+    },
+    client::response_body::ResponseBody,
+    worker::Worker,
+};
+
+/// Pins what the body's patterns name, or lists what is pinned.
+pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
+    let cache = Arc::clone(&worker.cache);
+    told::answer(move |teller| {
+        let (store, patterns) = (store_of(&cache)?, parse(&body)?);
+        if patterns.is_empty() {
+            return Ok(list(&cache, &store, teller));
+        }
+        let targets = &cache.shared.http.targets;
+        let mut progress = |done, of| teller.progress(done, of);
+        let outcome = cache.shared.pins.add(&store, targets, patterns, &mut progress);
+        let pinned = outcome.map_err(|why| failed(&why, &store))?;
+        Ok(json!({ "responses": pinned.responses, "bytes": pinned.bytes, "all": figures(&store) }))
+    })
+}
+
+/// Unpins what the body's patterns named, or all.
+pub(super) fn unpin(worker: &Arc<Worker>, body: Bytes, is_all: bool) -> Response<ResponseBody> {
+    let cache = Arc::clone(&worker.cache);
+    told::answer(move |_| {
+        let (store, patterns) = (store_of(&cache)?, parse(&body)?);
+        let removed = (!is_all).then_some(&patterns[..]);
+        let outcome = cache.shared.pins.remove(&store, &cache.shared.http.targets, removed);
+        let unknown = outcome.map_err(|why| failed(&why, &store))?;
+        let unknown: Vec<&str> = unknown.iter().map(UrlPattern::as_str).collect();
+        Ok(json!({ "unknown": unknown, "all": figures(&store) }))
+    })
+}
+
+fn list(cache: &Cache, store: &Store, teller: &Teller) -> Value {
+    let (by_pattern, sum) = cache.shared.pins.figures(store);
+    for (pattern, Pinned { responses, bytes }) in by_pattern {
+        teller.line(&json!({ "pattern": pattern.as_str(), "responses": responses, "bytes": bytes }));
+    }
+    json!({ "responses": sum.responses, "bytes": sum.bytes, "all": figures(store) })
+}
+
+/// What is pinned of the store, and may be.
+fn figures(store: &Store) -> Value {
+    let stats = store.stats();
+    json!({ "entries": stats.pinned_entries, "bytes": stats.pinned_bytes, "bytes_max": stats.pinned_bytes_max })
+}
+
+pub(super) fn store_of(cache: &Cache) -> Result<Store, Failed> {
+    cache.shared.store.clone().ok_or_else(|| Failed {
+        problem: "the proxy has no store on a disk".to_owned(),
+        help: "start it with --disk PATH".to_owned(),
+    })
+}
+
+/// The patterns of a text, one a line.
+pub(super) fn parse(body: &[u8]) -> Result<Vec<UrlPattern>, Failed> {
+    let lines = std::str::from_utf8(body).unwrap_or("\u{fffd}").lines().filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            line.parse().map_err(|error: larder_http::BadUrlPattern| Failed {
+                problem: error.to_string(),
+                help: "a pattern is such as http://deb.debian.org/* or https://example.com/map.png".to_owned(),
+            })
+        })
+        .collect()
+}
+
+fn failed(why: &NotPinned, store: &Store) -> Failed {
+    let (problem, help) = match why {
+        NotPinned::Busy => ("what is pinned is being changed already".to_owned(), "try again in a moment"),
+        NotPinned::Cannot(why) => {
+            (format!("nothing can be pinned: {why}"), "larder run --help says which policies there are")
+        }
+        NotPinned::Abandoned => ("nobody waits for it any more".to_owned(), ""),
+        NotPinned::TooMany => (
+            format!("more than {PATTERN_COUNT_MAX} patterns"),
+            "name what belongs together by one, such as http://a.example/*",
+        ),
+        NotPinned::NoRoom { needed_bytes } => {
+            let stats = store.stats();
+            let problem = format!(
+                "nothing is pinned, for it takes {needed_bytes} bytes and more than are free: {} of the {} bytes that may be pinned are",
+                stats.pinned_bytes, stats.pinned_bytes_max
+            );
+            (
+                problem,
+                "name less, unpin something, give the store more room, or raise pin_share (see larder run --help)",
+            )
+        }
+    };
+    Failed { problem, help: help.to_owned() }
+}

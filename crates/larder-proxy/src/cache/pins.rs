@@ -1,0 +1,403 @@
+//! What eviction is to spare: patterns of URLs by the operator's word, and the keys that they come to.
+//!
+//! Owns: the patterns and the keys, in two files beside the store. Does not: spare anything, which the store does. Invariants: a key is on
+//! record before its entry is stored, so that a killed process spares what it spared; what is on record is told to the store again before
+//! anything is stored. What nothing leads to any more (chunks of a body that was replaced, variants of a resource that was) is let go of
+//! when the record is tidied. Cost: for what no pattern names a look at a flag or a match; for what one names a line in a file.
+
+mod record;
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use larder_http::{
+    BodyPlace, Head, TargetList, UrlPattern, UrlPatterns,
+    key::{KIND_FRAGMENT, KeyOf},
+};
+use larder_store::{Policy, Result, Scanned, Store};
+use tokio::{runtime::Handle, task::spawn_blocking};
+
+use crate::cache::{
+    Cache,
+    hot::Hot,
+    lookup::decode,
+    pins::record::{Line, Record},
+};
+
+/// What is to be spared.
+pub(crate) struct Pins {
+    patterns: RwLock<Arc<UrlPatterns>>,
+    patterns_path: Option<PathBuf>,
+    record: Mutex<Record>,
+    /// Whether somebody changes the patterns or tidies.
+    is_changing: AtomicBool,
+    /// Entries that a pattern names and for which there was no room.
+    refused_count: AtomicU64,
+    is_refusal_told: AtomicBool,
+}
+
+/// How much is pinned under one pattern, or under all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pinned {
+    /// Responses.
+    pub(crate) responses: u64,
+    /// Bytes of their entries.
+    pub(crate) bytes: u64,
+}
+
+/// Why nothing was pinned or unpinned.
+#[derive(Debug)]
+pub(crate) enum NotPinned {
+    /// Somebody else is at it.
+    Busy,
+    /// The store cannot, or there is none.
+    Cannot(String),
+    /// It would take more than may be pinned.
+    NoRoom { needed_bytes: u64 },
+    /// Who asked is gone.
+    Abandoned,
+    /// There would be too many patterns.
+    TooMany,
+}
+
+impl Pins {
+    /// Returns what is on record in these files, and has the store spare it. Blocks for reading them.
+    pub(crate) fn open(patterns_path: Option<PathBuf>, keys_path: Option<PathBuf>, store: Option<&Store>) -> Self {
+        let patterns = patterns_path.as_deref().map_or_else(UrlPatterns::default, load_patterns);
+        let record = Record::open(keys_path);
+        if let Some(store) = store.filter(|_| !patterns.is_empty()) {
+            if store.can_pin() {
+                record.each(&mut |line| _ = store.pin(&line.key, line.len_bytes));
+            } else {
+                tracing::warn!(
+                    "there are pinned URLs, and this store's policy can spare none: they are evicted like others"
+                );
+            }
+        }
+        Self {
+            patterns: RwLock::new(Arc::new(patterns)),
+            patterns_path,
+            record: Mutex::new(record),
+            is_changing: AtomicBool::new(false),
+            refused_count: AtomicU64::new(0),
+            is_refusal_told: AtomicBool::new(false),
+        }
+    }
+
+    /// The patterns.
+    pub(crate) fn patterns(&self) -> Arc<UrlPatterns> {
+        Arc::clone(&self.patterns.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether what is stored under a key is to be spared.
+    pub(crate) fn name(&self, key: &[u8]) -> bool {
+        let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
+        !patterns.is_empty() && is_named(&patterns, key)
+    }
+
+    /// Entries that a pattern names and for which there was no room.
+    pub(crate) fn refused_count(&self) -> u64 {
+        self.refused_count.load(Relaxed)
+    }
+
+    /// Has what no pattern was said for before spared too: what is stored now, and what is stored from now on. `progress` is told how many
+    /// bytes of how many of the store were looked at; ends when it says `false`. Blocks for reading the whole store.
+    ///
+    /// # Errors
+    /// Nothing is pinned then that was not before.
+    pub(crate) fn add(
+        &self,
+        store: &Store,
+        targets: &TargetList,
+        added: Vec<UrlPattern>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> std::result::Result<Pinned, NotPinned> {
+        check(store)?;
+        if !self.record().has_place() {
+            return Err(NotPinned::Cannot(
+                "there is no place beside the store to put on record what is pinned".to_owned(),
+            ));
+        }
+        let _turn = Changing::begin(&self.is_changing)?;
+        let before = self.patterns();
+        let added = UrlPatterns::new(added.into_iter().filter(|pattern| !before.all().contains(pattern)));
+        let all = UrlPatterns::new(before.all().iter().chain(added.all()).cloned());
+        if all.all().len() > PATTERN_COUNT_MAX {
+            return Err(NotPinned::TooMany);
+        }
+        let recorded_before = self.record().len_bytes();
+        self.set_patterns(all);
+        let outcome = self.add_stored(store, targets, &added, progress);
+        if outcome.is_err() {
+            self.set_patterns_shared(before);
+            let patterns = self.patterns();
+            // What others stored meanwhile is among it.
+            self.record().truncate(recorded_before, &mut |line| {
+                let stays = is_named(&patterns, &line.key);
+                if !stays {
+                    store.unpin(&line.key);
+                }
+                stays
+            });
+        } else {
+            self.save_patterns();
+        }
+        outcome
+    }
+
+    /// Pins what is stored that `added` names.
+    fn add_stored(
+        &self,
+        store: &Store,
+        targets: &TargetList,
+        added: &UrlPatterns,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> std::result::Result<Pinned, NotPinned> {
+        let (mut sum, mut has_room, mut goes_on, mut seen) = (Pinned::default(), true, true, HashSet::new());
+        let scanned = store.scan(&mut |scanned| {
+            match scanned {
+                Scanned::Passed { bytes, of } => goes_on = progress(bytes, of),
+                Scanned::Key(key) if is_named(added, key) && seen.insert(fingerprint(key)) => {
+                    if let Ok(Some(len_bytes)) = stored_len(store, targets, key) {
+                        sum.note(key, len_bytes);
+                        has_room &= store.is_pinned(key) || self.pin(store, key, len_bytes);
+                    }
+                }
+                _ => {}
+            }
+            goes_on
+        });
+        scanned.map_err(|error| NotPinned::Cannot(error.to_string()))?;
+        match (goes_on, has_room) {
+            (false, _) => Err(NotPinned::Abandoned),
+            (true, false) => Err(NotPinned::NoRoom { needed_bytes: sum.bytes }),
+            (true, true) => Ok(sum),
+        }
+    }
+
+    /// Has what these patterns alone name evicted like anything else; all patterns if none is told. Returns those that there were not.
+    /// Blocks for reading the record.
+    ///
+    /// # Errors
+    /// Nothing is unpinned then.
+    pub(crate) fn remove(
+        &self,
+        store: &Store,
+        targets: &TargetList,
+        removed: Option<&[UrlPattern]>,
+    ) -> std::result::Result<Vec<UrlPattern>, NotPinned> {
+        let _turn = Changing::begin(&self.is_changing)?;
+        let before = self.patterns();
+        let unknown = removed.unwrap_or_default().iter().filter(|pattern| !before.all().contains(pattern));
+        let unknown: Vec<UrlPattern> = unknown.cloned().collect();
+        let stays = |pattern: &&UrlPattern| removed.is_some_and(|removed| !removed.contains(pattern));
+        self.set_patterns(UrlPatterns::new(before.all().iter().filter(stays).cloned()));
+        self.save_patterns();
+        self.tidy_record(store, targets, &|| true);
+        Ok(unknown)
+    }
+
+    /// Returns how much is pinned under each pattern, and in all. Blocks for reading the record.
+    pub(crate) fn figures(&self, store: &Store) -> (Vec<(UrlPattern, Pinned)>, Pinned) {
+        let patterns = self.patterns();
+        let mut by_pattern = vec![Pinned::default(); patterns.all().len()];
+        let (mut sum, mut seen) = (Pinned::default(), HashSet::new());
+        self.record_now().each(&mut |line| {
+            if store.is_pinned(&line.key) && seen.insert(fingerprint(&line.key)) {
+                sum.note(&line.key, line.len_bytes);
+                let url = KeyOf::parse(&line.key).and_then(|of| of.url()).unwrap_or_default();
+                patterns.which(url).into_iter().for_each(|at| by_pattern[at].note(&line.key, line.len_bytes));
+            }
+        });
+        (patterns.all().iter().cloned().zip(by_pattern).collect(), sum)
+    }
+
+    /// Lets go of what nothing leads to any more, while `owner` is there. Blocks for reading the record, and an entry of the store for each
+    /// chunk and variant.
+    pub(crate) fn tidy(&self, store: &Store, targets: &TargetList, owner: &Weak<()>) {
+        if let Ok(_turn) = Changing::begin(&self.is_changing) {
+            self.tidy_record(store, targets, &|| owner.strong_count() > 0);
+            self.is_refusal_told.store(false, Relaxed);
+        }
+    }
+
+    /// Makes what was put on record durable. Returns whether it has grown so much that it should be tidied. Blocks.
+    pub(crate) fn sync(&self) -> bool {
+        self.record().sync()
+    }
+
+    fn tidy_record(&self, store: &Store, targets: &TargetList, goes_on: &dyn Fn() -> bool) {
+        let patterns = self.patterns();
+        let stays = |line: &Line| {
+            let is_of_use = store.is_pinned(&line.key)
+                && is_named(&patterns, &line.key)
+                && !matches!(stored_len(store, targets, &line.key), Ok(None));
+            if !is_of_use {
+                store.unpin(&line.key);
+            }
+            is_of_use
+        };
+        let Some(rewritten) = self.record_now().rewrite(&stays, goes_on) else { return };
+        self.record().replace(rewritten);
+    }
+
+    /// Pins a key and puts it on record.
+    fn pin(&self, store: &Store, key: &[u8], len_bytes: u64) -> bool {
+        if store.pin(key, len_bytes) {
+            self.record().append(key, len_bytes);
+            return true;
+        }
+        self.refused_count.fetch_add(1, Relaxed);
+        false
+    }
+
+    /// The record as it is now, for reading it while others add to it.
+    fn record_now(&self) -> Record {
+        self.record().snapshot()
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_patterns(&self, patterns: UrlPatterns) {
+        self.set_patterns_shared(Arc::new(patterns));
+    }
+
+    fn set_patterns_shared(&self, patterns: Arc<UrlPatterns>) {
+        *self.patterns.write().unwrap_or_else(PoisonError::into_inner) = patterns;
+    }
+
+    fn save_patterns(&self) {
+        let Some(path) = &self.patterns_path else { return };
+        let lines: String = self.patterns().all().iter().map(|pattern| format!("{pattern}\n")).collect();
+        if let Err(error) = record::replace_file(path, &mut |file| io::Write::write_all(file, lines.as_bytes())) {
+            tracing::warn!(%error, path = %path.display(), "the list of what is pinned cannot be written down");
+        }
+    }
+}
+
+/// Has the store spare an entry of this length (head and body) that is about to be stored, if a pattern names it. Returns whether it does.
+pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_bytes: u64) -> bool {
+    let pins = &cache.shared.pins;
+    if !pins.name(key) || !store.can_pin() {
+        return false;
+    }
+    let (owner, own_store, key) = (Arc::clone(cache), store.clone(), Box::<[u8]>::from(key));
+    // On record before it is stored: a file is written.
+    let pinned = spawn_blocking(move || owner.shared.pins.pin(&own_store, &key, len_bytes)).await;
+    let is_pinned = pinned.unwrap_or(false);
+    if !is_pinned && !pins.is_refusal_told.swap(true, Relaxed) {
+        tracing::warn!(
+            "as much is pinned as may be: what else the patterns name is stored and evicted like others (pin_share)"
+        );
+    }
+    is_pinned
+}
+
+impl Pinned {
+    fn note(&mut self, key: &[u8], len_bytes: u64) {
+        let is_response = KeyOf::parse(key).is_some_and(|of| of.representation.is_none());
+        self.responses += u64::from(is_response);
+        self.bytes += len_bytes;
+    }
+}
+
+/// The right to change the patterns, or to tidy.
+struct Changing<'a>(&'a AtomicBool);
+
+impl<'a> Changing<'a> {
+    fn begin(is_changing: &'a AtomicBool) -> std::result::Result<Self, NotPinned> {
+        if is_changing.swap(true, Relaxed) { Err(NotPinned::Busy) } else { Ok(Self(is_changing)) }
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
+}
+
+fn check(store: &Store) -> std::result::Result<(), NotPinned> {
+    let cannot = |what: &str| Err(NotPinned::Cannot(what.to_owned()));
+    match (store.can_pin(), store.stats().pinned_bytes_max) {
+        (false, _) => {
+            let rows: Vec<&str> =
+                Policy::all().iter().filter(|policy| policy.can_pin()).map(|policy| policy.name).collect();
+            cannot(&format!("the store's policy can spare no entry, which {} can", rows.join(" and ")))
+        }
+        (true, 0) => cannot("pin_share is 0, so that nothing may be pinned"),
+        (true, _) => Ok(()),
+    }
+}
+
+fn is_named(patterns: &UrlPatterns, key: &[u8]) -> bool {
+    // A fragment is there until its chunk is.
+    key.first() != Some(&KIND_FRAGMENT)
+        && KeyOf::parse(key).and_then(|of| of.url()).is_some_and(|url| patterns.contain(url))
+}
+
+/// Returns the length of the entry under a key, head and body; `None` if there is none, or nothing leads to it any more. Blocks.
+///
+/// # Errors
+/// The store cannot be read, so that it is not known.
+pub(crate) fn stored_len(store: &Store, targets: &TargetList, key: &[u8]) -> Result<Option<u64>> {
+    let Some((of, entry)) = KeyOf::parse(key).zip(wait(store.front(key))?) else { return Ok(None) };
+    if let Some(representation) = of.representation {
+        let head = wait(store.front(of.entry))?.map(|reader| Head::decode(reader.head(), targets));
+        let Some(Ok(Head::Response(head))) = head else { return Ok(None) };
+        match head.body() {
+            BodyPlace::Chunks { representation: own, .. } if own == representation => {}
+            BodyPlace::Chunks { .. } | BodyPlace::Whole { .. } => return Ok(None),
+        }
+    }
+    if of.entry != of.primary {
+        let Some(marker) = wait(store.get(of.primary))? else { return Ok(None) };
+        let Some(body) = wait(marker.read(0..marker.len()))? else { return Ok(None) };
+        let Some(Hot::Marker(marker)) = decode(marker.head(), body, targets) else { return Ok(None) };
+        let generation = of.entry.split_last_chunk::<8>().map(|(_, octets)| u64::from_le_bytes(*octets));
+        if generation != Some(marker.generation) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(entry.head().len() as u64 + entry.len()))
+}
+
+/// Waits on a thread that may block.
+fn wait<F: Future>(work: F) -> F::Output {
+    Handle::current().block_on(work)
+}
+
+fn load_patterns(path: &Path) -> UrlPatterns {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return UrlPatterns::default(),
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "the list of what is pinned cannot be read: nothing is spared");
+            return UrlPatterns::default();
+        }
+    };
+    let parse = |line: &str| match line.parse() {
+        Ok(pattern) => Some(pattern),
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "a line of the list of what is pinned is left out");
+            None
+        }
+    };
+    UrlPatterns::new(text.lines().filter(|line| !line.is_empty()).filter_map(parse).take(PATTERN_COUNT_MAX))
+}
+
+fn fingerprint(key: &[u8]) -> u64 {
+    use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
+}
+
+/// Most patterns.
+pub(crate) const PATTERN_COUNT_MAX: usize = 10_000;

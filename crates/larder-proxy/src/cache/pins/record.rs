@@ -1,0 +1,320 @@
+//! The record of pinned keys: a file to which a line is added for each.
+//!
+//! Owns: its lines. Does not: know whether a key is still pinned. Invariant: a line that was cut off is left out, and none is added to it.
+//! Without a path nothing is on record. Cost: a line of the key's length for each key; rewritten when it has grown to four times what it was.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead as _, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::fingerprint;
+
+/// The keys that are pinned, on record.
+pub(super) struct Record {
+    path: Option<PathBuf>,
+    /// For adding to it; `None` before the first line, and where there is no path.
+    file: Option<File>,
+    len_bytes: u64,
+    /// How long it was when it was last rewritten.
+    tidy_bytes: u64,
+    is_unsynced: bool,
+    has_failed: bool,
+}
+
+/// One line.
+pub(super) struct Line {
+    pub(super) key: Vec<u8>,
+    /// Length of the entry's head and body.
+    pub(super) len_bytes: u64,
+}
+
+/// A record that was written anew.
+pub(super) struct Rewritten {
+    path: PathBuf,
+    /// How much of the old one it stands for.
+    read_bytes: u64,
+}
+
+impl Record {
+    pub(super) fn open(path: Option<PathBuf>) -> Self {
+        let len_bytes = path.as_deref().and_then(|path| fs::metadata(path).ok()).map_or(0, |data| data.len());
+        Self { path, file: None, len_bytes, tidy_bytes: len_bytes, is_unsynced: false, has_failed: false }
+    }
+
+    /// Whether there is a place for it.
+    pub(super) fn has_place(&self) -> bool {
+        self.path.is_some()
+    }
+
+    pub(super) fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// The same, for reading what there is of it now.
+    pub(super) fn snapshot(&self) -> Self {
+        let Self { path, len_bytes, tidy_bytes, .. } = self;
+        Self {
+            path: path.clone(),
+            file: None,
+            len_bytes: *len_bytes,
+            tidy_bytes: *tidy_bytes,
+            is_unsynced: false,
+            has_failed: false,
+        }
+    }
+
+    /// Tells every line, in the order in which they were added; later ones of a key count.
+    pub(super) fn each(&self, tell: &mut dyn FnMut(&Line)) {
+        self.each_from(0, tell);
+    }
+
+    fn each_from(&self, start_bytes: u64, tell: &mut dyn FnMut(&Line)) {
+        let Some(path) = &self.path else { return };
+        let mut read = || -> io::Result<()> {
+            let mut file = match File::open(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                opened => opened?,
+            };
+            file.seek(SeekFrom::Start(start_bytes))?;
+            let mut reader = BufReader::new(file.take(self.len_bytes.saturating_sub(start_bytes)));
+            let mut line = Vec::new();
+            loop {
+                line.clear();
+                if (&mut reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+                    return Ok(());
+                }
+                if let Some(line) = line.strip_suffix(b"\n").and_then(parse) {
+                    tell(&line);
+                }
+            }
+        };
+        if let Err(error) = read() {
+            tracing::warn!(%error, path = %path.display(), "the record of what is pinned cannot be read: less is spared");
+        }
+    }
+
+    /// Adds a line.
+    pub(super) fn append(&mut self, key: &[u8], len_bytes: u64) {
+        let Some(path) = self.path.clone() else { return };
+        let line = show(key, len_bytes);
+        let written = self.file(&path).and_then(|mut file| file.write_all(&line));
+        match written {
+            Ok(()) => (self.len_bytes, self.is_unsynced) = (self.len_bytes + line.len() as u64, true),
+            Err(error) if !self.has_failed => {
+                self.has_failed = true;
+                tracing::warn!(%error, path = %path.display(), "what is pinned cannot be put on record: it is spared until the next start");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Takes back what was added since it was so long, but for the lines that `stays` wants.
+    pub(super) fn truncate(&mut self, len_bytes: u64, stays: &mut dyn FnMut(&Line) -> bool) {
+        let mut kept = Vec::new();
+        self.each_from(len_bytes, &mut |line| {
+            if stays(line) {
+                kept.extend_from_slice(&show(&line.key, line.len_bytes));
+            }
+        });
+        let Some(path) = self.path.clone() else { return };
+        let cut = |file: &File| file.set_len(len_bytes);
+        let truncated = self.file(&path).and_then(|mut file| cut(file).and_then(|()| file.write_all(&kept)));
+        if let Err(error) = truncated {
+            tracing::warn!(%error, path = %path.display(), "the record of what is pinned cannot be cut");
+        }
+        self.len_bytes = fs::metadata(&path).map_or(len_bytes, |data| data.len());
+    }
+
+    /// Makes what was added durable. Returns whether it has grown so much that it should be rewritten.
+    pub(super) fn sync(&mut self) -> bool {
+        if std::mem::take(&mut self.is_unsynced)
+            && let Some(Err(error)) = self.file.as_ref().map(File::sync_data)
+        {
+            tracing::warn!(%error, "the record of what is pinned cannot be synced: a power cut may cost some of it");
+        }
+        self.len_bytes > GROWN_BYTES_MIN.max(4 * self.tidy_bytes)
+    }
+
+    /// Writes it anew, each key once, with the lines that `stays` wants; `None` if it cannot be, or is not to go on.
+    pub(super) fn rewrite(&self, stays: &dyn Fn(&Line) -> bool, goes_on: &dyn Fn() -> bool) -> Option<Rewritten> {
+        let path = new_path(self.path.as_ref()?);
+        let mut last_len = HashMap::new();
+        self.each(&mut |line| _ = last_len.insert(fingerprint(&line.key), line.len_bytes));
+        let mut write = || -> io::Result<()> {
+            let mut file = BufWriter::new(create(&path)?);
+            let mut outcome = Ok(());
+            self.each(&mut |line| {
+                if !goes_on() || outcome.is_err() {
+                    return;
+                }
+                if let Some(len_bytes) = last_len.remove(&fingerprint(&line.key))
+                    && stays(line)
+                {
+                    outcome = file.write_all(&show(&line.key, len_bytes));
+                }
+            });
+            outcome?;
+            file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
+        };
+        match write() {
+            Ok(()) if goes_on() => Some(Rewritten { path, read_bytes: self.len_bytes }),
+            Ok(()) => None,
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "the record of what is pinned cannot be written anew");
+                None
+            }
+        }
+    }
+
+    /// Takes what was written anew, and what was added meanwhile.
+    pub(super) fn replace(&mut self, rewritten: Rewritten) {
+        let Some(path) = self.path.clone() else { return };
+        let swap = || -> io::Result<File> {
+            let mut new = OpenOptions::new().append(true).open(&rewritten.path)?;
+            if let Ok(mut old) = File::open(&path) {
+                old.seek(SeekFrom::Start(rewritten.read_bytes))?;
+                io::copy(&mut old, &mut new)?;
+            }
+            new.sync_data()?;
+            fs::rename(&rewritten.path, &path)?;
+            Ok(new)
+        };
+        match swap() {
+            Ok(file) => {
+                self.len_bytes = file.metadata().map_or(0, |data| data.len());
+                (self.tidy_bytes, self.file) = (self.len_bytes, Some(file));
+            }
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "the record of what is pinned cannot be replaced")
+            }
+        }
+    }
+
+    /// The file, opened for adding, without what was cut off at its end.
+    fn file(&mut self, path: &Path) -> io::Result<&File> {
+        if self.file.is_none() {
+            let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+            let len_bytes = file.metadata()?.len();
+            let tail_start = len_bytes.saturating_sub(LINE_BYTES_MAX);
+            file.seek(SeekFrom::Start(tail_start))?;
+            let mut tail = Vec::new();
+            file.read_to_end(&mut tail)?;
+            let whole = tail.iter().rposition(|octet| *octet == b'\n').map_or(0, |at| at + 1);
+            file.set_len(tail_start + whole as u64)?;
+            self.len_bytes = file.metadata()?.len();
+            self.file = Some(file);
+        }
+        self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+/// Writes a file in place of the one that is there, for its owner alone.
+pub(super) fn replace_file(path: &Path, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let new = new_path(path);
+    let mut file = create(&new)?;
+    write(&mut file)?;
+    file.sync_data()?;
+    fs::rename(&new, path)
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+fn new_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// A line: the length, a space, and the key, of which octets that are not graphic are written as URLs do.
+fn show(key: &[u8], len_bytes: u64) -> Vec<u8> {
+    let mut line = format!("{len_bytes} ").into_bytes();
+    for &octet in key {
+        match octet {
+            b'%' | ..=b' ' | 0x7f.. => line.extend_from_slice(format!("%{octet:02X}").as_bytes()),
+            _ => line.push(octet),
+        }
+    }
+    line.push(b'\n');
+    line
+}
+
+fn parse(line: &[u8]) -> Option<Line> {
+    let space = line.iter().position(|octet| *octet == b' ')?;
+    let len_bytes = std::str::from_utf8(&line[..space]).ok()?.parse().ok()?;
+    let (mut key, mut rest) = (Vec::new(), &line[space + 1..]);
+    while let Some((&octet, after)) = rest.split_first() {
+        rest = after;
+        if octet == b'%' {
+            let (digits, after) = rest.split_at_checked(2)?;
+            key.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+            rest = after;
+        } else {
+            key.push(octet);
+        }
+    }
+    Some(Line { key, len_bytes })
+}
+
+/// A key is 16 KiB at most, each octet of it three characters.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+/// Shorter records are not rewritten because they have grown.
+const GROWN_BYTES_MIN: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(record: &Record) -> Vec<(Vec<u8>, u64)> {
+        let mut keys = Vec::new();
+        record.each(&mut |line| keys.push((line.key.clone(), line.len_bytes)));
+        keys
+    }
+
+    #[test]
+    fn keys_of_any_octets_are_on_record_after_a_restart_and_a_cut_off_line_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pinned");
+        let every_octet: Vec<u8> = (0..=255).collect();
+        let mut record = Record::open(Some(path.clone()));
+        record.append(b"Phttp://a.example/%41", 7);
+        record.append(&every_octet, 8);
+        fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"9 Phttp://cut").unwrap();
+        let mut record = Record::open(Some(path.clone()));
+        assert_eq!(keys(&record), [(b"Phttp://a.example/%41".to_vec(), 7), (every_octet.clone(), 8)]);
+        record.append(b"Pnext", 10);
+        let expected = [(b"Phttp://a.example/%41".to_vec(), 7), (every_octet, 8), (b"Pnext".to_vec(), 10)];
+        assert_eq!(keys(&Record::open(Some(path.clone()))), expected);
+        for text in ["", "x", "12", "x y", "-1 y", "1 %4", "1 %zz"] {
+            assert!(parse(text.as_bytes()).is_none_or(|line| text == "12 " && line.key.is_empty()), "{text}");
+        }
+    }
+
+    #[test]
+    fn it_is_cut_and_written_anew_without_losing_what_is_added_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pinned");
+        let mut record = Record::open(Some(path.clone()));
+        record.append(b"a", 1);
+        let before = record.len_bytes();
+        (0..3).for_each(|number| record.append(&[b'b', number], 2));
+        record.truncate(before, &mut |line| line.key == [b'b', 1]);
+        assert_eq!(keys(&record), [(b"a".to_vec(), 1), (vec![b'b', 1], 2)]);
+        record.append(b"a", 3);
+        let snapshot = record.snapshot();
+        record.append(b"c", 4);
+        let rewritten = snapshot.rewrite(&|line| line.key == b"a", &|| true).unwrap();
+        record.append(b"d", 5);
+        record.replace(rewritten);
+        record.append(b"e", 6);
+        let expected = [(b"a".to_vec(), 3), (b"c".to_vec(), 4), (b"d".to_vec(), 5), (b"e".to_vec(), 6)];
+        assert_eq!(keys(&record), expected);
+        assert_eq!(keys(&Record::open(Some(path))), expected);
+        assert!(!record.sync() && record.snapshot().rewrite(&|_| true, &|| false).is_none());
+    }
+}

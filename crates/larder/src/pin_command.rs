@@ -1,0 +1,160 @@
+//! `larder pin` and `larder unpin`: has a running proxy keep what somebody will want, whatever else comes.
+//!
+//! Owns: the flags, the lists, and what is printed. Does not: pin, the proxy does. Invariant: nothing is said to be pinned that the proxy
+//! did not say is.
+
+use crate::{
+    admin_client::{self, AdminFlags, Sent, Told},
+    failure::Failure,
+    output::print_line,
+    progress::Shown,
+    size,
+    url_list::{self, Source},
+};
+use clap::Args;
+use larder_http::UrlPattern;
+use serde_json::Value;
+
+const PIN_EXAMPLES: &str = "\
+Examples:
+  larder pin 'http://deb.debian.org/*'           all of a site, * is any characters
+  larder pin https://example.com/map.png         one URL
+  larder pin docs.example.com wanted.txt         http:// and https:// of a host; a file of patterns, one a line
+  larder pin                                     list what is pinned, and how much of the store it takes
+
+What is pinned is not evicted for want of room, what is stored now and what is stored of it later, over restarts too; purging it
+removes it all the same. It takes at most a quarter of the store (store.tuning.pin_share); what would take more is refused,
+with figures. The policies log (the default) and log-clock can. Exit codes: 0 done, 1 refused, 2 not a pattern.";
+
+const UNPIN_EXAMPLES: &str = "\
+Examples:
+  larder unpin 'http://deb.debian.org/*'
+  larder unpin --all
+
+What is unpinned stays stored until its room is wanted for something else.";
+
+/// The flags of `larder pin`.
+#[derive(Debug, Args)]
+#[command(after_help = PIN_EXAMPLES)]
+pub(crate) struct PinFlags {
+    /// Patterns of URLs, and files that list them; `-` is standard input; none: list what is pinned
+    #[arg(value_name = "PATTERN|LIST")]
+    sources: Vec<String>,
+
+    /// Print JSON: an object for each pattern that is pinned, and one for all
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    admin: AdminFlags,
+}
+
+/// The flags of `larder unpin`.
+#[derive(Debug, Args)]
+#[command(after_help = UNPIN_EXAMPLES)]
+pub(crate) struct UnpinFlags {
+    /// Patterns as they were pinned, and files that list them
+    #[arg(value_name = "PATTERN|LIST", required_unless_present = "all")]
+    sources: Vec<String>,
+
+    /// Unpin everything
+    #[arg(long, conflicts_with = "sources")]
+    all: bool,
+
+    #[command(flatten)]
+    admin: AdminFlags,
+}
+
+/// Runs `larder pin`.
+///
+/// # Errors
+/// A source is no pattern and no list; the proxy cannot be reached, or refuses.
+pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
+    let patterns = patterns(&flags.sources)?;
+    let shown = Shown::new("looking through the store");
+    let mut before = 0;
+    let mut tell = |told: Told<'_>| {
+        match told {
+            Told::Progress { done, of } => {
+                shown.advance(done.saturating_sub(before), of);
+                before = done;
+            }
+            Told::Line(line) => print_pattern(line, flags.json)?,
+        }
+        Ok(())
+    };
+    let done = ask(flags.admin, "PIN /", &patterns, &mut tell)?;
+    shown.finish();
+    if flags.json {
+        return print_line!("{done}");
+    }
+    let all = share(&done["all"]);
+    let (count, bytes) = (number(&done["responses"]), number(&done["bytes"]));
+    match (patterns.is_empty(), count) {
+        (true, _) => print_line!("{all}"),
+        (false, 0) => print_line!("pinned, and nothing of it is stored yet; {all}"),
+        (false, _) => print_line!("pinned {} responses, {}; {all}", size::show_count(count), size::show(bytes)),
+    }
+}
+
+/// Runs `larder unpin`.
+///
+/// # Errors
+/// As [`pin`]; one of the patterns was not pinned.
+pub(crate) fn unpin(flags: &UnpinFlags) -> Result<(), Failure> {
+    let patterns = patterns(&flags.sources)?;
+    let request = if flags.all { "UNPIN /all" } else { "UNPIN /" };
+    let done = ask(flags.admin, request, &patterns, &mut |_| Ok(()))?;
+    let unknown: Vec<&str> = done["unknown"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    print_line!("{}", share(&done["all"]))?;
+    match unknown[..] {
+        [] => Ok(()),
+        [..] => Err(Failure::runtime(
+            format!("not pinned: {}", unknown.join(", ")),
+            "larder pin lists what is; say it as it is listed",
+        )),
+    }
+}
+
+fn ask(
+    admin: AdminFlags,
+    request: &str,
+    patterns: &[UrlPattern],
+    tell: &mut dyn FnMut(Told<'_>) -> Result<(), Failure>,
+) -> Result<Value, Failure> {
+    let text: String = patterns.iter().map(|pattern| format!("{pattern}\n")).collect();
+    admin_client::converse(admin, request, Sent { len_bytes: text.len() as u64, reader: &mut text.as_bytes() }, tell)
+}
+
+fn patterns(sources: &[String]) -> Result<Vec<UrlPattern>, Failure> {
+    let mut all = Vec::new();
+    for source in sources {
+        match Source::of(source) {
+            Source::Word(word) => all.push(url_list::pattern(word)?),
+            Source::List(path) => all.extend(url_list::listed(path, url_list::pattern)?),
+        }
+    }
+    match (sources.is_empty(), all.is_empty()) {
+        (false, true) => Err(Failure::usage("no pattern is listed", "write one a line, such as http://a.example/*")),
+        _ => Ok(all),
+    }
+}
+
+fn print_pattern(line: &Value, is_json: bool) -> Result<(), Failure> {
+    if is_json {
+        return print_line!("{line}");
+    }
+    let (count, bytes) = (number(&line["responses"]), number(&line["bytes"]));
+    let pattern = line["pattern"].as_str().unwrap_or_default();
+    print_line!("{:>9}  {:>9}  {pattern}", size::show_count(count), size::show(bytes))
+}
+
+/// How much of what may be pinned is.
+fn share(all: &Value) -> String {
+    let (bytes, bytes_max) = (number(&all["bytes"]), number(&all["bytes_max"]));
+    format!("{} of the {} that may be are pinned", size::show(bytes), size::show(bytes_max))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}

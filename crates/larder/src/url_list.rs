@@ -1,0 +1,74 @@
+//! Lists that commands read: a URL or a pattern a line, `#` begins a comment.
+//!
+//! Owns: reading them, and what is said of a line that is none. Does not: know what is done with them. Invariant: a list has a bound.
+
+use crate::{failure::Failure, size};
+use larder_http::{BadUrlPattern, UrlPattern};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
+
+/// What a word of the command line is.
+pub(crate) enum Source<'a> {
+    /// What it says.
+    Word(&'a str),
+    /// A file that lists such words, or standard input.
+    List(&'a str),
+}
+
+impl<'a> Source<'a> {
+    /// A word that begins with `http://` or `https://` is itself; `-`, a path and the name of a file are lists.
+    pub(crate) fn of(word: &'a str) -> Self {
+        let is_url = word.starts_with("http://") || word.starts_with("https://");
+        let is_path = word == "-" || word.starts_with('/') || word.starts_with("./") || word.starts_with("../");
+        if !is_url && (is_path || Path::new(word).is_file()) { Self::List(word) } else { Self::Word(word) }
+    }
+}
+
+/// Reads a pattern of URLs.
+///
+/// # Errors
+/// A usage failure for what is none.
+pub(crate) fn pattern(text: &str) -> Result<UrlPattern, Failure> {
+    text.parse().map_err(|error: BadUrlPattern| {
+        let help = "a pattern is such as http://deb.debian.org/* or https://example.com/map.png; lists are files that are there";
+        Failure::usage(error.to_string(), help)
+    })
+}
+
+/// Reads what a file lists, each line by `parse`.
+///
+/// # Errors
+/// It cannot be read, is too long, or has a line that is none; says which.
+pub(crate) fn listed<T>(path: &str, parse: impl Fn(&str) -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
+    let read = || {
+        let mut text = String::new();
+        let source: Box<dyn Read> =
+            if path == "-" { Box::new(io::stdin().lock()) } else { Box::new(File::open(Path::new(path))?) };
+        source.take(LIST_BYTES_MAX + 1).read_to_string(&mut text)?;
+        Ok::<_, io::Error>(text)
+    };
+    let text = read().map_err(|error| {
+        let help = "give URLs that begin with http:// or https://, or files in UTF-8 with a URL on each line";
+        Failure::runtime(format!("cannot read the list {path}: {error}"), help)
+    })?;
+    if text.len() as u64 > LIST_BYTES_MAX {
+        let problem = format!("a list of more than {} is too long: {path}", size::show(LIST_BYTES_MAX));
+        return Err(Failure::usage(problem, "split it into several"));
+    }
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    let words = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    words
+        .map(|(number, line)| {
+            parse(line).map_err(|failure| {
+                let (problem, help) = failure.told();
+                Failure::usage(format!("{path}, line {number}: {problem}"), help)
+            })
+        })
+        .collect()
+}
+
+/// Longest list.
+const LIST_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,152 @@
+//! At stake: that what somebody pinned before the line went is gone when it is wanted, or that a pin costs the store.
+
+use crate::{
+    origin::{Origin, body_of},
+    process::{Larder, errors, run},
+};
+use rustix::process::Signal;
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
+use tempfile::TempDir;
+
+const SITE: &str = "http://www.example.test";
+
+/// A proxy of this user, on the default store, in front of `origin`.
+fn start(home: &TempDir, origin: &Origin, flags: &[&str]) -> Larder {
+    let origin = format!("http://{}", origin.address);
+    Larder::start(home, &[&["--size", "64MiB", "--memory", "1MB", "--origin", &origin], flags].concat())
+}
+
+/// What a command says on standard output, which must succeed.
+fn said(home: &TempDir, arguments: &[&str]) -> String {
+    let output = run(home, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a command complains of, which must end with this code.
+fn refused(home: &TempDir, arguments: &[&str], code: i32) -> String {
+    let output = run(home, arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", errors(&output));
+    let told = errors(&output);
+    assert!(told.contains("help: "), "{told}");
+    told
+}
+
+/// Entries short and long, one of them in chunks.
+fn wanted(prefix: &str) -> Vec<String> {
+    let short = (0..20).map(|number| format!("/keep/{prefix}/{number}?bytes={}", 1_000 + 3_000 * number));
+    short.chain([format!("/keep/{prefix}/film?bytes=2500000")]).collect()
+}
+
+/// Stores more than the whole store has room for, each asked for twice, so that it is let in.
+fn turn_over(larder: &Larder, round: u32) {
+    for number in 0..160 {
+        let path = format!("/other/{round}/{number}?bytes=700000");
+        (0..2).for_each(|_| assert_eq!(larder.get(&path).status, 200));
+    }
+}
+
+#[test]
+fn what_is_pinned_survives_turnovers_and_a_kill() {
+    for policy in ["log", "log-clock"] {
+        let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+        let larder = start(&home, &origin, &["--policy", policy]);
+        let (before, after) = (wanted("before"), wanted("after"));
+        before.iter().for_each(|path| assert_eq!(larder.get(path).status, 200));
+        assert_eq!(larder.get("/else?bytes=5000").status, 200);
+        let pattern = format!("{SITE}/keep/*");
+        let told = said(&home, &["pin", &pattern]);
+        assert!(told.starts_with("pinned 21 responses, 3.09 MB; ") && told.contains(" may be are pinned"), "{told}");
+        after.iter().for_each(|path| assert_eq!(larder.get(path).status, 200));
+        let all: Vec<&String> = before.iter().chain(&after).collect();
+        let are_all_hits = |larder: &Larder, when: &str| {
+            let asked = origin.count();
+            for path in &all {
+                let response = larder.get(path);
+                assert!(response.is_hit(), "{policy}, {when}: {path}");
+                assert_eq!(response.body, body_of(path), "{policy}, {when}");
+            }
+            assert_eq!(origin.count(), asked, "{policy}, {when}");
+        };
+        (1..=2).for_each(|round| turn_over(&larder, round));
+        are_all_hits(&larder, "turned over twice");
+        assert!(!larder.get("/else?bytes=5000").is_hit(), "{policy} evicts what is not pinned");
+        larder.signal(Signal::KILL);
+        drop(larder);
+        let record = home.path().join("cache/larder/store.larder.pinned");
+        assert_eq!(fs::metadata(&record).unwrap().permissions().mode() & 0o777, 0o600);
+        let larder = start(&home, &origin, &[]);
+        are_all_hits(&larder, "killed");
+        (3..=4).for_each(|round| turn_over(&larder, round));
+        are_all_hits(&larder, "killed and turned over twice");
+        let listed = said(&home, &["pin"]);
+        assert!(listed.contains(&format!("42    6.18 MB  {pattern}")), "{listed}");
+        let explained = said(&home, &["explain", &format!("{SITE}{}", before[0])]);
+        assert!(explained.contains("pinned   yes"), "{explained}");
+        assert!(said(&home, &["unpin", &pattern]).starts_with("0 B of the "));
+        assert_eq!(larder.stop(), Some(0));
+    }
+}
+
+#[test]
+fn what_would_take_more_than_its_share_is_refused_with_figures_and_nothing_is_pinned() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let larder = start(&home, &origin, &["--tune", "pin_share=0.05"]);
+    (0..40).for_each(|number| assert_eq!(larder.get(&format!("/keep/{number}?bytes=100000")).status, 200));
+    assert!(said(&home, &["pin", &format!("{SITE}/keep/1*")]).starts_with("pinned 11 responses"));
+    let told = refused(&home, &["pin", SITE], 1);
+    assert!(told.contains("nothing is pinned, for it takes 40") && told.contains("bytes that may be pinned"), "{told}");
+    let json = said(&home, &["pin", "--json"]);
+    let lines: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), lines[0]["responses"].as_u64(), lines[1]["responses"].as_u64()), (2, Some(11), Some(11)));
+    assert!(said(&home, &["unpin", "--all"]).starts_with("0 B of the "));
+    assert_eq!(said(&home, &["pin"]).lines().count(), 1);
+    // What is purged is not kept, and is pinned again when it is fetched again.
+    said(&home, &["pin", &format!("{SITE}/keep/7*")]);
+    said(&home, &["purge", &format!("{SITE}/keep/7?bytes=100000")]);
+    let listed = |count: &str| said(&home, &["pin"]).trim_start().starts_with(&format!("{count} "));
+    assert!(listed("0"), "its room is free");
+    larder.get("/keep/7?bytes=100000");
+    assert!(listed("1"));
+}
+
+#[test]
+fn bad_input_is_told_and_nothing_is_pinned() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    assert!(refused(&home, &["pin", "--admin", &nobody(), SITE], 1).contains("cannot ask the proxy"));
+    let larder = start(&home, &origin, &[]);
+    let list = home.path().join("list");
+    fs::write(&list, "# wanted\n\nhttp://a.example/*\nftp://b.example/\n").unwrap();
+    for (source, told) in [
+        ("http://a b/", "one word of ASCII"),
+        ("ftp://a.example/", "begins with http://"),
+        ("http://", "names no host"),
+        (list.to_str().unwrap(), "line 4: not a pattern of URLs"),
+    ] {
+        let found = refused(&home, &["pin", source], 2);
+        assert!(found.contains(told), "{source}: {found}");
+    }
+    assert!(refused(&home, &["pin", "/nonexistent/list"], 1).contains("cannot read the list /nonexistent/list"));
+    assert!(refused(&home, &["unpin", SITE], 1).contains("not pinned: http://www.example.test/*"));
+    assert!(refused(&home, &["unpin"], 2).contains("missing: "));
+    assert!(said(&home, &["pin", SITE]).starts_with("pinned, and nothing of it is stored yet"));
+    assert_eq!(larder.stop(), Some(0));
+    for flags in [&["--disk", "none"][..], &["--policy", "squid", "--disk"]] {
+        let store = home.path().join("another").to_str().unwrap().to_owned();
+        let flags: Vec<&str> = flags.iter().copied().chain((flags.len() > 2).then_some(&*store)).collect();
+        let origin = format!("http://{}", origin.address);
+        let sized: &[&str] = if flags.len() > 2 { &["--size", "64MiB"] } else { &[] };
+        let larder = Larder::start(&home, &[&["--origin", &origin], sized, &flags[..]].concat());
+        let told = refused(&home, &["pin", SITE], 1);
+        assert!(
+            told.contains("has no store on a disk") || told.contains("can spare no entry, which log and"),
+            "{told}"
+        );
+        assert_eq!(larder.stop(), Some(0));
+    }
+}
+
+/// An address where nobody listens.
+fn nobody() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
