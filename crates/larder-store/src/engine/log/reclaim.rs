@@ -56,6 +56,9 @@ impl LogEngine {
         for batch in kept.chunks(READ_BATCH) {
             self.reinsert(segment, batch).await;
         }
+        if listings.iter().any(|listing| self.volume.pins.contains(listing.key_hash)) {
+            self.await_reinserted().await;
+        }
         let position = |listing: &Listing| self.listed_position(segment, listing);
         // What needs only a body from here is found out when it is read.
         let gone = listings
@@ -67,6 +70,14 @@ impl LogEngine {
         let woken = self.lock_log().release_oldest(segment);
         woken.wake();
         true
+    }
+
+    /// Waits until what was written again is with the device: else the segment could be overwritten first, and a killed process would have
+    /// lost what was to be spared.
+    async fn await_reinserted(self: &Arc<Self>) {
+        let (last, failed_before) = self.lock_log().last_ticket_and_failures();
+        // What could not be written is owed, as any unit that failed.
+        let _ = self.flush_through(last, failed_before).await;
     }
 
     /// Asks the row's eviction which of the records that are needed are written again.
