@@ -16,6 +16,7 @@ use crate::{
     offline_command::OfflineFlags,
     pin_command::{PinFlags, UnpinFlags},
     purge_command::PurgeFlags,
+    reload_command::ReloadFlags,
     settings::{self, Disk, Settings},
     size,
     store_command::StoreCommand,
@@ -56,8 +57,9 @@ Examples:
   larder run --config larder.toml --access-log -
 
 Flags override the configuration file. SIGTERM and SIGINT stop taking connections and let running
-exchanges finish (--drain); a second signal ends at once. SIGHUP and SIGUSR1 open the access log
-again and read the certificates again; SIGUSR2 and SIGALRM are ignored.";
+exchanges finish (--drain); a second signal ends at once. SIGHUP and `larder reload` read the
+configuration again and have it be in force; SIGUSR1 opens the access log again and reads the
+certificates again; SIGUSR2 and SIGALRM are ignored.";
 
 /// The command that `larder exec` starts itself with.
 pub(crate) const EXEC_SERVER: &str = "exec-server";
@@ -83,6 +85,8 @@ pub(crate) enum Command {
     Purge(PurgeFlags),
     /// Say what a running proxy's cache would do with a request, and why.
     Explain(ExplainFlags),
+    /// Have a running proxy read its configuration again.
+    Reload(ReloadFlags),
     /// Have a running proxy ask no origins, or ask them again, or say whether it does.
     Offline(OfflineFlags),
     /// Say what a running proxy was asked for while offline, and did not have.
@@ -124,7 +128,7 @@ pub(crate) enum ConfigCommand {
 }
 
 /// The flags of `larder run`.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunFlags {
     /// Listen here (a port alone is on 127.0.0.1; repeatable) [default: 127.0.0.1:3128]

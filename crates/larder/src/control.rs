@@ -5,7 +5,7 @@
 
 pub(crate) mod server;
 
-use crate::{failure::Failure, store_path};
+use crate::{failure::Failure, settings::Settings, store_path};
 use serde::{Deserialize, Serialize};
 use std::{
     env,
@@ -29,6 +29,8 @@ pub(crate) enum Ask {
     Figures,
     /// What it serves on its own listeners.
     About,
+    /// That it reads its configuration again.
+    Reload,
     /// What an operator's command has it do: what follows on the connection is HTTP, as on the admin listener.
     Operate,
 }
@@ -40,6 +42,7 @@ pub(crate) enum Answer {
     Figures(Figures),
     About(About),
     Operate,
+    Reloaded { told: String },
     Refused { problem: String, help: String },
 }
 
@@ -62,6 +65,19 @@ pub(crate) struct About {
     pub(crate) listener: Option<SocketAddr>,
     /// The certificate that clients of intercepted hosts have to trust, in PEM.
     pub(crate) certificate: Option<String>,
+}
+
+impl About {
+    /// Returns it of a proxy by these settings that listens at these addresses.
+    pub(crate) fn of(settings: &Settings, listeners: &[SocketAddr]) -> Self {
+        let plain = settings.proxy.listeners.iter().zip(listeners).find(|(listener, _)| !listener.tls);
+        let listener = plain.map(|(_, address)| *address);
+        let proxy = listener.filter(|_| settings.forwards());
+        let intercept = settings.proxy.intercept.as_ref();
+        // It was read when the proxy took the settings.
+        let certificate = intercept.and_then(|intercept| fs::read_to_string(&intercept.authority.certificate).ok());
+        Self { proxy, listener, certificate }
+    }
 }
 
 /// Where the control socket is, and what lies beside it.

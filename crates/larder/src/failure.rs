@@ -71,6 +71,16 @@ impl Failure {
         self
     }
 
+    /// What is wrong and where, in one line.
+    pub(crate) fn placed(&self) -> String {
+        let Some(place) = &self.place else { return self.problem.clone() };
+        let context = place.source.read_span(place.label.inner(), 0, 0);
+        match context {
+            Ok(found) => format!("{}: {}, line {}", self.problem, place.source.name(), found.line() + 1),
+            Err(_) => format!("{}: {}", self.problem, place.source.name()),
+        }
+    }
+
     /// Prints the failure on standard error, unless it is a quiet one, and gives the code to exit with.
     pub(crate) fn report(self) -> ExitCode {
         let code = match self.exit {

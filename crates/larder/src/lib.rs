@@ -36,6 +36,8 @@ mod program;
 #[cfg(feature = "lab")]
 mod progress;
 mod purge_command;
+mod reload;
+mod reload_command;
 mod report;
 mod settings;
 mod size;

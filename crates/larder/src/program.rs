@@ -5,12 +5,12 @@
 
 use crate::{
     authority_files, ca_command,
-    cli::{self, Cli, Command, ConfigCommand},
+    cli::{self, Cli, Command, ConfigCommand, RunFlags},
     config, env_command, exec_command, exec_server, explain_command,
     failure::Failure,
     files, machine, mirror_command, missing_command, offline_command,
     output::{self, print_line},
-    pin_command, purge_command,
+    pin_command, purge_command, reload_command,
     settings::Settings,
     store_command, warm_command, wiring,
 };
@@ -47,17 +47,10 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(flags) => {
-            let mut settings = Settings::default();
-            if let Some(path) = &flags.config {
-                config::apply(path, &mut settings)?;
-            }
-            flags.apply(&mut settings);
-            settings.check()?;
-            authority_files::settle(&mut settings)?;
-            files::check(&settings)?;
-            machine::check_memory(settings.proxy.hot_bytes)?;
+            let read = move || settings_of(&flags);
+            let settings = read()?;
             start_diagnostics();
-            wiring::run(&settings)
+            wiring::run(&settings, Box::new(read))
         }
         Command::Store(command) => {
             start_diagnostics();
@@ -72,6 +65,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Purge(flags) => purge_command::run(&flags),
         Command::Explain(flags) => explain_command::run(&flags),
+        Command::Reload(flags) => reload_command::run(&flags),
         Command::Offline(flags) => offline_command::run(&flags),
         Command::Missing(flags) => missing_command::run(&flags),
         Command::Warm(flags) => warm_command::run(&flags),
@@ -87,6 +81,20 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Ca(command) => ca_command::run(command),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),
     }
+}
+
+/// The settings that a configuration file and the flags over it come to.
+fn settings_of(flags: &RunFlags) -> Result<Settings, Failure> {
+    let mut settings = Settings::default();
+    if let Some(path) = &flags.config {
+        config::apply(path, &mut settings)?;
+    }
+    flags.clone().apply(&mut settings);
+    settings.check()?;
+    authority_files::settle(&mut settings)?;
+    files::check(&settings)?;
+    machine::check_memory(settings.proxy.hot_bytes)?;
+    Ok(settings)
 }
 
 /// Sends what the parts have to tell to standard error: warnings, or what `LARDER_LOG` asks for.

@@ -10,6 +10,7 @@ use crate::{
     failure::Failure,
     open_files,
     output::tell,
+    reload::{Read, Reloader},
     report::{Report, StoreReport},
     settings::{Disk, Settings},
     size, store_path, volumes,
@@ -17,7 +18,6 @@ use crate::{
 use larder_proxy::{Listener, Proxy, ProxyConfig, ProxyHandle, RunningProxy};
 use larder_store::Store;
 use std::{
-    fs,
     io::{self, IsTerminal},
     net::TcpListener,
     os::unix::net::UnixListener,
@@ -56,12 +56,12 @@ pub(crate) struct Sessions<'a> {
     pub(crate) remove: &'a dyn Fn(),
 }
 
-/// Runs until a signal says stop.
+/// Runs until a signal says stop. `read` reads the settings again when that is asked for.
 ///
 /// # Errors
 /// A failure to start, or to close the store.
-pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
-    serve(settings, None)
+pub(crate) fn run(settings: &Settings, read: Read) -> Result<(), Failure> {
+    serve(settings, read, None)
 }
 
 /// Runs until the last session has ended, or a signal says stop.
@@ -69,12 +69,14 @@ pub(crate) fn run(settings: &Settings) -> Result<(), Failure> {
 /// # Errors
 /// As [`run`].
 pub(crate) fn run_for(settings: &Settings, sessions: Sessions<'_>) -> Result<(), Failure> {
-    serve(settings, Some(sessions))
+    let same = settings.clone();
+    serve(settings, Box::new(move || Ok(same.clone())), Some(sessions))
 }
 
-fn serve(settings: &Settings, sessions: Option<Sessions<'_>>) -> Result<(), Failure> {
-    let mut settings = settings.clone();
+fn serve(read_settings: &Settings, read: Read, sessions: Option<Sessions<'_>>) -> Result<(), Failure> {
+    let mut settings = read_settings.clone();
     let automatic = automatic::choose(&mut settings)?;
+    let index_bytes = read_settings.proxy.hot_bytes.saturating_sub(settings.proxy.hot_bytes);
     let mut config = settings.proxy_config();
     check_addresses(&config)?;
     let runtime = signal_runtime().map_err(system_failure)?;
@@ -89,7 +91,8 @@ fn serve(settings: &Settings, sessions: Option<Sessions<'_>>) -> Result<(), Fail
         await_loading(&runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
     }
     // Before it says that it runs, so that who waits for that finds it.
-    let control = control(&settings, &running, sessions.is_some());
+    let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings.clone(), index_bytes));
+    let control = control(&settings, &running, &reloader, sessions.is_some());
     let place = listen_for_commands(&runtime, &control, sessions.as_ref(), &settings)?;
     let report = Report {
         config: &config,
@@ -104,20 +107,20 @@ fn serve(settings: &Settings, sessions: Option<Sessions<'_>>) -> Result<(), Fail
     runtime.block_on(async {
         let handle = running.handle();
         tokio::select! {
-            () = signals.stop(&handle) => {}
+            () = signals.stop(&handle, &control) => {}
             () = control.idle(), if sessions.is_some() => {}
         }
         sessions.iter().for_each(|sessions| (sessions.remove)());
         place.iter().for_each(ControlPath::remove);
         tell!(
             "stopping: running exchanges have {} s to finish; a second signal ends at once",
-            settings.drain.as_secs()
+            reloader.drain().as_secs()
         );
-        let drain = settings.drain;
+        let drain = reloader.drain();
         // On a thread of its own, so that the second signal is heard whatever the device does.
         let (ended, has_ended) = oneshot::channel();
         let stopped = task::spawn_blocking(move || stop(running, store, drain, ended));
-        match await_end(stopped, signals.stop(&handle), drain + CLOSE_PATIENCE).await {
+        match await_end(stopped, signals.stop(&handle, &control), drain + CLOSE_PATIENCE).await {
             End::Stopped(outcome) => outcome,
             End::Signal => {
                 handle.cut_short();
@@ -177,14 +180,14 @@ fn await_loading(runtime: &Runtime, store: &Store, patience: Duration) {
 }
 
 /// What answers the commands of this user.
-fn control(settings: &Settings, running: &RunningProxy, is_for_sessions: bool) -> Arc<ControlServer> {
-    let plain = settings.proxy.listeners.iter().zip(running.local_addrs()).find(|(listener, _)| !listener.tls);
-    let listener = plain.map(|(_, address)| *address);
-    let proxy = listener.filter(|_| settings.forwards());
-    let intercept = settings.proxy.intercept.as_ref();
-    // It was read when the proxy was started.
-    let certificate = intercept.and_then(|intercept| fs::read_to_string(&intercept.authority.certificate).ok());
-    ControlServer::new(running.handle(), About { proxy, listener, certificate }, is_for_sessions)
+fn control(
+    settings: &Settings,
+    running: &RunningProxy,
+    reloader: &Arc<Reloader>,
+    is_for_sessions: bool,
+) -> Arc<ControlServer> {
+    let about = About::of(settings, running.local_addrs());
+    ControlServer::new(running.handle(), about, Arc::clone(reloader), is_for_sessions)
 }
 
 /// Has commands answered; tells where, if that is to be removed at the end.
@@ -291,18 +294,28 @@ impl Signals {
         })
     }
 
-    /// Waits for one that means stop, and refreshes the proxy at those that ask for it.
-    async fn stop(&mut self, handle: &ProxyHandle) {
+    /// Waits for one that means stop; reads the configuration again, or opens files again, at those that ask for it.
+    async fn stop(&mut self, handle: &ProxyHandle, control: &Arc<ControlServer>) {
         loop {
-            let name = tokio::select! {
+            let (name, reloads) = tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => "SIGHUP",
-                _ = self.user1.recv() => "SIGUSR1",
+                _ = self.hangup.recv() => ("SIGHUP", true),
+                _ = self.user1.recv() => ("SIGUSR1", false),
             };
             // The terminal that it was started from is gone: nobody asks for anything any more.
             if self.has_terminal && !io::stderr().is_terminal() {
                 return;
+            }
+            if reloads {
+                match control.reload().await {
+                    Ok(told) => {
+                        tell!("{name}: {told}");
+                        continue;
+                    }
+                    // A log that was moved away is begun anew all the same.
+                    Err(failure) => tell!("{name}: nothing changes\n{}", failure.shown()),
+                }
             }
             let problems = handle.refresh();
             if problems.is_empty() {

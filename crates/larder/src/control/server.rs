@@ -4,13 +4,13 @@
 //! the user whose process this is, and root, is answered.
 
 use super::{About, Answer, Ask, ControlPath, Figures, MESSAGE_BYTES_MAX};
-use crate::output::tell;
+use crate::{failure::Failure, output::tell, reload::Reloader};
 use larder_proxy::{HostPattern, HostRules, ProxyHandle, Session, SessionOptions};
 use std::{
     io,
     os::unix::net::UnixListener as StdListener,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -23,8 +23,9 @@ use tokio::{
 
 /// What answers on a control socket.
 pub(crate) struct ControlServer {
-    pub(crate) handle: ProxyHandle,
-    pub(crate) about: About,
+    handle: ProxyHandle,
+    about: Mutex<About>,
+    reloader: Arc<Reloader>,
     /// How many sessions there are.
     session_count: watch::Sender<usize>,
     /// Whether it ends with its last session.
@@ -34,10 +35,16 @@ pub(crate) struct ControlServer {
 }
 
 impl ControlServer {
-    pub(crate) fn new(handle: ProxyHandle, about: About, ends_with_sessions: bool) -> Arc<Self> {
+    pub(crate) fn new(
+        handle: ProxyHandle,
+        about: About,
+        reloader: Arc<Reloader>,
+        ends_with_sessions: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             handle,
-            about,
+            about: Mutex::new(about),
+            reloader,
             session_count: watch::Sender::new(0),
             ends_with_sessions,
             ends: AtomicBool::new(false),
@@ -89,6 +96,25 @@ impl ControlServer {
         }
     }
 
+    /// Has the configuration be read again and be in force.
+    ///
+    /// # Errors
+    /// It cannot be used; the one before is in force.
+    pub(crate) async fn reload(self: &Arc<Self>) -> Result<String, Failure> {
+        let this = Arc::clone(self);
+        // It reads files.
+        let reloaded = tokio::task::spawn_blocking(move || {
+            let told = this.reloader.reload()?;
+            *this.about() = this.reloader.about(&told);
+            Ok(told.to_string())
+        });
+        reloaded.await.expect("reloading does not panic")
+    }
+
+    fn about(&self) -> MutexGuard<'_, About> {
+        self.about.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until there was a session and there is none any more; from then on nothing is answered.
     pub(crate) async fn idle(&self) {
         let mut count = self.session_count.subscribe();
@@ -98,7 +124,7 @@ impl ControlServer {
         self.ends.store(true, Relaxed);
     }
 
-    async fn answer(&self, stream: UnixStream) {
+    async fn answer(self: &Arc<Self>, stream: UnixStream) {
         let mut stream = BufReader::new(stream);
         let mut session = None;
         // What breaks off is closed like what ends.
@@ -115,7 +141,11 @@ impl ControlServer {
         }
     }
 
-    async fn converse(&self, stream: &mut BufReader<UnixStream>, session: &mut Option<Session>) -> io::Result<Next> {
+    async fn converse(
+        self: &Arc<Self>,
+        stream: &mut BufReader<UnixStream>,
+        session: &mut Option<Session>,
+    ) -> io::Result<Next> {
         loop {
             let mut line = String::new();
             if (&mut *stream).take(MESSAGE_BYTES_MAX).read_line(&mut line).await? == 0 {
@@ -130,7 +160,11 @@ impl ControlServer {
                 }
                 Ok(Ask::Open { hosts, except, offline }) => self.open(session, &hosts, &except, offline),
                 Ok(Ask::Figures) => Answer::Figures(session.as_ref().map(figures).unwrap_or_default()),
-                Ok(Ask::About) => Answer::About(self.about.clone()),
+                Ok(Ask::About) => Answer::About(self.about().clone()),
+                Ok(Ask::Reload) => match self.reload().await {
+                    Ok(told) => Answer::Reloaded { told },
+                    Err(failure) => refusal_of(failure),
+                },
                 Ok(Ask::Operate) => Answer::Operate,
                 Err(error) => {
                     refused(&format!("not a question: {error}"), "use the same version of larder on both ends")
@@ -171,6 +205,13 @@ enum Next {
     End,
     /// Messages of another kind, which the proxy answers.
     Operate,
+}
+
+/// What is wrong with a configuration, with its place.
+fn refusal_of(failure: Failure) -> Answer {
+    let help = failure.told().1.to_owned();
+    let shown = failure.placed();
+    refused(&format!("nothing changes: {shown}"), &help)
 }
 
 fn refused(problem: &str, help: &str) -> Answer {

@@ -15,6 +15,7 @@ mod pins;
 mod planning;
 mod process;
 mod refusals;
+mod reloading;
 mod serving;
 mod stopping;
 mod store;

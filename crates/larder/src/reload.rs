@@ -1,0 +1,117 @@
+//! The configuration of a proxy that runs, read again.
+//!
+//! Owns: what the configuration said when it was last taken, and telling what of another cannot be had before a restart. Does not: put
+//! a configuration in force (see `larder_proxy::ProxyHandle::reload`). Invariant: what cannot be read or used changes nothing.
+
+use crate::{
+    control::About,
+    failure::Failure,
+    settings::{self, Settings},
+};
+use larder_proxy::{NeedsRestart, ProxyHandle, Reloaded};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// Reads the settings again: the file, and the flags over it.
+pub(crate) type Read = Box<dyn Fn() -> Result<Settings, Failure> + Send + Sync>;
+
+/// What reads the configuration again, and has it be in force.
+pub(crate) struct Reloader {
+    read: Read,
+    handle: ProxyHandle,
+    in_force: Mutex<Settings>,
+    /// Memory that the choice of a policy has taken from the hot tier for the index.
+    index_bytes: u64,
+}
+
+/// What came of it.
+pub(crate) struct Told {
+    /// Where clients connect now.
+    listeners: Vec<SocketAddr>,
+    /// Keys of settings that are as they were, though the configuration says otherwise.
+    unchanged: Vec<&'static str>,
+}
+
+impl Reloader {
+    /// Returns one for a proxy that was started with `settings`, of which a choice of policy took `index_bytes` of the hot tier.
+    pub(crate) fn new(read: Read, handle: ProxyHandle, settings: Settings, index_bytes: u64) -> Self {
+        Self { read, handle, in_force: Mutex::new(settings), index_bytes }
+    }
+
+    /// Reads the configuration again and has it be in force. Blocks for reading files, and until every worker has it.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where; then the one before is in force.
+    pub(crate) fn reload(&self) -> Result<Told, Failure> {
+        let mut in_force = self.in_force();
+        let settings = (self.read)()?;
+        let mut config = settings.proxy_config();
+        config.hot_bytes = config.hot_bytes.saturating_sub(self.index_bytes);
+        let Reloaded { local_addrs, unchanged, .. } = self.handle.reload(config).map_err(refused)?;
+        let mut keys = changed(&settings.store, &in_force.store);
+        keys.extend(unchanged.into_iter().map(key_of));
+        // The store is as it was: what is different from that is told again next time.
+        *in_force = Settings { store: in_force.store.clone(), ..settings };
+        Ok(Told { listeners: local_addrs, unchanged: keys })
+    }
+
+    /// Returns what is told of the proxy by the settings in force, which listens where `told` says.
+    pub(crate) fn about(&self, told: &Told) -> About {
+        About::of(&self.in_force(), &told.listeners)
+    }
+
+    /// Returns how long running exchanges may take after a signal to stop.
+    pub(crate) fn drain(&self) -> Duration {
+        self.in_force().drain
+    }
+
+    fn in_force(&self) -> MutexGuard<'_, Settings> {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the configuration was read again and is in force")?;
+        match &self.unchanged[..] {
+            [] => Ok(()),
+            keys => write!(f, ", but for what needs a restart: {}", keys.join(", ")),
+        }
+    }
+}
+
+/// The keys of a store's settings that are not as they were.
+fn changed(now: &settings::Store, before: &settings::Store) -> Vec<&'static str> {
+    let settings::Store { disks, sizes, policy, tuning, mean_object_size_bytes, io } = now;
+    let keys = [
+        ("store.path", *disks == before.disks),
+        ("store.size", *sizes == before.sizes),
+        ("store.policy", *policy == before.policy),
+        ("tuning", *tuning == before.tuning),
+        ("store.mean_object_size", *mean_object_size_bytes == before.mean_object_size_bytes),
+        ("store.io", *io == before.io),
+    ];
+    keys.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key).collect()
+}
+
+fn key_of(setting: NeedsRestart) -> &'static str {
+    match setting {
+        NeedsRestart::WorkerCount => "workers",
+        NeedsRestart::Admin => "admin.listen",
+        NeedsRestart::HotBytes => "memory.hot",
+    }
+}
+
+fn refused(error: io::Error) -> Failure {
+    let problem = format!("the configuration cannot be used: {error}");
+    match error.kind() {
+        io::ErrorKind::InvalidInput => {
+            Failure::usage(problem, "correct this setting; the configuration before is in force")
+        }
+        _ => Failure::runtime(problem, "the configuration before is in force; correct what the system complains about"),
+    }
+}

@@ -1,0 +1,49 @@
+//! `larder reload`: has a running proxy read its configuration again.
+//!
+//! Owns: the command. Does not: read a configuration itself, the proxy does, by the flags that it was started with. Invariant: it ends
+//! with 0 only when the configuration is in force.
+
+use crate::{
+    control::{Answer, Ask, ControlPath},
+    failure::Failure,
+    output,
+};
+use clap::Args;
+
+const EXAMPLES: &str = "\
+Listeners, sites, mirrors, rules, limits, certificates, passwords, lists, logs and memory are taken over by the
+proxy that runs; no connection is closed. What needs a restart is named. A file that is wrong changes nothing, and is
+told with the place. SIGHUP does the same, and says on the proxy's standard error how it went.
+
+Examples:
+  larder config check /etc/larder/larder.toml
+  larder reload";
+
+/// The flags of `larder reload`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ReloadFlags {}
+
+/// Runs it.
+///
+/// # Errors
+/// No Larder of this user runs, or its configuration cannot be used.
+pub(crate) fn run(_: &ReloadFlags) -> Result<(), Failure> {
+    let none = || {
+        let help = "start it with larder run; if another user did, send SIGHUP to its process";
+        Failure::runtime("no larder of yours runs", help)
+    };
+    let mut control = ControlPath::find().ok().and_then(|path| path.connect()).ok_or_else(none)?;
+    let answer = control.ask(&Ask::Reload).map_err(|error| {
+        let help = "see on its standard error how it went; it may be stopping";
+        Failure::runtime(format!("the larder that runs does not answer: {error}"), help)
+    })?;
+    match answer {
+        Answer::Reloaded { told } => output::print(format_args!("{told}\n")),
+        Answer::Refused { problem, help } => Err(Failure::runtime(problem, help)),
+        other => Err(Failure::runtime(
+            format!("the larder that runs answers something else: {other:?}"),
+            "use the same version of larder on both ends",
+        )),
+    }
+}
