@@ -8,7 +8,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     sync::{Arc, Mutex},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use larder_store::Store;
@@ -65,9 +65,18 @@ impl Proxy {
     /// `InvalidInput` for an option outside its range; else what the system says about a socket, the
     /// access log or a thread.
     pub fn start(config: ProxyConfig, store: Option<Store>) -> io::Result<RunningProxy> {
+        Self::start_on(config, store, Vec::new())
+    }
+
+    /// As [`Proxy::start`], with sockets that listen already, as a service manager hands them over: a listener whose address one of them
+    /// has accepts there, and what has been waiting there is accepted.
+    ///
+    /// # Errors
+    /// As [`Proxy::start`], and `InvalidInput` for a socket that is on no listener's address.
+    pub fn start_on(config: ProxyConfig, store: Option<Store>, sockets: Vec<TcpListener>) -> io::Result<RunningProxy> {
         config.check()?;
         let files = Files::read(&config)?;
-        let sockets = bind_all(&config.listeners, config.worker_count)?;
+        let sockets = bind_all(&config.listeners, config.worker_count, sockets)?;
         let local_addrs = sockets[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?;
         let admin_listener = config.admin.map(|address| bind(address, false)).transpose()?;
         let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
@@ -191,6 +200,16 @@ impl ProxyHandle {
         let log = shared.access_log.as_ref().map(|log| log.reopen().map_err(|error| error.to_string()));
         let certificates = shared.certificates.as_ref().map(|certificates| certificates.reload());
         [log, certificates].into_iter().flatten().filter_map(Result::err).collect()
+    }
+
+    /// Waits until every worker has turned to something new, for `patience` at most; says whether each did. Blocks: to be called from a
+    /// thread that is none of the proxy's.
+    pub fn is_responsive(&self, patience: Duration) -> bool {
+        let (answer, answered) = std::sync::mpsc::channel();
+        let asked = self.openings.iter().all(|worker| worker.send(Opening::Ping(answer.clone())).is_ok());
+        let end = Instant::now() + patience;
+        let is_answered = |_| answered.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok();
+        asked && self.openings.iter().all(is_answered)
     }
 
     /// Has [`RunningProxy::shutdown`] cut short the exchanges it lets finish.

@@ -88,16 +88,28 @@ pub(crate) struct ControlPath {
 }
 
 impl ControlPath {
-    /// Finds the place: the user's runtime directory, or else the directory of the default store.
+    /// Finds the place: the directory that a service manager made for this, the user's runtime directory, or else the directory of the
+    /// default store.
     ///
     /// # Errors
     /// The user has neither.
     pub(crate) fn find() -> Result<Self, Failure> {
+        // systemd.exec(5): one or more absolute paths with colons between.
+        let service = env::var_os("RUNTIME_DIRECTORY").and_then(|paths| env::split_paths(&paths).next());
+        if let Some(folder) = service.filter(|path| path.is_absolute() && path.is_dir()) {
+            return Ok(Self { folder, is_for_runtime: true });
+        }
         let runtime =
             env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
         let is_for_runtime = runtime.is_some();
         let folder = runtime.map_or_else(store_path::user_folder, |runtime| Ok(runtime.join("larder")))?;
         Ok(Self { folder, is_for_runtime })
+    }
+
+    /// Connects to a Larder that listens: this user's own, or the one that is a service of this machine, if this user may.
+    pub(crate) fn connect_any() -> Option<Control> {
+        let service = Self { folder: PathBuf::from(SERVICE_FOLDER), is_for_runtime: true };
+        Self::find().ok().and_then(|path| path.connect()).or_else(|| service.connect())
     }
 
     /// Makes the directory, for its owner alone.
@@ -199,6 +211,8 @@ impl Control {
     }
 }
 
+/// Where the service of a package has its socket; `RuntimeDirectory=larder` of its unit.
+const SERVICE_FOLDER: &str = "/run/larder";
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
 /// How long an answer may take: the time in which a large store is loaded, or closed.

@@ -39,6 +39,7 @@ mod purge_command;
 mod reload;
 mod reload_command;
 mod report;
+mod service_manager;
 mod settings;
 mod size;
 mod store_command;

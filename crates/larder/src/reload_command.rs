@@ -30,10 +30,10 @@ pub(crate) struct ReloadFlags {}
 /// No Larder of this user runs, or its configuration cannot be used.
 pub(crate) fn run(_: &ReloadFlags) -> Result<(), Failure> {
     let none = || {
-        let help = "start it with larder run; if another user did, send SIGHUP to its process";
+        let help = "start it with larder run; if another user did, be that user or root, or send SIGHUP to its process";
         Failure::runtime("no larder of yours runs", help)
     };
-    let mut control = ControlPath::find().ok().and_then(|path| path.connect()).ok_or_else(none)?;
+    let mut control = ControlPath::connect_any().ok_or_else(none)?;
     let answer = control.ask(&Ask::Reload).map_err(|error| {
         let help = "see on its standard error how it went; it may be stopping";
         Failure::runtime(format!("the larder that runs does not answer: {error}"), help)

@@ -12,6 +12,7 @@ use crate::{
     output::tell,
     reload::{Read, Reloader},
     report::{Report, StoreReport},
+    service_manager,
     settings::{Disk, Settings},
     size, store_path, volumes,
 };
@@ -78,7 +79,8 @@ fn serve(read_settings: &Settings, read: Read, sessions: Option<Sessions<'_>>) -
     let automatic = automatic::choose(&mut settings)?;
     let index_bytes = read_settings.proxy.hot_bytes.saturating_sub(settings.proxy.hot_bytes);
     let mut config = settings.proxy_config();
-    check_addresses(&config)?;
+    let sockets = service_manager::sockets()?;
+    check_addresses(&config, &sockets)?;
     let runtime = signal_runtime().map_err(system_failure)?;
     let mut signals = runtime.block_on(async { Signals::listen() }).map_err(system_failure)?;
     let open_files = open_files::raise();
@@ -86,7 +88,7 @@ fn serve(read_settings: &Settings, read: Read, sessions: Option<Sessions<'_>>) -
     let store = opened.as_ref().map(|opened| opened.store.clone());
     let path = store.as_ref().and_then(|store| store.volumes().next().map(|volume| volume.path.to_owned()));
     config.state_base = path.and_then(|path| store_path::state_base(&path));
-    let running = Proxy::start(config.clone(), store.clone()).map_err(start_failure)?;
+    let running = Proxy::start_on(config.clone(), store.clone(), sockets).map_err(start_failure)?;
     if let Some(store) = &store {
         await_loading(&runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
     }
@@ -103,6 +105,7 @@ fn serve(read_settings: &Settings, read: Read, sessions: Option<Sessions<'_>>) -
         open_files: open_files.filter(|_| open_files::is_low(open_files, config.limits.connection_count_max)),
     };
     tell!("{report}");
+    service_manager::tell_ready(&running.handle());
     drop((report, opened));
     runtime.block_on(async {
         let handle = running.handle();
@@ -117,6 +120,7 @@ fn serve(read_settings: &Settings, read: Read, sessions: Option<Sessions<'_>>) -
             reloader.drain().as_secs()
         );
         let drain = reloader.drain();
+        service_manager::tell_stopping(drain + CLOSE_PATIENCE);
         // On a thread of its own, so that the second signal is heard whatever the device does.
         let (ended, has_ended) = oneshot::channel();
         let stopped = task::spawn_blocking(move || stop(running, store, drain, ended));
@@ -213,10 +217,13 @@ fn listen_for_commands(
 }
 
 /// Finds out whether the addresses can be had before a store is made that nobody would use.
-fn check_addresses(config: &ProxyConfig) -> Result<(), Failure> {
+fn check_addresses(config: &ProxyConfig, handed_over: &[TcpListener]) -> Result<(), Failure> {
     let flag = |listener: &Listener| if listener.tls { "--listen-tls" } else { "--listen" };
     let listeners = config.listeners.iter().map(|listener| (listener.address, flag(listener)));
     for (address, flag) in listeners.chain(config.admin.map(|address| (address, "--admin"))) {
+        if handed_over.iter().any(|socket| socket.local_addr().is_ok_and(|local| local == address)) {
+            continue;
+        }
         TcpListener::bind(address).map_err(|error| {
             let help = match error.kind() {
                 io::ErrorKind::AddrInUse => {
@@ -308,7 +315,7 @@ impl Signals {
                 return;
             }
             if reloads {
-                match control.reload().await {
+                match service_manager::tell_reloading(control.reload()).await {
                     Ok(told) => {
                         tell!("{name}: {told}");
                         continue;

@@ -18,6 +18,8 @@ pub(crate) enum Opening {
     Listener(NewListener),
     /// A connection of the operator's own commands.
     Operator(UnixStream),
+    /// Nothing but a question whether the worker goes on.
+    Ping(Sender<()>),
 }
 
 /// A configuration that is to be in force.

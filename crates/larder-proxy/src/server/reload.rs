@@ -101,7 +101,7 @@ impl ProxyHandle {
         let files = Files::read(&config)?;
         let is_new = |address| served.local_addr(address).is_none();
         let added: Vec<_> = config.listeners.iter().filter(|listener| is_new(listener.address)).cloned().collect();
-        let sockets = bind_all(&added, self.openings.len())?;
+        let sockets = bind_all(&added, self.openings.len(), Vec::new())?;
         let mut added_addrs =
             sockets[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?.into_iter();
         let addresses = config.listeners.iter().map(|listener| listener.address);

@@ -86,6 +86,8 @@ async fn run_inside(start: Start) -> io::Result<()> {
             Some(opening) = openings.recv() => match opening {
                 Opening::Configuration(changed) => doors.change(*changed),
                 Opening::Listener(listener) => open_listener(&mut accepting, &thread, listener),
+                // Who asked may have lost patience.
+                Opening::Ping(answer) => drop(answer.send(())),
                 Opening::Operator(stream) => open_operator(&mut accepting, &thread, stream, &pages),
             },
         }

@@ -16,6 +16,7 @@ mod planning;
 mod process;
 mod refusals;
 mod reloading;
+mod service;
 mod serving;
 mod stopping;
 mod store;

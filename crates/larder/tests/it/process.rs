@@ -33,7 +33,13 @@ pub(crate) struct Larder {
 impl Larder {
     /// Starts `larder run` on a free port with these flags.
     pub(crate) fn start(home: &TempDir, flags: &[&str]) -> Self {
+        Self::start_in(home, &[], flags)
+    }
+
+    /// As [`Larder::start`], with more in its environment.
+    pub(crate) fn start_in(home: &TempDir, environment: &[(&str, &str)], flags: &[&str]) -> Self {
         let mut child = command(home.path())
+            .envs(environment.iter().copied())
             .args(["run", "--listen", "127.0.0.1:0"])
             .args(flags)
             .stdout(Stdio::null())

@@ -1,0 +1,65 @@
+//! The service manager that started this process, if one did: systemd, or another that speaks its protocol (sd_notify(3), sd_listen_fds(3)).
+//!
+//! Owns: what is told to it and when, and the sockets that it hands over. Does not: start or stop anything. Invariant: it is told that the
+//! process is well only after every worker has been asked and has answered.
+
+use crate::{failure::Failure, output::tell};
+use larder_proxy::ProxyHandle;
+use listenfd::ListenFd;
+use sd_notify::NotifyState;
+use std::{io, net::TcpListener, thread, time::Duration};
+
+/// Returns the listening sockets that it hands over.
+///
+/// # Errors
+/// One of them is no TCP socket that listens.
+pub(crate) fn sockets() -> Result<Vec<TcpListener>, Failure> {
+    let mut handed_over = ListenFd::from_env();
+    let sockets = (0..handed_over.len()).map(|at| handed_over.take_tcp_listener(at));
+    sockets.filter_map(Result::transpose).collect::<io::Result<_>>().map_err(|error| {
+        let help = "ListenStream= of the .socket unit takes addresses of [listen], such as 0.0.0.0:3128";
+        Failure::runtime(format!("a socket that the service manager hands over cannot be used: {error}"), help)
+    })
+}
+
+/// Tells it that requests are answered, and from then on that this is still so, if it wants to know.
+pub(crate) fn tell_ready(handle: &ProxyHandle) {
+    notify(&[NotifyState::Ready]);
+    let Some(interval) = sd_notify::watchdog_enabled() else { return };
+    let (handle, pause) = (handle.clone(), interval / 3);
+    let watching = thread::Builder::new().name("larder-watchdog".to_owned());
+    let watching = watching.spawn(move || {
+        loop {
+            // A worker that is held up for longer is one that answers nobody.
+            if handle.is_responsive(pause) {
+                notify(&[NotifyState::Watchdog]);
+            }
+            thread::sleep(pause);
+        }
+    });
+    if let Err(error) = watching {
+        tell!("  warning  the service manager is not told that all is well: {error}");
+    }
+}
+
+/// Tells it that the configuration is read again, does so, and tells it that that is over.
+pub(crate) async fn tell_reloading<T>(reload: impl Future<Output = T>) -> T {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(_) => notify(&[NotifyState::Reloading]),
+    }
+    let outcome = reload.await;
+    notify(&[NotifyState::Ready]);
+    outcome
+}
+
+/// Tells it that the process is stopping, and may take `longest` for that.
+pub(crate) fn tell_stopping(longest: Duration) {
+    let longest = u32::try_from(longest.as_micros()).unwrap_or(u32::MAX);
+    notify(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(longest)]);
+}
+
+fn notify(state: &[NotifyState<'_>]) {
+    // Without a service manager nothing is sent; one that cannot be told finds out by itself.
+    let _ = sd_notify::notify(state);
+}
