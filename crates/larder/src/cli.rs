@@ -10,6 +10,7 @@ use crate::{
     exec_command::ExecFlags,
     explain_command::ExplainFlags,
     failure::Failure,
+    manual_command::{CompletionsFlags, ManualFlags},
     mirror_command::MirrorCommand,
     mirrors::{self, OriginOf},
     missing_command::MissingFlags,
@@ -112,6 +113,11 @@ pub(crate) enum Command {
     /// Work with configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Print completions for a shell.
+    Completions(CompletionsFlags),
+    /// Write manual pages and completions, for packages.
+    #[command(hide = true)]
+    Manual(ManualFlags),
     /// What `larder exec` starts.
     #[command(name = EXEC_SERVER, hide = true)]
     ExecServer,

@@ -25,6 +25,7 @@ pub mod fuzzing;
 #[cfg(feature = "lab")]
 mod lab;
 mod machine;
+mod manual_command;
 mod mirror_command;
 mod mirrors;
 mod missing_command;

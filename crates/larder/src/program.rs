@@ -8,7 +8,7 @@ use crate::{
     cli::{self, Cli, Command, ConfigCommand, RunFlags},
     config, env_command, exec_command, exec_server, explain_command,
     failure::Failure,
-    files, machine, mirror_command, missing_command, offline_command,
+    files, machine, manual_command, mirror_command, missing_command, offline_command,
     output::{self, print_line},
     pin_command, purge_command, reload_command,
     settings::Settings,
@@ -77,6 +77,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
             exec_server::run()
         }
         Command::Env(flags) => env_command::run(&flags),
+        Command::Completions(flags) => manual_command::print_completions(&flags),
+        Command::Manual(flags) => manual_command::write_manual(&flags),
         Command::Mirror(command) => mirror_command::run(command),
         Command::Ca(command) => ca_command::run(command),
         Command::Config(ConfigCommand::Check { file }) => check_config(&file),

@@ -7,6 +7,7 @@ mod authority;
 mod bench;
 mod errors;
 mod exec;
+mod manual;
 mod memory;
 mod offline;
 mod origin;

@@ -1,0 +1,62 @@
+//! `larder completions` and `larder manual`: completions for shells, and manual pages, made from the command line itself.
+//!
+//! Owns: the commands, and the names of the files. Does not: word anything, see `cli`. Invariant: what a package installs says what the
+//! program in it does.
+
+use crate::{cli::Cli, failure::Failure, output};
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  larder completions bash > ~/.local/share/bash-completion/completions/larder
+  larder completions zsh > ~/.zfunc/_larder
+  larder completions fish > ~/.config/fish/completions/larder.fish";
+
+/// The flags of `larder completions`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CompletionsFlags {
+    /// For which shell
+    shell: Shell,
+}
+
+/// The flags of `larder manual`.
+#[derive(Debug, Args)]
+pub(crate) struct ManualFlags {
+    /// Where to
+    directory: PathBuf,
+}
+
+/// Prints completions.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn print_completions(flags: &CompletionsFlags) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(flags.shell, &mut Cli::command(), "larder", &mut text);
+    output::print(format_args!("{}", String::from_utf8_lossy(&text)))
+}
+
+/// Writes the manual pages of all commands, and completions for each shell that packages install them for.
+///
+/// # Errors
+/// The directory cannot be made or written.
+pub(crate) fn write_manual(flags: &ManualFlags) -> Result<(), Failure> {
+    let write = |directory: &Path| -> io::Result<()> {
+        fs::create_dir_all(directory)?;
+        clap_mangen::generate_to(Cli::command(), directory)?;
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            clap_complete::generate_to(shell, &mut Cli::command(), "larder", directory)?;
+        }
+        Ok(())
+    };
+    write(&flags.directory).map_err(|error| {
+        let help = "give a directory that can be made and written";
+        Failure::runtime(format!("cannot write: {error}: {}", flags.directory.display()), help)
+    })
+}
