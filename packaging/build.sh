@@ -19,15 +19,15 @@ command -v cargo-deb > /dev/null || { echo "packaging/build.sh: needs cargo-deb:
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 out=target/package
-rm -rf "$out" target/manual
+rm -rf "$out" target/release/manual
 mkdir -p "$out"
-"$binary" manual target/manual
+"$binary" manual target/release/manual
 cargo deb -p larder --no-build --output "$out/"
 
 name=larder-$version-$(uname -m)
 mkdir "$out/$name"
 strip -o "$out/$name/larder" "$binary"
-cp -r README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT packaging/larder.service packaging/larder.toml target/manual "$out/$name/"
+cp -r README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT packaging/larder.service packaging/larder.toml target/release/manual "$out/$name/"
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner -czf "$out/$name.tar.gz" "$name"
 rm -r "${out:?}/$name"
 (cd "$out" && sha256sum -- *.deb *.tar.gz > SHA256SUMS)

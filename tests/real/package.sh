@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# The Debian package on a system that was just made: installed, started by systemd with its hardened unit, used, reloaded, restarted, installed
+# again, removed and purged.
+#
+#   tests/real/package.sh [PACKAGE]        default: target/package/*.deb (packaging/build.sh makes it)
+#
+# Needs root, a Debian mirror, debootstrap and systemd-container; boots the system with systemd-nspawn. SYSTEM=FOLDER keeps it for the next time.
+. "$(dirname "$0")/stage.sh"
+
+LARDER_BIN=/bin/true need debootstrap:debootstrap systemd-nspawn:systemd-container python3:python3
+package=${1:-$(ls "$root"/target/package/*.deb 2>/dev/null | head -1)}
+[ -f "$package" ] || { echo "no package; make it with packaging/build.sh" >&2; exit 2; }
+system=${SYSTEM:-$stage/system}
+if [ ! -d "$system/usr" ]; then
+  debootstrap --variant=minbase --include=ca-certificates,curl,adduser,logrotate,systemd,systemd-sysv,dbus \
+    bookworm "$system" > "$stage/debootstrap.log" 2>&1 || { tail -3 "$stage/debootstrap.log" >&2; exit 2; }
+fi
+
+# What the system does when it is up, once; it shares this machine's network.
+port=$(free_port)
+(cd "$stage" && echo 'a page' > page && touch -d '30 days ago' page && exec python3 -m http.server "$port" --bind 127.0.0.1 > /dev/null 2>&1) &
+pids+=($!)
+rm -f "$system"/root/trial.*
+cp "$package" "$system/root/larder.deb"
+cat > "$system/root/trial.sh" <<TRIAL
+page=http://127.0.0.1:$port/page
+ask() { curl -s -o /dev/null -w '%{http_code} %header{cache-status}\n' -x http://127.0.0.1:3128 "\$page"; }
+tell() { printf '%s: ' "\$1"; shift; "\$@" 2>&1 | tr '\n' ' '; echo; }
+tell installed dpkg -i /root/larder.deb
+sed -i 's#^\[admin\]#[forward]\nallow_targets = ["127.0.0.0/8"]\n\n[admin]#' /etc/larder/larder.toml
+tell state systemctl is-active larder
+tell user stat -c %U /proc/\$(systemctl show -p MainPID --value larder)
+tell checked larder config check /etc/larder/larder.toml
+tell reloaded systemctl reload larder
+tell miss ask
+sleep 1
+tell hit ask
+tell health curl -s http://127.0.0.1:3180/healthz
+tell explained larder explain "\$page"
+tell purged larder purge "\$page"
+tell again ask
+sleep 2
+tell restarted systemctl restart larder
+tell stays ask
+tell upgraded dpkg -i /root/larder.deb
+tell running systemctl is-active larder
+echo broken >> /etc/larder/larder.toml
+tell wrong larder reload
+tell alive ask
+tell removed dpkg -r larder
+tell kept ls -d /var/cache/larder/store.larder /etc/larder/larder.toml
+tell purged-package dpkg -P larder
+tell left ls -d /var/cache/larder /etc/larder /var/log/larder /var/lib/larder
+systemctl poweroff
+TRIAL
+cat > "$system/etc/systemd/system/trial.service" <<'UNIT'
+[Unit]
+After=multi-user.target
+[Service]
+Type=oneshot
+ExecStart=/bin/bash /root/trial.sh
+StandardOutput=file:/root/trial.log
+StandardError=file:/root/trial.log
+UNIT
+mkdir -p "$system/etc/systemd/system/multi-user.target.wants"
+ln -sf /etc/systemd/system/trial.service "$system/etc/systemd/system/multi-user.target.wants/trial.service"
+timeout 180 systemd-nspawn -q --register=no --keep-unit -D "$system" -b > "$stage/boot.log" 2>&1
+log=$system/root/trial.log
+cat "$log"
+says() { grep "^$1: " "$log" | grep -q "$2"; }
+
+echo
+verdict "it is installed, and runs as a user of its own" says user larder
+verdict "the unit is up when systemd says so" says state '^state: active'
+verdict "the configuration that is installed is right" says checked ok
+verdict "it is reloaded without a complaint" grep -q '^reloaded: *$' "$log"
+verdict "what is asked for twice is a hit" says hit 'Larder; hit'
+verdict "it says that it is well" says health ok
+verdict "root's commands find it" says explained 'from the cache'
+verdict "what is purged is fetched again" says again 'fwd=uri-miss'
+verdict "what is stored is there after a restart" says stays 'Larder; hit'
+verdict "it runs after the package was installed again" says running active
+verdict "a wrong file is refused with its line, and it goes on" says wrong 'larder.toml, line'
+verdict "it answers all the same" says alive '^alive: 200'
+verdict "removed, it leaves configuration and store" says kept store.larder
+verdict "purged, it leaves nothing" grep -q "^left: ls: cannot access '/var/cache/larder'" "$log"
+summary
