@@ -17,7 +17,7 @@ use crate::{
     cache_control::directives,
     entity_tag::EntityTag,
     fields::media_type,
-    list::{tokens, trim},
+    list::{elements, tokens, trim},
 };
 
 /// A content coding.
@@ -45,10 +45,10 @@ pub struct Compression {
 /// What a request says of codings.
 #[derive(Clone, Debug)]
 pub struct CodingWish {
-    /// The coding that a response gets, if it may have one.
-    pub coding: Option<Coding>,
     /// The request's method, GET or HEAD.
     pub method: Method,
+    /// The lines of Accept-Encoding; none where no coding may be put on.
+    accepted: Vec<HeaderValue>,
     /// The lines of If-None-Match.
     asked_about: Vec<HeaderValue>,
 }
@@ -68,19 +68,6 @@ impl Coding {
 }
 
 impl Compression {
-    /// Returns what a request says of these codings; `None` if nothing is encoded for it, whatever it says.
-    pub fn wish<T>(&self, request: &Request<T>) -> Option<CodingWish> {
-        let (method, fields) = (request.method(), request.headers());
-        if self.codings.is_empty() || (method != Method::GET && method != Method::HEAD) {
-            return None;
-        }
-        // A body whose length is not known beforehand ends with the connection over HTTP/1.0: a break looks like the end.
-        let is_able = request.version() > Version::HTTP_10 && !forbids_transformation(fields);
-        let coding = preferred(fields, &self.codings).filter(|_| is_able);
-        let asked_about = fields.get_all(IF_NONE_MATCH).iter().cloned().collect();
-        Some(CodingWish { coding, method: method.clone(), asked_about })
-    }
-
     /// Whether responses with this status and these fields, and a body of this length, are encoded for whoever wants that.
     pub fn is_about(&self, status: StatusCode, fields: &HeaderMap, len: Option<u64>) -> bool {
         let essence = media_type(fields).unwrap_or_default().to_ascii_lowercase();
@@ -104,6 +91,24 @@ impl Default for Compression {
 }
 
 impl CodingWish {
+    /// Returns what a request says; `None` for one whose response gets none, whatever it says.
+    pub fn of<T>(request: &Request<T>) -> Option<Self> {
+        let (method, fields) = (request.method(), request.headers());
+        if method != Method::GET && method != Method::HEAD {
+            return None;
+        }
+        let lines = |name| fields.get_all(name).iter().cloned().collect();
+        // A body whose length is not known beforehand ends with the connection over HTTP/1.0: a break looks like the end.
+        let is_able = request.version() > Version::HTTP_10 && !forbids_transformation(fields);
+        let accepted = if is_able { lines(ACCEPT_ENCODING) } else { Vec::new() };
+        Some(Self { method: method.clone(), accepted, asked_about: lines(IF_NONE_MATCH) })
+    }
+
+    /// Returns the coding that a response gets, if it may have one.
+    pub fn coding(&self, compression: &Compression) -> Option<Coding> {
+        preferred(&self.accepted, &compression.codings)
+    }
+
     /// Makes the fields of a 304 those that its response had when it was encoded, if that is what was asked about. Whether it
     /// could have been is not known of a 304, so all of them say that they vary (RFC 9110 15.4.5).
     pub fn confirm(&self, fields: &mut HeaderMap) {
@@ -141,8 +146,8 @@ pub fn vary(fields: &mut HeaderMap) {
 }
 
 /// The coding that a request prefers of those that are offered, the best first; none if it would rather have none, or says nothing.
-fn preferred(fields: &HeaderMap, offered: &[Coding]) -> Option<Coding> {
-    let listed: Vec<(&[u8], u16)> = tokens(fields, &ACCEPT_ENCODING).map(weighted).collect();
+fn preferred(accepted: &[HeaderValue], offered: &[Coding]) -> Option<Coding> {
+    let listed: Vec<(&[u8], u16)> = accepted.iter().flat_map(|line| elements(line.as_bytes())).map(weighted).collect();
     let weight = |name: &str| {
         let found = |wanted: &[u8]| {
             listed.iter().find(|(token, _)| token.eq_ignore_ascii_case(wanted)).map(|(_, weight)| *weight)
@@ -235,10 +240,10 @@ mod tests {
             ("deflate", None),
             ("", None),
         ] {
-            let found = preferred(&fields(&[("accept-encoding", accepted)]), &Coding::ALL);
+            let found = preferred(&[HeaderValue::from_static(accepted)], &Coding::ALL);
             assert_eq!(found, expected, "{accepted}");
         }
-        assert_eq!(preferred(&HeaderMap::new(), &Coding::ALL), None);
+        assert_eq!(preferred(&[], &Coding::ALL), None);
     }
 
     #[test]
@@ -281,10 +286,13 @@ mod tests {
             (Version::HTTP_11, vec![accepting, ("cache-control", "no-transform")], None),
             (Version::HTTP_11, vec![], None),
         ] {
-            assert_eq!(compression.wish(&request(Method::GET, version, &lines)).unwrap().coding, coding, "{lines:?}");
+            assert_eq!(
+                CodingWish::of(&request(Method::GET, version, &lines)).unwrap().coding(&compression),
+                coding,
+                "{lines:?}"
+            );
         }
-        assert!(compression.wish(&request(Method::POST, Version::HTTP_11, &[accepting])).is_none());
-        assert!(Compression::default().wish(&request(Method::GET, Version::HTTP_11, &[accepting])).is_none());
+        assert!(CodingWish::of(&request(Method::POST, Version::HTTP_11, &[accepting])).is_none());
     }
 
     #[test]
@@ -297,7 +305,7 @@ mod tests {
         {
             let mut confirmed = fields(&[("etag", "\"a\"")]);
             let asked_about = vec![HeaderValue::from_str(asked).unwrap()];
-            CodingWish { coding: None, method: Method::GET, asked_about }.confirm(&mut confirmed);
+            CodingWish { accepted: Vec::new(), method: Method::GET, asked_about }.confirm(&mut confirmed);
             assert_eq!(confirmed, fields(&[("etag", tag), ("vary", "Accept-Encoding")]), "{asked}");
         }
         let mut varied = fields(&[("vary", "Accept, ACCEPT-ENCODING")]);

@@ -12,6 +12,7 @@ use crate::{
         epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely, mark::Mark, patience::Patience, pins::Pins,
         sightings::Sightings,
     },
+    config::CacheSettings,
     metrics::WorkerMetrics,
 };
 
@@ -29,10 +30,33 @@ pub(crate) mod pins;
 pub(crate) mod sightings;
 pub(crate) mod storing;
 
-/// What is cached, as one worker uses it.
+/// What is cached, as one worker uses it for the requests of a site.
 pub(crate) struct Cache {
     pub(crate) shared: Arc<CacheShared>,
     pub(crate) metrics: Arc<WorkerMetrics>,
+    /// The site's settings.
+    pub(crate) http: Arc<Settings>,
+    pub(crate) groups: Arc<Groups>,
+}
+
+/// How the responses of a site are cached.
+pub(crate) struct Manner {
+    pub(crate) http: Arc<Settings>,
+    pub(crate) groups: Arc<Groups>,
+    /// The longest body that is stored.
+    pub(crate) entry_bytes_max: u64,
+}
+
+impl Manner {
+    /// What these settings say. The rules for keys are of all sites, and so are `groups` where their time is the same.
+    pub(crate) fn new(settings: &CacheSettings, all: &CacheSettings, groups: &Arc<Groups>) -> Self {
+        let http = Settings { key_rules: all.http.key_rules.clone(), ..settings.http.clone() };
+        let groups = match settings.group_window == all.group_window {
+            true => Arc::clone(groups),
+            false => Arc::new(Groups::new(settings.group_window)),
+        };
+        Self { http: Arc::new(http), groups, entry_bytes_max: settings.entry_bytes_max }
+    }
 }
 
 /// What is cached, for all workers.
@@ -44,10 +68,8 @@ pub(crate) struct CacheShared {
     /// Invalidations, by the resource's key.
     pub(crate) epochs: Arc<Epochs>,
     pub(crate) lonely: Arc<Lonely>,
-    pub(crate) groups: Arc<Groups>,
     pub(crate) patience: Patience,
     pub(crate) pins: Arc<Pins>,
-    pub(crate) http: Settings,
     pub(crate) rules: Rules,
     /// Every mark that a key can have.
     pub(crate) key_marks: &'static [Mark],

@@ -9,6 +9,7 @@ mod mirrors;
 mod offline;
 mod origins;
 mod parent;
+mod sites;
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -21,6 +22,7 @@ pub use mirrors::{Mirror, MirrorLink};
 pub use offline::Offline;
 pub use origins::{Balance, HostSent, Origins};
 pub use parent::{InvalidParent, Parent, Parents};
+pub use sites::{CacheSettings, Site};
 
 use crate::{lists::HostLists, origin::target::port_of};
 
@@ -33,7 +35,8 @@ pub struct ProxyConfig {
     pub identities: Vec<TlsIdentity>,
     /// Worker threads, each with a runtime and listeners of its own. Default: one per core; from 1 to 1024.
     pub worker_count: usize,
-    /// Reverse proxy: which origin answers for which host. Takes precedence over forward mode.
+    /// Which requests go to origins of their own, or are cached in a way of their own, in the order in which they are looked at. An
+    /// origin of a site takes precedence over forward mode.
     pub sites: Vec<Site>,
     /// Reverse proxy: the origin for every host that no site names.
     pub default_origin: Option<OriginUrl>,
@@ -64,12 +67,8 @@ pub struct ProxyConfig {
     /// sooner when clients are slow. Beyond it a fetch runs ahead by 64 KiB. Default none: a quarter of `hot_bytes`, at least
     /// 8 MiB.
     pub window_bytes: Option<u64>,
-    /// Longest body that is stored, in bytes; longer ones are passed through. Default 4 GiB.
-    pub entry_bytes_max: u64,
-    /// How long after a page's head what refers to it still belongs to its group, whose entries the store keeps side
-    /// by side. Longer: slow pages stay in one group, but clicks on may join it. Shorter: groups break up. 0 makes
-    /// no groups. Default 2 s; up to 60 s.
-    pub group_window: Duration,
+    /// How responses are cached whose site says nothing else.
+    pub cache: CacheSettings,
     /// Where the access log goes, in Squid's native format; `None` writes none. Default none.
     pub access_log: Option<AccessLogTarget>,
     /// Address of the listener for `/metrics` and `/healthz`; `None` opens none. Default none.
@@ -98,8 +97,6 @@ pub struct ProxyConfig {
     /// Whether HTTP/2 is spoken with origins over TLS that know it. Their interim responses (103) are then lost, for the HTTP
     /// library passes none on. Default on.
     pub origin_http2: bool,
-    /// The caching rules' own settings.
-    pub http: larder_http::Settings,
     /// What is said of some responses in place of their origins. Default nothing.
     pub rules: larder_http::Rules,
 }
@@ -124,8 +121,7 @@ impl Default for ProxyConfig {
             limits: Limits::default(),
             hot_bytes: 64 << 20,
             window_bytes: None,
-            entry_bytes_max: 4 << 30,
-            group_window: Duration::from_secs(2),
+            cache: CacheSettings::default(),
             access_log: None,
             admin: None,
             pseudonym: None,
@@ -138,7 +134,6 @@ impl Default for ProxyConfig {
             offline: Offline::Off,
             state_base: None,
             origin_http2: true,
-            http: larder_http::Settings::default(),
             rules: larder_http::Rules::default(),
         }
     }
@@ -148,6 +143,16 @@ impl ProxyConfig {
     /// Returns the memory for what fetches in progress run ahead of their readers, in bytes.
     pub fn window_bytes(&self) -> u64 {
         self.window_bytes.unwrap_or((self.hot_bytes / WINDOW_SHARE).max(WINDOW_BYTES_MIN))
+    }
+
+    /// How responses are cached, of all and of each site that says so.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = &CacheSettings> {
+        std::iter::once(&self.cache).chain(self.sites.iter().filter_map(|site| site.cache.as_ref()))
+    }
+
+    /// Whether any site has an origin of its own.
+    pub fn has_site_origins(&self) -> bool {
+        self.sites.iter().any(|site| site.origins.is_some())
     }
 
     /// Returns the path of the file in which something is kept besides the store.
@@ -170,7 +175,7 @@ impl ProxyConfig {
         if !(1..=WORKER_COUNT_MAX).contains(&self.worker_count) {
             return refuse(format!("worker count must be from 1 to {WORKER_COUNT_MAX}: {}", self.worker_count));
         }
-        let is_reverse = self.default_origin.is_some() || !self.sites.is_empty() || !self.mirrors.is_empty();
+        let is_reverse = self.default_origin.is_some() || self.has_site_origins() || !self.mirrors.is_empty();
         if !self.forward && !is_reverse {
             return refuse("nothing to serve: forward mode is off and no site, mirror or origin is configured".into());
         }
@@ -188,24 +193,13 @@ impl ProxyConfig {
                 "interception is for forward proxies, and there is an origin for every host: {origin}"
             ));
         }
-        if let Some(fault) = self.sites.iter().find_map(|site| site.origins.fault()) {
+        let listeners: Vec<SocketAddr> = self.listeners.iter().map(|listener| listener.address).collect();
+        let fault = self.sites.iter().find_map(|site| site.fault(&listeners, &self.cache));
+        if let Some(fault) = fault.or_else(|| self.cache.fault()) {
             return refuse(fault);
-        }
-        if self.group_window > GROUP_WINDOW_MAX {
-            let max_secs = GROUP_WINDOW_MAX.as_secs();
-            return refuse(format!("group window must be at most {max_secs} s: {} s", self.group_window.as_secs_f64()));
         }
         Ok(())
     }
-}
-
-/// A host name and the origin that answers for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// The name in the request's Host, without port.
-    pub host: String,
-    /// Where its requests go. Sites with one and the same of these share what is known of their health.
-    pub origins: Arc<Origins>,
 }
 
 /// Where requests of a site go: `http://host[:port][/prefix]`, the same with `https`, or with `h2c` for HTTP/2 without TLS.
@@ -425,7 +419,6 @@ const WORKER_COUNT_MAX: usize = 1024;
 /// The least buffer the HTTP library works with.
 const HEADER_BYTES_MIN: usize = 8 << 10;
 const HEADER_BYTES_MAX: usize = 1 << 20;
-const GROUP_WINDOW_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -447,9 +440,10 @@ mod tests {
 
     #[test]
     fn default_configuration_is_accepted_and_empty_ones_are_not() {
+        let cache = CacheSettings { group_window: Duration::from_secs(61), ..CacheSettings::default() };
         assert!(ProxyConfig::default().check().is_ok());
         assert!(ProxyConfig { listeners: vec![], ..ProxyConfig::default() }.check().is_err());
         assert!(ProxyConfig { forward: false, ..ProxyConfig::default() }.check().is_err());
-        assert!(ProxyConfig { group_window: Duration::from_secs(61), ..ProxyConfig::default() }.check().is_err());
+        assert!(ProxyConfig { cache, ..ProxyConfig::default() }.check().is_err());
     }
 }

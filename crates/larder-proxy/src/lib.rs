@@ -55,9 +55,9 @@ mod worker;
 
 pub use authority::Authority;
 pub use config::{
-    AccessLogTarget, Balance, HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern, InvalidOriginUrl,
-    InvalidParent, Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig,
-    Site, TargetRules, TlsIdentity,
+    AccessLogTarget, Balance, CacheSettings, HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern,
+    InvalidOriginUrl, InvalidParent, Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent,
+    Parents, ProxyConfig, Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;

@@ -1,15 +1,21 @@
-//! Which origin a request goes to.
+//! Which origin a request goes to, and which site says how it is cached.
 //!
-//! Owns: the table of sites. Does not: resolve or check addresses. Cost: one look-up by host.
+//! Owns: the table of sites. Does not: resolve or check addresses. Cost: one look-up by host, then a comparison for each site that
+//! names it, or names no host or only what it lies below.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    net::SocketAddr,
+    sync::Arc,
+};
 
 use http::{HeaderMap, Request, Uri, Version};
 use larder_http::fields::effective_authority;
 
 use crate::{
     cache::mark::Mark,
-    config::{OriginUrl, Origins, ProxyConfig},
+    config::{OriginUrl, Origins, ProxyConfig, Site},
     errors::Failure,
     origin::{
         group::{Choice, Group},
@@ -19,9 +25,25 @@ use crate::{
 
 /// The table of sites, and whether other targets are served.
 pub(crate) struct Routes {
-    sites: HashMap<Box<str>, Route>,
+    sites: Vec<SiteRoute>,
+    /// Those that are about a host that one of them names itself, as places in `sites`.
+    by_host: HashMap<Box<str>, Vec<usize>>,
+    /// Those that are about others too.
+    of_others: Vec<usize>,
     default: Option<Route>,
     forward: bool,
+    /// Whether a site is cached in a way of its own.
+    has_manners: bool,
+}
+
+struct SiteRoute {
+    /// Whether it is about all hosts.
+    is_of_all: bool,
+    /// What its hosts lie below, each beginning with a dot.
+    below: Vec<String>,
+    paths: Vec<String>,
+    listeners: Vec<SocketAddr>,
+    route: Option<Route>,
 }
 
 /// Where a request goes and what it is called there and here.
@@ -48,11 +70,19 @@ impl Routes {
     pub(crate) fn new(config: &ProxyConfig) -> Self {
         let mut groups: HashMap<*const Origins, Arc<Group>> = HashMap::new();
         let sites = config.sites.iter().map(|site| {
-            let group = groups.entry(Arc::as_ptr(&site.origins)).or_insert_with(|| Arc::new(Group::new(&site.origins)));
-            (site.host.to_ascii_lowercase().into(), Route::new(Arc::clone(group), &site.origins.members[0].0))
+            let route = site.origins.as_ref().map(|origins| {
+                let group = groups.entry(Arc::as_ptr(origins)).or_insert_with(|| Arc::new(Group::new(origins)));
+                Route::new(Arc::clone(group), &origins.members[0].0)
+            });
+            SiteRoute::new(site, route)
         });
+        let sites: Vec<SiteRoute> = sites.collect();
+        let (by_host, of_others) = by_host(config, &sites);
         Self {
-            sites: sites.collect(),
+            sites,
+            by_host,
+            of_others,
+            has_manners: config.sites.iter().any(|site| site.cache.is_some()),
             default: config.default_origin.as_ref().map(|url| {
                 let group = Group::new(&Arc::new(Origins::from(url.clone())));
                 Route::new(Arc::new(group), url)
@@ -63,7 +93,8 @@ impl Routes {
 
     /// The groups of origins of all sites, each once.
     pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
-        let mut groups: Vec<Arc<Group>> = self.sites.values().map(|route| Arc::clone(&route.group)).collect();
+        let mut groups: Vec<Arc<Group>> =
+            self.sites.iter().filter_map(|site| Some(Arc::clone(&site.route.as_ref()?.group))).collect();
         groups.sort_by_key(Arc::as_ptr);
         groups.dedup_by(|a, b| Arc::ptr_eq(a, b));
         groups
@@ -82,7 +113,7 @@ impl Routes {
         fields: &'a HeaderMap,
     ) -> Result<Destination<'a>, Failure> {
         let authority = self.authority(uri, fields, version)?;
-        if let Some(route) = authority.and_then(|authority| self.site(host_of(authority))) {
+        if let Some(route) = authority.and_then(|authority| self.route(host_of(authority), path_of(uri))) {
             return Ok(route.destination(own_scheme, authority, uri));
         }
         match (self.asked_scheme(own_scheme, uri, version), authority) {
@@ -97,9 +128,22 @@ impl Routes {
         }
     }
 
-    /// Whether a request whose target is as clients of servers write it is for one of the sites.
-    pub(crate) fn is_for_site(&self, authority: &str) -> bool {
-        self.site(host_of(authority)).is_some()
+    /// Whether a request whose target is as clients of servers write it goes to an origin of one of the sites.
+    pub(crate) fn is_for_site(&self, authority: &str, path: &str) -> bool {
+        self.route(host_of(authority), path).is_some()
+    }
+
+    /// The place among the sites of the one that says how a request is cached that came through this listener, or if that is not
+    /// known, through any that no site names.
+    pub(crate) fn site(&self, authority: &str, path: &str, listener: Option<SocketAddr>) -> Option<usize> {
+        let is_through =
+            |site: &SiteRoute| site.listeners.is_empty() || listener.is_some_and(|at| site.listeners.contains(&at));
+        self.sites_of(host_of(authority), path).find(|index| is_through(&self.sites[*index]))
+    }
+
+    /// Whether any site is cached in a way of its own.
+    pub(crate) fn has_manners(&self) -> bool {
+        self.has_manners
     }
 
     /// Every mark that a key can have.
@@ -121,7 +165,7 @@ impl Routes {
     ) -> Option<(&'a str, &'a str, Mark)> {
         let (uri, version) = (request.uri(), request.version());
         let authority = effective_authority(uri, request.headers(), version).ok()??;
-        if self.site(host_of(authority)).is_some() {
+        if self.route(host_of(authority), path_of(uri)).is_some() {
             return Some((own_scheme, authority, Mark::None));
         }
         match self.asked_scheme(own_scheme, uri, version) {
@@ -150,15 +194,80 @@ impl Routes {
         })
     }
 
-    fn site(&self, host: &str) -> Option<&Route> {
-        if self.sites.is_empty() {
-            return None;
-        }
-        self.sites.get(host).or_else(|| {
-            let has_upper = host.bytes().any(|byte| byte.is_ascii_uppercase());
-            if has_upper { self.sites.get(host.to_ascii_lowercase().as_str()) } else { None }
+    /// Where the first site that names a host and a path and has an origin has them go.
+    fn route(&self, host: &str, path: &str) -> Option<&Route> {
+        self.sites_of(host, path).find_map(|index| self.sites[index].route.as_ref())
+    }
+
+    /// The places of the sites that name a host and a path, in order.
+    fn sites_of(&self, host: &str, path: &str) -> impl Iterator<Item = usize> {
+        let named = if self.by_host.is_empty() {
+            None
+        } else {
+            self.by_host.get(host).or_else(|| {
+                let has_upper = host.bytes().any(|byte| byte.is_ascii_uppercase());
+                if has_upper { self.by_host.get(host.to_ascii_lowercase().as_str()) } else { None }
+            })
+        };
+        let is_named = named.is_some();
+        let path = path.split('?').next().unwrap_or_default();
+        named.unwrap_or(&self.of_others).iter().copied().filter(move |index| {
+            let site = &self.sites[*index];
+            (is_named || site.is_about_others(host)) && site.is_about_path(path)
         })
     }
+}
+
+impl SiteRoute {
+    fn new(site: &Site, route: Option<Route>) -> Self {
+        let below = site.hosts.iter().filter_map(|host| host.strip_prefix('*').map(str::to_ascii_lowercase));
+        let paths = site.paths.iter().map(|path| path.trim_end_matches('/').to_owned());
+        Self {
+            is_of_all: site.hosts.is_empty(),
+            below: below.collect(),
+            paths: paths.collect(),
+            listeners: site.listeners.clone(),
+            route,
+        }
+    }
+
+    /// Whether it is about a host that it does not name itself.
+    fn is_about_others(&self, host: &str) -> bool {
+        let is_below = |end: &String| {
+            let split = host.len().checked_sub(end.len()).filter(|split| *split > 0);
+            split.is_some_and(|split| host.as_bytes()[split..].eq_ignore_ascii_case(end.as_bytes()))
+        };
+        self.is_of_all || self.below.iter().any(is_below)
+    }
+
+    fn is_about_path(&self, path: &str) -> bool {
+        let begins = |start: &String| {
+            path.strip_prefix(start.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.paths.is_empty() || self.paths.iter().any(begins)
+    }
+}
+
+/// The sites that are about each host that one of them names itself, and those that are about others too; both in order.
+fn by_host(config: &ProxyConfig, sites: &[SiteRoute]) -> (HashMap<Box<str>, Vec<usize>>, Vec<usize>) {
+    let named = config.sites.iter().flat_map(|site| &site.hosts).filter(|host| !host.starts_with('*'));
+    let names: HashSet<String> = named.map(|host| host.to_ascii_lowercase()).collect();
+    let mut by_host: HashMap<Box<str>, Vec<usize>> =
+        names.iter().map(|name| (name.as_str().into(), Vec::new())).collect();
+    let mut of_others = Vec::new();
+    for (index, (site, listed)) in sites.iter().zip(&config.sites).enumerate() {
+        for host in &listed.hosts {
+            let places = by_host.get_mut(host.to_ascii_lowercase().as_str());
+            places.into_iter().for_each(|places| places.push(index));
+        }
+        if site.is_of_all || !site.below.is_empty() {
+            of_others.push(index);
+            let others = by_host.iter_mut().filter(|(host, _)| site.is_about_others(host));
+            others.for_each(|(_, places)| places.push(index));
+        }
+    }
+    by_host.values_mut().for_each(Vec::dedup);
+    (by_host, of_others)
 }
 
 impl Route {

@@ -9,7 +9,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     access_log::AccessLog,
-    cache::CacheShared,
+    cache::{CacheShared, Manner},
     client::{certificates::Certificates, intercept::Interceptor, passwords::Passwords},
     config::ProxyConfig,
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
@@ -26,6 +26,12 @@ pub(crate) struct Shared {
     pub(crate) routes: Routes,
     pub(crate) mirrors: Mirrors,
     pub(crate) cache: Arc<CacheShared>,
+    /// How responses are cached, by the places of the sites that say so.
+    pub(crate) manners: Vec<Option<Manner>>,
+    /// How those of all others are.
+    pub(crate) manner: Manner,
+    /// Whether any of them get a coding on their way to clients.
+    pub(crate) compresses: bool,
     pub(crate) flights: Arc<FlightTable>,
     /// What those hold for their readers.
     pub(crate) windows: Arc<WindowBudget>,

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
     access_log::{Line, LineBuffer},
-    cache::Cache,
+    cache::{Cache, Manner},
     client::socket::Inside,
     flight::{flights::Flights, source::Means},
     metrics::WorkerMetrics,
@@ -36,8 +36,10 @@ pub(crate) struct Worker {
     pub(crate) flights: Arc<Flights>,
     thread: Arc<WorkerThread>,
     /// Whether another configuration is in force.
-    is_superseded: AtomicBool,
-    log_buffer: LineBuffer,
+    is_superseded: Arc<AtomicBool>,
+    log_buffer: Arc<LineBuffer>,
+    /// This worker as it serves the sites that are cached in a way of their own, by their places.
+    manners: Vec<Option<Arc<Self>>>,
 }
 
 /// What a worker has under every configuration.
@@ -57,33 +59,49 @@ impl Worker {
     pub(crate) fn new(thread: &Arc<WorkerThread>, shared: Arc<Shared>) -> Arc<Self> {
         let WorkerThread { index, metrics, watches, unfinished, .. } = &**thread;
         let origins = Arc::new(Origins::new(*index, &shared.origins, metrics, watches));
-        let cache = Arc::new(Cache { shared: Arc::clone(&shared.cache), metrics: Arc::clone(metrics) });
-        let means = Arc::new(Means {
-            cache: Arc::clone(&cache),
-            origins: Arc::clone(&origins),
-            marks: Arc::clone(&shared.marks),
-            windows: Arc::clone(&shared.windows),
-            rests: Arc::clone(&shared.rests),
-        });
-        let flights = Arc::new(Flights {
-            table: Arc::clone(&shared.flights),
-            means,
-            unfinished: Arc::clone(unfinished),
-            entry_bytes_max: shared.config.entry_bytes_max,
-        });
-        let worker = Arc::new(Self {
-            shared,
-            metrics: Arc::clone(metrics),
-            watches: Arc::clone(watches),
-            origins,
-            cache,
-            flights,
-            thread: Arc::clone(thread),
-            is_superseded: AtomicBool::new(false),
-            log_buffer: LineBuffer::default(),
-        });
+        let (is_superseded, log_buffer) = (Arc::default(), Arc::default());
+        let in_manner = |manner: &Manner, manners| {
+            let cache = Arc::new(Cache {
+                shared: Arc::clone(&shared.cache),
+                metrics: Arc::clone(metrics),
+                http: Arc::clone(&manner.http),
+                groups: Arc::clone(&manner.groups),
+            });
+            let means = Arc::new(Means {
+                cache: Arc::clone(&cache),
+                origins: Arc::clone(&origins),
+                marks: Arc::clone(&shared.marks),
+                windows: Arc::clone(&shared.windows),
+                rests: Arc::clone(&shared.rests),
+            });
+            let flights = Arc::new(Flights {
+                table: Arc::clone(&shared.flights),
+                means,
+                unfinished: Arc::clone(unfinished),
+                entry_bytes_max: manner.entry_bytes_max,
+            });
+            Arc::new(Self {
+                shared: Arc::clone(&shared),
+                metrics: Arc::clone(metrics),
+                watches: Arc::clone(watches),
+                origins: Arc::clone(&origins),
+                cache,
+                flights,
+                thread: Arc::clone(thread),
+                is_superseded: Arc::clone(&is_superseded),
+                log_buffer: Arc::clone(&log_buffer),
+                manners,
+            })
+        };
+        let of_site = |manner: &Option<Manner>| manner.as_ref().map(|manner| in_manner(manner, Vec::new()));
+        let worker = in_manner(&shared.manner, shared.manners.iter().map(of_site).collect());
         thread.note(&worker);
         worker
+    }
+
+    /// Returns this worker as it serves the site at this place.
+    pub(crate) fn for_site(self: &Arc<Self>, site: Option<usize>) -> &Arc<Self> {
+        site.and_then(|site| self.manners.get(site)?.as_ref()).unwrap_or(self)
     }
 
     /// Returns the worker by the configuration in force.

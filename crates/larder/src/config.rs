@@ -18,10 +18,10 @@ use crate::{
     value::{self, BadValue},
 };
 use larder_http::{Rules, TargetList, coding::Compression, key_rules::KeyRules};
-use larder_proxy::{HostRules, HostSent, Limits, OriginUrl, ProxyConfig};
+use larder_proxy::{CacheSettings, HostRules, HostSent, Limits, OriginUrl, ProxyConfig};
 use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{Problem, Section, Value};
-use std::{collections::HashSet, fs, io::Read, path::Path, time::Duration};
+use std::{fs, io::Read, path::Path, time::Duration};
 
 /// Longest configuration file, so that a device or a video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -79,13 +79,14 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
     top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
     top.set("offline", &mut proxy.offline, |value| value.parsed("when to be offline", value::offline))?;
-    let mut hosts = HashSet::new();
-    proxy.sites = top.tables("site", |section| site::read(section, &mut hosts))?.into_iter().flatten().collect();
+    top.table("cache", |section| read_cache(section, &mut proxy.cache))?;
+    let mut known = site::Known::default();
+    proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache))?;
     top.table("memory", |section| {
         section.set("hot", &mut proxy.hot_bytes, bytes)?;
         section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
     })?;
-    proxy.http.key_rules = KeyRules::new(top.tables("key", key::read)?);
+    proxy.cache.http.key_rules = KeyRules::new(top.tables("key", key::read)?);
     let mut number = 0;
     proxy.rules = Rules::new(top.tables("rule", |section| {
         number += 1;
@@ -110,12 +111,6 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         section.set("cache_status", &mut proxy.add_cache_status, Value::boolean)
     })?;
     top.table("limits", |section| read_limits(section, &mut proxy.limits))?;
-    top.table("cache", |section| {
-        section.set("object_size_max", &mut proxy.entry_bytes_max, bytes)?;
-        let window = &mut proxy.group_window;
-        section.set("group_window", window, |value| value.parsed("a duration", value::group_window))?;
-        read_cache(section, &mut proxy.http)
-    })?;
     top.table("forward", |section| read_forward(section, &mut settings.forward, proxy))?;
     top.table("intercept", |section| {
         let intercept = &mut settings.intercept;
@@ -190,7 +185,11 @@ fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Pro
     section.set("origin_idle_connections", &mut limits.origin_idle_count_max, count)
 }
 
-fn read_cache(section: &mut Section<'_>, http: &mut larder_http::Settings) -> Result<(), Problem> {
+fn read_cache(section: &mut Section<'_>, cache: &mut CacheSettings) -> Result<(), Problem> {
+    section.set("object_size_max", &mut cache.entry_bytes_max, bytes)?;
+    let window = &mut cache.group_window;
+    section.set("group_window", window, |value| value.parsed("a duration", value::group_window))?;
+    let http = &mut cache.http;
     let fraction = &mut http.heuristic_fraction;
     section.set("heuristic_fraction", fraction, |value| value.parsed("a number from 0 to 1", value::fraction))?;
     section.set("heuristic_max", &mut http.heuristic_max, duration)?;
@@ -276,8 +275,8 @@ mod tests {
         let behind = Listener { proxied_by, ..Listener::tls("10.0.0.1:8443".parse().unwrap()) };
         assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third), behind]);
         assert_eq!((proxy.add_x_forwarded, proxy.add_forwarded, proxy.origin_http2), (true, true, false));
-        assert_eq!(proxy.http.compression.codings, [Coding::Brotli, Coding::Gzip]);
-        assert_eq!((proxy.http.compression.types.len(), proxy.http.compression.size_min), (2, 2048));
+        assert_eq!(proxy.cache.http.compression.codings, [Coding::Brotli, Coding::Gzip]);
+        assert_eq!((proxy.cache.http.compression.types.len(), proxy.cache.http.compression.size_min), (2, 2048));
         assert_eq!(proxy.offline, Offline::Auto);
         assert!(proxy.pac.contain("www.example.com") && !proxy.pac.contain("intranet.example.com"));
         assert_eq!(proxy.passwords, Some("/etc/larder/passwords".into()));
@@ -306,8 +305,8 @@ mod tests {
         assert_eq!(proxy.access_log, Some(larder_proxy::AccessLogTarget::File("/var/log/larder/access.log".into())));
         assert_eq!(proxy.admin, Some("127.0.0.1:3180".parse().unwrap()));
         assert!(!proxy.add_via && !proxy.add_cache_status);
-        assert_eq!((proxy.entry_bytes_max, proxy.group_window), (8_000_000_000, Duration::from_secs(5)));
-        let http = proxy.http;
+        assert_eq!((proxy.cache.entry_bytes_max, proxy.cache.group_window), (8_000_000_000, Duration::from_secs(5)));
+        let http = proxy.cache.http;
         assert_eq!((http.heuristic_fraction, http.heuristic_max), (0.2, Duration::from_hours(12)));
         assert_eq!(http.stale_on_error_max, Duration::from_hours(48));
         let negative = [(404, Duration::from_secs(10)), (410, Duration::from_mins(5))];
@@ -347,15 +346,25 @@ mod tests {
         assert_eq!(proxy.lists.block, [std::path::PathBuf::from("/etc/larder/hosts")]);
         assert_eq!((proxy.lists.allow.len(), proxy.lists.only_allowed), (2, true));
         let sites: Vec<String> =
-            proxy.sites.iter().map(|site| format!("{} {}", site.host, site.origins.members[0].0)).collect();
+            proxy.sites.iter().map(|site| format!("{} {}", site.name, site.hosts.join(" "))).collect();
+        let origins = |index: usize| proxy.sites[index].origins.as_ref().unwrap();
         let (named, parent) =
             (HostSent::Named("inner.example.com".parse().unwrap()), "http://10.0.0.9:3128".parse().unwrap());
+        assert_eq!(origins(0).members[0].0, origin_url("http://10.0.0.5:8080").with_host(named).by_parent(parent));
         assert_eq!(
-            proxy.sites[0].origins.members[0].0,
-            origin_url("http://10.0.0.5:8080").with_host(named).by_parent(parent)
+            sites,
+            [
+                "example.com example.com www.example.com",
+                "static.example.com static.example.com",
+                "downloads *.downloads.example.com",
+            ]
         );
-        assert_eq!(sites[..2], ["example.com http://10.0.0.5:8080", "www.example.com http://10.0.0.5:8080"]);
-        let several = &proxy.sites[2].origins;
+        let downloads = &proxy.sites[2];
+        assert_eq!((downloads.paths[0].as_str(), &downloads.listeners[0].to_string()[..]), ("/pub", "127.0.0.1:3128"));
+        let cache = downloads.cache.as_ref().unwrap();
+        assert_eq!((cache.entry_bytes_max, cache.http.heuristic_fraction), (20_000_000_000, 0.5));
+        assert_eq!(cache.http.heuristic_max, proxy.cache.http.heuristic_max, "what it does not say is as [cache] says");
+        let several = origins(1);
         let urls: Vec<String> = several.members.iter().map(|(url, weight)| format!("{url} {weight}")).collect();
         assert_eq!(urls, ["http://10.0.0.6:8080 1", "http://10.0.0.7:8080 2"]);
         assert_eq!((several.balance, several.failure_count_max), (larder_proxy::Balance::Hash, 5));
@@ -391,6 +400,20 @@ mod tests {
             ),
             ("origin_host = \"client\"", "", " has no `origin`"),
             ("origin = \"http://a\"\norigin_host = \"a b\"", "\"a b\"", "not a host: `a b`"),
+            ("[[site]]\norigin = \"http://a\"", "[[site]]", "[[site]] has no `hosts`"),
+            ("[[site]]\nhosts = [\"a\"]", "[[site]]", "[[site]] has no `origin`"),
+            ("[[site]]\npaths = \"app\"\norigin = \"http://a\"", "\"app\"", "not a path: `app`"),
+            (
+                "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\n[[site]]\nhosts = [\"a\"]\npaths = [\"/b\"]\norigin = \"http://b\"",
+                "\"a\"",
+                "a host with two sites: `a`",
+            ),
+            (
+                "[[site]]\nlisteners = [\"127.0.0.1:3128\"]\norigin = \"http://a\"",
+                "[[site]]",
+                "a site of some listeners cannot have an origin",
+            ),
+            ("[[site]]\npaths = [\"/b\"]\n[site.cache]\nheuristic = 1", "heuristic", "unknown key `heuristic`"),
             ("[cache]\ncompress = [\"deflate\"]", "\"deflate\"", "not a coding: `deflate`"),
             ("[cache]\ncompress_types = [\"text\"]", "\"text\"", "not a media type: `text`"),
             ("[[rule]]\npaths = \"a\"\nfresh = \"1m\"", "\"a\"", "this names nothing in `paths`: `a`"),

@@ -67,15 +67,19 @@ impl fmt::Display for Report<'_> {
             writeln!(
                 f,
                 "  origin   {origin} for every host{}",
-                if self.config.sites.is_empty() { "" } else { " not below" }
+                if self.config.has_site_origins() { " not below" } else { "" }
             )?;
         }
         for mirror in &self.config.mirrors {
             writeln!(f, "  mirror   {} is {}", mirror.path, mirror.origin)?;
         }
         for site in &self.config.sites {
-            let origins: Vec<String> = site.origins.members.iter().map(|(url, _)| url.to_string()).collect();
-            writeln!(f, "  site     {} from {}", site.host, origins.join(", "))?;
+            write!(f, "  site     {}", about(site))?;
+            if let Some(origins) = &site.origins {
+                let urls: Vec<String> = origins.members.iter().map(|(url, _)| url.to_string()).collect();
+                write!(f, " from {}", urls.join(", "))?;
+            }
+            writeln!(f, "{}", if site.cache.is_some() { ", cached in a way of its own" } else { "" })?;
         }
         if let Some(intercept) = &self.config.intercept {
             let shown = |hosts: &[HostPattern]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -118,7 +122,7 @@ impl fmt::Display for Report<'_> {
 
 impl Report<'_> {
     fn role(&self) -> &'static str {
-        let reverse = self.config.default_origin.is_some() || !self.config.sites.is_empty();
+        let reverse = self.config.default_origin.is_some() || self.config.has_site_origins();
         match (self.config.forward, reverse) {
             (false, false) => "mirror",
             (true, false) if !self.config.mirrors.is_empty() => "forward proxy and mirror",
@@ -160,11 +164,21 @@ impl Report<'_> {
         if self.config.forward {
             return format!("curl {trust_proxy}-x {url} http://example.com/");
         }
-        match (&self.config.default_origin, self.config.sites.first()) {
-            (None, Some(site)) => format!("curl {trust}-H 'Host: {}' {url}/", site.host),
+        let named = self.config.sites.iter().filter(|site| site.origins.is_some()).find_map(|site| site.hosts.first());
+        match (&self.config.default_origin, named.map(|host| host.replace('*', "www"))) {
+            (None, Some(host)) => format!("curl {trust}-H 'Host: {host}' {url}/"),
             _ => format!("curl {trust}{url}/"),
         }
     }
+}
+
+/// Which requests a site is about.
+fn about(site: &larder_proxy::Site) -> String {
+    let hosts = if site.hosts.is_empty() { "every host".to_owned() } else { site.hosts.join(", ") };
+    let paths = if site.paths.is_empty() { String::new() } else { format!(" below {}", site.paths.join(", ")) };
+    let listeners: Vec<String> = site.listeners.iter().map(ToString::to_string).collect();
+    let through = if listeners.is_empty() { String::new() } else { format!(" through {}", listeners.join(", ")) };
+    format!("{hosts}{paths}{through}")
 }
 
 /// How many entries there are, if that is known yet.
@@ -230,7 +244,7 @@ mod tests {
             config.forward = false;
             let origin: larder_proxy::OriginUrl = "http://10.0.0.1".parse().unwrap();
             let origins = std::sync::Arc::new(origin.into());
-            config.sites = vec![larder_proxy::Site { host: "a.example".to_owned(), origins }];
+            config.sites = vec![larder_proxy::Site::of_host("a.example", origins)];
         };
         let tls = |config: &mut ProxyConfig| {
             reverse(config);

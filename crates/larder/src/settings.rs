@@ -275,7 +275,7 @@ impl Settings {
 
     /// Whether this is a reverse proxy.
     pub(crate) fn reverses(&self) -> bool {
-        self.proxy.default_origin.is_some() || !self.proxy.sites.is_empty()
+        self.proxy.default_origin.is_some() || self.proxy.has_site_origins()
     }
 
     /// Whether anything is mirrored.

@@ -53,6 +53,14 @@ pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     }
 }
 
+/// The host of a site, or all below a name.
+pub(crate) fn site_host(text: &str) -> Result<String, BadValue> {
+    match text.strip_prefix("*.") {
+        Some(name) if !name.starts_with('[') => host(name).map(|name| format!("*.{name}")),
+        _ => host(text),
+    }
+}
+
 /// A content coding.
 pub(crate) fn coding(text: &str) -> Result<Coding, BadValue> {
     let known = Coding::ALL.into_iter().find(|coding| coding.token() == text);

@@ -29,7 +29,7 @@ pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
         if patterns.is_empty() {
             return Ok(list(&cache, &store, teller));
         }
-        let targets = &cache.shared.http.targets;
+        let targets = &cache.http.targets;
         let mut progress = |done, of| teller.progress(done, of);
         let outcome = cache.shared.pins.add(&store, targets, patterns, &mut progress);
         let pinned = outcome.map_err(|why| failed(&why, &store))?;
@@ -43,7 +43,7 @@ pub(super) fn unpin(worker: &Arc<Worker>, body: Bytes, is_all: bool) -> Response
     told::answer(move |_| {
         let (store, patterns) = (store_of(&cache)?, parse(&body)?);
         let removed = (!is_all).then_some(&patterns[..]);
-        let outcome = cache.shared.pins.remove(&store, &cache.shared.http.targets, removed);
+        let outcome = cache.shared.pins.remove(&store, &cache.http.targets, removed);
         let unknown = outcome.map_err(|why| failed(&why, &store))?;
         let unknown: Vec<&str> = unknown.iter().map(UrlPattern::as_str).collect();
         Ok(json!({ "unknown": unknown, "all": figures(&store) }))

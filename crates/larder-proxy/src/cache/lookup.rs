@@ -48,7 +48,7 @@ pub(crate) fn find_hot(
     match cache.shared.hot.find(primary)? {
         Hot::Response(entry) => Some((entry, None)),
         Hot::Marker(marker) => {
-            let settings = &cache.shared.http;
+            let settings = &cache.http;
             marker.rules.rules().iter().find_map(|rule| {
                 let key = marker.variant_key(primary, rule, request_fields, settings)?;
                 let Hot::Response(entry) = cache.shared.hot.find(&key)? else { return None };
@@ -81,7 +81,7 @@ pub(crate) async fn find_variant(
     marker: &Arc<Marker>,
     request_fields: &HeaderMap,
 ) -> Option<Found> {
-    let settings = &cache.shared.http;
+    let settings = &cache.http;
     for rule in marker.rules.rules() {
         let Some(key) = marker.variant_key(primary, rule, request_fields, settings) else { continue };
         if let Some((One::Response(entry), from_memory)) = find_one(cache, &key).await
@@ -100,7 +100,7 @@ pub(crate) async fn find_by_language(
     marker: &Arc<Marker>,
     request_fields: &HeaderMap,
 ) -> Option<Found> {
-    if marker.languages.is_empty() || !cache.shared.http.normalise_language {
+    if marker.languages.is_empty() || !cache.http.normalise_language {
         return None;
     }
     let preferred = language::preferred(request_fields)?;
@@ -141,7 +141,7 @@ async fn find_one(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
         head = Bytes::copy_from_slice(&head);
         body = Bytes::copy_from_slice(&body);
     }
-    let hot = decode(head, body, &cache.shared.http.targets)?;
+    let hot = decode(head, body, &cache.http.targets)?;
     if admitted {
         cache.shared.hot.insert(key, hot.clone(), moment);
     }

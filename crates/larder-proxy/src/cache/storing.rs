@@ -162,7 +162,7 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
     if !selecting.cover_what_is_told(request_fields) {
         return;
     }
-    match (storable::decide_updated(request_fields, &head, &cache.shared.http), place) {
+    match (storable::decide_updated(request_fields, &head, &cache.http), place) {
         (Storability::Store { .. }, Some(place)) if place.key == before.key => {
             let entry = Arc::new(before.entry.with_head(head.detached()));
             cache.shared.hot.replace(&place.key, Hot::Response(Arc::clone(&entry)));
@@ -260,7 +260,7 @@ pub(crate) fn primaries_of(cache: &Cache, uri: &Uri) -> Option<Vec<Vec<u8>>> {
 }
 
 fn primary_of(cache: &Cache, uri: &Uri) -> Option<Vec<u8>> {
-    let rules = &cache.shared.http.key_rules;
+    let rules = &cache.http.key_rules;
     rules.key(uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri)).ok()
 }
 
@@ -374,7 +374,7 @@ fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
     if head.has_validator() {
         return 0;
     }
-    let settings = &cache.shared.http;
+    let settings = &cache.http;
     let on_error_secs = match head.freshness().stale_if_error_secs {
         Some(secs) => i64::from(secs),
         None => i64::try_from(settings.stale_on_error_max.as_secs()).unwrap_or(i64::MAX),

@@ -73,16 +73,16 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
         Some(Err(error)) => return tracing::debug!(%error, %peer, "client connection was not opened"),
         Some(Ok(None)) | None => return,
     };
-    let about = About { inside: None, session: door.session.clone(), watched };
+    let about = About { inside: None, session: door.session.clone(), watched, listener: listener.address };
     serve_opened(worker, opened, about).await;
 }
 
 /// Serves a connection inside a tunnel until it ends.
 pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: Inside) {
-    let Inside { stream, peer, origin, session, kept } = inside;
+    let Inside { stream, peer, listener, origin, session, kept } = inside;
     let protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
     let opened = Opened { peer, socket: Socket::Intercepted(stream), first: Bytes::new(), protocol };
-    let about = About { inside: Some(origin), session, watched: worker.watches.register() };
+    let about = About { inside: Some(origin), session, watched: worker.watches.register(), listener };
     serve_opened(worker, opened, about).await;
     drop(kept);
 }
@@ -92,16 +92,18 @@ struct About {
     inside: Option<Origin>,
     session: Option<Arc<SessionState>>,
     watched: Watched,
+    listener: SocketAddr,
 }
 
 async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
     let Opened { peer, socket, first, protocol } = opened;
-    let About { inside, session, watched } = about;
+    let About { inside, session, watched, listener } = about;
     let config = &worker.shared.config;
     watched.arm(config.limits.idle);
     let client = Arc::new(Client {
         worker: Arc::clone(worker),
         peer,
+        listener,
         secure: socket.is_tls(),
         server_name: socket.server_name().map(Into::into),
         protocol,

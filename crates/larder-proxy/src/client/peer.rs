@@ -38,6 +38,8 @@ pub(crate) struct Client {
     /// The worker as it was when the connection was accepted, for what is the connection's: each request asks for its successor.
     pub(crate) worker: Arc<Worker>,
     pub(crate) peer: SocketAddr,
+    /// The listener it came through, by its address in the configuration.
+    pub(crate) listener: SocketAddr,
     /// Whether the connection is TLS.
     pub(crate) secure: bool,
     /// The name it asked for, if it is.

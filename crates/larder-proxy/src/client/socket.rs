@@ -37,6 +37,8 @@ pub(crate) struct Inside {
     pub(crate) stream: Box<TlsStream<Tunnelled>>,
     /// Who the client is.
     pub(crate) peer: SocketAddr,
+    /// The listener that the client came through.
+    pub(crate) listener: SocketAddr,
     /// The origin that the client asked for.
     pub(crate) origin: Origin,
     pub(crate) session: Option<Arc<SessionState>>,

@@ -76,7 +76,7 @@ impl Means {
                 return Err(Failure::Broken { host: hop.origin.to_string(), why });
             }
             let redirection = self.exchange(asked, &head, request_time);
-            let settings = &self.cache.shared.http;
+            let settings = &self.cache.http;
             let chain = redirects::through(way.as_ref().map(|way| way.chain), &redirection, &hop.url, settings);
             let mut fields = way.map(|way| way.fields).unwrap_or_default();
             fields.insert(0, std::mem::take(&mut head.headers));

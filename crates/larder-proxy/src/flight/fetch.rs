@@ -128,7 +128,7 @@ impl Fetch {
         // What takes kilobytes for a moment is not part of what waits for the origin.
         let looking = Box::pin(lookup::find(cache, &self.primary, &self.asked.fields));
         let Lookup::Found(found) = looking.await else { return None };
-        let (settings, now) = (&cache.shared.http, clock::now());
+        let (settings, now) = (&cache.http, clock::now());
         let decision = reuse::decide(&self.asked.method, &self.asked.fields, &found.entry.head, now, settings);
         // A body in chunks is read later, when an ailing store can no longer be made up for.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
@@ -168,7 +168,7 @@ impl Fetch {
         if !validate::selects(&answer.head.headers, &found.entry.head) {
             return false;
         }
-        let settings = &self.cache().shared.http;
+        let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let head = validate::freshen(&found.entry.head, &exchange, settings);
         let own = validate::first_askers_own(&answer.head.headers, &head);
@@ -229,7 +229,7 @@ impl Fetch {
                 Box::pin(self.forget_elsewhere(&place)).await;
                 place.group = self.group_of(&answer.head.headers);
                 let OriginAnswer { head, body, request_time, response_time } = answer;
-                let settings = &self.cache().shared.http;
+                let settings = &self.cache().http;
                 let own = cache_control::first_askers_own(&head.headers, &settings.targets);
                 let total_len = body.remaining();
                 let received = Received { status, fields: head.headers, request_time, response_time };
@@ -257,7 +257,7 @@ impl Fetch {
     /// is stale: else it would be served again, stale, though the origin has said what it has now.
     async fn forget_replaced(&self, status: StatusCode) {
         let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
-        let settings = &self.cache().shared.http;
+        let settings = &self.cache().http;
         let head = &found.entry.head;
         if head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(clock::now()) {
             drop(storing::remove(self.cache(), &found.key).await);
@@ -276,7 +276,7 @@ impl Fetch {
     /// The group of a response with these fields: that of its Referer, or one of its own if others will refer to it.
     fn group_of(&self, response_fields: &HeaderMap) -> u32 {
         if groups::is_document(response_fields) {
-            self.cache().shared.groups.of_document(self.asked.asker(), &self.primary, self.group)
+            self.cache().groups.of_document(self.asked.asker(), &self.primary, self.group)
         } else {
             self.group
         }
@@ -307,7 +307,7 @@ impl Fetch {
 
     /// Where a response is to be stored, or why it is not.
     fn place(&self, answer: &OriginAnswer) -> Result<(Place, larder_http::Selecting), Reason> {
-        let settings = &self.cache().shared.http;
+        let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let rule = match storable::decide(&exchange, settings) {
             Storability::Store { rule, .. } => rule,

@@ -67,13 +67,13 @@ impl Fetch {
                 return Err(larder_http::Reason::Partial);
             }
             let exchange = self.exchange(&head, request_time, response_time);
-            match storable::decide_part(&exchange, &part, &cache.shared.http) {
+            match storable::decide_part(&exchange, &part, &cache.http) {
                 Storability::Store { rule, .. } => Ok((part, rule)),
                 Storability::Refuse { reason } => Err(reason),
             }
         });
         let kept = kept.and_then(|(part, rule)| {
-            let settings = &cache.shared.http;
+            let settings = &cache.http;
             let place = Place::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
             let place = place.zip(rule.select(&self.asked.fields, settings)).ok_or(larder_http::Reason::VaryStar)?;
             let fits = part.span.len() <= CHUNK_BYTES && part.total_len <= self.size_max(&head.headers);
@@ -93,7 +93,7 @@ impl Fetch {
             let why = "its response ended early".to_owned();
             return self.flight.set_stage(Stage::Failed(Failure::Broken { host: self.asked.origin.to_string(), why }));
         };
-        let targets = &cache.shared.http.targets;
+        let targets = &cache.http.targets;
         let own = cache_control::first_askers_own(&head.headers, targets);
         let arrived = Placed { start: part.span.first, bytes };
         let received = Received { status: head.status, fields: head.headers, request_time, response_time };

@@ -76,7 +76,7 @@ pub(crate) async fn look(means: &Arc<Means>, asked: &Arc<Asked>, key: &Arc<[u8]>
     let source = Arc::new(body);
     let wanted = wanted(&asked.method, &asked.fields, entry, len);
     // RFC 9111 5.2.1.7.
-    let is_alone = reuse::is_only_if_cached(&asked.fields, &means.cache.shared.http);
+    let is_alone = reuse::is_only_if_cached(&asked.fields, &means.cache.http);
     match first_missing(&source.chunks, &wanted).await {
         Ok(None) if wanted.is_empty() => Presence::There(None),
         Ok(None) => Presence::There(Some(Body { source, wanted })),
@@ -98,7 +98,7 @@ pub(crate) async fn extent(
     let Some(chunks) = ChunkedBody::of(cache, primary, &found.key, &found.entry).map(Arc::new) else {
         return Extent::Gone;
     };
-    let is_alone = reuse::is_only_if_cached(fields, &cache.shared.http);
+    let is_alone = reuse::is_only_if_cached(fields, &cache.http);
     match first_missing(&chunks, &wanted(method, fields, &found.entry, len)).await {
         Ok(None) => Extent::Whole,
         Ok(Some(_)) if !is_alone && chunks.can_go_on() => Extent::Lacking,

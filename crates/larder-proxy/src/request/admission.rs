@@ -104,7 +104,7 @@ pub(crate) fn take_apart(
     if mirrored.is_none() && destination.origin.trusted && is_named && client.is_misdirected(&destination.authority) {
         return Err(Failure::Misdirected);
     }
-    let rules = &shared.config.http.key_rules;
+    let rules = &shared.config.cache.http.key_rules;
     let key = rules.key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
     let key = key.map(|key| destination.mark.on(key));
     let Destination { scheme, authority, origin, choice, prefix, .. } = destination;

@@ -79,7 +79,7 @@ fn rule_if_kept(worker: &Worker, asked: &Asked, target: &http::Uri, received: &R
         request_time: received.request_time,
         response_time: received.response_time,
     };
-    match storable::decide_post(&exchange, target, &worker.shared.config.http) {
+    match storable::decide_post(&exchange, target, &worker.cache.http) {
         Storability::Store { rule, .. } => Some(rule),
         Storability::Refuse { .. } => None,
     }
@@ -87,7 +87,7 @@ fn rule_if_kept(worker: &Worker, asked: &Asked, target: &http::Uri, received: &R
 
 /// Stores a response to POST under its target's key; tells whether it did.
 async fn keep(worker: &Arc<Worker>, asked: &Asked, rule: &VaryRule, received: Received, bytes: &bytes::Bytes) -> bool {
-    let settings = &worker.shared.config.http;
+    let settings = &worker.cache.http;
     let Some(primary) = &asked.key else { return false };
     let began = worker.cache.shared.epochs.now();
     let place = Place::new(primary, rule, &asked.fields, None, settings);

@@ -26,7 +26,7 @@ pub(crate) fn encoded(
         return Response::from_parts(head, body);
     }
     coding::vary(&mut head.headers);
-    let Some(coding) = wish.coding else { return Response::from_parts(head, body) };
+    let Some(coding) = wish.coding(compression) else { return Response::from_parts(head, body) };
     let body = if wish.method == Method::HEAD {
         body
     } else {

@@ -51,16 +51,17 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
     // Chosen once: what one request meets is of one configuration.
     let worker = client.worker.latest();
     // Before a mirror asks in another coding than its client.
-    let wish = worker.shared.config.http.compression.wish(&request);
+    let wish = if worker.shared.compresses { CodingWish::of(&request) } else { None };
     divert(client, &worker, &mut request);
-    match answer_from_memory(client, &worker, &request) {
+    let worker = worker_for(client, &worker, &request);
+    match answer_from_memory(client, worker, &request) {
         Some(served) => {
-            let served = encoded(&worker, wish.as_ref(), served);
-            Answer::Ready(Some(finish(client, LineStart::new(client, &worker, &request), served)))
+            let served = encoded(worker, wish.as_ref(), served);
+            Answer::Ready(Some(finish(client, LineStart::new(client, worker, &request), served)))
         }
         None => {
             admission::detach(&mut request);
-            Answer::Later(Box::pin(run(Begun::new(client, &worker), request, wish)))
+            Answer::Later(Box::pin(run(Begun::new(client, worker), request, wish)))
         }
     }
 }
@@ -77,9 +78,23 @@ fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) {
         let authority = uri.authority().map(http::uri::Authority::as_str).or(host);
         client.inside.is_none()
             && mirrors::is_for_server(version, uri, client.server_name())
-            && !authority.is_some_and(|authority| shared.routes.is_for_site(authority))
+            && !authority.is_some_and(|authority| shared.routes.is_for_site(authority, path_of(uri)))
     };
     shared.mirrors.divert(client.scheme(), request, is_ours);
+}
+
+/// The worker as it serves the site of a request.
+fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<Incoming>) -> &'a Arc<Worker> {
+    let routes = &worker.shared.routes;
+    if !routes.has_manners() {
+        return worker;
+    }
+    let named = match Mirrored::of(request) {
+        Some(mirrored) => Some(mirrored.name()),
+        None => routes.name(client.scheme(), request),
+    };
+    let path = path_of(request.uri());
+    worker.for_site(named.and_then(|(_, authority, _)| routes.site(authority, path, Some(client.listener))))
 }
 
 /// Refuses a request before anything is looked at.
@@ -116,12 +131,12 @@ fn answer_from_memory(client: &Arc<Client>, worker: &Arc<Worker>, request: &Requ
     if mirrored.is_none() && client.is_misdirected(authority) {
         return None;
     }
-    let key = mark.on(worker.shared.config.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?);
+    let key = mark.on(worker.cache.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?);
     let (entry, variant) = lookup::find_hot(&worker.cache, &key, fields)?;
     if matches!(entry.body, EntryBody::Chunks { .. }) || entry.head.freshness().checks_authorization {
         return None;
     }
-    let decision = reuse::decide(method, fields, &entry.head, clock::now(), &worker.shared.config.http);
+    let decision = reuse::decide(method, fields, &entry.head, clock::now(), &worker.cache.http);
     let Reuse::Fresh { age, .. } = decision else { return None };
     let status = CacheStatus::hit(age.ttl_secs);
     let wanted = Wanted { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
@@ -183,8 +198,8 @@ async fn respond(
 
 /// A response as a client gets it that said this of codings.
 fn encoded(worker: &Worker, wish: Option<&CodingWish>, served: Served) -> Served {
-    let Some(wish) = wish else { return served };
-    let compression = &worker.shared.config.http.compression;
+    let compression = &worker.cache.http.compression;
+    let Some(wish) = wish.filter(|_| !compression.codings.is_empty()) else { return served };
     Served { response: encode::encoded(compression, wish, served.response), ..served }
 }
 

@@ -27,12 +27,22 @@ use crate::{
 pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = String::new();
     let asking = Asking { method: &Method::GET, fields, line: line_to(worker, uri) };
+    let site = site_of(worker, uri);
+    if let Some(site) = site.and_then(|site| worker.shared.config.sites.get(site)) {
+        line(&mut text, "site", &site.name);
+    }
+    let worker = worker.for_site(site);
     for primary in storing::primaries_of(&worker.cache, uri)? {
         let primary: Arc<[u8]> = primary.into();
         line(&mut text, "key", String::from_utf8_lossy(&primary));
         tell_key(&mut text, worker, &primary, asking).await;
     }
     Some(text)
+}
+
+/// The place of the site of a URI that is asked for through a listener that no site names.
+fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
+    uri.authority().and_then(|authority| worker.shared.routes.site(authority.as_str(), uri.path(), None))
 }
 
 /// Whether the origin of a URI can be asked.
@@ -128,6 +138,7 @@ fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: Stored, rout
 
 /// Whether anything is stored of `uri`, whatever its variant.
 pub(crate) async fn is_stored(worker: &Arc<Worker>, uri: &Uri) -> bool {
+    let worker = worker.for_site(site_of(worker, uri));
     for primary in storing::primaries_of(&worker.cache, uri).unwrap_or_default() {
         if !matches!(lookup::find(&worker.cache, &primary, &HeaderMap::new()).await, Lookup::Nothing) {
             return true;
@@ -164,7 +175,7 @@ fn tell_found(text: &mut String, worker: &Worker, found: &Found) {
 }
 
 fn tell_age(text: &mut String, worker: &Worker, head: &StoredHead) {
-    let (freshness, settings) = (head.freshness(), &worker.shared.config.http);
+    let (freshness, settings) = (head.freshness(), &worker.cache.http);
     let Age { age_secs, ttl_secs } = serve::age_of(worker, head);
     let source = match freshness.lifetime {
         Lifetime::Absent => "none",

@@ -72,9 +72,9 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Openin
         match opened {
             Some(Ok(Tunnel::Http(stream))) => {
                 ticket.note_sent(0, true);
-                let (peer, session) = (client.peer, client.session.clone());
+                let (peer, listener, session) = (client.peer, client.listener, client.session.clone());
                 let kept = Box::new((ticket, presence));
-                worker.serve_inside(Inside { stream, peer, origin, session, kept });
+                worker.serve_inside(Inside { stream, peer, listener, origin, session, kept });
             }
             Some(Ok(Tunnel::Other(_))) if client.line_to(&origin).is_down() => {
                 ticket.note_sent(0, true);

@@ -30,7 +30,7 @@ pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incomin
     }
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let authority: Authority = uri.authority().cloned().or_else(|| host?.parse().ok())?;
-    if shared.routes.is_for_site(authority.as_str()) {
+    if shared.routes.is_for_site(authority.as_str(), path_of(uri)) {
         return None;
     }
     let text = script(hosts_of(&shared.config), &own_address(&authority, client.scheme())?);

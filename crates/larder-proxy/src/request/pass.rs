@@ -68,7 +68,7 @@ pub(crate) async fn pass_head(
 ) -> Result<Served, Failure> {
     let (began, request_time) = (worker.cache.shared.epochs.now(), clock::now());
     let (head, body) = ask(worker, asked, None).await?;
-    let settings = &worker.shared.config.http;
+    let settings = &worker.cache.http;
     let answer = Exchange {
         method: &asked.method,
         request_fields: &asked.fields,

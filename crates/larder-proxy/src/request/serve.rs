@@ -114,7 +114,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
 pub(crate) fn facts<'a>(cache: &'a Cache, asking: Asking<'a>, primary: &[u8], stored: Stored) -> Facts<'a> {
     let Asking { method, fields, line } = asking;
     let (is_lonely, has_store) = (cache.shared.lonely.contains(primary), cache.shared.store.is_some());
-    Facts { method, fields, settings: &cache.shared.http, stored, is_lonely, has_store, line }
+    Facts { method, fields, settings: &cache.http, stored, is_lonely, has_store, line }
 }
 
 /// What of a request decides how it is answered.
@@ -166,7 +166,7 @@ pub(crate) fn is_as_it_is(stored: Stored) -> bool {
 /// Returns what is known of a stored response, of which so much is there.
 pub(crate) fn stored(cache: &Cache, asking: Asking<'_>, found: &Found, extent: Extent) -> Stored {
     let Asking { method, fields, line } = asking;
-    let (head, now, settings) = (&found.entry.head, clock::now(), &cache.shared.http);
+    let (head, now, settings) = (&found.entry.head, clock::now(), &cache.http);
     let decision = match line {
         Line::Up => reuse::decide(method, fields, head, now, settings),
         Line::Down(allowed) => reuse::decide_disconnected(method, head, now, settings, allowed),
@@ -189,7 +189,7 @@ pub(crate) fn check_may_ask(worker: &Worker, asked: &Asked) -> Result<(), Failur
     if asked.line.is_down() {
         return Err(asked.offline());
     }
-    let is_forbidden = reuse::is_only_if_cached(&asked.fields, &worker.shared.config.http);
+    let is_forbidden = reuse::is_only_if_cached(&asked.fields, &worker.cache.http);
     if is_forbidden { Err(Failure::OnlyIfCached) } else { Ok(()) }
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn stale_answer(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Fou
 pub(crate) fn age_of(worker: &Worker, head: &StoredHead) -> Age {
     let freshness = head.freshness();
     let age_millis = freshness.age_millis(clock::now());
-    let left = freshness.lifetime_millis(&worker.shared.config.http).saturating_sub(age_millis);
+    let left = freshness.lifetime_millis(&worker.cache.http).saturating_sub(age_millis);
     Age { age_secs: (age_millis / 1000).unsigned_abs(), ttl_secs: left.div_euclid(1000) }
 }
 
@@ -234,7 +234,7 @@ pub(crate) async fn if_fresh(
     asked: &Arc<Asked>,
     found: &Found,
 ) -> Option<Result<Served, Failure>> {
-    let settings = &worker.shared.config.http;
+    let settings = &worker.cache.http;
     match reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings) {
         Reuse::Fresh { age, reason } => {
             let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, &found.entry)).await;

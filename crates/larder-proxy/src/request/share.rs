@@ -148,7 +148,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: boo
             before: sharing.before.clone(),
             stale_on_error: sharing.may_serve_on_error,
             marker: sharing.marker.clone(),
-            group: worker.cache.shared.groups.of_referred(asked.asker(), &asked.fields),
+            group: worker.cache.groups.of_referred(asked.asker(), &asked.fields),
             after,
         };
         tokio::spawn(fetch.run());
@@ -163,7 +163,7 @@ fn flight_key(worker: &Worker, asked: &Asked, sharing: &Sharing) -> Arc<[u8]> {
     if let Some(found) = &sharing.before {
         return Arc::clone(&found.key);
     }
-    let settings = &worker.shared.config.http;
+    let settings = &worker.cache.http;
     let variant = sharing.marker.as_ref().and_then(|marker| {
         let rule = marker.rules.rules().first()?;
         marker.variant_key(&sharing.primary, rule, &asked.fields, settings)
@@ -187,7 +187,7 @@ impl Reading<'_> {
         match stage {
             Stage::Open(open) => self.take_open(reader, &open, ended_before).await,
             Stage::Confirmed(found) => {
-                let settings = &worker.shared.config.http;
+                let settings = &worker.cache.http;
                 if !found.entry.head.matches(&asked.fields, settings) {
                     return found.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
                 }
@@ -218,7 +218,7 @@ impl Reading<'_> {
     /// From a response that is arriving, or has arrived and is being stored.
     async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> Taken {
         let Self { worker, asked, sharing } = self;
-        let settings = &worker.shared.config.http;
+        let settings = &worker.cache.http;
         let first = reader.is_first();
         if !first {
             if !open.head.matches(&asked.fields, settings) {
@@ -252,7 +252,7 @@ impl Reading<'_> {
     /// From a part that is stored: what is missing of it is fetched as it is read.
     async fn take_part(self, kept: &KeptPart, is_first: bool) -> Taken {
         let Self { worker, asked, sharing } = self;
-        let (entry, settings) = (&kept.entry, &worker.shared.config.http);
+        let (entry, settings) = (&kept.entry, &worker.cache.http);
         if !entry.head.matches(&asked.fields, settings) {
             return kept.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
         }
@@ -362,7 +362,7 @@ impl Reading<'_> {
         if conditional {
             let now = clock::now();
             let received = Received { status, fields: fields.clone(), request_time: now, response_time: now };
-            let (body, targets) = (BodyPlace::Whole { len: 0 }, &worker.shared.config.http.targets);
+            let (body, targets) = (BodyPlace::Whole { len: 0 }, &worker.cache.http.targets);
             let head = StoredHead::new(received, body, Selecting::default(), targets);
             if conditional::evaluate(&asked.fields, &head) == Precondition::NotModified {
                 let response = hit::not_modified(&worker.shared.marks, &head, None, cache_status);

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     access_log::AccessLog,
     cache::{
-        CacheShared,
+        CacheShared, Manner,
         epochs::Epochs,
         groups::Groups,
         hot::{HotTier, Newcomers},
@@ -31,7 +31,7 @@ use crate::{
     },
     caretaker::Caretaker,
     client::{certificates::Certificates, intercept::Interceptor, opening, passwords::Passwords},
-    config::ProxyConfig,
+    config::{ProxyConfig, Site},
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
     lists::Lists,
     marks::Marks,
@@ -118,7 +118,7 @@ impl Lasting {
             sightings: Arc::default(),
             epochs: Arc::default(),
             lonely: Arc::default(),
-            groups: Arc::new(Groups::new(config.group_window)),
+            groups: Arc::new(Groups::new(config.cache.group_window)),
             flights: Arc::default(),
             windows: Arc::new(WindowBudget::new(config.window_bytes())),
             rests: Arc::default(),
@@ -147,9 +147,9 @@ impl Lasting {
             (target, _) => target.as_ref().map(AccessLog::open).transpose()?.map(Arc::new),
         };
         let (cache, origins) = (&before.cache, &before.origins);
-        let groups = match config.group_window == before.config.group_window {
-            true => Arc::clone(&cache.groups),
-            false => Arc::new(Groups::new(config.group_window)),
+        let groups = match config.cache.group_window == before.config.cache.group_window {
+            true => Arc::clone(&before.manner.groups),
+            false => Arc::new(Groups::new(config.cache.group_window)),
         };
         if marking(config) != marking(&before.config) {
             // Their fields are made ready with them.
@@ -202,15 +202,21 @@ impl Assembly {
             sightings: lasting.sightings,
             epochs: lasting.epochs,
             lonely: lasting.lonely,
-            groups: lasting.groups,
             patience: Patience::new(config.limits.store),
             pins: lasting.pins,
-            http: config.http.clone(),
             rules: config.rules.clone(),
             key_marks: routes.marks(),
             stall: config.limits.stall,
         };
+        let settings =
+            |site: &Site| site.cache.as_ref().map(|settings| Manner::new(settings, &config.cache, &lasting.groups));
+        let manners: Vec<_> = config.sites.iter().map(settings).collect();
+        let manner = Manner::new(&config.cache, &config.cache, &lasting.groups);
+        let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
         let shared = Arc::new(Shared {
+            manners,
+            manner,
+            compresses,
             cache: Arc::new(cache),
             routes,
             mirrors: Mirrors::new(&config.mirrors),
@@ -274,8 +280,10 @@ fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
     let brings_unasked = store.is_some_and(Store::brings_neighbours);
     let newcomers = if brings_unasked { Newcomers::ManyUnasked } else { Newcomers::AskedFor };
     let hot = Arc::new(HotTier::new(config.hot_bytes, newcomers));
-    if let Some(store) = store {
-        neighbours::connect(store, &hot, &config.http.targets);
+    // What is brought along is read by one list of fields.
+    let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
+    if let Some(store) = store.filter(|_| has_one_list) {
+        neighbours::connect(store, &hot, &config.cache.http.targets);
     }
     hot
 }

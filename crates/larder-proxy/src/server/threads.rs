@@ -316,7 +316,7 @@ async fn keep_pins(cache: Arc<Cache>) {
         let keep = move || {
             let has_grown = owner.shared.pins.sync();
             if has_grown || !is_tidy {
-                owner.shared.pins.tidy(&store, &owner.shared.http.targets, &alive);
+                owner.shared.pins.tidy(&store, &owner.http.targets, &alive);
             }
         };
         // It says itself what goes wrong.

@@ -264,7 +264,8 @@ fn key_rules_join_what_they_name_and_the_origin_gets_what_was_asked() {
                 KeyRule::new(&strings(urls), &strings(stripped), stands).unwrap()
             };
             let mirror = rule(&["http://mirror.example/pub/"], &[], Some("http://site.example/debian"));
-            config.http.key_rules = KeyRules::new(vec![mirror, rule(&["http://site.example/"], &["utm_*"], None)]);
+            config.cache.http.key_rules =
+                KeyRules::new(vec![mirror, rule(&["http://site.example/"], &["utm_*"], None)]);
         },
     );
     assert_eq!(fixture.get("/p?utm_source=a&x=1", &[]).text(), "/p?utm_source=a&x=1");

@@ -13,7 +13,7 @@ fn text() -> String {
 }
 
 fn compressing(config: &mut ProxyConfig) {
-    config.http.compression =
+    config.cache.http.compression =
         Compression { codings: Coding::ALL.to_vec(), types: vec!["text/*".into()], size_min: 100 };
 }
 

@@ -314,7 +314,7 @@ fn sites_are_told_apart_by_host() {
     let url: larder_proxy::OriginUrl = format!("http://{}/base", other.address).parse().unwrap();
     let fixture = Fixture::with(
         |received, _| Reply::ok(&[], format!("default {}", received.target)),
-        |config| config.sites.push(Site { host: "Other.example".into(), origins: std::sync::Arc::new(url.into()) }),
+        |config| config.sites.push(Site::of_host("Other.example", std::sync::Arc::new(url.into()))),
     );
     assert_eq!(fixture.get("/x", &[]).text(), "default /x");
     for host in ["other.example", "OTHER.example:80"] {

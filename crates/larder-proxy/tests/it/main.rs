@@ -38,6 +38,7 @@ mod registries;
 mod reloads;
 mod rules;
 mod secure;
+mod sites;
 mod smuggling;
 mod support;
 mod tls_clients;

@@ -48,7 +48,7 @@ fn what_was_invalidated_does_not_come_back_with_its_neighbours() {
 fn viewed(policy: &'static Policy) -> Fixture {
     let fixture = Fixture::with_policy(policy, answer, |config| {
         config.hot_bytes = 8 << 20;
-        config.group_window = Duration::from_secs(60);
+        config.cache.group_window = Duration::from_secs(60);
     });
     let store = fixture.store.as_ref().unwrap();
     for (before, target) in std::iter::once(PAGE.to_owned()).chain(mates_of_the_page()).enumerate() {

@@ -15,7 +15,7 @@ fn fixture(addresses: &[std::net::SocketAddr], change: impl FnOnce(&mut Origins)
     let members = addresses.iter().map(|address| (url(*address), 1)).collect();
     let mut origins = Origins { members, ..url(addresses[0]).into() };
     change(&mut origins);
-    let site = Site { host: "site.example".into(), origins: Arc::new(origins) };
+    let site = Site::of_host("site.example", Arc::new(origins));
     Fixture::with(|_, _| Reply::default(), |config| config.sites.push(site))
 }
 
@@ -94,7 +94,7 @@ fn origins_that_make_no_group_are_refused() {
     let member = |url: &str, weight| (url.parse::<OriginUrl>().unwrap(), weight);
     for members in [vec![], vec![member("http://a/x", 1), member("http://b/y", 1)], vec![member("http://a", 0)]] {
         let origins = Arc::new(Origins { members, ..url(nobody()).into() });
-        let site = Site { host: "a".into(), origins };
+        let site = Site::of_host("a", origins);
         let config = larder_proxy::ProxyConfig { sites: vec![site], ..Default::default() };
         assert!(larder_proxy::Proxy::start(config, None).is_err());
     }

@@ -109,7 +109,8 @@ fn texts(section: &mut Section<'_>, key: &'static str, matched: Matched) -> Resu
     Ok(found.unwrap_or_default())
 }
 
-fn name(text: &str) -> Result<String, BadValue> {
+/// A name for a rule or a site.
+pub(super) fn name(text: &str) -> Result<String, BadValue> {
     rules::check_name(text).map(|()| text.to_owned()).map_err(|BadRule { expected, found }| {
         BadValue::new(format!("not a name for a rule: `{found}`"), format!("it is {expected}"))
     })

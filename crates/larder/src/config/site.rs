@@ -1,26 +1,60 @@
-//! One `[[site]]` of the configuration file: hosts, and the origin or origins they live at.
+//! One `[[site]]` of the configuration file: which requests it is about, the origin or origins that they go to, and how what comes is
+//! cached.
 
 use super::{
     duration, host_sent, origin,
     section::{Problem, Section, Value},
 };
 use crate::value::{self, BadValue};
-use larder_proxy::{Balance, OriginUrl, Origins, Site};
+use larder_proxy::{Balance, CacheSettings, OriginUrl, Origins, Site};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-/// Each of its hosts with its origins. `known` are the hosts of the sites before it.
-pub(super) fn read(section: &mut Section<'_>, known: &mut HashSet<String>) -> Result<Vec<Site>, Problem> {
+/// What the sites before this one have taken.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Hosts of sites of all paths and listeners: a later site would never be looked at.
+    hosts: HashSet<String>,
+    count: usize,
+}
+
+/// Reads a site. What it does not say of how responses are cached is as `all` has it.
+pub(super) fn read(section: &mut Section<'_>, known: &mut Known, all: &CacheSettings) -> Result<Site, Problem> {
+    known.count += 1;
+    let paths = section.take("paths", |value| value.one_or_each("a path", check_path))?.unwrap_or_default();
+    let listeners = section.take("listeners", |value| value.one_or_each("an address", value::listen_address))?;
+    let listeners = listeners.unwrap_or_default();
+    let is_of_all = paths.is_empty() && listeners.is_empty();
     let mut new_host = |text: &str| {
-        let host = value::host(text)?;
-        let help = "name each host once, in the [[site]] that says where it lives";
-        let is_new = known.insert(host.clone());
+        let host = value::site_host(text)?;
+        let help = "name each host once, or in an earlier [[site]] with `paths` or `listeners`: the first that names a request counts";
+        let is_new = if is_of_all { known.hosts.insert(host.clone()) } else { !known.hosts.contains(&host) };
         if is_new { Ok(host) } else { Err(BadValue::new(format!("a host with two sites: `{host}`"), help)) }
     };
     let what = "a list, each member a host name";
     let read = |value: Value<'_>| value.list(what, |member| member.parsed("a host name", &mut new_host));
-    let hosts = section.take("hosts", read)?.filter(|hosts| !hosts.is_empty());
-    let help = "name the hosts, such as hosts = [\"www.example.com\"]";
-    let hosts = hosts.ok_or_else(|| section.missing("hosts", help))?;
+    let hosts = section.take("hosts", read)?.unwrap_or_default();
+    if hosts.is_empty() && is_of_all {
+        let help = "name the hosts, such as hosts = [\"www.example.com\"], or `paths` or `listeners`";
+        return Err(section.missing("hosts", help));
+    }
+    let name = section.take("name", |value| value.parsed("a name", super::rule::name))?;
+    let name = name.unwrap_or_else(|| match hosts.first() {
+        Some(host) => format!("{host}{}", paths.first().map_or("", String::as_str)),
+        None => format!("site {}", known.count),
+    });
+    let mut cache = None;
+    section.table("cache", |section| super::read_cache(section, cache.insert(all.clone())))?;
+    let origins = read_origins(section, cache.is_some())?;
+    if origins.is_some() && !listeners.is_empty() {
+        let help =
+            "what is stored is everybody's, whatever listener they come through: leave out `origin` or `listeners`";
+        return Err(section.refused(BadValue::new("a site of some listeners cannot have an origin", help)));
+    }
+    Ok(Site { name, hosts, paths, listeners, origins: origins.map(Arc::new), cache })
+}
+
+/// Where the requests of a site go. `is_enough`: it need not say so.
+fn read_origins(section: &mut Section<'_>, is_enough: bool) -> Result<Option<Origins>, Problem> {
     let one = section.take("origin", origin)?.map(|url| (url, 1));
     let several = section.tables("origins", member)?;
     let host_sent = section.take("origin_host", host_sent)?.unwrap_or_default();
@@ -30,8 +64,13 @@ pub(super) fn read(section: &mut Section<'_>, known: &mut HashSet<String>) -> Re
         (parent.iter().fold(url, |url, parent| url.by_parent(parent.clone())), weight)
     };
     let members: Vec<_> = one.into_iter().chain(several).map(with_host).collect();
-    let help = "say where they live, such as origin = \"http://10.0.0.5:8080\"";
-    let first = members.first().ok_or_else(|| section.missing("origin", help))?.0.clone();
+    let help =
+        "say where they live, such as origin = \"http://10.0.0.5:8080\", or in a [site.cache] how responses are cached";
+    let first = match members.first() {
+        Some((first, _)) => first.clone(),
+        None if is_enough => return Ok(None),
+        None => return Err(section.missing("origin", help)),
+    };
     let mut origins = Origins { members, ..Origins::from(first) };
     section.set("balance", &mut origins.balance, |value| value.parsed("turns or hash", balance))?;
     let failures = &mut origins.failure_count_max;
@@ -44,8 +83,7 @@ pub(super) fn read(section: &mut Section<'_>, known: &mut HashSet<String>) -> Re
         let help = "the origins of a site hold the same, under the same path; a weight is from 1 to 100";
         return Err(section.refused(BadValue::new(fault, help)));
     }
-    let origins = Arc::new(origins);
-    Ok(hosts.into_iter().map(|host| Site { host, origins: Arc::clone(&origins) }).collect())
+    Ok(Some(origins))
 }
 
 /// One of several origins.

@@ -1,0 +1,89 @@
+//! Sites: which requests are meant, where they go, and how they are cached.
+//!
+//! Owns: what a site is, and the settings of `[cache]`, which every site can have in a form of its own. Does not: find the site of a
+//! request (see `routes`). Invariant: what is stored under one key comes from one origin, so an origin goes by host and path alone,
+//! as keys do.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use super::Origins;
+
+/// Requests that go to origins of their own, or are cached in a way of their own. The first site that names a request says how it is
+/// cached; the first that names it and has origins says where it goes.
+#[derive(Clone, Debug, Default)]
+pub struct Site {
+    /// What operators are told of.
+    pub name: String,
+    /// Names in the request's Host, without port; `*.NAME` for all below a name. None: all.
+    pub hosts: Vec<String>,
+    /// How paths begin, in whole segments, such as `/app`. None: all.
+    pub paths: Vec<String>,
+    /// Listeners, by the addresses in [`super::ProxyConfig::listeners`], through which requests come. None: all. Only for a site
+    /// without origins.
+    pub listeners: Vec<SocketAddr>,
+    /// Where its requests go. Without, they go where they would without the site.
+    pub origins: Option<Arc<Origins>>,
+    /// How its responses are cached. Without, as [`super::ProxyConfig::cache`] says.
+    pub cache: Option<CacheSettings>,
+}
+
+/// How responses are cached, of one site or of all that have nothing else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CacheSettings {
+    /// The caching rules' own settings.
+    pub http: larder_http::Settings,
+    /// Longest body that is stored, in bytes; longer ones are passed through. Default 4 GiB.
+    pub entry_bytes_max: u64,
+    /// How long after a page's head what refers to it still belongs to its group, whose entries the store keeps side
+    /// by side. Longer: slow pages stay in one group, but clicks on may join it. Shorter: groups break up. 0 makes
+    /// no groups. Default 2 s; up to 60 s.
+    pub group_window: Duration,
+}
+
+impl Site {
+    /// Returns the site of a host, whose requests go to these origins.
+    pub fn of_host(host: &str, origins: Arc<Origins>) -> Self {
+        Self { name: host.to_owned(), hosts: vec![host.to_owned()], origins: Some(origins), ..Self::default() }
+    }
+
+    /// What is wrong with it, if something is.
+    pub(super) fn fault(&self, listeners: &[SocketAddr], all: &CacheSettings) -> Option<String> {
+        let name = &self.name;
+        if self.hosts.is_empty() && self.paths.is_empty() && self.listeners.is_empty() {
+            return Some(format!("a site names no host, path or listener: {name}"));
+        }
+        if !self.listeners.is_empty() && self.origins.is_some() {
+            return Some(format!(
+                "a site of some listeners cannot have an origin, for what is stored is everybody's: {name}"
+            ));
+        }
+        let is_read_otherwise = self.cache.as_ref().is_some_and(|cache| cache.http.targets != all.http.targets);
+        if !self.listeners.is_empty() && is_read_otherwise {
+            return Some(format!("a site of some listeners cannot have targeted fields of its own: {name}"));
+        }
+        if let Some(unknown) = self.listeners.iter().find(|listener| !listeners.contains(listener)) {
+            return Some(format!("a site names a listener that there is not: {unknown}"));
+        }
+        if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/') || path.contains(['?', '#'])) {
+            return Some(format!("a site's path begins with a slash and has no query: {path}"));
+        }
+        let fault = self.cache.as_ref().and_then(CacheSettings::fault);
+        fault.or_else(|| self.origins.as_ref().and_then(|origins| origins.fault()))
+    }
+}
+
+impl CacheSettings {
+    /// What is wrong with them, if something is.
+    pub(super) fn fault(&self) -> Option<String> {
+        let (window, max) = (self.group_window, GROUP_WINDOW_MAX.as_secs());
+        (window > GROUP_WINDOW_MAX).then(|| format!("group window must be at most {max} s: {} s", window.as_secs_f64()))
+    }
+}
+
+impl Default for CacheSettings {
+    fn default() -> Self {
+        Self { http: larder_http::Settings::default(), entry_bytes_max: 4 << 30, group_window: Duration::from_secs(2) }
+    }
+}
+
+const GROUP_WINDOW_MAX: Duration = Duration::from_secs(60);
