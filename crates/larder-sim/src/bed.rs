@@ -124,6 +124,8 @@ impl Bed {
         let mut store_options = StoreOptions::new("", options.size_bytes);
         store_options.policy = options.policy;
         store_options.tuning = options.tuning.clone();
+        // What the papers measured kept its map in memory only.
+        store_options.tuning.map_journal = false;
         store_options.mean_entry_bytes = options.mean_entry_bytes;
         store_options.segment_size_bytes = options.segment_bytes.unwrap_or(store_options.segment_size_bytes);
         store_options.flush_interval = options.flush_interval;

@@ -7,7 +7,7 @@ mod arrears;
 pub(crate) use crate::engine::mapped::listed_count;
 use crate::{
     EngineRow, Error, ErrorKind, Hints, Reader, Result, StoreOptions,
-    device::{Completion, Transfer, block_on},
+    device::{Completion, FileWork, Transfer, block_on},
     engine::{
         Engine, Extent, Gauges, Sight, Sighting,
         clusters::{self, ClustersEngine},
@@ -188,16 +188,7 @@ impl AnyEngine {
         self.pay_arrears(false).await;
         let volume = self.volume();
         if volume.wakeup.sync_is_due(volume.clock.now(), volume.options.sync_interval) {
-            let weak = Arc::downgrade(volume);
-            let done = move |outcome: std::io::Result<()>| {
-                let Some(volume) = weak.upgrade() else { return };
-                if let Err(error) = &outcome {
-                    volume.counters.io_errors.fetch_add(1, Ordering::Relaxed);
-                    tracing::error!("cannot sync the store: {error}");
-                }
-                volume.wakeup.synced(outcome.is_ok());
-            };
-            volume.device.submit(Transfer::Sync { completion: Completion::callback(done) });
+            submit_sync(volume);
         }
     }
 
@@ -219,4 +210,38 @@ impl AnyEngine {
             tracing::error!("cannot finish the store: {error}");
         }
     }
+}
+
+/// Starts a sync of the files, if the row keeps some, and then of the device.
+fn submit_sync(volume: &Arc<Volume>) {
+    let Some(directory) = &volume.directory else { return submit_device_sync(volume) };
+    let weak = Arc::downgrade(volume);
+    let done = move |outcome: std::io::Result<()>| {
+        let Some(volume) = weak.upgrade() else { return };
+        match outcome {
+            Ok(()) => submit_device_sync(&volume),
+            Err(error) => note_synced(&volume, Err(error)),
+        }
+    };
+    directory.submit(FileWork::Sync { completion: Completion::callback(done) });
+}
+
+fn submit_device_sync(volume: &Arc<Volume>) {
+    let (weak, until) = (Arc::downgrade(volume), volume.journal.written_until());
+    let done = move |outcome: std::io::Result<()>| {
+        let Some(volume) = weak.upgrade() else { return };
+        if outcome.is_ok() {
+            volume.journal.note_durable(until);
+        }
+        note_synced(&volume, outcome);
+    };
+    volume.device.submit(Transfer::Sync { completion: Completion::callback(done) });
+}
+
+fn note_synced(volume: &Volume, outcome: std::io::Result<()>) {
+    if let Err(error) = &outcome {
+        volume.counters.io_errors.fetch_add(1, Ordering::Relaxed);
+        tracing::error!("cannot sync the store: {error}");
+    }
+    volume.wakeup.synced(outcome.is_ok());
 }

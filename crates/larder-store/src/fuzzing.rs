@@ -117,6 +117,7 @@ fn superblock_samples() -> Vec<Vec<u8>> {
         segment_bytes,
         index_bytes,
         parameters: [3; PARAMETER_COUNT],
+        journal_pages: 0,
     };
     let sample = |shape, epochs: &Epochs| {
         let (id, hash_key, epochs) = (VOLUME, [4; 16], epochs.clone());

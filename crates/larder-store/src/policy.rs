@@ -216,7 +216,7 @@ static POLICIES: &[Policy] = &[
         "ucfs",
         EngineRow::Clusters,
         Words {
-            about: "clusters of 128 KiB, filled by site, written, read and evicted whole; starts empty after a crash",
+            about: "clusters of 128 KiB, filled by site, written, read and evicted whole",
             source: "UCFS/CFS (Wang, Hu: IEEE Transactions on Computers, 2002), by what its abstract says",
         },
     ),
@@ -268,6 +268,18 @@ impl Policy {
     /// written when the store is closed, says where entries are.
     pub fn can_scan(&self) -> bool {
         !matches!(self.engine, EngineRow::Mapped(_))
+    }
+
+    /// What a store of this row still has after `kill -9`, in a few words. `has_journal`: whether it was made with one, for rows that keep
+    /// one (`Tuning::map_journal`).
+    pub fn kept_after_kill(&self, has_journal: bool) -> &'static str {
+        match self.layout {
+            LayoutAxis::Segments | LayoutAxis::FrontAndSets => "all but what was stored in the last second",
+            LayoutAxis::Bins | LayoutAxis::Sets => "everything that was written",
+            _ if !has_journal => "nothing: it has no journal (map_journal, for a new store)",
+            LayoutAxis::Clusters => "all but the clusters that were being filled",
+            _ => "all but what was stored in the last second; the order of use becomes that of writing",
+        }
     }
 
     /// The row with this number in the superblock.

@@ -258,8 +258,8 @@ impl Store {
     }
 
     /// Removes `key`; once this returns it stays removed, also after a crash of the process; after a power cut
-    /// from the next sync on. Costs one small device write, shared with whatever else is dirty, and none in rows that
-    /// start empty after a crash.
+    /// from the next sync on. Costs one small device write, shared with whatever else is dirty, and none in rows
+    /// whose map has no journal.
     ///
     /// # Errors
     /// `Unavailable` when that write fails: the key is gone, and its removal is tried again until it can be written or

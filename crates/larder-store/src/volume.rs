@@ -9,6 +9,7 @@ pub(crate) mod arrears;
 pub(crate) mod counters;
 pub(crate) mod health;
 pub(crate) mod holds;
+pub(crate) mod journal_marks;
 pub(crate) mod loading;
 pub(crate) mod membership;
 pub(crate) mod neighbours;
@@ -37,6 +38,7 @@ use bytes::Bytes;
 use counters::{Counters, add};
 use health::Health;
 use holds::Holds;
+use journal_marks::JournalMarks;
 use loading::Waiting;
 use neighbours::{Neighbour, NeighbourSink};
 use pins::Pins;
@@ -74,6 +76,8 @@ pub(crate) struct Volume {
     pub(crate) pins: Pins,
     /// Removals and invalidations that are not durable.
     pub(crate) arrears: Arrears,
+    /// How far the journal is written and durable, in rows that keep one.
+    pub(crate) journal: JournalMarks,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     pub(crate) waiting: Waiting,
     /// The volume's own thread, if it has one.
@@ -134,6 +138,7 @@ impl Volume {
                 if policy.can_pin() { options.tuning.pin_share } else { 0.0 },
             ),
             arrears: Arrears::default(),
+            journal: JournalMarks::default(),
             begin_neighbours: OnceLock::new(),
             waiting: Waiting::default(),
             maintenance_thread: OnceLock::new(),
@@ -186,6 +191,11 @@ impl Volume {
     /// fewer could be the last to write.
     pub(crate) fn head_turn(&self) -> Option<Turn<'_>> {
         Turn::take(&self.is_starting)
+    }
+
+    /// Whether nobody has that right now.
+    pub(crate) fn head_is_free(&self) -> bool {
+        !self.is_starting.load(Ordering::Acquire)
     }
 
     /// Notes that what a start has to write could not be written: it is tried again later.
@@ -283,7 +293,11 @@ impl Volume {
             let outcome = directory.sync().await;
             outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store's files", source))?;
         }
+        let until = self.journal.written_until();
         let outcome = self.device.sync().await;
+        if outcome.is_ok() {
+            self.journal.note_durable(until);
+        }
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store", source))
     }
 

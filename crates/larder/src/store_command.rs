@@ -93,6 +93,7 @@ fn info(path: &Path) -> Result<(), Failure> {
         ("identity", info.identity.clone()),
         ("entries", format!("{} of at most {}", size::show_count(stats.entries), size::show_count(stats.entries_max))),
         ("memory", format!("{} for the index", size::show(stats.index_bytes))),
+        ("kill -9", format!("keeps {}", info.kept_after_kill)),
         ("sites", format!("{} invalidated on their own", info.site_rule_count)),
         ("written", format!("the superblock {} times", info.generation)),
     ];

@@ -6,8 +6,8 @@
 //! into an open one if they are in memory; the store keeps nothing in memory that it has written, and the least
 //! recently used cluster was not read lately, so here they are dropped (the hot tier in front still has them).
 //!
-//! Invariants: every table is in memory, and believed only from a snapshot of a clean close: after a crash the
-//! store starts empty, so a removal needs no write. A cluster's sequence is unlike that of any earlier use, also in
+//! Invariants: every table is in memory; after a crash it comes back from the last snapshot and the journal of what has changed since
+//! (`engine::kit::ledger`), on volumes without a journal only from that of a clean close. A cluster's sequence is unlike that of any earlier use, also in
 //! earlier runs, because sequences are reserved in the header before they are used. No lock is held across I/O.
 //! Cost: one read of a cluster a hit, none a miss (`a_hit_is_one_read_of_a_cluster_and_a_miss_none`); one write of a cluster for all
 //! entries in it (`a_cluster_is_one_write_for_all_its_entries`); `an_entry_takes_200_bits_and_a_cluster_24_bytes`.
@@ -17,12 +17,14 @@ mod check;
 pub(crate) mod entries;
 pub(crate) mod layout;
 mod read;
+mod recovery;
 mod session;
 mod walk;
 
 use super::{
     Engine, Extent, Gauges,
     kit::{
+        ledger::{self, Ledger, LedgerArea},
         numbers::Numbers,
         snapshot,
         state_lock::{Checked, Locked, StateLock},
@@ -53,8 +55,12 @@ const CLUSTERS_PER_GROUP: u32 = 8;
 /// The shape of a new volume.
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     let cluster_bytes = options.tuning.ucfs_cluster_bytes;
-    let words = session::word_count_max(options.size_bytes / cluster_bytes, entries_of(options));
-    let index_bytes = snapshot::area_bytes(words);
+    let (index_bytes, journal_pages) = if options.tuning.map_journal {
+        LedgerArea::lengths(recovery::listings_max(entries_of(options)), true)
+    } else {
+        let words = session::word_count_max(options.size_bytes / cluster_bytes, entries_of(options));
+        (snapshot::area_bytes(words), 0)
+    };
     let data = last_superblock_bytes(options.size_bytes).checked_sub(DATA_START_BYTES + index_bytes);
     let count = data.unwrap_or_default() / cluster_bytes;
     if count < CLUSTER_COUNT_MIN || count > u64::from(u32::MAX / 2) {
@@ -64,7 +70,14 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     }
     let mut parameters = [0; PARAMETER_COUNT];
     parameters[..2].copy_from_slice(&[cluster_bytes, count]);
-    Ok(Shape { row: options.policy.code, size_bytes: options.size_bytes, segment_bytes: 0, index_bytes, parameters })
+    Ok(Shape {
+        row: options.policy.code,
+        size_bytes: options.size_bytes,
+        segment_bytes: 0,
+        index_bytes,
+        parameters,
+        journal_pages,
+    })
 }
 
 fn entries_of(options: &StoreOptions) -> u64 {
@@ -79,7 +92,7 @@ pub(crate) struct ClustersEngine {
 }
 
 /// What changes, all under one lock.
-struct ClustersState {
+pub(crate) struct ClustersState {
     clusters: Clusters<EntryId>,
     entries: EntryTable,
     groups: usize,
@@ -87,6 +100,13 @@ struct ClustersState {
     ready: bool,
     /// Clusters that could not be written.
     failed: u64,
+    /// What brings the tables over a kill.
+    ledger: Ledger,
+    /// Whether they are being put together after one: what is in them may be gone by what is read next.
+    is_recovering: bool,
+    /// Where clusters lie.
+    area: ClusterArea,
+    volume: Arc<Volume>,
     waiting: Waiters,
 }
 
@@ -103,6 +123,10 @@ impl ClustersEngine {
             groups,
             ready: false,
             failed: 0,
+            ledger: Ledger::new(&volume),
+            is_recovering: false,
+            area,
+            volume: Arc::clone(&volume),
             waiting: Waiters::default(),
         };
         Ok(Self { volume, area, state: StateLock::new(state) })
@@ -127,9 +151,15 @@ fn area_of(shape: &Shape) -> Option<ClusterArea> {
 const CLUSTER_BYTES_RANGE: std::ops::RangeInclusive<u64> = (32 << 10)..=(1 << 20);
 
 impl ClustersState {
+    /// Where the key's entry is, as far as it may be shown.
+    fn find(&self, key_hash: KeyHash) -> Option<EntryPlace> {
+        self.entries.find(key_hash).filter(|_| !self.is_recovering)
+    }
+
     /// Removes an entry and what its cluster knows of it.
     fn forget(&mut self, key_hash: KeyHash, place: EntryPlace) {
         debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry is forgotten where it stands");
+        self.note_gone(key_hash, place);
         let first = self.entries.remove(key_hash, self.clusters.first(place.cluster));
         self.clusters.set_first(place.cluster, first);
         self.clusters.forget(place.cluster, place.sectors);
@@ -138,6 +168,7 @@ impl ClustersState {
     /// Removes all entries of a cluster; how many there were.
     fn forget_all(&mut self, cluster: u32) -> u64 {
         let first = self.clusters.first(cluster);
+        self.note_all_gone(cluster);
         self.clusters.set_first(cluster, None);
         let count = self.entries.remove_all(first);
         assert_eq!(count, self.clusters.entry_count(cluster) as u64, "all of a cluster goes with it");
@@ -177,20 +208,24 @@ impl Engine for ClustersEngine {
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let key_hash = self.volume.hash(key).0;
-        let mut state = self.lock();
-        if let Some(place) = state.entries.find(key_hash) {
-            state.forget(key_hash, place);
-        }
-        let ready = state.ready;
-        drop(state);
+        let ready = {
+            let mut state = self.lock();
+            if let Some(place) = state.entries.find(key_hash) {
+                state.forget(key_hash, place);
+            }
+            state.ready
+        };
         // A close that is under way may have written its snapshot already, and while nothing can be written the
         // last close's stands.
         self.volume.check_open()?;
-        if ready { Ok(()) } else { Err(cannot_begin()) }
+        if !ready {
+            return Err(cannot_begin());
+        }
+        ledger::write_down(self).await
     }
 
     fn may_contain(&self, key_hash: KeyHash) -> bool {
-        self.lock().entries.find(key_hash).is_some()
+        self.lock().find(key_hash).is_some()
     }
 
     fn touch(&self, key_hash: KeyHash) {
@@ -202,6 +237,8 @@ impl Engine for ClustersEngine {
 
     async fn maintain(self: &Arc<Self>) {
         session::keep(self).await;
+        ledger::flush_due(self);
+        ledger::keep_snapshot(self, false, || ()).await;
         let woken = self.lock().waiting.take();
         woken.wake();
     }
@@ -209,7 +246,7 @@ impl Engine for ClustersEngine {
     fn next_due(&self) -> Option<Duration> {
         let (is_ready, is_awaited) = {
             let state = self.lock();
-            (state.ready, !state.waiting.is_empty())
+            (state.ready, !state.waiting.is_empty() || state.ledger.is_due())
         };
         let reservation = session::reservation_is_due(self).then_some(if is_ready { TICK } else { START_RETRY_PAUSE });
         is_awaited.then_some(TICK).or(reservation)

@@ -4,6 +4,8 @@
 
 pub(crate) mod doubts;
 pub(crate) mod effects;
+pub(crate) mod journal;
+pub(crate) mod ledger;
 pub(crate) mod numbers;
 pub(crate) mod pack;
 pub(crate) mod room;

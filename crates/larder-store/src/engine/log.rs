@@ -76,7 +76,8 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<Shape> {
         return invalid(format!("segment size is not a power of two from 256 KiB to 64 MiB: {segment_bytes}"));
     }
     let parameters = [0; PARAMETER_COUNT];
-    let mut shape = Shape { row: options.policy.code, size_bytes, segment_bytes, index_bytes: 0, parameters };
+    let mut shape =
+        Shape { row: options.policy.code, size_bytes, segment_bytes, index_bytes: 0, parameters, journal_pages: 0 };
     let without = shape.geometry();
     shape.index_bytes = without.map_or(0, |geometry| match row {
         LogRow::Packed(_) => checkpoint_bytes(options, &geometry),

@@ -7,9 +7,9 @@
 //! map knows of, so that a write the device lost is a miss and not an older version.
 //!
 //! A reader does not hold its entry's place: if the place was given away while it read, the bytes do not fit
-//! and it looks once more. After a clean stop the map comes back from a snapshot; after a crash these rows
-//! start empty. Cost: one read a hit, none a miss or a removal, at most 288 bits an entry
-//! (`a_hit_is_one_read_a_miss_and_a_removal_none_and_the_index_costs_at_most_288_bits_an_entry`); a write an entry where rows do not gather
+//! and it looks once more. After a clean stop the map comes back from a snapshot; after a crash from the last one and the
+//! journal of what has changed since (`engine::kit::ledger`). Cost: one read a hit, none a miss, a write of the journal a removal, at most 288 bits an entry
+//! (`a_hit_is_one_read_a_miss_none_a_removal_one_write_and_the_index_costs_at_most_288_bits_an_entry`); a write an entry where rows do not gather
 //! them (`rows_that_write_through_and_large_file_make_one_write_an_insert`); where each entry is a file, that is made, read and removed
 //! (`a_file_is_made_per_entry_read_per_hit_and_removed_with_it`). Source: Markatos et al. (USITS'99),
 //! "Performance Issues in Squid" and ESP (ICS 2002).
@@ -22,6 +22,7 @@ pub(crate) mod layout;
 pub(crate) mod map;
 pub(crate) mod pace;
 mod read;
+mod recovery;
 mod room;
 pub(crate) mod schedule;
 mod snapshot;
@@ -30,14 +31,16 @@ mod walk;
 
 use super::{
     Engine, Extent, Gauges,
-    kit::state_lock::{Checked, Locked, StateLock},
+    kit::{
+        ledger::{self, LedgerArea},
+        state_lock::{Checked, Locked, StateLock},
+    },
 };
 use crate::{
     Error, ErrorKind, MappedRow, Reader, Result, StoreOptions,
     device::Directory,
     format::{
         record::{RECORD_SECTORS_MAX, Record},
-        snapshot::area_bytes,
         superblock::{PARAMETER_COUNT, Shape},
     },
     hash::KeyHash,
@@ -60,7 +63,8 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         return invalid(format!("esp_low_percent is greater than esp_high_percent ({high}): {low}"));
     }
     let StoreOptions { size_bytes, mean_entry_bytes, policy, .. } = *options;
-    let index_bytes = area_bytes((size_bytes / mean_entry_bytes).min(ENTRY_COUNT_MAX));
+    let listing_count = (size_bytes / mean_entry_bytes).min(ENTRY_COUNT_MAX);
+    let (index_bytes, journal_pages) = LedgerArea::lengths(listing_count, options.tuning.map_journal);
     let fixed_bytes = DATA_START_BYTES + index_bytes + SUPERBLOCK_BYTES + BLOCK_BYTES;
     let needed_bytes = fixed_bytes + LONGEST_RECORD_COUNT_MIN * RECORD_SECTORS_MAX * SECTOR_BYTES;
     if size_bytes < needed_bytes {
@@ -76,6 +80,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         segment_bytes: 0,
         index_bytes,
         parameters: [0; PARAMETER_COUNT],
+        journal_pages,
     };
     if keeps_files {
         shape.set_files_bytes(size_bytes - fixed_bytes);
@@ -158,9 +163,12 @@ impl Engine for MappedEngine {
     async fn maintain(self: &Arc<Self>) {
         self.retry_start().await;
         let numbers_are_scarce = self.do_what_is_due();
+        ledger::flush_due(self);
         if numbers_are_scarce {
             self.reserve_numbers().await;
         }
+        ledger::keep_snapshot(self, false, || _ = self.do_what_is_due()).await;
+        self.remove_unknown_files().await;
     }
 
     fn next_due(&self) -> Option<Duration> {

@@ -88,7 +88,14 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         return invalid(format!("store size asks for a front of more than 64 GiB: {}", options.size_bytes));
     }
     let parameters: [u64; PARAMETER_COUNT] = plan.parameters();
-    Ok(Shape { row: options.policy.code, size_bytes: options.size_bytes, segment_bytes: 0, index_bytes, parameters })
+    Ok(Shape {
+        row: options.policy.code,
+        size_bytes: options.size_bytes,
+        segment_bytes: 0,
+        index_bytes,
+        parameters,
+        journal_pages: 0,
+    })
 }
 
 /// The summaries that a volume needs.

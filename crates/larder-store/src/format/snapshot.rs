@@ -25,7 +25,14 @@ pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / L
 pub(crate) const SLOT_COUNTS_MAX: usize = 1000;
 /// Copies of the header, a block each.
 pub(crate) const HEADER_COUNT: u64 = 2;
+/// Places for snapshots on volumes with a journal, used in turn.
+pub(crate) const PLACE_COUNT: u32 = 2;
 const PLACE_BITS: u32 = 36;
+/// Where a header says what a start after a crash begins with, behind the longest list of slot counts.
+const RECOVERY_AT: usize = 4048;
+const _: () = assert!(RECOVERY_AT >= 44 + 4 * SLOT_COUNTS_MAX);
+/// Bits of a listing's packed word that are not place and sectors.
+const FLAGS_AT: u32 = 48;
 
 /// What a snapshot says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +48,23 @@ pub(crate) struct Header {
     pub(crate) pointer: u64,
     /// How many slots each file of slots has, in rows that have such files; at most [`SLOT_COUNTS_MAX`].
     pub(crate) slot_counts: Vec<u32>,
+    /// What a start after a crash begins with; `None` on volumes without a journal.
+    pub(crate) recovery: Option<Recovery>,
+}
+
+/// A snapshot that may be older than the store, and the journal of what has changed since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recovery {
+    /// What the snapshot's pages carry.
+    pub(crate) generation: u64,
+    /// In which of the two places it stands.
+    pub(crate) place: u32,
+    /// The first page of the journal that counts.
+    pub(crate) journal_from: u64,
+    /// Pages of runs before this one do not count.
+    pub(crate) run: u64,
+    /// The epoch in which entries were written when this was.
+    pub(crate) epoch: u32,
 }
 
 /// One entry as the snapshot lists it.
@@ -56,16 +80,6 @@ pub(crate) struct Listing {
     pub(crate) sequence: u32,
     /// Unix time in seconds after which the entry is of no use, 0 is never.
     pub(crate) expires_at: u32,
-}
-
-/// Bytes an index area needs for a snapshot of `listing_count`, whole blocks.
-pub(crate) const fn area_bytes(listing_count: u64) -> u64 {
-    (HEADER_COUNT + listing_count.div_ceil(PAGE_LISTING_COUNT)) * BLOCK_BYTES
-}
-
-/// How many listings an index area of `area_bytes` holds.
-pub(crate) const fn listings_in(area_bytes: u64) -> u64 {
-    (area_bytes / BLOCK_BYTES).saturating_sub(HEADER_COUNT) * PAGE_LISTING_COUNT
 }
 
 impl Header {
@@ -86,6 +100,15 @@ impl Header {
         for count in &self.slot_counts {
             fields.put(&count.to_le_bytes());
         }
+        if let Some(Recovery { generation, place, journal_from, run, epoch }) = self.recovery {
+            FieldsMut::new(&mut block[RECOVERY_AT..])
+                .put(&1_u32.to_le_bytes())
+                .put(&place.to_le_bytes())
+                .put(&generation.to_le_bytes())
+                .put(&journal_from.to_le_bytes())
+                .put(&run.to_le_bytes())
+                .put(&epoch.to_le_bytes());
+        }
         seal(volume, block);
     }
 
@@ -98,7 +121,18 @@ impl Header {
             return None;
         }
         let slot_counts = (0..count).map(|_| fields.u32()).collect::<Option<_>>()?;
-        Some(Self { generation, whole, listing_count, next_write, pointer, slot_counts })
+        let recovery = Recovery::decode(&block[RECOVERY_AT..]);
+        Some(Self { generation, whole, listing_count, next_write, pointer, slot_counts, recovery })
+    }
+}
+
+impl Recovery {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(bytes);
+        let (is_there, place) = (fields.u32()? == 1, fields.u32()?);
+        let (generation, journal_from, run) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let epoch = fields.u32()?;
+        (is_there && place < PLACE_COUNT).then_some(Self { generation, place, journal_from, run, epoch })
     }
 }
 
@@ -114,15 +148,7 @@ pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listin
         .put(&generation.to_le_bytes())
         .put(&number.to_le_bytes())
         .put(&(listings.len() as u32).to_le_bytes());
-    for listing in listings {
-        assert!(listing.place < 1 << PLACE_BITS && u64::from(listing.sectors) <= RECORD_SECTORS_MAX);
-        let packed = listing.place | u64::from(listing.sectors) << PLACE_BITS;
-        fields
-            .put(&listing.key_hash.0.to_le_bytes())
-            .put(&packed.to_le_bytes())
-            .put(&listing.sequence.to_le_bytes())
-            .put(&listing.expires_at.to_le_bytes());
-    }
+    listings.iter().for_each(|listing| listing.encode(0, &mut fields));
     seal(volume, page);
 }
 
@@ -140,26 +166,41 @@ pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: 
     if count > PAGE_LISTING_COUNT {
         return None;
     }
-    (0..count).map(|_| Listing::decode(&mut fields)).collect()
+    (0..count)
+        .map(|_| Listing::decode(&mut fields).filter(|(_, flags)| *flags == 0).map(|(listing, _)| listing))
+        .collect()
 }
 
 impl Listing {
-    fn decode(fields: &mut Fields<'_>) -> Option<Self> {
+    /// Appends the listing, with 16 bits that its page gives a meaning.
+    pub(super) fn encode(&self, flags: u16, fields: &mut FieldsMut<'_>) {
+        assert!(self.place < 1 << PLACE_BITS && u64::from(self.sectors) <= RECORD_SECTORS_MAX);
+        let packed = self.place | u64::from(self.sectors) << PLACE_BITS | u64::from(flags) << FLAGS_AT;
+        fields
+            .put(&self.key_hash.0.to_le_bytes())
+            .put(&packed.to_le_bytes())
+            .put(&self.sequence.to_le_bytes())
+            .put(&self.expires_at.to_le_bytes());
+    }
+
+    /// The next listing and its 16 bits.
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Option<(Self, u16)> {
         let (key_hash, packed, sequence, expires_at) =
             (KeyHash(fields.u64()?), fields.u64()?, fields.u32()?, fields.u32()?);
-        let (place, sectors) = (packed & ((1 << PLACE_BITS) - 1), packed >> PLACE_BITS);
+        let (place, flags) = (packed & ((1 << PLACE_BITS) - 1), (packed >> FLAGS_AT) as u16);
+        let sectors = packed >> PLACE_BITS & ((1 << (FLAGS_AT - PLACE_BITS)) - 1);
         let sound = (1..=RECORD_SECTORS_MAX).contains(&sectors);
-        sound.then_some(Self { key_hash, place, sectors: sectors as u32, sequence, expires_at })
+        sound.then_some((Self { key_hash, place, sectors: sectors as u32, sequence, expires_at }, flags))
     }
 }
 
-fn seal(volume: VolumeId, block: &mut [u8]) {
+pub(super) fn seal(volume: VolumeId, block: &mut [u8]) {
     let checksum = volume.checksum(&[&block[CHECKSUM_AT + 4..]]);
     block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// The fields of a block behind magic and checksum, if both fit.
-fn opened(volume: VolumeId, block: &[u8], magic: [u8; 4]) -> Option<Fields<'_>> {
+pub(super) fn opened(volume: VolumeId, block: &[u8], magic: [u8; 4]) -> Option<Fields<'_>> {
     let mut fields = Fields::new(block);
     let fits = block.len() as u64 == BLOCK_BYTES
         && fields.array()? == magic
@@ -186,15 +227,6 @@ mod tests {
     }
 
     #[test]
-    fn an_area_holds_what_it_was_made_for() {
-        for count in [0, 1, PAGE_LISTING_COUNT, PAGE_LISTING_COUNT + 1, 1_000_000] {
-            let held = listings_in(area_bytes(count));
-            assert!(held >= count && held < count + PAGE_LISTING_COUNT);
-        }
-        assert_eq!(listings_in(0), 0);
-    }
-
-    #[test]
     fn what_was_written_is_read_and_every_flipped_bit_noticed_or_undone() {
         let header = Header {
             generation: 3,
@@ -203,6 +235,7 @@ mod tests {
             next_write: u32::MAX,
             pointer: 1 << 40,
             slot_counts: vec![7; SLOT_COUNTS_MAX],
+            recovery: Some(Recovery { generation: 2, place: 1, journal_from: 77, run: 2, epoch: 1 }),
         };
         let listings: Vec<_> = (0..PAGE_LISTING_COUNT).map(listing).collect();
         let (mut head, mut page) = (vec![1; BLOCK_BYTES as usize], vec![1; BLOCK_BYTES as usize]);

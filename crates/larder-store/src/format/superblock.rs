@@ -12,8 +12,10 @@ use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
 const MAGIC: [u8; 8] = *b"LARDERv\n";
-/// The format this code reads and writes.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The newest format this code reads and writes.
+pub(crate) const FORMAT_VERSION: u32 = 2;
+/// The format of volumes without a journal, which programs from before there was one read too.
+const FORMAT_VERSION_PLAIN: u32 = 1;
 /// How many sites can have an invalidation of their own.
 pub(crate) const SITE_RULE_COUNT_MAX: usize = 256;
 const CHECKSUM_AT: usize = 12;
@@ -61,6 +63,8 @@ pub(crate) struct Shape {
     pub(crate) index_bytes: u64,
     /// What else the row must know of its layout.
     pub(crate) parameters: [u64; PARAMETER_COUNT],
+    /// Pages of the journal at the end of the index area; 0 where none is kept.
+    pub(crate) journal_pages: u64,
 }
 
 impl Shape {
@@ -88,9 +92,15 @@ impl Shape {
         self.index_area().end..last_superblock_bytes(self.size_bytes)
     }
 
+    /// The oldest format that has what this volume has.
+    fn format_version(&self) -> u32 {
+        if self.journal_pages == 0 { FORMAT_VERSION_PLAIN } else { FORMAT_VERSION }
+    }
+
     fn is_sound(&self) -> bool {
         let index_end = DATA_START_BYTES.checked_add(self.index_bytes);
         self.index_bytes.is_multiple_of(BLOCK_BYTES)
+            && self.journal_pages <= self.index_bytes / BLOCK_BYTES
             && index_end.is_some_and(|end| end <= last_superblock_bytes(self.size_bytes))
             && (self.segment_bytes == 0 || self.geometry().is_some())
     }
@@ -158,7 +168,7 @@ impl Superblock {
         let mut fields = FieldsMut::new(block);
         fields
             .put(&MAGIC)
-            .put(&FORMAT_VERSION.to_le_bytes())
+            .put(&self.shape.format_version().to_le_bytes())
             .put(&0_u32.to_le_bytes())
             .put(&self.id.0)
             .put(&self.hash_key)
@@ -180,6 +190,7 @@ impl Superblock {
         let Membership { generation, nonce, set } = self.membership;
         fields.put(&generation.to_le_bytes()).put(&nonce.to_le_bytes()).put(&set.to_le_bytes());
         fields.put(&self.sequence_floor.to_le_bytes());
+        fields.put(&self.shape.journal_pages.to_le_bytes());
         let checksum = checksum(block);
         block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -191,9 +202,9 @@ impl Superblock {
         let mut fields = Fields::new(&block[MAGIC.len()..]);
         let version = fields.u32().ok_or(Refusal::Damaged)?;
         if fields.u32() != Some(checksum(block)) {
-            return Err(if version == FORMAT_VERSION { Refusal::Damaged } else { Refusal::Version(version) });
+            return Err(if is_known(version) { Refusal::Damaged } else { Refusal::Version(version) });
         }
-        if version != FORMAT_VERSION {
+        if !is_known(version) {
             return Err(Refusal::Version(version));
         }
         Self::decode_fields(&mut fields, &mut Fields::new(&block[SHAPE_AT..])).ok_or(Refusal::Damaged)
@@ -212,8 +223,8 @@ impl Superblock {
         }
         let membership =
             Membership { generation: shape_fields.u64()?, nonce: shape_fields.u64()?, set: shape_fields.u64()? };
-        let sequence_floor = shape_fields.u32()?;
-        let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters };
+        let (sequence_floor, journal_pages) = (shape_fields.u32()?, shape_fields.u64()?);
+        let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages };
         if !shape.is_sound() {
             return None;
         }
@@ -228,6 +239,10 @@ impl Superblock {
         let epochs = Epochs { current, all_before, site_before };
         Some(Self { id, hash_key, shape, generation, epochs, membership, sequence_floor })
     }
+}
+
+fn is_known(version: u32) -> bool {
+    (FORMAT_VERSION_PLAIN..=FORMAT_VERSION).contains(&version)
 }
 
 /// Unsalted: this is where the salt comes from.
@@ -254,6 +269,7 @@ mod tests {
                 segment_bytes: 16 << 20,
                 index_bytes: 8192,
                 parameters: [1, 2, 3, 4, 5, 6],
+                journal_pages: 2,
             },
             generation: 9,
             epochs,
@@ -285,8 +301,20 @@ mod tests {
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];
         assert_eq!(Superblock::decode(&block), Err(Refusal::Foreign));
         sample().encode(&mut block);
-        block[8] = 2;
-        assert_eq!(Superblock::decode(&block), Err(Refusal::Version(2)));
+        block[8] = 3;
+        assert_eq!(Superblock::decode(&block), Err(Refusal::Version(3)));
+    }
+
+    /// At stake: a program from before there was a journal takes such a volume for one whose map it may overwrite.
+    #[test]
+    fn only_volumes_with_a_journal_are_of_the_newer_format() {
+        let mut block = vec![0; SUPERBLOCK_BYTES as usize];
+        let mut plain = sample();
+        plain.shape.journal_pages = 0;
+        for (superblock, version) in [(sample(), 2), (plain, 1)] {
+            superblock.encode(&mut block);
+            assert_eq!((block[8], Superblock::decode(&block)), (version, Ok(superblock)));
+        }
     }
 
     #[test]

@@ -4,20 +4,22 @@ use super::{FuzzTarget, VOLUME, sealed};
 use crate::{
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader},
+        journal::{self, Change, PageHeader},
         pack::{self, PackHeader, Packed, PackedKind, Refusal, STUB_BYTES, Stub},
         positions::{self, Pair, sheet_bytes},
         session::Session,
-        snapshot::{self, Header, Listing},
+        snapshot::{self, Header, Listing, Recovery},
     },
     hash::{FullHash, KeyHash},
     units::BLOCK_BYTES,
 };
 
 /// Every structure.
-pub(super) const TARGETS: [FuzzTarget; 7] = [
+pub(super) const TARGETS: [FuzzTarget; 8] = [
     FuzzTarget { name: "bin", run: bin, samples: bin_samples },
     FuzzTarget { name: "session", run: session, samples: session_samples },
     FuzzTarget { name: "positions", run: sheet, samples: sheet_samples },
+    FuzzTarget { name: "journal", run: journal_page, samples: journal_samples },
     FuzzTarget { name: "snapshot", run: snapshot_header, samples: snapshot_header_samples },
     FuzzTarget { name: "page", run: page, samples: page_samples },
     FuzzTarget { name: "pack", run: pack, samples: pack_samples },
@@ -92,7 +94,7 @@ fn sheet_samples() -> Vec<Vec<u8>> {
 fn snapshot_header(bytes: &[u8]) -> bool {
     let mut block = bytes.to_vec();
     block.resize(BLOCK_BYTES as usize, 0);
-    let magic = *header_sample()[..4].first_chunk().expect("a block begins with four bytes");
+    let magic = *header_sample(None)[..4].first_chunk().expect("a block begins with four bytes");
     if let Some(header) = Header::decode(VOLUME, &sealed(&block, &magic, 8, block.len())) {
         let mut again = vec![0; BLOCK_BYTES as usize];
         header.encode(VOLUME, &mut again);
@@ -101,16 +103,24 @@ fn snapshot_header(bytes: &[u8]) -> bool {
     Header::decode(VOLUME, bytes).is_some()
 }
 
-fn header_sample() -> Vec<u8> {
+fn header_sample(recovery: Option<Recovery>) -> Vec<u8> {
     let mut block = vec![0; BLOCK_BYTES as usize];
-    let header =
-        Header { generation: 3, whole: true, listing_count: 7, next_write: 9, pointer: 88, slot_counts: vec![4, 5] };
+    let header = Header {
+        generation: 3,
+        whole: true,
+        listing_count: 7,
+        next_write: 9,
+        pointer: 88,
+        slot_counts: vec![4, 5],
+        recovery,
+    };
     header.encode(VOLUME, &mut block);
     block
 }
 
 fn snapshot_header_samples() -> Vec<Vec<u8>> {
-    vec![header_sample()]
+    let recovery = Recovery { generation: 2, place: 1, journal_from: 6, run: 2, epoch: 1 };
+    vec![header_sample(None), header_sample(Some(recovery))]
 }
 
 const GENERATION: u64 = 3;
@@ -141,6 +151,37 @@ fn page_sample(count: u32) -> Vec<u8> {
     let mut block = vec![0; BLOCK_BYTES as usize];
     snapshot::encode_page(VOLUME, GENERATION, PAGE, &(0..count).map(listing).collect::<Vec<_>>(), &mut block);
     block
+}
+
+fn journal_page(bytes: &[u8]) -> bool {
+    let mut block = bytes.to_vec();
+    block.resize(BLOCK_BYTES as usize, 0);
+    let magic = *journal_sample(1)[..4].first_chunk().expect("a page begins with four bytes");
+    if let Some((header, changes)) = journal::decode_page(VOLUME, &sealed(&block, &magic, 8, block.len())) {
+        let mut again = vec![0; BLOCK_BYTES as usize];
+        journal::encode_page(VOLUME, &header, &changes, &mut again);
+        assert_eq!(journal::decode_page(VOLUME, &again), Some((header, changes)));
+    }
+    journal::decode_page(VOLUME, bytes).is_some()
+}
+
+fn journal_sample(count: u32) -> Vec<u8> {
+    let header = PageHeader { number: 7, run: 3, durable: 6, pointer: 9, epoch: 1 };
+    let listing = |n: u32| Listing {
+        key_hash: KeyHash(u64::from(n) << 40),
+        place: u64::from(n) * 9,
+        sectors: n + 1,
+        sequence: n,
+        expires_at: 0,
+    };
+    let changes: Vec<_> = (0..count).map(|n| Change { listing: listing(n), is_gone: n.is_multiple_of(2) }).collect();
+    let mut block = vec![0; BLOCK_BYTES as usize];
+    journal::encode_page(VOLUME, &header, &changes, &mut block);
+    block
+}
+
+fn journal_samples() -> Vec<Vec<u8>> {
+    vec![journal_sample(0), journal_sample(100)]
 }
 
 fn page_samples() -> Vec<Vec<u8>> {

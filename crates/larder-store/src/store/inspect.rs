@@ -48,6 +48,8 @@ pub struct StoreInfo {
     pub generation: u64,
     /// How many sites have an invalidation of their own.
     pub site_rule_count: usize,
+    /// What it still has after `kill -9`; empty if this engine does not know its row.
+    pub kept_after_kill: &'static str,
     /// Size of the file or device it is in, in bytes.
     pub volume_bytes: u64,
     /// Whether that is a block device.
@@ -133,6 +135,7 @@ impl StoreInfo {
             identity: superblock.id.0.iter().map(|byte| format!("{byte:02x}")).collect(),
             generation: superblock.generation,
             site_rule_count: superblock.epochs.site_before.len(),
+            kept_after_kill: policy.map_or("", |policy| policy.kept_after_kill(shape.journal_pages > 0)),
             volume_bytes,
             is_block_device,
         }

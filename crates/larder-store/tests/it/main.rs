@@ -11,6 +11,7 @@ mod damage;
 mod file;
 mod flips;
 mod golden;
+mod killed;
 mod law;
 mod pins;
 mod refusals;

@@ -190,11 +190,9 @@ impl Trial {
     /// Whether what was durable is to be there after such an end.
     pub(super) fn outlives(&self, how: Crash) -> bool {
         match self.options.policy.layout {
-            LayoutAxis::Segments | LayoutAxis::Bins | LayoutAxis::Sets => true,
             // A power cut while a set is written loses all of the set.
             LayoutAxis::FrontAndSets => how == Crash::Kill,
-            // The others start empty.
-            _ => false,
+            _ => true,
         }
     }
 }

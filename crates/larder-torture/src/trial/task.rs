@@ -3,7 +3,7 @@
 use super::{Operation, SITE_COUNT, Trial};
 use crate::content;
 use bytes::Bytes;
-use larder_store::{Hints, Reader, Result, Store};
+use larder_store::{Hints, LayoutAxis, Reader, Result, Store};
 use std::{fmt, future::Future, ops::Range, pin::Pin, time::Duration};
 
 /// An operation that waits for its store.
@@ -148,7 +148,9 @@ impl Trial {
     fn start_wait(&mut self, store: Store, time: Duration) -> Task {
         let begun = self.tick();
         let is_idle = self.device.waiting_count() == 0;
-        let flushed = if time >= FLUSHED_AFTER { begun } else { 0 };
+        // Clusters are written when they are full, or for a sync.
+        let is_flushed = time >= FLUSHED_AFTER && self.options.policy.layout != LayoutAxis::Clusters;
+        let flushed = if is_flushed { begun } else { 0 };
         // The sync that becomes due covers what had been written when this began.
         let synced = if time >= SYNCED_AFTER && is_idle { self.durable.kill } else { 0 };
         self.pass_time(time);

@@ -16,7 +16,10 @@ use crate::{
 use clap::Args;
 use larder_bench::DeviceJob;
 use larder_sim::Reference;
-use larder_store::plan::{DeviceFigures, Plan, PlanWishes, Sizes};
+use larder_store::{
+    Policy,
+    plan::{DeviceFigures, Plan, PlanWishes, Sizes},
+};
 use larder_workload::{Progress, Trace, TraceError};
 use std::{
     fs,
@@ -166,7 +169,11 @@ fn print(plan: &Plan, wishes: &PlanWishes) -> Result<(), Failure> {
         print_line!("{}  {bound}{lack}", COLUMNS.row(mark, row.policy, cells))?;
     }
     match plan.recommended {
-        Some(policy) => print_line!("\nuse {policy}: {}", plan.reason),
+        Some(policy) => {
+            print_line!("\nuse {policy}: {}", plan.reason)?;
+            let kept = Policy::named(policy).map_or("", |policy| policy.kept_after_kill(wishes.tuning.map_journal));
+            print_line!("after kill -9 it keeps {kept}")
+        }
         None => print_line!("\nuse none of these: {}", plan.reason),
     }
 }

@@ -10,6 +10,7 @@ use crate::{
         Engine,
         kit::{
             effects::completion_for,
+            ledger,
             pack::{Parcel, SealedPack},
             room::{NoRoom, flushed},
         },
@@ -31,6 +32,10 @@ impl ClustersEngine {
     pub(super) async fn append(self: &Arc<Self>, mut record: Record<'_>, found: Option<Found>) -> Result<bool> {
         if self.is_barred() {
             return Err(cannot_begin());
+        }
+        if !self.volume.options.background {
+            // Nobody else does.
+            ledger::make_room(self).await;
         }
         let too_long = "the entry is longer than the store has clusters for";
         self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
@@ -62,6 +67,7 @@ impl ClustersEngine {
         }
         drop(state);
         self.perform(sealed);
+        ledger::send(self);
         if outcome.is_err() {
             self.volume.wakeup.wake();
         }
@@ -82,6 +88,7 @@ impl ClustersEngine {
         if !state.ready || state.clusters.numbers.are_spent() {
             return Err(NoRoom::Now);
         }
+        state.ledger.journal.check_room()?;
         if state.clusters.dirty_bytes() + len_bytes > self.volume.options.dirty_bytes_max {
             if !state.clusters.is_writing() {
                 state.seal_all(sealed);
@@ -136,7 +143,8 @@ impl ClustersEngine {
         };
         self.perform(sealed);
         let failed = |state: &mut ClustersState| (!state.clusters.is_writing()).then_some(state.failed);
-        flushed(wait_for(|| self.lock(), failed).await == failed_before)
+        let all_written = flushed(wait_for(|| self.lock(), failed).await == failed_before);
+        ledger::write_down(self).await.and(all_written)
     }
 
     /// Starts the transfers of clusters.
@@ -147,7 +155,7 @@ impl ClustersEngine {
         }
     }
 
-    fn cluster_written(&self, sequence: u32, outcome: &io::Result<()>) {
+    fn cluster_written(self: &Arc<Self>, sequence: u32, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
         let mut state = self.lock();
         let written = state.clusters.written(sequence);
@@ -159,9 +167,12 @@ impl ClustersEngine {
                     state.clusters.release(cluster);
                 }
             }
+        } else if let Some(cluster) = written {
+            state.note_written(cluster);
         }
         let woken = state.waiting.take();
         drop(state);
+        ledger::send(self);
         woken.wake();
     }
 }

@@ -301,6 +301,26 @@ impl<F: Copy> Clusters<F> {
         line.entry_count = line.entry_count.saturating_add(1);
     }
 
+    /// Whether it is with the device, and in use.
+    pub(crate) fn is_full(&self, cluster: u32) -> bool {
+        self.table[cluster as usize].state == ClusterState::Full
+    }
+
+    /// The full cluster that was used next after this one.
+    pub(crate) fn next_used(&self, cluster: u32) -> Option<u32> {
+        Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
+    }
+
+    /// Orders full clusters as if each had been used last when it was begun, where `next` is the sequence to come.
+    pub(crate) fn order_by_age(&mut self, next: u32) {
+        let mut full: Vec<_> = self.lru().collect();
+        full.sort_by_key(|&cluster| std::cmp::Reverse(next.wrapping_sub(self.sequence(cluster))));
+        (self.oldest, self.newest) = (NONE, NONE);
+        let count = full.len();
+        full.into_iter().for_each(|cluster| self.link_newest(cluster));
+        assert_eq!(self.lru().count(), count, "the order of use is that of all that are full");
+    }
+
     /// Returns how many entries the cluster has.
     pub(crate) fn entry_count(&self, cluster: u32) -> usize {
         usize::from(self.table[cluster as usize].entry_count)
@@ -355,7 +375,7 @@ impl<F: Copy> Clusters<F> {
         let len_bytes = u64::from(span) * self.area.cluster_bytes;
         assert_eq!(u32::from(self.table[cluster as usize].span), span, "a pack is as long as what was taken for it");
         let sequence = self.table[cluster as usize].sequence;
-        // A cluster waits until it is full, however long: after a crash nothing of it would be believed.
+        // A cluster waits until it is full, however long: written half full, it would stay so until it is evicted.
         let opened_at = Duration::ZERO;
         let buffer = AlignedBuffer::with_len(len_bytes as usize);
         OpenPack::new(self.area.shape(), self.area.offset_bytes(cluster), buffer, sequence, opened_at)

@@ -30,7 +30,7 @@ impl ClustersEngine {
         for _ in 0..MOVES_FOLLOWED_MAX {
             let (place, sequence, dirty) = {
                 let state = self.lock();
-                let Some(place) = state.entries.find(key_hash) else { return Ok(None) };
+                let Some(place) = state.find(key_hash) else { return Ok(None) };
                 (place, state.clusters.sequence(place.cluster), state.clusters.dirty_copy(cluster_place(place)))
             };
             let found = (place, sequence);

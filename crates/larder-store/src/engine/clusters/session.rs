@@ -1,4 +1,5 @@
-//! From open to close: which sequences are reserved, and the snapshot of the tables.
+//! From open to close: which sequences are reserved, and the snapshot of the tables on volumes without a journal (`recovery` has the
+//! others').
 //!
 //! The header in the index area says from which sequence on no cluster of the volume has been written, and whether
 //! a snapshot stands behind it. Invariants: sequences are reserved durably before they are used; the snapshot is
@@ -12,6 +13,7 @@ use super::{
 use crate::{
     Result,
     engine::kit::{
+        ledger,
         numbers::Numbers,
         snapshot::{self, Header},
     },
@@ -33,6 +35,21 @@ pub(super) fn word_count_max(clusters: u64, entries: u64) -> u64 {
 
 /// Takes the snapshot, if there is one, and reserves sequences.
 pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
+    if engine.keeps_journal() {
+        engine.recover().await;
+    } else {
+        restore_closed(engine).await;
+    }
+    if let Err(error) = reserve(engine).await {
+        tracing::error!("the store takes nothing: {error}");
+        engine.volume.note_failed_start();
+        let woken = engine.lock().waiting.take();
+        woken.wake();
+    }
+}
+
+/// Takes the snapshot of a volume without a journal.
+async fn restore_closed(engine: &Arc<ClustersEngine>) {
     let header = snapshot::read_header(&engine.volume).await;
     let (next, words) = match header {
         Some(Header { number, words: [IS_CLEAN, low, high] }) => {
@@ -56,12 +73,6 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
         if words.is_some_and(|words| restore(&mut state, &words).is_none()) {
             (state.clusters, state.entries) = (fresh(), EntryTable::new(capacity));
         }
-    }
-    if let Err(error) = reserve(engine).await {
-        tracing::error!("the store takes nothing: {error}");
-        engine.volume.note_failed_start();
-        let woken = engine.lock().waiting.take();
-        woken.wake();
     }
 }
 
@@ -89,10 +100,15 @@ pub(super) fn reservation_is_due(engine: &ClustersEngine) -> bool {
 
 /// Reserves sequences; the store is ready when that is durable.
 async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
-    let end = engine.lock().clusters.numbers.next_end();
-    snapshot::mark_used(&engine.volume, end as u32).await?;
+    if engine.keeps_journal() {
+        ledger::begin_run(engine).await?;
+        ledger::renew(engine).await?;
+    } else {
+        let end = engine.lock().clusters.numbers.next_end();
+        snapshot::mark_used(&engine.volume, end as u32).await?;
+        engine.lock().clusters.numbers.reserve_until(end);
+    }
     let mut state = engine.lock();
-    state.clusters.numbers.reserve_until(end);
     state.ready = !engine.volume.is_closed();
     let woken = state.waiting.take();
     drop(state);
@@ -106,6 +122,9 @@ pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     engine.flush_all().await?;
     if !was_ready {
         return Ok(());
+    }
+    if engine.keeps_journal() {
+        return ledger::close(engine).await;
     }
     let (number, words) = {
         let state = engine.lock();

@@ -22,6 +22,8 @@ pub(crate) enum NoRoom {
     Now,
     /// Not at all: it is longer than the layout takes.
     Ever,
+    /// Not before what has changed can be written down, which has just failed.
+    Stalled,
     /// Not in this run: the layout has no number left for what it would have to begin.
     Spent,
 }
@@ -31,6 +33,9 @@ pub(crate) const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is said when there is none.
 pub(crate) const NO_ROOM: &str = "the store has no room now";
+
+/// What is said while changes cannot be written down.
+const STALLED: &str = "the store takes nothing until what has changed in it can be written";
 
 impl Volume {
     /// Until when a commit that begins now waits for room.
@@ -59,6 +64,7 @@ impl Volume {
                 Ok(appended) => Poll::Ready(Ok(appended)),
                 Err(NoRoom::Ever) => Poll::Ready(Err(Error::new(ErrorKind::Full, too_long))),
                 Err(NoRoom::Spent) => Poll::Ready(Err(spent())),
+                Err(NoRoom::Stalled) => Poll::Ready(Err(Error::new(ErrorKind::Unavailable, STALLED))),
                 Err(NoRoom::Now) if self.clock.now() >= deadline => {
                     Poll::Ready(Err(Error::new(ErrorKind::Full, NO_ROOM)))
                 }

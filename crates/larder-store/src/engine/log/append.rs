@@ -187,7 +187,7 @@ impl LogEngine {
         match outcome {
             Ok(appended) => self.index_appended(record, appended, condition),
             Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.as_mut().add(waker)),
-            Err(NoRoom::Ever | NoRoom::Spent) => {}
+            Err(NoRoom::Ever | NoRoom::Spent | NoRoom::Stalled) => {}
         }
         if let Ok(appended) = &outcome {
             assert!(self.geometry.segment_of(appended.position).is_some(), "a record lies within a segment");

@@ -5,7 +5,7 @@
 use super::{MappedEngine, schedule::packets::Packet, state::MappedState};
 use crate::{
     device::{AlignedBuffer, FileName, FileWork},
-    engine::kit::effects::completion_for,
+    engine::kit::{effects::completion_for, ledger},
 };
 use std::{
     io,
@@ -35,8 +35,12 @@ impl MappedEngine {
         let mut state = self.lock();
         let answer = change(&mut state);
         let actions = std::mem::take(&mut state.outbox);
+        let has_changes = state.ledger.journal.has_sealed();
         drop(state);
         actions.into_iter().for_each(|action| self.perform(action));
+        if has_changes {
+            ledger::send(self);
+        }
         answer
     }
 

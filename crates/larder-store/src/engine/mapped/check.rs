@@ -6,6 +6,10 @@ use crate::engine::kit::state_lock::Checked;
 impl Checked for MappedState {
     fn check(&self) {
         self.map.check();
+        if self.is_recovering {
+            // Room is taken when everything is known.
+            return;
+        }
         self.space.check();
         let of_entries: u64 = self.map.oldest_first().map(|(_, entry)| self.space.taken_by(entry.sectors.into())).sum();
         let held_back = self.held_back_sectors + self.lost_sectors;

@@ -1,6 +1,6 @@
 //! The write side: commits, removals and new heads; and the transfers they lead to.
 //!
-//! Invariant: a commit makes its entry visible and hands it to the schedule in one step. Rows that write
+//! Invariants: a change is acknowledged no earlier than it has to be durable; a commit makes its entry visible and hands it to the schedule in one step. Rows that write
 //! through return when the entry is on the device, the others when it is in memory. A new head writes the whole
 //! record anew: these rows have nowhere else to put it.
 
@@ -13,7 +13,10 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     device::{AlignedBuffer, Completion, Pending},
-    engine::kit::room::{NO_ROOM, NoRoom, ROOM_PATIENCE, flushed},
+    engine::kit::{
+        ledger,
+        room::{NO_ROOM, NoRoom, ROOM_PATIENCE, flushed},
+    },
     format::record::Record,
     hash::KeyHash,
     units::{SECTOR_BYTES, Site},
@@ -41,23 +44,40 @@ impl Write {
 
     pub(super) fn dirty(&self, place: Option<u64>, done: Option<Completion<()>>) -> DirtyEntry {
         let record = Arc::clone(&self.record);
-        let Self { key_hash, sectors, .. } = *self;
-        DirtyEntry { key_hash, record, sectors, place, pieces_left: 0, failed: false, dropped: false, ticket: 0, done }
+        let Self { key_hash, sectors, now: since, .. } = *self;
+        DirtyEntry {
+            key_hash,
+            record,
+            sectors,
+            place,
+            pieces_left: 0,
+            failed: false,
+            dropped: false,
+            since,
+            ticket: 0,
+            done,
+        }
     }
 }
 
 impl MappedEngine {
-    /// Removes a key's entry. No transfer: what is not in the map when the store is closed is not found again,
-    /// and after a crash nothing is.
+    /// Removes a key's entry. On the volume that is a change of the journal; also what memory does not know of may have gone a moment
+    /// ago, with a change that is not written yet. Volumes without a journal need no transfer: what is not in the map when the store is
+    /// closed is not found again, and after a crash nothing is.
     pub(super) async fn remove_entry(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let (key_hash, _) = self.volume.hash(key);
         self.wait_loaded().await;
         self.update(|state| {
             state.remove(key_hash);
-            // The entry may be in a snapshot that the next run believes.
-            if state.phase == Phase::Unusable { Err(cannot_begin()) } else { Ok(()) }
-        })
+            match state.phase {
+                // The entry may be in a snapshot that the next run believes.
+                Phase::Unusable => Err(cannot_begin()),
+                Phase::Closed => Err(Error::new(ErrorKind::Closed, "the store is closed")),
+                Phase::Loading | Phase::Open => Ok(()),
+            }
+        })?;
+        ledger::write_down(self).await
     }
 
     /// Makes `record` its key's entry; with `still_by`, only if that write made the entry there is: `false` if not.
@@ -67,6 +87,10 @@ impl MappedEngine {
             return Err(Error::new(ErrorKind::Full, NO_ROOM));
         };
         record.meta.sequence = sequence;
+        if !self.volume.options.background {
+            // Nobody else does.
+            ledger::make_room(self).await;
+        }
         let write = self.encode(&record);
         let waits = self.row.waits_for_device();
         let (mut done, pending) = if waits {
@@ -147,7 +171,8 @@ impl MappedEngine {
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
         let (ticket, failed_before) = self.send_all();
         let failed = |state: &mut MappedState| (!state.dirty.holds_up_to(ticket)).then_some(state.failed_writes);
-        flushed(wait_for(|| self.lock(), failed).await == failed_before)
+        let all_written = flushed(wait_for(|| self.lock(), failed).await == failed_before);
+        ledger::write_down(self).await.and(all_written)
     }
 
     /// Sends what waits; the last ticket, and how many writes failed before.

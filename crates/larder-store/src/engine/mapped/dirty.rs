@@ -8,7 +8,7 @@ use crate::{
     hash::KeyHash,
 };
 use bytes::Bytes;
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// One such entry.
 pub(super) struct DirtyEntry {
@@ -24,6 +24,8 @@ pub(super) struct DirtyEntry {
     pub(super) failed: bool,
     /// Whether it was removed, replaced or evicted meanwhile.
     pub(super) dropped: bool,
+    /// When it was committed.
+    pub(super) since: Duration,
     /// In which order it came.
     pub(super) ticket: u64,
     /// Who waits for it to be written.
@@ -57,6 +59,10 @@ impl Dirty {
 
     pub(super) fn entry_mut(&mut self, sequence: u32) -> Option<&mut DirtyEntry> {
         self.entries.get_mut(&sequence)
+    }
+
+    pub(super) fn holds(&self, sequence: u32) -> bool {
+        self.entries.contains_key(&sequence)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&u32, &DirtyEntry)> {

@@ -185,6 +185,18 @@ impl Space {
         }
     }
 
+    /// Notes that a record of `sectors` was at `place` once, before anything is taken.
+    pub(super) fn note_place(&mut self, place: u64, sectors: u64) {
+        if let Self::Classes { classes, .. } = self {
+            classes.grow_to(place, sectors);
+        }
+    }
+
+    /// How many slots there are for records of `sectors`, in layouts with a file for all of one length.
+    pub(super) fn slot_count(&self, sectors: u64) -> Option<u64> {
+        if let Self::Classes { classes, .. } = self { classes.slot_count(sectors) } else { None }
+    }
+
     /// What a record takes, in sectors.
     pub(super) fn taken_by(&self, sectors: u64) -> u64 {
         match self {

@@ -175,6 +175,61 @@ impl Map {
         })
     }
 
+    /// At most `count_max` entries in the order of use from node `cursor` on (`None`: the least recently used), and the node behind them.
+    pub(crate) fn part_in_order(&self, cursor: Option<u32>, count_max: usize) -> (Vec<(KeyHash, Entry)>, Option<u32>) {
+        let mut id = cursor.unwrap_or(self.oldest);
+        let mut part = Vec::new();
+        while let Some(node) = self.nodes.get(id as usize) {
+            if part.len() == count_max {
+                return (part, Some(id));
+            }
+            part.push((node.key_hash(), node.entry(self.base_s)));
+            id = node.newer;
+        }
+        (part, None)
+    }
+
+    /// At most `count_max` entries in the order of their nodes from `cursor` on, and the node behind them. Walks of an entry that stays
+    /// in the map meet it, whatever else changes meanwhile.
+    pub(crate) fn part(&self, cursor: u32, count_max: usize) -> (Vec<(KeyHash, Entry)>, Option<u32>) {
+        let mut part = Vec::new();
+        for (id, node) in self.nodes.iter().enumerate().skip(cursor as usize) {
+            if part.len() == count_max {
+                return (part, Some(id as u32));
+            }
+            // Nodes not in use keep what they had.
+            let key_hash = node.key_hash();
+            if self.position(key_hash).is_some_and(|at| self.table[at] as usize == id + 1) {
+                part.push((key_hash, node.entry(self.base_s)));
+            }
+        }
+        (part, None)
+    }
+
+    /// Orders entries as if each had been used last when it was written, where `next` is the number of the write to come.
+    pub(crate) fn order_by_age(&mut self, next: u32) {
+        let mut ids = Vec::with_capacity(self.entry_count as usize);
+        let mut id = self.oldest;
+        while let Some(node) = self.nodes.get(id as usize) {
+            ids.push(id);
+            id = node.newer;
+        }
+        assert_eq!(ids.len(), self.entry_count as usize, "every entry is in the order of use");
+        ids.sort_by_key(|&id| std::cmp::Reverse(next.wrapping_sub(self.nodes[id as usize].sequence)));
+        (self.oldest, self.newest) = (NONE, NONE);
+        ids.into_iter().for_each(|id| self.link_newest(id));
+    }
+
+    /// All entries with their hashes, most recently used first.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = (KeyHash, Entry)> + '_ {
+        let mut id = self.newest;
+        std::iter::from_fn(move || {
+            let node = self.nodes.get(id as usize)?;
+            id = node.older;
+            Some((node.key_hash(), node.entry(self.base_s)))
+        })
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.entry_count == self.entries_max
     }

@@ -11,7 +11,7 @@ use super::{
     schedule::packets::{Packet, PlacedWrite},
     state::{MappedState, Writes},
 };
-use crate::{engine::kit::room::NoRoom, units::Site, volume::counters::add};
+use crate::{engine::kit::room::NoRoom, hash::KeyHash, units::Site, volume::counters::add};
 use std::{sync::Arc, time::Duration};
 
 const EVICTED_FOR_RUN_MAX: u64 = 16;
@@ -25,7 +25,7 @@ impl MappedState {
         let count = self.map.entry_count();
         self.map.remove(key_hash);
         assert_eq!(self.map.entry_count() + 1, count, "the oldest entry is one of the map");
-        self.detach(&entry);
+        self.detach(key_hash, &entry);
         add(&self.volume.counters.evicted, 1);
         Some(self.space.taken_by(entry.sectors.into()))
     }
@@ -42,7 +42,7 @@ impl MappedState {
                 let (key_hash, entry) = found?;
                 let removed = self.map.remove(key_hash);
                 assert_eq!(removed, Some(entry), "what goes is what was found");
-                self.detach(&entry);
+                self.detach(key_hash, &entry);
                 add(&self.volume.counters.evicted, 1);
                 Some(self.space.taken_by(entry.sectors.into()))
             }
@@ -51,9 +51,10 @@ impl MappedState {
     }
 
     /// Lets go of an entry that is no longer in the map.
-    pub(super) fn detach(&mut self, entry: &Entry) {
+    pub(super) fn detach(&mut self, key_hash: KeyHash, entry: &Entry) {
         let taken = self.space.taken_by(entry.sectors.into());
         let Some(dirty) = self.dirty.entry_mut(entry.sequence) else {
+            self.note_gone(key_hash, entry);
             return self.release_room(entry.place, entry.sectors, entry.sequence);
         };
         if let (None, Writes::Packets { locality: Some(locality), .. }) = (dirty.place, &mut self.writes)

@@ -11,14 +11,18 @@ use super::{
     map::{Entry, Map},
     pace::{Pace, Pacer, RunFound},
     read::{BatchedRead, Found},
+    recovery::{Found as StartFound, KnownFiles},
     schedule::{batches::ReadBatches, locality::LocalityBuffers, packets::Packetizer},
 };
 use crate::{
     MappedRow, SlotSchedule,
     clock::has_expired,
     device::Completion,
-    engine::kit::{numbers::Numbers, room::NoRoom},
-    format::snapshot::listings_in,
+    engine::kit::{
+        ledger::{Ledger, LedgerArea},
+        numbers::Numbers,
+        room::NoRoom,
+    },
     hash::KeyHash,
     units::SECTOR_BYTES,
     volume::{Volume, waiters::Waiters},
@@ -39,7 +43,7 @@ pub(super) enum Phase {
 }
 
 /// One volume's state.
-pub(super) struct MappedState {
+pub(crate) struct MappedState {
     pub(super) volume: Arc<Volume>,
     row: MappedRow,
     pub(super) map: Map,
@@ -49,6 +53,8 @@ pub(super) struct MappedState {
     pacer: Option<Pacer>,
     pub(super) dirty: Dirty,
     pub(super) phase: Phase,
+    /// Whether the map is being put together after a crash: what is in it may be gone by what is read next.
+    pub(super) is_recovering: bool,
     pub(super) used_sectors: u64,
     /// Of these, the room of entries that are gone but still being written.
     pub(super) held_back_sectors: u64,
@@ -57,13 +63,15 @@ pub(super) struct MappedState {
     /// Numbers of writes, whose low halves stand on the volume.
     pub(super) numbers: Numbers,
     pub(super) failed_writes: u64,
-    /// Of the snapshot's header as it was written last.
-    pub(super) generation: u64,
+    /// What brings the map over a kill.
+    pub(super) ledger: Ledger,
     /// Whether there was anything to store since eviction was paced last.
     asked_for_room: bool,
     pub(super) waiting: Waiters,
-    /// Whether everything that an earlier run left is in the map; kept for a start that has to be tried again.
-    pub(super) all_known: bool,
+    /// Files that a look for those nobody knows leaves alone, while one is due.
+    pub(super) unknown_files: Option<KnownFiles>,
+    /// How much the start found; kept for one that has to be tried again.
+    pub(super) found: StartFound,
     /// What is to be transferred once the lock is released.
     pub(super) outbox: Vec<Action>,
 }
@@ -106,22 +114,24 @@ impl MappedState {
             between_per_s: tuning.esp_evictions_per_s,
         };
         Self {
-            map: Map::new(entries.min(listings_in(shape.index_bytes)), volume.clock.now_s()),
+            map: Map::new(entries.min(LedgerArea::of(shape).listings_max()), volume.clock.now_s()),
             space: Space::new(volume, row),
             writes,
             reads: row.sorts_reads().then(|| ReadBatches::new(tuning.read_batch_count)),
             pacer: (row == MappedRow::Bitmap).then(|| Pacer::new(pace)),
             dirty: Dirty::default(),
             phase: Phase::Loading,
+            is_recovering: false,
             used_sectors: 0,
             held_back_sectors: 0,
             lost_sectors: 0,
             numbers: Numbers::new(0, NUMBERS_PER_BATCH),
             failed_writes: 0,
-            generation: 0,
+            ledger: Ledger::new(volume),
+            unknown_files: None,
             asked_for_room: false,
             waiting: Waiters::default(),
-            all_known: false,
+            found: StartFound::Nothing,
             outbox: Vec::new(),
             volume: Arc::clone(volume),
             row,
@@ -159,6 +169,7 @@ impl MappedState {
             self.send_all(write.now);
             return Err(NoRoom::Now);
         }
+        self.ledger.journal.check_room()?;
         match still_by {
             // Until there is room for what replaces it, it stays, and others go first.
             Some(_) => self.map.touch(write.key_hash),
@@ -192,7 +203,7 @@ impl MappedState {
     /// Removes an entry, whoever wanted it gone.
     pub(super) fn remove(&mut self, key_hash: KeyHash) -> bool {
         let Some(entry) = self.map.remove(key_hash) else { return false };
-        self.detach(&entry);
+        self.detach(key_hash, &entry);
         true
     }
 
@@ -200,7 +211,7 @@ impl MappedState {
     pub(super) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> bool {
         let Some(entry) = self.map.remove_write(key_hash, sequence) else { return false };
         assert_eq!(entry.sequence, sequence, "the entry of this write goes, and no later one");
-        self.detach(&entry);
+        self.detach(key_hash, &entry);
         true
     }
 
@@ -212,7 +223,7 @@ impl MappedState {
 
     /// Looks an entry up, as used now.
     pub(super) fn find(&mut self, key_hash: KeyHash, now_s: u32) -> Option<Found> {
-        let entry = self.map.find(key_hash).filter(|_| self.phase != Phase::Closed)?;
+        let entry = self.map.find(key_hash).filter(|_| self.phase != Phase::Closed && !self.is_recovering)?;
         assert!(entry.sectors > 0, "a record has bytes");
         if has_expired(entry.expires_at, now_s) {
             self.remove(key_hash);
@@ -243,7 +254,7 @@ impl MappedState {
         assert!(self.dirty.is_empty(), "nothing is stored before it is known what there is");
         self.map = Map::new(self.map.entries_max(), self.volume.clock.now_s());
         self.space = Space::new(&self.volume, self.row);
-        (self.used_sectors, self.lost_sectors) = (0, 0);
+        (self.used_sectors, self.lost_sectors, self.is_recovering) = (0, 0, false);
     }
 
     /// Notes that a transfer with pieces of `writes` completed. Returns who waited for them, and how they fared.
@@ -264,6 +275,7 @@ impl MappedState {
             if entry.failed && !entry.dropped {
                 self.map.remove_write(entry.key_hash, sequence);
             }
+            self.note_written(sequence, &entry);
             if entry.dropped {
                 let taken = self.space.taken_by(entry.sectors.into());
                 assert!(taken <= self.held_back_sectors, "the room of what was dropped is held back");
@@ -333,18 +345,12 @@ impl MappedState {
             || !self.waiting.is_empty()
             || (self.pacer.is_some() && self.asked_for_room)
             || self.numbers_are_scarce()
-    }
-
-    pub(super) fn pointer(&self) -> u64 {
-        self.space.pointer()
+            || self.ledger.is_due()
+            || self.unknown_files.is_some()
     }
 
     pub(super) fn point_at(&mut self, place: u64) {
         self.space.point_at(place);
-    }
-
-    pub(super) fn slot_counts(&self) -> Vec<u32> {
-        self.space.slot_counts()
     }
 
     /// Takes over how long an earlier run's files of slots are. `false` if that cannot be.
@@ -363,8 +369,9 @@ impl MappedState {
         }
         let groups = locality.as_mut().map(|locality| locality.take_opened_before(before)).unwrap_or_default();
         groups.iter().for_each(|group| self.place_group(group, now));
+        // What has waited in a locality buffer does not wait in a page again.
         if let Writes::Packets { packetizer, .. } = &mut self.writes
-            && before == Duration::MAX
+            && (before == Duration::MAX || !groups.is_empty())
         {
             self.outbox.extend(packetizer.take().map(Action::Write));
         }

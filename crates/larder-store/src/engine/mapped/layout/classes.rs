@@ -80,6 +80,22 @@ impl Classes {
         }
     }
 
+    /// Notes that the file of records of `sectors` has `slot`, as far as there may be so much; to be called before anything is taken.
+    pub(crate) fn grow_to(&mut self, slot: u64, sectors: u64) {
+        let room_slots = (self.capacity_sectors - self.grown_sectors) / sectors;
+        let Some(file) = self.file(sectors) else { return };
+        let grown = (slot + 1).saturating_sub(file.slot_count).min(room_slots);
+        file.slot_count += grown;
+        file.used.resize(file.slot_count.div_ceil(WORD_SLOTS) as usize, 0);
+        self.grown_sectors += grown * sectors;
+        assert!(self.grown_sectors <= self.capacity_sectors, "files grow within what there is");
+    }
+
+    /// How many slots the file of records of `sectors` has; `None` if such records have files of their own.
+    pub(crate) fn slot_count(&self, sectors: u64) -> Option<u64> {
+        self.files.get(sectors as usize - 1).map(|file| file.slot_count)
+    }
+
     /// How many slots each file has, that of the shortest records first.
     pub(crate) fn slot_counts(&self) -> impl Iterator<Item = u32> {
         self.files.iter().map(|file| file.slot_count as u32)

@@ -89,6 +89,15 @@ impl Files {
     }
 }
 
+/// The number of the write that made the file of this name; `None` if it is no entry's own.
+pub(crate) fn sequence_of(name: &str) -> Option<u32> {
+    let own = name.rsplit('/').next().filter(|own| own.len() == SEQUENCE_DIGITS)?;
+    u32::from_str_radix(own, 16).ok()
+}
+
+/// Digits of a sequence in a name.
+const SEQUENCE_DIGITS: usize = 8;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +112,7 @@ mod tests {
                 files.name(place, sequence)
             })
             .collect();
+        assert_eq!((sequence_of(&names[4096]), sequence_of("007")), (Some(4096), None));
         assert_eq!((&names[0][..], &names[1][..]), ("0/00/00000000", "0/01/00000001"));
         assert_eq!((&names[255][..], &names[256][..]), ("0/FF/000000FF", "1/00/00000100"));
         assert_eq!((&names[4095][..], &names[4096][..]), ("F/FF/00000FFF", "0/00/00001000"));

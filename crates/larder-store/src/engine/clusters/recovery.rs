@@ -1,0 +1,243 @@
+//! How the tables of `ucfs` come over a stop or a kill: from a snapshot and the journal of what has changed since.
+//!
+//! An entry is put into the journal when its cluster is on the device, and taken out when it leaves the table while it is there; so what
+//! the journal says up to any change is what the full clusters had then. Which clusters are full follows from the entries. Does not:
+//! read clusters: each is judged when somebody asks for an entry of it. Invariant: what an entry that comes back needs is
+//! free, or both are not of one moment, and then the journal says which of them went. Cost: 24 bytes an entry, read once.
+
+use super::{
+    ClustersEngine, ClustersState,
+    entries::{EntryPlace, EntryTable},
+    layout::Clusters,
+    session::NUMBERS_PER_BATCH,
+};
+use crate::{
+    engine::kit::{
+        ledger::{self, Books, Gathered, KeepsBooks, Ledger},
+        numbers::Numbers,
+        state_lock::Locked,
+    },
+    format::{
+        VolumeId,
+        journal::Change,
+        snapshot::{Header, Listing},
+    },
+    hash::KeyHash,
+    units::SECTOR_BYTES,
+};
+use std::sync::Arc;
+
+/// Room in a snapshot for `entries`. An entry that is replaced while one is taken may be in it twice.
+pub(super) fn listings_max(entries: u64) -> u64 {
+    entries + entries / 2
+}
+
+impl KeepsBooks for ClustersEngine {
+    type State = ClustersState;
+
+    fn lock_books(&self) -> Locked<'_, ClustersState> {
+        self.lock()
+    }
+}
+
+impl Books for ClustersState {
+    fn ledger(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
+    fn numbers(&mut self) -> &mut Numbers {
+        &mut self.clusters.numbers
+    }
+
+    fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> Gathered {
+        let mut next = match (cursor, in_order) {
+            (Some(cursor), _) => Some(cursor as u32),
+            (None, true) => self.clusters.lru().next(),
+            (None, false) => Some(0),
+        };
+        let mut listings = Vec::new();
+        while let Some(cluster) = next.filter(|&cluster| cluster < self.area.count) {
+            if listings.len() >= count_max {
+                break;
+            }
+            if self.clusters.is_full(cluster) {
+                let entries = self.entries.chain(self.clusters.first(cluster));
+                listings.extend(entries.map(|(key_hash, place)| self.listing(key_hash, place)));
+            }
+            next = if in_order { self.clusters.next_used(cluster) } else { Some(cluster + 1) };
+        }
+        Gathered { listings, next: next.filter(|&cluster| cluster < self.area.count).map(u64::from) }
+    }
+
+    fn entry_count(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    fn pointer(&self) -> u64 {
+        0
+    }
+
+    fn slot_counts(&self) -> Vec<u32> {
+        Vec::new()
+    }
+}
+
+impl ClustersState {
+    /// Notes that an entry that is on the device leaves the table.
+    pub(super) fn note_gone(&mut self, key_hash: KeyHash, place: EntryPlace) {
+        debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry goes from where it stands");
+        if self.clusters.is_full(place.cluster) {
+            let change = Change { listing: self.listing(key_hash, place), is_gone: true };
+            self.ledger.journal.note(change, self.volume.clock.now(), 0);
+        }
+    }
+
+    /// As [`Self::note_gone`], of all entries of a cluster.
+    pub(super) fn note_all_gone(&mut self, cluster: u32) {
+        let entries: Vec<_> = self.entries.chain(self.clusters.first(cluster)).collect();
+        assert_eq!(entries.len(), self.clusters.entry_count(cluster), "all of a cluster goes with it");
+        entries.into_iter().for_each(|(key_hash, place)| self.note_gone(key_hash, place));
+    }
+
+    /// Notes the entries of a cluster that is on the device now.
+    pub(super) fn note_written(&mut self, cluster: u32) {
+        let now = self.volume.clock.now();
+        let listings: Vec<_> = {
+            let entries = self.entries.chain(self.clusters.first(cluster));
+            entries.map(|(key_hash, place)| self.listing(key_hash, place)).collect()
+        };
+        assert!(listings.is_empty() || self.clusters.is_full(cluster), "what is written is with the device");
+        for listing in listings {
+            self.ledger.journal.note(Change { listing, is_gone: false }, now, 0);
+        }
+    }
+
+    fn sectors_per_cluster(&self) -> u64 {
+        self.area.cluster_bytes / SECTOR_BYTES
+    }
+
+    fn listing(&self, key_hash: KeyHash, place: EntryPlace) -> Listing {
+        Listing {
+            key_hash,
+            place: u64::from(place.cluster) * self.sectors_per_cluster() + u64::from(place.offset_sectors),
+            sectors: place.sectors.into(),
+            sequence: self.clusters.sequence(place.cluster),
+            expires_at: 0,
+        }
+    }
+
+    /// Takes up an entry, and its cluster if it is the first of it. Nothing if there is no room for it: then it went before the journal
+    /// ends.
+    fn take_up(&mut self, listing: &Listing) {
+        let per_cluster = self.sectors_per_cluster();
+        let Ok(cluster) = u32::try_from(listing.place / per_cluster) else { return };
+        let (offset_sectors, sectors) = ((listing.place % per_cluster) as u16, listing.sectors as u16);
+        let span = (u64::from(offset_sectors) + u64::from(listing.sectors)).div_ceil(per_cluster);
+        if self.entries.find(listing.key_hash).is_some() || self.entries.is_full() || cluster >= self.area.count {
+            return self.ledger.note_outdated();
+        }
+        let is_there = self.clusters.is_full(cluster) && self.clusters.sequence(cluster) == listing.sequence;
+        let Ok(span) = u8::try_from(span) else { return };
+        if !is_there && !self.clusters.resume(cluster, listing.sequence, span) {
+            return self.ledger.note_outdated();
+        }
+        let first = self.clusters.first(cluster);
+        let own = EntryPlace { cluster, offset_sectors, sectors };
+        let id = self.entries.insert(listing.key_hash, own, first);
+        self.clusters.set_first(cluster, Some(id));
+        self.clusters.count_entry(cluster, sectors);
+        assert_eq!(self.entries.find(listing.key_hash), Some(own), "what was taken up is found");
+    }
+
+    fn replay(&mut self, Change { listing, is_gone }: &Change) {
+        assert!(self.is_recovering, "what may be gone is not shown");
+        let found = self.entries.find(listing.key_hash);
+        let is_it = found.filter(|place| self.clusters.sequence(place.cluster) == listing.sequence);
+        match (is_gone, is_it) {
+            (true, Some(place)) => self.forget(listing.key_hash, place),
+            (false, None) => {
+                if let Some(place) = found {
+                    self.forget(listing.key_hash, place);
+                }
+                self.take_up(listing);
+            }
+            (true, None) | (false, Some(_)) => {}
+        }
+    }
+
+    fn clear(&mut self, volume_id: VolumeId, capacity: u64) {
+        assert!(!self.ready, "nothing is stored before it is known what there is");
+        let numbers = self.clusters.numbers;
+        self.clusters = Clusters::new(self.area, volume_id, self.groups, numbers);
+        self.entries = EntryTable::new(capacity);
+    }
+}
+
+impl ClustersEngine {
+    pub(super) fn keeps_journal(&self) -> bool {
+        self.volume.shape.journal_pages > 0
+    }
+
+    /// Takes what an earlier run left.
+    pub(super) async fn recover(self: &Arc<Self>) {
+        let header = ledger::read_header(&self.volume).await;
+        let next =
+            header.as_ref().map_or(self.volume.clock.since_epoch().as_millis() as u32, |header| header.next_write);
+        // The options may speak of larger entries than those that are there.
+        let listed = header.as_ref().map_or(0, |header| header.listing_count);
+        {
+            let mut state = self.lock();
+            let capacity = (state.entries.capacity() as u64).max(listed);
+            state.clusters.numbers = Numbers::new(next.into(), NUMBERS_PER_BATCH);
+            state.clear(self.volume.id, capacity);
+            if let Some(header) = &header {
+                state.ledger.take_over(header.clone());
+                state.is_recovering = !header.whole;
+            }
+        }
+        let next_page = match &header {
+            Some(header) => self.read_books(header).await,
+            None => None,
+        };
+        let mut state = self.lock();
+        state.is_recovering = false;
+        match (header.and_then(|header| header.recovery), next_page) {
+            (Some(recovery), Some(next_page)) => state.ledger.journal.go_on(recovery.journal_from, next_page),
+            _ => {
+                let capacity = state.entries.capacity() as u64;
+                state.clear(self.volume.id, capacity);
+                let next = state.ledger.first_page_never_used();
+                state.ledger.start_over(next);
+            }
+        }
+    }
+
+    /// Fills the tables; number of the page behind the journal's end, unless nothing can be believed.
+    async fn read_books(self: &Arc<Self>, header: &Header) -> Option<u64> {
+        let recovery = header.recovery?;
+        if recovery.epoch > self.volume.epoch() {
+            // The superblock was lost, and what it had invalidated.
+            return None;
+        }
+        let take = |listings: Vec<Listing>| {
+            let mut state = self.lock();
+            listings.iter().for_each(|listing| state.take_up(listing));
+        };
+        let listed = ledger::read_snapshot(&self.volume, header, take, || ()).await;
+        if listed != header.listing_count {
+            self.lock().ledger.note_outdated();
+        }
+        if header.whole {
+            return Some(recovery.journal_from);
+        }
+        let replayed = ledger::read_journal(&self.volume, recovery, |change| self.lock().replay(&change)).await;
+        if replayed.is_broken {
+            tracing::error!("the store's journal is damaged, nothing older than it can be believed: it begins empty");
+            return None;
+        }
+        let mut state = self.lock();
+        let next = state.clusters.numbers.next() as u32;
+        state.clusters.order_by_age(next);
+        Some(replayed.next)
+    }
+}

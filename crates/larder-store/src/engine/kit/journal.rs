@@ -1,0 +1,363 @@
+//! The journal of a map that is written: which changes wait, which pages are on their way, and what of the ring is still needed.
+//!
+//! Owns: the numbers of pages, and the order in which they are written: one transfer at a time, so that what a kill leaves is the
+//! journal up to some change and nothing behind it. A page is written once, so that what is durable never is at stake again. Does not:
+//! do I/O, know what a place means, or take snapshots. Invariants: a page is used again only when no start needs it
+//! any more; a page that could not be written is written again before any that follows it. Cost: 24 bytes for each
+//! change that waits. Idea: Squid's swap.state, and Markatos et al. (USITS'99), who would save BUDDY's map every few minutes.
+
+use super::room::NoRoom;
+use crate::{
+    device::AlignedBuffer,
+    format::{
+        VolumeId,
+        journal::{Change, PAGE_CHANGE_COUNT, PageHeader, encode_page},
+    },
+    units::BLOCK_BYTES,
+};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+/// Time between attempts that nobody asks for.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Pages written as one transfer.
+const TRANSFER_PAGE_COUNT: usize = 16;
+
+/// The journal of one volume.
+pub(crate) struct Journal {
+    volume: VolumeId,
+    /// Where the ring begins on the volume.
+    start_bytes: u64,
+    /// Length of the ring; 0: no journal is kept.
+    page_count: u64,
+    /// Under which generation pages are written; `None` while nothing may be.
+    run: Option<u64>,
+    /// Whether it is known what earlier runs wrote; before that nothing is noted.
+    goes_on: bool,
+    /// Number of the page that is sealed next.
+    next: u64,
+    /// The oldest page that a start would read.
+    needed_from: u64,
+    open: Vec<Change>,
+    /// Since when the oldest change in it waits.
+    opened_at: Duration,
+    sealed: VecDeque<SealedPage>,
+    /// Of these, how many are on their way.
+    in_flight: usize,
+    /// Changes noted, and of these the ones that are written.
+    noted: u64,
+    written: u64,
+    /// Attempts to write that failed.
+    failed: u64,
+    /// When the last one did, if it did: then nothing is tried for a while, unless somebody insists.
+    stalled_at: Option<Duration>,
+}
+
+struct SealedPage {
+    number: u64,
+    pointer: u64,
+    changes: Vec<Change>,
+    /// Changes noted up to its end.
+    noted: u64,
+}
+
+/// A transfer to be made.
+pub(crate) struct JournalWrite {
+    pub(crate) offset_bytes: u64,
+    pub(crate) buffer: Arc<AlignedBuffer>,
+}
+
+impl Journal {
+    /// The journal of a volume whose ring of `page_count` pages begins at `start_bytes`; nothing is written yet.
+    pub(crate) fn new(volume: VolumeId, start_bytes: u64, page_count: u64) -> Self {
+        Self {
+            volume,
+            start_bytes,
+            page_count,
+            run: None,
+            goes_on: false,
+            next: 0,
+            needed_from: 0,
+            open: Vec::new(),
+            opened_at: Duration::ZERO,
+            sealed: VecDeque::new(),
+            in_flight: 0,
+            noted: 0,
+            written: 0,
+            failed: 0,
+            stalled_at: None,
+        }
+    }
+
+    /// Whether changes are kept at all.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.page_count > 0
+    }
+
+    /// Goes on behind what earlier runs wrote: page `next` is written next, and a start needs those from `needed_from` on.
+    pub(crate) fn go_on(&mut self, needed_from: u64, next: u64) {
+        assert!(self.run.is_none() && self.sealed.is_empty() && needed_from <= next, "before anything is written");
+        assert!(!self.is_kept() || next - needed_from <= self.page_count, "no more is needed than the ring holds");
+        (self.needed_from, self.next, self.goes_on) = (needed_from, next, true);
+    }
+
+    /// From now on pages are written, as those of `run`.
+    pub(crate) fn begin(&mut self, run: u64) {
+        assert!(self.run.is_none_or(|before| before <= run), "runs are numbered in their order");
+        self.run = Some(run);
+    }
+
+    /// Notes a change that somebody has been waiting to see durable `since`.
+    pub(crate) fn note(&mut self, change: Change, since: Duration, pointer: u64) {
+        if !self.is_kept() || !self.goes_on {
+            return;
+        }
+        self.opened_at = if self.open.is_empty() { since } else { self.opened_at.min(since) };
+        assert!((self.open.len() as u64) < PAGE_CHANGE_COUNT, "a full page is sealed");
+        self.open.push(change);
+        self.noted += 1;
+        if self.open.len() as u64 == PAGE_CHANGE_COUNT {
+            self.seal(pointer);
+        }
+    }
+
+    /// Closes the open page, to be written although it is not full.
+    pub(crate) fn seal(&mut self, pointer: u64) {
+        if self.open.is_empty() {
+            return;
+        }
+        let changes = std::mem::take(&mut self.open);
+        self.sealed.push_back(SealedPage { number: self.next, pointer, changes, noted: self.noted });
+        self.next += 1;
+        assert!(self.sealed.len() as u64 <= self.next, "pages are numbered one by one");
+    }
+
+    /// As [`Self::seal`], if a change has waited for `interval`.
+    pub(crate) fn seal_after(&mut self, interval: Duration, now: Duration, pointer: u64) {
+        if self.opened_at + interval <= now {
+            self.seal(pointer);
+        }
+    }
+
+    /// The next transfer, if one is to be made. Pages before `durable` are durable, and entries are written in `epoch`.
+    pub(crate) fn next_write(&mut self, durable: u64, epoch: u32) -> Option<JournalWrite> {
+        let run = self.run.filter(|_| self.in_flight == 0 && self.stalled_at.is_none())?;
+        let first = self.sealed.front()?.number;
+        let (slot, end) = (first % self.page_count, self.needed_from + self.page_count);
+        let room = (self.page_count - slot).min(end.checked_sub(first)?) as usize;
+        let count = self.sealed.len().min(TRANSFER_PAGE_COUNT).min(room);
+        if count == 0 {
+            return None;
+        }
+        assert!(first + count as u64 <= end, "no page that a start needs is written over");
+        let mut buffer = AlignedBuffer::with_len(count * BLOCK_BYTES as usize);
+        for (page, block) in self.sealed.iter().zip(buffer.as_mut_slice().chunks_mut(BLOCK_BYTES as usize)) {
+            let header = PageHeader { number: page.number, run, durable, pointer: page.pointer, epoch };
+            encode_page(self.volume, &header, &page.changes, block);
+        }
+        self.in_flight = count;
+        Some(JournalWrite { offset_bytes: self.start_bytes + slot * BLOCK_BYTES, buffer: Arc::new(buffer) })
+    }
+
+    /// Notes the outcome of the transfer.
+    pub(crate) fn handle_written(&mut self, is_ok: bool, now: Duration) {
+        assert!(self.in_flight > 0, "what is written was on its way");
+        let count = std::mem::take(&mut self.in_flight);
+        if !is_ok {
+            return self.note_failure(now);
+        }
+        for page in self.sealed.drain(..count) {
+            self.written = page.noted;
+        }
+        assert!(self.written <= self.noted, "what is written was noted");
+    }
+
+    /// Notes that what the journal needs, its own pages or a snapshot, could not be written.
+    pub(crate) fn note_failure(&mut self, now: Duration) {
+        self.failed += 1;
+        self.stalled_at = Some(now);
+    }
+
+    /// Tries again what failed.
+    pub(crate) fn try_again(&mut self) {
+        self.stalled_at = None;
+    }
+
+    /// As [`Self::try_again`], if it is time.
+    pub(crate) fn try_again_at(&mut self, now: Duration) {
+        self.stalled_at = self.stalled_at.filter(|at| now < *at + RETRY_PAUSE);
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled_at.is_some()
+    }
+
+    /// Whether a run was begun, so that pages may be written.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.run.is_some()
+    }
+
+    /// Under which generation pages are written.
+    pub(crate) fn run(&self) -> u64 {
+        self.run.unwrap_or_default()
+    }
+
+    /// A snapshot that needs no page before `from` is durable.
+    pub(crate) fn release_before(&mut self, from: u64) {
+        assert!(self.needed_from <= from && from <= self.next, "what is released was written, and once");
+        self.needed_from = from;
+    }
+
+    /// Number of the page behind all that are on the volume.
+    pub(crate) fn written_until(&self) -> u64 {
+        self.sealed.front().map_or(self.next, |page| page.number)
+    }
+
+    /// Changes noted so far.
+    pub(crate) fn noted(&self) -> u64 {
+        self.noted
+    }
+
+    pub(crate) fn is_written_until(&self, noted: u64) -> bool {
+        !self.is_kept() || self.written >= noted
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// Whether pages wait to be written.
+    pub(crate) fn has_sealed(&self) -> bool {
+        self.sealed.len() > self.in_flight
+    }
+
+    /// Whether changes wait.
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.open.is_empty() || !self.sealed.is_empty()
+    }
+
+    /// Whether what is to be stored has to wait for a snapshot: the ring is full but for what removals may need.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_kept() && self.used_pages() + 1 + self.page_count / 8 >= self.page_count
+    }
+
+    /// Whether there is room for the changes that storing an entry makes.
+    pub(crate) fn check_room(&self) -> Result<(), NoRoom> {
+        match (self.is_short(), self.is_stalled()) {
+            (false, _) => Ok(()),
+            (true, false) => Err(NoRoom::Now),
+            (true, true) => Err(NoRoom::Stalled),
+        }
+    }
+
+    /// How much of a snapshot should be written by now, in thousandths: it is begun when half of the ring is used and done when
+    /// three quarters are, so that it costs as much per change whatever the size of the map. `None`: none is to be begun.
+    pub(crate) fn snapshot_due(&self) -> Option<u64> {
+        let beyond = self.used_pages().checked_sub(self.page_count / 2).filter(|_| self.is_kept())?;
+        Some(beyond * 1000 / (self.page_count / 4).max(1))
+    }
+
+    /// Number of the page that the next change goes to.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    fn used_pages(&self) -> u64 {
+        self.next - self.needed_from
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        format::{journal::decode_page, snapshot::Listing},
+        hash::KeyHash,
+    };
+
+    const VOLUME: VolumeId = VolumeId([4; 16]);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn change(sequence: u32) -> Change {
+        let listing = Listing { key_hash: KeyHash(9), place: 1, sectors: 1, sequence, expires_at: 0 };
+        Change { listing, is_gone: false }
+    }
+
+    fn journal(page_count: u64) -> Journal {
+        let mut journal = Journal::new(VOLUME, 1 << 20, page_count);
+        journal.go_on(20, 20);
+        journal.begin(3);
+        journal
+    }
+
+    /// Numbers of the pages in a transfer.
+    fn numbers(write: &JournalWrite) -> Vec<u64> {
+        let pages = write.buffer.as_slice().chunks(BLOCK_BYTES as usize);
+        pages.map(|page| decode_page(VOLUME, page).unwrap().0.number).collect()
+    }
+
+    #[test]
+    fn pages_go_out_one_transfer_after_the_other_and_what_failed_goes_first() {
+        let mut journal = journal(16);
+        for sequence in 0..3 {
+            journal.note(change(sequence), SECOND, 0);
+            journal.seal(7);
+        }
+        let write = journal.next_write(0, 1).unwrap();
+        assert_eq!((write.offset_bytes, numbers(&write)), ((1 << 20) + 4 * BLOCK_BYTES, vec![20, 21, 22]));
+        assert!(journal.next_write(0, 1).is_none(), "one at a time");
+        journal.note(change(3), SECOND, 0);
+        journal.seal(7);
+        journal.handle_written(false, SECOND);
+        assert!(journal.next_write(0, 1).is_none() && !journal.is_written_until(1), "not at once");
+        journal.try_again_at(SECOND);
+        assert!(journal.next_write(0, 1).is_none());
+        journal.try_again_at(3 * SECOND);
+        assert_eq!(numbers(&journal.next_write(0, 1).unwrap()), [20, 21, 22, 23]);
+        journal.handle_written(true, SECOND);
+        assert!(journal.is_written_until(4) && !journal.is_dirty() && journal.written_until() == 24);
+    }
+
+    #[test]
+    fn pages_that_a_start_needs_are_not_used_again_before_a_snapshot_replaces_them() {
+        let mut journal = journal(16);
+        let fill = |journal: &mut Journal, count| {
+            for sequence in 0..count {
+                journal.note(change(sequence), SECOND, 0);
+                journal.seal(0);
+            }
+        };
+        fill(&mut journal, 8);
+        assert_eq!((journal.snapshot_due(), journal.is_short()), (Some(0), false));
+        fill(&mut journal, 12);
+        assert!(journal.is_short());
+        let mut written = Vec::new();
+        while let Some(write) = journal.next_write(0, 1) {
+            written.extend(numbers(&write));
+            journal.handle_written(true, SECOND);
+        }
+        assert_eq!(
+            written,
+            (20..36).collect::<Vec<_>>(),
+            "as many as there are, and no transfer beyond the ring's end"
+        );
+        assert!(!journal.is_written_until(20));
+        journal.release_before(38);
+        assert_eq!(numbers(&journal.next_write(0, 1).unwrap()), [36, 37, 38, 39]);
+        journal.handle_written(true, SECOND);
+        assert!(journal.is_written_until(20) && !journal.is_short() && journal.snapshot_due().is_none());
+    }
+
+    #[test]
+    fn a_full_page_is_sealed_by_itself_and_one_that_waits_when_its_time_has_come() {
+        let mut journal = journal(16);
+        (0..PAGE_CHANGE_COUNT as u32).for_each(|sequence| journal.note(change(sequence), 5 * SECOND, 0));
+        journal.note(change(1000), 6 * SECOND, 0);
+        journal.note(change(1001), 4 * SECOND, 0);
+        journal.seal_after(SECOND, 4 * SECOND, 0);
+        assert_eq!(numbers(&journal.next_write(0, 1).unwrap()), [20]);
+        journal.handle_written(true, SECOND);
+        assert!(!journal.is_written_until(PAGE_CHANGE_COUNT + 1) && journal.next_write(0, 1).is_none());
+        journal.seal_after(SECOND, 5 * SECOND, 0);
+        assert!(journal.next_write(0, 1).is_some());
+    }
+}

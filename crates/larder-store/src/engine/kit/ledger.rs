@@ -1,0 +1,423 @@
+//! What brings a map over a kill: a snapshot that is taken while the store is in use, and the journal of what has changed since.
+//!
+//! Owns: headers, places of snapshots, ring of the journal, and in which order they are written. Does not: know what a map is made of;
+//! the engine gathers its listings ([`Books`]) and takes them up again. Invariants: before the first change of a run is written, the header
+//! says that the last close's snapshot is no longer whole; a snapshot rules once all of it is durable, and only then are the pages it
+//! replaces used again. A snapshot is not of one moment: what changed while it was written is in the journal behind the page
+//! where it began, which a start reads after it. Cost: at a start one read of both; while in use 24 bytes a change, and 24 for each entry
+//! every time as much has been journalled as half the ring holds, a bounded piece at a time. Source: docs/rfcs/0007-journal-of-the-map.md.
+
+mod reading;
+
+pub(crate) use self::reading::{LedgerArea, read_header, read_journal, read_snapshot};
+use super::{
+    effects::completion_for,
+    journal::{Journal, JournalWrite},
+    numbers::Numbers,
+    state_lock::{Checked, Locked},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    device::AlignedBuffer,
+    engine::Engine,
+    format::snapshot::{Header, Listing, PAGE_LISTING_COUNT, PLACE_COUNT, Recovery, encode_page},
+    units::BLOCK_BYTES,
+    volume::{
+        Volume,
+        waiters::{Waiters, wait_for},
+    },
+};
+use reading::write_headers;
+use std::{io, sync::Arc};
+
+/// Pages of a snapshot that are gathered and written at a time.
+const STEP_PAGE_COUNT: u64 = 64;
+
+/// An engine that keeps its map in this way.
+pub(crate) trait KeepsBooks: Engine {
+    /// What changes under its lock.
+    type State: Books;
+
+    fn lock_books(&self) -> Locked<'_, Self::State>;
+}
+
+/// The state of such an engine.
+pub(crate) trait Books: AsMut<Waiters> + Checked {
+    fn ledger(&mut self) -> &mut Ledger;
+
+    fn numbers(&mut self) -> &mut Numbers;
+
+    /// About `count_max` listings of what is on the volume, from `cursor` on (`None`: from the start); in the order of use if `in_order`,
+    /// which the caller asks for only while nothing changes.
+    fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> Gathered;
+
+    /// How many entries the map has.
+    fn entry_count(&self) -> u64;
+
+    /// Where writing of records stands.
+    fn pointer(&self) -> u64;
+
+    /// How long files of slots are.
+    fn slot_counts(&self) -> Vec<u32>;
+}
+
+/// A part of a map.
+pub(crate) struct Gathered {
+    pub(crate) listings: Vec<Listing>,
+    /// Where the next part begins; `None`: this was the last.
+    pub(crate) next: Option<u64>,
+}
+
+/// The books of one volume.
+pub(crate) struct Ledger {
+    area: LedgerArea,
+    pub(crate) journal: Journal,
+    /// As it was written last.
+    header: Header,
+    walk: Option<Walk>,
+    /// Whether the next header tells of an empty snapshot.
+    starts_over: bool,
+    /// Whether memory has less than what the header tells of.
+    is_outdated: bool,
+    /// Whether the store is being closed: then only that writes.
+    is_closed: bool,
+}
+
+/// A snapshot that is being written.
+struct Walk {
+    recovery: Recovery,
+    cursor: Option<u64>,
+    /// Listings that did not fill a page yet.
+    carried: Vec<Listing>,
+    page: u64,
+    listing_count: u64,
+    is_gathered: bool,
+}
+
+impl Ledger {
+    pub(crate) fn new(volume: &Volume) -> Self {
+        let area = LedgerArea::of(&volume.shape);
+        let header = Header {
+            generation: 0,
+            whole: false,
+            listing_count: 0,
+            next_write: 0,
+            pointer: 0,
+            slot_counts: Vec::new(),
+            recovery: (area.journal_pages > 0).then(Recovery::default),
+        };
+        let journal = Journal::new(volume.id, area.journal_start_bytes(), area.journal_pages);
+        Self { area, journal, header, walk: None, starts_over: false, is_outdated: false, is_closed: false }
+    }
+
+    /// Takes over what an earlier run left.
+    pub(crate) fn take_over(&mut self, header: Header) {
+        assert_eq!(header.recovery.is_some(), self.journal.is_kept(), "a header says what its volume has");
+        self.header = header;
+    }
+
+    /// Believes nothing of what earlier runs left: from the header that is written next on there is an empty snapshot, and no
+    /// journal before page `next`.
+    pub(crate) fn start_over(&mut self, next: u64) {
+        (self.header.listing_count, self.header.slot_counts, self.header.pointer) = (0, Vec::new(), 0);
+        if let Some(recovery) = &mut self.header.recovery {
+            recovery.journal_from = next;
+        }
+        (self.starts_over, self.is_outdated) = (true, false);
+        self.journal.go_on(next, next);
+        assert!(!self.journal.is_begun(), "what is not believed is not written on");
+    }
+
+    /// Notes that not all of what the header tells of is known now: an entry of it that is removed would be back at the next start, so that
+    /// a snapshot has to be written before anything is acknowledged ([`renew`]).
+    pub(crate) fn note_outdated(&mut self) {
+        assert!(!self.journal.is_begun(), "before anything is acknowledged");
+        self.is_outdated = self.journal.is_kept();
+    }
+
+    /// Number of a page behind all that there can be of the journal that the header tells of.
+    pub(crate) fn first_page_never_used(&self) -> u64 {
+        self.header.recovery.map_or(0, |recovery| recovery.journal_from + self.area.journal_pages)
+    }
+}
+
+impl Walk {
+    fn new(ledger: &Ledger, generation: u64) -> Option<Self> {
+        let recovery = ledger.header.recovery?;
+        let (place, journal_from) = ((recovery.place + 1) % PLACE_COUNT, ledger.journal.next());
+        let recovery = Recovery { generation, place, journal_from, run: ledger.journal.run(), epoch: 0 };
+        Some(Self::of(recovery))
+    }
+
+    fn of(recovery: Recovery) -> Self {
+        Self { recovery, cursor: None, carried: Vec::new(), page: 0, listing_count: 0, is_gathered: false }
+    }
+}
+
+/// Marks the last close's snapshot as no longer whole, and reserves numbers for writes; with what a start after a crash needs as it is.
+pub(crate) async fn begin_run<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
+    let volume = engine.volume();
+    let (header, end) = {
+        let mut state = engine.lock_books();
+        let end = state.numbers().next_end();
+        let before = &state.ledger().header;
+        // The time makes generations grow even if both headers were lost.
+        let generation = (before.generation + 1).max(volume.clock.since_epoch().as_millis() as u64);
+        let mut header = Header { generation, whole: false, next_write: end as u32, ..before.clone() };
+        if let (Some(recovery), true) = (&mut header.recovery, state.ledger().starts_over) {
+            (recovery.run, recovery.epoch) = (generation, volume.epoch());
+        }
+        (header, end)
+    };
+    write_headers(volume, &header).await?;
+    let mut state = engine.lock_books();
+    state.numbers().reserve_until(end);
+    let ledger = state.ledger();
+    ledger.journal.begin(header.generation);
+    (ledger.header, ledger.starts_over) = (header, false);
+    Ok(())
+}
+
+/// Starts the journal's next transfer, if one is due.
+pub(crate) fn send<E: KeepsBooks>(engine: &Arc<E>) {
+    let durable = engine.volume().journal.durable_until();
+    let due = engine.lock_books().ledger().journal.next_write(durable, engine.volume().epoch());
+    let Some(JournalWrite { offset_bytes, buffer }) = due else { return };
+    let written = completion_for(engine, |engine, outcome| handle_written(engine, &outcome));
+    engine.volume().submit_write(offset_bytes, buffer, written);
+}
+
+fn handle_written<E: KeepsBooks>(engine: &Arc<E>, outcome: &io::Result<()>) {
+    engine.volume().note_write(outcome);
+    let woken = {
+        let mut state = engine.lock_books();
+        let journal = &mut state.ledger().journal;
+        journal.handle_written(outcome.is_ok(), engine.volume().clock.now());
+        engine.volume().journal.note_written(journal.written_until());
+        state.as_mut().take()
+    };
+    send(engine);
+    woken.wake();
+}
+
+/// Seals what has waited for the flush interval, and tries again what failed.
+pub(crate) fn flush_due<E: KeepsBooks>(engine: &Arc<E>) {
+    {
+        let volume = engine.volume();
+        let now = volume.clock.now();
+        let mut state = engine.lock_books();
+        let pointer = state.pointer();
+        let journal = &mut state.ledger().journal;
+        journal.try_again_at(now);
+        journal.seal_after(volume.options.flush_interval, now, pointer);
+    }
+    send(engine);
+}
+
+/// Waits until every change made so far is on the volume.
+///
+/// # Errors
+/// `Unavailable`: it could not be written.
+pub(crate) async fn write_down<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
+    let (noted, failed_before) = {
+        let mut state = engine.lock_books();
+        let pointer = state.pointer();
+        let journal = &mut state.ledger().journal;
+        if !journal.is_begun() {
+            // Nothing may be written, and nothing that is stored or removed is acknowledged.
+            return Ok(());
+        }
+        journal.seal(pointer);
+        journal.try_again();
+        (journal.noted(), journal.failed())
+    };
+    loop {
+        send(engine);
+        make_room(engine).await;
+        let outcome = wait_for(
+            || engine.lock_books(),
+            |state: &mut E::State| {
+                let journal = &state.ledger().journal;
+                if journal.is_written_until(noted) {
+                    Some(Some(true))
+                } else if journal.failed() != failed_before {
+                    Some(Some(false))
+                } else {
+                    // Nobody else may make room.
+                    (journal.is_short() && engine.volume().head_is_free()).then_some(None)
+                }
+            },
+        );
+        match outcome.await {
+            Some(true) => return Ok(()),
+            Some(false) => {
+                return Err(Error::new(ErrorKind::Unavailable, "what changed in the store could not be written down"));
+            }
+            None => {}
+        }
+    }
+}
+
+/// Writes a snapshot at a start that could not take up all that the last one tells of.
+///
+/// # Errors
+/// It could not be written: nothing may be stored or removed.
+pub(crate) async fn renew<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
+    while engine.lock_books().ledger().is_outdated {
+        step(engine).await?;
+    }
+    Ok(())
+}
+
+/// Finishes the snapshot at once, if the journal has no room without it.
+pub(crate) async fn make_room<E: KeepsBooks>(engine: &Arc<E>) {
+    let is_short = engine.lock_books().ledger().journal.is_short();
+    if is_short {
+        keep_snapshot(engine, true, || ()).await;
+    }
+}
+
+/// Writes as much of a snapshot as is due, or with `insists` all of it; nothing if somebody else is at it. After each step `pass` is called.
+pub(crate) async fn keep_snapshot<E: KeepsBooks>(engine: &Arc<E>, insists: bool, pass: impl Fn()) {
+    if !engine.lock_books().ledger().is_walk_due(insists) {
+        return;
+    }
+    let Some(turn) = engine.volume().head_turn() else { return };
+    while engine.lock_books().ledger().is_walk_due(insists) {
+        if let Err(error) = step(engine).await {
+            engine.volume().note_failure(&error);
+            let mut state = engine.lock_books();
+            state.ledger().walk = None;
+            state.ledger().journal.note_failure(engine.volume().clock.now());
+            break;
+        }
+        pass();
+    }
+    drop(turn);
+    send(engine);
+    let woken = engine.lock_books().as_mut().take();
+    woken.wake();
+}
+
+impl Ledger {
+    /// Whether time will make something due.
+    pub(crate) fn is_due(&self) -> bool {
+        self.journal.is_dirty() || self.is_walk_due(false)
+    }
+
+    /// Whether a step of a snapshot is to be made now.
+    fn is_walk_due(&self, insists: bool) -> bool {
+        if self.is_closed || !self.journal.is_begun() || (self.journal.is_stalled() && !insists) {
+            return false;
+        }
+        let Some(due) = self.journal.snapshot_due() else { return self.walk.is_some() && insists };
+        let Some(walk) = &self.walk else { return true };
+        insists || self.journal.is_short() || walk.page * 1000 <= due * self.area.snapshot_pages
+    }
+}
+
+/// Writes the next pages of the snapshot, and with the last of them the header that lets it rule.
+async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
+    let volume = engine.volume();
+    let (walk, area) = {
+        let mut state = engine.lock_books();
+        let generation = state.ledger().header.generation + 1;
+        let begun = state.ledger().walk.take();
+        let Some(mut walk) = begun.or_else(|| Walk::new(state.ledger(), generation)) else { return Ok(()) };
+        if !walk.is_gathered {
+            let count = (STEP_PAGE_COUNT * PAGE_LISTING_COUNT) as usize;
+            let gathered = state.gather(walk.cursor, false, count);
+            walk.carried.extend(gathered.listings);
+            (walk.cursor, walk.is_gathered) = (gathered.next, gathered.next.is_none());
+        }
+        (walk, state.ledger().area)
+    };
+    let walk = write_listings(volume, area, walk).await?;
+    if !walk.is_gathered {
+        engine.lock_books().ledger().walk = Some(walk);
+        return Ok(());
+    }
+    volume.sync().await?;
+    let header = {
+        let mut state = engine.lock_books();
+        let (pointer, slot_counts) = (state.pointer(), state.slot_counts());
+        let before = &state.ledger().header;
+        Header {
+            generation: walk.recovery.generation.max(before.generation + 1),
+            whole: false,
+            listing_count: walk.listing_count,
+            pointer,
+            slot_counts,
+            recovery: Some(Recovery { epoch: volume.epoch(), ..walk.recovery }),
+            next_write: before.next_write,
+        }
+    };
+    write_headers(volume, &header).await?;
+    let mut state = engine.lock_books();
+    let ledger = state.ledger();
+    (ledger.header, ledger.is_outdated) = (header, false);
+    ledger.journal.release_before(walk.recovery.journal_from);
+    ledger.journal.begin(ledger.header.generation);
+    Ok(())
+}
+
+/// Writes the pages that are full, and at the end the last one; the walk as it stands then.
+async fn write_listings(volume: &Volume, area: LedgerArea, mut walk: Walk) -> Result<Walk> {
+    let full = walk.carried.len() as u64 / PAGE_LISTING_COUNT * PAGE_LISTING_COUNT;
+    let count = if walk.is_gathered { walk.carried.len() } else { full as usize };
+    let page_count = (count as u64).div_ceil(PAGE_LISTING_COUNT);
+    if walk.page + page_count > area.snapshot_pages {
+        return Err(Error::new(ErrorKind::Full, "a snapshot of the store has no room on the volume"));
+    }
+    if count == 0 {
+        return Ok(walk);
+    }
+    let mut buffer = AlignedBuffer::with_len((page_count * BLOCK_BYTES) as usize);
+    let pages = walk.carried[..count].chunks(PAGE_LISTING_COUNT as usize);
+    for ((number, listings), block) in
+        (walk.page as u32..).zip(pages).zip(buffer.as_mut_slice().chunks_mut(BLOCK_BYTES as usize))
+    {
+        encode_page(volume.id, walk.recovery.generation, number, listings, block);
+    }
+    volume.write(area.page_bytes(walk.recovery.place, walk.page), Arc::new(buffer)).await?;
+    walk.carried.drain(..count);
+    walk.page += page_count;
+    walk.listing_count += count as u64;
+    Ok(walk)
+}
+
+/// Writes what a closed store is found again by: a snapshot in the order of use, of a map that no longer changes.
+pub(crate) async fn close<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
+    let volume = engine.volume();
+    engine.lock_books().ledger().is_closed = true;
+    let turn = wait_for(|| engine.lock_books(), |_| volume.head_turn()).await;
+    let (mut walk, mut header, area) = {
+        let mut state = engine.lock_books();
+        let header = Header {
+            generation: state.ledger().header.generation + 1,
+            whole: true,
+            listing_count: state.entry_count(),
+            next_write: state.numbers().next() as u32,
+            pointer: state.pointer(),
+            slot_counts: state.slot_counts(),
+            recovery: None,
+        };
+        let place = Recovery { generation: header.generation, ..Recovery::default() };
+        let mut walk = Walk::new(state.ledger(), header.generation).unwrap_or_else(|| Walk::of(place));
+        (walk.recovery.run, walk.recovery.epoch) = (header.generation, volume.epoch());
+        (walk, header, state.ledger().area)
+    };
+    while !walk.is_gathered {
+        let Gathered { listings, next } =
+            engine.lock_books().gather(walk.cursor, true, (STEP_PAGE_COUNT * PAGE_LISTING_COUNT) as usize);
+        walk.carried.extend(listings);
+        (walk.cursor, walk.is_gathered) = (next, next.is_none());
+        walk = write_listings(volume, area, walk).await?;
+    }
+    assert_eq!(walk.listing_count, header.listing_count, "a closed store does not change");
+    header.recovery = engine.lock_books().ledger().journal.is_kept().then_some(walk.recovery);
+    volume.sync().await?;
+    let outcome = write_headers(volume, &header).await;
+    drop(turn);
+    outcome
+}

@@ -1,0 +1,228 @@
+//! Where the books of a map lie on a volume, and how a start reads them.
+//!
+//! Owns: [`LedgerArea`], and what of headers, snapshot and journal counts. Does not: write, but for the headers, which are read back. Invariant: a page counts
+//! only if it is of the snapshot, or in the sequence of the journal, that the header tells of. Cost: one read of both. Tabled in docs/format.md.
+
+use crate::{
+    Error, ErrorKind, Result,
+    device::AlignedBuffer,
+    format::{
+        journal::{self, Change},
+        snapshot::{HEADER_COUNT, Header, Listing, PAGE_LISTING_COUNT, PLACE_COUNT, Recovery, decode_page},
+        superblock::Shape,
+    },
+    units::BLOCK_BYTES,
+    volume::{Volume, counters::add},
+};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use std::sync::Arc;
+
+/// Pages read as one transfer, and transfers made together.
+const TRANSFER_PAGE_COUNT: u64 = 256;
+const TRANSFER_COUNT: usize = 4;
+/// Fewest pages of a journal.
+const JOURNAL_PAGES_MIN: u64 = 16;
+
+/// Where the books lie in the index area: headers, two places for snapshots (without a journal one), the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LedgerArea {
+    start_bytes: u64,
+    pub(super) snapshot_pages: u64,
+    pub(super) journal_pages: u64,
+}
+
+/// What a journal says after a snapshot.
+pub(crate) struct Replayed {
+    /// The page behind its end.
+    pub(crate) next: u64,
+    pub(crate) pointer: Option<u64>,
+    /// Whether a page of it is gone that was durable, or the superblock older than it: then nothing can be believed.
+    pub(crate) is_broken: bool,
+}
+
+impl LedgerArea {
+    /// For maps of `listing_count`; the length of the index area, and of that the pages of the journal.
+    pub(crate) fn lengths(listing_count: u64, with_journal: bool) -> (u64, u64) {
+        let snapshot_pages = listing_count.div_ceil(PAGE_LISTING_COUNT);
+        let journal_pages = if with_journal { snapshot_pages.max(JOURNAL_PAGES_MIN) } else { 0 };
+        let places = if with_journal { u64::from(PLACE_COUNT) } else { 1 };
+        ((HEADER_COUNT + places * snapshot_pages + journal_pages) * BLOCK_BYTES, journal_pages)
+    }
+
+    pub(crate) fn of(shape: &Shape) -> Self {
+        let pages = (shape.index_bytes / BLOCK_BYTES).saturating_sub(HEADER_COUNT + shape.journal_pages);
+        let places = if shape.journal_pages > 0 { u64::from(PLACE_COUNT) } else { 1 };
+        let start_bytes = shape.index_area().start;
+        Self { start_bytes, snapshot_pages: pages / places, journal_pages: shape.journal_pages }
+    }
+
+    /// How many listings a snapshot has room for.
+    pub(crate) fn listings_max(&self) -> u64 {
+        self.snapshot_pages * PAGE_LISTING_COUNT
+    }
+
+    /// Where a page of a snapshot stands.
+    pub(crate) fn page_bytes(&self, place: u32, page: u64) -> u64 {
+        self.start_bytes + (HEADER_COUNT + u64::from(place) * self.snapshot_pages + page) * BLOCK_BYTES
+    }
+
+    /// Where the pages of a header's snapshot begin.
+    pub(crate) fn snapshot_of(&self, header: &Header) -> (u64, u64) {
+        let Recovery { generation, place, .. } =
+            header.recovery.unwrap_or(Recovery { generation: header.generation, ..Recovery::default() });
+        (self.page_bytes(place, 0), generation)
+    }
+
+    pub(super) fn journal_start_bytes(&self) -> u64 {
+        let places = if self.journal_pages > 0 { PLACE_COUNT } else { 1 };
+        self.page_bytes(places, 0)
+    }
+}
+
+/// Returns the header that rules, if one can be told. On volumes without a journal it must not be older than the other copy.
+pub(crate) async fn read_header(volume: &Volume) -> Option<Header> {
+    let area = volume.shape.index_area();
+    let mut newest: Option<Header> = None;
+    let mut unread = false;
+    for copy in 0..HEADER_COUNT {
+        match volume.device.read(area.start + copy * BLOCK_BYTES, BLOCK_BYTES as usize).await {
+            Ok(block) => {
+                let found = Header::decode(volume.id, block.as_slice());
+                newest = newest.into_iter().chain(found).max_by_key(|header| header.generation);
+            }
+            Err(_) => {
+                add(&volume.counters.io_errors, 1);
+                unread = true;
+            }
+        }
+    }
+    let newest = newest.filter(|header| header.recovery.is_some() == (volume.shape.journal_pages > 0))?;
+    Some(Header { whole: newest.whole && !unread, ..newest })
+}
+
+/// Writes both copies, makes them durable, and looks whether they are there.
+pub(crate) async fn write_headers(volume: &Volume, header: &Header) -> Result<()> {
+    let mut block = AlignedBuffer::with_len(BLOCK_BYTES as usize);
+    header.encode(volume.id, block.as_mut_slice());
+    let block = Arc::new(block);
+    let area = volume.shape.index_area();
+    for copy in 0..HEADER_COUNT {
+        volume.write(area.start + copy * BLOCK_BYTES, Arc::clone(&block)).await?;
+        volume.sync().await?;
+    }
+    for copy in 0..HEADER_COUNT {
+        let offset_bytes = area.start + copy * BLOCK_BYTES;
+        let unavailable =
+            |source| Error::io(ErrorKind::Unavailable, "cannot read back the head of the store's snapshot", source);
+        let back = volume.device.read(offset_bytes, BLOCK_BYTES as usize).await.map_err(unavailable)?;
+        if back.as_slice() != block.as_slice() {
+            let place =
+                format!("the head of the store's snapshot was written but is not there, at byte {offset_bytes}");
+            return Err(Error::new(ErrorKind::Unavailable, place));
+        }
+    }
+    Ok(())
+}
+
+/// Hands out the pages of a header's snapshot; how many listings there were. Between transfers `pass` is called.
+pub(crate) async fn read_snapshot(
+    volume: &Volume,
+    header: &Header,
+    mut take: impl FnMut(Vec<Listing>),
+    mut pass: impl FnMut(),
+) -> u64 {
+    let area = LedgerArea::of(&volume.shape);
+    let (start_bytes, generation) = area.snapshot_of(header);
+    let listing_count = header.listing_count.min(area.listings_max());
+    let page_count = listing_count.div_ceil(PAGE_LISTING_COUNT);
+    let starts: Vec<_> = (0..page_count).step_by(TRANSFER_PAGE_COUNT as usize).collect();
+    let mut count = 0;
+    for starts in starts.chunks(TRANSFER_COUNT) {
+        let reads = starts.iter().map(async |&first| {
+            let pages = TRANSFER_PAGE_COUNT.min(page_count - first);
+            (first, read_pages(volume, start_bytes + first * BLOCK_BYTES, pages).await)
+        });
+        for (first, pages) in join_all(reads).await {
+            for (number, page) in (first as u32..).zip(pages.chunks(BLOCK_BYTES as usize)) {
+                match decode_page(volume.id, generation, number, page) {
+                    Some(listings) => {
+                        count += listings.len() as u64;
+                        take(listings);
+                    }
+                    None => add(&volume.counters.corrupt, 1),
+                }
+            }
+        }
+        pass();
+    }
+    count
+}
+
+/// Hands out the changes of the journal from where the header's snapshot begins, in their order.
+pub(crate) async fn read_journal(volume: &Volume, recovery: Recovery, mut take: impl FnMut(Change)) -> Replayed {
+    let area = LedgerArea::of(&volume.shape);
+    let (mut next, mut run) = (recovery.journal_from, recovery.run);
+    let (mut pointer, mut is_over, mut is_broken) = (None, false, false);
+    let mut epoch = recovery.epoch;
+    let mut at = recovery.journal_from;
+    let end = at + area.journal_pages;
+    while at < end {
+        let slot = at % area.journal_pages;
+        let count = TRANSFER_PAGE_COUNT.min(area.journal_pages - slot).min(end - at);
+        let offset_bytes = area.journal_start_bytes() + slot * BLOCK_BYTES;
+        let Ok(pages) = volume.read(offset_bytes, count * BLOCK_BYTES).await else {
+            // Whatever was removed there.
+            is_broken = true;
+            break;
+        };
+        let pages = (at..at + count).zip(pages.chunks(BLOCK_BYTES as usize));
+        for (number, page) in pages {
+            let found = journal::decode_page(volume.id, page).filter(|(header, _)| header.number == number);
+            match found {
+                Some((header, changes)) if !is_over && header.run >= run => {
+                    (next, run, pointer) = (number + 1, header.run, Some(header.pointer));
+                    epoch = epoch.max(header.epoch);
+                    changes.into_iter().for_each(&mut take);
+                }
+                found => {
+                    is_over = true;
+                    // Behind a page that is not there: of a run that knew it to be durable, or only not yet written.
+                    is_broken |= found.is_some_and(|(header, _)| header.run >= run && header.durable > next);
+                }
+            }
+        }
+        at += count;
+    }
+    // What was invalidated since would be valid again.
+    is_broken |= epoch > volume.epoch();
+    Replayed { next, pointer, is_broken }
+}
+
+/// Reads pages; a failed read is as good as no data, and counted.
+async fn read_pages(volume: &Volume, offset_bytes: u64, count: u64) -> Bytes {
+    volume.read(offset_bytes, count * BLOCK_BYTES).await.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::superblock::PARAMETER_COUNT;
+
+    #[test]
+    fn an_area_holds_what_it_was_made_for() {
+        for (count, with_journal) in [0, 1, PAGE_LISTING_COUNT, PAGE_LISTING_COUNT + 1, 1_000_000]
+            .into_iter()
+            .flat_map(|count| [(count, false), (count, true)])
+        {
+            let (index_bytes, journal_pages) = LedgerArea::lengths(count, with_journal);
+            let parameters = [0; PARAMETER_COUNT];
+            let shape = Shape { row: 2, size_bytes: 1 << 40, segment_bytes: 0, index_bytes, parameters, journal_pages };
+            let area = LedgerArea::of(&shape);
+            let held = area.listings_max();
+            assert!(held >= count && held < count + PAGE_LISTING_COUNT);
+            assert_eq!(area.journal_start_bytes() + journal_pages * BLOCK_BYTES, shape.index_area().end);
+            assert_eq!(journal_pages > 0, with_journal);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! How the map is put together after a crash: from a snapshot of some minutes, and the changes since.
+//!
+//! An entry is put into the journal once it is on the device, and taken out when it leaves the map; so what the journal says up to any
+//! change is what the map was then. Nothing is shown before all of it is read. Room is taken at the end, newest first: two entries
+//! at one place there are only where the volume is damaged. In rows that keep files those whose entry is not in
+//! the map are then removed in the background. Invariant: an entry comes back only if the last change of its key put it there. Cost: one
+//! look-up a change, and sorting the entries by age, because the order of use is not in the journal: after a crash it is that of writing.
+//! Idea: Markatos et al. (USITS'99) on BUDDY; Squid's swap.state.
+
+use super::{
+    MappedEngine,
+    dirty::DirtyEntry,
+    layout::{Spot, files},
+    map::Entry,
+    state::{MappedState, Phase},
+};
+use crate::{
+    engine::kit::{
+        ledger::{self, Books, Gathered, KeepsBooks, Ledger},
+        numbers::Numbers,
+        state_lock::Locked,
+    },
+    format::{
+        journal::Change,
+        snapshot::{Header, Listing},
+    },
+    hash::KeyHash,
+    units::SECTOR_BYTES,
+    volume::counters::add,
+};
+use futures_util::future::join_all;
+use std::sync::Arc;
+
+/// Files removed together.
+const REMOVED_AT_ONCE: usize = 64;
+
+/// How much a start found of what earlier runs stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    /// What was written down; there may be files besides.
+    Most,
+    All,
+}
+
+/// Files that are not to be removed as unknown.
+pub(super) struct KnownFiles {
+    /// The writes that made those of earlier runs, in order.
+    sequences: Vec<u32>,
+    /// The first write of this run.
+    first: u32,
+}
+
+impl KeepsBooks for MappedEngine {
+    type State = MappedState;
+
+    fn lock_books(&self) -> Locked<'_, MappedState> {
+        self.lock()
+    }
+}
+
+impl Books for MappedState {
+    fn ledger(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
+    fn numbers(&mut self) -> &mut Numbers {
+        &mut self.numbers
+    }
+
+    fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> Gathered {
+        let node = cursor.map(|cursor| cursor as u32);
+        let (part, next) = if in_order {
+            self.map.part_in_order(node, count_max)
+        } else {
+            self.map.part(node.unwrap_or(0), count_max)
+        };
+        // What is on its way is put into the journal when it has arrived.
+        let is_written = |(_, entry): &&(KeyHash, Entry)| !self.dirty.holds(entry.sequence);
+        let listings = part.iter().filter(is_written).map(|(key_hash, entry)| entry.listing(*key_hash)).collect();
+        Gathered { listings, next: next.map(u64::from) }
+    }
+
+    fn entry_count(&self) -> u64 {
+        self.map.entry_count()
+    }
+
+    fn pointer(&self) -> u64 {
+        self.space.pointer()
+    }
+
+    fn slot_counts(&self) -> Vec<u32> {
+        self.space.slot_counts()
+    }
+}
+
+impl Entry {
+    pub(super) fn of(listing: &Listing) -> Self {
+        let Listing { place, sectors, sequence, expires_at, .. } = *listing;
+        Self { place, sectors, sequence, expires_at }
+    }
+
+    fn listing(&self, key_hash: KeyHash) -> Listing {
+        let Self { place, sectors, sequence, expires_at } = *self;
+        Listing { key_hash, place, sectors, sequence, expires_at }
+    }
+}
+
+impl MappedState {
+    /// Notes that an entry that was on the device is no longer its key's.
+    pub(super) fn note_gone(&mut self, key_hash: KeyHash, entry: &Entry) {
+        assert!(entry.sectors > 0, "a record has bytes");
+        let change = Change { listing: entry.listing(key_hash), is_gone: true };
+        self.ledger.journal.note(change, self.volume.clock.now(), self.space.pointer());
+    }
+
+    /// Notes that a write has ended: its entry is its key's from now on, or its place was given up, and may make a file longer all the same.
+    pub(super) fn note_written(&mut self, sequence: u32, dirty: &DirtyEntry) {
+        assert_eq!(dirty.pieces_left, 0, "a write ends with its last piece");
+        let Some(place) = dirty.place else { return };
+        let stays = !dirty.failed && !dirty.dropped;
+        let entry = self.map.find(dirty.key_hash).filter(|entry| stays && entry.sequence == sequence);
+        let gone = Entry { place, sectors: dirty.sectors, sequence, expires_at: 0 };
+        let change = Change { listing: entry.unwrap_or(gone).listing(dirty.key_hash), is_gone: entry.is_none() };
+        let pointer = self.space.pointer();
+        self.ledger.journal.note(change, dirty.since, pointer);
+        let now = self.volume.clock.now();
+        self.ledger.journal.seal_after(self.volume.options.flush_interval, now, pointer);
+    }
+
+    /// Takes up an entry of a snapshot that may be older than what is read next.
+    fn recover_listing(&mut self, listing: &Listing) {
+        assert!(self.is_recovering, "what may be gone is not shown");
+        self.space.note_place(listing.place, listing.sectors.into());
+        self.map.remove(listing.key_hash);
+        if self.map.is_full() {
+            self.ledger.note_outdated();
+        } else {
+            self.map.insert(listing.key_hash, Entry::of(listing));
+        }
+    }
+
+    fn replay(&mut self, change: &Change) {
+        assert!(self.is_recovering, "what may be gone is not shown");
+        let Change { listing, is_gone } = change;
+        if *is_gone {
+            self.space.note_place(listing.place, listing.sectors.into());
+            self.map.remove_write(listing.key_hash, listing.sequence);
+        } else {
+            self.recover_listing(listing);
+        }
+    }
+
+    /// Gives everything that was recovered its room.
+    fn settle(&mut self) {
+        self.map.order_by_age(self.numbers.next() as u32);
+        let mut displaced = Vec::new();
+        for (key_hash, entry) in self.map.newest_first() {
+            if self.space.take_at(entry.place, entry.sectors.into()) {
+                self.used_sectors += self.space.taken_by(entry.sectors.into());
+            } else {
+                displaced.push(key_hash);
+            }
+        }
+        if !displaced.is_empty() {
+            self.ledger.note_outdated();
+        }
+        add(&self.volume.counters.corrupt, displaced.len() as u64);
+        displaced.into_iter().for_each(|key_hash| _ = self.map.remove(key_hash));
+        assert!(self.used_sectors <= self.space.capacity_sectors(), "places that do not overlap fit the volume");
+    }
+
+    /// Remembers which files have entries, to remove all others later.
+    pub(super) fn note_known_files(&mut self) {
+        let mut sequences: Vec<_> = self.map.oldest_first().map(|(_, entry)| entry.sequence).collect();
+        sequences.sort_unstable();
+        assert!(
+            self.phase == Phase::Loading || self.phase == Phase::Unusable,
+            "before this run makes files of its own"
+        );
+        self.unknown_files = Some(KnownFiles { sequences, first: self.numbers.next() as u32 });
+    }
+}
+
+impl MappedEngine {
+    /// Puts the map together from a snapshot and the journal.
+    pub(super) async fn recover(self: &Arc<Self>, header: &Header) -> Found {
+        let Some(recovery) = header.recovery else { return Found::Nothing };
+        {
+            let mut state = self.lock();
+            state.is_recovering = true;
+            if !header.slot_counts.is_empty() && !state.set_slot_counts(&header.slot_counts) {
+                return Found::Nothing;
+            }
+        }
+        let take = |listings: Vec<Listing>| {
+            let mut state = self.lock();
+            listings.iter().for_each(|listing| state.recover_listing(listing));
+        };
+        let listed = ledger::read_snapshot(&self.volume, header, take, || self.wake_waiting()).await;
+        if listed != header.listing_count {
+            self.lock().ledger.note_outdated();
+        }
+        let replayed = ledger::read_journal(&self.volume, recovery, |change| self.lock().replay(&change)).await;
+        if replayed.is_broken {
+            tracing::error!("the store's journal is damaged, nothing older than it can be believed: it begins empty");
+            return Found::Nothing;
+        }
+        self.measure_files().await;
+        let mut state = self.lock();
+        state.settle();
+        state.point_at(replayed.pointer.unwrap_or(header.pointer));
+        state.ledger.journal.go_on(recovery.journal_from, replayed.next);
+        state.is_recovering = false;
+        Found::Most
+    }
+
+    /// Finds out how long files of slots are: they may have grown by writes that were not written down.
+    async fn measure_files(self: &Arc<Self>) {
+        let Some(directory) = self.volume.directory.as_ref() else { return };
+        let slots_of = |sectors| self.lock().space.slot_count(sectors);
+        let mut sectors = 1;
+        while let Some(slot) = slots_of(sectors) {
+            let spot = self.lock().space.spot(slot, sectors, 0);
+            let Spot::File(file, start_bytes) = spot else { return };
+            let last_bytes = start_bytes + (sectors - 1) * SECTOR_BYTES;
+            let is_there = directory.read(file, last_bytes, SECTOR_BYTES as usize).await.is_ok();
+            if is_there {
+                self.lock().space.note_place(slot, sectors);
+            }
+            // A file as long as all may be together is not longer.
+            if !is_there || slots_of(sectors) == Some(slot) {
+                sectors += 1;
+            }
+        }
+    }
+
+    /// Removes files that no entry has: of writes that were not written down, and of entries that were gone when the process was killed.
+    pub(super) async fn remove_unknown_files(self: &Arc<Self>) {
+        let Some(directory) = self.volume.directory.as_ref() else { return };
+        let known = {
+            let mut state = self.lock();
+            if state.phase == Phase::Closed { None } else { state.unknown_files.take() }
+        };
+        let Some(KnownFiles { sequences, first }) = known else { return };
+        let names = match directory.list().await {
+            Ok(names) => names,
+            Err(error) => {
+                tracing::error!("cannot look for files of an earlier run: {error}");
+                return;
+            }
+        };
+        let unknown: Vec<_> = names
+            .into_iter()
+            .filter(|name| {
+                let next = self.lock().numbers.next() as u32;
+                let sequence = files::sequence_of(name.as_str());
+                sequence.is_some_and(|sequence| {
+                    let is_of_this_run = sequence.wrapping_sub(first) < next.wrapping_sub(first);
+                    !is_of_this_run && sequences.binary_search(&sequence).is_err()
+                })
+            })
+            .collect();
+        for names in unknown.chunks(REMOVED_AT_ONCE) {
+            let removed = join_all(names.iter().map(|name| directory.remove(name.clone()))).await;
+            if let Some(error) = removed.into_iter().find_map(std::result::Result::err) {
+                tracing::error!("cannot remove a file of an earlier run: {error}");
+            }
+            self.do_what_is_due();
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The journal of a map, in the index area: what has changed since the snapshot, in the order of the changes.
+//!
+//! Pages of 4 KiB, used in a ring; each says its number, which is never used twice, and the run that wrote it. Invariant: a page counts
+//! only behind one of the number before it that is of the same run or an earlier one, so that nothing that an earlier run left
+//! behind its own end is ever taken for a continuation. Cost: 24 bytes a change. Tabled in docs/format.md.
+
+use super::{
+    VolumeId,
+    bytes::{Fields, FieldsMut},
+    mend::mended_block,
+    snapshot::{Listing, opened, seal},
+};
+use crate::units::BLOCK_BYTES;
+
+const MAGIC: [u8; 4] = *b"LDRj";
+const HEADER_BYTES: u64 = 48;
+const LISTING_BYTES: u64 = 24;
+/// Changes in a page.
+pub(crate) const PAGE_CHANGE_COUNT: u64 = (BLOCK_BYTES - HEADER_BYTES) / LISTING_BYTES;
+/// Set in the bits that a listing leaves to its page.
+const IS_GONE: u16 = 1;
+
+/// What a page says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageHeader {
+    /// Grows by one from page to page.
+    pub(crate) number: u64,
+    /// The generation of the header under which the run wrote it; never less than in the page before.
+    pub(crate) run: u64,
+    /// Pages before this one were durable when this one was written.
+    pub(crate) durable: u64,
+    /// Where writing of records stood, in the layout's own counting.
+    pub(crate) pointer: u64,
+    /// The epoch in which entries were written then.
+    pub(crate) epoch: u32,
+}
+
+/// One change of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) listing: Listing,
+    /// The entry left the map, if this very write is in it; else it became its key's entry.
+    pub(crate) is_gone: bool,
+}
+
+/// Writes a page with at most [`PAGE_CHANGE_COUNT`] changes.
+pub(crate) fn encode_page(volume: VolumeId, header: &PageHeader, changes: &[Change], page: &mut [u8]) {
+    assert_eq!(page.len() as u64, BLOCK_BYTES);
+    assert!(changes.len() as u64 <= PAGE_CHANGE_COUNT);
+    page.fill(0);
+    let mut fields = FieldsMut::new(page);
+    fields
+        .put(&MAGIC)
+        .put(&[0; 4])
+        .put(&header.number.to_le_bytes())
+        .put(&header.run.to_le_bytes())
+        .put(&header.durable.to_le_bytes())
+        .put(&header.pointer.to_le_bytes())
+        .put(&(changes.len() as u32).to_le_bytes())
+        .put(&header.epoch.to_le_bytes());
+    for Change { listing, is_gone } in changes {
+        listing.encode(if *is_gone { IS_GONE } else { 0 }, &mut fields);
+    }
+    seal(volume, page);
+}
+
+/// A page and its changes, if it is sound but for one flipped bit.
+pub(crate) fn decode_page(volume: VolumeId, page: &[u8]) -> Option<(PageHeader, Vec<Change>)> {
+    let mended = match opened(volume, page, MAGIC) {
+        Some(_) => None,
+        None => Some(mended_block(volume, MAGIC, page)?),
+    };
+    let mut fields = opened(volume, mended.as_deref().unwrap_or(page), MAGIC)?;
+    let (number, run, durable, pointer) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
+    let (count, epoch) = (u64::from(fields.u32()?), fields.u32()?);
+    let header = PageHeader { number, run, durable, pointer, epoch };
+    if count > PAGE_CHANGE_COUNT {
+        return None;
+    }
+    let changes = (0..count).map(|_| Change::decode(&mut fields)).collect::<Option<_>>()?;
+    Some((header, changes))
+}
+
+impl Change {
+    fn decode(fields: &mut Fields<'_>) -> Option<Self> {
+        let (listing, flags) = Listing::decode(fields)?;
+        (flags <= IS_GONE).then_some(Self { listing, is_gone: flags == IS_GONE })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::KeyHash;
+    use proptest::prelude::*;
+
+    const VOLUME: VolumeId = VolumeId([6; 16]);
+
+    fn change(n: u64) -> Change {
+        let listing = Listing {
+            key_hash: KeyHash(n << 40),
+            place: (1 << 36) - 1 - n,
+            sectors: n as u32 + 1,
+            sequence: n as u32,
+            expires_at: 7,
+        };
+        Change { listing, is_gone: n.is_multiple_of(3) }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_every_flipped_bit_undone() {
+        let header = PageHeader { number: 1 << 33, run: 8, durable: 5, pointer: 1 << 40, epoch: 3 };
+        let changes: Vec<_> = (0..PAGE_CHANGE_COUNT).map(change).collect();
+        let mut page = vec![1; BLOCK_BYTES as usize];
+        encode_page(VOLUME, &header, &changes, &mut page);
+        assert_eq!(decode_page(VolumeId([7; 16]), &page), None, "of another volume");
+        for bit in 0..BLOCK_BYTES as usize * 8 {
+            page[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode_page(VOLUME, &page), Some((header, changes.clone())), "bit {bit}");
+            page[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_any_bytes_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            bytes.resize(BLOCK_BYTES as usize, 0);
+            bytes[..4].copy_from_slice(&MAGIC);
+            seal(VOLUME, &mut bytes);
+            let _ = decode_page(VOLUME, &bytes);
+        }
+    }
+}
