@@ -4,12 +4,14 @@
 use crate::support::{block_on, insert, key_bytes, options, version_of};
 use larder_store::{
     Dice, Policy, Store, StoreOptions,
-    device::{Device, MemoryDevice, Transfer},
+    device::{Completion, Device, MemoryDevice, Transfer},
 };
 use std::{
     collections::HashSet,
     io,
+    pin::pin,
     sync::{Arc, Mutex},
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -20,15 +22,32 @@ type Refusal = Box<dyn FnMut(u64, usize) -> bool + Send>;
 struct RefusingDevice {
     inner: MemoryDevice,
     refuses: Mutex<Refusal>,
+    /// What is to be told that it is refused, while that takes time.
+    held: Mutex<Option<Vec<Completion<()>>>>,
 }
 
 impl RefusingDevice {
     fn new(len_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { inner: MemoryDevice::new(len_bytes), refuses: Mutex::new(Box::new(|_, _| false)) })
+        let refuses: Refusal = Box::new(|_, _| false);
+        let inner = MemoryDevice::new(len_bytes);
+        Arc::new(Self { inner, refuses: Mutex::new(refuses), held: Mutex::new(None) })
     }
 
     fn refuse(&self, refuses: impl FnMut(u64, usize) -> bool + Send + 'static) {
         *self.refuses.lock().unwrap() = Box::new(refuses);
+    }
+
+    /// From now on nobody hears that a write is refused.
+    fn hold(&self) {
+        *self.held.lock().unwrap() = Some(Vec::new());
+    }
+
+    /// Tells of all that was refused meanwhile. Returns how many writes that were.
+    fn let_go(&self) -> usize {
+        let held = self.held.lock().unwrap().take().unwrap_or_default();
+        let count = held.len();
+        held.into_iter().for_each(|completion| completion.complete(Err(io::ErrorKind::StorageFull.into())));
+        count
     }
 
     /// The store as the next process finds it.
@@ -45,6 +64,12 @@ impl Device for RefusingDevice {
         };
         match transfer {
             Transfer::Write { completion, .. } if is_refused => {
+                let mut held = self.held.lock().unwrap();
+                if let Some(held) = &mut *held {
+                    held.push(completion);
+                    return;
+                }
+                drop(held);
                 completion.complete(Err(io::ErrorKind::StorageFull.into()));
             }
             other => self.inner.submit(other),
@@ -234,5 +259,44 @@ fn what_could_not_be_removed_or_replaced_in_a_disk_table_is_not_found_again() {
         assert_eq!(versions(&store), expected, "{row}");
         assert_eq!(versions(&device.killed(&options)), expected, "{row}");
         block_on(store.sync()).unwrap();
+    }
+}
+
+/// At stake: what was replaced comes back. A segment's first unit, which shows the use it is in, is refused while what comes after it in
+/// the segment is taken.
+#[test]
+fn what_comes_after_a_first_unit_that_was_refused_is_found_after_a_kill() {
+    for (row, was_used) in [("log", false), ("log", true), ("hashcache-log-n", true), ("hashcache-log", false)] {
+        let (device, mut store, options) = store_of(row);
+        if was_used {
+            // So often that every segment was used before.
+            (0..40_000).for_each(|key| _ = insert(&store, key, 1, SHORT));
+        }
+        assert!(insert(&store, 1, 1, SHORT) && insert(&store, 2, 1, SHORT));
+        block_on(store.close()).unwrap();
+        // What is stored next goes to another segment.
+        store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
+        assert_eq!((version_of(&store, 1), version_of(&store, 2)), (Some(1), Some(1)), "{row}");
+        device.hold();
+        let mut left = 1;
+        device.refuse(move |_, _| std::mem::replace(&mut left, 0) > 0);
+        assert!(insert(&store, 3, 1, SHORT));
+        let mut first_sync = pin!(store.sync());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(first_sync.as_mut().poll(&mut context).is_pending(), "{row}: the first unit is on its way");
+        assert!(insert(&store, 1, 2, SHORT) && insert(&store, 4, 1, SHORT));
+        let removed = key_bytes(2);
+        let mut removal = pin!(store.remove(&removed));
+        assert!(removal.as_mut().poll(&mut context).is_pending(), "{row}: nothing is removed for good before that");
+        assert_eq!(device.let_go(), 1);
+        assert!(block_on(first_sync).is_err() && block_on(removal).is_err(), "{row}: they are told");
+        (0..3).find(|_| block_on(store.sync()).is_ok()).expect("nothing is refused any more");
+        block_on(store.maintain());
+        assert!(insert(&store, 5, 1, SHORT), "{row}: what could not be removed was");
+        block_on(store.sync()).unwrap();
+        for store in [&store, &device.killed(&options)] {
+            let found: Vec<_> = (1..=5).map(|key| version_of(store, key)).collect();
+            assert_eq!(found, [Some(2), None, None, Some(1), Some(1)], "{row}");
+        }
     }
 }

@@ -279,7 +279,7 @@ impl LogEngine {
 
     fn trailer_written(&self, segment: SegmentId, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
-        let woken = self.lock_log().trailer_written(segment);
+        let woken = self.lock_log().trailer_written(segment, outcome.is_ok());
         woken.wake();
         self.volume.wakeup.wake();
     }

@@ -2,11 +2,11 @@
 //!
 //! A checkpoint's root lists all segments in the order of their next use, so only those are looked at that may
 //! have been begun since: from the front of that order, until so many in a row are as the root says that no
-//! crash can have hidden one behind them. Without a root every segment is looked at. The header of a segment's first
-//! unit rules; where it is damaged, the trailer, then the root. Invariants: segments whose use was over when a newer
+//! crash can have hidden one behind them. Without a root every segment is looked at. Of the header of a segment's first
+//! unit and its trailer the newer rules (the first unit may be the one that could not be written); where there is neither, the root. Invariants: segments whose use was over when a newer
 //! one began do not count, even where the write that would have shown it was lost (else what a lost tombstone buried
 //! would come back); where a header is certainly damaged and nothing else tells what the segment's last use is, no
-//! segment counts, because that use may have removed anything. Cost: one block read per segment looked at.
+//! segment counts, because that use may have removed anything. Cost: two blocks read per segment looked at.
 
 use super::{LogEngine, layout::unsynced_count_max, listing::read_blocks};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     },
     units::{BLOCK_BYTES, SegmentId},
 };
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future::join, stream};
 
 /// Segments looked at together.
 const DEPTH: usize = 64;
@@ -35,9 +35,9 @@ pub(super) struct Discovered {
 /// What a segment shows of its last use.
 #[derive(Clone, Copy)]
 enum Shown {
-    /// The header of its first unit.
+    /// The header of its first unit, and no newer trailer.
     Unit(UnitHeader),
-    /// No such header, but a trailer of this sequence.
+    /// A trailer of this sequence, and no header that is as new.
     Trailer(u32),
     /// Neither.
     Nothing,
@@ -108,17 +108,17 @@ fn is_anything_lost(known: &[(SegmentId, u32)], oldest: u32, damaged: &[u32]) ->
 /// What a segment shows of its last use. The header of the first unit is the first thing written in a new one.
 async fn probe(engine: &LogEngine, segment: SegmentId) -> Probed {
     let (geometry, id) = (&engine.geometry, engine.volume.id);
-    let first = read_blocks(engine, geometry.segment_start_bytes(segment), BLOCK_BYTES).await;
+    let first = read_blocks(engine, geometry.segment_start_bytes(segment), BLOCK_BYTES);
+    let last = read_blocks(engine, geometry.segment_end_bytes(segment) - BLOCK_BYTES, BLOCK_BYTES);
+    let (first, last) = join(first, last).await;
     let unit = first.as_ref().and_then(|first| UnitHeader::decode_mended(id, geometry, first));
-    if let Some(unit) = unit.filter(|unit| unit.segment == segment && unit.number == 0) {
-        return Probed { shown: Shown::Unit(unit), is_damaged: false };
-    }
-    if first.as_ref().is_some_and(|first| first.iter().all(|&byte| byte == 0)) {
-        return Probed { shown: Shown::Nothing, is_damaged: false };
-    }
-    let is_damaged = first.is_none_or(|first| UnitHeader::is_damaged(id, geometry, &first));
-    let last = read_blocks(engine, geometry.segment_end_bytes(segment) - BLOCK_BYTES, BLOCK_BYTES).await;
-    let footer = last.and_then(|last| Footer::decode(id, geometry, segment, &last));
-    let shown = footer.map_or(Shown::Nothing, |footer| Shown::Trailer(footer.sequence));
+    let unit = unit.filter(|unit| unit.segment == segment && unit.number == 0);
+    let trailer = last.and_then(|last| Footer::decode(id, geometry, segment, &last)).map(|footer| footer.sequence);
+    let is_damaged = unit.is_none() && first.is_none_or(|first| UnitHeader::is_damaged(id, geometry, &first));
+    let shown = match (unit, trailer) {
+        (Some(unit), trailer) if trailer.is_none_or(|trailer| trailer <= unit.sequence) => Shown::Unit(unit),
+        (_, Some(trailer)) => Shown::Trailer(trailer),
+        (_, None) => Shown::Nothing,
+    };
     Probed { shown, is_damaged }
 }

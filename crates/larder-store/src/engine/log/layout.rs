@@ -8,6 +8,7 @@
 
 mod check;
 pub(crate) mod checkpoint;
+mod closing;
 mod groups;
 mod open;
 mod pending;
@@ -20,12 +21,13 @@ use crate::{
     format::{
         VolumeId,
         record::{Decoded, Record},
-        trailer::{self, Listing, trailer_bytes},
+        trailer::Listing,
     },
     hash::KeyHash,
     units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
     volume::waiters::{Waiters, Woken},
 };
+use closing::{Closing, TrailerInFlight};
 pub(crate) use groups::Moved;
 use open::{OpenSegment, OpenUnit};
 use segments::SegmentTable;
@@ -64,7 +66,7 @@ pub(crate) struct Log {
     dirty_bytes: u64,
     dirty_bytes_max: u64,
     failed_units: u64,
-    trailers_in_flight: Vec<(SegmentId, Arc<AlignedBuffer>)>,
+    trailers_in_flight: Vec<TrailerInFlight>,
     /// Whether it is known which segments are free, and which sequences.
     ready: bool,
     /// Whether there is no sequence to be used: nothing is appended or reclaimed until one is there.
@@ -108,14 +110,6 @@ pub(crate) struct Lost {
     pub(crate) key_hash: KeyHash,
     pub(crate) position: Sector,
     pub(crate) key: Box<[u8]>,
-}
-
-/// A segment whose last units or trailer are on their way.
-struct Closing {
-    segment: SegmentId,
-    sequence: u32,
-    listings: Vec<Listing>,
-    units_in_flight: u32,
 }
 
 /// A sealed unit until the device has it.
@@ -283,8 +277,8 @@ impl Log {
         let last = self.sealed.back().map_or(0, |&last| self.segments.sequence(last));
         assert!(last < open.sequence, "segments are sealed in log order");
         self.sealed.push_back(open.segment);
-        let OpenSegment { segment, sequence, listings, .. } = open;
-        self.closing.push(Closing { segment, sequence, listings, units_in_flight });
+        let OpenSegment { segment, sequence, listings, hidden_from, .. } = open;
+        self.closing.push(Closing { segment, sequence, listings, units_in_flight, hidden_from });
         self.write_due_trailers(actions);
     }
 
@@ -307,6 +301,9 @@ impl Log {
         }
         if !ok {
             self.failed_units += 1;
+            if unit.start.byte_offset() == self.geometry.segment_start_bytes(unit.segment) {
+                self.hide(unit.segment, unit.ticket);
+            }
             lost.extend(unit.listings.iter().filter_map(|listing| self.lost(&unit, listing)));
             // Behind a hole, units of an unsealed segment are not found again; a trailer lists them.
             if self.open.as_ref().is_some_and(|open| open.segment == unit.segment) {
@@ -325,20 +322,6 @@ impl Log {
         let record = &unit.buffer.as_slice()[(position.byte_offset() - unit.start.byte_offset()) as usize..];
         let key = Decoded::decode(self.volume, record).ok()?.key;
         Some(Lost { key_hash: listing.key_hash, position, key: record[key].into() })
-    }
-
-    /// Notes that a segment's trailer was written, or could not be: then its units list its records.
-    pub(crate) fn trailer_written(&mut self, segment: SegmentId) -> Woken {
-        assert!(
-            self.open.as_ref().is_none_or(|open| open.segment != segment),
-            "a segment that is filled has no trailer"
-        );
-        self.segments.set_clean(segment);
-        if let Some(at) = self.trailers_in_flight.iter().position(|&(written, _)| written == segment) {
-            let (_, buffer) = self.trailers_in_flight.swap_remove(at);
-            self.keep_for_reuse(buffer);
-        }
-        self.waiting.take()
     }
 
     /// Gives back the oldest segment, whose records are no longer needed.
@@ -365,7 +348,7 @@ impl Log {
     pub(crate) fn clean_through(&self) -> u32 {
         let open = self.open.iter().map(|open| open.sequence);
         let closing = self.closing.iter().map(|closing| closing.sequence);
-        let trailers = self.trailers_in_flight.iter().map(|&(segment, _)| self.segments.sequence(segment));
+        let trailers = self.trailers_in_flight.iter().map(|trailer| self.segments.sequence(trailer.segment));
         open.chain(closing).chain(trailers).min().map_or(self.last_sequence, |unclean| unclean - 1)
     }
 
@@ -441,24 +424,6 @@ impl Log {
         {
             buffer.extend_to_capacity();
             self.spare.push(buffer);
-        }
-    }
-
-    fn write_due_trailers(&mut self, actions: &mut Vec<Action>) {
-        let (due, closing) = self.closing.drain(..).partition(|closing| closing.units_in_flight == 0);
-        self.closing = closing;
-        for Closing { segment, sequence, mut listings, .. } in due {
-            let len_bytes = trailer_bytes(listings.len());
-            let mut buffer = buffer_of(&mut self.spare, len_bytes);
-            buffer.truncate(len_bytes as usize);
-            trailer::encode(self.volume, segment, sequence, &listings, buffer.as_mut_slice());
-            assert!(buffer.len() as u64 <= self.geometry.segment_bytes, "a trailer fits into its segment");
-            let offset_bytes = self.geometry.segment_end_bytes(segment) - buffer.len() as u64;
-            let buffer = Arc::new(buffer);
-            self.trailers_in_flight.push((segment, Arc::clone(&buffer)));
-            actions.push(Action::WriteTrailer { segment, offset_bytes, buffer });
-            listings.clear();
-            self.spare_listings = listings;
         }
     }
 }

@@ -45,12 +45,12 @@ impl Walk<'_> {
         let first = self.unit_at(0).filter(|unit| unit.segment == self.segment && unit.number == 0);
         let footer = Footer::decode(self.id, &self.geometry, self.segment, self.bytes);
         let sequence = match (first, footer) {
-            (Some(first), _) => first.sequence,
-            (None, Some(footer)) => {
+            (Some(first), footer) if footer.is_none_or(|footer| footer.sequence <= first.sequence) => first.sequence,
+            (_, Some(footer)) => {
                 self.damaged(0, "the first unit's header of a segment");
                 footer.sequence
             }
-            (None, None) => {
+            (_, None) => {
                 if self.is_broken_header(0) {
                     self.damaged(0, "the first unit's header of a segment");
                 }

@@ -66,8 +66,12 @@ impl Log {
             let count = self.in_flight.iter().filter(|unit| unit.segment == closing.segment).count();
             assert_eq!(count, closing.units_in_flight as usize, "units of a closing segment are counted");
         }
-        for (segment, _) in &self.trailers_in_flight {
-            assert!(self.segments.is_dirty(*segment), "a segment is dirty until its trailer is written");
+        for trailer in &self.trailers_in_flight {
+            assert!(self.segments.is_dirty(trailer.segment), "a segment is dirty until its trailer is written");
         }
+        assert!(
+            self.open.as_ref().is_none_or(|open| open.hidden_from.is_none()),
+            "a segment whose first unit failed is sealed at once"
+        );
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct OpenSegment {
     oldest_sequence: u32,
     pub(super) listings: Vec<Listing>,
     pub(super) unit: Option<OpenUnit>,
+    /// The ticket of the segment's first unit, if that could not be written: only the trailer shows what comes after it.
+    pub(super) hidden_from: Option<u64>,
     /// Where the open unit begins, or the next one will, from the segment's start.
     unit_start_bytes: u64,
     unit_count: u32,
@@ -55,7 +57,16 @@ impl OpenSegment {
     /// An empty segment; `listings` is empty too, and brings its memory.
     pub(super) fn new(segment: SegmentId, sequence: u32, oldest_sequence: u32, listings: Vec<Listing>) -> Self {
         assert!(listings.is_empty() && oldest_sequence <= sequence);
-        Self { segment, sequence, oldest_sequence, listings, unit: None, unit_start_bytes: 0, unit_count: 0 }
+        Self {
+            segment,
+            sequence,
+            oldest_sequence,
+            listings,
+            unit: None,
+            hidden_from: None,
+            unit_start_bytes: 0,
+            unit_count: 0,
+        }
     }
 
     /// Whether a record of `len_bytes` fits into an empty segment.

@@ -18,10 +18,13 @@ impl Log {
         Some(bytes[from..to].to_vec())
     }
 
-    /// Whether a unit, or an earlier one, has not been written yet.
+    /// Whether a unit, or an earlier one, has not been written yet; nor has the trailer that alone shows it.
     pub(crate) fn is_pending(&self, ticket: u64) -> bool {
         let open = self.open.as_ref().and_then(|open| open.unit.as_ref()).map(|unit| unit.ticket);
-        open.into_iter().chain(self.in_flight.iter().map(|unit| unit.ticket)).any(|pending| pending <= ticket)
+        let in_flight = self.in_flight.iter().map(|unit| unit.ticket);
+        let closing = self.closing.iter().filter_map(|closing| closing.hidden_from);
+        let trailers = self.trailers_in_flight.iter().filter_map(|trailer| trailer.hidden_from);
+        open.into_iter().chain(in_flight).chain(closing).chain(trailers).any(|pending| pending <= ticket)
     }
 
     /// The ticket of the last unit begun, and how many units could not be written so far.
