@@ -283,6 +283,8 @@ mod tests {
             ("tiny", "full", 2_000_388),
             // A segment whose first unit failed, and with it what showed that the others are in use.
             ("log-clock", "errors", 300_051_802),
+            // Entries whose places found no room on the way to the file: the row says how many it gave up.
+            ("hashcache-log-lru", "slow", 300_059_337),
             // A write that goes astray and lands on what is stored meanwhile: excused.
             ("large-file", "misdirected", 5_016_490),
             ("large-file", "misdirected", 7_032_196),

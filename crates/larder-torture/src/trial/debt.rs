@@ -172,6 +172,13 @@ impl Trial {
         is_countable && !self.is_dead() && owes()
     }
 
+    /// How many entries the store says that it gave up, where one whose place finds no room on the way to the file goes: as many more
+    /// may be missing.
+    fn places_forgotten(&self) -> usize {
+        let evicted = self.store.as_ref().map_or(0, |store| store.stats().evicted);
+        if self.options.policy.index == IndexAxis::RecentSetPlaces { evicted as usize } else { 0 }
+    }
+
     /// A lookup of `key` from `begun` on found nothing and had to find something.
     ///
     /// # Errors
@@ -180,6 +187,7 @@ impl Trial {
         self.tally.missed += 1;
         self.debt.lost.insert(key);
         let few = if may_lose_a_few(self.options.policy) { 2 + self.histories.len() / 4 } else { 0 };
+        let few = few + self.places_forgotten();
         if self.debt.lost.len() <= few {
             return Ok(());
         }

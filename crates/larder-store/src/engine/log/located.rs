@@ -193,7 +193,8 @@ impl LocatedSets {
 
     /// How many entries were found to be overwritten since this was last asked.
     pub(crate) fn take_overwritten(&self) -> u64 {
-        self.overwritten.swap(0, Ordering::Relaxed)
+        // Nearly always there are none, and who only looks takes no line of memory from others.
+        if self.overwritten.load(Ordering::Relaxed) == 0 { 0 } else { self.overwritten.swap(0, Ordering::Relaxed) }
     }
 
     /// Notes that the entry at `from` lies at `to` now, and that `sectors` from there are to be read.

@@ -12,7 +12,7 @@ use crate::{
     format::positions::{self, Pair, sheet_bytes, sheets_per_block},
     hash::KeyHash,
     units::BLOCK_BYTES,
-    volume::Volume,
+    volume::{Volume, counters::add},
 };
 use futures_util::{StreamExt, stream};
 use std::{ops::Range, sync::Arc};
@@ -71,8 +71,19 @@ impl LogEngine {
         Ok(true)
     }
 
+    /// Counts as evicted what the index found to be overwritten, or had no room for.
+    pub(super) fn note_overwritten(&self) {
+        if let LogIndex::Sets(sets) = &self.index {
+            let count = sets.take_overwritten();
+            if count > 0 {
+                add(&self.volume.counters.evicted, count);
+            }
+        }
+    }
+
     /// Sees to it that places which are due are written.
     pub(super) async fn tend_positions(&self) {
+        self.note_overwritten();
         if !self.positions_are_due() {
             return;
         }

@@ -66,6 +66,7 @@ impl LogEngine {
         let (key_hash, hash) = self.volume.hash(key);
         for _ in 0..MOVES_FOLLOWED_MAX {
             let matches = if counts { self.index.find(key_hash) } else { self.index.peek(key_hash) };
+            self.note_overwritten();
             let matches = self.newest_first(matches);
             if matches.is_empty() {
                 if self.recall(key_hash).await? {

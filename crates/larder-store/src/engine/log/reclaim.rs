@@ -42,9 +42,9 @@ impl LogEngine {
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
         let Some(_turn) = Turn::take(&self.reclaiming) else { return false };
         let Some(segment) = self.lock_log().oldest_clean() else { return false };
-        if let LogIndex::Sets(index) = &self.index {
+        if matches!(self.index, LogIndex::Sets(_)) {
             // Overwritten without being read: the index finds out by the generation, and is counted then.
-            add(&self.volume.counters.evicted, index.take_overwritten());
+            self.note_overwritten();
             let woken = self.lock_log().release_oldest(segment);
             woken.wake();
             return true;
