@@ -268,6 +268,25 @@ pub(super) fn damaged_superblocks(device: &Arc<dyn Device>) -> Vec<u64> {
     places
 }
 
+/// How often a copy of the superblock is read that is not whole, or cannot be read.
+const COPY_READ_COUNT: u32 = 3;
+
+/// The copy of the superblock at `offset_bytes`, read again if it is not whole: the other one may be older, and know nothing of the
+/// last invalidation.
+fn read_copy(device: &Arc<dyn Device>, offset_bytes: u64) -> std::result::Result<Superblock, ReadRefusal> {
+    let read = || {
+        let block = block_on(device.read(offset_bytes, SUPERBLOCK_BYTES as usize)).map_err(ReadRefusal::Io)?;
+        Superblock::decode(block.as_slice()).map_err(ReadRefusal::Format)
+    };
+    let mut outcome = read();
+    for _ in 1..COPY_READ_COUNT {
+        if outcome.is_err() {
+            outcome = read();
+        }
+    }
+    outcome
+}
+
 /// The newer of the two copies that are whole.
 pub(super) fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<Superblock, ReadRefusal> {
     if device.len_bytes() < 2 * SUPERBLOCK_BYTES {
@@ -277,14 +296,11 @@ pub(super) fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<S
     let mut refusal = Refusal::Foreign;
     let mut error = None;
     for offset_bytes in [0, last_superblock_bytes(device.len_bytes())] {
-        match block_on(device.read(offset_bytes, SUPERBLOCK_BYTES as usize)) {
-            Err(source) => error = Some(source),
-            Ok(block) => match Superblock::decode(block.as_slice()) {
-                Ok(found) if best.as_ref().is_none_or(|best| found.generation > best.generation) => best = Some(found),
-                Ok(_) => {}
-                Err(Refusal::Foreign) => {}
-                Err(other) => refusal = other,
-            },
+        match read_copy(device, offset_bytes) {
+            Ok(found) if best.as_ref().is_none_or(|best| found.generation > best.generation) => best = Some(found),
+            Ok(_) | Err(ReadRefusal::Format(Refusal::Foreign)) => {}
+            Err(ReadRefusal::Format(other)) => refusal = other,
+            Err(ReadRefusal::Io(source)) => error = Some(source),
         }
     }
     match (best, error) {

@@ -1,7 +1,10 @@
 //! At stake: damaged bytes on the device are a miss, never a wrong answer, and never a panic.
 
 use crate::support::{RecordingDevice, SIZE_BYTES, block_on, insert, open_image, options, version_of};
-use larder_store::{Store, device::Device};
+use larder_store::{
+    Invalidation, Store,
+    device::{Device, FaultPlan, FaultyDevice, MemoryDevice},
+};
 use std::{collections::HashSet, sync::Arc};
 
 const KEYS: u64 = 60;
@@ -69,7 +72,7 @@ fn both_superblocks_gone_is_an_error_that_touches_nothing() {
     for at in [100, last + 100] {
         image[at] ^= 1;
     }
-    let device: Arc<dyn Device> = Arc::new(larder_store::device::MemoryDevice::from_contents(image));
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_contents(image));
     let error = Store::open_on(device, &options()).err().expect("a damaged volume is refused");
     assert_eq!(error.kind(), larder_store::ErrorKind::Corrupt);
 }
@@ -81,6 +84,27 @@ fn one_superblock_gone_is_no_loss() {
         let mut damaged = image.clone();
         damaged[at] ^= 1;
         assert_eq!(found(&open_image(damaged)) as u64, KEYS);
+    }
+}
+
+/// At stake: what was invalidated comes back. One copy is older, as its last write was lost, and the newer one is misread once.
+#[test]
+fn a_copy_of_the_superblock_that_is_misread_once_is_read_again() {
+    let last = (SIZE_BYTES / 4096 * 4096 - 4096) as usize;
+    for (older, misread) in [(0, 1), (last, 0)] {
+        let device = Arc::new(RecordingDevice::new());
+        let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options()).unwrap();
+        assert!(insert(&store, 1, 1, 100));
+        let before = device.contents();
+        block_on(store.invalidate(Invalidation::All)).unwrap();
+        assert!(insert(&store, 2, 1, 100));
+        block_on(store.close()).unwrap();
+        let mut image = device.contents();
+        image[older..older + 4096].copy_from_slice(&before[older..older + 4096]);
+        let plan = FaultPlan { error_at: Some(misread), ..FaultPlan::default() };
+        let device = FaultyDevice::with_contents(&MemoryDevice::from_contents(image), 1, plan);
+        let again = Store::open_on(Arc::new(device), &options()).unwrap();
+        assert_eq!((version_of(&again, 1), version_of(&again, 2)), (None, Some(1)));
     }
 }
 
