@@ -7,6 +7,7 @@
 //! can send it either, for they are neither methods nor targets of theirs. What an operator has the proxy do besides is in `operator`;
 //! a command of the user whose proxy it is comes by the control socket, and needs no listener.
 
+mod figures;
 mod operator;
 mod pinning;
 mod told;
@@ -18,7 +19,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use larder_http::fields::strip_hop_by_hop;
-use prometheus_client::{encoding::text, registry::Registry};
+use prometheus_client::registry::Registry;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
@@ -59,20 +60,8 @@ impl Pages {
             return page(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD and what commands of larder ask\n".into());
         }
         match request.uri.path() {
-            "/healthz" => health(worker),
-            "/metrics" => {
-                let mut text = String::new();
-                match text::encode(&mut text, &self.0) {
-                    Ok(()) => {
-                        let mut response = page(StatusCode::OK, text.into());
-                        let kind =
-                            HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-                        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-                        response
-                    }
-                    Err(_) => page(StatusCode::INTERNAL_SERVER_ERROR, "the figures cannot be encoded\n".into()),
-                }
-            }
+            "/healthz" | "/readyz" => health(worker),
+            "/metrics" => figures::answer(&self.0, &request.headers),
             _ => page(StatusCode::NOT_FOUND, "here are /metrics and /healthz\n".into()),
         }
     }

@@ -173,6 +173,10 @@ impl Collector for Exposition {
                 shared.as_ref().map_or(0, |shared| shared.windows.max_bytes()),
             ),
         ];
+        let help = "The program that runs, always 1";
+        let one = ConstGauge::new(1_i64);
+        let mut build = encoder.encode_descriptor("build_info", help, None, one.metric_type())?;
+        one.encode(build.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
         for (name, help, value) in gauges(&stats).into_iter().chain(windows) {
             encode_gauge(&mut encoder, name, help, value)?;
         }

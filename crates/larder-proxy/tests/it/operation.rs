@@ -82,7 +82,13 @@ fn figures_are_shown_on_the_admin_listener() {
     fixture.get_hit("/", &[]);
     let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
     assert_eq!(admin.request("GET", "/healthz", &[]).text(), "ok\n");
-    let page = admin.request("GET", "/metrics", &[]).text();
+    assert_eq!(admin.request("GET", "/readyz", &[]).text(), "ok\n");
+    let plain = admin.request("GET", "/metrics", &[]);
+    assert_eq!(plain.field("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let plain = plain.text();
+    assert!(plain.contains("\n# TYPE larder_hits_total counter\n") && !plain.contains("# EOF"), "{plain}");
+    assert!(plain.contains("\nlarder_build_info{version=\""), "{plain}");
+    let page = admin.request("GET", "/metrics", &["Accept: application/openmetrics-text"]).text();
     for line in [
         "larder_requests_total{outcome=\"TCP_MISS\"} 1",
         "larder_origin_requests_total 1",
