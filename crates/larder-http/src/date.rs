@@ -29,6 +29,37 @@ pub fn format_http_date(moment: Timestamp) -> HeaderValue {
     HeaderValue::try_from(text).expect("an HTTP date is ASCII")
 }
 
+/// Writes a moment as `1994-11-06T08:49:37.000Z` (RFC 3339). Moments outside 1970 to 9999 are written as the nearer end.
+pub fn format_instant(moment: Timestamp) -> String {
+    let moment = moment.as_millis().clamp(0, LAST_SECOND * 1000);
+    let (secs, millis) = (moment / 1000, moment % 1000);
+    let ((year, month, day), second) = (civil_from_days(secs / DAY_SECS), secs % DAY_SECS);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// Reads a moment as `1994-11-06T08:49:37Z`, with a fraction of the second or without.
+pub fn parse_instant(text: &str) -> Option<Timestamp> {
+    let (whole, fraction) = text.strip_suffix('Z')?.split_at_checked(19)?;
+    let &[_, _, _, _, b'-', _, _, b'-', _, _, b'T', ..] = whole.as_bytes() else { return None };
+    let digits = whole.as_bytes();
+    let (year, month, day) = (number(&digits[..4])?, number(&digits[5..7])?, number(&digits[8..10])?);
+    if !(1..=12).contains(&month) {
+        return None;
+    }
+    let whole = moment(year, month, day, &digits[11..])?;
+    let millis = match fraction.strip_prefix('.') {
+        None if fraction.is_empty() => 0,
+        None => return None,
+        Some(fraction) if (1..=9).contains(&fraction.len()) => {
+            let digits: Vec<u8> = fraction.bytes().chain([b'0'; 2]).take(3).collect();
+            number(&digits)?
+        }
+        Some(_) => return None,
+    };
+    Some(whole.plus_millis(millis))
+}
+
 /// `Sun, 06 Nov 1994 08:49:37 GMT`
 fn parse_imf_fixdate(value: &[u8]) -> Option<Timestamp> {
     let value: &[u8; 29] = value.try_into().ok()?;
@@ -149,6 +180,32 @@ mod tests {
 
     fn parse(text: &str) -> Option<Timestamp> {
         parse_http_date(text.as_bytes(), NOW)
+    }
+
+    #[test]
+    fn an_instant_is_read_as_it_was_written_and_nothing_else_is_one() {
+        for millis in [0, 784_111_777_042, 951_782_400_999, 4_102_444_799_000] {
+            let moment = Timestamp::from_millis(millis);
+            assert_eq!(parse_instant(&format_instant(moment)), Some(moment));
+        }
+        assert_eq!(format_instant(Timestamp::from_millis(784_111_777_042)), "1994-11-06T08:49:37.042Z");
+        let whole = Some(Timestamp::from_secs(784_111_777));
+        assert_eq!(parse_instant("1994-11-06T08:49:37Z"), whole);
+        assert_eq!(parse_instant("1994-11-06T08:49:37.0420009Z"), whole.map(|whole| whole.plus_millis(42)));
+        for text in [
+            "",
+            "Z",
+            "1994-11-06",
+            "1994-13-06T08:49:37Z",
+            "1994-11-06T08:49:37",
+            "1994-11-06T08:49:37.Z",
+            "1994-11-06T08:49:37.\u{20ac}Z",
+            "1994-11-06T08:49:3\u{e9}Z",
+            "1994-11-06T08:49:37+01Z",
+            "\u{e9}994-11-06T08:49:37Z",
+        ] {
+            assert_eq!(parse_instant(text), None, "{text}");
+        }
     }
 
     #[test]

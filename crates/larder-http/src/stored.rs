@@ -135,6 +135,11 @@ impl StoredHead {
         self.fields
     }
 
+    /// The Age that it was received with, in seconds.
+    pub fn age_secs(&self) -> u32 {
+        self.age_secs
+    }
+
     /// When the request was sent that this head was received, or last validated, by.
     pub fn request_time(&self) -> Timestamp {
         self.request_time

@@ -9,6 +9,7 @@
 
 mod figures;
 mod operator;
+mod packing;
 mod pinning;
 mod told;
 

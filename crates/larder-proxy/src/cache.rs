@@ -73,6 +73,8 @@ pub(crate) struct CacheShared {
     pub(crate) rules: Rules,
     /// Every mark that a key can have.
     pub(crate) key_marks: &'static [Mark],
+    /// Longest body that is stored, in bytes.
+    pub(crate) entry_bytes_max: u64,
     /// How long a client may be without progress.
     pub(crate) stall: Duration,
 }

@@ -3,7 +3,7 @@
 //! Owns: finding the digest in a path, and computing that of a body as it goes by. Does not: decide what becomes of a body that
 //! does not match (see `flight::carry`). Cost: the hash of each byte.
 
-use ring::digest::{Algorithm, Context, SHA256, SHA512};
+use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512};
 
 /// A digest that a URL names.
 #[derive(Clone, Debug)]
@@ -37,6 +37,21 @@ impl NamedDigest {
         Some(Self { algorithm, octets })
     }
 
+    /// Returns the digest that a label names: `sha256:HEX`, or `sha1:` with the 32 letters of RFC 4648, as archives of the web have it.
+    pub(crate) fn of_label(label: &str) -> Option<Self> {
+        let (name, digits) = label.trim().split_once(':')?;
+        let algorithm = match name.to_ascii_lowercase().as_str() {
+            "sha1" => &SHA1_FOR_LEGACY_USE_ONLY,
+            "sha256" => &SHA256,
+            "sha512" => &SHA512,
+            _ => return None,
+        };
+        let of_len = |octets: &Vec<u8>| octets.len() == algorithm.output_len();
+        let hex = octets_of(&digits.to_ascii_lowercase()).filter(of_len);
+        let octets = hex.or_else(|| octets_of_32(digits).filter(of_len))?;
+        Some(Self { algorithm, octets })
+    }
+
     /// Begins to hold a body to it.
     pub(crate) fn check(&self) -> DigestCheck {
         DigestCheck { context: Context::new(self.algorithm), expected: self.octets.clone() }
@@ -55,6 +70,25 @@ impl DigestCheck {
     }
 }
 
+/// Octets in the 32 letters of RFC 4648 6.
+fn octets_of_32(digits: &str) -> Option<Vec<u8>> {
+    let (mut octets, mut bits, mut bit_count) = (Vec::new(), 0_u32, 0);
+    for digit in digits.trim_end_matches('=').bytes() {
+        let value = match digit.to_ascii_uppercase() {
+            letter @ b'A'..=b'Z' => letter - b'A',
+            figure @ b'2'..=b'7' => figure - b'2' + 26,
+            _ => return None,
+        };
+        (bits, bit_count) = (bits << 5 | u32::from(value), bit_count + 5);
+        if bit_count >= 8 {
+            bit_count -= 8;
+            octets.push((bits >> bit_count) as u8);
+            bits &= (1 << bit_count) - 1;
+        }
+    }
+    Some(octets)
+}
+
 fn octets_of(digits: &str) -> Option<Vec<u8>> {
     let nibble = |digit: &u8| char::from(*digit).to_digit(16).filter(|_| !digit.is_ascii_uppercase());
     if !digits.len().is_multiple_of(2) {
@@ -70,6 +104,21 @@ mod tests {
 
     /// Of no bytes at all.
     const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    #[test]
+    fn a_label_names_a_digest_in_hex_or_in_32_letters() {
+        for (label, is_one) in [
+            (format!("sha256:{EMPTY}"), true),
+            (format!("SHA256:{}", EMPTY.to_uppercase()), true),
+            ("sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ".to_owned(), true),
+            ("sha1:da39a3ee5e6b4b0d3255bfef95601890afd80709".to_owned(), true),
+            ("sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBY".to_owned(), false),
+            ("md5:d41d8cd98f00b204e9800998ecf8427e".to_owned(), false),
+            (EMPTY.to_owned(), false),
+        ] {
+            assert_eq!(NamedDigest::of_label(&label).is_some_and(|named| named.check().matches()), is_one, "{label}");
+        }
+    }
 
     #[test]
     fn digest_is_at_the_end_of_a_path() {

@@ -43,6 +43,7 @@ mod mirrors;
 mod missing;
 mod origin;
 mod outcome;
+mod pack;
 mod registries;
 mod request;
 mod routes;

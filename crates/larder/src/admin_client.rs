@@ -67,6 +67,8 @@ pub(crate) enum Told<'a> {
     Progress { done: u64, of: u64 },
     /// A line of what was asked for.
     Line(&'a Value),
+    /// Bytes of it.
+    Data(&'a [u8]),
 }
 
 /// What is sent with a request.
@@ -112,7 +114,13 @@ pub(crate) fn converse(
         return Err(Failure::runtime(format!("the proxy refuses: {}", why.trim()), help));
     }
     loop {
-        let value = read_line(&mut answer).map_err(broken)?;
+        let value = match read_piece(&mut answer).map_err(broken)? {
+            Piece::Line(value) => value,
+            Piece::Data(bytes) => {
+                tell(Told::Data(&bytes))?;
+                continue;
+            }
+        };
         if let Some(done) = value.get("done") {
             return Ok(done.clone());
         }
@@ -127,8 +135,13 @@ pub(crate) fn converse(
     }
 }
 
-/// Reads a line of an answer: its kind, its length and its bytes, as the proxy's `told` sends them.
-fn read_line(answer: &mut impl Read) -> io::Result<Value> {
+enum Piece {
+    Line(Value),
+    Data(Vec<u8>),
+}
+
+/// Reads a piece of an answer: its kind, its length and its bytes, as the proxy's `told` sends them.
+fn read_piece(answer: &mut impl Read) -> io::Result<Piece> {
     let mut head = [0; 5];
     answer.read_exact(&mut head)?;
     let len_bytes = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
@@ -139,7 +152,8 @@ fn read_line(answer: &mut impl Read) -> io::Result<Value> {
     let mut bytes = vec![0; len_bytes as usize];
     answer.read_exact(&mut bytes)?;
     match head[0] {
-        b'L' => Ok(serde_json::from_slice(&bytes)?),
+        b'D' => Ok(Piece::Data(bytes)),
+        b'L' => Ok(Piece::Line(serde_json::from_slice(&bytes)?)),
         _ => Err(wrong("the answer is none of this version")),
     }
 }
@@ -191,7 +205,7 @@ fn exchange(socket: &mut dyn Connection, request: &str, fields: &str) -> io::Res
 
 const ANSWER_BUFFER_BYTES: usize = 256 << 10;
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// A line names a URL.
+/// A line names a URL, and bytes come 256 KiB at a time.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A list of all that is missing is a few mebibytes.

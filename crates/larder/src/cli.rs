@@ -15,6 +15,7 @@ use crate::{
     mirrors::{self, OriginOf},
     missing_command::MissingFlags,
     offline_command::OfflineFlags,
+    pack_command::{PackFlags, UnpackFlags},
     pin_command::{PinFlags, UnpinFlags},
     purge_command::PurgeFlags,
     reload_command::ReloadFlags,
@@ -96,6 +97,10 @@ pub(crate) enum Command {
     Pin(PinFlags),
     /// Have a running proxy evict again what was pinned.
     Unpin(UnpinFlags),
+    /// Have a running proxy write what it stores into a file, to carry it elsewhere.
+    Pack(PackFlags),
+    /// Have a running proxy store what another packed.
+    Unpack(UnpackFlags),
     /// Have a running proxy fetch and store what will be asked for.
     Warm(WarmFlags),
     /// Work with stores that are not in use.

@@ -32,6 +32,7 @@ mod missing_command;
 mod offline_command;
 mod open_files;
 mod output;
+mod pack_command;
 mod pin_command;
 mod program;
 #[cfg(feature = "lab")]

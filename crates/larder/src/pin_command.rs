@@ -80,6 +80,7 @@ pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
                 before = done;
             }
             Told::Line(line) => print_pattern(line, flags.json)?,
+            Told::Data(_) => {}
         }
         Ok(())
     };
@@ -126,7 +127,11 @@ fn ask(
     admin_client::converse(admin, request, Sent { len_bytes: text.len() as u64, reader: &mut text.as_bytes() }, tell)
 }
 
-fn patterns(sources: &[String]) -> Result<Vec<UrlPattern>, Failure> {
+/// The patterns that words of the command line say or list.
+///
+/// # Errors
+/// One of them is no pattern and no list, or nothing is listed.
+pub(crate) fn patterns(sources: &[String]) -> Result<Vec<UrlPattern>, Failure> {
     let mut all = Vec::new();
     for source in sources {
         match Source::of(source) {

@@ -10,7 +10,7 @@ use crate::{
     failure::Failure,
     files, machine, manual_command, mirror_command, missing_command, offline_command,
     output::{self, print_line},
-    pin_command, purge_command, reload_command,
+    pack_command, pin_command, purge_command, reload_command,
     settings::Settings,
     store_command, warm_command, wiring,
 };
@@ -69,6 +69,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Offline(flags) => offline_command::run(&flags),
         Command::Missing(flags) => missing_command::run(&flags),
         Command::Warm(flags) => warm_command::run(&flags),
+        Command::Pack(flags) => pack_command::pack(&flags),
+        Command::Unpack(flags) => pack_command::unpack(&flags),
         Command::Pin(flags) => pin_command::pin(&flags),
         Command::Unpin(flags) => pin_command::unpin(&flags),
         Command::Exec(_) => unreachable!("it has an exit code of its own"),

@@ -10,7 +10,7 @@ use http::{Response, StatusCode, header, request, uri::Authority};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::{page, pinning};
+use super::{packing, page, pinning};
 use crate::{
     client::response_body::ResponseBody,
     config::Offline,
@@ -33,6 +33,8 @@ pub(super) async fn answer(
         "OFFLINE" => Command::Short(offline),
         "PIN" => Command::Long(Long::Pin),
         "UNPIN" => Command::Long(Long::Unpin),
+        "PACK" => Command::Long(Long::Pack),
+        "UNPACK" => Command::Long(Long::Unpack),
         _ => return None,
     };
     if !is_for_this_machine(request) {
@@ -53,6 +55,8 @@ pub(super) async fn answer(
 enum Long {
     Pin,
     Unpin,
+    Pack,
+    Unpack,
 }
 
 /// Answers what takes long.
@@ -62,13 +66,17 @@ async fn answer_long(
     request: &request::Parts,
     body: Incoming,
 ) -> Response<ResponseBody> {
+    if matches!((command, request.uri.path()), (Long::Unpack, "/")) {
+        return packing::unpack(worker, body);
+    }
     let Some(text) = whole(body).await else {
         return page(StatusCode::PAYLOAD_TOO_LARGE, "the list of patterns is too long, or broke off\n".into());
     };
     match (command, request.uri.path()) {
         (Long::Pin, "/") => pinning::pin(worker, text),
+        (Long::Pack, "/") => packing::pack(worker, &text),
         (Long::Unpin, path @ ("/" | "/all")) => pinning::unpin(worker, text, path == "/all"),
-        _ => page(StatusCode::BAD_REQUEST, "PIN takes /, UNPIN takes / or /all\n".into()),
+        _ => page(StatusCode::BAD_REQUEST, "PIN, PACK and UNPACK take /, UNPIN takes / or /all\n".into()),
     }
 }
 

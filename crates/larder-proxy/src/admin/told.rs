@@ -47,6 +47,11 @@ impl Teller {
         self.line(&json!({ "progress": { "done": done, "of": of } }))
     }
 
+    /// Tells bytes. Returns whether anybody is there.
+    pub(crate) fn data(&self, bytes: &[u8]) -> bool {
+        bytes.chunks(DATA_BYTES_MAX).all(|bytes| self.piece(KIND_DATA, bytes))
+    }
+
     fn piece(&self, kind: u8, bytes: &[u8]) -> bool {
         let mut piece = BytesMut::with_capacity(bytes.len() + 5);
         piece.put_u8(kind);
@@ -56,7 +61,9 @@ impl Teller {
     }
 }
 
-/// The kind of a line of JSON. `larder`'s `admin_client` has the same.
+/// Kinds of pieces: a line of JSON, and bytes. `larder`'s `admin_client` has the same.
 const KIND_LINE: u8 = b'L';
+const KIND_DATA: u8 = b'D';
+const DATA_BYTES_MAX: usize = 256 << 10;
 /// Pieces that wait to be sent.
 const PIECE_COUNT_MAX: usize = 8;

@@ -371,7 +371,7 @@ pub(crate) fn stored_len(store: &Store, targets: &TargetList, key: &[u8]) -> Res
 }
 
 /// Waits on a thread that may block.
-fn wait<F: Future>(work: F) -> F::Output {
+pub(crate) fn wait<F: Future>(work: F) -> F::Output {
     Handle::current().block_on(work)
 }
 
@@ -394,7 +394,8 @@ fn load_patterns(path: &Path) -> UrlPatterns {
     UrlPatterns::new(text.lines().filter(|line| !line.is_empty()).filter_map(parse).take(PATTERN_COUNT_MAX))
 }
 
-fn fingerprint(key: &[u8]) -> u64 {
+/// Tells keys apart, as far as 64 bits do.
+pub(crate) fn fingerprint(key: &[u8]) -> u64 {
     use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
     BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
 }

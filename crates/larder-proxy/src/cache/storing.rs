@@ -34,6 +34,8 @@ pub(crate) struct Place {
     pub(crate) marker: Option<(Arc<Marker>, bool)>,
     /// What it was asked for together with, see [`crate::cache::groups`]; 0 is nothing.
     pub(crate) group: u32,
+    /// Whether it is stored whatever else its room could be for.
+    pub(crate) is_wanted: bool,
 }
 
 impl Place {
@@ -46,7 +48,13 @@ impl Place {
         settings: &Settings,
     ) -> Option<Self> {
         if rule.is_empty() {
-            return Some(Self { primary: Arc::clone(primary), key: Arc::clone(primary), marker: None, group: 0 });
+            return Some(Self {
+                primary: Arc::clone(primary),
+                key: Arc::clone(primary),
+                marker: None,
+                group: 0,
+                is_wanted: false,
+            });
         }
         let known = before.filter(|marker| marker.rules.rules().first() == Some(rule));
         let marker = match known {
@@ -54,7 +62,7 @@ impl Place {
             None => (Arc::new(Marker::including(rule.clone(), before)), true),
         };
         let key = marker.0.variant_key(primary, rule, request_fields, settings)?;
-        Some(Self { primary: Arc::clone(primary), key: key.into(), marker: Some(marker), group: 0 })
+        Some(Self { primary: Arc::clone(primary), key: key.into(), marker: Some(marker), group: 0, is_wanted: false })
     }
 
     /// The place of a stored response under a new head: where it is, unless it now varies on more than it is stored by. `None`:
@@ -68,7 +76,7 @@ impl Place {
     ) -> Option<Self> {
         if before.entry.head.selecting().cover(&head.selecting().rule()) {
             let (primary, key) = (Arc::clone(primary), Arc::clone(&before.key));
-            return Some(Self { primary, key, marker: None, group: 0 });
+            return Some(Self { primary, key, marker: None, group: 0, is_wanted: false });
         }
         let EntryBody::Whole(_) = before.entry.body else { return None };
         Self::new(primary, &head.selecting().rule(), request_fields, before.marker.as_ref(), settings)
@@ -102,7 +110,7 @@ pub(crate) async fn commit(
         return undo_if_invalidated(cache, place, began).await;
     };
     // The chunks of a body were let in together; their head is stored with them.
-    let is_offer = matches!(head.body(), BodyPlace::Whole { .. });
+    let is_offer = matches!(head.body(), BodyPlace::Whole { .. }) && !place.is_wanted;
     let hints = hints(cache, place, head);
     let entry = Unwritten { key: &place.key, is_offer, head: head.encode(), body: body.clone(), hints };
     if !write(cache, store, entry).await {

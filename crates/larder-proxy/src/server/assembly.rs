@@ -204,6 +204,7 @@ impl Assembly {
             lonely: lasting.lonely,
             patience: Patience::new(config.limits.store),
             pins: lasting.pins,
+            entry_bytes_max: config.cache.entry_bytes_max,
             rules: config.rules.clone(),
             key_marks: routes.marks(),
             stall: config.limits.stall,

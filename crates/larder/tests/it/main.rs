@@ -12,6 +12,7 @@ mod memory;
 mod offline;
 mod origin;
 mod output;
+mod packs;
 mod pins;
 mod planning;
 mod process;

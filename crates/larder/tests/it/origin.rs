@@ -1,5 +1,5 @@
 //! A small origin: answers every GET with its path as the body (so often that it is as long as `bytes=` at the path's end says), storable
-//! for an hour, and counts.
+//! for an hour, and counts. What is below `/vary/` varies by Accept-Language.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -103,7 +103,8 @@ fn serve(connection: TcpStream, count: &AtomicUsize, before: &impl Fn(&str)) {
         before(path);
         let body = body_of(path);
         let length = body.len();
-        let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nContent-Length: {length}\r\n\r\n");
+        let vary = if path.starts_with("/vary/") { "Vary: Accept-Language\r\n" } else { "" };
+        let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\n{vary}Content-Length: {length}\r\n\r\n");
         if writer.write_all(format!("{head}{body}").as_bytes()).is_err() {
             return;
         }

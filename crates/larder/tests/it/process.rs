@@ -147,6 +147,11 @@ impl Response {
         Self { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
     }
 
+    /// The value of a field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
     /// Whether Cache-Status says that the answer came from the cache (RFC 9211 2.1).
     pub(crate) fn is_hit(&self) -> bool {
         self.head.lines().any(|line| line.starts_with("cache-status:") && line.contains("; hit"))

@@ -1,0 +1,136 @@
+//! PACK and UNPACK: stored responses in a file that is carried elsewhere.
+//!
+//! Owns: what is asked and told. Does not: pack, see `pack`. The body of `PACK /` is a line with what is wanted besides, and then patterns, one
+//! a line; that of `UNPACK /` is the file.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Read},
+    pin::Pin,
+    sync::Arc,
+};
+
+use bytes::{Buf as _, Bytes};
+use flate2::bufread::MultiGzDecoder;
+use http::Response;
+use http_body::Body as _;
+use hyper::body::Incoming;
+use larder_http::{Timestamp, UrlPatterns};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::{
+    pinning,
+    told::{self, Failed, Teller},
+};
+use crate::{
+    client::response_body::ResponseBody,
+    pack::{self, Outlet, Selection},
+    worker::Worker,
+};
+
+/// What is wanted besides patterns.
+#[derive(Deserialize)]
+struct Wanted {
+    gzip: bool,
+    /// Milliseconds of Unix time.
+    since: Option<i64>,
+    until: Option<i64>,
+}
+
+/// Packs what the body asks for.
+pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody> {
+    let (cache, body) = (Arc::clone(&worker.cache), body.clone());
+    told::answer(move |teller| {
+        let store = pinning::store_of(&cache)?;
+        let (line, patterns) = body.split_at(body.iter().position(|octet| *octet == b'\n').unwrap_or(body.len()));
+        let wanted: Wanted = serde_json::from_slice(line).map_err(|error| Failed {
+            problem: format!("what is to be packed is not said as it should be: {error}"),
+            help: "use the same version of larder on both ends".to_owned(),
+        })?;
+        let selection = Selection {
+            patterns: UrlPatterns::new(pinning::parse(patterns)?),
+            since: wanted.since.map(Timestamp::from_millis),
+            until: wanted.until.map(Timestamp::from_millis),
+            gzip: wanted.gzip,
+        };
+        let outlet = Outlet {
+            data: &|bytes| teller.data(bytes),
+            progress: &|done, of| teller.progress(done, of),
+            left_out: &|url, why| tell_left_out(teller, url, why),
+        };
+        let packed = pack::pack(&cache, &store, &selection, &outlet).map_err(|error| Failed {
+            problem: format!("cannot pack: {error}"),
+            help: "pack again; where the policy cannot tell its keys, only a store of another one can be packed"
+                .to_owned(),
+        })?;
+        Ok(json!({ "responses": packed.responses, "body_bytes": packed.body_bytes, "left_out": packed.left_out }))
+    })
+}
+
+/// Unpacks the file that the body is.
+pub(super) fn unpack(worker: &Arc<Worker>, body: Incoming) -> Response<ResponseBody> {
+    let cache = Arc::clone(&worker.cache);
+    let (sender, pieces) = mpsc::channel(PIECE_COUNT_MAX);
+    tokio::spawn(feed(body, sender));
+    told::answer(move |teller| {
+        pinning::store_of(&cache)?;
+        let mut source = BufReader::with_capacity(BUFFER_BYTES, Pieces { pieces, piece: Bytes::new() });
+        let is_gzip = source.fill_buf().is_ok_and(|bytes| bytes.starts_with(&[0x1f, 0x8b]));
+        let mut tell = |url: &str, why: &str| tell_left_out(teller, url, why);
+        let (unpacked, outcome) = if is_gzip {
+            pack::unpack(&cache, BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(source)), &mut tell)
+        } else {
+            pack::unpack(&cache, source, &mut tell)
+        };
+        let why_ended = outcome.err().map(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => "it ends in the middle of a record".to_owned(),
+            _ => format!("it cannot be read any further: {error}"),
+        });
+        let pack::Unpacked { stored, body_bytes, there, refused, passed } = unpacked;
+        Ok(json!({
+            "stored": stored, "body_bytes": body_bytes, "there": there, "refused": refused, "passed": passed, "why_ended": why_ended,
+        }))
+    })
+}
+
+fn tell_left_out(teller: &Teller, url: &str, why: &str) -> bool {
+    teller.line(&json!({ "left_out": { "url": url, "why": why } }))
+}
+
+/// Hands on what comes of a request's body.
+async fn feed(mut body: Incoming, pieces: mpsc::Sender<io::Result<Bytes>>) {
+    while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let piece = match frame.map(http_body::Frame::into_data) {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(_)) => continue,
+            Err(error) => Err(io::Error::other(error)),
+        };
+        if pieces.send(piece).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What comes of a request's body, read on a thread that may block.
+struct Pieces {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    piece: Bytes,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.pieces.blocking_recv() {
+                Some(piece) => self.piece = piece?,
+                None => return Ok(0),
+            }
+        }
+        let count = self.piece.len().min(target.len());
+        self.piece.copy_to_slice(&mut target[..count]);
+        Ok(count)
+    }
+}
+
+const PIECE_COUNT_MAX: usize = 8;
+const BUFFER_BYTES: usize = 64 << 10;

@@ -1,0 +1,340 @@
+//! Unpacking: records of a file that may be anything, stored as if they had been fetched when they say they were.
+//!
+//! Owns: what is believed of a record. Does not: believe more of it than of an origin: what may not be stored is not, and this proxy's own
+//! rules are put on it. Invariants: a response is stored only if its length is right and its body has the digest that its record names; what
+//! is there already and is as new stays; nothing is as new as tomorrow. Cost: a chunk in memory at a time.
+
+use std::{
+    io::{self, BufRead, Read},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use larder_http::{
+    BodyPlace, Received, Selecting, Storability, StoredHead, Timestamp, rules::RuledRequest, ruling, storable,
+};
+
+use super::warc::{Next, Reader, Record};
+use crate::{
+    cache::{
+        Cache,
+        chunks::{BodyKeys, ChunkedBody},
+        entry::{CHUNK_BYTES, random},
+        lookup::{self, Lookup},
+        pins::wait,
+        storing::{self, Place},
+    },
+    clock,
+    digest::{DigestCheck, NamedDigest},
+};
+
+/// What became of a file's records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unpacked {
+    pub(crate) stored: u64,
+    pub(crate) body_bytes: u64,
+    /// Those that were stored already, as new or newer.
+    pub(crate) there: u64,
+    /// Those that are not stored, for one reason or another.
+    pub(crate) refused: u64,
+    /// Records of other kinds.
+    pub(crate) passed: u64,
+}
+
+/// A message of a record: its first line and fields.
+struct Message {
+    first_line: String,
+    fields: HeaderMap,
+    /// How long its head is.
+    len_bytes: u64,
+}
+
+/// The request that a response belongs to.
+struct Request {
+    url: String,
+    /// Its own name, and that of its response.
+    ids: [Option<String>; 2],
+    fields: HeaderMap,
+    time: Option<Timestamp>,
+}
+
+/// A response that is to be stored.
+struct Response {
+    place: Place,
+    head: StoredHead,
+    body_bytes: u64,
+    check: DigestCheck,
+}
+
+/// Why a record is not stored.
+enum Refused {
+    There,
+    Because(String),
+}
+
+impl From<&str> for Refused {
+    fn from(why: &str) -> Self {
+        Self::Because(why.to_owned())
+    }
+}
+
+/// Stores what the records of a file hold. `tell` is told of each that is not stored, and why; ends when it says `false`. Blocks.
+///
+/// # Errors
+/// The file cannot be read to its end; what was stored until then stays.
+pub(crate) fn unpack(
+    cache: &Arc<Cache>,
+    source: impl BufRead,
+    tell: &mut dyn FnMut(&str, &str) -> bool,
+) -> (Unpacked, io::Result<()>) {
+    let mut unpacking = Unpacking { cache, request: None, unpacked: Unpacked::default() };
+    let outcome = unpacking.run(&mut Reader::new(source), tell);
+    (unpacking.unpacked, outcome)
+}
+
+struct Unpacking<'a> {
+    cache: &'a Arc<Cache>,
+    /// The last request that was read.
+    request: Option<Request>,
+    unpacked: Unpacked,
+}
+
+impl Unpacking<'_> {
+    fn run<R: BufRead>(&mut self, reader: &mut Reader<R>, tell: &mut dyn FnMut(&str, &str) -> bool) -> io::Result<()> {
+        loop {
+            let record = match reader.next()? {
+                Next::End => return Ok(()),
+                Next::Record(record) => record,
+                Next::Damage(what) => {
+                    self.unpacked.refused += 1;
+                    if !tell("", &what) {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            };
+            let mut content = reader.content(record.content_bytes);
+            let outcome = match record.field("WARC-Type") {
+                Some("response") => self.response(&record, &mut content),
+                Some("request") => Ok(self.request(&record, &mut content)),
+                _ => Ok(Ok(0)),
+            };
+            let url = record.url().unwrap_or_default();
+            let goes_on = match outcome? {
+                Ok(0) if record.field("WARC-Type") != Some("response") => {
+                    self.unpacked.passed += 1;
+                    true
+                }
+                Ok(bytes) => {
+                    self.unpacked.stored += 1;
+                    self.unpacked.body_bytes += bytes;
+                    true
+                }
+                Err(Refused::There) => {
+                    self.unpacked.there += 1;
+                    true
+                }
+                Err(Refused::Because(why)) => {
+                    self.unpacked.refused += 1;
+                    tell(url, &why)
+                }
+            };
+            let left = content.limit();
+            if io::copy(&mut content, &mut io::sink())? < left {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if !goes_on {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Remembers a request for the response that belongs to it.
+    fn request(&mut self, record: &Record, content: &mut impl Read) -> Result<u64, Refused> {
+        self.request = None;
+        let message = read_message(content).map_err(|_| "its request is none")?;
+        let ids = ["WARC-Record-ID", "WARC-Concurrent-To"].map(|name| record.field(name).map(str::to_owned));
+        let url = record.url().unwrap_or_default().to_owned();
+        if message.first_line.starts_with("GET ") {
+            self.request = Some(Request { url, ids, fields: message.fields, time: record.date() });
+        }
+        Ok(0)
+    }
+
+    /// Stores a response. Returns how long its body is.
+    fn response(&mut self, record: &Record, content: &mut io::Take<impl Read>) -> io::Result<Result<u64, Refused>> {
+        let message = match read_message(content) {
+            Ok(message) => message,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(Err("it holds no response".into())),
+            Err(error) => return Err(error),
+        };
+        let body_bytes = record.content_bytes - message.len_bytes;
+        match self.prepare(record, message, body_bytes) {
+            Ok(response) => self.store(response, content),
+            Err(refused) => Ok(Err(refused)),
+        }
+    }
+
+    /// Decides where a response goes, before its body is read.
+    fn prepare(&self, record: &Record, message: Message, body_bytes: u64) -> Result<Response, Refused> {
+        let uri: Uri = record.url().and_then(|url| url.parse().ok()).ok_or("it names no URL")?;
+        let response_time = record.date().ok_or("it does not say when it was received")?;
+        if response_time.millis_since(clock::now()) > FUTURE_MILLIS_MAX {
+            return Err("it was received in the future; one of the two clocks is wrong".into());
+        }
+        let digest = record.field("WARC-Payload-Digest").and_then(NamedDigest::of_label);
+        let check = digest.ok_or("it has no digest that could be compared")?.check();
+        let status = status_of(&message.first_line).ok_or("it holds no response")?;
+        let mut fields = message.fields;
+        if fields.contains_key(header::TRANSFER_ENCODING) {
+            return Err("its body is in the coding of a connection".into());
+        }
+        let told_len = fields.get(header::CONTENT_LENGTH).map(|len| len.to_str().ok()?.parse::<u64>().ok());
+        if told_len.is_some_and(|len| len != Some(body_bytes)) {
+            return Err("its body is not as long as it says".into());
+        }
+        if body_bytes > self.cache.shared.entry_bytes_max {
+            return Err("its body is longer than what is stored (cache.object_size_max)".into());
+        }
+        let request = self.request.as_ref().filter(|request| belong_together(request, record));
+        let request_fields = request.map(|request| request.fields.clone()).unwrap_or_default();
+        if request.is_none() && fields.contains_key(header::VARY) {
+            return Err("it varies, and its request does not stand before it".into());
+        }
+        fields.remove(ruling::FIELD);
+        self.put_ruling(&uri, status, &mut fields);
+        let request_time = request.and_then(|request| request.time).filter(|time| *time <= response_time);
+        let received = Received { status, fields, request_time: request_time.unwrap_or(response_time), response_time };
+        let (place, selecting) = self.place(&uri, &request_fields, &received)?;
+        let head = StoredHead::new(received, BodyPlace::Whole { len: body_bytes }, selecting, &self.cache.http.targets);
+        Ok(Response { place, head, body_bytes, check })
+    }
+
+    /// Puts what this proxy's rules say of a response among its fields.
+    fn put_ruling(&self, uri: &Uri, status: StatusCode, fields: &mut HeaderMap) {
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let request = RuledRequest { method: &Method::GET, authority, path };
+        if let Some(ruling) = self.cache.shared.rules.find(&request, status, fields) {
+            ruling.put(fields);
+        }
+    }
+
+    /// The place of a response, if it may be stored and nothing as new is there.
+    fn place(&self, uri: &Uri, request_fields: &HeaderMap, received: &Received) -> Result<(Place, Selecting), Refused> {
+        let cache = self.cache;
+        let settings = &cache.http;
+        let primary: Arc<[u8]> = storing::primaries_of(cache, uri)
+            .and_then(|primaries| primaries.into_iter().next())
+            .ok_or("its URL is not one of http:// or https://")?
+            .into();
+        let exchange = storable::Exchange {
+            method: &Method::GET,
+            request_fields,
+            status: received.status,
+            response_fields: &received.fields,
+            request_time: received.request_time,
+            response_time: received.response_time,
+        };
+        let rule = match storable::decide(&exchange, settings) {
+            Storability::Store { rule, .. } => rule,
+            Storability::Refuse { reason } => {
+                return Err(Refused::Because(format!("it may not be stored ({})", reason.token())));
+            }
+        };
+        let found = wait(lookup::find(cache, &primary, request_fields));
+        let marker = match found {
+            Lookup::Found(found) if found.entry.head.response_time() >= received.response_time => {
+                return Err(Refused::There);
+            }
+            Lookup::Found(found) => found.marker,
+            Lookup::OtherVariants(marker) => Some(marker),
+            Lookup::Nothing => None,
+        };
+        let place = Place::new(&primary, &rule, request_fields, marker.as_ref(), settings);
+        let (place, selecting) =
+            place.zip(rule.select(request_fields, settings)).ok_or("no request would be led to it")?;
+        let place = place.in_language_of(&received.fields, request_fields);
+        Ok((Place { is_wanted: true, ..place }, selecting))
+    }
+
+    /// Stores a response whose body comes now.
+    fn store(&self, response: Response, content: &mut impl Read) -> io::Result<Result<u64, Refused>> {
+        let Response { place, head, body_bytes, mut check } = response;
+        let cache = self.cache;
+        let began = cache.shared.epochs.now();
+        let (mut left, mut pieces) = (body_bytes, Vec::new());
+        let representation = random();
+        let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
+        let chunks = (body_bytes > CHUNK_BYTES).then(|| ChunkedBody::new(cache, keys, &head, Some(body_bytes)));
+        let mut number = 0;
+        while left > 0 {
+            let mut piece = vec![0; left.min(CHUNK_BYTES) as usize];
+            content.read_exact(&mut piece)?;
+            check.push(&piece);
+            left -= piece.len() as u64;
+            pieces.push(Bytes::from(piece));
+            if let Some(chunks) = &chunks {
+                if !wait(chunks.store_chunk(number, std::mem::take(&mut pieces))) {
+                    return Ok(Err("the store takes nothing now".into()));
+                }
+                number += 1;
+            }
+        }
+        if !check.matches() {
+            // Chunks without a head are never found.
+            return Ok(Err("its body does not have the digest that it names".into()));
+        }
+        let head =
+            if chunks.is_some() { head.with_body(BodyPlace::Chunks { len: body_bytes, representation }) } else { head };
+        match wait(storing::commit(cache, &place, &head.detached(), pieces, began)) {
+            true => Ok(Ok(body_bytes)),
+            false => Ok(Err("the store takes nothing now".into())),
+        }
+    }
+}
+
+/// Whether a request and a response are of one exchange.
+fn belong_together(request: &Request, response: &Record) -> bool {
+    let (id, of) = (response.field("WARC-Record-ID"), response.field("WARC-Concurrent-To"));
+    let [request_id, request_of] = &request.ids;
+    let is_named = (of.is_some() && of == request_id.as_deref()) || (id.is_some() && id == request_of.as_deref());
+    is_named && Some(&*request.url) == response.url()
+}
+
+fn status_of(line: &str) -> Option<StatusCode> {
+    let rest = line.strip_prefix("HTTP/1.1 ").or_else(|| line.strip_prefix("HTTP/1.0 "))?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// Reads a message's first line and fields.
+///
+/// # Errors
+/// `InvalidData`: it is none.
+fn read_message(content: &mut impl Read) -> io::Result<Message> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut head = Vec::new();
+    let mut octet = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() >= MESSAGE_HEAD_BYTES_MAX || content.read(&mut octet)? == 0 {
+            return Err(invalid());
+        }
+        head.push(octet[0]);
+    }
+    let mut lines =
+        head[..head.len() - 4].split(|octet| *octet == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let first_line = String::from_utf8(lines.next().unwrap_or_default().to_vec()).map_err(|_| invalid())?;
+    let mut fields = HeaderMap::new();
+    for line in lines {
+        let colon = line.iter().position(|octet| *octet == b':').ok_or_else(invalid)?;
+        let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| invalid())?;
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).map_err(|_| invalid())?;
+        fields.try_append(name, value).map_err(|_| invalid())?;
+    }
+    Ok(Message { first_line, fields, len_bytes: head.len() as u64 })
+}
+
+/// How far ahead of this machine's clock another's may be.
+const FUTURE_MILLIS_MAX: i64 = 5 * 60 * 1000;
+const MESSAGE_HEAD_BYTES_MAX: usize = 128 << 10;

@@ -1,0 +1,335 @@
+//! Packing: entries of the store, one after the other, as records.
+//!
+//! Owns: which entries, and what of them. Does not: change any. Invariant: a record is begun only when all of it is known to be there; its
+//! digests are those of the bytes that follow. Cost: a long body is read twice, once for its digest.
+
+use std::{
+    collections::HashSet,
+    io::{self, Write},
+};
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use http::{HeaderName, header};
+use larder_http::{BodyPlace, Head, Ruling, StoredHead, Timestamp, UrlPatterns, key, key::KeyOf, ruling};
+use larder_store::{Error, ErrorKind, Result, Scanned, Store};
+use ring::digest::{Context, SHA256};
+
+use super::warc::{self, END};
+use crate::{
+    cache::{
+        Cache,
+        entry::{CHUNK_BYTES, random},
+        pins::{fingerprint, stored_len, wait},
+    },
+    clock,
+};
+
+/// What is packed.
+pub(crate) struct Selection {
+    pub(crate) patterns: UrlPatterns,
+    /// Received or confirmed at this moment or later.
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) until: Option<Timestamp>,
+    /// Whether each record is compressed.
+    pub(crate) gzip: bool,
+}
+
+/// What was packed, and what was not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Packed {
+    pub(crate) responses: u64,
+    pub(crate) body_bytes: u64,
+    pub(crate) left_out: u64,
+}
+
+/// Where it goes, and who is told meanwhile. Each says whether anybody is there.
+pub(crate) struct Outlet<'a> {
+    /// Takes bytes of the file.
+    pub(crate) data: &'a dyn Fn(&[u8]) -> bool,
+    /// Is told how far it has come.
+    pub(crate) progress: &'a dyn Fn(u64, u64) -> bool,
+    /// Is told what URL is left out, and why.
+    pub(crate) left_out: &'a dyn Fn(&str, &str) -> bool,
+}
+
+/// Packs what is stored. Blocks for reading the whole store.
+///
+/// # Errors
+/// The store cannot tell its keys, or is closed.
+pub(crate) fn pack(cache: &Cache, store: &Store, selection: &Selection, outlet: &Outlet<'_>) -> Result<Packed> {
+    let mut packing = Packing { cache, store, selection, outlet, packed: Packed::default(), broken_url: None };
+    let mut goes_on = packing.begin();
+    let mut seen = HashSet::new();
+    store.scan(&mut |scanned| {
+        match scanned {
+            Scanned::Passed { bytes, of } => goes_on &= (outlet.progress)(bytes, of),
+            Scanned::Key(key) => {
+                let of = KeyOf::parse(key).filter(|of| of.representation.is_none() && has_plain_mark(of));
+                if let Some((of, url)) = of.and_then(|of| Some((of, of.url()?)))
+                    && selection.patterns.contain(url)
+                    && seen.insert(fingerprint(key))
+                {
+                    goes_on &= packing.entry(key, &of, url);
+                }
+            }
+            _ => {}
+        }
+        goes_on
+    })?;
+    match packing.broken_url {
+        None => Ok(packing.packed),
+        Some(url) => {
+            let place = format!("part of a body went while it was packed, the file is of no use: {url}");
+            Err(Error::new(ErrorKind::Unavailable, place))
+        }
+    }
+}
+
+/// Whether a key is that of a GET of its URL: others stand for something else besides.
+fn has_plain_mark(of: &KeyOf<'_>) -> bool {
+    let space = of.primary.iter().position(|octet| *octet == b' ');
+    space.is_none_or(|at| &of.primary[at..] == b" default")
+}
+
+struct Packing<'a> {
+    cache: &'a Cache,
+    store: &'a Store,
+    selection: &'a Selection,
+    outlet: &'a Outlet<'a>,
+    packed: Packed,
+    /// The response whose record was begun and could not be ended.
+    broken_url: Option<String>,
+}
+
+/// A response that is to be written.
+struct Response<'a> {
+    url: &'a str,
+    key: &'a [u8],
+    head: &'a StoredHead,
+    /// Its status line and fields.
+    message_head: Vec<u8>,
+    /// Its body, unless that is in chunks.
+    body: Option<Bytes>,
+}
+
+impl Packing<'_> {
+    fn begin(&self) -> bool {
+        let text = concat!("software: larder/", env!("CARGO_PKG_VERSION"), "\r\nformat: WARC File Format 1.1\r\n");
+        let head = warc::Head {
+            kind: "warcinfo",
+            id: &new_id(),
+            date: clock::now(),
+            content_type: "application/warc-fields",
+            content_bytes: text.len() as u64,
+            fields: &[],
+        };
+        self.record(&head.encode(), &mut |sink| sink.write_all(text.as_bytes())).is_ok()
+    }
+
+    /// Packs the entry under a key, if it is a response that is to be packed. Returns whether to go on.
+    fn entry(&mut self, key: &[u8], of: &KeyOf<'_>, url: &str) -> bool {
+        let targets = &self.cache.http.targets;
+        // A variant to which nothing leads is nobody's.
+        if of.entry != of.primary && !matches!(stored_len(self.store, targets, key), Ok(Some(_))) {
+            return true;
+        }
+        let Ok(Some(reader)) = wait(self.store.get(key)) else { return true };
+        let Ok(Head::Response(head)) = Head::decode(reader.head(), targets) else { return true };
+        let is_late = |since: &Timestamp| head.response_time() >= *since;
+        if !self.selection.since.as_ref().is_none_or(is_late) || self.selection.until.as_ref().is_some_and(is_late) {
+            return true;
+        }
+        if let Some(why) = why_left_out(&head) {
+            return self.leave_out(url, why);
+        }
+        let body = match head.body() {
+            BodyPlace::Chunks { .. } => None,
+            BodyPlace::Whole { .. } => match wait(reader.read(0..reader.len())) {
+                Ok(Some(body)) => Some(body),
+                Ok(None) | Err(_) => return self.leave_out(url, "its body cannot be read"),
+            },
+        };
+        let response = Response { url, key, head: &head, message_head: message_head(&head), body };
+        self.response(&response)
+    }
+
+    fn response(&mut self, response: &Response<'_>) -> bool {
+        let Response { url, head, message_head, .. } = response;
+        let (mut block, mut payload) = (Context::new(&SHA256), Context::new(&SHA256));
+        block.update(message_head);
+        let hashed = self.each_piece(response, &mut |piece| {
+            block.update(piece);
+            payload.update(piece);
+            Ok(())
+        });
+        if hashed.is_err() {
+            return self.leave_out(url, "part of its body is missing");
+        }
+        let (id, request_id) = (new_id(), new_id());
+        let request = request_block(url, head);
+        let request_head = warc::Head {
+            kind: "request",
+            id: &request_id,
+            date: head.request_time(),
+            content_type: "application/http; msgtype=request",
+            content_bytes: request.len() as u64,
+            fields: &[
+                ("WARC-Target-URI", url),
+                ("WARC-Concurrent-To", &id),
+                ("WARC-Block-Digest", &digest_of(&request)),
+            ],
+        };
+        let response_head = warc::Head {
+            kind: "response",
+            id: &id,
+            date: head.response_time(),
+            content_type: "application/http; msgtype=response",
+            content_bytes: message_head.len() as u64 + head.body().len(),
+            fields: &[
+                ("WARC-Target-URI", url),
+                ("WARC-Concurrent-To", &request_id),
+                ("WARC-Block-Digest", &label(block)),
+                ("WARC-Payload-Digest", &label(payload)),
+            ],
+        };
+        let written = self.record(&request_head.encode(), &mut |sink| sink.write_all(&request)).and_then(|()| {
+            self.record(&response_head.encode(), &mut |sink| {
+                sink.write_all(message_head)?;
+                self.each_piece(response, &mut |piece| sink.write_all(piece))
+            })
+        });
+        if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::BrokenPipe) {
+            self.broken_url = Some((*url).to_owned());
+        }
+        self.packed.responses += 1;
+        self.packed.body_bytes += head.body().len();
+        written.is_ok()
+    }
+
+    /// Gives the pieces of a response's body.
+    fn each_piece(&self, response: &Response<'_>, give: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let (len, representation) = match (&response.body, response.head.body()) {
+            (Some(body), _) => return give(body),
+            (None, BodyPlace::Chunks { len, representation }) => (len, representation),
+            (None, BodyPlace::Whole { .. }) => return Ok(()),
+        };
+        for number in 0..len.div_ceil(CHUNK_BYTES) {
+            let wanted = CHUNK_BYTES.min(len - number * CHUNK_BYTES);
+            let chunk = wait(async {
+                let reader = self.store.get(&key::chunk_key(response.key, representation, number)).await?;
+                match reader.filter(|reader| reader.len() == wanted) {
+                    Some(reader) => reader.read(0..wanted).await,
+                    None => Ok(None),
+                }
+            });
+            give(&chunk.map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a record.
+    fn record(&self, head: &[u8], content: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        let mut sink = Sink(self.outlet);
+        let mut write = |sink: &mut dyn Write| {
+            sink.write_all(head)?;
+            content(sink)?;
+            sink.write_all(END)
+        };
+        if self.selection.gzip {
+            let mut encoder = GzEncoder::new(&mut sink, Compression::default());
+            write(&mut encoder).and_then(|()| encoder.finish().map(drop))
+        } else {
+            write(&mut sink)
+        }
+    }
+
+    fn leave_out(&mut self, url: &str, why: &str) -> bool {
+        self.packed.left_out += 1;
+        (self.outlet.left_out)(url, why)
+    }
+}
+
+/// Writes to an outlet; an error is that nobody takes it any more.
+struct Sink<'a>(&'a Outlet<'a>);
+
+impl Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if (self.0.data)(bytes) { Ok(bytes.len()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Why a response is nobody else's; `None` if it is anybody's.
+fn why_left_out(head: &StoredHead) -> Option<&'static str> {
+    let is_chosen_by =
+        |name: &HeaderName| head.selecting().iter().any(|(chosen, value)| chosen == name && value.is_some());
+    if is_chosen_by(&header::COOKIE) || is_chosen_by(&header::AUTHORIZATION) {
+        return Some("a client's cookies or credentials chose it");
+    }
+    let checks = Ruling::of(head.fields()).is_some_and(|ruling| ruling.answers_credentials);
+    checks.then_some("it answered a client's credentials")
+}
+
+/// The status line and fields as they were received.
+fn message_head(head: &StoredHead) -> Vec<u8> {
+    let status = head.status();
+    let mut text = format!("HTTP/1.1 {} {}\r\n", status.as_str(), status.canonical_reason().unwrap_or("")).into_bytes();
+    let left_out = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::AGE, ruling::FIELD];
+    for (name, value) in head.fields().iter().filter(|(name, _)| !left_out.contains(name)) {
+        push_field(&mut text, name.as_str(), value.as_bytes());
+    }
+    if head.age_secs() > 0 {
+        push_field(&mut text, "age", head.age_secs().to_string().as_bytes());
+    }
+    push_field(&mut text, "content-length", head.body().len().to_string().as_bytes());
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
+/// A request that the response would have been chosen for.
+fn request_block(url: &str, head: &StoredHead) -> Vec<u8> {
+    let (_, rest) = url.split_once("://").unwrap_or(("", url));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let mut text = format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\n").into_bytes();
+    for (name, value) in head.selecting().iter() {
+        if let Some(value) = value.filter(|_| *name != header::HOST) {
+            push_field(&mut text, name.as_str(), value);
+        }
+    }
+    if head.selecting().answered_cookie() {
+        // That there was one counts for what may be guessed of the response; what it was is nobody's business.
+        push_field(&mut text, "cookie", b"withheld");
+    }
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
+fn push_field(text: &mut Vec<u8>, name: &str, value: &[u8]) {
+    text.extend_from_slice(name.as_bytes());
+    text.extend_from_slice(b": ");
+    text.extend_from_slice(value);
+    text.extend_from_slice(b"\r\n");
+}
+
+fn digest_of(bytes: &[u8]) -> String {
+    let mut context = Context::new(&SHA256);
+    context.update(bytes);
+    label(context)
+}
+
+fn label(context: Context) -> String {
+    let digest = context.finish();
+    let hex: String = digest.as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+/// A name that no other record has.
+fn new_id() -> String {
+    let (high, low) = (random(), random());
+    let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xfff);
+    format!("<urn:uuid:{a:08x}-{b:04x}-4{c:03x}-{:04x}-{:012x}>", 0x8000 | (low >> 48 & 0x3fff), low & 0xffff_ffff_ffff)
+}

@@ -1,0 +1,194 @@
+//! Records of WARC 1.1: writing their heads, and reading them from a file that may be anything.
+//!
+//! Owns: the syntax. Does not: know what the records hold. Invariant: whatever the bytes are, reading goes on with the next record that can be
+//! found, or ends; lines and heads have bounds. Cost: a buffer of some kibibytes.
+
+use std::io::{self, BufRead, Read};
+
+use larder_http::{Timestamp, date};
+
+/// The head of a record that is written.
+pub(super) struct Head<'a> {
+    pub(super) kind: &'a str,
+    pub(super) id: &'a str,
+    pub(super) date: Timestamp,
+    pub(super) content_type: &'a str,
+    pub(super) content_bytes: u64,
+    /// Further fields.
+    pub(super) fields: &'a [(&'a str, &'a str)],
+}
+
+/// What is read of a file.
+pub(super) enum Next {
+    /// A record, whose content follows.
+    Record(Record),
+    /// Something that is no record was passed over.
+    Damage(String),
+    End,
+}
+
+/// A record's head as it was read.
+pub(super) struct Record {
+    fields: Vec<(String, String)>,
+    pub(super) content_bytes: u64,
+}
+
+/// Reads records one after the other.
+pub(super) struct Reader<R> {
+    source: R,
+    /// A version line that was come upon while looking for one.
+    has_version: bool,
+}
+
+impl Head<'_> {
+    /// The head's bytes; the content and then [`END`] follow.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let Self { kind, id, date, content_type, content_bytes, fields } = self;
+        let date = date::format_instant(*date);
+        let mut text = format!("WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Record-ID: {id}\r\nWARC-Date: {date}\r\n");
+        for (name, value) in *fields {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text.push_str(&format!("Content-Type: {content_type}\r\nContent-Length: {content_bytes}\r\n\r\n"));
+        text.into_bytes()
+    }
+}
+
+impl Record {
+    /// The value of a field, if it is there once.
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
+        let mut values = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        let value = values.next()?;
+        values.next().is_none().then_some(value.1.as_str())
+    }
+
+    /// The URL it is about.
+    pub(super) fn url(&self) -> Option<&str> {
+        self.field("WARC-Target-URI").map(|url| url.trim_start_matches('<').trim_end_matches('>'))
+    }
+
+    /// When what it holds was received.
+    pub(super) fn date(&self) -> Option<Timestamp> {
+        date::parse_instant(self.field("WARC-Date")?)
+    }
+}
+
+impl<R: BufRead> Reader<R> {
+    pub(super) fn new(source: R) -> Self {
+        Self { source, has_version: false }
+    }
+
+    /// Reads the head of the next record. The content of the one before has to have been read.
+    ///
+    /// # Errors
+    /// The file cannot be read any further.
+    pub(super) fn next(&mut self) -> io::Result<Next> {
+        let mut passed_bytes = 0;
+        while !std::mem::take(&mut self.has_version) {
+            let Some(line) = self.line()? else {
+                return Ok(if passed_bytes > 0 { damage(passed_bytes) } else { Next::End });
+            };
+            match line.strip_prefix(b"WARC/") {
+                Some(b"1.0" | b"1.1") if passed_bytes > 0 => {
+                    self.has_version = true;
+                    return Ok(damage(passed_bytes));
+                }
+                Some(b"1.0" | b"1.1") => break,
+                _ => passed_bytes += line.len() as u64,
+            }
+        }
+        let (mut fields, mut head_bytes): (Vec<(String, String)>, usize) = (Vec::new(), 0);
+        loop {
+            let line = self.line()?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            head_bytes += line.len();
+            if line.is_empty() {
+                break;
+            }
+            let text = String::from_utf8_lossy(&line);
+            let Some((name, value)) = text.split_once(':').filter(|_| head_bytes <= HEAD_BYTES_MAX) else {
+                return Ok(Next::Damage("the head of a record is none".to_owned()));
+            };
+            fields.push((name.trim().to_owned(), value.trim().to_owned()));
+        }
+        let mut record = Record { fields, content_bytes: 0 };
+        match record.field("Content-Length").and_then(|len| len.parse().ok()) {
+            Some(content_bytes) => {
+                record.content_bytes = content_bytes;
+                Ok(Next::Record(record))
+            }
+            None => Ok(Next::Damage("a record does not say how long it is".to_owned())),
+        }
+    }
+
+    /// The content of a record, of which so much was not read.
+    pub(super) fn content(&mut self, len_bytes: u64) -> io::Take<&mut R> {
+        (&mut self.source).take(len_bytes)
+    }
+
+    /// A line without its end, cut off where it is too long.
+    fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        if (&mut self.source).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        let ending = line.iter().rev().take_while(|octet| matches!(octet, b'\r' | b'\n')).count();
+        line.truncate(line.len() - ending);
+        Ok(Some(line))
+    }
+}
+
+fn damage(bytes: u64) -> Next {
+    Next::Damage(format!("{bytes} bytes that are no record"))
+}
+
+/// What follows a record's content.
+pub(super) const END: &[u8] = b"\r\n\r\n";
+const LINE_BYTES_MAX: u64 = 16 << 10;
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(bytes: &[u8]) -> Vec<String> {
+        let (mut reader, mut told) = (Reader::new(bytes), Vec::new());
+        loop {
+            match reader.next() {
+                Ok(Next::Record(record)) => {
+                    let mut content = Vec::new();
+                    reader.content(record.content_bytes).read_to_end(&mut content).unwrap();
+                    told.push(format!("{:?} {}", record.url(), String::from_utf8_lossy(&content)));
+                }
+                Ok(Next::Damage(what)) => told.push(what),
+                Ok(Next::End) => return told,
+                Err(error) => {
+                    told.push(error.kind().to_string());
+                    return told;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_no_record_is_passed_over() {
+        let fields = [("WARC-Target-URI", "http://a.example/")];
+        let date = Timestamp::from_secs(1);
+        let head =
+            Head { kind: "response", id: "<urn:x>", date, content_type: "a/b", content_bytes: 3, fields: &fields };
+        let record = [&head.encode()[..], b"abc", END].concat();
+        let read = "Some(\"http://a.example/\") abc".to_owned();
+        assert_eq!(told(&record), std::slice::from_ref(&read));
+        assert_eq!(told(&[&record[..], &record].concat()), [read.clone(), read.clone()]);
+        assert_eq!(
+            told(&[b"rubbish\r\n", &record[..]].concat()),
+            ["7 bytes that are no record".to_owned(), read.clone()]
+        );
+        assert_eq!(told(b"WARC/1.1\r\nno field\r\n\r\n"), ["the head of a record is none"]);
+        assert_eq!(told(b"WARC/1.1\r\nX: y\r\n\r\n"), ["a record does not say how long it is"]);
+        assert_eq!(told(b"WARC/1.1\r\nContent-Length: 1\r\n"), ["unexpected end of file"]);
+        assert_eq!(told(b"WARC/9.9\r\n\r\n").len(), 1);
+        let endless = [b"WARC/1.1\r\n".to_vec(), b"X: y\r\n".repeat(20_000)].concat();
+        assert_eq!(told(&endless)[0], "the head of a record is none");
+        assert_eq!(told(&vec![b'x'; 100_000]), ["100000 bytes that are no record"]);
+    }
+}

@@ -1,0 +1,254 @@
+//! `larder pack` and `larder unpack`: what one cache has, carried to another in a file.
+//!
+//! Owns: the flags, the file, and what is said at the end. Does not: pack, the proxy does. Invariant: a file gets its name when all of it is
+//! there; nothing is said to be stored that the proxy did not say is.
+
+use crate::{
+    admin_client::{self, AdminFlags, Sent, Told},
+    duration,
+    failure::Failure,
+    mirrors::{self, World},
+    output::{print_line, tell},
+    pin_command,
+    progress::Shown,
+    size,
+};
+use clap::Args;
+use larder_http::UrlPattern;
+use serde_json::{Value, json};
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+use tempfile::NamedTempFile;
+
+const PACK_EXAMPLES: &str = "\
+Examples:
+  larder pack ship.warc.gz 'https://docs.example.com/*'   what is stored of a site; .gz: each record compressed
+  larder pack ship.warc urls.txt --newer 7d               what a list names, fetched in the last week
+  larder pack ship.warc.gz --mirror pypi,npm              what mirrors have
+  larder pack all.warc.gz --all
+  larder unpack ship.warc.gz                              on the other side
+
+The file is WARC 1.1 (ISO 28500), as archives of the web read it, with a digest of each body. What a client's cookies or credentials chose
+is left out, and told. The running proxy packs; what is in its memory alone is not packed. Exit codes: 0 done, 1 not, or nothing was there.";
+
+const UNPACK_EXAMPLES: &str = "\
+Examples:
+  larder unpack ship.warc.gz
+  larder unpack crawl.warc                   of other programs too, where records have digests
+
+Each response is stored as if it had been fetched when the file says it was, and is as old. Records whose length or digest is wrong, and
+what may not be stored, are told and left out, as is what is stored already and is as new. Exit codes: 0 all of it is there, 1 some is not.";
+
+/// The flags of `larder pack`.
+#[derive(Debug, Args)]
+#[command(after_help = PACK_EXAMPLES)]
+pub(crate) struct PackFlags {
+    /// The file that is made; .gz has each record compressed
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Patterns of URLs, and files that list them, as larder pin takes them
+    #[arg(value_name = "PATTERN|LIST", required_unless_present_any = ["mirror", "all"])]
+    sources: Vec<String>,
+
+    /// What these mirrors have of their servers, such as pypi,npm; `larder mirror list` names all
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', value_parser = mirrors::named)]
+    mirror: Vec<&'static World>,
+
+    /// Everything
+    #[arg(long, conflicts_with_all = ["sources", "mirror"])]
+    all: bool,
+
+    /// Only what was fetched or confirmed within this time, such as 7d
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    newer: Option<Duration>,
+
+    /// Only what was fetched or confirmed longer ago than this
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    older: Option<Duration>,
+
+    /// Write over a file that is there
+    #[arg(long)]
+    force: bool,
+
+    /// Say at the end what became of it as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    admin: AdminFlags,
+}
+
+/// The flags of `larder unpack`.
+#[derive(Debug, Args)]
+#[command(after_help = UNPACK_EXAMPLES)]
+pub(crate) struct UnpackFlags {
+    /// Files as larder pack makes them, compressed or not
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// Say at the end what became of each as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    admin: AdminFlags,
+}
+
+/// Runs `larder pack`.
+///
+/// # Errors
+/// The file cannot be made; the proxy cannot be reached, or refuses; there is nothing to pack.
+pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
+    let path = &flags.file;
+    let request = packing_request(flags)?;
+    if path.exists() && !flags.force {
+        let help = "give another name, or --force to write over it";
+        return Err(Failure::usage(format!("there is a file already: {}", path.display()), help));
+    }
+    let cannot = |error: io::Error| {
+        let help = "give a file in a directory that is there, that you may write to, and that has room";
+        Failure::runtime(format!("cannot write {}: {error}", path.display()), help)
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = NamedTempFile::new_in(folder).map_err(cannot)?;
+    let (shown, mut before) = (Shown::new("packing"), 0);
+    let sent = Sent { len_bytes: request.len() as u64, reader: &mut request.as_bytes() };
+    let done = admin_client::converse(flags.admin, "PACK /", sent, &mut |told| {
+        match told {
+            Told::Progress { done, of } => {
+                shown.advance(done.saturating_sub(before), of);
+                before = done;
+            }
+            Told::Line(line) => tell_left_out("left out", line),
+            Told::Data(bytes) => file.write_all(bytes).map_err(cannot)?,
+        }
+        Ok(())
+    })?;
+    shown.finish();
+    let count = number(&done["responses"]);
+    if count == 0 {
+        let help = "larder explain URL says what is stored; patterns are those of larder pin";
+        return Err(Failure::runtime("nothing of that is stored, and no file is made", help));
+    }
+    file.as_file().sync_all().map_err(cannot)?;
+    let persisted = if flags.force { file.persist(path) } else { file.persist_noclobber(path) };
+    let file_bytes = persisted.map_err(|error| cannot(error.error))?.metadata().map_or(0, |data| data.len());
+    if flags.json {
+        return print_line!("{done}");
+    }
+    let (count, left_out) = (size::show_count(count), size::show_count(number(&done["left_out"])));
+    let bodies = size::show(number(&done["body_bytes"]));
+    print_line!(
+        "packed {count} responses with bodies of {bodies}, left out {left_out}: {}, {}",
+        path.display(),
+        size::show(file_bytes)
+    )
+}
+
+/// Runs `larder unpack`.
+///
+/// # Errors
+/// A file cannot be read; the proxy cannot be reached, or refuses; some of what the files hold is not stored.
+pub(crate) fn unpack(flags: &UnpackFlags) -> Result<(), Failure> {
+    let mut bad_count = 0;
+    for path in &flags.files {
+        let done = unpack_one(path, flags.admin)?;
+        let why_ended = done["why_ended"].as_str();
+        if let Some(why) = why_ended {
+            tell!("cut off: {}: {why}", path.display());
+        }
+        bad_count += number(&done["refused"]) + u64::from(why_ended.is_some());
+        if flags.json {
+            print_line!("{done}")?;
+            continue;
+        }
+        let [stored, there, refused] = ["stored", "there", "refused"].map(|name| size::show_count(number(&done[name])));
+        let bodies = size::show(number(&done["body_bytes"]));
+        print_line!("{}: {stored} stored ({bodies}), {there} were there, {refused} not stored", path.display())?;
+    }
+    match bad_count {
+        0 => Ok(()),
+        _ => Err(Failure::runtime(
+            "not all of it is stored",
+            "see above why; a file that is cut off or damaged is to be carried over again, what is stored of it stays",
+        )),
+    }
+}
+
+fn unpack_one(path: &Path, admin: AdminFlags) -> Result<Value, Failure> {
+    let cannot = |error: io::Error| {
+        Failure::runtime(format!("cannot read {}: {error}", path.display()), "give a file as larder pack makes it")
+    };
+    let mut file = File::open(path).map_err(cannot)?;
+    let data = file.metadata().map_err(cannot)?;
+    if !data.is_file() {
+        return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")));
+    }
+    let (shown, of) = (Shown::new("unpacking"), data.len());
+    let mut counted = Counted { file: &mut file, shown: &shown, of };
+    let sent = Sent { len_bytes: of, reader: &mut counted };
+    let done = admin_client::converse(admin, "UNPACK /", sent, &mut |told| {
+        if let Told::Line(line) = told {
+            tell_left_out("not stored", line);
+        }
+        Ok(())
+    });
+    shown.finish();
+    done
+}
+
+/// A file that is sent, and how far that has come.
+struct Counted<'a> {
+    file: &'a mut File,
+    shown: &'a Shown,
+    of: u64,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(target)?;
+        self.shown.advance(count as u64, self.of);
+        Ok(count)
+    }
+}
+
+/// What a proxy is asked to pack: a line of JSON, and patterns.
+fn packing_request(flags: &PackFlags) -> Result<String, Failure> {
+    let mut patterns = pin_command::patterns(&flags.sources)?;
+    for server in flags.mirror.iter().flat_map(|world| world.servers) {
+        patterns.push(below(server.url)?);
+    }
+    if flags.all {
+        patterns.push(below("*")?);
+    }
+    let before = |age: Duration| {
+        let moment = SystemTime::now().checked_sub(age)?;
+        i64::try_from(moment.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
+    };
+    let gzip = flags.file.extension().is_some_and(|extension| extension == "gz");
+    let wanted = json!({ "gzip": gzip, "since": flags.newer.and_then(before), "until": flags.older.and_then(before) });
+    let lines: String = patterns.iter().map(|pattern| format!("{pattern}\n")).collect();
+    Ok(format!("{wanted}\n{lines}"))
+}
+
+/// The pattern of everything below a URL.
+fn below(url: &str) -> Result<UrlPattern, Failure> {
+    crate::url_list::pattern(&format!("{}/*", url.trim_end_matches('/')))
+}
+
+fn tell_left_out(what: &str, line: &Value) {
+    let text = |name: &str| line["left_out"][name].as_str().unwrap_or_default().to_owned();
+    match (text("url"), text("why")) {
+        (url, why) if url.is_empty() => tell!("{what}: {why}"),
+        (url, why) => tell!("{what}: {url}: {why}"),
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
