@@ -2,7 +2,7 @@
 
 use crate::{
     origin::Origin,
-    process::{Larder, errors, run},
+    process::{Larder, errors, run, said},
 };
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
 use tempfile::TempDir;
@@ -55,13 +55,6 @@ fn without_a_proxy_it_is_said_what_to_do() {
     assert_eq!(failed.status.code(), Some(1));
     assert!(told.contains(&format!("cannot ask the proxy: Connection refused (os error 111): {nobody}")), "{told}");
     assert!(told.contains("help: start the proxy with --admin"), "{told}");
-}
-
-/// What a command says on standard output, which must succeed.
-fn said(home: &TempDir, arguments: &[&str]) -> String {
-    let output = run(home, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// At stake: after days without a line nobody knows what was wanted, or it is fetched and nobody gets it.

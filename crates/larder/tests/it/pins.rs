@@ -2,7 +2,7 @@
 
 use crate::{
     origin::{Origin, body_of},
-    process::{Larder, errors, run},
+    process::{Larder, refused, said},
 };
 use rustix::process::Signal;
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
@@ -14,22 +14,6 @@ const SITE: &str = "http://www.example.test";
 fn start(home: &TempDir, origin: &Origin, flags: &[&str]) -> Larder {
     let origin = format!("http://{}", origin.address);
     Larder::start(home, &[&["--size", "64MiB", "--memory", "1MB", "--origin", &origin], flags].concat())
-}
-
-/// What a command says on standard output, which must succeed.
-fn said(home: &TempDir, arguments: &[&str]) -> String {
-    let output = run(home, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// What a command complains of, which must end with this code.
-fn refused(home: &TempDir, arguments: &[&str], code: i32) -> String {
-    let output = run(home, arguments);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", errors(&output));
-    let told = errors(&output);
-    assert!(told.contains("help: "), "{told}");
-    told
 }
 
 /// Entries short and long, one of them in chunks.

@@ -19,6 +19,22 @@ pub(crate) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// What a command says on standard output, which must succeed.
+pub(crate) fn said(home: &TempDir, arguments: &[&str]) -> String {
+    let output = run(home, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a command complains of, which must end with this code.
+pub(crate) fn refused(home: &TempDir, arguments: &[&str], code: i32) -> String {
+    let output = run(home, arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", errors(&output));
+    let told = errors(&output);
+    assert!(told.contains("help: "), "{told}");
+    told
+}
+
 /// A running proxy. Killed when dropped.
 pub(crate) struct Larder {
     child: Child,
