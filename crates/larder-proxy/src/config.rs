@@ -21,7 +21,7 @@ pub use listener::{Listener, TlsIdentity};
 pub use mirrors::{Mirror, MirrorLink};
 pub use offline::Offline;
 pub use origins::{Balance, HostSent, Origins};
-pub use parent::{InvalidParent, Parent, Parents};
+pub use parent::{Direct, InvalidParent, Parent, Parents};
 pub use sites::{CacheSettings, Site};
 
 use crate::{lists::HostLists, origin::target::port_of};

@@ -56,7 +56,7 @@ mod worker;
 
 pub use authority::Authority;
 pub use config::{
-    AccessLogTarget, Balance, CacheSettings, HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern,
+    AccessLogTarget, Balance, CacheSettings, Direct, HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern,
     InvalidOriginUrl, InvalidParent, Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent,
     Parents, ProxyConfig, Site, TargetRules, TlsIdentity,
 };

@@ -33,6 +33,19 @@ pub struct HostLists {
     pub only_allowed: bool,
 }
 
+/// What lists say of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// Nothing that matters.
+    Not,
+    /// A list of `block` names it.
+    Blocked,
+    /// No list of `allow` names it, and only what they name is served.
+    NotAllowed,
+    /// A list of `allow` names it, without which it would not be served.
+    Allowed,
+}
+
 struct Sets {
     block: NameSet,
     allow: NameSet,
@@ -99,9 +112,20 @@ impl Lists {
 
     /// Whether a host, which is a name or an address without brackets, is not served.
     pub(crate) fn block(&self, host: &str) -> bool {
+        matches!(self.listed(host), Listed::Blocked | Listed::NotAllowed)
+    }
+
+    /// What the lists say of a host, which is a name or an address without brackets.
+    pub(crate) fn listed(&self, host: &str) -> Listed {
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let sets = self.sets.read().unwrap_or_else(PoisonError::into_inner);
-        (self.config.only_allowed || sets.block.contains(&host)) && !sets.allow.contains(&host)
+        let is_blocked = sets.block.contains(&host);
+        match (is_blocked || self.config.only_allowed, sets.allow.contains(&host)) {
+            (true, true) => Listed::Allowed,
+            (true, false) if is_blocked => Listed::Blocked,
+            (true, false) => Listed::NotAllowed,
+            (false, _) => Listed::Not,
+        }
     }
 }
 

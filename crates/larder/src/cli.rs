@@ -31,7 +31,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use ipnet::IpNet;
-use larder_proxy::{AccessLogTarget, HostPattern, Listener, Offline, OriginUrl, Parent, TlsIdentity};
+use larder_proxy::{AccessLogTarget, Direct, HostPattern, Listener, Offline, OriginUrl, Parent, TlsIdentity};
 use larder_store::IoChoice;
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -223,8 +223,8 @@ pub(crate) struct RunFlags {
     parent: Option<Parent>,
 
     /// Host that is asked without the parent: intranet.example, *.example.com or an address (repeatable)
-    #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
-    no_parent: Vec<HostPattern>,
+    #[arg(long, value_name = "HOST", value_parser = value::direct)]
+    no_parent: Vec<Direct>,
 
     /// List of hosts that are not served: a hosts file, or names line by line (repeatable); read again when it changes
     #[arg(long, value_name = "FILE", value_parser = value::path)]

@@ -75,7 +75,7 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         proxy.default_origin = Some(url.with_host(host_sent));
     }
     top.set("parent", &mut proxy.parents.parent, |value| value.parsed("a URL", value::parent).map(Some))?;
-    top.set("no_parent", &mut proxy.parents.except, |value| each(value, "a host", value::host_pattern))?;
+    top.set("no_parent", &mut proxy.parents.except, |value| each(value, "a host or a network", value::direct))?;
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
     top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
     top.set("offline", &mut proxy.offline, |value| value.parsed("when to be offline", value::offline))?;
@@ -241,7 +241,7 @@ fn each<T>(value: Value<'_>, what: &str, parse: impl Fn(&str) -> Result<T, BadVa
 mod tests {
     use super::*;
     use larder_http::{coding::Coding, rules::RuledRequest, ruling::Following};
-    use larder_proxy::{Listener, Offline};
+    use larder_proxy::{Direct, Listener, Offline};
 
     fn parse(text: &str) -> Result<Settings, Problem> {
         let mut settings = Settings::default();
@@ -342,7 +342,10 @@ mod tests {
     fn check_sites(proxy: &ProxyConfig) {
         let origin_url = |text: &str| text.parse::<OriginUrl>().unwrap();
         assert_eq!(proxy.parents.parent.as_ref().map(ToString::to_string).as_deref(), Some("proxy.example:3128"));
-        assert_eq!(proxy.parents.except, ["*.intranet.example".parse().unwrap()]);
+        assert_eq!(
+            proxy.parents.except,
+            [Direct::Hosts("*.intranet.example".parse().unwrap()), Direct::Network("10.0.0.0/8".parse().unwrap())]
+        );
         assert_eq!(proxy.lists.block, [std::path::PathBuf::from("/etc/larder/hosts")]);
         assert_eq!((proxy.lists.allow.len(), proxy.lists.only_allowed), (2, true));
         let sites: Vec<String> =

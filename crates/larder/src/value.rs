@@ -7,7 +7,7 @@ use crate::{duration, size};
 use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::{coding::Coding, fields::via::Pseudonym};
-use larder_proxy::{HostPattern, HostSent, Offline, Parent, TlsIdentity};
+use larder_proxy::{Direct, HostPattern, HostSent, Offline, Parent, TlsIdentity};
 use std::{
     error::Error,
     fmt,
@@ -51,6 +51,11 @@ pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
             parsed.map(HostSent::Named).ok_or_else(|| BadValue::new(format!("not a host: `{name}`"), help))
         }
     }
+}
+
+/// Hosts that are asked without a parent: a pattern of names, or a network.
+pub(crate) fn direct(text: &str) -> Result<Direct, BadValue> {
+    if text.contains('/') { network(text).map(Direct::Network) } else { host_pattern(text).map(Direct::Hosts) }
 }
 
 /// The host of a site, or all below a name.

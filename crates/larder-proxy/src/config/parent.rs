@@ -4,11 +4,12 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderValue, Uri};
+use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 
 use crate::origin::target::port_of;
 
-use super::{HostPattern, HostRules};
+use super::{HostPattern, normal_host};
 
 /// Another proxy through which origins are asked: `http://[user:password@]host[:port]`. What it shows of itself has no password.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -25,7 +26,16 @@ pub struct Parents {
     /// The parent. Default none.
     pub parent: Option<Parent>,
     /// Hosts to which there is a direct way.
-    pub except: Vec<HostPattern>,
+    pub except: Vec<Direct>,
+}
+
+/// Hosts to which there is a direct way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Direct {
+    /// By their names, or an address.
+    Hosts(HostPattern),
+    /// Those that are named by an address in this network. Names are not looked up for it: that is for the parent to do.
+    Network(IpNet),
 }
 
 /// Why a text is not a [`Parent`]. It has no password either.
@@ -37,8 +47,14 @@ pub struct InvalidParent {
 impl Parents {
     /// The parent through which `host` is asked, if it is through one.
     pub(crate) fn of(&self, host: &str) -> Option<&Parent> {
-        let direct = HostRules { hosts: self.except.clone(), except: Vec::new() };
-        self.parent.as_ref().filter(|_| !direct.contain(host))
+        let parent = self.parent.as_ref()?;
+        let host = normal_host(host);
+        let address = host.parse().ok().map(|address: IpAddr| address.to_canonical());
+        let is_direct = self.except.iter().any(|direct| match direct {
+            Direct::Hosts(pattern) => pattern.matches_normal(&host),
+            Direct::Network(network) => address.is_some_and(|address| network.contains(&address)),
+        });
+        (!is_direct).then_some(parent)
     }
 }
 
@@ -130,9 +146,15 @@ mod tests {
 
     #[test]
     fn some_hosts_are_asked_without() {
-        let except = ["*.company.example", "10.0.0.1"].map(|host| host.parse().unwrap()).to_vec();
+        let hosts = ["*.company.example", "10.0.0.1"].map(|host| Direct::Hosts(host.parse().unwrap()));
+        let networks = ["10.1.0.0/16", "fd00::/8"].map(|network| Direct::Network(network.parse().unwrap()));
+        let except = hosts.into_iter().chain(networks).collect();
         let parents = Parents { parent: Some("http://p:1".parse().unwrap()), except };
         assert!(parents.of("a.example").is_some() && parents.of("company.example").is_some());
         assert!(parents.of("a.company.example").is_none() && parents.of("10.0.0.1").is_none());
+        for host in ["10.1.2.3", "::ffff:10.1.2.3", "[::ffff:10.1.2.3]", "fd00::1"] {
+            assert!(parents.of(host).is_none(), "{host}");
+        }
+        assert!(parents.of("10.2.0.1").is_some() && parents.of("fe80::1").is_some());
     }
 }

@@ -15,7 +15,8 @@ use crate::{
         storing,
     },
     flight::presence::{self, Extent},
-    origin::uplink::Line,
+    lists::Listed,
+    origin::{origins::OriginsShared, target::Origin, uplink::Line},
     request::{
         route::{self, Route, Stored},
         serve::{self, Asking},
@@ -26,7 +27,12 @@ use crate::{
 /// What would become of a GET of `uri` with these fields; `None` for what has no key.
 pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = String::new();
-    let asking = Asking { method: &Method::GET, fields, line: line_to(worker, uri) };
+    let (origin, origins) = (origin_of(worker, uri), &worker.shared.origins);
+    let line_up = origin.as_ref().map_or(Line::Up, |origin| origins.uplink.line_to(origin));
+    let asking = Asking { method: &Method::GET, fields, line: line_up };
+    if let Some(origin) = &origin {
+        tell_way(&mut text, origins, origin);
+    }
     let site = site_of(worker, uri);
     if let Some(site) = site.and_then(|site| worker.shared.config.sites.get(site)) {
         line(&mut text, "site", &site.name);
@@ -45,14 +51,27 @@ fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
     uri.authority().and_then(|authority| worker.shared.routes.site(authority.as_str(), uri.path(), None))
 }
 
-/// Whether the origin of a URI can be asked.
-fn line_to(worker: &Worker, uri: &Uri) -> Line {
-    let shared = &worker.shared;
+/// The origin that a URI is fetched from; `None` for what no request leads to.
+fn origin_of(worker: &Worker, uri: &Uri) -> Option<Origin> {
     let scheme = uri.scheme_str().unwrap_or("http");
     let authority = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
     let fields = authority.map(|host| (header::HOST, host)).into_iter().collect();
-    let located = shared.routes.locate(scheme, uri, Version::HTTP_11, &fields);
-    located.map_or(Line::Up, |destination| shared.origins.uplink.line_to(&destination.origin))
+    let located = worker.shared.routes.locate(scheme, uri, Version::HTTP_11, &fields);
+    located.ok().map(|destination| destination.origin)
+}
+
+/// Tells what stands between us and an origin: lists of hosts, and the parent that it is asked through.
+fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
+    let lists = origins.lists.as_ref().filter(|_| !origin.trusted);
+    match lists.map_or(Listed::Not, |lists| lists.listed(&origin.host)) {
+        Listed::Not => {}
+        Listed::Blocked => line(text, "list", "403, for a list of block_lists names the host"),
+        Listed::NotAllowed => line(text, "list", "403, for no list of allow_lists names the host (only_allowed)"),
+        Listed::Allowed => line(text, "list", "served, for a list of allow_lists names the host"),
+    }
+    if let Some(parent) = origins.parent_of(origin) {
+        line(text, "parent", parent);
+    }
 }
 
 /// Tells of one of the keys of a URI what is stored, and which way a request goes by that.

@@ -1,6 +1,6 @@
 //! A parent: origins are asked through another proxy, and what it wants to know of us is told to nobody else.
 
-use larder_proxy::{Parents, Proxy, ProxyConfig, RunningProxy};
+use larder_proxy::{Direct, Parents, Proxy, ProxyConfig, RunningProxy};
 
 use crate::support::{Connection, Fixture, Origin, Received, Reply, request_text};
 
@@ -23,7 +23,8 @@ fn parent(received: &Received, _: usize) -> Reply {
 fn below(parent: &Origin, user: &str, change: impl FnOnce(&mut ProxyConfig)) -> RunningProxy {
     let mut config = ProxyConfig { default_origin: None, forward: true, ..Fixture::config(parent) };
     let url = format!("http://{user}{}", parent.address);
-    config.parents = Parents { parent: Some(url.parse().unwrap()), except: vec!["127.0.0.1".parse().unwrap()] };
+    config.parents =
+        Parents { parent: Some(url.parse().unwrap()), except: vec![Direct::Hosts("127.0.0.1".parse().unwrap())] };
     change(&mut config);
     Proxy::start(config, None).unwrap()
 }
@@ -123,4 +124,24 @@ fn parent_that_is_not_there_is_named() {
     let status = failed.field("proxy-status").unwrap();
     assert!(status.contains(&address.to_string()) && !status.contains("secret"), "{status}");
     assert!(matches!(failed.status, 502 | 504), "{}", failed.status);
+}
+
+#[test]
+fn operator_is_told_which_parent_and_which_list_decide() {
+    let origin = Origin::start(parent);
+    let directory = tempfile::tempdir().unwrap();
+    let list = directory.path().join("list");
+    std::fs::write(&list, "ads.example\n").unwrap();
+    let proxy = below(&origin, "me:secret@", |config| {
+        config.admin = Some(([127, 0, 0, 1], 0).into());
+        config.parents.except = vec![Direct::Network("10.0.0.0/8".parse().unwrap())];
+        config.lists.block = vec![list];
+    });
+    let mut admin = Connection::open(proxy.admin_addr().unwrap());
+    let mut explain = |url: &str| admin.request("EXPLAIN", url, &[]).text();
+    let through = format!("parent   {}", origin.address);
+    let told = explain("http://far.example/");
+    assert!(told.contains(&through) && !told.contains("list ") && !told.contains("secret"), "{told}");
+    assert!(!explain("http://10.1.2.3/").contains("parent "));
+    assert!(explain("http://www.ads.example/").contains("list     403, for a list of block_lists names the host"));
 }
