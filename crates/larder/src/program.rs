@@ -94,11 +94,16 @@ fn settings_of(flags: &RunFlags) -> Result<Settings, Failure> {
         config::apply(path, &mut settings)?;
     }
     flags.clone().apply(&mut settings);
-    settings.check()?;
-    authority_files::settle(&mut settings)?;
-    files::check(&settings)?;
+    check(&mut settings)?;
     machine::check_memory(settings.proxy.hot_bytes)?;
     Ok(settings)
+}
+
+/// Refuses settings that do not go together, or name files that cannot be used; finds the authority where none is named.
+fn check(settings: &mut Settings) -> Result<(), Failure> {
+    settings.check()?;
+    authority_files::settle(settings)?;
+    files::check(settings)
 }
 
 /// Sends what the parts have to tell to standard error: warnings, or what `LARDER_LOG` asks for.
@@ -116,8 +121,6 @@ fn start_diagnostics() {
 fn check_config(file: &Path) -> Result<(), Failure> {
     let mut settings = Settings::default();
     config::apply(file, &mut settings)?;
-    settings.check()?;
-    authority_files::settle(&mut settings)?;
-    files::check(&settings)?;
+    check(&mut settings)?;
     print_line!("{}: ok", file.display())
 }
