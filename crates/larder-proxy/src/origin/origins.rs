@@ -5,7 +5,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use crate::{
-    config::{Limits, Parent, Parents, ProxyConfig, TargetRules},
+    config::{Limits, Parent, Parents, TargetRules},
     errors::Failure,
     lists::Lists,
     metrics::WorkerMetrics,
@@ -92,24 +92,6 @@ impl OriginsShared {
                 Err(Failure::Blocked { host: origin.host.to_string() })
             }
             _ => Ok(()),
-        }
-    }
-
-    /// Returns what workers share by this configuration, with listeners at these addresses.
-    pub(crate) fn new(config: &ProxyConfig, own_addresses: Vec<SocketAddr>) -> Self {
-        Self {
-            limits: config.limits.clone(),
-            targets: config.targets.clone(),
-            ca_file: config.origin_ca_file.clone(),
-            http2: config.origin_http2,
-            lists: None,
-            parents: config.parents.clone(),
-            own_addresses,
-            tls: Tls::default(),
-            certificate_askers: Arc::default(),
-            rooms: Rooms::new(&config.limits),
-            complaints: Arc::default(),
-            uplink: Arc::new(Uplink::new(config.offline)),
         }
     }
 

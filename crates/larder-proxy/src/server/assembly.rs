@@ -38,7 +38,12 @@ use crate::{
     mirrors::Mirrors,
     missing::Missing,
     origin::{
-        certificate_askers::CertificateAskers, complaints::Complaints, origins::OriginsShared, tls, uplink::Uplink,
+        certificate_askers::CertificateAskers,
+        complaints::Complaints,
+        origins::OriginsShared,
+        room::Rooms,
+        tls::{self, Tls},
+        uplink::Uplink,
     },
     routes::Routes,
     shared::{Counts, Shared},
@@ -190,11 +195,18 @@ impl Assembly {
         let pseudonym = pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
         let routes = Routes::new(&config);
         let origins = OriginsShared {
+            limits: config.limits.clone(),
+            targets: config.targets.clone(),
+            ca_file: config.origin_ca_file.clone(),
+            http2: config.origin_http2,
             lists,
-            uplink: lasting.uplink,
-            complaints: lasting.complaints,
+            parents: config.parents.clone(),
+            own_addresses,
+            tls: Tls::default(),
             certificate_askers: lasting.certificate_askers,
-            ..OriginsShared::new(&config, own_addresses)
+            rooms: Rooms::new(&config.limits),
+            complaints: lasting.complaints,
+            uplink: lasting.uplink,
         };
         let cache = CacheShared {
             hot: lasting.hot,

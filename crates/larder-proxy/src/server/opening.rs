@@ -18,7 +18,7 @@ pub(crate) enum Opening {
     Listener(NewListener),
     /// A connection of the operator's own commands.
     Operator(UnixStream),
-    /// Nothing but a question whether the worker goes on.
+    /// Nothing but a question whether the worker goes on; it is answered after all that was sent before it.
     Ping(Sender<()>),
 }
 
@@ -27,8 +27,6 @@ pub(crate) struct NewConfiguration {
     pub(crate) shared: Arc<Shared>,
     /// For each of its listeners: the socket, unless its address was listened on before.
     pub(crate) sockets: Vec<Option<TcpListener>>,
-    /// Told when it is.
-    pub(crate) taken: Sender<()>,
 }
 
 /// A listener that is opened while the proxy runs.

@@ -7,7 +7,7 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
-    sync::{Arc, PoisonError, mpsc},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -110,23 +110,18 @@ impl ProxyHandle {
         let own_addresses = local_addrs.iter().copied().chain(served.admin_addr).collect();
         let lasting = Lasting::of(&before, &config)?;
         let Assembly { shared, caretakers } = Assembly::new(config, files, own_addresses, lasting);
-        let (taken, is_taken) = mpsc::channel();
         for (opening, sockets) in self.openings.iter().zip(sockets) {
             let mut sockets = sockets.into_iter();
             let listeners = shared.config.listeners.iter();
             let sockets = listeners.map(|listener| if is_new(listener.address) { sockets.next() } else { None });
-            let changed =
-                NewConfiguration { shared: Arc::clone(&shared), sockets: sockets.collect(), taken: taken.clone() };
+            let changed = NewConfiguration { shared: Arc::clone(&shared), sockets: sockets.collect() };
             opening.send(Opening::Configuration(Box::new(changed))).map_err(|_| stopped())?;
         }
         self.in_force.set(&shared);
         *served = Served::new(&shared, &local_addrs, served.admin_addr, caretakers);
-        drop(taken);
-        for _ in &self.openings {
-            // A worker that is held up takes it later.
-            is_taken.recv_timeout(TAKEN_PATIENCE).map_err(|_| stopped())?;
-        }
-        Ok(Reloaded { local_addrs, unchanged })
+        // A worker that is held up takes it later.
+        let is_taken = self.is_responsive(TAKEN_PATIENCE);
+        is_taken.then_some(Reloaded { local_addrs, unchanged }).ok_or_else(stopped)
     }
 }
 
@@ -149,5 +144,5 @@ fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Ve
     (config, unchanged)
 }
 
-/// How long a worker may take to have another configuration in force.
+/// How long the workers may take to have another configuration in force.
 const TAKEN_PATIENCE: Duration = Duration::from_secs(10);

@@ -139,7 +139,7 @@ impl Doors {
 
     /// Has another configuration in force. Connections stay, and meet it with their next requests.
     fn change(&mut self, changed: NewConfiguration) {
-        let NewConfiguration { shared, sockets, taken } = changed;
+        let NewConfiguration { shared, sockets } = changed;
         self.worker = Worker::new(&self.thread, shared);
         let mut before = std::mem::take(&mut self.open);
         for (listener, socket) in self.worker.shared.config.listeners.clone().into_iter().zip(sockets) {
@@ -160,8 +160,6 @@ impl Doors {
         }
         before.iter().for_each(|door| door.accepting.abort());
         self.look_after_origins();
-        // Who waits may have lost patience.
-        let _ = taken.send(());
     }
 
     fn open_door(&self, listener: Listener, socket: StdListener) -> io::Result<OpenDoor> {
