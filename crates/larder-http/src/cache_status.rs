@@ -112,6 +112,18 @@ impl CacheStatus {
 }
 
 impl Forward {
+    /// Every one, in the order of their numbers.
+    pub const ALL: [Self; 8] = [
+        Self::Bypass,
+        Self::Method,
+        Self::UriMiss,
+        Self::VaryMiss,
+        Self::Miss,
+        Self::Request,
+        Self::Stale,
+        Self::Partial,
+    ];
+
     /// The reason as the field names it.
     pub const fn token(self) -> &'static str {
         match self {

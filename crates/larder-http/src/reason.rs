@@ -68,6 +68,40 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason, in the order of their numbers.
+    pub const ALL: [Self; 30] = [
+        Self::ExplicitLifetime,
+        Self::RuledLifetime,
+        Self::HeuristicLifetime,
+        Self::NegativeLifetime,
+        Self::StaleWhileRevalidate,
+        Self::ValidatorOnly,
+        Self::NothingToReuse,
+        Self::Expired,
+        Self::MustRevalidate,
+        Self::RequestMaxStale,
+        Self::RequestMaxAge,
+        Self::RequestMinFresh,
+        Self::RequestNoCache,
+        Self::RequestNoStore,
+        Self::RequestPragma,
+        Self::NoCache,
+        Self::NoStore,
+        Self::Private,
+        Self::MustUnderstand,
+        Self::Authorization,
+        Self::SetCookie,
+        Self::VaryStar,
+        Self::VaryMismatch,
+        Self::Method,
+        Self::Status,
+        Self::Partial,
+        Self::PostWithoutLocation,
+        Self::HeadTooLarge,
+        Self::StoreBehind,
+        Self::Offline,
+    ];
+
     /// The reason as a short token.
     pub const fn token(self) -> &'static str {
         match self {

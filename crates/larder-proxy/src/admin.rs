@@ -9,6 +9,7 @@
 
 mod figures;
 mod operator;
+mod overview;
 mod packing;
 mod pinning;
 mod told;
@@ -63,7 +64,8 @@ impl Pages {
         match request.uri.path() {
             "/healthz" | "/readyz" => health(worker),
             "/metrics" => figures::answer(&self.0, &request.headers),
-            _ => page(StatusCode::NOT_FOUND, "here are /metrics and /healthz\n".into()),
+            "/overview.json" => overview::answer(worker, request),
+            _ => page(StatusCode::NOT_FOUND, "here are /metrics, /overview.json and /healthz\n".into()),
         }
     }
 }

@@ -17,8 +17,9 @@ use prometheus_client::{
 
 use crate::{
     errors::BodyError,
+    history::{Kept, Moment, Sums},
     metrics::WorkerMetrics,
-    outcome::Outcome,
+    outcome::{MissReason, Outcome},
     shared::{InForce, Shared},
 };
 
@@ -30,6 +31,8 @@ pub struct ProxyStats {
     pub outcomes: [u64; Outcome::ALL.len()],
     /// Body bytes sent to clients.
     pub client_bytes: u64,
+    /// Body bytes among them that came from the cache.
+    pub hit_bytes: u64,
     /// Body bytes received from origins.
     pub origin_bytes: u64,
     /// Requests sent to origins.
@@ -97,6 +100,7 @@ impl ProxyStats {
                 *total += count.value();
             }
             sum.client_bytes += worker.client_bytes.value();
+            sum.hit_bytes += worker.hit_bytes.value();
             sum.origin_bytes += worker.origin_bytes.value();
             sum.origin_requests += worker.origin_requests.value();
             sum.origin_connections += worker.origin_connections.value();
@@ -155,6 +159,13 @@ impl Collector for Exposition {
             let labels = [("outcome", outcome.squid_code())];
             ConstCounter::new(stats.outcome(outcome)).encode(requests.encode_family(&labels)?)?;
         }
+        let help = "Exchanges whose body came from an origin, by why it did";
+        let sums = Sums::of(&self.workers);
+        let mut misses = encoder.encode_descriptor("misses", help, None, zero.metric_type())?;
+        for reason in MissReason::all() {
+            let labels = [("reason", reason.token())];
+            ConstCounter::new(sums.missed(reason)).encode(misses.encode_family(&labels)?)?;
+        }
         let help = "Responses broken off because their bytes could be had from nowhere";
         let mut broken = encoder.encode_descriptor("broken_responses", help, None, zero.metric_type())?;
         for error in BodyError::ALL {
@@ -162,8 +173,7 @@ impl Collector for Exposition {
             ConstCounter::new(stats.broken[error as usize]).encode(broken.encode_family(&labels)?)?;
         }
         for (name, help, value) in counters(&stats) {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+            encode_counter(&mut encoder, name, help, value)?;
         }
         let windows: [Figure; 2] = [
             ("window_bytes", "Bytes that fetches in progress hold for their readers", stats.window_bytes),
@@ -181,6 +191,7 @@ impl Collector for Exposition {
             encode_gauge(&mut encoder, name, help, value)?;
         }
         if let Some(shared) = &shared {
+            encode_lifetime(&mut encoder, &shared.history.book_at(Moment::now()).kept)?;
             encode_memory(&mut encoder, shared, &stats)?;
         }
         if let Some(store) = &self.store {
@@ -190,13 +201,36 @@ impl Collector for Exposition {
     }
 }
 
+/// What was served since the first start with this store.
+fn encode_lifetime(encoder: &mut DescriptorEncoder<'_>, kept: &Kept) -> fmt::Result {
+    let ever = &kept.ever;
+    let figures: [Figure; 5] = [
+        ("lifetime_requests", "Exchanges over all runs with this store", ever.requests()),
+        ("lifetime_hits", "Exchanges over all runs whose body came from the cache", ever.hits()),
+        ("lifetime_client_bytes", "Body bytes sent to clients over all runs", ever.client_bytes()),
+        ("lifetime_origin_bytes", "Body bytes received from origins over all runs", ever.origin_bytes()),
+        ("lifetime_saved_bytes", "Body bytes over all runs that came from the cache", ever.hit_bytes()),
+    ];
+    for (name, help, value) in figures {
+        encode_counter(encoder, name, help, value)?;
+    }
+    let since = u64::try_from(kept.since_s).unwrap_or(0);
+    encode_gauge(encoder, "lifetime_start_seconds", "When what is counted over all runs began, in Unix time", since)
+}
+
+fn encode_counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let counter = ConstCounter::new(value);
+    counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
+}
+
 type Figure = (&'static str, &'static str, u64);
 
-fn counters(stats: &ProxyStats) -> [Figure; 17] {
+fn counters(stats: &ProxyStats) -> [Figure; 18] {
     let hits = Outcome::ALL.iter().filter(|outcome| outcome.is_hit()).map(|outcome| stats.outcome(*outcome)).sum();
     [
         ("hits", "Exchanges whose body came from the cache", hits),
         ("client_bytes", "Body bytes sent to clients", stats.client_bytes),
+        ("saved_bytes", "Body bytes sent to clients that came from the cache and not from an origin", stats.hit_bytes),
         ("origin_bytes", "Body bytes received from origins", stats.origin_bytes),
         ("origin_requests", "Requests sent to origins", stats.origin_requests),
         ("origin_connections", "Connections opened to origins", stats.origin_connections),

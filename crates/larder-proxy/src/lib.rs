@@ -35,6 +35,7 @@ mod forwarded;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod history;
 mod links;
 mod lists;
 mod marks;
@@ -43,6 +44,7 @@ mod mirrors;
 mod missing;
 mod origin;
 mod outcome;
+mod overview;
 mod pack;
 mod registries;
 mod request;
@@ -50,6 +52,7 @@ mod routes;
 mod server;
 mod session;
 mod shared;
+mod state_file;
 mod unfinished;
 mod watch;
 mod worker;
@@ -64,6 +67,7 @@ pub use exposition::ProxyStats;
 pub use lists::HostLists;
 pub use missing::Missed;
 pub use outcome::Outcome;
+pub use overview::{Counted, Named, Overview};
 pub use server::{
     Proxy, ProxyHandle, RunningProxy,
     reload::{NeedsRestart, Reloaded},

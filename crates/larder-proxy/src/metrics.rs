@@ -3,9 +3,15 @@
 //! Owns: the counters. Does not: add them up, see `exposition`. Invariant: a worker's counters are written by its own thread alone, so
 //! an increment is a load and a store without a locked instruction; readers may see a value one event old.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    ops::Deref,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
-use crate::{errors::BodyError, outcome::Outcome};
+use crate::{
+    errors::BodyError,
+    outcome::{MissReason, Outcome},
+};
 
 /// A number that one thread writes and any thread reads.
 #[derive(Debug, Default)]
@@ -27,11 +33,31 @@ impl Counter {
     }
 }
 
+/// A row of counters.
+#[derive(Debug)]
+pub(crate) struct Row<const COUNT: usize>([Counter; COUNT]);
+
+impl<const COUNT: usize> Default for Row<COUNT> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl<const COUNT: usize> Deref for Row<COUNT> {
+    type Target = [Counter; COUNT];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
 /// The counters of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerMetrics {
     pub(crate) outcomes: [Counter; Outcome::ALL.len()],
+    pub(crate) misses: Row<{ MissReason::COUNT }>,
     pub(crate) client_bytes: Counter,
+    pub(crate) hit_bytes: Counter,
     pub(crate) origin_bytes: Counter,
     pub(crate) origin_requests: Counter,
     pub(crate) origin_connections: Counter,

@@ -8,7 +8,6 @@ use std::{
     collections::HashMap,
     fs,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -18,6 +17,8 @@ use std::{
 
 use http::{HeaderMap, HeaderName, header};
 use serde::{Deserialize, Serialize};
+
+use crate::state_file;
 
 /// What was asked for and was not there.
 pub(crate) struct Missing {
@@ -163,19 +164,14 @@ fn weight(missed: &Missed) -> usize {
     2 * missed.url.len() + fields + ENTRY_BYTES
 }
 
-/// Writes a file in place of the one that is there, for its owner alone.
+/// Writes the list in place of the one that is there.
 fn write(path: &Path, all: &[Missed]) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let new = PathBuf::from(name);
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     let mut text = Vec::new();
     for missed in all {
         serde_json::to_writer(&mut text, missed)?;
         text.push(b'\n');
     }
-    file.write_all(&text)?;
-    fs::rename(&new, path)
+    state_file::replace(path, &mut |file| file.write_all(&text))
 }
 
 /// The fields by which origins choose a representation, and which many clients send alike.

@@ -1,4 +1,9 @@
-//! How an exchange was answered, in the words of Squid's access log.
+//! How an exchange was answered, in the words of Squid's access log; and why its body came from an origin, in those of Cache-Status.
+
+use larder_http::{
+    CacheStatus, Reason,
+    cache_status::{Forward, Handling},
+};
 
 /// How an exchange was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,5 +76,62 @@ impl Outcome {
                 | Self::RefreshUnmodified
                 | Self::RefreshFailed
         )
+    }
+    /// Whether the body came from an origin that the cache was to spare.
+    pub const fn is_miss(self) -> bool {
+        matches!(self, Self::Miss | Self::RefreshModified)
+    }
+}
+
+/// Why a body came from an origin: the rule that settled it, or else why the request was forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MissReason(u8);
+
+impl MissReason {
+    /// How many there are.
+    pub(crate) const COUNT: usize = Reason::ALL.len() + Forward::ALL.len();
+
+    /// Returns every reason, in the order of their numbers.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0..Self::COUNT as u8).map(Self)
+    }
+
+    /// Returns the reason that a Cache-Status tells; `None` for a hit.
+    pub(crate) fn of(status: CacheStatus) -> Option<Self> {
+        let Handling::Forwarded { why, .. } = status.handling else { return None };
+        let number = status.detail.map_or(Reason::ALL.len() + why as usize, |reason| reason as usize);
+        Some(Self(number as u8))
+    }
+
+    /// Its number.
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// The reason as Cache-Status names it.
+    pub(crate) fn token(self) -> &'static str {
+        let index = self.index();
+        Reason::ALL.get(index).map_or_else(|| Forward::ALL[index - Reason::ALL.len()].token(), |reason| reason.token())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_number_and_a_token_of_its_own() {
+        let tokens: HashSet<&str> = MissReason::all().map(MissReason::token).collect();
+        assert_eq!(tokens.len(), MissReason::COUNT);
+        for reason in Reason::ALL {
+            let status = CacheStatus::forwarded(Forward::Stale).because(reason);
+            assert_eq!(MissReason::of(status).unwrap().token(), reason.token());
+        }
+        for why in Forward::ALL {
+            assert_eq!(MissReason::of(CacheStatus::forwarded(why)).unwrap().token(), why.token());
+        }
+        assert_eq!(MissReason::of(CacheStatus::hit(1)), None);
     }
 }

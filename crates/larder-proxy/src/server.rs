@@ -19,6 +19,7 @@ use crate::{
     client::{certificates::Certificates, intercept::Interceptor, passwords::Passwords},
     config::ProxyConfig,
     exposition::{Exposition, ProxyStats},
+    history::Moment,
     lists::Lists,
     metrics::WorkerMetrics,
     server::{
@@ -81,10 +82,9 @@ impl Proxy {
         let admin_listener = config.admin.map(|address| bind(address, false)).transpose()?;
         let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let own_addresses = local_addrs.iter().copied().chain(admin_addr).collect();
-        let lasting = Lasting::new(&config, store.as_ref())?;
+        let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
+        let lasting = Lasting::new(&config, store.as_ref(), &metrics)?;
         let Assembly { shared, caretakers } = Assembly::new(config, files, own_addresses, lasting);
-        let worker_count = shared.config.worker_count;
-        let metrics: Vec<Arc<WorkerMetrics>> = (0..worker_count).map(|_| Arc::default()).collect();
         let in_force = Arc::new(InForce::new(&shared));
         let exposition = Exposition { workers: metrics.clone(), store, in_force: Arc::clone(&in_force) };
         let (stop, stopped) = watch::channel(None);
@@ -173,7 +173,8 @@ impl RunningProxy {
     }
 
     fn stop_all(&mut self, grace: Duration) {
-        let missing = self.handle.in_force.get().map(|shared| Arc::clone(&shared.missing));
+        let shared = self.handle.in_force.get();
+        let kept = shared.map(|shared| (Arc::clone(&shared.missing), Arc::clone(&shared.history)));
         // Who was told to cut exchanges short was told so for good.
         self.handle.stop.send_if_modified(|told| {
             let is_less = told.is_none_or(|told| grace < told);
@@ -186,8 +187,10 @@ impl RunningProxy {
             // A worker that panicked has said so on its own.
             let _ = thread.join();
         }
-        if let Some(missing) = missing {
+        if let Some((missing, history)) = kept {
             missing.save();
+            history.note(Moment::now());
+            history.save();
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     client::{certificates::Certificates, intercept::Interceptor, passwords::Passwords},
     config::ProxyConfig,
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
+    history::History,
     marks::Marks,
     mirrors::Mirrors,
     missing::Missing,
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) access_log: Option<Arc<AccessLog>>,
     /// What was asked for while its origin could not be asked.
     pub(crate) missing: Arc<Missing>,
+    /// What was served over time.
+    pub(crate) history: Arc<History>,
     /// Who may use the forward proxy, if not everybody.
     pub(crate) passwords: Option<Arc<Passwords>>,
     pub(crate) counts: Arc<Counts>,

@@ -38,7 +38,7 @@ pub(super) async fn answer(
         _ => return None,
     };
     if !is_for_this_machine(request) {
-        return Some(page(StatusCode::MISDIRECTED_REQUEST, "this is for an address of this machine\n".into()));
+        return Some(misdirected());
     }
     let done = match command {
         Command::Short(answer) => answer(worker, request),
@@ -48,6 +48,11 @@ pub(super) async fn answer(
         Ok(text) => page(StatusCode::OK, text.into()),
         Err(text) => page(StatusCode::BAD_REQUEST, text.into()),
     })
+}
+
+/// The answer to what came under another name than this machine's.
+pub(super) fn misdirected() -> Response<ResponseBody> {
+    page(StatusCode::MISDIRECTED_REQUEST, "this is for an address of this machine\n".into())
 }
 
 /// What takes long, and is answered as `told` says.
@@ -154,7 +159,7 @@ fn told(status: &LineStatus) -> String {
 }
 
 /// Whether the Host of a request is an address, or this machine's own name: a name that leads here otherwise is somebody else's.
-fn is_for_this_machine(request: &request::Parts) -> bool {
+pub(super) fn is_for_this_machine(request: &request::Parts) -> bool {
     let Some(host) = request.headers.get(header::HOST) else { return true };
     let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
     let name = host_of(authority.as_str()).trim_matches(['[', ']']);

@@ -24,11 +24,14 @@ use larder_http::{
 use larder_store::{Policy, Result, Scanned, Store};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-use crate::cache::{
-    Cache,
-    hot::Hot,
-    lookup::decode,
-    pins::record::{Line, Record},
+use crate::{
+    cache::{
+        Cache,
+        hot::Hot,
+        lookup::decode,
+        pins::record::{Line, Record},
+    },
+    state_file,
 };
 
 /// What is to be spared.
@@ -278,7 +281,7 @@ impl Pins {
     fn save_patterns(&self) {
         let Some(path) = &self.patterns_path else { return };
         let lines: String = self.patterns().all().iter().map(|pattern| format!("{pattern}\n")).collect();
-        if let Err(error) = record::replace_file(path, &mut |file| io::Write::write_all(file, lines.as_bytes())) {
+        if let Err(error) = state_file::replace(path, &mut |file| io::Write::write_all(file, lines.as_bytes())) {
             tracing::warn!(%error, path = %path.display(), "the list of what is pinned cannot be written down");
         }
     }

@@ -50,6 +50,9 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let metrics = &self.client.worker.metrics;
         metrics.client_bytes.add(self.sent_bytes);
+        if self.outcome.is_hit() {
+            metrics.hit_bytes.add(self.sent_bytes);
+        }
         if let Some(session) = &self.client.session {
             session.count_sent(self.outcome, self.sent_bytes);
         }

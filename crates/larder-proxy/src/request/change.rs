@@ -25,7 +25,7 @@ use crate::{
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
-    outcome::Outcome,
+    outcome::{MissReason, Outcome},
     request::{
         final_recipient,
         pass::{self, Passed},
@@ -63,7 +63,8 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
     let cache_status = told(cache_status, stored);
     let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
     let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
-    Ok(Served { response, outcome: Outcome::Miss, origin: Some(asked.origin.host.clone()) })
+    let origin = Some(asked.origin.host.clone());
+    Ok(Served { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
 }
 
 /// What a response to POST varies on, if it is to be kept for GETs of its target.

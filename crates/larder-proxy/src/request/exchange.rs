@@ -147,7 +147,7 @@ fn answer_from_memory(client: &Arc<Client>, worker: &Arc<Worker>, request: &Requ
         store.touch(variant.as_deref().unwrap_or(&key));
     }
     let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
-    Some(Served { response: answered.response, outcome, origin: None })
+    Some(Served { response: answered.response, outcome, origin: None, why: None })
 }
 
 /// The long way.
@@ -286,7 +286,7 @@ async fn run_upgrade(
             client.note_opaque();
             client.count(Outcome::Tunnel);
             let Switched { response, client_side, origin_side, watched } = *switched;
-            let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin) };
+            let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin), why: None };
             let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)), Outcome::Tunnel);
             tunnel::carry(worker, client_side, TokioIo::new(origin_side), watched, ticket);
             served.response
@@ -321,7 +321,8 @@ async fn run_tunnel(
         Ok((leads_to, origin)) => {
             client.note_opaque();
             let response = Response::new(ResponseBody::empty());
-            let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin.host.clone()) };
+            let host = Some(origin.host.clone());
+            let served = Served { response, outcome: Outcome::Tunnel, origin: host, why: None };
             let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)), Outcome::Tunnel);
             let client_side = hyper::upgrade::on(request);
             match leads_to {
@@ -347,6 +348,9 @@ async fn run_tunnel(
 /// Counts an exchange and attaches what is settled when its response is gone.
 fn finish(client: &Arc<Client>, line: Option<LineStart>, served: Served) -> Response<ResponseBody> {
     client.count(served.outcome);
+    if let Some(reason) = served.why.filter(|_| served.outcome.is_miss()) {
+        client.worker.metrics.misses[reason.index()].add(1);
+    }
     let line = line.map(|line| line.end(&served));
     let ticket = Ticket::new(Arc::clone(client), line, served.outcome);
     served.response.map(|body| body.with_ticket(ticket))

@@ -22,7 +22,7 @@ pub(crate) fn answer(asked: &Asked) -> Served {
         Bytes::new()
     };
     let response = hit::respond(StatusCode::OK, fields, ResponseBody::full(body));
-    Served { response, outcome: Outcome::Failed, origin: None }
+    Served { response, outcome: Outcome::Failed, origin: None, why: None }
 }
 
 /// The request as it came, without what is nobody else's to see (RFC 9110 9.3.8).

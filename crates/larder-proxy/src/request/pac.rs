@@ -38,7 +38,7 @@ pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incomin
     let fields = response.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ns-proxy-autoconfig"));
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, max-age=300"));
-    Some(Served { response, outcome: Outcome::Failed, origin: None })
+    Some(Served { response, outcome: Outcome::Failed, origin: None, why: None })
 }
 
 /// The hosts that go through the proxy, if they are not all: those that are listed for it, or else those that are intercepted.

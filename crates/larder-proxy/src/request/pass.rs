@@ -34,7 +34,7 @@ use crate::{
         pool::{Outgoing, Repeat},
         request_body::RequestBody,
     },
-    outcome::Outcome,
+    outcome::{MissReason, Outcome},
     request::{hit, served::Served},
     worker::Worker,
 };
@@ -147,7 +147,8 @@ pub(crate) fn respond(worker: &Arc<Worker>, asked: &Asked, passed: Passed, cache
     let Passed { status, fields, body } = passed;
     let fields = prepared(&worker.shared.marks, fields, cache_status);
     let response = hit::respond(status, fields, ResponseBody::origin(body));
-    Served { response, outcome: Outcome::Miss, origin: Some(asked.origin.host.clone()) }
+    let origin = Some(asked.origin.host.clone());
+    Served { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) }
 }
 
 /// Adds the origin's status to a Cache-Status.

@@ -261,7 +261,7 @@ fn local_of(status: StatusCode, body: ResponseBody) -> Served {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Served { response, outcome: Outcome::Miss, origin: None }
+    Served { response, outcome: Outcome::Miss, origin: None, why: None }
 }
 
 fn broken(asked: &Asked, why: &str) -> Failure {

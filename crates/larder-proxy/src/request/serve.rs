@@ -25,7 +25,7 @@ use crate::{
         source::Source,
     },
     origin::uplink::Line,
-    outcome::Outcome,
+    outcome::{MissReason, Outcome},
     request::{
         access,
         hit::{self, Wanted},
@@ -217,7 +217,7 @@ pub(crate) fn stale_answer(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Fou
     let body = Source::of(&worker.flights.means, asked, &found.key, &found.entry).map(Arc::new);
     let answered = hit::answer(&wanted, &found.entry, body)?;
     let origin = Some(asked.origin.host.clone());
-    Some(Served { response: answered.response, outcome: Outcome::RefreshFailed, origin })
+    Some(Served { response: answered.response, outcome: Outcome::RefreshFailed, origin, why: MissReason::of(status) })
 }
 
 /// How old a stored response is, and what is left of its lifetime.
@@ -304,5 +304,5 @@ async fn fresh(
         (_, _, false) => Outcome::Hit,
     };
     let origin = continued.map(|_| asked.origin.host.clone());
-    Some(Ok(Served { response: answered.response, outcome, origin }))
+    Some(Ok(Served { response: answered.response, outcome, origin, why: MissReason::of(status) }))
 }

@@ -5,7 +5,7 @@ use http::Response;
 use crate::{
     client::response_body::ResponseBody,
     errors::Failure,
-    outcome::Outcome,
+    outcome::{MissReason, Outcome},
     request::refusal::{self, Form},
 };
 
@@ -15,12 +15,14 @@ pub(crate) struct Served {
     pub(crate) outcome: Outcome,
     /// The origin that was asked for it, if one was.
     pub(crate) origin: Option<Box<str>>,
+    /// Why it was not answered from the cache, if it was for the cache to answer.
+    pub(crate) why: Option<MissReason>,
 }
 
 impl Served {
     /// The answer to a request that failed.
     pub(crate) fn failure(failure: &Failure, form: Form) -> Self {
         let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
-        Self { response: refusal::response(failure, form), outcome, origin: None }
+        Self { response: refusal::response(failure, form), outcome, origin: None, why: None }
     }
 }

@@ -32,7 +32,7 @@ use crate::{
         stage::{Confirmed, KeptPart, OpenHead, PrivateResponse, Stage},
         table::Joined,
     },
-    outcome::Outcome,
+    outcome::{MissReason, Outcome},
     request::{
         hit::{self, Portion, Wanted},
         pass::{self, Passed},
@@ -246,7 +246,7 @@ impl Reading<'_> {
         let conditional = ended_before && response.status() == StatusCode::NOT_MODIFIED;
         let outcome = if conditional { Outcome::ConditionalHit } else { outcome };
         let origin = (!ended_before).then(|| asked.origin.host.clone());
-        Taken::Served(Ok(Served { response, outcome, origin }))
+        Taken::Served(Ok(Served { response, outcome, origin, why: MissReason::of(status) }))
     }
 
     /// From a part that is stored: what is missing of it is fetched as it is read.
@@ -284,7 +284,7 @@ impl Reading<'_> {
                 if is_first {
                     hit::add(response.headers_mut(), &kept.own);
                 }
-                Taken::Served(Ok(Served { response, outcome, origin }))
+                Taken::Served(Ok(Served { response, outcome, origin, why: MissReason::of(status) }))
             }
             None => Taken::Served(pass::pass(worker, asked, None, sharing.forward).await),
         }
@@ -340,7 +340,7 @@ impl Reading<'_> {
                 }
                 let origin = Some(asked.origin.host.clone());
                 let outcome = if continued.is_some() { Outcome::Miss } else { Outcome::RefreshUnmodified };
-                Ok(Served { response: answered.response, outcome, origin })
+                Ok(Served { response: answered.response, outcome, origin, why: MissReason::of(status) })
             }
             None => pass::pass(worker, asked, None, sharing.forward).await,
         })
@@ -367,7 +367,8 @@ impl Reading<'_> {
             if conditional::evaluate(&asked.fields, &head) == Precondition::NotModified {
                 let response = hit::not_modified(&worker.shared.marks, &head, None, cache_status);
                 let origin = Some(asked.origin.host.clone());
-                return Taken::Served(Ok(Served { response, outcome: Outcome::Miss, origin }));
+                let (outcome, why) = (Outcome::Miss, MissReason::of(cache_status));
+                return Taken::Served(Ok(Served { response, outcome, origin, why }));
             }
         }
         Taken::Served(Ok(pass::respond(worker, asked, Passed { status, fields, body }, cache_status)))

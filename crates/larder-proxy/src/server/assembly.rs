@@ -33,8 +33,10 @@ use crate::{
     client::{certificates::Certificates, intercept::Interceptor, opening, passwords::Passwords},
     config::{ProxyConfig, Site},
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
+    history::History,
     lists::Lists,
     marks::Marks,
+    metrics::WorkerMetrics,
     mirrors::Mirrors,
     missing::Missing,
     origin::{
@@ -79,6 +81,7 @@ pub(super) struct Lasting {
     windows: Arc<WindowBudget>,
     rests: Arc<Rests>,
     missing: Arc<Missing>,
+    history: Arc<History>,
     pins: Arc<Pins>,
     access_log: Option<Arc<AccessLog>>,
     uplink: Arc<Uplink>,
@@ -115,7 +118,7 @@ impl Lasting {
     ///
     /// # Errors
     /// The access log cannot be opened.
-    pub(super) fn new(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Self> {
+    pub(super) fn new(config: &ProxyConfig, store: Option<&Store>, workers: &[Arc<WorkerMetrics>]) -> io::Result<Self> {
         let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
         Ok(Self {
             store: store.cloned(),
@@ -128,6 +131,7 @@ impl Lasting {
             windows: Arc::new(WindowBudget::new(config.window_bytes())),
             rests: Arc::default(),
             missing: Arc::new(Missing::open(config.state_file("missing"))),
+            history: Arc::new(History::open(config.state_file("figures"), workers.to_vec())),
             pins: Arc::new(Pins::open(config.state_file("pins"), config.state_file("pinned"), store)),
             access_log,
             uplink: Arc::new(Uplink::new(config.offline)),
@@ -177,6 +181,7 @@ impl Lasting {
             windows: Arc::clone(&before.windows),
             rests: Arc::clone(&before.rests),
             missing: Arc::clone(&before.missing),
+            history: Arc::clone(&before.history),
             pins: Arc::clone(&cache.pins),
             access_log,
             uplink: Arc::clone(&origins.uplink),
@@ -241,6 +246,7 @@ impl Assembly {
             acceptor,
             access_log: lasting.access_log,
             missing: lasting.missing,
+            history: lasting.history,
             interceptor,
             marks: Arc::new(marks_of(&config, pseudonym)),
             passwords,

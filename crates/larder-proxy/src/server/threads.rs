@@ -67,13 +67,16 @@ async fn run_inside(start: Start) -> io::Result<()> {
     let Start { index, shared, metrics, sockets, mut openings, admin, pages, mut stop } = start;
     let (inside, arriving) = mpsc::unbounded_channel();
     let thread = Arc::new(WorkerThread::new(index, metrics, inside));
+    let mut accepting = JoinSet::new();
+    if index == 0 {
+        accepting.spawn(Arc::clone(&shared.history).keep());
+    }
     let mut doors = Doors::open(&thread, index == 0, shared, sockets)?;
     // As a task of its own: waking the root future costs a system call, waking a task does not.
     let drivers = doors.worker.cache.shared.store.as_ref().map(larder_store::Store::attach_thread);
     for driver in drivers.into_iter().flatten() {
         tokio::spawn(drive(watch_ring(driver)?));
     }
-    let mut accepting = JoinSet::new();
     accepting.spawn(serve_inside(Arc::clone(&thread), arriving));
     if let Some(listener) = admin {
         accepting.spawn(admin::serve(Arc::clone(&thread), nonblocking(listener)?, pages.clone()));

@@ -28,6 +28,7 @@ mod network;
 mod offline;
 mod operation;
 mod origins;
+mod overview;
 mod parents;
 mod partial;
 mod poisoning;

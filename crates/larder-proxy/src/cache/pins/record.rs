@@ -12,6 +12,7 @@ use std::{
 };
 
 use super::fingerprint;
+use crate::state_file::{create, new_path};
 
 /// The keys that are pinned, on record.
 pub(super) struct Record {
@@ -210,25 +211,6 @@ impl Record {
         }
         self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
-}
-
-/// Writes a file in place of the one that is there, for its owner alone.
-pub(super) fn replace_file(path: &Path, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let new = new_path(path);
-    let mut file = create(&new)?;
-    write(&mut file)?;
-    file.sync_data()?;
-    fs::rename(&new, path)
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
-}
-
-fn new_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
 }
 
 /// A line: the length, a space, and the key, of which octets that are not graphic are written as URLs do.

@@ -1,0 +1,247 @@
+//! What was served over time: the last minute, hour and day, today, and ever, over restarts.
+//!
+//! Owns: the sums and their file beside the store. Does not: count, see `metrics`. Invariants: its memory is the same however long it
+//! runs; a kill loses what was counted since the file was written last, [`KEEP_INTERVAL`] at most. A file that cannot be read or written
+//! is told, and costs the figures of earlier runs and nothing else. Cost: once a second the counters of all workers are added up; a
+//! request pays nothing.
+
+mod file;
+mod series;
+mod sums;
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use jiff::{Zoned, civil::Date};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::{
+    series::{Point, Series},
+    sums::Sums,
+};
+use crate::metrics::WorkerMetrics;
+
+/// What was served over time.
+pub(crate) struct History {
+    workers: Vec<Arc<WorkerMetrics>>,
+    book: Mutex<Book>,
+    is_changed: AtomicBool,
+    path: Option<PathBuf>,
+}
+
+/// What is known at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Book {
+    /// Since the process began, when it was looked at last.
+    counted: Sums,
+    pub(crate) kept: Kept,
+    /// The last minute, second by second.
+    pub(crate) seconds: Series,
+}
+
+/// What is kept over a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// Since when `ever` counts, in seconds of Unix time.
+    pub(crate) since_s: i64,
+    pub(crate) ever: Sums,
+    /// The day that `today` is about, by the clock of this machine.
+    pub(crate) date: Date,
+    pub(crate) today: Sums,
+    /// The last hour, minute by minute.
+    pub(crate) minutes: Series,
+    /// The last day, a quarter of an hour each.
+    pub(crate) quarters: Series,
+}
+
+/// A moment, as the machine's clock shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    unix_s: i64,
+    date: Date,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        let now = Zoned::now();
+        Self { unix_s: now.timestamp().as_second(), date: now.date() }
+    }
+
+    pub(crate) fn unix_s(self) -> i64 {
+        self.unix_s
+    }
+}
+
+impl History {
+    /// Returns what the file has, or an empty one. Blocks for reading it.
+    pub(crate) fn open(path: Option<PathBuf>, workers: Vec<Arc<WorkerMetrics>>) -> Self {
+        let read = path.as_deref().map(file::read);
+        let kept = match read {
+            Some(Ok(kept)) => Some(kept),
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+                let path = path.as_deref().unwrap_or_else(|| "".as_ref()).display();
+                tracing::warn!(%error, %path, "the figures of earlier runs cannot be read and begin anew");
+                None
+            }
+            _ => None,
+        };
+        let kept = kept.unwrap_or_else(|| Kept::new(Moment::now()));
+        let book = Book { counted: Sums::default(), kept, seconds: Series::seconds() };
+        Self { workers, book: Mutex::new(book), is_changed: AtomicBool::new(false), path }
+    }
+
+    /// Adds what was counted since it was looked at last.
+    pub(crate) fn note(&self, moment: Moment) {
+        let counted = Sums::of(&self.workers);
+        let mut book = self.book();
+        let added = counted.since(&book.counted);
+        book.counted = counted;
+        book.add(&added, moment);
+        self.is_changed.fetch_or(added != Sums::default(), Relaxed);
+    }
+
+    /// Returns what is known now.
+    pub(crate) fn book_at(&self, moment: Moment) -> Book {
+        self.note(moment);
+        self.book().clone()
+    }
+
+    /// Writes down what is to last, if it has changed. Blocks for the file.
+    pub(crate) fn save(&self) {
+        let Some(path) = self.path.as_deref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
+        let kept = self.book().kept.clone();
+        if let Err(error) = file::write(path, &kept) {
+            tracing::warn!(%error, path = %path.display(), "the figures cannot be written down");
+        }
+    }
+
+    /// Keeps it for as long as the proxy runs.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(LOOK_INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut saved_at = None;
+        loop {
+            let now = interval.tick().await;
+            self.note(Moment::now());
+            if self.is_changed.load(Relaxed) && saved_at.is_none_or(|at| now - at >= KEEP_INTERVAL) {
+                saved_at = Some(now);
+                let this = Arc::clone(&self);
+                // It says itself what goes wrong.
+                let _ = tokio::task::spawn_blocking(move || this.save()).await;
+            }
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    fn add(&mut self, added: &Sums, moment: Moment) {
+        let Moment { unix_s, date } = moment;
+        if self.kept.date != date {
+            (self.kept.date, self.kept.today) = (date, Sums::default());
+        }
+        self.kept.ever.add(added);
+        self.kept.today.add(added);
+        let point = added.point();
+        for series in [&mut self.seconds, &mut self.kept.minutes, &mut self.kept.quarters] {
+            series.add(&point, unix_s);
+        }
+    }
+}
+
+impl Kept {
+    fn new(moment: Moment) -> Self {
+        Self {
+            since_s: moment.unix_s,
+            ever: Sums::default(),
+            date: moment.date,
+            today: Sums::default(),
+            minutes: Series::minutes(),
+            quarters: Series::quarters(),
+        }
+    }
+}
+
+/// How often the counters are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the file is written, if anything was counted.
+const KEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::outcome::Outcome;
+
+    const MONDAY: Moment = Moment { unix_s: 1_000_000_000, date: Date::constant(2026, 11, 23) };
+
+    fn open(path: &std::path::Path) -> (History, Arc<WorkerMetrics>) {
+        let worker = Arc::new(WorkerMetrics::default());
+        (History::open(Some(path.to_owned()), vec![Arc::clone(&worker)]), worker)
+    }
+
+    fn later(moment: Moment, seconds: i64) -> Moment {
+        Moment { unix_s: moment.unix_s + seconds, ..moment }
+    }
+
+    #[test]
+    fn what_was_counted_is_there_after_a_restart_and_a_new_day_begins_at_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("figures");
+        let (history, worker) = open(&path);
+        worker.count(Outcome::Hit);
+        worker.hit_bytes.add(100);
+        worker.client_bytes.add(100);
+        history.note(MONDAY);
+        worker.count(Outcome::Miss);
+        history.note(later(MONDAY, 61));
+        history.save();
+        drop(history);
+
+        let (history, worker) = open(&path);
+        worker.count(Outcome::Hit);
+        let book = history.book_at(later(MONDAY, 62));
+        assert_eq!((book.kept.ever.hits(), book.kept.ever.misses(), book.kept.ever.hit_bytes()), (2, 1, 100));
+        assert_eq!(book.kept.today, book.kept.ever);
+        let hits: Vec<u64> = book.kept.minutes.points().map(|point| point.hits).collect();
+        assert_eq!((hits.len(), &hits[58..]), (60, &[1, 1][..]));
+        let book = history.book_at(Moment { unix_s: MONDAY.unix_s + 86_400, date: MONDAY.date.tomorrow().unwrap() });
+        assert_eq!((book.kept.ever.hits(), book.kept.today.requests()), (2, 0));
+    }
+
+    #[test]
+    fn a_file_that_is_damaged_is_told_and_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("figures");
+        let (history, worker) = open(&path);
+        worker.count(Outcome::Hit);
+        history.note(MONDAY);
+        history.save();
+        let whole = fs::read(&path).unwrap();
+        let cut = &whole[..whole.len() / 2];
+        let series_too_long =
+            String::from_utf8(whole.clone()).unwrap().replace("\"points\":[", "\"points\":[[1,1,1,1,1,1],");
+        for text in [cut, b"", b"nonsense", b"{}", &[0; 4096], series_too_long.as_bytes()] {
+            fs::write(&path, text).unwrap();
+            let (history, worker) = open(&path);
+            assert_eq!(history.book_at(MONDAY).kept.ever.requests(), 0, "{:?}", String::from_utf8_lossy(text));
+            worker.count(Outcome::Hit);
+            history.note(MONDAY);
+            history.save();
+            assert_eq!(open(&path).0.book_at(MONDAY).kept.ever.hits(), 1);
+        }
+        fs::write(&path, &whole).unwrap();
+        assert_eq!(open(&path).0.book_at(MONDAY).kept.ever.hits(), 1);
+    }
+}

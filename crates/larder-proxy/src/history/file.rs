@@ -1,0 +1,53 @@
+//! The file of what is kept over a restart.
+//!
+//! Owns: its form, JSON with a version. Invariant: what is returned is whole, and within its bounds.
+
+use std::{
+    fs,
+    io::{self, Read as _, Write as _},
+    path::Path,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kept, Series};
+use crate::state_file;
+
+#[derive(Serialize, Deserialize)]
+struct Written<K> {
+    version: u32,
+    figures: K,
+}
+
+/// Reads it.
+///
+/// # Errors
+/// What the system says, or `InvalidData` for what is no such file.
+pub(super) fn read(path: &Path) -> io::Result<Kept> {
+    let mut text = Vec::new();
+    fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
+    let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+    let written: Written<Kept> = serde_json::from_slice(&text).map_err(|error| wrong(&error.to_string()))?;
+    if written.version != VERSION {
+        return Err(wrong("it is of another version"));
+    }
+    let Kept { minutes, quarters, .. } = &written.figures;
+    let is_like = |series: &Series, whole: Series| series.is_like(&whole);
+    if !is_like(minutes, Series::minutes()) || !is_like(quarters, Series::quarters()) {
+        return Err(wrong("its series are too long or too short"));
+    }
+    Ok(written.figures)
+}
+
+/// Writes it.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn write(path: &Path, kept: &Kept) -> io::Result<()> {
+    let text = serde_json::to_vec(&Written { version: VERSION, figures: kept })?;
+    state_file::replace(path, &mut |file| file.write_all(&text))
+}
+
+const VERSION: u32 = 1;
+/// It is some 20 KiB.
+const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -1,0 +1,136 @@
+//! So much in each of the last so many stretches of time.
+//!
+//! Owns: which stretch is the last. Invariant: there are always as many points as at the beginning, the last of which is about now. Cost: a
+//! stretch that is over moves one point.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+/// What was served in one stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 6]", into = "[u64; 6]")]
+pub(crate) struct Point {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    /// Answers that were neither: tunnels, refusals, failures.
+    pub(crate) others: u64,
+    pub(crate) client_bytes: u64,
+    pub(crate) origin_bytes: u64,
+    pub(crate) hit_bytes: u64,
+}
+
+/// The last stretches of time, the oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Series {
+    step_s: i64,
+    /// The number of the last stretch since 1970.
+    last_step: i64,
+    points: VecDeque<Point>,
+}
+
+impl Series {
+    /// A minute of seconds.
+    pub(crate) fn seconds() -> Self {
+        Self::new(1, 60)
+    }
+
+    /// An hour of minutes.
+    pub(crate) fn minutes() -> Self {
+        Self::new(60, 60)
+    }
+
+    /// A day of quarters of an hour.
+    pub(crate) fn quarters() -> Self {
+        Self::new(15 * 60, 96)
+    }
+
+    fn new(step_s: i64, count: usize) -> Self {
+        Self { step_s, last_step: 0, points: VecDeque::from(vec![Point::default(); count]) }
+    }
+
+    /// Adds to the stretch that this second is in.
+    pub(crate) fn add(&mut self, added: &Point, unix_s: i64) {
+        let (step, count) = (unix_s.div_euclid(self.step_s), self.points.len());
+        let passed = step.saturating_sub(self.last_step);
+        // A clock that was set back a little makes the last stretch longer.
+        let is_other_time = passed.unsigned_abs() >= count as u64;
+        if is_other_time {
+            self.points.iter_mut().for_each(|point| *point = Point::default());
+        } else {
+            (0..passed).for_each(|_| {
+                self.points.rotate_left(1);
+                self.points[count - 1] = Point::default();
+            });
+        }
+        if is_other_time || passed > 0 {
+            self.last_step = step;
+        }
+        self.points[count - 1].add(added);
+        assert!(self.points.len() == count, "a series keeps its length");
+    }
+
+    /// The points, the oldest first.
+    pub(crate) fn points(&self) -> impl Iterator<Item = &Point> {
+        self.points.iter()
+    }
+
+    /// All of them together.
+    pub(crate) fn sum(&self) -> Point {
+        let mut sum = Point::default();
+        self.points.iter().for_each(|point| sum.add(point));
+        sum
+    }
+
+    /// Whether another has stretches as long, and as many.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (self.step_s, self.points.len()) == (other.step_s, other.points.len())
+    }
+}
+
+impl Point {
+    fn add(&mut self, added: &Self) {
+        let mut sum = <[u64; 6]>::from(*self);
+        for (total, count) in sum.iter_mut().zip(<[u64; 6]>::from(*added)) {
+            *total = total.saturating_add(count);
+        }
+        *self = sum.into();
+    }
+}
+
+impl From<[u64; 6]> for Point {
+    fn from([hits, misses, others, client_bytes, origin_bytes, hit_bytes]: [u64; 6]) -> Self {
+        Self { hits, misses, others, client_bytes, origin_bytes, hit_bytes }
+    }
+}
+
+impl From<Point> for [u64; 6] {
+    fn from(Point { hits, misses, others, client_bytes, origin_bytes, hit_bytes }: Point) -> Self {
+        [hits, misses, others, client_bytes, origin_bytes, hit_bytes]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(steps: &[(i64, u64)], last: &[u64]) {
+        let mut series = Series::new(10, 4);
+        for (unix_s, hits) in steps {
+            series.add(&Point { hits: *hits, ..Point::default() }, *unix_s);
+        }
+        assert_eq!(series.points().map(|point| point.hits).collect::<Vec<_>>(), last, "{steps:?}");
+    }
+
+    #[test]
+    fn each_stretch_has_what_came_in_it_whatever_the_clock_does() {
+        check(&[(1000, 1), (1009, 2)], &[0, 0, 0, 3]);
+        check(&[(1000, 1), (1010, 2), (1035, 3)], &[1, 2, 0, 3]);
+        check(&[(1000, 1), (1030, 2), (1040, 3)], &[0, 0, 2, 3]);
+        check(&[(1000, 1), (900_000, 2)], &[0, 0, 0, 2]);
+        // Set back by a stretch, and by a year.
+        check(&[(1000, 1), (1010, 2), (1001, 3), (1012, 1)], &[0, 0, 1, 6]);
+        check(&[(90_000_000, 1), (1000, 2), (1010, 3)], &[0, 0, 2, 3]);
+        check(&[(i64::MAX, 1), (i64::MIN, 2)], &[0, 0, 0, 2]);
+    }
+}

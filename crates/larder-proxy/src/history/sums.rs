@@ -1,0 +1,128 @@
+//! What was counted of exchanges, added up.
+//!
+//! Owns: which counters are kept, and their names in the file. Invariant: a name that is not known, because another version wrote it, is
+//! left out; one that is not there is 0.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::Point;
+use crate::{
+    metrics::WorkerMetrics,
+    outcome::{MissReason, Outcome},
+};
+
+/// What was counted of exchanges.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<String, u64>", into = "BTreeMap<String, u64>")]
+pub(crate) struct Sums([u64; COUNT]);
+
+impl Sums {
+    /// Adds up what workers have counted since they began.
+    pub(crate) fn of(workers: &[Arc<WorkerMetrics>]) -> Self {
+        let mut sums = Self::default();
+        for worker in workers {
+            let rows = worker.outcomes.iter().chain(worker.misses.iter());
+            let bytes = [&worker.client_bytes, &worker.origin_bytes, &worker.hit_bytes];
+            for (total, counter) in sums.0.iter_mut().zip(rows.chain(bytes)) {
+                *total += counter.value();
+            }
+        }
+        sums
+    }
+
+    /// What came on top of what was counted before.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
+    }
+
+    pub(crate) fn add(&mut self, added: &Self) {
+        self.0.iter_mut().zip(added.0).for_each(|(total, count)| *total = total.saturating_add(count));
+    }
+
+    pub(crate) fn outcome(&self, outcome: Outcome) -> u64 {
+        self.0[outcome as usize]
+    }
+
+    pub(crate) fn missed(&self, reason: MissReason) -> u64 {
+        self.0[MISSES + reason.index()]
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.count(|_| true)
+    }
+
+    pub(crate) fn hits(&self) -> u64 {
+        self.count(Outcome::is_hit)
+    }
+
+    pub(crate) fn misses(&self) -> u64 {
+        self.count(Outcome::is_miss)
+    }
+
+    pub(crate) fn client_bytes(&self) -> u64 {
+        self.0[BYTES]
+    }
+
+    pub(crate) fn origin_bytes(&self) -> u64 {
+        self.0[BYTES + 1]
+    }
+
+    /// Bytes that came from the cache, and which no origin had to send.
+    pub(crate) fn hit_bytes(&self) -> u64 {
+        self.0[BYTES + 2]
+    }
+
+    /// This as a point of a series.
+    pub(crate) fn point(&self) -> Point {
+        let (hits, misses) = (self.hits(), self.misses());
+        Point {
+            hits,
+            misses,
+            others: self.requests() - hits - misses,
+            client_bytes: self.client_bytes(),
+            origin_bytes: self.origin_bytes(),
+            hit_bytes: self.hit_bytes(),
+        }
+    }
+
+    fn count(&self, which: impl Fn(Outcome) -> bool) -> u64 {
+        let counts = Outcome::ALL.into_iter().filter(|outcome| which(*outcome)).map(|outcome| self.outcome(outcome));
+        counts.fold(0, u64::saturating_add)
+    }
+}
+
+/// The names in the file, in the order of the numbers.
+fn names() -> impl Iterator<Item = String> {
+    let outcomes = Outcome::ALL.into_iter().map(|outcome| outcome.squid_code().to_owned());
+    let misses = MissReason::all().map(|reason| format!("miss {}", reason.token()));
+    outcomes.chain(misses).chain(BYTE_NAMES.map(str::to_owned))
+}
+
+impl From<BTreeMap<String, u64>> for Sums {
+    fn from(by_name: BTreeMap<String, u64>) -> Self {
+        let mut sums = Self::default();
+        for (total, name) in sums.0.iter_mut().zip(names()) {
+            *total = by_name.get(&name).copied().unwrap_or(0);
+        }
+        sums
+    }
+}
+
+impl From<Sums> for BTreeMap<String, u64> {
+    fn from(sums: Sums) -> Self {
+        names().zip(sums.0).filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self([0; COUNT])
+    }
+}
+
+const MISSES: usize = Outcome::ALL.len();
+const BYTES: usize = MISSES + MissReason::COUNT;
+const BYTE_NAMES: [&str; 3] = ["client bytes", "origin bytes", "hit bytes"];
+const COUNT: usize = BYTES + BYTE_NAMES.len();

@@ -1,0 +1,35 @@
+//! Small files beside the store, each replaced as a whole.
+//!
+//! Owns: the order of writing and renaming. Does not: know what is in them. Invariant: whoever reads such a file finds the whole of what
+//! was written last, or before; it is its owner's alone.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+/// Writes a file in place of the one that is there, for its owner alone. Blocks until the disk has it.
+///
+/// # Errors
+/// What the system or `write` says; the file before is then still there.
+pub(crate) fn replace(path: &Path, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let new = new_path(path);
+    let mut file = create(&new)?;
+    write(&mut file)?;
+    file.sync_data()?;
+    fs::rename(&new, path)
+}
+
+/// Makes a file, empty, for its owner alone.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// Where a file is written that is to take the place of the one at `path`.
+pub(crate) fn new_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
