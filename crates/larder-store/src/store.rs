@@ -302,8 +302,8 @@ impl Store {
     }
 
     /// Keeps `key`'s entry, if there is one, from being reclaimed while the returned [`Held`] lives: for parts of something that is
-    /// being read from its start to its end. Only `log` can, for up to seven eighths of each segment it reclaims and a quarter of
-    /// the volume (at most 32,768 keys); an entry may still be replaced, removed, or be of no more use.
+    /// being read from its start to its end. Only `log` can, for up to a quarter of the volume (at
+    /// most 32,768 keys); an entry may still be replaced, removed, or be of no more use.
     pub fn hold(&self, key: &[u8]) -> Held {
         let volume = self.volumes.of(key).volume();
         Held::new(volume, volume.hash(key).0)

@@ -54,10 +54,12 @@ pub(crate) use walk::walk;
 /// Free segments below which reclaim begins, whatever the volume's size.
 const RESERVE_SEGMENTS_MIN: usize = 3;
 
-/// Free segments that are for reclaim alone while entries are pinned: what one segment holds, all of which may have to be written again,
+/// Free segments that are for reclaim alone while entries are pinned or held: what one segment holds, all of which may have to be written again,
 /// fits into one, and into a second for what units begin and end with elsewhere; the last is for
 /// what clients begin meanwhile.
 const RECLAIM_ONLY_SEGMENTS: usize = 3;
+/// Fewest segments of a volume of which some are left to reclaim for the sake of entries that are held.
+const SPARING_SEGMENTS_MIN: u32 = 32;
 
 /// Bits of a position in HashCache's index: on volumes up to 2 TiB the paper's 32, above enough for 16 TiB.
 const POSITION_BITS: u32 = 32;
@@ -228,8 +230,20 @@ impl LogEngine {
     /// Segments kept free, so that writers do not wait for reclaim.
     fn reserve_segments(&self) -> usize {
         let for_writers = (self.geometry.segment_count as usize / 64).clamp(RESERVE_SEGMENTS_MIN, 8);
-        let is_sparing = !self.volume.pins.is_empty();
-        for_writers + if is_sparing { RECLAIM_ONLY_SEGMENTS } else { 0 }
+        for_writers + self.reclaim_only_segments()
+    }
+
+    /// Segments that clients leave to reclaim, lest what they append meanwhile takes the room of what is to be spared.
+    fn reclaim_only_segments(&self) -> usize {
+        // A volume of few segments would lose more by it than what is held is worth.
+        let spares_held = self.geometry.segment_count >= SPARING_SEGMENTS_MIN && !self.volume.holds.is_empty();
+        if spares_held || !self.volume.pins.is_empty() { RECLAIM_ONLY_SEGMENTS } else { 0 }
+    }
+
+    /// Has clients leave to reclaim what it needs for what is to be spared now.
+    fn keep_for_reclaim(&self) {
+        let woken = self.lock_log().keep_for_reclaim(self.reclaim_only_segments());
+        woken.wake();
     }
 }
 
@@ -293,8 +307,7 @@ impl Engine for LogEngine {
         recovery::retry(self).await;
         let woken = self.flush_due(self.volume.clock.now());
         self.sync_segments_begun().await;
-        let reclaim_only_count = if self.volume.pins.is_empty() { 0 } else { RECLAIM_ONLY_SEGMENTS };
-        self.lock_log().keep_for_reclaim(reclaim_only_count);
+        self.keep_for_reclaim();
         // Once around at most: a segment whose entries are all spared frees nothing.
         for _ in 0..self.geometry.segment_count {
             if self.lock_log().free_count() >= self.reserve_segments() || !self.reclaim_oldest().await {

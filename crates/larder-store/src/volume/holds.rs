@@ -45,6 +45,11 @@ impl Holds {
         self.lock().contains_key(&key_hash)
     }
 
+    /// Whether nothing is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Counts one more; `false` if there are too many.
     fn take(&self, key_hash: KeyHash) -> bool {
         let mut counts = self.lock();

@@ -1,9 +1,8 @@
 //! What of a segment is kept when it is reclaimed: one pure function for each eviction, which the row names.
 //!
 //! Owns: what the functions are told ([`Reclaimed`]) and what they answer ([`Choice`]). Does not: read, write or know the index;
-//! reclaim executes what is chosen. Invariant: what is kept takes at most the room it is given (seven eighths of a segment if it
-//! is being read, else what the row's tuning says), so that reclaiming always frees some of a segment, and writing again has a bound.
-//! Entries that are pinned are all kept: of them the volume has a bound.
+//! reclaim executes what is chosen. Invariant: what is kept takes at most the room it is given, so that writing again has a bound. Entries
+//! that are pinned, or that somebody is about to read, are all kept: of either the volume has a bound, so that some segment frees room.
 
 mod clock;
 mod worth;
@@ -23,21 +22,13 @@ pub(crate) struct Candidate {
     pub(crate) pinned: bool,
 }
 
-/// What may be kept, in sectors.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    /// Of entries that are held.
-    pub(crate) held: u64,
-    /// Of all, but for what is held.
-    pub(crate) hit: u64,
-}
-
 /// A segment that is about to be reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reclaimed<'a> {
     /// Its live entries, in log order.
     pub(crate) live: &'a [Candidate],
-    pub(crate) room: Room,
+    /// What may be kept, in sectors, but for what is pinned or held.
+    pub(crate) room_sectors: u64,
     /// Unix time in seconds.
     pub(crate) now_s: u32,
 }
@@ -55,30 +46,28 @@ pub(crate) struct Choice {
     pub(crate) kept: Vec<Kept>,
 }
 
-/// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is pinned goes first, then what is held.
+/// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is to be spared takes the room of others.
 pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice {
-    let Reclaimed { live, room, now_s } = *reclaimed;
+    let Reclaimed { live, room_sectors, now_s } = *reclaimed;
     let useful = |entry: &&Candidate| !has_expired(entry.listing.expires_at, now_s);
-    let (pinned, others): (Vec<Candidate>, Vec<Candidate>) = live.iter().filter(useful).partition(|entry| entry.pinned);
-    let (held, others): (Vec<Candidate>, Vec<Candidate>) = others.into_iter().partition(|entry| entry.held);
-    // As many hits as there can be: an index that is full displaces what has the fewest.
-    let mut kept: Vec<Kept> =
-        pinned.iter().map(|entry| Kept { listing: entry.listing, hits: Slot::HITS_MAX }).collect();
-    let pinned_sectors = sectors_of(&kept);
-    let room = Room { held: room.held.saturating_sub(pinned_sectors), hit: room.hit.saturating_sub(pinned_sectors) };
-    let taken = take(held.iter().map(|entry| Kept { listing: entry.listing, hits: 0 }), room.held, &mut kept);
+    let (spared, others): (Vec<Candidate>, Vec<Candidate>) =
+        live.iter().filter(useful).partition(|entry| entry.pinned || entry.held);
+    // What is pinned has as many hits as there can be: an index that is full displaces what has the fewest.
+    let hits = |entry: &Candidate| if entry.pinned { Slot::HITS_MAX } else { 0 };
+    let mut kept: Vec<Kept> = spared.iter().map(|entry| Kept { listing: entry.listing, hits: hits(entry) }).collect();
+    let spared_sectors = sectors_of(&kept);
     let wanted = match eviction {
         LogEviction::Worth => worth::rank(others),
         LogEviction::Clock => clock::rank(others),
     };
-    take(wanted.into_iter(), room.hit.saturating_sub(taken), &mut kept);
-    assert!(sectors_of(&kept) <= pinned_sectors + room.held.max(room.hit), "what is kept fits its room");
+    take(wanted, room_sectors.saturating_sub(spared_sectors), &mut kept);
+    assert!(sectors_of(&kept) <= spared_sectors.max(room_sectors), "what is kept fits its room");
     kept.sort_by_key(|kept| kept.listing.sector);
     Choice { kept }
 }
 
-/// Takes what fits into `room`, in order. Returns how much that is.
-fn take(wanted: impl Iterator<Item = Kept>, room: u64, kept: &mut Vec<Kept>) -> u64 {
+/// Takes what fits into `room`, in order.
+fn take(wanted: Vec<Kept>, room: u64, kept: &mut Vec<Kept>) {
     let mut taken = 0;
     for one in wanted {
         let sectors = u64::from(one.listing.sectors);
@@ -88,7 +77,6 @@ fn take(wanted: impl Iterator<Item = Kept>, room: u64, kept: &mut Vec<Kept>) -> 
         }
     }
     assert!(taken <= room, "no more is kept than there is room for");
-    taken
 }
 
 fn sectors_of(kept: &[Kept]) -> u64 {
@@ -107,8 +95,8 @@ mod tests {
     }
 
     /// What is kept at second 100, each by its sector, with the hits it begins with.
-    pub(super) fn kept(eviction: LogEviction, live: &[Candidate], held: u64, hit: u64) -> Vec<(u32, u8)> {
-        let chosen = choose(eviction, &Reclaimed { live, room: Room { held, hit }, now_s: 100 });
+    pub(super) fn kept(eviction: LogEviction, live: &[Candidate], room_sectors: u64) -> Vec<(u32, u8)> {
+        let chosen = choose(eviction, &Reclaimed { live, room_sectors, now_s: 100 });
         chosen.kept.iter().map(|kept| (kept.listing.sector, kept.hits)).collect()
     }
 
@@ -118,21 +106,17 @@ mod tests {
         let all =
             [live(0, 10, 3, 0), pinned(live(10, 30, 0, 0)), pinned(live(40, 30, 1, 0)), pinned(live(70, 5, 0, 50))];
         let spared = [(10, Slot::HITS_MAX), (40, Slot::HITS_MAX)];
-        assert_eq!(kept(LogEviction::Worth, &all, 20, 20), spared, "they take the room of what was hit");
-        assert_eq!(kept(LogEviction::Clock, &all, 0, 0), spared);
-        assert_eq!(kept(LogEviction::Worth, &all, 70, 70), [(0, 2), spared[0], spared[1]]);
+        assert_eq!(kept(LogEviction::Worth, &all, 20), spared, "they take the room of what was hit");
+        assert_eq!(kept(LogEviction::Clock, &all, 0), spared);
+        assert_eq!(kept(LogEviction::Worth, &all, 70), [(0, 2), spared[0], spared[1]]);
     }
 
     #[test]
-    fn what_is_held_is_kept_first_and_has_a_bound_too() {
+    fn what_is_held_is_kept_however_much_it_is_and_takes_the_room_of_what_was_hit() {
         let held = |entry| Candidate { held: true, ..entry };
         let all = [live(0, 10, 3, 0), held(live(10, 10, 0, 0)), held(live(20, 10, 0, 0)), held(live(30, 10, 0, 50))];
-        let sectors = |held, hit| {
-            let kept = kept(LogEviction::Worth, &all, held, hit);
-            kept.into_iter().map(|(sector, _)| sector).collect::<Vec<_>>()
-        };
-        assert_eq!(sectors(30, 20), [10, 20], "it takes the room of what was hit");
-        assert_eq!(sectors(10, 20), [0, 10]);
-        assert_eq!(sectors(0, 0), [0; 0]);
+        assert_eq!(kept(LogEviction::Worth, &all, 20), [(10, 0), (20, 0)]);
+        assert_eq!(kept(LogEviction::Worth, &all, 0), [(10, 0), (20, 0)]);
+        assert_eq!(kept(LogEviction::Worth, &all, 30), [(0, 2), (10, 0), (20, 0)]);
     }
 }

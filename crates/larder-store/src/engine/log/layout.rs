@@ -386,8 +386,10 @@ impl Log {
     }
 
     /// Has clients append only while so many segments are free: reclaim then finds room for all of a segment, whatever else is appended.
-    pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) {
-        self.reclaim_only_count = free_count;
+    /// Returns who waits, if fewer than before are kept.
+    pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> Woken {
+        let is_lowered = free_count < std::mem::replace(&mut self.reclaim_only_count, free_count);
+        if is_lowered { self.waiting.take() } else { Woken::default() }
     }
 
     pub(crate) fn free_count(&self) -> usize {

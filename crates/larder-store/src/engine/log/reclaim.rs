@@ -6,7 +6,7 @@
 use super::{
     LogEngine,
     append::{Attempt, Condition},
-    eviction::{self, Candidate, Choice, Kept, Reclaimed, Room},
+    eviction::{self, Candidate, Choice, Kept, Reclaimed},
     index::{LogIndex, Slot},
     layout::Appender,
     listing,
@@ -28,8 +28,6 @@ use std::sync::Arc;
 
 /// Entries read at once.
 const READ_BATCH: usize = 32;
-/// One part in so many of a segment is freed, however much of it is held: the chunks of a long body fill segments alone.
-const FREED_DIVISOR: u64 = 8;
 
 /// A record of the segment that is reclaimed, and the slot through which it is needed.
 struct Needed {
@@ -49,6 +47,7 @@ impl LogEngine {
             woken.wake();
             return true;
         }
+        self.keep_for_reclaim();
         let listings = listing::listings(self, segment).await.records;
         let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
         self.note_reclaimed(needed.iter().map(|needed| u64::from(needed.listing.sectors)).sum());
@@ -84,7 +83,8 @@ impl LogEngine {
     fn choose(&self, needed: &[Needed]) -> Choice {
         let LogRow::Packed(eviction) = self.row else { return Choice::default() };
         let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
-        let reclaimed = Reclaimed { live: &live, room: self.room_for_kept(), now_s: self.volume.clock.now_s() };
+        let reclaimed =
+            Reclaimed { live: &live, room_sectors: self.room_for_hit_sectors(), now_s: self.volume.clock.now_s() };
         eviction::choose(eviction, &reclaimed)
     }
 
@@ -102,12 +102,12 @@ impl LogEngine {
         }
     }
 
-    fn room_for_kept(&self) -> Room {
+    /// What of a segment may be written again because it was hit.
+    fn room_for_hit_sectors(&self) -> u64 {
         let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
         let tuning = &self.volume.options.tuning;
         let share = if tuning.reinsertion { tuning.reinsertion_share } else { 0.0 };
-        let hit = (segment_sectors as f64 * share) as u64;
-        Room { held: segment_sectors - segment_sectors / FREED_DIVISOR, hit }
+        (segment_sectors as f64 * share) as u64
     }
 
     /// The slot that needs a listed record: its own, or possibly that of a new head for its body.

@@ -213,6 +213,32 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
     assert!(wanted.iter().all(|&key| version_of(&store, key).is_none()));
 }
 
+/// At stake: a long download that breaks in a busy store, because what others append takes the room of what is written again.
+#[test]
+fn an_entry_that_is_held_outlives_turnovers_by_many_writers_at_once() {
+    let mut options =
+        StoreOptions { size_bytes: 48 << 20, segment_size_bytes: 256 << 10, background: true, ..options() };
+    options.tuning.reinsertion = false;
+    let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
+    // One segment each, as many as a volume of this size can hold.
+    let wanted = 1..=12;
+    wanted.clone().for_each(|key| assert!(insert(&store, key, 1, 230_000)));
+    let _held: Vec<_> = wanted.clone().map(|key| store.hold(&key_bytes(key))).collect();
+    std::thread::scope(|scope| {
+        for writer in 1..=4 {
+            let store = &store;
+            scope.spawn(move || {
+                (0..1_500).for_each(|key| {
+                    assert!(insert(store, writer * 100_000 + key, 1, 3_000 + 997 * (key as usize % 60)))
+                });
+            });
+        }
+    });
+    assert!(store.stats().evicted > 2_000, "{:?}", store.stats());
+    let gone: Vec<_> = wanted.filter(|&key| version_of(&store, key).is_none()).collect();
+    assert!(gone.is_empty(), "gone are {gone:?}: {:?}", store.stats());
+}
+
 /// What is asked for only once must not push out what is wanted again; while nothing has to go, everything is stored.
 #[test]
 fn a_full_log_lets_in_what_is_asked_for_again_and_a_filling_one_everything() {

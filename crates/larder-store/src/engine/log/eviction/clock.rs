@@ -20,7 +20,7 @@ mod tests {
     #[test]
     fn each_hit_is_worth_a_round() {
         let all = [live(0, 10, 1, 0), live(10, 10, 0, 0), live(20, 10, 3, 0), live(30, 10, 2, 0)];
-        assert_eq!(kept(LogEviction::Clock, &all, 50, 30), [(0, 0), (20, 2), (30, 1)]);
-        assert_eq!(kept(LogEviction::Clock, &all, 50, 20), [(0, 0), (20, 2)], "within its room");
+        assert_eq!(kept(LogEviction::Clock, &all, 30), [(0, 0), (20, 2), (30, 1)]);
+        assert_eq!(kept(LogEviction::Clock, &all, 20), [(0, 0), (20, 2)], "within its room");
     }
 }

@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn what_was_hit_most_for_its_length_is_kept_within_its_room() {
         let all = [live(0, 40, 3, 0), live(40, 10, 0, 0), live(50, 10, 1, 0), live(60, 2, 1, 0), live(62, 10, 3, 50)];
-        let kept = |room| kept(LogEviction::Worth, &all, 50, room);
+        let kept = |room| kept(LogEviction::Worth, &all, room);
         assert_eq!(kept(12), [(50, 0), (60, 0)], "the useless and the never hit left out");
         assert_eq!(kept(52), [(0, 2), (50, 0), (60, 0)]);
         assert_eq!(kept(2), [(60, 0)]);
