@@ -253,12 +253,15 @@ impl Flight {
         self.lock().source = Some(source);
     }
 
-    /// Notes that the first `committed` bytes are in the store, and lets go of what lies far behind.
+    /// Notes that the first `committed` bytes are in the store, and lets go of what lies far behind. What the fastest reader has not had
+    /// stays while there is memory for it: a store may still lose what it has taken.
     pub(crate) fn note_committed(&self, committed: u64) {
         let mut state = self.lock();
         state.committed = committed;
-        let behind = if state.window.is_over_budget() { 0 } else { BEHIND_BYTES };
-        let keep = committed.saturating_sub(behind);
+        let keep = match state.window.is_over_budget() {
+            true => committed,
+            false => committed.saturating_sub(BEHIND_BYTES).min(state.fastest().unwrap_or(u64::MAX)),
+        };
         state.window.trim(keep);
     }
 
@@ -385,16 +388,24 @@ impl State {
         // Whoever reads makes progress in any case: how far others may run ahead of theirs depends on all.
         let is_over = self.window.is_over_budget();
         let ahead = if is_over { AHEAD_BYTES_MIN } else { AHEAD_BYTES };
-        let positions = self.readers.iter().filter(|(_, slot)| !slot.too_slow).map(|(_, slot)| slot.position);
         if stored {
-            let fastest = positions.max().unwrap_or(u64::MAX);
+            let fastest = self.fastest().unwrap_or(u64::MAX);
             return if self.window.end().saturating_sub(fastest) < ahead { Pace::Go } else { Pace::Wait };
         }
-        let slowest = positions.min().unwrap_or(u64::MAX);
+        let slowest = self.positions().min().unwrap_or(u64::MAX);
         if self.window.end() > CHUNK_BYTES || is_over {
             self.window.trim(slowest.min(self.window.end()));
         }
         if self.window.end() - self.window.start() < ahead { Pace::Go } else { Pace::Wait }
+    }
+
+    /// The places of those who read.
+    fn positions(&self) -> impl Iterator<Item = u64> {
+        self.readers.iter().filter(|(_, slot)| !slot.too_slow).map(|(_, slot)| slot.position)
+    }
+
+    fn fastest(&self) -> Option<u64> {
+        self.positions().max()
     }
 
     fn wake_readers(&mut self) {
@@ -448,5 +459,23 @@ mod tests {
         flight.add_reader_at(AHEAD_BYTES).expect("its bytes come next");
         assert!(woken.0.load(SeqCst));
         assert_eq!(flight.poll_pace(true, &context), Pace::Go);
+    }
+
+    #[test]
+    fn what_the_fastest_reader_has_not_had_stays_while_there_is_memory() {
+        let budget = Arc::new(WindowBudget::new(u64::MAX));
+        let flight = Flight::new(Epochs::default().now(), false, Arc::clone(&budget));
+        let index = flight.add_reader().expect("it is open");
+        let context = Context::from_waker(Waker::noop());
+        (0..AHEAD_BYTES / CHUNK_BYTES).for_each(|_| flight.push(vec![0; CHUNK_BYTES as usize].into()));
+        flight.note_committed(AHEAD_BYTES);
+        assert!(matches!(flight.poll_piece(index, 0, &context), Poll::Ready(Piece::Bytes(_))));
+        let half = AHEAD_BYTES / 2;
+        assert!(matches!(flight.poll_piece(index, half, &context), Poll::Ready(Piece::Bytes(_))));
+        flight.note_committed(AHEAD_BYTES);
+        assert_eq!(flight.lock().window.start(), half, "what it has had goes");
+        budget.set_max_bytes(0);
+        flight.note_committed(AHEAD_BYTES);
+        assert_eq!(flight.lock().window.start(), AHEAD_BYTES, "the store has it");
     }
 }

@@ -134,6 +134,27 @@ fn store_that_fails_or_falls_silent_while_sending_is_made_up_for_by_the_origin()
     }
 }
 
+/// At stake: a download that a failing disk breaks though what was to come of it has just arrived.
+#[test]
+fn store_that_dies_behind_a_slow_client_breaks_no_download() {
+    let (fixture, device) = Fixture::ailing_of(STORE_BYTES, |_, _| Reply::ok(UNTAGGED, body(LEN)), patient);
+    let _recovering = device.recovering();
+    let mut connection = fixture.connect();
+    connection.send(request_text("GET", "/long", &[]));
+    assert_eq!(connection.read_head().status, 200);
+    let store = fixture.store.as_ref().unwrap();
+    let (mut commits, mut unchanged) = (0, 0);
+    eventually("the fetch is as far ahead of its client as it may be", || {
+        let now = store.stats().commits;
+        unchanged = if now == commits { unchanged + 1 } else { 0 };
+        commits = now;
+        commits > 0 && unchanged > 20
+    });
+    device.set(Ailment::Dead);
+    assert!(connection.read_exact(LEN) == body(LEN));
+    assert_eq!((fixture.origin.count(), fixture.proxy.stats().broken), (1, [0; 5]));
+}
+
 #[test]
 fn slow_store_is_waited_for_where_nobody_else_has_the_rest() {
     let (fixture, device) = Fixture::ailing_of(STORE_BYTES, |_, _| Reply::ok(UNTAGGED, body(LEN)), patient);
