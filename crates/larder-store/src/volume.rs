@@ -69,6 +69,9 @@ pub(crate) struct Volume {
     pub(crate) options: StoreOptions,
     pub(crate) hasher: KeyHasher,
     pub(crate) clock: Clock,
+    /// Whether it was formatted by this opening, so that it holds nothing. A device that reads blank does not prove that: the read may
+    /// have gone elsewhere.
+    pub(crate) is_new: bool,
     pub(crate) counters: Counters,
     pub(crate) wakeup: Wakeup,
     pub(crate) health: Health,
@@ -128,6 +131,7 @@ impl Volume {
             options: options.clone(),
             hasher: KeyHasher::new(superblock.hash_key),
             clock: options.clock.clone(),
+            is_new: false,
             counters: Counters::default(),
             wakeup: Wakeup::default(),
             health: Health::default(),
@@ -148,6 +152,11 @@ impl Volume {
             superblock_gate: Gate::default(),
             closed: AtomicBool::new(false),
         }
+    }
+
+    /// The same, as one that was formatted just now, or not.
+    pub(crate) fn made_now(self, is_new: bool) -> Self {
+        Self { is_new, ..self }
     }
 
     /// The same, with the files of a row that keeps some.

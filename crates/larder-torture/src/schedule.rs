@@ -283,6 +283,8 @@ mod tests {
             ("tiny", "full", 2_000_388),
             // A segment whose first unit failed, and with it what showed that the others are in use.
             ("log-clock", "errors", 300_051_802),
+            // A session block that was read from a blank place: the volume passed for a new one.
+            ("hashcache-setmem", "misdirected", 300_148_100),
             // Entries whose places found no room on the way to the file: the row says how many it gave up.
             ("hashcache-log-lru", "slow", 300_059_337),
             // One copy of the superblock lost its last write, and the other one was misread once.

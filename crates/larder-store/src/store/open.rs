@@ -84,16 +84,18 @@ fn check_bound(volume: &Volume) -> Result<()> {
 fn open_volume(options: &StoreOptions, shape: Shape) -> Result<Volume> {
     if !options.path.exists() {
         let (device, superblock) = create_file(options, shape)?;
-        return Ok(Volume::new(device, superblock, options.policy, options));
+        return Ok(Volume::new(device, superblock, options.policy, options).made_now(true));
     }
     let mut file = VolumeFile::open(&options.path)?;
     let holds = if file.is_block_device() { Some(file.foreign_content()?) } else { None };
     let is_block_device = file.is_block_device();
     file.shorten_to_store(options)?;
     let device = device_of(file, options.io)?;
-    let superblock = match (read_superblock(&device), holds) {
-        (Ok(superblock), _) => superblock,
-        (Err(ReadRefusal::Format(Refusal::Foreign)), Some(None)) => format(&device, shape, options.identity_seed)?,
+    let (superblock, is_new) = match (read_superblock(&device), holds) {
+        (Ok(superblock), _) => (superblock, false),
+        (Err(ReadRefusal::Format(Refusal::Foreign)), Some(None)) => {
+            (format(&device, shape, options.identity_seed)?, true)
+        }
         (Err(ReadRefusal::Format(Refusal::Foreign)), Some(Some(what))) => return Err(holds_other(&options.path, what)),
         (Err(refusal), _) => return Err(refused(refusal, &options.path)),
     };
@@ -116,7 +118,7 @@ fn open_volume(options: &StoreOptions, shape: Shape) -> Result<Volume> {
         );
         return Err(Error::new(ErrorKind::Invalid, place));
     }
-    Ok(Volume::new(device, superblock, policy, options))
+    Ok(Volume::new(device, superblock, policy, options).made_now(is_new))
 }
 
 /// Makes an empty store at the options' path, whatever is there.
@@ -197,16 +199,16 @@ pub(super) fn open_device(device: Arc<dyn Device>, options: &StoreOptions) -> Re
 
 fn open_shaped(device: Arc<dyn Device>, options: &StoreOptions, mut shape: Shape) -> Result<Volume> {
     shape.size_bytes = device.len_bytes();
-    let superblock = match read_superblock(&device) {
-        Ok(superblock) if superblock.shape.size_bytes == device.len_bytes() => superblock,
+    let (superblock, is_new) = match read_superblock(&device) {
+        Ok(superblock) if superblock.shape.size_bytes == device.len_bytes() => (superblock, false),
         Ok(_) => return Err(Error::new(ErrorKind::Invalid, "the store on this device is of another size")),
         Err(ReadRefusal::Format(Refusal::Foreign)) if is_blank(&device)? => {
-            format(&device, shape, options.identity_seed)?
+            (format(&device, shape, options.identity_seed)?, true)
         }
         Err(refusal) => return Err(refused(refusal, Path::new(device.name()))),
     };
     let policy = check_row(&superblock, options)?;
-    Ok(Volume::new(device, superblock, policy, options))
+    Ok(Volume::new(device, superblock, policy, options).made_now(is_new))
 }
 
 /// The row of an existing store, if it is the one that was asked for.

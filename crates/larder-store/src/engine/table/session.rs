@@ -99,8 +99,7 @@ impl TableEngine {
             Error::io(ErrorKind::Unavailable, "cannot read the session block", source)
         })?;
         let last = Session::newest(self.volume.id, copies.as_slice());
-        let blank = copies.as_slice().iter().all(|&byte| byte == 0);
-        let fresh = blank && self.volume.superblock().generation == 1;
+        let fresh = self.volume.is_new;
         let last = last.unwrap_or_default();
         let now_ms = u64::try_from(self.volume.clock.since_epoch().as_millis()).unwrap_or(u64::MAX);
         let above_last = last.first_sequence.saturating_add(NUMBERS_PER_BATCH);
@@ -111,14 +110,10 @@ impl TableEngine {
         self.lock().ring = ring;
         let session = Session { generation: last.generation + 1, first_sequence, ring_next: ahead };
         self.write_session(session).await?;
-        if fresh {
-            // Both copies, so that the loss of one is not taken for a new volume.
-            self.write_session(Session { generation: session.generation + 1, ..session }).await?;
-        }
         self.volume.sync().await?;
         let mut state = self.lock();
         state.memory = self.memory(fresh);
-        state.session = Session { generation: session.generation + u64::from(fresh), ..session };
+        state.session = session;
         assert!(first_sequence >= state.numbers.next(), "write numbers do not run back");
         assert!(state.held.is_empty(), "nothing is stored before the session has begun");
         state.numbers = Numbers::new(first_sequence, NUMBERS_PER_BATCH);
