@@ -1,6 +1,6 @@
-//! The access log, in Squid's native format.
+//! The access log.
 //!
-//! Owns: the lines' form, one buffer per worker, one writing thread. Invariants: a slow or full disk never
+//! Owns: one buffer per worker, one writing thread. Does not: know the lines' form, see `log_format`. Invariants: a slow or full disk never
 //! holds up an exchange: what the writer cannot take is dropped and counted; what is in the buffers when the proxy
 //! stops is written. Cost: an exchange appends one line to its worker's buffer; a buffer goes to the writer when full
 //! or once a second.
@@ -17,9 +17,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::StatusCode;
+use http::{StatusCode, Version};
 
-use crate::{config::AccessLogTarget, outcome::Outcome};
+use crate::{
+    config::AccessLogTarget,
+    log_format::{LogFormat, Sent},
+    outcome::{MissReason, Outcome},
+};
 
 /// The writing thread.
 pub(crate) struct AccessLog {
@@ -45,14 +49,22 @@ pub(crate) struct Line {
     pub(crate) started: Instant,
     pub(crate) client: IpAddr,
     pub(crate) method: http::Method,
+    /// Without its query, unless that is to be logged.
     pub(crate) url: String,
+    pub(crate) version: Version,
+    /// Who it is, if the proxy asks for passwords.
+    pub(crate) user: Option<String>,
     pub(crate) outcome: Outcome,
+    pub(crate) why: Option<MissReason>,
     pub(crate) status: StatusCode,
     /// The origin that was asked, if one was.
     pub(crate) origin: Option<String>,
     pub(crate) content_type: Option<String>,
     /// Size of the response's head.
     pub(crate) head_bytes: u64,
+    /// The fields that the format wants, in its order.
+    pub(crate) request_fields: Vec<Option<String>>,
+    pub(crate) response_fields: Vec<Option<String>>,
 }
 
 impl AccessLog {
@@ -98,10 +110,10 @@ impl Drop for AccessLog {
 
 impl LineBuffer {
     /// Adds a line, and hands the buffer over when it is full; gives back how many lines were dropped.
-    pub(crate) fn push(&self, log: &AccessLog, line: &Line, sent_bytes: u64, complete: bool) -> u64 {
+    pub(crate) fn push(&self, log: &AccessLog, format: &LogFormat, line: &Line, sent: Sent) -> u64 {
         let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing to memory cannot fail.
-        let _ = format_line(&mut *buffer, line, sent_bytes, complete);
+        let _ = format.write(&mut *buffer, line, sent);
         if buffer.len() < BATCH_BYTES { 0 } else { log.offer(std::mem::take(&mut *buffer)) }
     }
 
@@ -154,45 +166,6 @@ fn write_all(receiver: &Receiver<Job>, target: &AccessLogTarget, mut output: Box
     }
 }
 
-/// `time.ms elapsed client code/status bytes method URL user hierarchy/peer type`
-fn format_line(out: &mut impl Write, line: &Line, sent_bytes: u64, complete: bool) -> io::Result<()> {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let aborted = if complete { "" } else { "_ABORTED" };
-    write!(
-        out,
-        "{:9}.{:03} {:6} {} {}{aborted}/{:03} {} ",
-        since_epoch.as_secs(),
-        since_epoch.subsec_millis(),
-        line.started.elapsed().as_millis(),
-        line.client,
-        line.outcome.squid_code(),
-        line.status.as_u16(),
-        line.head_bytes + sent_bytes,
-    )?;
-    write!(out, "{} ", line.method)?;
-    write_word(out, &line.url)?;
-    match &line.origin {
-        Some(origin) => write!(out, " - HIER_DIRECT/{origin} ")?,
-        None => write!(out, " - HIER_NONE/- ")?,
-    }
-    match &line.content_type {
-        Some(content_type) => write_word(out, content_type)?,
-        None => out.write_all(b"-")?,
-    }
-    out.write_all(b"\n")
-}
-
-/// Writes a value that came from outside so that it stays one word on one line.
-fn write_word(out: &mut impl Write, text: &str) -> io::Result<()> {
-    for byte in text.bytes() {
-        match byte {
-            0x21..=0x7e => out.write_all(&[byte])?,
-            _ => write!(out, "%{byte:02X}")?,
-        }
-    }
-    Ok(())
-}
-
 /// Size at which a worker's lines go to the writer.
 const BATCH_BYTES: usize = 32 << 10;
 /// How long opening the file again is waited for.
@@ -210,43 +183,22 @@ mod tests {
             client: "192.0.2.7".parse().unwrap(),
             method: http::Method::GET,
             url: "http://a.example/x y".into(),
+            version: Version::HTTP_11,
+            user: None,
             outcome: Outcome::MemoryHit,
+            why: None,
             status: StatusCode::OK,
             origin: None,
             content_type: Some("text/html; charset=utf-8".into()),
             head_bytes: 100,
+            request_fields: Vec::new(),
+            response_fields: Vec::new(),
         }
     }
 
-    #[test]
-    fn line_has_the_fields_of_squid_and_no_outside_white_space() {
-        let mut out = Vec::new();
-        format_line(&mut out, &line(), 23, true).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        let fields: Vec<_> = text.split_whitespace().collect();
-        assert_eq!(fields.len(), 10, "{text}");
-        assert_eq!(
-            &fields[2..],
-            [
-                "192.0.2.7",
-                "TCP_MEM_HIT/200",
-                "123",
-                "GET",
-                "http://a.example/x%20y",
-                "-",
-                "HIER_NONE/-",
-                "text/html;%20charset=utf-8"
-            ]
-        );
-    }
-
-    #[test]
-    fn broken_off_response_says_so() {
-        let mut out = Vec::new();
-        let line = Line { origin: Some("a.example".into()), outcome: Outcome::Miss, ..line() };
-        format_line(&mut out, &line, 0, false).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert!(text.contains(" TCP_MISS_ABORTED/200 ") && text.contains(" HIER_DIRECT/a.example "), "{text}");
+    /// Adds a line to a buffer; gives back how many were dropped.
+    fn push(buffer: &LineBuffer, log: &AccessLog) -> u64 {
+        buffer.push(log, &LogFormat::default(), &line(), Sent { bytes: 1, complete: true })
     }
 
     #[test]
@@ -255,11 +207,11 @@ mod tests {
         let (path, moved) = (directory.path().join("access.log"), directory.path().join("access.log.1"));
         let log = AccessLog::open(&AccessLogTarget::File(path.clone())).unwrap();
         let buffer = LineBuffer::default();
-        buffer.push(&log, &line(), 1, true);
+        push(&buffer, &log);
         buffer.flush(&log);
         std::fs::rename(&path, &moved).unwrap();
         log.reopen().unwrap();
-        buffer.push(&log, &line(), 1, true);
+        push(&buffer, &log);
         buffer.flush_last(&log);
         drop(log);
         for path in [path, moved] {
@@ -276,7 +228,7 @@ mod tests {
         std::fs::rename(&folder, &moved).unwrap();
         assert!(log.reopen().unwrap_err().to_string().contains("cannot open access log"));
         let buffer = LineBuffer::default();
-        buffer.push(&log, &line(), 1, true);
+        push(&buffer, &log);
         buffer.flush_last(&log);
         drop(log);
         assert_eq!(std::fs::read_to_string(moved.join("access.log")).unwrap().lines().count(), 1);
@@ -288,7 +240,7 @@ mod tests {
         let path = directory.path().join("access.log");
         let log = AccessLog::open(&AccessLogTarget::File(path.clone())).unwrap();
         let buffer = LineBuffer::default();
-        assert_eq!(buffer.push(&log, &line(), 1, true), 0);
+        assert_eq!(push(&buffer, &log), 0);
         assert_eq!(buffer.flush(&log), 0);
         drop(log);
         assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 1);

@@ -1,12 +1,13 @@
-//! The admin listener: `/metrics`, `/healthz`, PURGE and EXPLAIN.
+//! The admin listener: the dashboard, `/metrics`, `/healthz`, PURGE and EXPLAIN.
 //!
-//! Owns: the two pages (`/healthz` is 503 until the store is loaded), and what PURGE asks for: `PURGE http://host/path HTTP/1.1` makes what is stored of that URL invalid,
+//! Owns: which page is asked for (`/healthz` is 503 until the store is loaded), and what PURGE asks for: `PURGE http://host/path HTTP/1.1` makes what is stored of that URL invalid,
 //! with `Purge-Scope: site` all of its host, with `Purge-Scope: all` everything; and `EXPLAIN http://host/path HTTP/1.1` tells what a GET with the same fields would
 //! come to, and why. Does not: remove, see `cache::storing`. It has its
 //! own address, so that what is open to clients and what is open to operators can differ; no page in a browser
 //! can send it either, for they are neither methods nor targets of theirs. What an operator has the proxy do besides is in `operator`;
 //! a command of the user whose proxy it is comes by the control socket, and needs no listener.
 
+mod dashboard;
 mod figures;
 mod operator;
 mod overview;
@@ -58,6 +59,12 @@ impl Pages {
         if request.method.as_str() == "EXPLAIN" {
             return explain(worker, request).await;
         }
+        if request.method == Method::POST {
+            return match dashboard::command(request.clone()) {
+                Ok(command) => purge(worker, &command).await,
+                Err(refusal) => *refusal,
+            };
+        }
         if request.method != Method::GET && request.method != Method::HEAD {
             return page(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD and what commands of larder ask\n".into());
         }
@@ -65,7 +72,9 @@ impl Pages {
             "/healthz" | "/readyz" => health(worker),
             "/metrics" => figures::answer(&self.0, &request.headers),
             "/overview.json" => overview::answer(worker, request),
-            _ => page(StatusCode::NOT_FOUND, "here are /metrics, /overview.json and /healthz\n".into()),
+            _ => dashboard::file(request).unwrap_or_else(|| {
+                page(StatusCode::NOT_FOUND, "here are /, /metrics, /overview.json and /healthz\n".into())
+            }),
         }
     }
 }

@@ -24,7 +24,7 @@ pub use origins::{Balance, HostSent, Origins};
 pub use parent::{Direct, InvalidParent, Parent, Parents};
 pub use sites::{CacheSettings, Site};
 
-use crate::{lists::HostLists, origin::target::port_of};
+use crate::{lists::HostLists, log_format::LogFormat, origin::target::port_of};
 
 /// Everything a proxy is started with. Bad values are refused by [`crate::Proxy::start`], never repaired.
 #[derive(Clone, Debug)]
@@ -71,6 +71,10 @@ pub struct ProxyConfig {
     pub cache: CacheSettings,
     /// Where the access log goes, in Squid's native format; `None` writes none. Default none.
     pub access_log: Option<AccessLogTarget>,
+    /// The form of its lines. Default Squid's.
+    pub log_format: LogFormat,
+    /// Whether its lines have the queries of URLs, which may be private. Default off.
+    pub log_queries: bool,
     /// Address of the listener for `/metrics` and `/healthz`; `None` opens none. Default none.
     pub admin: Option<SocketAddr>,
     /// Our name in Via and CDN-Loop (RFC 9110 7.6.3), by which loops are found: letters, digits, `-`, `.` and `_`. No two proxies
@@ -123,6 +127,8 @@ impl Default for ProxyConfig {
             window_bytes: None,
             cache: CacheSettings::default(),
             access_log: None,
+            log_format: LogFormat::default(),
+            log_queries: false,
             admin: None,
             pseudonym: None,
             add_via: true,

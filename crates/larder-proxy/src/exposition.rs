@@ -2,6 +2,13 @@
 //!
 //! Owns: their names. Does not: count (see `metrics`) or serve them (see `admin`). Cost: nothing until somebody asks.
 
+pub(crate) mod health;
+pub(crate) mod memory;
+mod process;
+mod sites;
+mod store;
+mod times;
+
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -11,15 +18,16 @@ use larder_store::Store;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
 
+use self::{memory::MemoryParts, process::Process, sites::SiteLabels};
 use crate::{
     errors::BodyError,
     history::{Kept, Moment, Sums},
-    metrics::WorkerMetrics,
-    outcome::{MissReason, Outcome},
+    metrics::{STATUS_CLASS_COUNT, WorkerMetrics},
+    outcome::{Kind, MissReason, Outcome},
     shared::{InForce, Shared},
 };
 
@@ -128,16 +136,22 @@ impl ProxyStats {
 
 /// Where the figures come from when they are asked for.
 pub(crate) struct Exposition {
-    pub(crate) workers: Vec<Arc<WorkerMetrics>>,
-    pub(crate) store: Option<Store>,
-    pub(crate) in_force: Arc<InForce>,
+    workers: Vec<Arc<WorkerMetrics>>,
+    store: Option<Store>,
+    in_force: Arc<InForce>,
+    site_labels: SiteLabels,
 }
 
 impl Exposition {
+    pub(crate) fn new(workers: Vec<Arc<WorkerMetrics>>, store: Option<Store>, in_force: Arc<InForce>) -> Self {
+        Self { workers, store, in_force, site_labels: SiteLabels::default() }
+    }
+
     /// A registry that reads the figures at each scrape.
     pub(crate) fn registry(self) -> Registry {
-        let mut registry = Registry::with_prefix("larder");
-        registry.register_collector(Box::new(self));
+        let mut registry = Registry::default();
+        registry.sub_registry_with_prefix("larder").register_collector(Box::new(self));
+        registry.register_collector(Box::new(Process::new()));
         registry
     }
 }
@@ -145,6 +159,26 @@ impl Exposition {
 impl fmt::Debug for Exposition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exposition").field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
+}
+
+impl Exposition {
+    /// Exchanges by what they came to and by class of status; what never was is left out.
+    fn encode_responses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Exchanges that are over, by what they came to and by class of status";
+        let mut family = encoder.encode_descriptor("responses", help, None, MetricType::Counter)?;
+        for (kind, class) in
+            Kind::ALL.into_iter().flat_map(|kind| (0..STATUS_CLASS_COUNT).map(move |class| (kind, class)))
+        {
+            let index = kind as usize * STATUS_CLASS_COUNT + class;
+            let count: u64 = self.workers.iter().map(|worker| worker.responses[index].value()).sum();
+            let status = format!("{}xx", class + 1);
+            let labels = [("result", kind.token()), ("status", status.as_str())];
+            if count > 0 {
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -159,6 +193,9 @@ impl Collector for Exposition {
             let labels = [("outcome", outcome.squid_code())];
             ConstCounter::new(stats.outcome(outcome)).encode(requests.encode_family(&labels)?)?;
         }
+        self.encode_responses(&mut encoder)?;
+        times::encode(&mut encoder, &self.workers)?;
+        self.site_labels.encode(&mut encoder, &self.workers)?;
         let help = "Exchanges whose body came from an origin, by why it did";
         let sums = Sums::of(&self.workers);
         let mut misses = encoder.encode_descriptor("misses", help, None, zero.metric_type())?;
@@ -192,10 +229,13 @@ impl Collector for Exposition {
         }
         if let Some(shared) = &shared {
             encode_lifetime(&mut encoder, &shared.history.book_at(Moment::now()).kept)?;
-            encode_memory(&mut encoder, shared, &stats)?;
+            let popular_bytes = self.workers.iter().map(|worker| worker.popular.bytes() as u64).sum();
+            encode_memory(&mut encoder, &MemoryParts::of(shared, &stats, popular_bytes))?;
+            encode_states(&mut encoder, shared)?;
+            health::encode(&mut encoder, shared)?;
         }
         if let Some(store) = &self.store {
-            encode_store(&mut encoder, &store.stats())?;
+            store::encode(&mut encoder, &store.stats())?;
         }
         Ok(())
     }
@@ -263,131 +303,42 @@ fn gauges(stats: &ProxyStats) -> [Figure; 4] {
 }
 
 /// Where the memory is, part by part, and what the process has of it in all.
-fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &Shared, stats: &ProxyStats) -> fmt::Result {
-    let waiting = shared.counts.waiting.load(Relaxed) as u64;
-    let (index_bytes, dirty_bytes) = shared.cache.store.as_ref().map_or((0, 0), |store| {
-        let stats = store.stats();
-        (stats.index_bytes, stats.dirty_bytes)
-    });
-    let parts = MemoryParts {
-        index_bytes,
-        dirty_bytes,
-        hot_bytes: stats.hot_bytes,
-        window_bytes: stats.window_bytes,
-        connection_bytes: stats.connections_open * CONNECTION_BYTES + waiting * EXCHANGE_BYTES,
-    };
-    let resident_bytes = resident_bytes();
-    let zero = ConstGauge::new(0_i64);
+fn encode_memory(encoder: &mut DescriptorEncoder<'_>, parts: &MemoryParts) -> fmt::Result {
     let help = "Bytes of memory by what they are for: those of connections are an estimate, the index counts when it is full, other is \
                 what the process has besides";
-    let mut family = encoder.encode_descriptor("memory_bytes", help, None, zero.metric_type())?;
-    for (part, value) in parts.with_the_rest_of(resident_bytes) {
+    let mut family = encoder.encode_descriptor("memory_bytes", help, None, MetricType::Gauge)?;
+    for (part, value) in parts.named() {
         let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
         gauge.encode(family.encode_family(&[("part", part)])?)?;
     }
-    let waiting_max = shared.config.limits.waiting_count_max as u64;
-    encode_gauge(encoder, "waiting_requests", "Requests that wait for an answer", waiting)?;
-    encode_gauge(encoder, "waiting_requests_max", "Requests that may wait for an answer", waiting_max)?;
-    let is_offline = u64::from(shared.origins.uplink.is_offline());
-    encode_gauge(encoder, "offline", "1 while origins are not asked, or the line to them is down", is_offline)?;
-    let missing_count = shared.missing.count() as u64;
-    encode_gauge(encoder, "offline_missing", "URLs that were asked for while offline and not there", missing_count)?;
-    let refused_count = shared.cache.pins.refused_count();
-    encode_gauge(encoder, "pins_refused", "Entries that a pin names and for which there was no room", refused_count)?;
-    let for_origins = shared.origins.rooms.waiting_count() as u64;
-    let help = "Requests that wait for one of their origin's connections (limits.origin_connections)";
-    encode_gauge(encoder, "origin_waiting_requests", help, for_origins)?;
-    match resident_bytes {
+    match parts.resident_bytes {
         Some(bytes) => encode_gauge(encoder, "resident_bytes", "Bytes of memory the process has", bytes),
         None => Ok(()),
     }
 }
 
-/// What takes memory and is counted or known.
-struct MemoryParts {
-    index_bytes: u64,
-    dirty_bytes: u64,
-    hot_bytes: u64,
-    window_bytes: u64,
-    connection_bytes: u64,
-}
-
-impl MemoryParts {
-    /// Returns each part by its name, and what is left of all that the process has: the program, its threads' stacks, and what the
-    /// allocator keeps.
-    fn with_the_rest_of(&self, resident_bytes: Option<u64>) -> [(&'static str, u64); 6] {
-        let Self { index_bytes, dirty_bytes, hot_bytes, window_bytes, connection_bytes } = *self;
-        let known = index_bytes + dirty_bytes + hot_bytes + window_bytes + connection_bytes;
-        [
-            ("index", index_bytes),
-            ("dirty", dirty_bytes),
-            ("hot", hot_bytes),
-            ("windows", window_bytes),
-            ("connections", connection_bytes),
-            ("other", resident_bytes.unwrap_or(0).saturating_sub(known)),
-        ]
-    }
-}
-
-/// What the system says that the process has.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
-}
-
-fn encode_store(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
-    let counters: [Figure; 17] = [
-        ("store_lookups", "Lookups in the store", stats.lookups),
-        ("store_hits", "Lookups that found an entry", stats.hits),
-        ("store_false_matches", "Lookups that read the record of another key", stats.false_matches),
-        ("store_commits", "Entries committed", stats.commits),
-        ("store_not_admitted", "Entries not stored because they were not worth the room of others", stats.not_admitted),
-        ("store_rejected", "Entries not stored for want of room", stats.rejected),
-        ("store_evicted", "Entries dropped for space", stats.evicted),
-        ("store_displaced", "Entries lost because the index had no room for them", stats.displaced),
-        ("store_reinserted", "Entries kept at reclaim by writing them again", stats.reinserted),
+/// What waits, and what is so now.
+fn encode_states(encoder: &mut DescriptorEncoder<'_>, shared: &Shared) -> fmt::Result {
+    let gauges: [Figure; 6] = [
+        ("waiting_requests", "Requests that wait for an answer", shared.counts.waiting.load(Relaxed) as u64),
+        ("waiting_requests_max", "Requests that may wait for an answer", shared.config.limits.waiting_count_max as u64),
         (
-            "store_unpinned",
-            "Pinned entries that went all the same: of no more use, or nowhere to write them to",
-            stats.unpinned,
+            "offline",
+            "1 while origins are not asked, or the line to them is down",
+            u64::from(shared.origins.uplink.is_offline()),
         ),
-        ("store_corrupt", "Damaged entries met, each a miss", stats.corrupt),
-        ("store_io_errors", "Failed transfers", stats.io_errors),
-        ("store_reads", "Device reads", stats.reads),
-        ("store_read_bytes", "Bytes read from the device", stats.read_bytes),
-        ("store_writes", "Device writes", stats.writes),
-        ("store_written_bytes", "Bytes written to the device", stats.written_bytes),
-        ("store_admitted_bytes", "Bytes of entries admitted", stats.admitted_bytes),
+        ("offline_missing", "URLs that were asked for while offline and not there", shared.missing.count() as u64),
+        ("pins_refused", "Entries that a pin names and for which there was no room", shared.cache.pins.refused_count()),
+        (
+            "origin_waiting_requests",
+            "Requests that wait for one of their origin's connections (limits.origin_connections)",
+            shared.origins.rooms.waiting_count() as u64,
+        ),
     ];
-    for (name, help, value) in counters {
-        let counter = ConstCounter::new(value);
-        counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
-    }
-    let gauges: [Figure; 11] = [
-        ("store_entries", "Entries in the index", stats.entries),
-        ("store_entries_max", "Entries the index has room for", stats.entries_max),
-        ("store_index_bytes", "Memory the index takes when full", stats.index_bytes),
-        ("store_size_bytes", "Size of the volumes", stats.size_bytes),
-        ("store_volumes", "Volumes of the store", stats.volumes),
-        ("store_volumes_out", "Volumes taken out because they failed", stats.volumes_out),
-        ("store_removals_waiting", "Removals that could not be written yet", stats.removals_waiting),
-        ("store_pinned_entries", "Entries that eviction spares", stats.pinned_entries),
-        ("store_pinned_bytes", "Bytes of the volumes that they take", stats.pinned_bytes),
-        ("store_pinned_bytes_max", "Bytes of the volumes that they may take", stats.pinned_bytes_max),
-        ("store_loaded", "1 once everything on the volume can be found again", u64::from(stats.loaded)),
-    ];
-    for (name, help, value) in gauges {
-        encode_gauge(encoder, name, help, value)?;
-    }
-    Ok(())
+    gauges.into_iter().try_for_each(|(name, help, value)| encode_gauge(encoder, name, help, value))
 }
 
 fn encode_gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
     let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
-
-/// What a client's connection that was used takes, and an exchange that waits besides, as measured (docs/semantics.md, 4.5 and 4.7).
-const CONNECTION_BYTES: u64 = 12 << 10;
-const EXCHANGE_BYTES: u64 = 28 << 10;

@@ -8,6 +8,7 @@
 mod file;
 mod series;
 mod sums;
+mod timed;
 
 use std::{
     io,
@@ -22,9 +23,11 @@ use std::{
 use jiff::{Zoned, civil::Date};
 use serde::{Deserialize, Serialize};
 
+use self::timed::Looks;
 pub(crate) use self::{
     series::{Point, Series},
     sums::Sums,
+    timed::Timed,
 };
 use crate::metrics::WorkerMetrics;
 
@@ -44,6 +47,7 @@ pub(crate) struct Book {
     pub(crate) kept: Kept,
     /// The last minute, second by second.
     pub(crate) seconds: Series,
+    looks: Looks,
 }
 
 /// What is kept over a restart.
@@ -93,7 +97,7 @@ impl History {
             _ => None,
         };
         let kept = kept.unwrap_or_else(|| Kept::new(Moment::now()));
-        let book = Book { counted: Sums::default(), kept, seconds: Series::seconds() };
+        let book = Book { counted: Sums::default(), kept, seconds: Series::seconds(), looks: Looks::new() };
         Self { workers, book: Mutex::new(book), is_changed: AtomicBool::new(false), path }
     }
 
@@ -104,6 +108,7 @@ impl History {
         let added = counted.since(&book.counted);
         book.counted = counted;
         book.add(&added, moment);
+        book.looks.look(&self.workers, moment.unix_s);
         self.is_changed.fetch_or(added != Sums::default(), Relaxed);
     }
 
@@ -111,6 +116,16 @@ impl History {
     pub(crate) fn book_at(&self, moment: Moment) -> Book {
         self.note(moment);
         self.book().clone()
+    }
+
+    /// How long things took in the last minute.
+    pub(crate) fn lately(&self) -> Timed {
+        self.book().looks.lately(&self.workers)
+    }
+
+    /// The counters of all workers.
+    pub(crate) fn workers(&self) -> &[Arc<WorkerMetrics>] {
+        &self.workers
     }
 
     /// Writes down what is to last, if it has changed. Blocks for the file.

@@ -38,6 +38,7 @@ pub mod fuzzing;
 mod history;
 mod links;
 mod lists;
+mod log_format;
 mod marks;
 mod metrics;
 mod mirrors;
@@ -46,13 +47,16 @@ mod origin;
 mod outcome;
 mod overview;
 mod pack;
+mod popular;
 mod registries;
 mod request;
 mod routes;
 mod server;
 mod session;
 mod shared;
+mod site_figures;
 mod state_file;
+mod times;
 mod unfinished;
 mod watch;
 mod worker;
@@ -65,9 +69,10 @@ pub use config::{
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;
+pub use log_format::{InvalidLogFormat, LogFormat};
 pub use missing::Missed;
 pub use outcome::Outcome;
-pub use overview::{Counted, Named, Overview};
+pub use overview::{AskedFor, Counted, Expiry, Latency, LineState, Named, OriginState, Overview, Volume};
 pub use server::{
     Proxy, ProxyHandle, RunningProxy,
     reload::{NeedsRestart, Reloaded},

@@ -5,12 +5,20 @@
 
 use std::{
     ops::Deref,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
+
+use http::StatusCode;
 
 use crate::{
     errors::BodyError,
-    outcome::{MissReason, Outcome},
+    outcome::{Kind, MissReason, Outcome},
+    popular::{Popular, Subject},
+    site_figures::SiteFigures,
+    times::{Histogram, Times},
 };
 
 /// A number that one thread writes and any thread reads.
@@ -21,6 +29,11 @@ impl Counter {
     /// Adds; only the owning thread may.
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+
+    /// Begins at another value.
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
     }
 
     /// Takes away what was added before.
@@ -76,10 +89,56 @@ pub(crate) struct WorkerMetrics {
     pub(crate) rests_fetched: Counter,
     pub(crate) storing_given_up: Counter,
     pub(crate) log_lines_dropped: Counter,
+    /// By kind, and within it by class of status.
+    pub(crate) responses: Row<{ Kind::ALL.len() * STATUS_CLASS_COUNT }>,
+    /// From a request's head to that of its response, by kind.
+    pub(crate) first_bytes: [Histogram; Kind::ALL.len()],
+    /// From a request's head to the end of its response, by kind.
+    pub(crate) whole_responses: [Histogram; Kind::ALL.len()],
+    /// From an origin's being asked to the head of its response, connecting and waiting for room included.
+    pub(crate) origin_answers: Histogram,
+    /// Reads of the store that waited for its device.
+    pub(crate) store_reads: Histogram,
+    pub(crate) popular: Popular,
+    pub(crate) sites: SiteFigures,
+}
+
+/// What is known of an exchange when it is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchange {
+    pub(crate) outcome: Outcome,
+    pub(crate) status: StatusCode,
+    pub(crate) subject: Option<Subject>,
+    pub(crate) sent_bytes: u64,
 }
 
 impl WorkerMetrics {
     pub(crate) fn count(&self, outcome: Outcome) {
         self.outcomes[outcome as usize].add(1);
     }
+
+    /// Counts an exchange that is over.
+    pub(crate) fn settle(&self, exchange: &Exchange) {
+        let Exchange { outcome, status, subject, sent_bytes } = *exchange;
+        let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASS_COUNT) - 1;
+        self.responses[outcome.kind() as usize * STATUS_CLASS_COUNT + class].add(1);
+        self.client_bytes.add(sent_bytes);
+        if outcome.is_hit() {
+            self.hit_bytes.add(sent_bytes);
+        }
+        if let Some(subject) = subject {
+            self.popular.note(subject, outcome, sent_bytes);
+            self.sites.note(subject.label, outcome, sent_bytes);
+        }
+    }
 }
+
+/// Adds up the times that workers have counted.
+pub(crate) fn sum_times(workers: &[Arc<WorkerMetrics>], of: impl Fn(&WorkerMetrics) -> &Histogram) -> Times {
+    let mut times = Times::default();
+    workers.iter().for_each(|worker| of(worker).add_to(&mut times));
+    times
+}
+
+/// 1xx to 5xx.
+pub(crate) const STATUS_CLASS_COUNT: usize = 5;

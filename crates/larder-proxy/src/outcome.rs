@@ -77,9 +77,46 @@ impl Outcome {
                 | Self::RefreshFailed
         )
     }
+    /// What it comes to.
+    pub(crate) const fn kind(self) -> Kind {
+        match self {
+            _ if self.is_hit() => Kind::Hit,
+            Self::Tunnel => Kind::Tunnel,
+            Self::Denied => Kind::Denied,
+            Self::Failed => Kind::Failed,
+            _ => Kind::Miss,
+        }
+    }
+
     /// Whether the body came from an origin that the cache was to spare.
     pub const fn is_miss(self) -> bool {
         matches!(self, Self::Miss | Self::RefreshModified)
+    }
+}
+
+/// What outcomes come to, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Hit,
+    Miss,
+    Tunnel,
+    Denied,
+    Failed,
+}
+
+impl Kind {
+    /// Every kind, in the order of their numbers.
+    pub(crate) const ALL: [Self; 5] = [Self::Hit, Self::Miss, Self::Tunnel, Self::Denied, Self::Failed];
+
+    /// The kind as figures name it.
+    pub(crate) const fn token(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Miss => "miss",
+            Self::Tunnel => "tunnel",
+            Self::Denied => "denied",
+            Self::Failed => "failed",
+        }
     }
 }
 
@@ -89,7 +126,7 @@ pub(crate) struct MissReason(u8);
 
 impl MissReason {
     /// How many there are.
-    pub(crate) const COUNT: usize = Reason::ALL.len() + Forward::ALL.len();
+    pub(crate) const COUNT: usize = Reason::ALL.len() + FORWARDS.len();
 
     /// Returns every reason, in the order of their numbers.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
@@ -99,7 +136,15 @@ impl MissReason {
     /// Returns the reason that a Cache-Status tells; `None` for a hit.
     pub(crate) fn of(status: CacheStatus) -> Option<Self> {
         let Handling::Forwarded { why, .. } = status.handling else { return None };
-        let number = status.detail.map_or(Reason::ALL.len() + why as usize, |reason| reason as usize);
+        let reason = status.detail.or(match why {
+            Forward::Method => Some(Reason::Method),
+            Forward::Partial => Some(Reason::Partial),
+            _ => None,
+        });
+        let number = match reason {
+            Some(reason) => reason as usize,
+            None => Reason::ALL.len() + FORWARDS.iter().position(|forward| *forward == why)?,
+        };
         Some(Self(number as u8))
     }
 
@@ -111,9 +156,13 @@ impl MissReason {
     /// The reason as Cache-Status names it.
     pub(crate) fn token(self) -> &'static str {
         let index = self.index();
-        Reason::ALL.get(index).map_or_else(|| Forward::ALL[index - Reason::ALL.len()].token(), |reason| reason.token())
+        Reason::ALL.get(index).map_or_else(|| FORWARDS[index - Reason::ALL.len()].token(), |reason| reason.token())
     }
 }
+
+/// Why a request was forwarded, where no rule is of the same name.
+const FORWARDS: [Forward; 6] =
+    [Forward::Bypass, Forward::UriMiss, Forward::VaryMiss, Forward::Miss, Forward::Request, Forward::Stale];
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,11 @@
 //! What people look at: the figures of a running proxy in one piece, as `/overview.json` has them.
 //!
-//! Owns: its form. Does not: count, or show it (see `admin`, and `larder top`). Cost: nothing until somebody asks.
+//! Owns: its form. Does not: count, or show it (see `admin`, and `larder top`). Invariant: its size has a bound, whatever clients ask for.
+//! Cost: nothing until somebody asks.
+
+mod gathering;
 
 use serde::{Deserialize, Serialize};
-
-use crate::{
-    history::{Book, Moment, Point, Series, Sums},
-    outcome::MissReason,
-    shared::Shared,
-};
 
 /// The figures of a running proxy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +14,8 @@ use crate::{
 pub struct Overview {
     /// The version of the program.
     pub version: String,
+    /// A command that asks something through this proxy.
+    pub try_with: String,
     /// When this was looked at, in seconds of Unix time.
     pub now_s: i64,
     /// Since when `ever` counts, in seconds of Unix time.
@@ -37,6 +36,30 @@ pub struct Overview {
     pub misses_today: Vec<Named>,
     /// Why they did over all runs.
     pub misses_ever: Vec<Named>,
+    /// How long things took in the last minute: `hit`, `miss`, `origin`, `disk`.
+    pub latencies: Vec<Latency>,
+    /// The sites that were asked for most in the last half hour to hour.
+    pub sites: Vec<AskedFor>,
+    /// The objects that were, without their queries.
+    pub objects: Vec<AskedFor>,
+    /// The volumes of the store.
+    pub volumes: Vec<Volume>,
+    /// Entries in the hot tier of memory.
+    pub hot_entries: u64,
+    /// Bytes of memory by what they are for.
+    pub memory: Vec<Named>,
+    /// Whether origins are asked.
+    pub line: LineState,
+    /// The origins of sites.
+    pub origins: Vec<OriginState>,
+    /// The certificates that clients are shown, and when they end in seconds of Unix time.
+    pub certificates: Vec<Expiry>,
+    /// Client connections that are open.
+    pub connections: u64,
+    /// Requests that wait for an answer.
+    pub waiting: u64,
+    /// Lines of the access log that were dropped.
+    pub log_lines_dropped: u64,
 }
 
 /// What was answered in some time.
@@ -57,51 +80,95 @@ pub struct Counted {
     pub saved_bytes: u64,
 }
 
-/// How often something was so.
+/// So much of something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Named {
     /// Its name.
     pub name: String,
-    /// How often.
+    /// How often it was so, or how many bytes it takes.
     pub count: u64,
 }
 
-impl Overview {
-    pub(crate) fn of(shared: &Shared) -> Self {
-        let moment = Moment::now();
-        let Book { kept, seconds, .. } = shared.history.book_at(moment);
-        Self {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            now_s: moment.unix_s(),
-            since_s: kept.since_s,
-            minute: Counted::of(&seconds.sum()),
-            today: Counted::of(&kept.today.point()),
-            ever: Counted::of(&kept.ever.point()),
-            by_second: counted(&seconds),
-            by_minute: counted(&kept.minutes),
-            by_quarter: counted(&kept.quarters),
-            misses_today: reasons(&kept.today),
-            misses_ever: reasons(&kept.ever),
-        }
-    }
+/// How long something took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latency {
+    /// What it was.
+    pub name: String,
+    /// How often it was.
+    pub count: u64,
+    /// What half of them took at most, in milliseconds.
+    pub half_ms: f64,
+    /// What 99 of 100 took at most.
+    pub p99_ms: f64,
 }
 
-impl Counted {
-    fn of(point: &Point) -> Self {
-        let Point { hits, misses, others, client_bytes, origin_bytes, hit_bytes: saved_bytes } = *point;
-        Self { hits, misses, others, client_bytes, origin_bytes, saved_bytes }
-    }
+/// How often something was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AskedFor {
+    /// A host, or a URL.
+    pub name: String,
+    /// What was answered.
+    #[serde(flatten)]
+    pub counted: Counted,
 }
 
-fn counted(series: &Series) -> Vec<Counted> {
-    series.points().map(Counted::of).collect()
+/// A volume of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Volume {
+    /// Where it is.
+    pub path: String,
+    /// Its storage policy.
+    pub policy: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Entries in it.
+    pub entries: u64,
+    /// Entries that it has room for.
+    pub entries_max: u64,
+    /// Entries that went for want of room since the start.
+    pub evicted: u64,
+    /// Damaged entries that were met, each a miss.
+    pub corrupt: u64,
+    /// Transfers that failed.
+    pub io_errors: u64,
+    /// Whether everything on it can be found again.
+    pub loaded: bool,
+    /// Whether it was taken out because it failed.
+    pub out: bool,
 }
 
-/// Why bodies came from origins, most often first.
-fn reasons(sums: &Sums) -> Vec<Named> {
-    let reasons = MissReason::all().map(|reason| Named { name: reason.token().to_owned(), count: sums.missed(reason) });
-    let mut reasons: Vec<Named> = reasons.filter(|reason| reason.count > 0).collect();
-    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.count));
-    reasons
+/// Whether origins are asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LineState {
+    /// What the operator says: `off`, `auto`, `on` or `on-even-forbidden`.
+    pub mode: String,
+    /// Whether origins are not asked now.
+    pub offline: bool,
+    /// URLs that were asked for meanwhile and not there.
+    pub missing: u64,
+}
+
+/// An origin of a site.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OriginState {
+    /// Its address.
+    pub name: String,
+    /// Whether it is asked.
+    pub up: bool,
+}
+
+/// When something ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Expiry {
+    /// What.
+    pub name: String,
+    /// When, in seconds of Unix time.
+    pub expires_s: i64,
 }

@@ -86,7 +86,7 @@ impl Proxy {
         let lasting = Lasting::new(&config, store.as_ref(), &metrics)?;
         let Assembly { shared, caretakers } = Assembly::new(config, files, own_addresses, lasting);
         let in_force = Arc::new(InForce::new(&shared));
-        let exposition = Exposition { workers: metrics.clone(), store, in_force: Arc::clone(&in_force) };
+        let exposition = Exposition::new(metrics.clone(), store, Arc::clone(&in_force));
         let (stop, stopped) = watch::channel(None);
         let mut admin = (admin_listener, admin::Pages::new(exposition));
         let served = Served::new(&shared, &local_addrs, admin_addr, caretakers);

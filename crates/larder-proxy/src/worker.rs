@@ -19,6 +19,7 @@ use crate::{
     cache::{Cache, Manner},
     client::socket::Inside,
     flight::{flights::Flights, source::Means},
+    log_format::Sent,
     metrics::WorkerMetrics,
     origin::origins::Origins,
     shared::{Counts, Shared},
@@ -120,9 +121,9 @@ impl Worker {
     }
 
     /// Writes a line to the access log, if there is one.
-    pub(crate) fn write_log_line(&self, line: &Line, sent_bytes: u64, complete: bool) {
+    pub(crate) fn write_log_line(&self, line: &Line, sent: Sent) {
         if let Some(log) = &self.shared.access_log {
-            let dropped = self.log_buffer.push(log, line, sent_bytes, complete);
+            let dropped = self.log_buffer.push(log, &self.shared.config.log_format, line, sent);
             self.metrics.log_lines_dropped.add(dropped);
         }
     }

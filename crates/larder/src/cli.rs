@@ -22,6 +22,7 @@ use crate::{
     settings::{self, Disk, Settings},
     size,
     store_command::StoreCommand,
+    top_command::TopFlags,
     tuning::{self, PolicyChoice, Tuned},
     value::{self, BadValue},
     warm_command::WarmFlags,
@@ -31,7 +32,9 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use ipnet::IpNet;
-use larder_proxy::{AccessLogTarget, Direct, HostPattern, Listener, Offline, OriginUrl, Parent, TlsIdentity};
+use larder_proxy::{
+    AccessLogTarget, Direct, HostPattern, Listener, LogFormat, Offline, OriginUrl, Parent, TlsIdentity,
+};
 use larder_store::IoChoice;
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -87,6 +90,8 @@ pub(crate) enum Command {
     Purge(PurgeFlags),
     /// Say what a running proxy's cache would do with a request, and why.
     Explain(ExplainFlags),
+    /// Show what a running proxy does, in a terminal.
+    Top(TopFlags),
     /// Have a running proxy read its configuration again.
     Reload(ReloadFlags),
     /// Have a running proxy ask no origins, or ask them again, or say whether it does.
@@ -202,11 +207,15 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "COUNT", value_parser = value::workers)]
     workers: Option<usize>,
 
-    /// Write an access log in Squid's format to this file, `-` for standard output
+    /// Write an access log to this file, `-` for standard output
     #[arg(long, value_name = "PATH", value_parser = settings::parse_access_log)]
     access_log: Option<AccessLogTarget>,
 
-    /// Serve /metrics and /healthz here
+    /// Form of its lines: squid, common, combined, json, or directives as Apache's LogFormat has them [default: squid]
+    #[arg(long, value_name = "FORMAT", value_parser = value::log_format)]
+    log_format: Option<LogFormat>,
+
+    /// Serve a dashboard, /metrics and /healthz here
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
     admin: Option<SocketAddr>,
 
@@ -280,6 +289,7 @@ impl RunFlags {
         set(&mut proxy.default_origin, self.origin.map(Some));
         set(&mut proxy.worker_count, self.workers);
         set(&mut proxy.access_log, self.access_log.map(Some));
+        set(&mut proxy.log_format, self.log_format);
         set(&mut proxy.admin, self.admin.map(Some));
         set(&mut proxy.passwords, self.passwords.map(Some));
         set(&mut proxy.offline, self.offline);

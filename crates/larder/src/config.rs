@@ -96,7 +96,9 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     let proxy = &mut settings.proxy;
     top.table("log", |section| {
         let log = &mut proxy.access_log;
-        section.set("access", log, |value| value.parsed("a path", settings::parse_access_log).map(Some))
+        section.set("access", log, |value| value.parsed("a path", settings::parse_access_log).map(Some))?;
+        section.set("format", &mut proxy.log_format, |value| value.parsed("a log format", value::log_format))?;
+        section.set("queries", &mut proxy.log_queries, Value::boolean)
     })?;
     top.table("admin", |section| {
         let admin = &mut proxy.admin;

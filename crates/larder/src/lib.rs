@@ -46,6 +46,7 @@ mod settings;
 mod size;
 mod store_command;
 mod store_path;
+mod top_command;
 mod tuning;
 mod url_list;
 mod value;

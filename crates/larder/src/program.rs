@@ -12,7 +12,7 @@ use crate::{
     output::{self, print_line},
     pack_command, pin_command, purge_command, reload_command,
     settings::Settings,
-    store_command, warm_command, wiring,
+    store_command, top_command, warm_command, wiring,
 };
 use clap::Parser;
 use std::{
@@ -65,6 +65,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Purge(flags) => purge_command::run(&flags),
         Command::Explain(flags) => explain_command::run(&flags),
+        Command::Top(flags) => top_command::run(&flags),
         Command::Reload(flags) => reload_command::run(&flags),
         Command::Offline(flags) => offline_command::run(&flags),
         Command::Missing(flags) => missing_command::run(&flags),

@@ -107,7 +107,7 @@ impl fmt::Display for Report<'_> {
         let (waiting, connections) = (size::show_count(waiting), size::show_count(connections));
         writeln!(f, "  limits   {waiting} requests may wait, {connections} connections to one origin")?;
         if let Some(admin) = self.admin {
-            writeln!(f, "  admin    http://{admin}/metrics")?;
+            writeln!(f, "  admin    http://{admin}/")?;
         }
         if let Some(limit) = self.open_files {
             let connections = self.config.limits.connection_count_max;

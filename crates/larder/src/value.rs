@@ -7,7 +7,7 @@ use crate::{duration, size};
 use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::{coding::Coding, fields::via::Pseudonym};
-use larder_proxy::{Direct, HostPattern, HostSent, Offline, Parent, TlsIdentity};
+use larder_proxy::{Direct, HostPattern, HostSent, LogFormat, Offline, Parent, TlsIdentity};
 use std::{
     error::Error,
     fmt,
@@ -250,6 +250,12 @@ pub(crate) fn host_pattern(text: &str) -> Result<HostPattern, BadValue> {
 pub(crate) fn offline(text: &str) -> Result<Offline, BadValue> {
     let help = "it can be off, auto, on or on-even-forbidden";
     text.parse().map_err(|_| BadValue::new(format!("not when to be offline: `{text}`"), help))
+}
+
+/// The form of access log lines.
+pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
+    let help = "it can be squid, common, combined, json, or directives as in `%h %t \"%r\" %>s %b %{outcome}x`; see docs/configuration.md";
+    text.parse::<LogFormat>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 
 /// The one of `known` that `name` is most probably a misspelling of.

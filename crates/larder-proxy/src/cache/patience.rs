@@ -173,9 +173,11 @@ pub(crate) async fn read<T>(
         }
         return Some(done);
     }
+    let started = Instant::now();
     match tokio::time::timeout(limit, work).await {
         Ok(done) => {
             patience.note_answer();
+            cache.metrics.store_reads.note(started.elapsed());
             Some(done)
         }
         Err(_) => {

@@ -11,6 +11,7 @@ use http::Response;
 use crate::client::response_body::ResponseBody;
 
 /// An answer that is there already, or one that takes its time.
+#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 pub(crate) enum Answer {
     /// There; taken at the first poll.
     Ready(Option<Response<ResponseBody>>),

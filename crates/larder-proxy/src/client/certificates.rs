@@ -18,6 +18,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 use webpki::EndEntityCert;
+use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 use crate::{
     caretaker::{Stamp, stamp},
@@ -66,6 +67,17 @@ impl Certificates {
         let table = Table::load(&self.identities)?;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(())
+    }
+
+    /// What each certificate is called, and when it ends in seconds of Unix time.
+    pub(crate) fn expiries(&self) -> Vec<(String, i64)> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let named = table.by_name.iter().flat_map(|(name, keys)| keys.iter().map(move |key| (name, key)));
+        let ends = named.filter_map(|(name, key)| {
+            let (_, certificate) = X509Certificate::from_der(key.cert.first()?).ok()?;
+            Some((name.clone(), certificate.validity().not_after.timestamp()))
+        });
+        ends.collect()
     }
 
     pub(crate) fn stamps(&self) -> Vec<Stamp> {

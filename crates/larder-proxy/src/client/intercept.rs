@@ -81,6 +81,11 @@ impl Interceptor {
         self.rules.contain(host) && self.authority.permits(host) && !self.refusals.is_let_through(host, Instant::now())
     }
 
+    /// When its authority ends.
+    pub(crate) fn expires_at(&self) -> SystemTime {
+        self.authority.expires_at()
+    }
+
     /// The certificate of the authority in PEM.
     pub(crate) fn certificate_pem(&self) -> &str {
         self.authority.certificate_pem()

@@ -78,6 +78,11 @@ impl Passwords {
         right
     }
 
+    /// The user that a request names, right or not.
+    pub(crate) fn user(&self, fields: &HeaderMap) -> Option<String> {
+        self.credentials(fields).map(|(user, ..)| user)
+    }
+
     /// User, password, and a keyed hash of both.
     fn credentials(&self, fields: &HeaderMap) -> Option<(String, Vec<u8>, u64)> {
         let value = fields.get(PROXY_AUTHORIZATION)?.as_bytes();

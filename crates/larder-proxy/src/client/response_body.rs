@@ -103,6 +103,11 @@ impl ResponseBody {
         Self::of(Source::Told(pieces))
     }
 
+    /// Whether all of it is in memory.
+    pub(crate) fn is_at_hand(&self) -> bool {
+        matches!(self.source, Source::Empty | Source::Whole(_))
+    }
+
     /// This body, in which links are replaced on the way; its length is not known then.
     pub(crate) fn replacing(self, replacing: Replacing) -> Self {
         match self.source {

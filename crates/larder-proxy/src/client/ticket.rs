@@ -1,9 +1,17 @@
 //! What is settled when a response has been sent or broken off: the connection's phase, the counters,
 //! the access log's line.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crate::{access_log::Line, client::peer::Client, errors::BodyError, outcome::Outcome, worker::Worker};
+use http::StatusCode;
+
+use crate::{
+    access_log::Line, client::peer::Client, errors::BodyError, log_format::Sent, metrics::Exchange, outcome::Outcome,
+    popular::Subject, times::Bucket, worker::Worker,
+};
 
 /// A line for the access log of the worker that answers, whose configuration says where that is.
 pub(crate) struct LogLine {
@@ -11,19 +19,31 @@ pub(crate) struct LogLine {
     pub(crate) line: Line,
 }
 
+/// What is known of an exchange when its response has a head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    /// When the request's head was there.
+    pub(crate) started: Instant,
+    /// How many microseconds the response's head took, if its body was not there with it.
+    pub(crate) first_byte_us: Option<u32>,
+    pub(crate) subject: Option<Subject>,
+    pub(crate) outcome: Outcome,
+    pub(crate) status: StatusCode,
+}
+
 /// Settles one exchange when dropped.
 pub(crate) struct Ticket {
     client: Arc<Client>,
     line: Option<Box<LogLine>>,
-    outcome: Outcome,
+    about: About,
     sent_bytes: u64,
     complete: bool,
     broken: bool,
 }
 
 impl Ticket {
-    pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, outcome: Outcome) -> Self {
-        Self { client, line, outcome, sent_bytes: 0, complete: false, broken: false }
+    pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, about: About) -> Self {
+        Self { client, line, about, sent_bytes: 0, complete: false, broken: false }
     }
 
     /// Notes bytes handed over, and whether they were the last.
@@ -49,18 +69,25 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let metrics = &self.client.worker.metrics;
-        metrics.client_bytes.add(self.sent_bytes);
-        if self.outcome.is_hit() {
-            metrics.hit_bytes.add(self.sent_bytes);
+        let About { started, first_byte_us, subject, outcome, status } = self.about;
+        metrics.settle(&Exchange { outcome, status, subject, sent_bytes: self.sent_bytes });
+        if outcome != Outcome::Tunnel {
+            let (kind, whole) = (outcome.kind() as usize, Bucket::of(started.elapsed()));
+            // What is in memory is handed over in one piece.
+            let first_byte = first_byte_us.map_or(whole, |micros| Bucket::of(Duration::from_micros(micros.into())));
+            metrics.first_bytes[kind].note_in(first_byte);
+            if self.complete {
+                metrics.whole_responses[kind].note_in(whole);
+            }
         }
         if let Some(session) = &self.client.session {
-            session.count_sent(self.outcome, self.sent_bytes);
+            session.count_sent(outcome, self.sent_bytes);
         }
         if !self.complete {
             metrics.aborted.add(1);
         }
         if let Some(LogLine { worker, line }) = self.line.take().map(|line| *line) {
-            worker.write_log_line(&line, self.sent_bytes, self.complete);
+            worker.write_log_line(&line, Sent { bytes: self.sent_bytes, complete: self.complete });
         }
         self.client.end(!self.complete && !self.broken);
     }

@@ -3,7 +3,7 @@
 //! Owns: what is counted of it, and the check of the framing of what comes back. Does not: know what is asked. Invariant: whatever is
 //! the origin's fault, from the connection to the head of its response, is counted once as a failure; what is not is not.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use http::{Request, Response, StatusCode, response};
 use hyper::body::Incoming;
@@ -43,7 +43,11 @@ impl Origins {
         self.check_line(&outgoing.origin)?;
         self.metrics.origin_requests.add(1);
         let host = outgoing.origin.clone();
+        let started = Instant::now();
         let answered = pool::send(self, outgoing).await;
+        if answered.is_ok() {
+            self.metrics.origin_answers.note(started.elapsed());
+        }
         self.count(answered.and_then(|(response, lease)| self.settle(&host, response, lease)))
     }
 

@@ -77,6 +77,11 @@ impl Group {
         (origin, Some(choice))
     }
 
+    /// Its origins, and whether they are asked.
+    pub(crate) fn health(&self) -> Vec<(String, bool)> {
+        self.members.iter().map(|member| (member.origin.to_string(), member.is_in())).collect()
+    }
+
     /// Asks every origin at intervals how it is, for as long as the worker runs.
     pub(crate) async fn check_all(self: Arc<Self>, origins: Arc<Origins>) {
         let Some((path, pause)) = self.origins.check.clone() else { return };

@@ -10,26 +10,28 @@ use std::{
     time::Instant,
 };
 
-use http::{HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
 use larder_http::{CacheStatus, Reuse, coding::CodingWish, fields::media_type, reuse};
 
 use crate::{
     access_log::Line,
-    cache::{entry::EntryBody, lookup},
+    cache::{entry::EntryBody, lookup, mark::Mark},
     client::{
         answer::Answer,
         http2,
         peer::Client,
         response_body::ResponseBody,
-        ticket::{LogLine, Ticket},
+        ticket::{About, LogLine, Ticket},
     },
     clock,
     errors::Failure,
+    metrics::WorkerMetrics,
     mirrors::{self, Mirrored, RegistryAsk},
     origin::target::{host_of, path_of},
     outcome::Outcome,
+    popular::Subject,
     request::{
         admission, change, encode,
         hit::{self, Wanted},
@@ -45,6 +47,7 @@ use crate::{
 
 /// Answers a request.
 pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> Answer {
+    let started = Instant::now();
     if client.is_http2() {
         http2::join_cookies(request.headers_mut());
     }
@@ -54,15 +57,41 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
     let wish = if worker.shared.compresses { CodingWish::of(&request) } else { None };
     divert(client, &worker, &mut request);
     let worker = worker_for(client, &worker, &request);
-    match answer_from_memory(client, worker, &request) {
+    let name = name_of(client, worker, &request);
+    let met = Met { started, subject: subject_of(worker, &request, name) };
+    match answer_from_memory(client, worker, &request, name) {
         Some(served) => {
             let served = encoded(worker, wish.as_ref(), served);
-            Answer::Ready(Some(finish(client, LineStart::new(client, worker, &request), served)))
+            Answer::Ready(Some(finish(client, Start::new(client, worker, &request, met), served)))
         }
         None => {
             admission::detach(&mut request);
-            Answer::Later(Box::pin(run(Begun::new(client, worker), request, wish)))
+            Answer::Later(Box::pin(run(Begun::new(client, worker, met), request, wish)))
         }
+    }
+}
+
+/// Scheme, authority and mark of what a request is for, if that is plain.
+fn name_of<'a>(
+    client: &Client,
+    worker: &'a Worker,
+    request: &'a Request<Incoming>,
+) -> Option<(&'a str, &'a str, Mark)> {
+    match Mirrored::of(request) {
+        Some(mirrored) => Some(mirrored.name()),
+        None => worker.shared.routes.name(client.scheme(), request),
+    }
+}
+
+/// What a request counts for among what is asked for most.
+fn subject_of(worker: &Worker, request: &Request<Incoming>, name: Option<(&str, &str, Mark)>) -> Option<Subject> {
+    let WorkerMetrics { popular, sites, .. } = &*worker.metrics;
+    match name {
+        Some((scheme, authority, _)) => Some(popular.see(sites, authority, Some((scheme, path_of(request.uri()))))),
+        None if request.method() == Method::CONNECT => {
+            Some(popular.see(sites, request.uri().authority()?.as_str(), None))
+        }
+        None => None,
     }
 }
 
@@ -101,11 +130,17 @@ fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<In
 pub(crate) fn refuse(client: &Arc<Client>, request: &Request<Incoming>, failure: &Failure) -> Answer {
     let served = Served::failure(failure, Form::for_request(request));
     let worker = &client.worker.latest();
-    Answer::Ready(Some(finish(client, LineStart::new(client, worker, request), served)))
+    let met = Met { started: Instant::now(), subject: None };
+    Answer::Ready(Some(finish(client, Start::new(client, worker, request, met), served)))
 }
 
 /// The short way: a fresh response in memory, whole, and nothing unusual about the request.
-fn answer_from_memory(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming>) -> Option<Served> {
+fn answer_from_memory(
+    client: &Arc<Client>,
+    worker: &Arc<Worker>,
+    request: &Request<Incoming>,
+    name: Option<(&str, &str, Mark)>,
+) -> Option<Served> {
     let (method, fields) = (request.method(), request.headers());
     if client.is_denied(worker) || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream()
     {
@@ -120,10 +155,7 @@ fn answer_from_memory(client: &Arc<Client>, worker: &Arc<Worker>, request: &Requ
     if mirrored.is_some_and(Mirrored::changes_documents) || request.extensions().get::<RegistryAsk>().is_some() {
         return None;
     }
-    let (scheme, authority, mark) = match mirrored {
-        Some(mirrored) => mirrored.name(),
-        None => worker.shared.routes.name(client.scheme(), request)?,
-    };
+    let (scheme, authority, mark) = name?;
     if mirrored.is_none() && worker.shared.origins.lists.as_ref().is_some_and(|lists| lists.block(host_of(authority))) {
         return None;
     }
@@ -152,27 +184,23 @@ fn answer_from_memory(client: &Arc<Client>, worker: &Arc<Worker>, request: &Requ
 
 /// The long way.
 async fn run(mut begun: Begun, request: Request<Incoming>, wish: Option<CodingWish>) -> Response<ResponseBody> {
-    let response = respond(&begun.client, &begun.worker, request, wish).await;
+    let response = respond(&begun, request, wish).await;
     // From here on its ticket settles it.
     begun.answered = true;
     response
 }
 
-async fn respond(
-    client: &Arc<Client>,
-    worker: &Arc<Worker>,
-    request: Request<Incoming>,
-    wish: Option<CodingWish>,
-) -> Response<ResponseBody> {
-    let (line, version) = (LineStart::new(client, worker, &request), request.version());
+async fn respond(begun: &Begun, request: Request<Incoming>, wish: Option<CodingWish>) -> Response<ResponseBody> {
+    let Begun { client, worker, met, .. } = begun;
+    let (start, version) = (Start::new(client, worker, &request, *met), request.version());
     if request.method() == Method::CONNECT {
-        return Box::pin(run_tunnel(client, worker, request, line)).await;
+        return Box::pin(run_tunnel(client, worker, request, start)).await;
     }
     if upgrade::is_asked(&request) {
-        return Box::pin(run_upgrade(client, worker, request, line)).await;
+        return Box::pin(run_upgrade(client, worker, request, start)).await;
     }
     if let Some(served) = pac::answer(client, worker, &request) {
-        return finish(client, line, served);
+        return finish(client, start, served);
     }
     let (mirrored, form) = (Mirrored::of(&request).cloned(), Form::for_request(&request));
     let answered = match request.extensions().get::<RegistryAsk>().copied() {
@@ -188,7 +216,7 @@ async fn respond(
         Some(mirrored) => dressed(&mirrored, served),
         None => served,
     };
-    let mut response = finish(client, line, encoded(worker, wish.as_ref(), served));
+    let mut response = finish(client, start, encoded(worker, wish.as_ref(), served));
     if version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
         // It ends with the connection, and that has to be said: the library sees it too late (RFC 9112 9.3).
         *response.version_mut() = Version::HTTP_10;
@@ -217,13 +245,21 @@ fn dressed(mirrored: &Mirrored, served: Served) -> Served {
 struct Begun {
     client: Arc<Client>,
     worker: Arc<Worker>,
+    met: Met,
     answered: bool,
 }
 
+/// What is noted of a request when its head is there.
+#[derive(Clone, Copy)]
+struct Met {
+    started: Instant,
+    subject: Option<Subject>,
+}
+
 impl Begun {
-    fn new(client: &Arc<Client>, worker: &Arc<Worker>) -> Self {
+    fn new(client: &Arc<Client>, worker: &Arc<Worker>, met: Met) -> Self {
         worker.shared.counts.waiting.fetch_add(1, Relaxed);
-        Self { client: Arc::clone(client), worker: Arc::clone(worker), answered: false }
+        Self { client: Arc::clone(client), worker: Arc::clone(worker), met, answered: false }
     }
 }
 
@@ -271,7 +307,7 @@ async fn run_upgrade(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
     mut request: Request<Incoming>,
-    line: Option<LineStart>,
+    start: Start,
 ) -> Response<ResponseBody> {
     let answered = async {
         let asked = admission::admit(client, worker, &mut request).await?;
@@ -287,12 +323,12 @@ async fn run_upgrade(
             client.count(Outcome::Tunnel);
             let Switched { response, client_side, origin_side, watched } = *switched;
             let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin), why: None };
-            let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)), Outcome::Tunnel);
+            let ticket = start.ticket(client, &served, false);
             tunnel::carry(worker, client_side, TokioIo::new(origin_side), watched, ticket);
             served.response
         }
-        Ok((Reply::Declined(served), _)) => finish(client, line, served),
-        Err(failure) => finish(client, line, Served::failure(&failure, Form::Text)),
+        Ok((Reply::Declined(served), _)) => finish(client, start, served),
+        Err(failure) => finish(client, start, Served::failure(&failure, Form::Text)),
     }
 }
 
@@ -300,7 +336,7 @@ async fn run_tunnel(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
     request: Request<Incoming>,
-    line: Option<LineStart>,
+    start: Start,
 ) -> Response<ResponseBody> {
     let opened = async {
         if client.is_denied(worker) {
@@ -323,7 +359,10 @@ async fn run_tunnel(
             let response = Response::new(ResponseBody::empty());
             let host = Some(origin.host.clone());
             let served = Served { response, outcome: Outcome::Tunnel, origin: host, why: None };
-            let ticket = Ticket::new(Arc::clone(client), line.map(|line| line.end(&served)), Outcome::Tunnel);
+            // What is inside is counted, if it is looked into.
+            let subject = start.met.subject.filter(|_| leads_to.is_ok());
+            let start = Start { met: Met { subject, ..start.met }, ..start };
+            let ticket = start.ticket(client, &served, false);
             let client_side = hyper::upgrade::on(request);
             match leads_to {
                 Ok(target) => {
@@ -341,19 +380,39 @@ async fn run_tunnel(
             }
             served.response
         }
-        Err(failure) => finish(client, line, Served::failure(&failure, Form::Text)),
+        Err(failure) => finish(client, start, Served::failure(&failure, Form::Text)),
     }
 }
 
 /// Counts an exchange and attaches what is settled when its response is gone.
-fn finish(client: &Arc<Client>, line: Option<LineStart>, served: Served) -> Response<ResponseBody> {
+fn finish(client: &Arc<Client>, start: Start, served: Served) -> Response<ResponseBody> {
     client.count(served.outcome);
     if let Some(reason) = served.why.filter(|_| served.outcome.is_miss()) {
         client.worker.metrics.misses[reason.index()].add(1);
     }
-    let line = line.map(|line| line.end(&served));
-    let ticket = Ticket::new(Arc::clone(client), line, served.outcome);
+    let ticket = start.ticket(client, &served, !served.response.body().is_at_hand());
     served.response.map(|body| body.with_ticket(ticket))
+}
+
+/// What is known of a request before it is taken apart.
+struct Start {
+    met: Met,
+    line: Option<LineStart>,
+}
+
+impl Start {
+    fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, met: Met) -> Self {
+        Self { met, line: LineStart::new(client, worker, request, met.started) }
+    }
+
+    /// What settles the exchange. `takes_time` is whether the body comes later than the head.
+    fn ticket(self, client: &Arc<Client>, served: &Served, takes_time: bool) -> Ticket {
+        let Met { started, subject } = self.met;
+        let (outcome, status) = (served.outcome, served.response.status());
+        let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
+        let about = About { started, first_byte_us, subject, outcome, status };
+        Ticket::new(Arc::clone(client), self.line.map(|line| line.end(served)), about)
+    }
 }
 
 /// What the access log wants to know of a request before it is taken apart.
@@ -363,11 +422,14 @@ struct LineStart {
     client: std::net::IpAddr,
     method: Method,
     url: String,
+    version: Version,
+    user: Option<String>,
+    fields: Vec<Option<String>>,
 }
 
 impl LineStart {
     /// `None` when there is no access log.
-    fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>) -> Option<Self> {
+    fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, started: Instant) -> Option<Self> {
         worker.shared.access_log.as_ref()?;
         let uri = request.uri();
         let url = if request.method() == Method::CONNECT || uri.scheme().is_some() {
@@ -376,13 +438,22 @@ impl LineStart {
             let host = request.headers().get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
             format!("{}://{}{}", client.scheme(), host.as_deref().unwrap_or("-"), path_of(uri))
         };
-        let (started, method) = (Instant::now(), request.method().clone());
-        Some(Self { worker: Arc::clone(worker), started, client: client.peer.ip(), method, url })
+        let config = &worker.shared.config;
+        let url = if config.log_queries { url } else { without_query(&url) };
+        let fields = request.headers();
+        let wanted = config.log_format.request_fields.iter().map(|name| {
+            let value = text_of(fields, name)?;
+            let is_url = *name == header::REFERER && !config.log_queries;
+            Some(if is_url { without_query(&value) } else { value })
+        });
+        let user = worker.shared.passwords.as_ref().and_then(|passwords| passwords.user(fields));
+        let (method, version, fields) = (request.method().clone(), request.version(), wanted.collect());
+        Some(Self { worker: Arc::clone(worker), started, client: client.peer.ip(), method, url, version, user, fields })
     }
 
     fn end(self, served: &Served) -> Box<LogLine> {
-        let Self { worker, started, client, method, url } = self;
-        let fields = served.response.headers();
+        let Self { worker, started, client, method, url, version, user, fields: request_fields } = self;
+        let (fields, wanted) = (served.response.headers(), &worker.shared.config.log_format.response_fields);
         let head_bytes = STATUS_LINE_BYTES
             + fields.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_LINE_BYTES).sum::<usize>();
         let line = Line {
@@ -390,14 +461,29 @@ impl LineStart {
             client: client.to_canonical(),
             method,
             url,
+            version,
+            // Who named no user of ours is not logged as one.
+            user: user.filter(|_| served.response.status() != StatusCode::PROXY_AUTHENTICATION_REQUIRED),
             outcome: served.outcome,
+            why: served.why,
             status: served.response.status(),
             origin: served.origin.as_ref().map(|origin| origin.to_string()),
             content_type: media_type(fields).map(str::to_owned),
             head_bytes: head_bytes as u64,
+            request_fields,
+            response_fields: wanted.iter().map(|name| text_of(fields, name)).collect(),
         };
         Box::new(LogLine { worker, line })
     }
+}
+
+/// A URL, of whose query no more is left than that it had one.
+fn without_query(url: &str) -> String {
+    url.split_once('?').map_or_else(|| url.to_owned(), |(before, _)| format!("{before}?"))
+}
+
+fn text_of(fields: &HeaderMap, name: &HeaderName) -> Option<String> {
+    fields.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
 /// A status line of usual length and the empty line after the head.

@@ -112,6 +112,7 @@ async fn read_out(mut reader: FlightReader) {
 }
 
 /// What a reader made of its flight.
+#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 enum Taken {
     Served(Result<Served, Failure>),
     /// The response is another variant; this is the marker that leads to ours.

@@ -29,6 +29,7 @@ use crate::{
 };
 
 /// What an origin made of it.
+#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 pub(crate) enum Reply {
     /// It leaves HTTP.
     Switched(Box<Switched>),

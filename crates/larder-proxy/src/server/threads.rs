@@ -280,6 +280,9 @@ async fn tick(thread: Arc<WorkerThread>) {
     loop {
         interval.tick().await;
         thread.watches.advance();
+        if thread.watches.tick().is_multiple_of(POPULAR_TICKS) {
+            thread.metrics.popular.turn();
+        }
         for worker in thread.all() {
             worker.origins.pool.sweep();
             worker.origins.shared.rooms.sweep();
@@ -381,4 +384,6 @@ impl AsRawFd for RingDescriptor {
 /// Time between two looks whether there is something to write down.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
+/// Seconds after which what was asked for most is counted anew.
+const POPULAR_TICKS: u32 = 30 * 60;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -22,6 +22,7 @@ mod http2_origins;
 mod intercept;
 mod lists;
 mod long_bodies;
+mod metrics;
 mod mirrors;
 mod neighbours;
 mod network;

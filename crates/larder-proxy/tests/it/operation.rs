@@ -101,7 +101,7 @@ fn figures_are_shown_on_the_admin_listener() {
         let line = page.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_else(|| panic!("no {name} in {page}")).trim().parse::<u64>().unwrap()
     };
-    let parts = ["index", "dirty", "hot", "windows", "connections", "other"];
+    let parts = ["index", "dirty", "hot", "windows", "connections", "popular", "other"];
     let parts: u64 = parts.map(|part| figure(&format!("larder_memory_bytes{{part=\"{part}\"}}"))).iter().sum();
     assert_eq!(parts, figure("larder_resident_bytes"), "the parts add up to what the process has");
     assert!(page.ends_with("# EOF\n"));

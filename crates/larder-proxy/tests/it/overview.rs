@@ -65,3 +65,92 @@ fn pages_of_other_sites_get_no_overview() {
     admin.send("GET /overview.json HTTP/1.1\r\nHost: evil.example:3180\r\n\r\n");
     assert_eq!(admin.read_response("GET").status, 421);
 }
+
+#[test]
+fn the_dashboard_is_one_page_that_loads_nothing_from_elsewhere() {
+    let fixture = Fixture::with(|_, _| Reply::ok(&[], "x"), with_admin);
+    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    let mut get = |path: &str| {
+        admin.send(format!("GET {path} HTTP/1.1\r\nHost: localhost:3180\r\n\r\n"));
+        admin.read_response("GET")
+    };
+    for (path, kind) in [("/", "text/html"), ("/dashboard.css", "text/css"), ("/dashboard.js", "text/javascript")] {
+        let response = get(path);
+        assert_eq!(response.status, 200, "{path}");
+        assert!(response.field("content-type").unwrap().starts_with(kind), "{path}");
+        let policy = response.field("content-security-policy").unwrap();
+        assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        let text = response.text();
+        let elsewhere = text.split(['"', '\'', '(', ' ']).filter(|word| word.starts_with("http"));
+        let elsewhere: Vec<&str> = elsewhere
+            .filter(|word| !word.starts_with("http://www.w3.org/") && !word.starts_with("http://example.com/"))
+            .collect();
+        assert!(elsewhere.is_empty(), "{path}: {elsewhere:?}");
+        for unsafe_way in
+            ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", " onclick", "style=\""]
+        {
+            assert!(!text.contains(unsafe_way), "{path} has {unsafe_way}");
+        }
+    }
+}
+
+#[test]
+fn only_the_dashboard_itself_may_purge_by_post() {
+    let fixture = Fixture::with(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "x"), with_admin);
+    let address = fixture.proxy.admin_addr().unwrap();
+    let post = |fields: &[&str]| {
+        let mut admin = Connection::open(address);
+        let lines: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+        admin.send(format!("POST /purge HTTP/1.1\r\nContent-Length: 0\r\n{lines}\r\n"));
+        admin.read_response("POST").status
+    };
+    let (host, operator, url) =
+        (format!("Host: {address}"), "Larder-Operator: dashboard", "Purge-Url: http://site.example/a");
+    fixture.get_hit("/a", &[]);
+    let (own, other) = (format!("Origin: http://{address}"), "Origin: http://evil.example");
+    for (fields, status) in [
+        (vec![&*host, url], 403),
+        (vec![&*host, operator, url, other], 403),
+        (vec![&*host, operator, url, "Origin: null"], 403),
+        (vec![&*host, operator, url, "Sec-Fetch-Site: cross-site"], 403),
+        (vec![&*host, operator, url, "Sec-Fetch-Site: same-site"], 403),
+        (vec!["Host: evil.example", operator, url], 421),
+        (vec![&*host, operator], 400),
+        (vec![&*host, operator, "Purge-Url: /a"], 400),
+        (vec![&*host, operator, "Purge-Url: ftp://site.example/a"], 400),
+        (vec![&*host, operator, url, "Purge-Scope: moon"], 400),
+    ] {
+        assert_eq!(post(&fields), status, "{fields:?}");
+        assert!(fixture.get("/a", &[]).is_hit(), "{fields:?} purged");
+    }
+    // What a browser asks before it sends such a field to another site is not allowed.
+    let mut admin = Connection::open(address);
+    admin.send(format!("OPTIONS /purge HTTP/1.1\r\n{host}\r\n{other}\r\nAccess-Control-Request-Method: POST\r\n\r\n"));
+    let asked_before = admin.read_response("OPTIONS");
+    assert!(asked_before.status == 405 && asked_before.field("access-control-allow-origin").is_none());
+    assert_eq!(post(&[&host, operator, url, &own, "Sec-Fetch-Site: same-origin"]), 200);
+    assert!(!fixture.get("/a", &[]).is_hit());
+}
+
+#[test]
+fn the_overview_lists_what_is_asked_for_and_where_it_lies() {
+    let fixture = Fixture::with(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "0123456789"), with_admin);
+    fixture.get_hit("/a?token=secret", &[]);
+    fixture.get("/%3Cscript%3E\"b\"", &[]);
+    let mut seen = Overview::default();
+    eventually("all is listed", || {
+        seen = overview(&fixture);
+        seen.objects.len() == 2
+    });
+    let names: Vec<&str> = seen.objects.iter().map(|object| object.name.as_str()).collect();
+    assert!(names.contains(&"http://site.example/a?..."), "{names:?}");
+    assert_eq!((seen.sites.len(), &*seen.sites[0].name), (1, "site.example"));
+    assert!(seen.sites[0].counted.saved_bytes >= 10);
+    let volume = &seen.volumes[0];
+    assert!(volume.loaded && !volume.out && volume.size_bytes == 256 << 20 && volume.policy == "log", "{volume:?}");
+    assert_eq!((&*seen.line.mode, seen.line.offline), ("off", false));
+    assert!(seen.try_with.starts_with("curl http://127.0.0.1:"), "{}", seen.try_with);
+    let latency = seen.latencies.iter().find(|latency| latency.name == "origin").unwrap();
+    assert!(latency.count >= 2 && latency.half_ms > 0.0 && latency.p99_ms >= latency.half_ms, "{latency:?}");
+    assert!(seen.memory.iter().any(|part| part.name == "popular" && part.count > 0));
+}

@@ -22,3 +22,4 @@ mod service;
 mod serving;
 mod stopping;
 mod store;
+mod top;

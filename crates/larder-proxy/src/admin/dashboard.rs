@@ -1,0 +1,72 @@
+//! The dashboard: a page that shows `/overview.json`, and what it may have the proxy do.
+//!
+//! Owns: the page's three files, which need nothing from elsewhere, and the guard of what it changes. Does not: gather figures, or purge.
+//! Invariants: the page runs no script and loads nothing but its own files, whatever is in the figures (Content-Security-Policy); a page of
+//! another site can change nothing, for it cannot send the field that is asked for without being allowed to, and is not; nor can one
+//! whose name leads here by a trick of name servers.
+
+use http::{HeaderValue, Response, StatusCode, Uri, header, request};
+
+use super::{operator, page};
+use crate::client::response_body::ResponseBody;
+
+/// One of the page's files; `None` for another path.
+pub(super) fn file(request: &request::Parts) -> Option<Response<ResponseBody>> {
+    let (kind, text) = match request.uri.path() {
+        "/" => ("text/html; charset=utf-8", include_str!("dashboard/dashboard.html")),
+        "/dashboard.css" => ("text/css; charset=utf-8", include_str!("dashboard/dashboard.css")),
+        "/dashboard.js" => ("text/javascript; charset=utf-8", include_str!("dashboard/dashboard.js")),
+        _ => return None,
+    };
+    if !operator::is_for_this_machine(request) {
+        return Some(operator::misdirected());
+    }
+    let mut response = page(StatusCode::OK, text.into());
+    let fields = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ] {
+        fields.insert(name, HeaderValue::from_static(value));
+    }
+    Some(response)
+}
+
+/// What a POST of the page asks for, as the request of a command: `/purge`, with the URL in `Purge-Url`. Or the answer that refuses it.
+pub(super) fn command(mut request: request::Parts) -> Result<request::Parts, Box<Response<ResponseBody>>> {
+    let refuse = |status, why: &'static str| Err(Box::new(page(status, why.into())));
+    if !operator::is_for_this_machine(&request) {
+        return Err(Box::new(operator::misdirected()));
+    }
+    if !request.headers.contains_key(OPERATOR) || !is_from_here(&request) {
+        return refuse(StatusCode::FORBIDDEN, "only the dashboard of this proxy may send this\n");
+    }
+    if request.uri.path() != "/purge" {
+        return refuse(StatusCode::NOT_FOUND, "the dashboard can only POST to /purge\n");
+    }
+    let url = request.headers.get(PURGE_URL).and_then(|url| url.to_str().ok()).and_then(|url| url.parse::<Uri>().ok());
+    let Some(url) = url.filter(|url| url.authority().is_some() && matches!(url.scheme_str(), Some("http" | "https")))
+    else {
+        return refuse(StatusCode::BAD_REQUEST, "that is no whole URL, such as http://example.com/style.css\n");
+    };
+    request.uri = url;
+    Ok(request)
+}
+
+/// Whether a browser says that a request comes from a page of this listener, or says nothing of that.
+fn is_from_here(request: &request::Parts) -> bool {
+    let site = request.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let is_ours = matches!(site, None | Some(b"same-origin"));
+    let host = request.headers.get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
+    let origin = request.headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
+    is_ours && origin.is_none_or(|origin| origin.strip_prefix(b"http://") == Some(host))
+}
+
+/// Files of its own, figures from where it is from, and nothing else; shown in no frame.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const OPERATOR: &str = "larder-operator";
+const PURGE_URL: &str = "purge-url";

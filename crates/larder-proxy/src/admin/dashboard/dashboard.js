@@ -1,0 +1,323 @@
+"use strict";
+// Draws what /overview.json says. Whatever comes from outside (URLs above all) becomes text of the page and never markup of it.
+
+const REFRESH_MS = 2000;
+const $ = (id) => document.getElementById(id);
+let shown = "by_minute";
+let last = null;
+
+// An element with attributes and children; strings become text.
+function make(name, attributes, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key === "style") Object.assign(element.style, value);
+    else element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+function draw(name, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+// --- numbers for people
+
+const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+function amount(value, units, step) {
+  let at = 0;
+  while (value >= step && at < units.length - 1) { value /= step; at += 1; }
+  const digits = at === 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  return [value.toFixed(digits), units[at]];
+}
+const bytes = (value) => amount(value, ["bytes", "kB", "MB", "GB", "TB", "PB"], 1000).join(" ");
+const memory = (value) => amount(value, ["bytes", "KiB", "MiB", "GiB", "TiB"], 1024).join(" ");
+const count = (value) => grouped.format(value);
+function time(ms) {
+  if (ms < 1) return `${Math.round(ms * 1000)} microseconds`;
+  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} milliseconds`;
+  return `${(ms / 1000).toFixed(ms < 10000 ? 1 : 0)} seconds`;
+}
+const rate = (value) => (value === 0 ? "0" : value < 10 ? value.toFixed(1) : count(value));
+const asked = (counted) => counted.hits + counted.misses;
+function share(counted) {
+  const all = asked(counted);
+  if (all === 0) return "–";
+  const percent = (100 * counted.hits) / all;
+  return `${percent >= 99.95 || percent < 0.05 ? percent.toFixed(0) : percent.toFixed(percent >= 10 ? 0 : 1)} %`;
+}
+const plural = (number, one, many) => `${count(number)} ${number === 1 ? one : many}`;
+
+// --- words
+
+const REASONS = {
+  "uri-miss": "Not stored: asked for the first time, or gone since",
+  "vary-miss": "Only other variants of it were stored",
+  "miss": "What was stored could not be used",
+  "request": "The client's conditions were for the origin",
+  "stale": "What was stored was too old",
+  "partial": "Only a part of it was stored",
+  "bypass": "It cannot be cached",
+  "method": "It changes something at the origin (POST, PUT ...)",
+  "expired": "Its time was over, and the origin had a newer one",
+  "must-revalidate": "Its time was over, and the origin wants to be asked",
+  "request-no-cache": "The client wanted it anew (reload)",
+  "request-max-age": "The client wanted a younger one",
+  "request-min-fresh": "The client wanted one that stays fresh for longer",
+  "request-pragma": "The client wanted it anew (reload)",
+  "request-no-store": "The client did not want it stored",
+  "no-store": "The origin forbids to store it",
+  "no-cache": "The origin wants to be asked each time",
+  "private": "The origin says that it is for one user",
+  "set-cookie": "It sets a cookie",
+  "authorization": "It was asked for with a password or token",
+  "nothing-to-reuse": "The origin does not say how long it may be kept",
+  "vary-star": "The origin says that it is different each time",
+  "status": "It was an error, or another answer that is not kept",
+  "store-behind": "The disk could not keep up",
+};
+const TIMES = { hit: "From the cache", miss: "From origins", origin: "Origins themselves", disk: "Reads of the disk" };
+const PARTS = {
+  index: "Index", dirty: "Waiting to be written", hot: "Objects in memory", windows: "Being fetched",
+  connections: "Connections", popular: "These lists", other: "Program and rest",
+};
+
+// --- pieces of the page
+
+function put(id, ...children) { $(id).replaceChildren(...children); }
+function text(id, value) { if ($(id).textContent !== value) $(id).textContent = value; }
+const none = (words) => make("p", { class: "none" }, words);
+
+function big(id, parts) {
+  const [value, unit] = parts;
+  put(id, value, make("small", {}, unit));
+}
+
+function bar(words, value, part, kind, tick, below) {
+  const track = make("div", { class: "track" }, make("div", { class: `fill ${kind}`, style: { width: `${Math.max(part * 100, 0.7)}%` } }));
+  if (tick !== undefined) track.append(make("div", { class: "tick", style: { left: `calc(${tick * 100}% - 1px)` } }));
+  const whole = make("div", {}, make("div", { class: "line" }, make("span", {}, words), make("span", {}, value)), track);
+  if (below) whole.append(make("p", { class: "quiet" }, below));
+  return whole;
+}
+
+function heroes(now) {
+  for (const span of ["minute", "today", "ever"]) {
+    if (span === "today") {
+      const value = share(now.today);
+      if (value === "–") put("ratio-today", value); else big("ratio-today", [value.slice(0, -2), "%"]);
+      big("saved-today", amount(now.today.saved_bytes, ["bytes", "kB", "MB", "GB", "TB", "PB"], 1000));
+    } else {
+      text(`ratio-${span}`, share(now[span]));
+      text(`saved-${span}`, bytes(now[span].saved_bytes));
+    }
+  }
+  text("ratio-today-of", `today, ${count(now.today.hits)} of ${plural(asked(now.today), "request", "requests")}`);
+  text("saved-today-of", `today, of ${bytes(now.today.client_bytes)} sent to clients`);
+  const since = new Date(now.since_s * 1000).toLocaleDateString("en", { day: "numeric", month: "short", year: "numeric" });
+  text("ratio-ever-label", `since ${since}`);
+  // The second that is being counted is not over.
+  const seconds = now.by_second.slice(0, -1).map((second) => asked(second) + second.others);
+  const recent = seconds.slice(-5);
+  text("rate", rate(recent.reduce((sum, each) => sum + each, 0) / Math.max(recent.length, 1)));
+  text("rate-about", `${plural(now.connections, "connection is", "connections are")} open, ${plural(now.waiting, "request waits", "requests wait")}`);
+  sparkline(seconds);
+}
+
+function sparkline(values) {
+  const [wide, high, most] = [300, 44, Math.max(...values, 1)];
+  const points = values.map((value, at) => `${((at / (values.length - 1)) * wide).toFixed(1)},${(high - 2 - (value / most) * (high - 4)).toFixed(1)}`);
+  put("spark", draw("svg", { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none", role: "img", "aria-label": `requests in each second of the last minute, ${rate(most)} at most` },
+    draw("polygon", { class: "s-area", points: `0,${high} ${points.join(" ")} ${wide},${high}` }),
+    draw("polyline", { class: "s-hit", points: points.join(" ") })));
+}
+
+const SPANS = {
+  by_second: { each: "second", ago: ["1 minute ago", "30 seconds ago", "now"] },
+  by_minute: { each: "minute", ago: ["1 hour ago", "30 minutes ago", "now"] },
+  by_quarter: { each: "quarter of an hour", ago: ["1 day ago", "12 hours ago", "now"] },
+};
+
+// The least of 1, 2, 5, 10, 20 ... that is not below a value.
+function above(value) {
+  for (let step = 1; ; step *= 10) for (const of of [1, 2, 5]) if (of * step >= value) return of * step;
+}
+
+function traffic(now) {
+  const points = now[shown], span = SPANS[shown];
+  const box = $("traffic").getBoundingClientRect();
+  const [wide, high, left, bottom] = [Math.max(box.width, 260), Math.max(box.height, 120), 40, 22];
+  const top = above(Math.max(...points.map((point) => asked(point) + point.others), 1));
+  const [room, step] = [high - bottom - 8, (wide - left) / points.length];
+  const y = (value) => 8 + room - (value / top) * room;
+  const total = points.reduce((sum, point) => sum + asked(point) + point.others, 0);
+  const svg = draw("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `requests in each ${span.each}: ${count(total)} in all, ${count(points.reduce((sum, point) => sum + point.hits, 0))} from the cache` });
+  for (const value of top > 1 ? [0, top / 2, top] : [0, top]) {
+    svg.append(draw("line", { class: "axis", x1: left, x2: wide, y1: y(value), y2: y(value) }));
+    svg.append(draw("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, value >= 1e5 ? amount(value, ["", " k", " M", " G"], 1000).join("") : count(value)));
+  }
+  points.forEach((point, at) => {
+    let from = 0;
+    for (const kind of ["hits", "misses", "others"]) {
+      if (point[kind] === 0) continue;
+      const [upper, lower] = [y(from + point[kind]), y(from)];
+      from += point[kind];
+      svg.append(draw("rect", { class: { hits: "f-hit", misses: "f-miss", others: "f-other" }[kind], x: left + at * step + step * 0.1, y: upper, width: step * 0.8, height: Math.max(lower - upper, 1) }));
+    }
+    const words = `${plural(point.hits, "answer", "answers")} from the cache, ${count(point.misses)} from origins${point.others ? `, ${count(point.others)} others` : ""}; ${bytes(point.client_bytes)}`;
+    svg.append(draw("rect", { x: left + at * step, y: 8, width: step, height: room, fill: "transparent" }, draw("title", {}, words)));
+  });
+  [[left, "start"], [(left + wide) / 2, "middle"], [wide, "end"]].forEach(([x, anchor], at) => svg.append(draw("text", { x, y: high - 4, "text-anchor": anchor }, span.ago[at])));
+  put("traffic", svg);
+}
+
+// From 50 microseconds to 60 seconds, ten times as long being as far everywhere.
+const far = (ms) => Math.min(Math.max(Math.log10(Math.max(ms, 0.05) / 0.05) / Math.log10(60000 / 0.05), 0), 1);
+
+function times(now) {
+  const rows = now.latencies.filter((each) => each.count > 0).map((each) =>
+    bar(TIMES[each.name] || each.name, time(each.half_ms), far(each.half_ms), each.name === "hit" || each.name === "disk" ? "hit" : "miss", far(each.p99_ms), `99 of 100 within ${time(each.p99_ms)}`));
+  $("times-about").hidden = rows.length === 0;
+  put("times", rows.length ? make("div", { class: "bars" }, ...rows) : none("Nothing was answered in the last minute."));
+}
+
+function why(now) {
+  const all = now.misses_today.reduce((sum, each) => sum + each.count, 0);
+  const rows = now.misses_today.slice(0, 7).map((each) => bar(REASONS[each.name] || each.name, count(each.count), each.count / all, "miss"));
+  put("why", rows.length ? make("div", { class: "bars" }, ...rows) : none("No origin was asked today."));
+}
+
+function table(id, list, first) {
+  if (list.length === 0) return put(id, none("Nothing was asked for in the last half hour."));
+  const head = make("tr", {}, make("th", { scope: "col" }, first), make("th", { scope: "col" }, "requests"), make("th", { scope: "col" }, "from cache"), make("th", { scope: "col", class: "wide" }, "saved"));
+  const rows = list.slice(0, 8).map((each) => make("tr", {}, make("td", {}, each.name), make("td", {}, count(asked(each) + each.others)),
+    make("td", {}, asked(each) ? share(each) : "tunnel"), make("td", { class: "wide" }, bytes(each.saved_bytes))));
+  put(id, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
+}
+
+function health(volume) {
+  if (volume.out) return ["bad", "failed, taken out"];
+  if (!volume.loaded) return ["warn", "being loaded"];
+  if (volume.io_errors > 0) return ["warn", plural(volume.io_errors, "error", "errors")];
+  if (volume.corrupt > 0) return ["warn", plural(volume.corrupt, "damaged entry", "damaged entries")];
+  return ["good", "well"];
+}
+
+function disks(now) {
+  const rows = now.volumes.map((volume) => {
+    const [kind, words] = health(volume);
+    const head = make("div", { class: "line" }, make("code", {}, volume.path), make("span", { class: `badge ${kind}` }, words));
+    const room = bar(`${plural(volume.entries, "object", "objects")}`, `${bytes(volume.size_bytes)} of disk`, volume.entries / Math.max(volume.entries_max, 1), "hit");
+    const about = make("p", { class: "quiet" }, `room for ${count(volume.entries_max)} objects, ${count(volume.evicted)} made room for others since the start; storage policy ${volume.policy}`);
+    return make("div", { class: "disk" }, head, make("div", { class: "bars" }, room), about);
+  });
+  put("disks", ...(rows.length ? rows : [none("None: what is cached is in memory, and is lost at the end.")]));
+}
+
+function memoryParts(now) {
+  const all = now.memory.reduce((sum, part) => sum + part.count, 0) || 1;
+  const colour = (at) => ({ background: `var(--p${(at % 7) + 1})` });
+  const stack = make("div", { class: "stack", role: "img", "aria-label": `memory, ${memory(all)} in all` }, ...now.memory.map((part, at) => make("div", { style: { ...colour(at), width: `${(100 * part.count) / all}%` } })));
+  const parts = now.memory.map((part, at) => make("li", {}, make("span", { class: "key", style: colour(at) }), PARTS[part.name] || part.name, make("b", {}, memory(part.count))));
+  put("memory", make("p", { class: "quiet" }, `${memory(all)} in all, ${plural(now.hot_entries, "object", "objects")} in memory`), stack, make("ul", { class: "parts" }, ...parts));
+}
+
+function origins(now) {
+  const ends = now.certificates.map((each) => {
+    const days = Math.floor((each.expires_s - now.now_s) / 86400);
+    return make("tr", {}, make("td", {}, each.name), make("td", {}, make("span", { class: `badge ${days < 14 ? "bad" : "good"}` }, days < 0 ? "certificate has ended" : `certificate ends in ${plural(days, "day", "days")}`)));
+  });
+  const rows = now.origins.map((each) => make("tr", {}, make("td", {}, each.name), make("td", {}, make("span", { class: `badge ${each.up ? "good" : "bad"}` }, each.up ? "answers" : "left out: it failed"))));
+  $("origins-card").hidden = rows.length + ends.length === 0;
+  put("origins", make("table", {}, make("tbody", {}, ...rows, ...ends)));
+}
+
+function state(now) {
+  const out = now.volumes.filter((volume) => volume.out).length;
+  let [kind, words] = ["good", "working"];
+  if (out) [kind, words] = ["bad", `${plural(out, "disk", "disks")} failed`];
+  else if (now.line.offline) [kind, words] = ["warn", "offline: origins are not asked"];
+  else if (now.volumes.some((volume) => !volume.loaded)) [kind, words] = ["warn", "loading what is stored"];
+  else if (now.origins.some((origin) => !origin.up)) [kind, words] = ["warn", "an origin is left out"];
+  $("state").className = `badge ${kind}`;
+  text("state", words);
+  const missing = now.line.missing ? `; ${plural(now.line.missing, "URL", "URLs")} asked for while offline and missing` : "";
+  text("about", `version ${now.version}, ${new Date(now.now_s * 1000).toLocaleTimeString()}${missing}`);
+  const mode = $("mode");
+  if (document.activeElement !== mode && !mode.dataset.touched) mode.value = now.line.mode;
+}
+
+function show(now) {
+  // A Larder that has just begun shows its last minute.
+  if (!last && now.by_minute.filter((minute) => asked(minute) + minute.others > 0).length < 3) choose("by_second");
+  last = now;
+  const isEmpty = asked(now.ever) + now.ever.others === 0;
+  $("empty").hidden = !isEmpty;
+  text("try", now.try_with);
+  for (const part of [state, heroes, traffic, times, why, disks, memoryParts, origins]) part(now);
+  table("sites", now.sites, "site");
+  table("objects", now.objects, "object");
+}
+
+function choose(span) {
+  shown = span;
+  document.querySelectorAll("[data-span]").forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.span === span)));
+}
+
+// --- asking
+
+async function refresh() {
+  try {
+    const response = await fetch("/overview.json", { cache: "no-store" });
+    if (!response.ok) throw new Error(`it says ${response.status}`);
+    show(await response.json());
+    $("lost").hidden = true;
+  } catch (error) {
+    $("lost").hidden = false;
+    text("lost", `Larder does not answer (${error.message}). These figures are old; this page goes on asking.`);
+    $("state").className = "badge bad";
+    text("state", "no answer");
+  }
+  setTimeout(refresh, document.hidden ? 5 * REFRESH_MS : REFRESH_MS);
+}
+
+async function operate(form, path, options) {
+  const button = form.querySelector("button");
+  button.disabled = true;
+  try {
+    const response = await fetch(path, { ...options, headers: { "Larder-Operator": "dashboard", ...options.headers } });
+    const words = (await response.text()).trim();
+    text("done", response.ok ? words : `Not done: ${words}`);
+  } catch (error) {
+    text("done", `Not done: ${error.message}`);
+  }
+  button.disabled = false;
+}
+
+$("purge").addEventListener("submit", (event) => {
+  event.preventDefault();
+  let url;
+  try { url = new URL($("url").value.trim()); } catch { return text("done", "Not done: that is no URL."); }
+  url.hash = "";
+  const scope = $("scope").value;
+  if (scope === "site" && !confirm(`Forget everything that is stored of ${url.host}?`)) return;
+  operate(event.target, "/purge", { method: "POST", headers: { "Purge-Url": url.href, "Purge-Scope": scope } });
+});
+$("offline").addEventListener("submit", (event) => {
+  event.preventDefault();
+  delete $("mode").dataset.touched;
+  operate(event.target, `/${encodeURIComponent($("mode").value)}`, { method: "OFFLINE" });
+});
+$("mode").addEventListener("change", () => { $("mode").dataset.touched = "1"; });
+for (const button of document.querySelectorAll("[data-span]")) {
+  button.addEventListener("click", () => {
+    choose(button.dataset.span);
+    if (last) traffic(last);
+  });
+}
+addEventListener("resize", () => { if (last) traffic(last); });
+refresh();

@@ -1,0 +1,49 @@
+//! The health of origins, and when certificates end.
+
+use std::{collections::BTreeMap, fmt, time::UNIX_EPOCH};
+
+use prometheus_client::{
+    encoding::{DescriptorEncoder, EncodeMetric as _},
+    metrics::{MetricType, gauge::ConstGauge},
+};
+
+use crate::shared::Shared;
+
+/// Puts them into words.
+pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &Shared) -> fmt::Result {
+    let help = "1 while an origin of a site is asked, 0 while it is left out because it failed";
+    let mut family = encoder.encode_descriptor("origin_up", help, None, MetricType::Gauge)?;
+    for (origin, is_up) in origins(shared) {
+        ConstGauge::new(i64::from(is_up)).encode(family.encode_family(&[("origin", origin.as_str())])?)?;
+    }
+    let help = "When a certificate that is shown to clients, or the local authority, ends, in Unix time";
+    let mut family = encoder.encode_descriptor("certificate_expiry_seconds", help, None, MetricType::Gauge)?;
+    for (name, expires_s) in certificates(shared) {
+        ConstGauge::new(expires_s).encode(family.encode_family(&[("name", name.as_str())])?)?;
+    }
+    Ok(())
+}
+
+/// The origins of sites, and whether they are asked. One that several sites share is up while any of them asks it.
+pub(crate) fn origins(shared: &Shared) -> BTreeMap<String, bool> {
+    let mut origins = BTreeMap::new();
+    for (origin, is_up) in shared.routes.groups().iter().flat_map(|group| group.health()) {
+        *origins.entry(origin).or_insert(false) |= is_up;
+    }
+    origins
+}
+
+/// What the certificates are called, and when they end in seconds of Unix time; of several of one name the first to end.
+pub(crate) fn certificates(shared: &Shared) -> BTreeMap<String, i64> {
+    let shown = shared.certificates.iter().flat_map(|certificates| certificates.expiries());
+    let authority = shared.interceptor.as_ref().and_then(|interceptor| {
+        let since_epoch = interceptor.expires_at().duration_since(UNIX_EPOCH).ok()?;
+        Some(("local authority".to_owned(), i64::try_from(since_epoch.as_secs()).ok()?))
+    });
+    let mut ends = BTreeMap::new();
+    for (name, expires_s) in shown.chain(authority) {
+        let first = ends.entry(name).or_insert(expires_s);
+        *first = expires_s.min(*first);
+    }
+    ends
+}

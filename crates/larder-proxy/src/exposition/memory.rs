@@ -1,0 +1,58 @@
+//! Where the memory is, part by part.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{ProxyStats, process};
+use crate::shared::Shared;
+
+/// What takes memory and is counted or known.
+pub(crate) struct MemoryParts {
+    index_bytes: u64,
+    dirty_bytes: u64,
+    hot_bytes: u64,
+    window_bytes: u64,
+    connection_bytes: u64,
+    popular_bytes: u64,
+    /// What the system says that the process has.
+    pub(super) resident_bytes: Option<u64>,
+}
+
+impl MemoryParts {
+    pub(crate) fn of(shared: &Shared, stats: &ProxyStats, popular_bytes: u64) -> Self {
+        let waiting = shared.counts.waiting.load(Relaxed) as u64;
+        let (index_bytes, dirty_bytes) = shared.cache.store.as_ref().map_or((0, 0), |store| {
+            let stats = store.stats();
+            (stats.index_bytes, stats.dirty_bytes)
+        });
+        Self {
+            index_bytes,
+            dirty_bytes,
+            hot_bytes: stats.hot_bytes,
+            window_bytes: stats.window_bytes,
+            connection_bytes: stats.connections_open * CONNECTION_BYTES + waiting * EXCHANGE_BYTES,
+            popular_bytes,
+            resident_bytes: process::resident_bytes(),
+        }
+    }
+
+    /// Returns each part by its name, and what is left of all that the process has: the program, its threads' stacks, and what the
+    /// allocator keeps.
+    pub(crate) fn named(&self) -> [(&'static str, u64); 7] {
+        let Self { index_bytes, dirty_bytes, hot_bytes, window_bytes, connection_bytes, popular_bytes, resident_bytes } =
+            *self;
+        let known = index_bytes + dirty_bytes + hot_bytes + window_bytes + connection_bytes + popular_bytes;
+        [
+            ("index", index_bytes),
+            ("dirty", dirty_bytes),
+            ("hot", hot_bytes),
+            ("windows", window_bytes),
+            ("connections", connection_bytes),
+            ("popular", popular_bytes),
+            ("other", resident_bytes.unwrap_or(0).saturating_sub(known)),
+        ]
+    }
+}
+
+/// What a client's connection that was used takes, and an exchange that waits besides, as measured (docs/semantics.md, 4.5 and 4.7).
+const CONNECTION_BYTES: u64 = 12 << 10;
+const EXCHANGE_BYTES: u64 = 28 << 10;

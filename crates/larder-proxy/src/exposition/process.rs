@@ -1,0 +1,74 @@
+//! What the system says of the process, under the names that Prometheus' own libraries use.
+//!
+//! Does not: know what the process does. What the system does not tell is left out.
+
+use std::{fmt, fs, time::SystemTime};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric as _},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+};
+use rustix::process::{Resource, getrlimit};
+
+/// The process.
+#[derive(Debug)]
+pub(super) struct Process {
+    started_s: f64,
+}
+
+impl Process {
+    /// Returns it, as begun now.
+    pub(super) fn new() -> Self {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { started_s: since_epoch.as_secs_f64() }
+    }
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        if let Some(seconds) = cpu_seconds() {
+            let help = "Processor time of the process in seconds";
+            let counter = ConstCounter::new(seconds);
+            counter.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?)?;
+        }
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let open_files = fs::read_dir("/proc/self/fd").map(Iterator::count).ok();
+        let gauges = [
+            ("process_resident_memory_bytes", "Resident memory in bytes", bytes_of(&status, "VmRSS:")),
+            ("process_virtual_memory_bytes", "Virtual memory in bytes", bytes_of(&status, "VmSize:")),
+            ("process_open_fds", "Files that are open", open_files.map(|count| count as f64)),
+            (
+                "process_max_fds",
+                "Files that may be open",
+                getrlimit(Resource::Nofile).current.map(|limit| limit as f64),
+            ),
+            ("process_start_time_seconds", "When the process began, in Unix time", Some(self.started_s)),
+        ];
+        for (name, help, value) in gauges {
+            let Some(value) = value else { continue };
+            let gauge = ConstGauge::new(value);
+            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the system says that the process has of memory.
+pub(super) fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    bytes_of(&status, "VmRSS:").map(|bytes| bytes as u64)
+}
+
+fn bytes_of(status: &str, name: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| (kib << 10) as f64)
+}
+
+/// proc_pid_stat(5): behind the name, which may hold anything, the 12th and 13th fields.
+fn cpu_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
+    let ticks: u64 = fields.map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}

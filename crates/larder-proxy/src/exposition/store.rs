@@ -1,0 +1,54 @@
+//! The figures of the store.
+
+use std::fmt;
+
+use prometheus_client::encoding::DescriptorEncoder;
+
+use super::{Figure, encode_counter, encode_gauge};
+
+/// Puts them into words.
+pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
+    let counters: [Figure; 17] = [
+        ("store_lookups", "Lookups in the store", stats.lookups),
+        ("store_hits", "Lookups that found an entry", stats.hits),
+        ("store_false_matches", "Lookups that read the record of another key", stats.false_matches),
+        ("store_commits", "Entries committed", stats.commits),
+        ("store_not_admitted", "Entries not stored because they were not worth the room of others", stats.not_admitted),
+        ("store_rejected", "Entries not stored for want of room", stats.rejected),
+        ("store_evicted", "Entries dropped for space", stats.evicted),
+        ("store_displaced", "Entries lost because the index had no room for them", stats.displaced),
+        ("store_reinserted", "Entries kept at reclaim by writing them again", stats.reinserted),
+        (
+            "store_unpinned",
+            "Pinned entries that went all the same: of no more use, or nowhere to write them to",
+            stats.unpinned,
+        ),
+        ("store_corrupt", "Damaged entries met, each a miss", stats.corrupt),
+        ("store_io_errors", "Failed transfers", stats.io_errors),
+        ("store_reads", "Device reads", stats.reads),
+        ("store_read_bytes", "Bytes read from the device", stats.read_bytes),
+        ("store_writes", "Device writes", stats.writes),
+        ("store_written_bytes", "Bytes written to the device", stats.written_bytes),
+        ("store_admitted_bytes", "Bytes of entries admitted", stats.admitted_bytes),
+    ];
+    for (name, help, value) in counters {
+        encode_counter(encoder, name, help, value)?;
+    }
+    let gauges: [Figure; 11] = [
+        ("store_entries", "Entries in the index", stats.entries),
+        ("store_entries_max", "Entries the index has room for", stats.entries_max),
+        ("store_index_bytes", "Memory the index takes when full", stats.index_bytes),
+        ("store_size_bytes", "Size of the volumes", stats.size_bytes),
+        ("store_volumes", "Volumes of the store", stats.volumes),
+        ("store_volumes_out", "Volumes taken out because they failed", stats.volumes_out),
+        ("store_removals_waiting", "Removals that could not be written yet", stats.removals_waiting),
+        ("store_pinned_entries", "Entries that eviction spares", stats.pinned_entries),
+        ("store_pinned_bytes", "Bytes of the volumes that they take", stats.pinned_bytes),
+        ("store_pinned_bytes_max", "Bytes of the volumes that they may take", stats.pinned_bytes_max),
+        ("store_loaded", "1 once everything on the volume can be found again", u64::from(stats.loaded)),
+    ];
+    for (name, help, value) in gauges {
+        encode_gauge(encoder, name, help, value)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! How long things take, as histograms of Prometheus.
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet},
+    metrics::MetricType,
+};
+
+use crate::{
+    metrics::{WorkerMetrics, sum_times},
+    outcome::Kind,
+    times::{Histogram, Times},
+};
+
+/// Puts all histograms into words.
+pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerMetrics>]) -> fmt::Result {
+    type ByKind = fn(&WorkerMetrics) -> &[Histogram; Kind::ALL.len()];
+    let by_kind: [(&str, &str, ByKind); 2] = [
+        ("first_byte_seconds", "From a request's head to that of its response", |worker| &worker.first_bytes),
+        ("response_seconds", "From a request's head to the end of its response", |worker| &worker.whole_responses),
+    ];
+    for (name, help, of) in by_kind {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        // Tunnels last as long as they are wanted.
+        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Tunnel) {
+            let times = sum_times(workers, |worker| &of(worker)[kind as usize]);
+            times.encode(family.encode_family(&[("result", kind.token())])?)?;
+        }
+    }
+    let help = "From an origin's being asked to the head of its response, connecting and waiting for room included";
+    let origin = sum_times(workers, |worker| &worker.origin_answers);
+    origin.encode(encoder.encode_descriptor("origin_first_byte_seconds", help, None, origin.metric_type())?)?;
+    let help = "Reads of the store that waited for its disk";
+    let reads = sum_times(workers, |worker| &worker.store_reads);
+    reads.encode(encoder.encode_descriptor("store_read_seconds", help, None, reads.metric_type())?)
+}
+
+impl EncodeMetric for Times {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let buckets: Vec<(f64, u64)> = self.buckets().collect();
+        encoder.encode_histogram::<NoLabelSet>(self.sum_s(), self.count(), &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}

@@ -1,0 +1,79 @@
+//! How long things took of late.
+//!
+//! Owns: a look at the histograms every ten seconds, of which a minute is kept.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use crate::{
+    metrics::{WorkerMetrics, sum_times},
+    outcome::Kind,
+    times::Times,
+};
+
+/// How long things took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timed {
+    /// From a request's head to that of its response, from the cache.
+    pub(crate) hit: Times,
+    /// The same, from an origin.
+    pub(crate) miss: Times,
+    /// From an origin's being asked to the head of its response.
+    pub(crate) origin: Times,
+    /// Reads of the store that waited for its disk.
+    pub(crate) disk: Times,
+}
+
+/// What was known when it was looked at, the oldest first.
+#[derive(Clone, Debug)]
+pub(super) struct Looks {
+    looks: VecDeque<Timed>,
+    looked_s: i64,
+}
+
+impl Timed {
+    fn of(workers: &[Arc<WorkerMetrics>]) -> Self {
+        Self {
+            hit: sum_times(workers, |worker| &worker.first_bytes[Kind::Hit as usize]),
+            miss: sum_times(workers, |worker| &worker.first_bytes[Kind::Miss as usize]),
+            origin: sum_times(workers, |worker| &worker.origin_answers),
+            disk: sum_times(workers, |worker| &worker.store_reads),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            hit: self.hit.since(&before.hit),
+            miss: self.miss.since(&before.miss),
+            origin: self.origin.since(&before.origin),
+            disk: self.disk.since(&before.disk),
+        }
+    }
+}
+
+impl Looks {
+    /// Returns it as it is before anything took any time.
+    pub(super) fn new() -> Self {
+        Self { looks: VecDeque::from([Timed::default()]), looked_s: 0 }
+    }
+
+    /// Looks, if it is time to.
+    pub(super) fn look(&mut self, workers: &[Arc<WorkerMetrics>], unix_s: i64) {
+        if (0..LOOK_INTERVAL_S).contains(&unix_s.saturating_sub(self.looked_s)) {
+            return;
+        }
+        self.looked_s = unix_s;
+        self.looks.push_back(Timed::of(workers));
+        if self.looks.len() > LOOK_COUNT_MAX {
+            self.looks.pop_front();
+        }
+    }
+
+    /// How long things took in the last minute, or since the start.
+    pub(super) fn lately(&self, workers: &[Arc<WorkerMetrics>]) -> Timed {
+        let first = self.looks.front().copied().unwrap_or_default();
+        Timed::of(workers).since(&first)
+    }
+}
+
+const LOOK_INTERVAL_S: i64 = 10;
+const LOOK_COUNT_MAX: usize = 7;

@@ -1,0 +1,131 @@
+//! Reading a log format.
+
+use http::HeaderName;
+
+use super::{Form, InvalidLogFormat, LogFormat, Piece};
+
+/// Reads a format: one that has a name, or directives with text between them.
+pub(super) fn read(text: &str) -> Result<LogFormat, InvalidLogFormat> {
+    let mut fields = Fields::default();
+    let form = match text {
+        "squid" => Form::Squid,
+        "json" => {
+            // In this order: it is the object's.
+            fields.request("Referer")?;
+            fields.request("User-Agent")?;
+            Form::Json
+        }
+        "common" => Form::Pieces(pieces(COMMON, &mut fields)?),
+        "combined" => Form::Pieces(pieces(&format!("{COMMON} {REST_OF_COMBINED}"), &mut fields)?),
+        "" => return refuse("a log format is empty".to_owned()),
+        own if own.contains(char::is_control) => {
+            return refuse("a log format is one line without control characters".to_owned());
+        }
+        own if own.contains('%') => Form::Pieces(pieces(own, &mut fields)?),
+        other => return refuse(format!("not a log format: `{other}`")),
+    };
+    let Fields { request: request_fields, response: response_fields } = fields;
+    Ok(LogFormat { text: text.to_owned(), form, request_fields, response_fields })
+}
+
+/// The fields that a format wants.
+#[derive(Default)]
+struct Fields {
+    request: Vec<HeaderName>,
+    response: Vec<HeaderName>,
+}
+
+impl Fields {
+    fn request(&mut self, name: &str) -> Result<Piece, InvalidLogFormat> {
+        place(&mut self.request, name).map(Piece::RequestField)
+    }
+
+    fn response(&mut self, name: &str) -> Result<Piece, InvalidLogFormat> {
+        place(&mut self.response, name).map(Piece::ResponseField)
+    }
+}
+
+/// The place of a field in a list that it is on from now on.
+fn place(names: &mut Vec<HeaderName>, name: &str) -> Result<usize, InvalidLogFormat> {
+    let name: HeaderName = name.parse().map_err(|_| InvalidLogFormat(format!("not the name of a field: `{name}`")))?;
+    let known = names.iter().position(|known| *known == name);
+    Ok(known.unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    }))
+}
+
+fn pieces(text: &str, fields: &mut Fields) -> Result<Vec<Piece>, InvalidLogFormat> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        push_text(&mut pieces, &rest[..at]);
+        let directive = &rest[at + 1..];
+        let (argument, behind) = match directive.strip_prefix('{') {
+            Some(inside) => match inside.split_once('}') {
+                Some((argument, behind)) => (Some(argument), behind),
+                None => return refuse(format!("a brace is not closed: `{}`", &rest[at..])),
+            },
+            // Apache's word for the last of several statuses, of which there is one here.
+            None => (None, directive.strip_prefix('>').unwrap_or(directive)),
+        };
+        let mut letters = behind.chars();
+        let letter = letters.next();
+        let whole = &rest[at..rest.len() - letters.as_str().len()];
+        match piece(argument, letter, fields)? {
+            Some(Piece::Text(text)) => push_text(&mut pieces, &text),
+            Some(piece) => pieces.push(piece),
+            None => return refuse(format!("not a directive of a log format: `{whole}`")),
+        }
+        rest = letters.as_str();
+    }
+    push_text(&mut pieces, rest);
+    Ok(pieces)
+}
+
+fn push_text(pieces: &mut Vec<Piece>, text: &str) {
+    match pieces.last_mut() {
+        Some(Piece::Text(before)) => before.push_str(text),
+        _ if text.is_empty() => {}
+        _ => pieces.push(Piece::Text(text.to_owned())),
+    }
+}
+
+/// What a directive stands for, if for anything.
+fn piece(argument: Option<&str>, letter: Option<char>, fields: &mut Fields) -> Result<Option<Piece>, InvalidLogFormat> {
+    Ok(Some(match (argument, letter) {
+        (None, Some('%')) => Piece::Text("%".to_owned()),
+        (None, Some('h' | 'a')) => Piece::Client,
+        (None, Some('l')) => Piece::Unknown,
+        (None, Some('u')) => Piece::User,
+        (None, Some('t')) => Piece::Time,
+        (Some("unix"), Some('t')) => Piece::UnixTime,
+        (Some("iso"), Some('t')) => Piece::IsoTime,
+        (None, Some('r')) => Piece::RequestLine,
+        (None, Some('m')) => Piece::Method,
+        (None, Some('U')) => Piece::Url,
+        (None, Some('H')) => Piece::Protocol,
+        (None, Some('s')) => Piece::Status,
+        (None, Some('b')) => Piece::BytesOrNone,
+        (None, Some('B')) => Piece::Bytes,
+        (None, Some('O')) => Piece::AllBytes,
+        (None, Some('D')) => Piece::Micros,
+        (Some("ms"), Some('T')) => Piece::Millis,
+        (None | Some("s"), Some('T')) => Piece::Seconds,
+        (None, Some('X')) => Piece::Broken,
+        (Some(name), Some('i')) => fields.request(name)?,
+        (Some(name), Some('o')) => fields.response(name)?,
+        (Some("outcome"), Some('x')) => Piece::Outcome,
+        (Some("result"), Some('x')) => Piece::Result,
+        (Some("reason"), Some('x')) => Piece::Reason,
+        (Some("origin"), Some('x')) => Piece::Origin,
+        _ => return Ok(None),
+    }))
+}
+
+fn refuse<T>(why: String) -> Result<T, InvalidLogFormat> {
+    Err(InvalidLogFormat(why))
+}
+
+const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
+const REST_OF_COMBINED: &str = "\"%{Referer}i\" \"%{User-agent}i\"";

@@ -1,0 +1,135 @@
+//! Where the figures of an overview come from.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use larder_store::Store;
+
+use super::{AskedFor, Counted, Expiry, Latency, LineState, Named, OriginState, Overview, Volume};
+use crate::{
+    exposition::{ProxyStats, health, memory::MemoryParts},
+    history::{Book, History, Moment, Point, Series, Sums},
+    outcome::MissReason,
+    popular::{self, Asked},
+    shared::Shared,
+    times::Times,
+};
+
+impl Overview {
+    pub(crate) fn of(shared: &Shared) -> Self {
+        let (moment, history) = (Moment::now(), &shared.history);
+        let Book { kept, seconds, .. } = history.book_at(moment);
+        let stats = ProxyStats::gather(history.workers(), Some(shared));
+        let workers = || history.workers().iter();
+        let popular_bytes = workers().map(|worker| worker.popular.bytes() as u64).sum();
+        let memory = MemoryParts::of(shared, &stats, popular_bytes);
+        let named = |(name, count): (&str, u64)| Named { name: name.to_owned(), count };
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            try_with: try_with(shared),
+            now_s: moment.unix_s(),
+            since_s: kept.since_s,
+            minute: Counted::of(&seconds.sum()),
+            today: Counted::of(&kept.today.point()),
+            ever: Counted::of(&kept.ever.point()),
+            by_second: counted(&seconds),
+            by_minute: counted(&kept.minutes),
+            by_quarter: counted(&kept.quarters),
+            misses_today: reasons(&kept.today),
+            misses_ever: reasons(&kept.ever),
+            latencies: latencies(history),
+            sites: most(popular::together(workers().map(|worker| worker.popular.sites()))),
+            objects: most(popular::together(workers().map(|worker| worker.popular.objects()))),
+            volumes: shared.cache.store.as_ref().map(volumes).unwrap_or_default(),
+            hot_entries: stats.hot_entries,
+            memory: memory.named().into_iter().map(named).collect(),
+            line: line(shared),
+            origins: health::origins(shared).into_iter().map(|(name, up)| OriginState { name, up }).collect(),
+            certificates: health::certificates(shared)
+                .into_iter()
+                .map(|(name, expires_s)| Expiry { name, expires_s })
+                .collect(),
+            connections: stats.connections_open,
+            waiting: shared.counts.waiting.load(Relaxed) as u64,
+            log_lines_dropped: stats.log_lines_dropped,
+        }
+    }
+}
+
+impl Counted {
+    fn of(point: &Point) -> Self {
+        let Point { hits, misses, others, client_bytes, origin_bytes, hit_bytes: saved_bytes } = *point;
+        Self { hits, misses, others, client_bytes, origin_bytes, saved_bytes }
+    }
+}
+
+fn counted(series: &Series) -> Vec<Counted> {
+    series.points().map(Counted::of).collect()
+}
+
+/// A command that asks something through this proxy.
+fn try_with(shared: &Shared) -> String {
+    let Some(address) = shared.origins.own_addresses.first() else { return String::new() };
+    let is_tls = shared.config.listeners.first().is_some_and(|listener| listener.tls);
+    match (shared.config.forward, is_tls) {
+        (true, false) => format!("curl -x http://{address} http://example.com/"),
+        (true, true) => format!("curl --proxy-insecure -x https://{address} http://example.com/"),
+        (false, false) => format!("curl http://{address}/"),
+        (false, true) => format!("curl -k https://{address}/"),
+    }
+}
+
+/// Why bodies came from origins, most often first.
+fn reasons(sums: &Sums) -> Vec<Named> {
+    let reasons = MissReason::all().map(|reason| Named { name: reason.token().to_owned(), count: sums.missed(reason) });
+    let mut reasons: Vec<Named> = reasons.filter(|reason| reason.count > 0).collect();
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.count));
+    reasons
+}
+
+fn latencies(history: &History) -> Vec<Latency> {
+    let timed = history.lately();
+    let latency = |name: &str, times: &Times| {
+        let at = |share| times.quantile_s(share).unwrap_or(0.0) * 1000.0;
+        Latency { name: name.to_owned(), count: times.count(), half_ms: at(0.5), p99_ms: at(0.99) }
+    };
+    let all = [("hit", &timed.hit), ("miss", &timed.miss), ("origin", &timed.origin), ("disk", &timed.disk)];
+    all.map(|(name, times)| latency(name, times)).into()
+}
+
+/// The first of what is asked for most.
+fn most(asked: Vec<Asked>) -> Vec<AskedFor> {
+    let most = asked.into_iter().take(ASKED_COUNT_MAX).map(|asked| {
+        let Asked { name, hits, misses, others, client_bytes, hit_bytes: saved_bytes } = asked;
+        // What origins sent is not counted by site.
+        AskedFor { name, counted: Counted { hits, misses, others, client_bytes, saved_bytes, origin_bytes: 0 } }
+    });
+    most.collect()
+}
+
+fn volumes(store: &Store) -> Vec<Volume> {
+    let volumes = store.volumes().map(|volume| {
+        let stats = volume.stats;
+        Volume {
+            path: volume.path.display().to_string(),
+            policy: volume.policy.to_string(),
+            size_bytes: stats.size_bytes,
+            entries: stats.entries,
+            entries_max: stats.entries_max,
+            evicted: stats.evicted,
+            corrupt: stats.corrupt,
+            io_errors: stats.io_errors,
+            loaded: stats.loaded,
+            out: stats.volumes_out > 0,
+        }
+    });
+    volumes.collect()
+}
+
+fn line(shared: &Shared) -> LineState {
+    let uplink = &shared.origins.uplink;
+    let (mode, missing) = (uplink.mode().to_string(), shared.missing.count() as u64);
+    LineState { mode, offline: uplink.is_offline(), missing }
+}
+
+/// How many sites and objects are listed.
+const ASKED_COUNT_MAX: usize = 20;

@@ -1,0 +1,410 @@
+//! What is asked for most: sites and objects, in tables whose size is fixed.
+//!
+//! Owns: the tables of one worker. Does not: add up those of several, see `overview`. Invariants: the worker's thread alone writes, as
+//! with its counters, so that readers need no lock and may see a value one event old; what is told of a place is told of what it was
+//! claimed for, or not at all. Its counts are of the last half hour to hour; where more is asked for than has room, what is asked for
+//! most stays (Metwally's space-saving, in sets of 8 places). Cost: for each request two hashes and two looks at 8 places; a name is
+//! copied when its place is new, and when it is seen again. Memory: 120 KiB, and the names:
+//! less than half a megabyte a worker.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    hash::{BuildHasher as _, Hasher as _},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use foldhash::fast::RandomState;
+
+use crate::{metrics::Counter, outcome::Outcome, site_figures::SiteFigures};
+
+/// What is asked for most of one worker.
+#[derive(Debug)]
+pub(crate) struct Popular {
+    hashes: RandomState,
+    sites: Table,
+    objects: Table,
+}
+
+/// What a request is for, by its places in the tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject {
+    site: Place,
+    object: Option<Place>,
+    /// The label of the site.
+    pub(crate) label: u8,
+}
+
+/// How often something was asked for of late.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) name: String,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    /// Tunnels and failures.
+    pub(crate) others: u64,
+    pub(crate) client_bytes: u64,
+    pub(crate) hit_bytes: u64,
+}
+
+impl Popular {
+    /// Finds places for what a request is for: an authority, and if it can be cached its scheme and its path.
+    pub(crate) fn see(&self, labels: &SiteFigures, authority: &str, object: Option<(&str, &str)>) -> Subject {
+        let hash = self.hash(&[authority]);
+        let (site, label) = (self.sites.claim(hash, |name| push(name, authority)), labels.label(hash));
+        let object = object.map(|(scheme, target)| {
+            // By what is asked with a query few are asked for twice, and it may be private.
+            let (path, query) = match memchr::memchr(b'?', target.as_bytes()) {
+                Some(at) => (&target[..at], "?..."),
+                None => (target, ""),
+            };
+            let hash = self.hash(&[scheme, authority, path, query]);
+            self.objects
+                .claim(hash, |name| [scheme, "://", authority, path, query].iter().for_each(|part| push(name, part)))
+        });
+        Subject { site, object, label }
+    }
+
+    /// Notes how a request was answered, unless that was with a refusal.
+    pub(crate) fn note(&self, subject: Subject, outcome: Outcome, bytes: u64) {
+        if outcome == Outcome::Denied {
+            return;
+        }
+        self.sites.note(subject.site, outcome, bytes);
+        if let Some(object) = subject.object {
+            self.objects.note(object, outcome, bytes);
+        }
+    }
+
+    /// The hash of a site's name, here.
+    pub(crate) fn hash_of_site(&self, authority: &str) -> u64 {
+        self.hash(&[authority])
+    }
+
+    /// Begins another half hour: what is older than the last is forgotten.
+    pub(crate) fn turn(&self) {
+        self.sites.turn();
+        self.objects.turn();
+    }
+
+    /// Bytes of memory that the tables take.
+    pub(crate) fn bytes(&self) -> usize {
+        let banks = [&self.sites, &self.objects].into_iter().flat_map(|table| &table.banks);
+        banks.map(Bank::bytes).sum()
+    }
+
+    pub(crate) fn sites(&self) -> Vec<Asked> {
+        self.sites.all()
+    }
+
+    pub(crate) fn objects(&self) -> Vec<Asked> {
+        self.objects.all()
+    }
+
+    fn hash(&self, parts: &[&str]) -> u64 {
+        let mut hasher = self.hashes.build_hasher();
+        parts.iter().for_each(|part| hasher.write(part.as_bytes()));
+        // 0 is of empty places.
+        hasher.finish() | 1
+    }
+}
+
+impl Default for Popular {
+    fn default() -> Self {
+        Self { hashes: RandomState::default(), sites: Table::new(SITE_SETS), objects: Table::new(OBJECT_SETS) }
+    }
+}
+
+/// Adds to a name, as far as there is room for it.
+fn push(name: &mut String, part: &str) {
+    let room = NAME_BYTES_MAX.saturating_sub(name.len());
+    name.push_str(&part[..part.floor_char_boundary(room)]);
+}
+
+/// Two half hours: this one, and the last.
+#[derive(Debug)]
+struct Table {
+    banks: [Bank; 2],
+    current: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Bank {
+    places: Box<[Spot]>,
+    /// The names, each with the hash that it is the name of.
+    names: Mutex<Box<[(u64, String)]>>,
+}
+
+#[derive(Debug, Default)]
+struct Spot {
+    /// 0 while it is empty.
+    hash: AtomicU64,
+    is_named: AtomicBool,
+    /// How often it was claimed, and what it displaced was before.
+    claims: Counter,
+    hits: Counter,
+    misses: Counter,
+    others: Counter,
+    client_bytes: Counter,
+    hit_bytes: Counter,
+}
+
+/// Where something is counted, and half of the hash of what: it is part of every response on its way.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    tag: u32,
+    index: u16,
+    is_in_second: bool,
+}
+
+impl Table {
+    fn new(set_count: usize) -> Self {
+        assert!(set_count.is_power_of_two(), "a hash is cut to a set's number");
+        Self { banks: [Bank::new(set_count), Bank::new(set_count)], current: AtomicUsize::new(0) }
+    }
+
+    fn claim(&self, hash: u64, name: impl FnOnce(&mut String)) -> Place {
+        let bank = self.current.load(Relaxed);
+        let index = self.banks[bank].claim(hash, name);
+        Place { tag: hash as u32, index: index as u16, is_in_second: bank == 1 }
+    }
+
+    fn note(&self, place: Place, outcome: Outcome, bytes: u64) {
+        let entry = &self.banks[usize::from(place.is_in_second)].places[usize::from(place.index)];
+        if entry.hash.load(Relaxed) as u32 == place.tag {
+            entry.note(outcome, bytes);
+        }
+    }
+
+    fn turn(&self) {
+        let next = 1 - self.current.load(Relaxed);
+        self.banks[next].clear();
+        self.current.store(next, Relaxed);
+    }
+
+    /// Everything, of both half hours; what was not answered yet is left out.
+    fn all(&self) -> Vec<Asked> {
+        let both = self.banks.iter().flat_map(Bank::all);
+        both.filter(|asked| asked.requests() > 0).collect()
+    }
+}
+
+impl Bank {
+    fn new(set_count: usize) -> Self {
+        let count = set_count * WAYS;
+        let places = (0..count).map(|_| Spot::default()).collect();
+        Self { places, names: Mutex::new(vec![(0, String::new()); count].into()) }
+    }
+
+    fn claim(&self, hash: u64, name: impl FnOnce(&mut String)) -> usize {
+        let set_count = self.places.len() / WAYS;
+        let first = (hash >> 32) as usize % set_count * WAYS;
+        let set = &self.places[first..first + WAYS];
+        let found = set.iter().position(|entry| entry.hash.load(Relaxed) == hash);
+        let way = found.unwrap_or_else(|| {
+            let (way, least) =
+                set.iter().enumerate().min_by_key(|(_, entry)| entry.claims.value()).expect("a set has places");
+            least.displace(hash);
+            way
+        });
+        let entry = &set[way];
+        entry.claims.add(1);
+        // What displaces another may be seen once and no more: its name is worth its price when it is seen again.
+        if entry.claims.value() == 1 || (found.is_some() && !entry.is_named.load(Relaxed)) {
+            self.set_name(first + way, hash, name);
+        }
+        first + way
+    }
+
+    fn set_name(&self, index: usize, hash: u64, name: impl FnOnce(&mut String)) {
+        let mut names = self.names();
+        let (of, text) = &mut names[index];
+        *of = hash;
+        text.clear();
+        name(text);
+        // Long ones are rare, and room for them is not kept.
+        text.shrink_to(NAME_BYTES_USUAL);
+        self.places[index].is_named.store(true, Relaxed);
+    }
+
+    fn all(&self) -> Vec<Asked> {
+        let names = self.names();
+        let named = self.places.iter().zip(names.iter());
+        let named = named.filter(|(entry, (hash, _))| *hash != 0 && entry.hash.load(Relaxed) == *hash);
+        named.map(|(entry, (_, name))| entry.asked(name)).collect()
+    }
+
+    fn bytes(&self) -> usize {
+        let names = self.names();
+        let places = self.places.len() * (size_of::<Spot>() + size_of::<(u64, String)>());
+        places + names.iter().map(|(_, name)| name.capacity()).sum::<usize>()
+    }
+
+    fn clear(&self) {
+        self.names().iter_mut().for_each(|(hash, _)| *hash = 0);
+        self.places.iter().for_each(|entry| entry.displace(0));
+        self.places.iter().for_each(|entry| entry.claims.set(0));
+    }
+
+    fn names(&self) -> MutexGuard<'_, Box<[(u64, String)]>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Spot {
+    /// Gives the place to something else, which begins at what this was claimed: what it displaces may have been as much.
+    fn displace(&self, hash: u64) {
+        // Before anything is counted of it, so that no reader takes it for what was there.
+        self.hash.store(hash, Relaxed);
+        self.is_named.store(false, Relaxed);
+        for counter in [&self.hits, &self.misses, &self.others, &self.client_bytes, &self.hit_bytes] {
+            counter.set(0);
+        }
+    }
+
+    fn note(&self, outcome: Outcome, bytes: u64) {
+        let counter = match outcome {
+            _ if outcome.is_hit() => &self.hits,
+            _ if outcome.is_miss() => &self.misses,
+            _ => &self.others,
+        };
+        counter.add(1);
+        self.client_bytes.add(bytes);
+        if outcome.is_hit() {
+            self.hit_bytes.add(bytes);
+        }
+    }
+
+    fn asked(&self, name: &str) -> Asked {
+        Asked {
+            name: name.to_owned(),
+            hits: self.hits.value(),
+            misses: self.misses.value(),
+            others: self.others.value(),
+            client_bytes: self.client_bytes.value(),
+            hit_bytes: self.hit_bytes.value(),
+        }
+    }
+}
+
+impl Asked {
+    pub(crate) fn requests(&self) -> u64 {
+        self.hits + self.misses + self.others
+    }
+
+    /// Adds what another worker, or the half hour before, has of the same.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.others += other.others;
+        self.client_bytes += other.client_bytes;
+        self.hit_bytes += other.hit_bytes;
+    }
+}
+
+/// Adds up what several workers are asked for, most often asked for first.
+pub(crate) fn together(all: impl Iterator<Item = Vec<Asked>>) -> Vec<Asked> {
+    let mut by_name: HashMap<String, Asked> = HashMap::new();
+    for asked in all.flatten() {
+        match by_name.entry(asked.name.clone()) {
+            Entry::Occupied(mut known) => known.get_mut().add(&asked),
+            Entry::Vacant(place) => drop(place.insert(asked)),
+        }
+    }
+    let mut sums: Vec<Asked> = by_name.into_values().collect();
+    sums.sort_by(|one, other| other.requests().cmp(&one.requests()).then_with(|| one.name.cmp(&other.name)));
+    sums
+}
+
+/// Places in which something may be.
+const WAYS: usize = 8;
+const SITE_SETS: usize = 16;
+const OBJECT_SETS: usize = 64;
+/// Longest name, in bytes; of longer ones the beginning is kept.
+const NAME_BYTES_MAX: usize = 256;
+const NAME_BYTES_USUAL: usize = 64;
+/// Most memory that the tables of one worker take: two half hours, a place and its longest name each.
+#[cfg(test)]
+const BYTES_MAX: usize =
+    2 * (SITE_SETS + OBJECT_SETS) * WAYS * (size_of::<Spot>() + size_of::<(u64, String)>() + NAME_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(popular: &Popular, authority: &str, target: &str, count: usize) {
+        for _ in 0..count {
+            let subject = popular.see(&SiteFigures::default(), authority, Some(("http", target)));
+            popular.note(subject, Outcome::Hit, 10);
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_most_is_found_among_many_that_are_asked_for_once() {
+        let popular = Popular::default();
+        for round in 0..100 {
+            for number in 0..100 {
+                ask(&popular, "many.example", &format!("/{round}/{number}"), 1);
+            }
+            ask(&popular, "few.example", "/often", 20);
+        }
+        let objects = popular.objects();
+        let often =
+            objects.iter().find(|asked| asked.name == "http://few.example/often").expect("it is asked for most");
+        assert_eq!((often.hits, often.hit_bytes), (2000, 20_000));
+        assert!(objects.len() <= 2 * OBJECT_SETS * WAYS);
+        let mut sites = popular.sites();
+        sites.sort_by_key(|asked| asked.hits);
+        assert_eq!((sites.len(), &*sites[0].name, sites[1].hits), (2, "few.example", 10_000));
+    }
+
+    #[test]
+    fn memory_has_a_bound_whatever_is_asked_for() {
+        let popular = Popular::default();
+        for round in 0..2 {
+            for number in 0..20_000 {
+                ask(&popular, &format!("{number}.{round}.example"), &format!("/{}", "x".repeat(1000)), 2);
+            }
+            popular.turn();
+        }
+        assert!(popular.bytes() > BYTES_MAX / 2 && popular.bytes() <= BYTES_MAX, "{} of {BYTES_MAX}", popular.bytes());
+    }
+
+    #[test]
+    fn names_have_a_bound_and_no_query() {
+        let popular = Popular::default();
+        ask(&popular, "a.example", "/search?q=secret", 1);
+        ask(&popular, "a.example", "/search?q=other", 1);
+        ask(&popular, "a.example", &format!("/{}", "ü".repeat(1000)), 1);
+        let mut names: Vec<String> = popular.objects().into_iter().map(|asked| asked.name).collect();
+        names.sort();
+        assert_eq!(names[0], "http://a.example/search?...");
+        assert!(names.len() == 2 && names[1].len() <= NAME_BYTES_MAX, "{names:?}");
+    }
+
+    #[test]
+    fn what_is_older_than_an_hour_is_forgotten_and_what_is_under_way_is_counted_for_nothing_else() {
+        let popular = Popular::default();
+        ask(&popular, "a.example", "/1", 3);
+        let under_way = popular.see(&SiteFigures::default(), "a.example", Some(("http", "/1")));
+        popular.turn();
+        ask(&popular, "a.example", "/1", 2);
+        let hits = |asked: &[Asked]| asked.iter().map(|asked| asked.hits).sum::<u64>();
+        assert_eq!(hits(&popular.objects()), 5);
+        popular.turn();
+        popular.note(under_way, Outcome::Hit, 1);
+        assert_eq!(hits(&popular.objects()), 2);
+        popular.turn();
+        assert_eq!(popular.objects(), []);
+    }
+
+    #[test]
+    fn refused_clients_are_not_listed() {
+        let popular = Popular::default();
+        let subject = popular.see(&SiteFigures::default(), "a.example", None);
+        popular.note(subject, Outcome::Denied, 100);
+        assert_eq!((popular.sites(), popular.objects()), (Vec::new(), Vec::new()));
+    }
+}

@@ -1,0 +1,126 @@
+//! How long things take: counts by time, in bounds that are the same everywhere.
+//!
+//! Owns: the bounds. Does not: put them into words, see `exposition`. Invariant: as with all counters, the worker's thread alone writes.
+//! Cost: noting a time is a search among 18 bounds and two additions.
+
+use std::time::Duration;
+
+use crate::metrics::{Counter, Row};
+
+/// How often something took so long, counted by one worker.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    counts: Row<{ BOUNDS_US.len() + 1 }>,
+    sum_us: Counter,
+}
+
+/// How often something took so long, of one or several workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    counts: [u64; BOUNDS_US.len() + 1],
+    sum_us: u64,
+}
+
+/// A time, and where it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    micros: u64,
+    index: usize,
+}
+
+impl Bucket {
+    pub(crate) fn of(time: Duration) -> Self {
+        let micros = time.as_secs().saturating_mul(1_000_000).saturating_add(time.subsec_micros().into());
+        Self { micros, index: BOUNDS_US.partition_point(|bound| *bound < micros) }
+    }
+}
+
+impl Histogram {
+    pub(crate) fn note(&self, time: Duration) {
+        self.note_in(Bucket::of(time));
+    }
+
+    /// Notes a time whose bucket was found before.
+    pub(crate) fn note_in(&self, bucket: Bucket) {
+        self.counts[bucket.index].add(1);
+        self.sum_us.add(bucket.micros);
+    }
+
+    /// Adds what was counted here.
+    pub(crate) fn add_to(&self, times: &mut Times) {
+        times.counts.iter_mut().zip(self.counts.iter()).for_each(|(total, count)| *total += count.value());
+        times.sum_us += self.sum_us.value();
+    }
+}
+
+impl Times {
+    pub(crate) fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// All of them together, in seconds.
+    pub(crate) fn sum_s(&self) -> f64 {
+        self.sum_us as f64 / MICROS
+    }
+
+    /// Upper bounds in seconds, the last without end, and how often something took longer than the bound before and no longer than this.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
+        let bounds = BOUNDS_US.iter().map(|bound| *bound as f64 / MICROS).chain([f64::INFINITY]);
+        bounds.zip(self.counts)
+    }
+
+    /// What came on top of what was counted before.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let counts = std::array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at]));
+        Self { counts, sum_us: self.sum_us.saturating_sub(before.sum_us) }
+    }
+
+    /// The time in seconds that this share took at most, as if times were spread evenly between two bounds; `None` if there was none.
+    pub(crate) fn quantile_s(&self, share: f64) -> Option<f64> {
+        let wanted = share * self.count() as f64;
+        let (mut below, mut counted) = (0.0, 0.0);
+        for (bound, count) in self.buckets() {
+            let count = count as f64;
+            if count > 0.0 && counted + count >= wanted {
+                let upper = if bound == f64::INFINITY { below } else { bound };
+                return Some(below + (upper - below) * ((wanted - counted) / count).clamp(0.0, 1.0));
+            }
+            (below, counted) = (bound, counted + count);
+        }
+        None
+    }
+}
+
+const MICROS: f64 = 1e6;
+/// Upper bounds in microseconds, from what memory takes to what nobody waits for.
+const BOUNDS_US: [u64; 18] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    5_000_000, 10_000_000, 60_000_000,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_counted_by_their_bounds_and_shares_are_found() {
+        let histogram = Histogram::default();
+        for micros in [0, 50, 51, 900, 1_000, 30_000_000, 1_000_000_000] {
+            histogram.note(Duration::from_micros(micros));
+        }
+        let mut times = Times::default();
+        histogram.add_to(&mut times);
+        let counted: Vec<(f64, u64)> = times.buckets().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(0.000_05, 2), (0.000_1, 1), (0.001, 2), (60.0, 1), (f64::INFINITY, 1)]);
+        assert_eq!((times.count(), times.sum_s()), (7, 1_030.002_001));
+        assert_eq!(times.quantile_s(0.0), Some(0.0));
+        assert_eq!(times.quantile_s(2.0 / 7.0), Some(0.000_05));
+        assert_eq!(times.quantile_s(1.0), Some(60.0), "what is beyond the last bound is told as that");
+        let earlier = times;
+        histogram.note(Duration::from_micros(80));
+        times = Times::default();
+        histogram.add_to(&mut times);
+        assert_eq!(times.since(&earlier).count(), 1);
+        assert_eq!(Times::default().quantile_s(0.5), None);
+    }
+}

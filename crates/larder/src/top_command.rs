@@ -1,0 +1,140 @@
+//! `larder top`: what a running proxy does, in a terminal.
+//!
+//! Owns: the flags, the terminal while it shows, and asking again and again. Does not: draw (see `frame`), or count (the proxy does).
+//! Invariants: however it ends, the terminal is as it was; keys are heard while the proxy is waited for; where there is no terminal it
+//! prints one frame and ends.
+
+mod frame;
+
+use crate::{
+    admin_client::{self, AdminFlags},
+    duration,
+    failure::Failure,
+    output,
+};
+use clap::Args;
+use larder_proxy::Overview;
+use ratatui::{
+    DefaultTerminal, Terminal,
+    backend::TestBackend,
+    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers},
+};
+use std::{
+    io::{self, IsTerminal},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::Duration,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  larder top
+  larder top --once | less
+  larder top --admin 127.0.0.1:3180
+
+q, Esc or Ctrl-C end it. The same is at the admin listener's address in a browser.";
+
+/// The flags of `larder top`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TopFlags {
+    /// Print one frame and end, as without a terminal
+    #[arg(long)]
+    once: bool,
+
+    /// Time between two looks
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
+    every: Duration,
+
+    #[command(flatten)]
+    admin: AdminFlags,
+}
+
+/// What is shown.
+pub(crate) struct Shown {
+    pub(crate) overview: Overview,
+    /// Why it is old, if it is.
+    pub(crate) trouble: Option<String>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The proxy cannot be reached at the start, or there is something wrong with the terminal.
+pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
+    let shown = Shown { overview: look(flags.admin)?, trouble: None };
+    if flags.once || !io::stdout().is_terminal() {
+        return output::print(format_args!("{}", once(&shown)?));
+    }
+    let (admin, every) = (flags.admin, flags.every.max(PAUSE_MIN));
+    let (sender, looks) = channel();
+    // It ends with the process, or when nobody wants its looks.
+    thread::spawn(move || {
+        loop {
+            thread::sleep(every);
+            if sender.send(look(admin)).is_err() {
+                return;
+            }
+        }
+    });
+    // This also has a panic restore it first.
+    let mut terminal = ratatui::try_init().map_err(terminal_failure)?;
+    let ended = watch(&mut terminal, shown, &looks);
+    ratatui::restore();
+    ended.map_err(terminal_failure)
+}
+
+/// Shows what comes, until a key ends it.
+fn watch(
+    terminal: &mut DefaultTerminal,
+    mut shown: Shown,
+    looks: &Receiver<Result<Overview, Failure>>,
+) -> io::Result<()> {
+    loop {
+        terminal.draw(|frame| frame::draw(frame, &shown))?;
+        if event::poll(KEY_PATIENCE)?
+            && let Event::Key(key) = event::read()?
+            && ends(key)
+        {
+            return Ok(());
+        }
+        for look in looks.try_iter() {
+            match look {
+                Ok(overview) => shown = Shown { overview, trouble: None },
+                Err(failure) => shown.trouble = Some(failure.to_string()),
+            }
+        }
+    }
+}
+
+fn ends(key: KeyEvent) -> bool {
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    matches!((key.code, is_control), (KeyCode::Char('q') | KeyCode::Esc, false) | (KeyCode::Char('c' | 'd'), true))
+}
+
+/// One frame as text.
+fn once(shown: &Shown) -> Result<String, Failure> {
+    let mut terminal = Terminal::new(TestBackend::new(ONCE_COLUMNS, frame::LINES)).map_err(terminal_failure)?;
+    terminal.draw(|frame| frame::draw(frame, shown)).map_err(terminal_failure)?;
+    let buffer = terminal.backend().buffer();
+    let line = |row| (0..ONCE_COLUMNS).map(|column| buffer[(column, row)].symbol()).collect::<String>();
+    let lines: Vec<String> = (0..frame::LINES).map(|row| line(row).trim_end().to_owned()).collect();
+    Ok(format!("{}\n", lines.join("\n").trim_end()))
+}
+
+fn look(admin: AdminFlags) -> Result<Overview, Failure> {
+    let text = admin_client::ask(admin, "GET /overview.json", "")?;
+    serde_json::from_str(&text).map_err(|error| {
+        let help = "use the same version of larder on both ends";
+        Failure::runtime(format!("what the proxy says is no overview: {error}"), help)
+    })
+}
+
+fn terminal_failure(error: impl std::fmt::Display) -> Failure {
+    Failure::runtime(format!("the terminal cannot be used: {error}"), "print one frame with larder top --once")
+}
+
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+/// How long a key is waited for before it is looked whether there is something new.
+const KEY_PATIENCE: Duration = Duration::from_millis(100);
+const ONCE_COLUMNS: u16 = 100;

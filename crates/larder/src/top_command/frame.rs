@@ -1,0 +1,204 @@
+//! One frame of `larder top`.
+//!
+//! Owns: what is shown where. Does not: know whether it goes to a terminal. Invariant: numbers have their units, and words are those of the
+//! dashboard.
+
+use super::Shown;
+use crate::size;
+use larder_proxy::{AskedFor, Counted, Latency, Overview, Volume};
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Style, Stylize as _},
+    text::{Line, Span},
+    widgets::{Block, Borders, Paragraph, Row, Sparkline, Table},
+};
+
+/// Draws it.
+pub(super) fn draw(frame: &mut Frame<'_>, shown: &Shown) {
+    let Shown { overview, trouble } = shown;
+    let [head, sums, rate, times, asked, volumes, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(5),
+        Constraint::Length(6),
+        Constraint::Length(TIMES_LINES),
+        Constraint::Min(6),
+        Constraint::Length(6),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(Paragraph::new(title(overview, trouble.as_deref())), head);
+    if is_empty(overview) {
+        let words = format!("No request yet. Send one through Larder, twice:\n\n  {}", overview.try_with);
+        frame.render_widget(Paragraph::new(words).block(block("")), sums);
+    } else {
+        draw_sums(frame, overview, sums);
+    }
+    draw_rate(frame, overview, rate);
+    let [left, right] = halves(times);
+    draw_times(frame, &overview.latencies, left);
+    draw_reasons(frame, overview, right);
+    let [left, right] = halves(asked);
+    draw_asked(frame, "Sites asked for most", &overview.sites, left);
+    draw_asked(frame, "Objects asked for most", &overview.objects, right);
+    let [left, right] = halves(volumes);
+    draw_volumes(frame, &overview.volumes, left);
+    draw_memory(frame, overview, right);
+    frame.render_widget(Paragraph::new("q ends".dim()), foot);
+}
+
+fn halves(area: Rect) -> [Rect; 2] {
+    Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(1).areas(area)
+}
+
+fn block(title: &str) -> Block<'_> {
+    Block::new().borders(Borders::TOP).border_style(Style::new().dim()).title(title.bold())
+}
+
+fn is_empty(overview: &Overview) -> bool {
+    requests(&overview.ever) == 0
+}
+
+fn requests(counted: &Counted) -> u64 {
+    counted.hits + counted.misses + counted.others
+}
+
+/// What share of the requests that the cache is for it answered.
+fn share(counted: &Counted) -> String {
+    match counted.hits + counted.misses {
+        0 => "-".to_owned(),
+        all => format!("{:.0} %", 100.0 * counted.hits as f64 / all as f64),
+    }
+}
+
+fn title<'a>(overview: &'a Overview, trouble: Option<&'a str>) -> Line<'a> {
+    let out = overview.volumes.iter().filter(|volume| volume.out).count();
+    let state = match trouble {
+        Some(why) => format!("no answer, figures are old: {why}").red().bold(),
+        None if out > 0 => format!("{out} of {} disks failed", overview.volumes.len()).red().bold(),
+        None if overview.line.offline => "offline: origins are not asked".yellow().bold(),
+        None if overview.volumes.iter().any(|volume| !volume.loaded) => "loading what is stored".yellow(),
+        None if overview.origins.iter().any(|origin| !origin.up) => "an origin is left out: it failed".yellow(),
+        None => "working".green(),
+    };
+    let open = format!("   {} connections open, {} requests wait", overview.connections, overview.waiting);
+    Line::from(vec!["Larder ".bold(), Span::raw(&overview.version), "   ".into(), state, open.dim()])
+}
+
+fn draw_sums(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
+    let row = |name: &str, counted: &Counted| {
+        Row::new([
+            name.to_owned(),
+            share(counted),
+            size::show_count(counted.hits),
+            size::show_count(counted.misses),
+            size::show_count(counted.others),
+            size::show(counted.saved_bytes),
+            size::show(counted.client_bytes),
+        ])
+    };
+    let rows =
+        [row("last minute", &overview.minute), row("today", &overview.today).bold(), row("ever", &overview.ever)];
+    let header = ["", "from cache", "hits", "from origins", "others", "not fetched again", "sent to clients"];
+    let widths = [12, 11, 14, 14, 10, 18, 16].map(Constraint::Length);
+    let table = Table::new(rows, widths).header(Row::new(header).dim());
+    frame.render_widget(table.block(block("")), area);
+}
+
+fn draw_rate(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
+    // The second that is being counted is not over.
+    let seconds: Vec<u64> = overview.by_second.iter().rev().skip(1).rev().map(requests).collect();
+    let recent = seconds.iter().rev().take(5).sum::<u64>() as f64 / 5.0;
+    let most = seconds.iter().max().copied().unwrap_or(0);
+    let title = format!("Requests a second: {recent:.0} now, {most} at most in the last minute");
+    // Each second as wide as there is room for.
+    let times = (usize::from(area.width) / seconds.len().max(1)).max(1);
+    let data: Vec<u64> = seconds.iter().flat_map(|second| std::iter::repeat_n(*second, times)).collect();
+    let sparkline = Sparkline::default().data(&data).style(Style::new().fg(Color::Cyan));
+    frame.render_widget(sparkline.block(block(&title)), area);
+}
+
+fn draw_times(frame: &mut Frame<'_>, latencies: &[Latency], area: Rect) {
+    let name = |name: &str| match name {
+        "hit" => "from the cache".to_owned(),
+        "miss" => "from origins".to_owned(),
+        "origin" => "origins themselves".to_owned(),
+        "disk" => "reads of the disk".to_owned(),
+        other => other.to_owned(),
+    };
+    let rows = latencies.iter().map(|latency| {
+        let time = |ms| if latency.count == 0 { "-".to_owned() } else { show_ms(ms) };
+        Row::new([name(&latency.name), time(latency.half_ms), time(latency.p99_ms)])
+    });
+    let widths = [Constraint::Fill(1), Constraint::Length(14), Constraint::Length(14)];
+    let table = Table::new(rows, widths).header(Row::new(["", "half within", "99 of 100"]).dim());
+    frame.render_widget(table.block(block("How long answers take to begin, last minute")), area);
+}
+
+/// A time with three digits that mean something.
+fn show_ms(ms: f64) -> String {
+    match ms {
+        0.0..1.0 => format!("{:.0} us", ms * 1000.0),
+        1.0..10.0 => format!("{ms:.1} ms"),
+        10.0..1000.0 => format!("{ms:.0} ms"),
+        _ => format!("{:.1} s", ms / 1000.0),
+    }
+}
+
+fn draw_reasons(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
+    let rows =
+        overview.misses_today.iter().map(|reason| Row::new([reason.name.clone(), size::show_count(reason.count)]));
+    let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(14)]);
+    frame.render_widget(table.block(block("Why origins were asked today (docs/metrics.md)")), area);
+}
+
+fn draw_asked(frame: &mut Frame<'_>, title: &str, asked: &[AskedFor], area: Rect) {
+    let rows = asked.iter().map(|each| {
+        let counted = &each.counted;
+        // The end of a URL tells more than its beginning, which is that of others.
+        let room = usize::from(area.width).saturating_sub(20);
+        let name = match each.name.char_indices().rev().nth(room.saturating_sub(1)) {
+            Some((at, _)) if at > 0 => format!("…{}", &each.name[at..].chars().skip(1).collect::<String>()),
+            _ => each.name.clone(),
+        };
+        Row::new([name, size::show_count(requests(counted)), share(counted)])
+    });
+    let widths = [Constraint::Fill(1), Constraint::Length(9), Constraint::Length(7)];
+    let table = Table::new(rows, widths).header(Row::new(["", "requests", "cache"]).dim());
+    frame.render_widget(table.block(block(title)), area);
+}
+
+fn draw_volumes(frame: &mut Frame<'_>, volumes: &[Volume], area: Rect) {
+    let lines = volumes.iter().flat_map(|volume| {
+        let health = match volume {
+            Volume { out: true, .. } => "failed, taken out".red(),
+            Volume { loaded: false, .. } => "being loaded".yellow(),
+            Volume { io_errors: 1.., .. } => format!("{} errors", volume.io_errors).yellow(),
+            Volume { corrupt: 1.., .. } => format!("{} damaged", volume.corrupt).yellow(),
+            _ => "well".green(),
+        };
+        let (entries, most) = (size::show_count(volume.entries), size::show_count(volume.entries_max));
+        let about = format!("  {entries} of at most {most} objects, {}", size::show(volume.size_bytes));
+        [Line::from(vec![Span::raw(volume.path.clone()), "  ".into(), health]), Line::from(about.dim())]
+    });
+    let lines: Vec<Line<'_>> = lines.collect();
+    let lines = if lines.is_empty() { vec![Line::from("none: what is cached is in memory")] } else { lines };
+    frame.render_widget(Paragraph::new(lines).block(block("Disks")), area);
+}
+
+fn draw_memory(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
+    let all: u64 = overview.memory.iter().map(|part| part.count).sum();
+    let parts: Vec<String> = overview
+        .memory
+        .iter()
+        .filter(|part| part.count > 0)
+        .map(|part| format!("{} {}", part.name, size::show(part.count)))
+        .collect();
+    let title = format!("Memory: {}", size::show(all));
+    let words = Paragraph::new(parts.join(", ")).wrap(ratatui::widgets::Wrap { trim: true });
+    frame.render_widget(words.block(block(&title)), area);
+}
+
+const TIMES_LINES: u16 = 7;
+/// Lines of a frame that is printed.
+pub(super) const LINES: u16 = 42;

@@ -1,0 +1,109 @@
+// Looks at the dashboard in Chromium: dashboard.mjs URL FOLDER empty|filled|controls|again. Prints PASS or FAIL lines.
+import { createRequire } from "node:module";
+
+const puppeteer = createRequire(`${process.env.NODE_PATH}/x.js`)("puppeteer-core");
+const [url, folder, stage] = process.argv.slice(2);
+const browser = await puppeteer.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] });
+const verdict = (name, holds, found) => console.log(`${holds ? "PASS" : "FAIL"} ${name}${holds ? "" : ` (${JSON.stringify(found)})`}`);
+const views = [
+  { name: "desktop-light", width: 1200, height: 900, scheme: "light" },
+  { name: "desktop-dark", width: 1200, height: 900, scheme: "dark" },
+  { name: "phone-light", width: 390, height: 844, scheme: "light" },
+  { name: "phone-dark", width: 390, height: 844, scheme: "dark" },
+];
+
+async function open({ width, height, scheme }) {
+  const page = await browser.newPage();
+  page.complaints = [];
+  page.asked = [];
+  page.on("console", (message) => { if (message.type() === "error") page.complaints.push(message.text()); });
+  page.on("pageerror", (error) => page.complaints.push(error.message));
+  page.on("request", (request) => page.asked.push(request.url()));
+  await page.setViewport({ width, height });
+  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+  await page.goto(url, { waitUntil: "load" });
+  await page.waitForFunction(() => document.getElementById("rate").textContent !== "–");
+  return page;
+}
+const text = (page, selector) => page.$eval(selector, (element) => element.innerText);
+const said = (page, words) => page.waitForFunction((words) => document.getElementById("done").textContent.includes(words), { timeout: 10000 }, words).then(() => true, () => false);
+
+const looks = {
+  async empty() {
+    const page = await open(views[0]);
+    verdict("empty: it says what to do", /curl .*http/.test(await text(page, "#empty")), await text(page, "body"));
+    await page.screenshot({ path: `${folder}/empty.png`, fullPage: true });
+  },
+  async filled() {
+    for (const view of views) {
+      const page = await open(view);
+      const [ratio, saved, state] = [await text(page, "#ratio-today"), await text(page, "#saved-today"), await text(page, "#state")];
+      verdict(`${view.name}: most was answered from the cache`, Number.parseInt(ratio) > 50, ratio);
+      verdict(`${view.name}: bytes saved have a unit`, /\d ?MB/.test(saved), saved);
+      verdict(`${view.name}: it works`, state === "working", state);
+      const rows = await page.$$eval("#sites tbody tr, #objects tbody tr, #why .line, #times .line, #disks .disk, #memory li", (rows) => rows.length);
+      verdict(`${view.name}: sites, objects, reasons, times, disks and memory are listed`, rows > 20, rows);
+      verdict(`${view.name}: bars are drawn`, (await page.$$("#traffic rect.f-hit")).length > 0);
+      const wide = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+      verdict(`${view.name}: nothing is wider than the screen`, wide[0] <= wide[1], wide);
+      const [back, ink] = await page.evaluate(() => [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color].map((colour) => Number(colour.match(/\d+/)[0])));
+      verdict(`${view.name}: it is ${view.scheme}`, view.scheme === "dark" ? back < 60 && ink > 200 : back > 200 && ink < 60, [back, ink]);
+      verdict(`${view.name}: nothing is asked of anybody else`, page.asked.every((asked) => asked.startsWith(url) || asked.startsWith("data:")), page.asked);
+      verdict(`${view.name}: no complaints`, page.complaints.length === 0, page.complaints);
+      verdict(`${view.name}: hostile URLs are text`, (await page.title()) === "Larder" && (await page.$("table img, table script")) === null);
+      await page.screenshot({ path: `${folder}/${view.name}.png`, fullPage: true });
+      await page.close();
+    }
+    const page = await open(views[0]);
+    const unnamed = await page.$$eval("button, input, select, section", (all) => all.filter((each) => !(each.innerText || each.labels?.length || each.getAttribute("aria-label") || each.getAttribute("aria-labelledby"))).length);
+    verdict("every control and section has a name", unnamed === 0, unnamed);
+    await page.keyboard.press("Tab");
+    verdict("the keyboard comes first to the figures", (await page.evaluate(() => document.activeElement.textContent)) === "Skip to the figures");
+    for (const span of ["minute", "day"]) {
+      for (let step = 0; step < 12 && (await page.evaluate(() => document.activeElement.textContent)) !== span; step += 1) await page.keyboard.press("Tab");
+      await page.keyboard.press("Enter");
+      const label = await page.$eval("#traffic svg", (svg) => svg.getAttribute("aria-label"));
+      verdict(`by the keyboard: requests of a ${span}`, label.includes(span === "minute" ? "each second" : "quarter"), label);
+    }
+  },
+  async controls() {
+    const page = await open(views[0]);
+    await page.type("#url", "http://www.example.com/style.css");
+    await page.click("#purge button");
+    verdict("purge: what is stored is purged", await said(page, "purged"), await text(page, "#done"));
+    await page.click("#purge button");
+    verdict("purge: then nothing is stored", await said(page, "nothing was stored"), await text(page, "#done"));
+    await page.select("#mode", "on");
+    await page.click("#offline button");
+    verdict("offline: it says so", await said(page, "no origin is asked"), await text(page, "#done"));
+    const isOffline = await page.waitForFunction(() => document.getElementById("state").textContent.startsWith("offline"), { timeout: 8000 }).then(() => true, () => false);
+    verdict("offline: the head of the page says so", isOffline, await text(page, "#state"));
+    await page.select("#mode", "off");
+    await page.click("#offline button");
+    verdict("offline: and ends", await said(page, "origins are asked"), await text(page, "#done"));
+    // Another site's page, in the same browser.
+    const other = await browser.newPage();
+    await other.goto("data:text/html,<title>evil</title>");
+    const got = await other.evaluate(async (url) => {
+      const tries = { read: ["overview.json", {}], offline: ["on", { method: "OFFLINE" }], purge: ["purge", { method: "POST", headers: { "Larder-Operator": "x", "Purge-Url": "http://www.example.com/" } }], simple: ["purge", { method: "POST", mode: "no-cors" }] };
+      const results = {};
+      for (const [name, [path, options]] of Object.entries(tries)) {
+        results[name] = await fetch(url + path, options).then((response) => `${response.type} ${response.status}`, () => "refused");
+      }
+      return results;
+    }, url);
+    verdict("another site can read nothing and change nothing", got.read === "refused" && got.offline === "refused" && got.purge === "refused" && got.simple.startsWith("opaque"), got);
+    await new Promise((done) => setTimeout(done, 2500));
+    verdict("and Larder is not offline after that", (await text(page, "#state")) === "working", await text(page, "#state"));
+  },
+  async again() {
+    const page = await open(views[0]);
+    verdict("after kill -9 the figures are there", Number.parseInt(await text(page, "#ratio-ever")) > 50, await text(page, "#ratio-ever"));
+  },
+};
+try {
+  await looks[stage]();
+} catch (error) {
+  console.log(`FAIL ${stage}: ${error.message}`);
+}
+await browser.close();
