@@ -13,12 +13,14 @@ pub(crate) mod mend;
 pub(crate) mod pack;
 pub(crate) mod positions;
 pub(crate) mod record;
+mod segment_use;
 pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod superblock;
 pub(crate) mod trailer;
 pub(crate) mod unit;
 
+pub(crate) use segment_use::{Generation, LogOrder, SegmentUse};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 

@@ -10,12 +10,12 @@ mod rows;
 use crate::{
     Dice, Hints,
     format::{
-        VolumeId,
+        SegmentUse, VolumeId,
         checkpoint::{ImageAt, ImageOf, Root, SegmentState, frame_bytes, image_of, root_bytes},
         record::{BODY_BLOCK_BYTES, BodyElsewhere, Decoded, Kind, Meta, Record, Refusal, body_checksums},
         superblock::{Epochs, Membership, PARAMETER_COUNT, Shape, Superblock},
         trailer::{self, Footer, Listing, trailer_bytes},
-        unit::UnitHeader,
+        unit::{Generations, UnitHeader},
     },
     hash::{FullHash, KeyHash},
     units::{Geometry, SUPERBLOCK_BYTES, SegmentId, Site},
@@ -118,6 +118,7 @@ fn superblock_samples() -> Vec<Vec<u8>> {
         index_bytes,
         parameters: [3; PARAMETER_COUNT],
         journal_pages: 0,
+        has_probation: false,
     };
     let sample = |shape, epochs: &Epochs| {
         let (id, hash_key, epochs) = (VOLUME, [4; 16], epochs.clone());
@@ -154,17 +155,21 @@ fn unit(bytes: &[u8]) -> bool {
 }
 
 fn unit_samples() -> Vec<Vec<u8>> {
-    let header = UnitHeader {
-        segment: SEGMENT,
-        sequence: 77,
-        number: 2,
-        len_bytes: 8192,
-        used_bytes: 5632,
-        oldest_sequence: 70,
+    let sample = |generations| {
+        let header = UnitHeader {
+            segment: SEGMENT,
+            sequence: 77,
+            number: 2,
+            len_bytes: 8192,
+            used_bytes: 5632,
+            oldest_sequence: 70,
+            generations,
+        };
+        let mut sector = vec![0; 512];
+        header.encode(VOLUME, &mut sector);
+        sector
     };
-    let mut sector = vec![0; 512];
-    header.encode(VOLUME, &mut sector);
-    vec![sector]
+    vec![sample(None), sample(Some(Generations { oldest_probation: 72, anchor: 75 }))]
 }
 
 fn trailer(bytes: &[u8]) -> bool {
@@ -205,7 +210,7 @@ fn trailer_samples() -> Vec<Vec<u8>> {
     let sample = |count: u32| {
         let listings: Vec<_> = (0..count).map(listing).collect();
         let mut bytes = vec![0; trailer_bytes(listings.len()) as usize];
-        trailer::encode(VOLUME, SEGMENT, 5, &listings, &mut bytes);
+        trailer::encode(VOLUME, SEGMENT, SegmentUse { sequence: 5, anchor: 0 }, &listings, &mut bytes);
         bytes
     };
     vec![sample(0), sample(20), sample(250)]
@@ -276,18 +281,25 @@ fn checkpoint(bytes: &[u8]) -> bool {
 }
 
 fn checkpoint_samples() -> Vec<Vec<u8>> {
-    let segment =
-        |n: u32| SegmentState { segment: SegmentId((n + 3) % SEGMENT_COUNT), sequence: n * 5, deadlines: (n, n + 9) };
-    let root = Root {
-        stamp: 34,
-        slot_bits: 52,
-        buckets_per_partition: 3,
-        images: (0..PARTITION_COUNT).map(|n| ImageAt { stamp: n, second: n % 2 == 1 }).collect(),
-        segments: (0..SEGMENT_COUNT).map(segment).collect(),
+    let sample = |has_probation: bool| {
+        let segment = |n: u32| SegmentState {
+            segment: SegmentId((n + 3) % SEGMENT_COUNT),
+            sequence: n * 5,
+            is_probation: has_probation && n % 3 == 1,
+            deadlines: (n, n + 9),
+        };
+        let root = Root {
+            stamp: 34,
+            slot_bits: 52,
+            buckets_per_partition: 3,
+            images: (0..PARTITION_COUNT).map(|n| ImageAt { stamp: n, second: n % 2 == 1 }).collect(),
+            segments: (0..SEGMENT_COUNT).map(segment).collect(),
+        };
+        let mut bytes = vec![0; root_bytes(SEGMENT_COUNT, PARTITION_COUNT) as usize];
+        root.encode(VOLUME, &mut bytes);
+        bytes
     };
-    let mut bytes = vec![0; root_bytes(SEGMENT_COUNT, PARTITION_COUNT) as usize];
-    root.encode(VOLUME, &mut bytes);
-    vec![bytes]
+    vec![sample(false), sample(true)]
 }
 
 const IMAGE: ImageOf = ImageOf { partition: 3, partition_count: PARTITION_COUNT, stamp: 12 };

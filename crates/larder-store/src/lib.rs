@@ -40,7 +40,7 @@ pub use policy::{
 pub use reader::{BodyStream, Reader};
 pub use stats::Stats;
 pub use store::{Content, Damage, Findings, Scanned, Store, StoreInfo, VolumeStats, check, format, inspect, survey};
-pub use tuning::{Tuning, TuningField, TuningKind, TuningValue};
+pub use tuning::{Objective, Tuning, TuningField, TuningKind, TuningValue};
 pub use volume::{
     holds::Held,
     neighbours::{Neighbour, NeighbourSink},

@@ -31,7 +31,7 @@ pub struct StoreOptions {
     /// `size / mean` entries. Smaller costs memory, larger loses entries early if they are
     /// smaller than said. Default [`mean_entry_bytes_default`]; from 512 B to 1 MiB.
     pub mean_entry_bytes: u64,
-    /// Segment size in bytes, a power of two from 256 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
+    /// Segment size in bytes, a power of two from 64 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
     /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes.
     /// Default 16 MiB, less on volumes under 2 GiB. Only for a new volume; an existing one keeps its own.
     pub segment_size_bytes: u64,

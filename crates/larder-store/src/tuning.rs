@@ -35,6 +35,8 @@ pub enum TuningKind {
     Time(RangeInclusive<Duration>),
     /// A share of a whole.
     Share(RangeInclusive<f64>),
+    /// One of these words.
+    Word(&'static [&'static str]),
 }
 
 /// A value of a constant.
@@ -48,6 +50,8 @@ pub enum TuningValue {
     Time(Duration),
     /// A share of a whole.
     Share(f64),
+    /// A word.
+    Word(&'static str),
 }
 
 impl TuningKind {
@@ -59,6 +63,7 @@ impl TuningKind {
             (Self::Power(range), TuningValue::Number(number)) => number.is_power_of_two() && range.contains(&number),
             (Self::Time(range), TuningValue::Time(time)) => range.contains(&time),
             (Self::Share(range), TuningValue::Share(share)) => range.contains(&share),
+            (Self::Word(words), TuningValue::Word(word)) => words.contains(&word),
             _ => false,
         }
     }
@@ -128,6 +133,41 @@ constant! {
     f64, Share;
 }
 
+/// Of what a cache is to have most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Objective {
+    /// Hits: of two entries that are hit as often, the shorter one stays.
+    #[default]
+    Requests,
+    /// Something of both.
+    Balanced,
+    /// Bytes of hits: length does not count.
+    Bytes,
+}
+
+impl Objective {
+    const WORDS: &[&str] = &["requests", "balanced", "bytes"];
+
+    /// What is as good to keep as an entry of one sector has this power of its own sectors in hits.
+    pub(crate) fn length_exponent(self) -> f64 {
+        match self {
+            Self::Requests => 1.0,
+            Self::Balanced => 0.5,
+            Self::Bytes => 0.0,
+        }
+    }
+}
+
+impl Constant for Objective {
+    fn value(self) -> TuningValue {
+        TuningValue::Word(Self::WORDS[self as usize])
+    }
+
+    fn of(value: TuningValue) -> Option<Self> {
+        [Self::Requests, Self::Balanced, Self::Bytes].into_iter().find(|objective| objective.value() == value)
+    }
+}
+
 /// What each word for a kind in the table stands for.
 macro_rules! kind {
     (switch) => {
@@ -147,6 +187,9 @@ macro_rules! kind {
     };
     (share $range:expr) => {
         TuningKind::Share($range)
+    };
+    (word $words:expr) => {
+        TuningKind::Word($words)
     };
 }
 
@@ -195,14 +238,17 @@ macro_rules! table {
     };
 }
 
-// name: type = default, kind in range;   kinds: switch, count, bytes, power (of two, in bytes), time, share
+// name: type = default, kind in range;   kinds: switch, count, bytes, power (of two, in bytes), time, share, word (one of)
 table! {
     /// `log`: whether entries that were hit are written again when their segment is reclaimed. On: more hits, more
     /// bytes written.
     reinsertion: bool = true, switch;
-    /// `log`: most of a segment that is written again, as a share of it. More: more hits; bytes written grow to as
+    /// `log`, `log-clock`: most of a main segment that is written again, as a share of it. More: more hits; bytes written grow to as
     /// much as 1 / (1 - share) times what is admitted.
-    reinsertion_share: f64 = 0.5, share in 0.0..=0.5;
+    reinsertion_share: f64 = 0.75, share in 0.0..=0.75;
+    /// `log`: of what the store is to have most. `requests`: hits, so that short entries stay rather than long ones; `bytes`: bytes
+    /// of hits, as mirrors of large files want; `balanced`: something of both.
+    objective: Objective = Objective::Requests, word in Objective::WORDS;
     /// `log`, `log-clock`: most of a volume that entries may take that are pinned (`larder pin`), as a share of it. More: more that
     /// eviction spares, and as much less for everything else, which is evicted sooner.
     pin_share: f64 = 0.25, share in 0.0..=0.4;
@@ -321,6 +367,7 @@ mod tests {
                 }
                 (_, TuningKind::Time(range)) => TuningValue::Time(*range.end()),
                 (_, TuningKind::Share(range)) => TuningValue::Share(*range.end()),
+                (_, TuningKind::Word(words)) => TuningValue::Word(words[words.len() - 1]),
                 (_, TuningKind::Switch) => panic!("a switch has a switch's value"),
             };
             let mut tuning = Tuning::default();

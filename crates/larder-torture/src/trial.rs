@@ -492,7 +492,7 @@ mod tests {
     fn a_store_that_loses_everything_breaks_the_law_in_every_row() {
         for policy in Policy::all() {
             let none = faults::named("none").expect("it is in the list");
-            let options = StoreOptions { size_bytes: 4 * SIZE_BYTES, ..options(policy, 1) };
+            let options = StoreOptions { size_bytes: 8 * SIZE_BYTES, ..options(policy, 1) };
             let mut trial = Trial::new(options, &none, 1).unwrap();
             for key in 0..8 {
                 trial.step(Operation::Insert { key, body_bytes: 1000, short_lived: false }).unwrap();
@@ -501,8 +501,8 @@ mod tests {
             trial.check_all().unwrap_or_else(|broken| panic!("{policy}: {broken}"));
             assert!(trial.tally().owed >= 8, "{policy}");
             // The same, but the store that comes back is an empty one.
-            trial.device = Arc::new(FaultyDevice::new(4 * SIZE_BYTES, 2, FaultPlan::default()));
-            trial.directory = Arc::new(MemoryDirectory::new(4 * SIZE_BYTES));
+            trial.device = Arc::new(FaultyDevice::new(8 * SIZE_BYTES, 2, FaultPlan::default()));
+            trial.directory = Arc::new(MemoryDirectory::new(8 * SIZE_BYTES));
             trial.store = None;
             trial.create().unwrap();
             let broken = trial.check_all().expect_err("everything is lost");

@@ -64,6 +64,7 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
         TuningKind::Bytes(_) | TuningKind::Power(_) => Some(TuningValue::Number(size::parse(text)?)),
         TuningKind::Time(_) => Some(TuningValue::Time(duration::parse(text)?)),
         TuningKind::Share(_) => Some(TuningValue::Share(value::fraction(text)?)),
+        TuningKind::Word(words) => words.iter().find(|word| **word == text).map(|word| TuningValue::Word(word)),
     };
     let fitting = value.filter(|value| field.kind.admits(*value));
     fitting.ok_or_else(|| BadValue::new(format!("not a value for {}: `{text}`", field.name), range(&field.kind)))
@@ -115,6 +116,7 @@ fn range(kind: &TuningKind) -> String {
         }
         TuningKind::Time(range) => (format!("{:?}", range.start()), format!("{:?}", range.end())),
         TuningKind::Share(range) => (range.start().to_string(), range.end().to_string()),
+        TuningKind::Word(words) => return format!("one of {}", words.join(", ")),
     };
     format!("from {from} to {to}")
 }
@@ -126,6 +128,7 @@ fn show(kind: &TuningKind, value: TuningValue) -> String {
         (_, TuningValue::Number(number)) => number.to_string(),
         (_, TuningValue::Time(time)) => format!("{time:?}"),
         (_, TuningValue::Share(share)) => share.to_string(),
+        (_, TuningValue::Word(word)) => word.to_owned(),
     }
 }
 

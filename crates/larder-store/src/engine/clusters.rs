@@ -77,6 +77,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         index_bytes,
         parameters,
         journal_pages,
+        has_probation: false,
     })
 }
 

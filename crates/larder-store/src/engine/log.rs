@@ -67,7 +67,7 @@ const POSITION_BITS_LONG: u32 = 35;
 /// Bits of a group's length in blocks of 8 KiB.
 const LENGTH_BITS: u32 = 8;
 
-const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// The shape of a new volume of this family.
@@ -75,11 +75,13 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<Shape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let StoreOptions { size_bytes, segment_size_bytes: segment_bytes, .. } = *options;
     if !segment_bytes.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
-        return invalid(format!("segment size is not a power of two from 256 KiB to 64 MiB: {segment_bytes}"));
+        return invalid(format!("segment size is not a power of two from 64 KiB to 64 MiB: {segment_bytes}"));
     }
     let parameters = [0; PARAMETER_COUNT];
+    let has_probation = row == LogRow::Packed(LogEviction::Worth);
+    let (row_code, index_bytes, journal_pages) = (options.policy.code, 0, 0);
     let mut shape =
-        Shape { row: options.policy.code, size_bytes, segment_bytes, index_bytes: 0, parameters, journal_pages: 0 };
+        Shape { row: row_code, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, has_probation };
     let without = shape.geometry();
     shape.index_bytes = without.map_or(0, |geometry| match row {
         LogRow::Packed(_) => checkpoint_bytes(options, &geometry),
@@ -172,10 +174,13 @@ impl LogEngine {
         if row.is_grouped() {
             log.group_records();
         }
+        if volume.shape.has_probation {
+            log.keep_probation();
+        }
         let checkpoints = Checkpoints::new(&volume, &geometry, &index);
         let (reported_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
         let gate = match row {
-            LogRow::Packed(LogEviction::Worth) => Gate::new(&index, &geometry),
+            LogRow::Packed(LogEviction::Worth) => Gate::new(&index, &geometry, volume.options.tuning.objective),
             // The papers' rows admit every entry.
             LogRow::Packed(LogEviction::Clock) | LogRow::Located(_) => None,
         };
@@ -229,7 +234,7 @@ impl LogEngine {
 
     /// Segments kept free, so that writers do not wait for reclaim.
     fn reserve_segments(&self) -> usize {
-        let for_writers = (self.geometry.segment_count as usize / 64).clamp(RESERVE_SEGMENTS_MIN, 8);
+        let for_writers = (self.geometry.segment_count as usize / 128).clamp(RESERVE_SEGMENTS_MIN, 8);
         for_writers + self.reclaim_only_segments()
     }
 
@@ -299,7 +304,6 @@ impl Engine for LogEngine {
 
     fn touch(&self, key_hash: KeyHash) {
         self.index.count_hit(key_hash, None);
-        self.note_hit(key_hash);
     }
 
     async fn maintain(self: &Arc<Self>) {

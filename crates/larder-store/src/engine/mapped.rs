@@ -81,6 +81,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         index_bytes,
         parameters: [0; PARAMETER_COUNT],
         journal_pages,
+        has_probation: false,
     };
     if keeps_files {
         shape.set_files_bytes(size_bytes - fixed_bytes);

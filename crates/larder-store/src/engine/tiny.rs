@@ -95,6 +95,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         index_bytes,
         parameters,
         journal_pages: 0,
+        has_probation: false,
     })
 }
 

@@ -13,6 +13,8 @@ use crate::units::{BLOCK_BYTES, SegmentId};
 
 const ROOT_MAGIC: [u8; 4] = *b"LDRc";
 const IMAGE_MAGIC: [u8; 4] = *b"LDRi";
+/// In a segment's number: it is one of probation.
+const PROBATION_BIT: u32 = 1 << 31;
 const ROOT_FIXED_BYTES: u64 = 64;
 const SEGMENT_BYTES: u64 = 16;
 const IMAGE_AT_BYTES: u64 = 8;
@@ -31,7 +33,7 @@ pub(crate) struct Root {
     pub(crate) buckets_per_partition: u32,
     /// Where each partition's image is.
     pub(crate) images: Vec<ImageAt>,
-    /// All segments, in the order in which they will be used next.
+    /// All segments: those not in use in the order of their next use, then the others, oldest first ([`super::SegmentUse::order`]).
     pub(crate) segments: Vec<SegmentState>,
 }
 
@@ -50,6 +52,7 @@ pub(crate) struct SegmentState {
     pub(crate) segment: SegmentId,
     /// 0 is a segment not in use.
     pub(crate) sequence: u32,
+    pub(crate) is_probation: bool,
     /// From when on its short-lived and its other entries are of no use, Unix time in seconds.
     pub(crate) deadlines: (u32, u32),
 }
@@ -80,8 +83,10 @@ impl Root {
             .put(&(self.images.len() as u32).to_le_bytes())
             .put(&(self.segments.len() as u32).to_le_bytes());
         let mut fields = FieldsMut::new(&mut target[ROOT_FIXED_BYTES as usize..]);
-        for SegmentState { segment, sequence, deadlines } in &self.segments {
-            for number in [segment.0, *sequence, deadlines.0, deadlines.1] {
+        for SegmentState { segment, sequence, is_probation, deadlines } in &self.segments {
+            assert!(segment.0 < PROBATION_BIT, "a segment's number leaves room for its generation");
+            let segment = segment.0 | if *is_probation { PROBATION_BIT } else { 0 };
+            for number in [segment, *sequence, deadlines.0, deadlines.1] {
                 fields.put(&number.to_le_bytes());
             }
         }
@@ -111,11 +116,12 @@ impl Root {
         let mut seen = vec![false; segment_count as usize];
         let mut segments = Vec::with_capacity(seen.len());
         for _ in 0..segment_count {
-            let (segment, sequence) = (SegmentId(fields.u32()?), fields.u32()?);
+            let (number, sequence) = (fields.u32()?, fields.u32()?);
+            let (segment, is_probation) = (SegmentId(number & !PROBATION_BIT), number & PROBATION_BIT != 0);
             if std::mem::replace(seen.get_mut(segment.index())?, true) {
                 return None;
             }
-            segments.push(SegmentState { segment, sequence, deadlines: (fields.u32()?, fields.u32()?) });
+            segments.push(SegmentState { segment, sequence, is_probation, deadlines: (fields.u32()?, fields.u32()?) });
         }
         let mut images = Vec::with_capacity(partition_count as usize);
         for _ in 0..partition_count {
@@ -180,7 +186,12 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([4; 16]);
 
     fn root() -> Root {
-        let segment = |n: u32| SegmentState { segment: SegmentId((n + 3) % 9), sequence: n * 5, deadlines: (n, n + 9) };
+        let segment = |n: u32| SegmentState {
+            segment: SegmentId((n + 3) % 9),
+            sequence: n * 5,
+            is_probation: n % 4 == 1,
+            deadlines: (n, n + 9),
+        };
         let images = (0..7).map(|n| ImageAt { stamp: n, second: n % 2 == 1 }).collect();
         let segments = (0..9).map(segment).collect();
         Root { stamp: 34, slot_bits: 52, buckets_per_partition: 3, images, segments }

@@ -13,8 +13,10 @@ use std::ops::Range;
 /// The first eight bytes of every Larder volume.
 const MAGIC: [u8; 8] = *b"LARDERv\n";
 /// The newest format this code reads and writes.
-pub(crate) const FORMAT_VERSION: u32 = 2;
-/// The format of volumes without a journal, which programs from before there was one read too.
+pub(crate) const FORMAT_VERSION: u32 = 3;
+/// The format of volumes with a journal.
+const FORMAT_VERSION_JOURNAL: u32 = 2;
+/// The format of volumes that have neither a journal nor probation, which programs from before there were these read too.
 const FORMAT_VERSION_PLAIN: u32 = 1;
 /// How many sites can have an invalidation of their own.
 pub(crate) const SITE_RULE_COUNT_MAX: usize = 256;
@@ -65,6 +67,8 @@ pub(crate) struct Shape {
     pub(crate) parameters: [u64; PARAMETER_COUNT],
     /// Pages of the journal at the end of the index area; 0 where none is kept.
     pub(crate) journal_pages: u64,
+    /// Whether a log's segments are of two generations, probation and main.
+    pub(crate) has_probation: bool,
 }
 
 impl Shape {
@@ -94,7 +98,11 @@ impl Shape {
 
     /// The oldest format that has what this volume has.
     fn format_version(&self) -> u32 {
-        if self.journal_pages == 0 { FORMAT_VERSION_PLAIN } else { FORMAT_VERSION }
+        match (self.has_probation, self.journal_pages) {
+            (true, _) => FORMAT_VERSION,
+            (false, 1..) => FORMAT_VERSION_JOURNAL,
+            (false, 0) => FORMAT_VERSION_PLAIN,
+        }
     }
 
     fn is_sound(&self) -> bool {
@@ -207,10 +215,11 @@ impl Superblock {
         if !is_known(version) {
             return Err(Refusal::Version(version));
         }
-        Self::decode_fields(&mut fields, &mut Fields::new(&block[SHAPE_AT..])).ok_or(Refusal::Damaged)
+        let has_probation = version == FORMAT_VERSION;
+        Self::decode_fields(&mut fields, &mut Fields::new(&block[SHAPE_AT..]), has_probation).ok_or(Refusal::Damaged)
     }
 
-    fn decode_fields(fields: &mut Fields<'_>, shape_fields: &mut Fields<'_>) -> Option<Self> {
+    fn decode_fields(fields: &mut Fields<'_>, shape_fields: &mut Fields<'_>, has_probation: bool) -> Option<Self> {
         let id = VolumeId(fields.array()?);
         let hash_key = fields.array()?;
         let (size_bytes, segment_bytes) = (fields.u64()?, fields.u64()?);
@@ -224,7 +233,7 @@ impl Superblock {
         let membership =
             Membership { generation: shape_fields.u64()?, nonce: shape_fields.u64()?, set: shape_fields.u64()? };
         let (sequence_floor, journal_pages) = (shape_fields.u32()?, shape_fields.u64()?);
-        let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages };
+        let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, has_probation };
         if !shape.is_sound() {
             return None;
         }
@@ -270,6 +279,7 @@ mod tests {
                 index_bytes: 8192,
                 parameters: [1, 2, 3, 4, 5, 6],
                 journal_pages: 2,
+                has_probation: false,
             },
             generation: 9,
             epochs,
@@ -301,17 +311,19 @@ mod tests {
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];
         assert_eq!(Superblock::decode(&block), Err(Refusal::Foreign));
         sample().encode(&mut block);
-        block[8] = 3;
-        assert_eq!(Superblock::decode(&block), Err(Refusal::Version(3)));
+        block[8] = 4;
+        assert_eq!(Superblock::decode(&block), Err(Refusal::Version(4)));
     }
 
-    /// At stake: a program from before there was a journal takes such a volume for one whose map it may overwrite.
+    /// At stake: a program from before there was a journal, or probation, takes such a volume for one whose rules it knows.
     #[test]
-    fn only_volumes_with_a_journal_are_of_the_newer_format() {
+    fn only_volumes_that_have_something_newer_are_of_a_newer_format() {
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];
         let mut plain = sample();
         plain.shape.journal_pages = 0;
-        for (superblock, version) in [(sample(), 2), (plain, 1)] {
+        let mut of_two_generations = plain.clone();
+        of_two_generations.shape.has_probation = true;
+        for (superblock, version) in [(sample(), 2), (plain, 1), (of_two_generations, 3)] {
             superblock.encode(&mut block);
             assert_eq!((block[8], Superblock::decode(&block)), (version, Ok(superblock)));
         }

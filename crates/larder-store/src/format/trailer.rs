@@ -4,7 +4,7 @@
 //! last thing in the segment. Invariant: a trailer whose checksums do not fit is as good as none.
 
 use super::{
-    VolumeId,
+    SegmentUse, VolumeId,
     bytes::{Fields, FieldsMut},
 };
 use crate::{
@@ -35,6 +35,8 @@ pub(crate) struct Listing {
 pub(crate) struct Footer {
     pub(crate) segment: SegmentId,
     pub(crate) sequence: u32,
+    /// Of a probation segment, 0 of a main one.
+    anchor: u32,
     pub(crate) listing_count: u32,
     listings_checksum: u32,
 }
@@ -45,7 +47,7 @@ pub(crate) fn trailer_bytes(listing_count: usize) -> u64 {
 }
 
 /// Writes a trailer into `target`, which is [`trailer_bytes`] long.
-pub(crate) fn encode(volume: VolumeId, segment: SegmentId, sequence: u32, listings: &[Listing], target: &mut [u8]) {
+pub(crate) fn encode(volume: VolumeId, segment: SegmentId, of: SegmentUse, listings: &[Listing], target: &mut [u8]) {
     assert_eq!(target.len() as u64, trailer_bytes(listings.len()));
     let (list, rest) = target.split_at_mut(listings.len() * LISTING_BYTES as usize);
     let mut fields = FieldsMut::new(list);
@@ -66,9 +68,10 @@ pub(crate) fn encode(volume: VolumeId, segment: SegmentId, sequence: u32, listin
         .put(&0_u32.to_le_bytes())
         .put(&volume.0)
         .put(&segment.0.to_le_bytes())
-        .put(&sequence.to_le_bytes())
+        .put(&of.sequence.to_le_bytes())
         .put(&(listings.len() as u32).to_le_bytes())
-        .put(&checksum.to_le_bytes());
+        .put(&checksum.to_le_bytes())
+        .put(&of.anchor.to_le_bytes());
     let checksum = volume.checksum(&[&footer[8..]]);
     footer[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
@@ -82,14 +85,16 @@ impl Footer {
         {
             return None;
         }
-        let footer = Self {
-            segment: SegmentId(fields.u32()?),
-            sequence: fields.u32()?,
-            listing_count: fields.u32()?,
-            listings_checksum: fields.u32()?,
-        };
-        let sound = footer.segment == segment && footer.trailer_bytes() < geometry.segment_bytes;
+        let (segment_named, sequence) = (SegmentId(fields.u32()?), fields.u32()?);
+        let (listing_count, listings_checksum, anchor) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let footer = Self { segment: segment_named, sequence, anchor, listing_count, listings_checksum };
+        let sound = footer.segment == segment && footer.trailer_bytes() < geometry.segment_bytes && anchor <= sequence;
         sound.then_some(footer)
+    }
+
+    /// The use of the segment whose records it lists.
+    pub(crate) fn segment_use(&self) -> SegmentUse {
+        SegmentUse { sequence: self.sequence, anchor: self.anchor }
     }
 
     /// Length of the whole trailer, at the end of the segment.
@@ -137,7 +142,7 @@ mod tests {
         };
         let listings: Vec<_> = (0..20).map(listing).collect();
         let mut bytes = vec![0; trailer_bytes(listings.len()) as usize];
-        encode(volume, segment, 5, &listings, &mut bytes);
+        encode(volume, segment, SegmentUse { sequence: 5, anchor: 4 }, &listings, &mut bytes);
         let read = |bytes: &[u8]| {
             let footer = Footer::decode(volume, &geometry, segment, bytes)?;
             assert_eq!(footer.sequence, 5);

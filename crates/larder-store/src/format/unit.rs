@@ -4,16 +4,19 @@
 //! until one's header does not fit: what lies behind is of an earlier use of the segment.
 
 use super::{
-    VolumeId,
+    SegmentUse, VolumeId,
     bytes::{Fields, FieldsMut},
     mend::mended_block,
 };
 use crate::units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId};
 
 const MAGIC: [u8; 4] = *b"LDRu";
+/// In front of a unit of a volume that has probation.
+const MAGIC_OF_GENERATIONS: [u8; 4] = *b"LDRg";
 /// A unit's header takes one sector, so that records stay packed at sectors.
 pub(crate) const UNIT_HEADER_BYTES: u64 = SECTOR_BYTES;
 const USED_BYTES: usize = 48;
+const USED_BYTES_OF_GENERATIONS: usize = 56;
 
 /// What a unit says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +30,32 @@ pub(crate) struct UnitHeader {
     pub(crate) len_bytes: u32,
     /// Length of header and records, without the fill up to the block.
     pub(crate) used_bytes: u32,
-    /// When this use of the segment began, all uses of segments before this sequence were over.
+    /// When this use of the segment began, all uses of segments before this sequence were over; with generations, of main segments.
     pub(crate) oldest_sequence: u32,
+    /// `None` in volumes that have no probation.
+    pub(crate) generations: Option<Generations>,
 }
+
+/// What a unit says of generations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Generations {
+    /// When this use of the segment began, all uses of probation segments before this sequence were over.
+    pub(crate) oldest_probation: u32,
+    /// Of a probation segment, 0 of a main one: see [`super::SegmentUse`].
+    pub(crate) anchor: u32,
+}
+
+/// The two forms a header has.
+const FORMS: [([u8; 4], usize); 2] = [(MAGIC, USED_BYTES), (MAGIC_OF_GENERATIONS, USED_BYTES_OF_GENERATIONS)];
 
 impl UnitHeader {
     pub(crate) fn encode(&self, volume: VolumeId, sector: &mut [u8]) {
         let sector = &mut sector[..UNIT_HEADER_BYTES as usize];
         sector.fill(0);
+        let (magic, used_bytes) = FORMS[usize::from(self.generations.is_some())];
         let mut fields = FieldsMut::new(sector);
         fields
-            .put(&MAGIC)
+            .put(&magic)
             .put(&0_u32.to_le_bytes())
             .put(&volume.0)
             .put(&self.segment.0.to_le_bytes())
@@ -46,46 +64,66 @@ impl UnitHeader {
             .put(&self.len_bytes.to_le_bytes())
             .put(&self.used_bytes.to_le_bytes())
             .put(&self.oldest_sequence.to_le_bytes());
-        let checksum = volume.checksum(&[&sector[8..USED_BYTES]]);
+        if let Some(Generations { oldest_probation, anchor }) = self.generations {
+            fields.put(&oldest_probation.to_le_bytes()).put(&anchor.to_le_bytes());
+        }
+        let checksum = volume.checksum(&[&sector[8..used_bytes]]);
         sector[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
     /// As [`Self::decode`], with one flipped bit undone.
     pub(crate) fn decode_mended(volume: VolumeId, geometry: &Geometry, bytes: &[u8]) -> Option<Self> {
         Self::decode(volume, geometry, bytes).or_else(|| {
-            let mended = mended_block(volume, MAGIC, bytes.get(..USED_BYTES)?)?;
-            Self::decode(volume, geometry, &mended)
+            FORMS.into_iter().find_map(|(magic, used_bytes)| {
+                let mended = mended_block(volume, magic, bytes.get(..used_bytes)?)?;
+                Self::decode(volume, geometry, &mended)
+            })
         })
     }
 
     /// Whether a header of this volume was written at the start of `bytes`, and is damaged beyond mending. Nobody but
     /// the store knows the volume's identity, so that no body passes for one.
     pub(crate) fn is_damaged(volume: VolumeId, geometry: &Geometry, bytes: &[u8]) -> bool {
-        let is_ours = bytes.starts_with(&MAGIC) && bytes.get(8..24) == Some(&volume.0[..]);
+        let has_magic = FORMS.iter().any(|(magic, _)| bytes.starts_with(magic));
+        let is_ours = has_magic && bytes.get(8..24) == Some(&volume.0[..]);
         is_ours && Self::decode_mended(volume, geometry, bytes).is_none()
     }
 
     /// The header at the start of `bytes`, if it is one of this volume and its lengths make sense.
     pub(crate) fn decode(volume: VolumeId, geometry: &Geometry, bytes: &[u8]) -> Option<Self> {
-        let used = bytes.get(..USED_BYTES)?;
+        let (magic, used_bytes) = FORMS.into_iter().find(|(magic, _)| bytes.starts_with(magic))?;
+        let used = bytes.get(..used_bytes)?;
         let mut fields = Fields::new(used);
-        if fields.array()? != MAGIC || fields.u32()? != volume.checksum(&[&used[8..]]) || fields.array()? != volume.0 {
+        if fields.array()? != magic || fields.u32()? != volume.checksum(&[&used[8..]]) || fields.array()? != volume.0 {
             return None;
         }
-        let header = Self {
+        let mut header = Self {
             segment: SegmentId(fields.u32()?),
             sequence: fields.u32()?,
             number: fields.u32()?,
             len_bytes: fields.u32()?,
             used_bytes: fields.u32()?,
             oldest_sequence: fields.u32()?,
+            generations: None,
         };
+        if magic == MAGIC_OF_GENERATIONS {
+            header.generations = Some(Generations { oldest_probation: fields.u32()?, anchor: fields.u32()? });
+        }
+        let is_older =
+            |generations: Generations| generations.oldest_probation.max(generations.anchor) <= header.sequence;
         let sound = u64::from(header.len_bytes) <= geometry.segment_bytes
             && u64::from(header.len_bytes).is_multiple_of(BLOCK_BYTES)
             && header.used_bytes <= header.len_bytes
             && u64::from(header.used_bytes) >= UNIT_HEADER_BYTES
-            && header.oldest_sequence <= header.sequence;
+            && header.oldest_sequence <= header.sequence
+            && header.generations.is_none_or(is_older);
         sound.then_some(header)
+    }
+
+    /// The use of the segment that this unit is of.
+    pub(crate) fn segment_use(&self) -> SegmentUse {
+        let anchor = self.generations.map_or(0, |generations| generations.anchor);
+        SegmentUse { sequence: self.sequence, anchor }
     }
 }
 
@@ -97,29 +135,35 @@ mod tests {
     fn a_header_is_read_back_and_every_flipped_bit_in_it_noticed() {
         let volume = VolumeId([5; 16]);
         let geometry = Geometry::new(64 << 20, 0, 1 << 20).unwrap();
-        let header = UnitHeader {
+        let generations = Some(Generations { oldest_probation: 72, anchor: 75 });
+        let plain = UnitHeader {
             segment: SegmentId(3),
             sequence: 77,
             number: 2,
             len_bytes: 8192,
             used_bytes: 5632,
             oldest_sequence: 70,
+            generations: None,
         };
-        let mut sector = vec![0xee; 512];
-        header.encode(volume, &mut sector);
-        assert_eq!(UnitHeader::decode(volume, &geometry, &sector), Some(header));
-        assert_eq!(UnitHeader::decode(VolumeId([6; 16]), &geometry, &sector), None);
-        for bit in 0..USED_BYTES * 8 {
-            sector[bit / 8] ^= 1 << (bit % 8);
-            let read = UnitHeader::decode(volume, &geometry, &sector);
-            assert_eq!(read, None, "bit {bit}");
-            assert_eq!(UnitHeader::decode_mended(volume, &geometry, &sector), Some(header), "bit {bit}");
-            assert!(!UnitHeader::is_damaged(volume, &geometry, &sector));
-            sector[bit / 8] ^= 1 << (bit % 8);
+        for (header, used_bytes) in
+            [(plain, USED_BYTES), (UnitHeader { generations, ..plain }, USED_BYTES_OF_GENERATIONS)]
+        {
+            let mut sector = vec![0xee; 512];
+            header.encode(volume, &mut sector);
+            assert_eq!(UnitHeader::decode(volume, &geometry, &sector), Some(header));
+            assert_eq!(UnitHeader::decode(VolumeId([6; 16]), &geometry, &sector), None);
+            for bit in 0..used_bytes * 8 {
+                sector[bit / 8] ^= 1 << (bit % 8);
+                let read = UnitHeader::decode(volume, &geometry, &sector);
+                assert_eq!(read, None, "bit {bit}");
+                assert_eq!(UnitHeader::decode_mended(volume, &geometry, &sector), Some(header), "bit {bit}");
+                assert!(!UnitHeader::is_damaged(volume, &geometry, &sector));
+                sector[bit / 8] ^= 1 << (bit % 8);
+            }
+            assert_eq!(UnitHeader::decode(volume, &geometry, &sector[..40]), None);
+            sector[30] ^= 3;
+            assert!(UnitHeader::is_damaged(volume, &geometry, &sector));
+            assert!(!UnitHeader::is_damaged(VolumeId([6; 16]), &geometry, &sector));
         }
-        assert_eq!(UnitHeader::decode(volume, &geometry, &sector[..40]), None);
-        sector[30] ^= 3;
-        assert!(UnitHeader::is_damaged(volume, &geometry, &sector));
-        assert!(!UnitHeader::is_damaged(VolumeId([6; 16]), &geometry, &sector));
     }
 }

@@ -9,10 +9,7 @@ use super::{EngineRow, EvictionAxis, IndexAxis, LayoutAxis, LogEviction, LogRow,
 use crate::{
     Tuning,
     engine::{
-        log::{
-            admission::{self, seen_bits_per_entry},
-            index::IndexShape,
-        },
+        log::{admission::seen_bits_per_entry, index::IndexShape},
         tiny::layout::{TinyPlan, TinyWishes},
     },
     units::{DATA_START_BYTES, SECTOR_BYTES, last_superblock_bytes},
@@ -147,10 +144,7 @@ fn memory(policy: &Policy, assumed: &Assumptions<'_>) -> (f64, f64) {
         IndexAxis::Buckets => {
             let shape = IndexShape::new(size_bytes / mean_entry_bytes, size_bytes / SECTOR_BYTES);
             let seen = match policy.engine {
-                EngineRow::Log(LogRow::Packed(LogEviction::Worth)) => {
-                    let fixed_bits = 8.0 * admission::fixed_bytes() as f64;
-                    seen_bits_per_entry(shape.slot_bits()) as f64 + fixed_bits / entries
-                }
+                EngineRow::Log(LogRow::Packed(LogEviction::Worth)) => seen_bits_per_entry(shape.slot_bits()) as f64,
                 _ => 0.0,
             };
             (entries, f64::from(shape.slot_bits()) / BUCKETS_FILL + seen)
@@ -387,8 +381,8 @@ fn hits_of_lru(eviction: EvictionAxis, tuning: &Tuning) -> f64 {
 
 /// Two choices of 16 slots fill so much of them.
 const BUCKETS_FILL: f64 = 0.95;
-/// Bytes written again for each that is missed, where the share allows as many: with those of the insertion 1.3. Measured are 0.1
-/// to 1.7 in all (docs/measurements.md), by how much is let in and how much of it is hit.
+/// Bytes written again for each that is missed, where the share allows as many: with those of the insertion 1.3. Measured are 0.6
+/// to 1.5 in all (docs/measurements.md), by how much is let in and how much of it is hit.
 const REINSERTED: f64 = 0.28;
 const MAP_BITS: f64 = 272.0;
 /// Numbers of sets that a resident set is found by and ordered with, hash heads included.

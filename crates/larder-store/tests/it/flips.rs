@@ -150,6 +150,12 @@ fn in_every_row_a_flipped_bit_costs_at_most_one_entry_and_brings_nothing_back() 
     }
 }
 
+/// How long the header of a unit is that begins here.
+fn header_len(bytes: &[u8]) -> Option<usize> {
+    let forms = [(b"LDRu", 48), (b"LDRg", 56)];
+    forms.into_iter().find(|(magic, _)| bytes.starts_with(*magic)).map(|(_, len)| len)
+}
+
 /// Every byte of every first header, which tells whose use of the segment this is.
 #[test]
 fn a_flipped_bit_in_a_segments_first_header_costs_nothing_and_brings_nothing_back() {
@@ -157,10 +163,11 @@ fn a_flipped_bit_in_a_segments_first_header_costs_nothing_and_brings_nothing_bac
         for is_closed in [true, false] {
             let left = Left::new(policy, is_closed);
             let is_first =
-                |at: &usize| left.volume[*at..].starts_with(b"LDRu") && left.volume[at + 32..at + 36] == [0; 4];
+                |at: &usize| header_len(&left.volume[*at..]).is_some() && left.volume[at + 32..at + 36] == [0; 4];
             let firsts: Vec<usize> = (0..left.volume.len() - 4096).step_by(4096).filter(is_first).collect();
             assert!(firsts.len() >= 3, "{policy}: {firsts:?}");
-            for (count, byte) in firsts.iter().flat_map(|first| *first..first + 48).enumerate() {
+            let header = |first: &usize| *first..first + header_len(&left.volume[*first..]).unwrap();
+            for (count, byte) in firsts.iter().flat_map(header).enumerate() {
                 let mut volume = left.volume.clone();
                 volume[byte] ^= 1 << (count % 8);
                 assert_eq!(left.look(volume), left.found, "{policy}: bit {} of byte {byte}", count % 8);
@@ -175,7 +182,7 @@ fn a_segment_whose_first_block_is_gone_loses_what_was_in_that_block() {
     for policy in Policy::all().iter().filter(|policy| policy.layout == LayoutAxis::Segments) {
         let left = Left::new(policy, true);
         let mut firsts = (0..left.volume.len() - 4096).step_by(4096);
-        let first = firsts.find(|at| left.volume[*at..].starts_with(b"LDRu")).unwrap();
+        let first = firsts.find(|at| header_len(&left.volume[*at..]).is_some()).unwrap();
         let mut volume = left.volume.clone();
         volume[first..first + 4096].iter_mut().enumerate().for_each(|(at, byte)| *byte ^= (at * 131 + 7) as u8);
         let found = left.look(volume);
@@ -192,8 +199,8 @@ fn a_unit_that_is_damaged_for_certain_costs_what_is_older_and_brings_nothing_bac
         for is_closed in [true, false] {
             let left = Left::new(policy, is_closed);
             let mut empty_count = 0;
-            for unit in (0..left.volume.len() - 4096).step_by(4096).filter(|at| left.volume[*at..].starts_with(b"LDRu"))
-            {
+            let units = (0..left.volume.len() - 4096).step_by(4096);
+            for unit in units.filter(|at| header_len(&left.volume[*at..]).is_some()) {
                 let mut volume = left.volume.clone();
                 volume[unit + 36] ^= 3;
                 let found = left.look(volume);
@@ -201,8 +208,9 @@ fn a_unit_that_is_damaged_for_certain_costs_what_is_older_and_brings_nothing_bac
                 assert!(!is_old, "{policy}: the unit at byte {unit} brought something back");
                 empty_count += usize::from(found.is_empty());
             }
-            // Where there is a trailer the units' headers are not needed; but the oldest segment may have been begun again.
-            assert!(if is_closed { empty_count <= 1 } else { empty_count > 0 }, "{policy}: {empty_count}");
+            // Where there is a trailer the units' headers are not needed; but the oldest segment, of either generation, may have been begun
+            // again.
+            assert!(if is_closed { empty_count <= 2 } else { empty_count > 0 }, "{policy}: {empty_count}");
         }
     }
 }

@@ -109,12 +109,12 @@ fn a_store_of_another_format_or_row_is_refused_and_left_as_it_is() {
     let mut newer = contents.clone();
     for superblock in [0, last] {
         older[superblock + 8] = 0;
-        newer[superblock + 8] = 3;
+        newer[superblock + 8] = 4;
     }
     let row = Policy::named("stream").unwrap();
     for (contents, policy, why) in [
         (older, Policy::default_row(), "format 0"),
-        (newer, Policy::default_row(), "format 3"),
+        (newer, Policy::default_row(), "format 4"),
         (contents, row, "policy log"),
     ] {
         let device = Arc::new(MemoryDevice::from_contents(contents.clone()));

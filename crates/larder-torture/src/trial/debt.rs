@@ -2,11 +2,11 @@
 //!
 //! Owns: since when nothing happened that excuses a loss, which keys were lost where a row may lose a few. Does not: know what
 //! was done to a key ([`crate::History`] does). A cache may evict: a version is owed only until a quarter of the
-//! volume may have been written since, counting more than any row writes. Invariant: what a store that works as its
+//! volume (in the row with probation a 32nd) may have been written since, counting more than any row writes. Invariant: what a store that works as its
 //! row promises does not find is never owed.
 
 use super::{Crash, Operation, SITE_COUNT, Trial};
-use larder_store::{IndexAxis, LayoutAxis, Policy, StoreOptions};
+use larder_store::{EngineRow, IndexAxis, LayoutAxis, LogEviction, LogRow, Policy, StoreOptions};
 use std::collections::{HashSet, VecDeque};
 
 /// What excuses losses, and which there were.
@@ -158,7 +158,12 @@ impl Trial {
             | Operation::Invalidate { .. }
             | Operation::StepClock { .. } => 0,
         };
-        let room_bytes = self.options.size_bytes / 4 / part_count(&self.options);
+        let room_bytes = if self.options.policy.engine == EngineRow::Log(LogRow::Packed(LogEviction::Worth)) {
+            // What was not asked for again has a tenth, of which a good part may be waste where entries are long for their segments.
+            self.options.size_bytes / 32
+        } else {
+            self.options.size_bytes / 4 / part_count(&self.options)
+        };
         self.debt.wear(bytes, self.now, room_bytes);
     }
 

@@ -1,28 +1,34 @@
 //! Admission: which of the entries that are offered get the room of others, once there is no free room.
 //!
-//! Pure decision over plain data. An entry that was offered before, within a while, is let in; one that is offered for the first
-//! time only where that pays ([`Duel`]); a long one with the probability that its length leaves it, because a hit of it costs the
-//! hits of all the short ones that would have its room. Owns: what was offered lately ([`Seen`]), the duel, and the addresses the
-//! index dropped although their records are still in the log. Invariant: an entry is refused only if no older record of its
-//! address can come back after a crash: those of a dropped address would, so it is admitted. Cost: [`Seen`]'s bits
-//! for every entry the index has room for, 90 KB at most for the duel, and 128 bits for each dropped address (fewer than 0.5% of
-//! the entries). No constant is to be tuned by anybody.
-//! Ideas: the bloom filter rule of Maggs and Sitaraman (CCR 2015), AdaptSize's odds by size (NSDI 2017), set dueling (DIP, ISCA 2007).
+//! Pure decision over plain data. A long one is let in with the probability that its length leaves it, because a hit of it costs
+//! the hits of all the short ones that would have its room; how much length counts, the objective says. What was refused or
+//! evicted lately is remembered: offered again, it goes to a main segment of the log and not on probation. Owns: that memory
+//! ([`Seen`]), the addresses the index dropped although their records are still in the log, and those of entries that were
+//! removed a moment ago. Invariant: an entry is refused, or put on probation, only if no older record of its address can come back
+//! after a crash: those of a dropped address would, so it is admitted, to a main segment. Cost: [`Seen`]'s bits for every entry the
+//! index has room for, 128 bits for each dropped address (fewer than 0.5% of the entries) and each entry removed within the last
+//! segments. No constant is to be tuned by anybody.
+//! Ideas: AdaptSize's odds by size (NSDI 2017), S3-FIFO's ghost queue (SOSP 2023), with the filters of Maggs and Sitaraman (CCR 2015).
 
-mod duel;
 mod seen;
 
-use crate::{Dice, hash::KeyHash};
-use duel::Duel;
-pub(crate) use duel::Taste;
+use crate::{
+    Dice, Objective,
+    format::{Generation, SegmentUse},
+    hash::KeyHash,
+};
 use seen::Seen;
 use std::collections::HashMap;
 
 /// Index and admission together take this for an entry at most, on volumes up to 1 TiB.
 const BITS_PER_ENTRY_MAX: u64 = 60;
+/// So many removals are remembered before those that count no more are forgotten.
+const REMOVED_MAX: usize = 1024;
 const INDEX_FILL_PERCENT: u64 = 95;
 /// Of the mean length, each offer's share.
 const MEAN_SHARE: f64 = 1.0 / 1024.0;
+/// In how many steps odds are told apart.
+const DICE_SIDES: u64 = 1 << 20;
 
 /// For how large a store admission decides.
 #[derive(Clone, Copy, Debug)]
@@ -42,12 +48,7 @@ pub(crate) fn seen_bits_per_entry(slot_bits: u32) -> u64 {
     BITS_PER_ENTRY_MAX.saturating_sub(index_bits).clamp(4, 12)
 }
 
-/// Returns the memory of a store's admission besides those bits, in bytes.
-pub(crate) fn fixed_bytes() -> u64 {
-    duel::MEMORY_BYTES
-}
-
-/// An entry that somebody wants to store, or that was hit.
+/// An entry that somebody wants to store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
     /// Its key's key_hash.
@@ -58,85 +59,98 @@ pub(crate) struct Offer {
 /// Decides which entries are stored.
 pub(crate) struct Admission {
     seen: Seen,
-    duel: Duel,
+    objective: Objective,
     mean_sectors: f64,
     dice: Dice,
-    /// Dropped addresses, and the sequence of the segment that has their record.
-    dropped: HashMap<u64, u32>,
+    /// Dropped addresses, and the use of the segment that has their record.
+    dropped: HashMap<u64, SegmentUse>,
+    /// Addresses of entries that were removed, and the use of the segment whose record says so: as long as that counts more than what
+    /// is on probation.
+    removed: HashMap<u64, SegmentUse>,
+    /// So many are tidied up next.
+    removed_max: usize,
 }
 
 impl Admission {
-    pub(crate) fn new(scale: Scale) -> Self {
+    pub(crate) fn new(scale: Scale, objective: Objective) -> Self {
         assert!(scale.entries > 0 && scale.sectors > 0);
         Self {
             seen: Seen::new(scale.entries, scale.bits_per_entry),
-            duel: Duel::new(scale),
+            objective,
             mean_sectors: scale.sectors as f64 / scale.entries as f64,
             dice: Dice::new(scale.sectors),
             dropped: HashMap::new(),
+            removed: HashMap::new(),
+            removed_max: REMOVED_MAX,
         }
     }
 
-    /// Returns whether an entry that the index does not have, of this address, is stored; remembers that it was offered.
+    /// Returns whether an entry that the index does not have, of this address, is stored; one that is not is remembered.
     /// `has_room`: no other entry has to go for it.
     pub(crate) fn admits(&mut self, offer: Offer, address: u64, has_room: bool) -> bool {
-        self.note_asked(offer);
         self.mean_sectors += (offer.sectors as f64 - self.mean_sectors) * MEAN_SHARE;
         assert!(self.mean_sectors.is_finite() && self.mean_sectors >= 0.0, "a mean of lengths");
-        let was_seen = self.seen.note(offer.key_hash);
-        if self.dropped.remove(&address).is_some() || has_room {
+        if self.dropped.contains_key(&address) || has_room {
             return true;
         }
-        let newcomer = Newcomer { was_seen, sectors: offer.sectors, mean_sectors: self.mean_sectors as u64 };
-        newcomer.is_admitted(self.duel.taste(), &mut self.dice)
+        let is_admitted = (self.dice.below(DICE_SIDES) as f64) < self.odds(offer.sectors) * DICE_SIDES as f64;
+        if !is_admitted {
+            self.seen.note(offer.key_hash);
+        }
+        is_admitted
     }
 
-    /// Notes a request that was hit, or is about to be answered by storing.
-    pub(crate) fn note_asked(&mut self, offer: Offer) {
-        self.duel.note_asked(offer, self.mean_sectors as u64);
+    /// With which probability an entry gets others' room: shorter ones than the mean surely. One of twice the length has the room of two, and
+    /// is as often asked for as one of them.
+    fn odds(&self, sectors: u64) -> f64 {
+        let exponent = 2.0 * self.objective.length_exponent();
+        (self.mean_sectors.max(1.0) / sectors.max(1) as f64).powf(exponent).min(1.0)
     }
 
-    /// Returns which requests the duel wants to hear of: those of hashes for which these bits are zero.
-    pub(crate) fn sampled_by(&self) -> u64 {
-        self.duel.sampled_by()
+    /// Returns the mean length of what is offered, in sectors.
+    pub(crate) fn mean_sectors(&self) -> f64 {
+        self.mean_sectors
     }
 
-    /// Notes that the index dropped an address whose record, in a segment of `sequence`, stays.
-    pub(crate) fn note_dropped(&mut self, address: u64, sequence: u32) {
-        self.dropped.insert(address, sequence);
+    /// Returns whether a key was refused or evicted lately, or its address was dropped or removed.
+    pub(crate) fn knows(&self, key_hash: KeyHash, address: u64) -> bool {
+        self.dropped.contains_key(&address) || self.removed.contains_key(&address) || self.seen.knows(key_hash)
     }
 
-    /// Notes that segments up to `sequence` are over, and their records with them.
-    pub(crate) fn forget_through(&mut self, sequence: u32) {
-        self.dropped.retain(|_, &mut kept| kept > sequence);
+    /// Notes that an entry was evicted.
+    pub(crate) fn note_evicted(&mut self, key_hash: KeyHash) {
+        self.seen.note(key_hash);
+    }
+
+    /// Notes that the index dropped an address whose record stays, in a segment's present use.
+    pub(crate) fn note_dropped(&mut self, address: u64, of: SegmentUse) {
+        let kept = self.dropped.entry(address).or_insert(of);
+        if kept.order() < of.order() {
+            *kept = of;
+        }
+    }
+
+    /// Notes that an entry of this address was removed, and a segment's present use has the record that says so. Those in main segments before
+    /// `first_sequence` count less than what is on probation.
+    pub(crate) fn note_removed(&mut self, address: u64, of: SegmentUse, first_sequence: u32) {
+        if self.removed.len() >= self.removed_max {
+            self.removed.retain(|_, kept| kept.sequence >= first_sequence);
+            self.removed_max = (self.removed.len() * 2).max(REMOVED_MAX);
+        }
+        self.removed.insert(address, of);
+        assert!(self.removed.len() <= self.removed_max, "what counts no more was forgotten");
+    }
+
+    /// Notes that the use of a segment is over, as are those of all older ones of its generation, if it is a main one of all.
+    pub(crate) fn forget_through(&mut self, of: SegmentUse) {
+        let is_of_main_only =
+            |kept: &SegmentUse| (of.generation(), kept.generation()) == (Generation::Probation, Generation::Main);
+        self.dropped.retain(|_, kept| kept.order() > of.order() || is_of_main_only(kept));
     }
 
     /// Returns the memory it takes when it is full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.seen.memory_bytes() + fixed_bytes()
-    }
-}
-
-/// What is known of an entry that would have others' room.
-#[derive(Clone, Copy, Debug)]
-struct Newcomer {
-    /// Whether it was offered before, within a while.
-    was_seen: bool,
-    sectors: u64,
-    /// Mean length of what is offered.
-    mean_sectors: u64,
-}
-
-impl Newcomer {
-    /// The decision.
-    fn is_admitted(self, taste: Taste, dice: &mut Dice) -> bool {
-        // Where popularity lasts, an entry of the mean length comes again if it is worth it, and the shorter ones gain.
-        let surely_sectors = match taste {
-            Taste::First => self.mean_sectors,
-            Taste::Second if self.was_seen => self.mean_sectors / 2,
-            Taste::Second => return false,
-        };
-        dice.below(self.sectors.max(1)) < surely_sectors.max(1)
+        self.seen.memory_bytes()
     }
 }
 
@@ -151,44 +165,71 @@ mod tests {
         Offer { key_hash: KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40), sectors: 1 }
     }
 
+    fn admission(objective: Objective) -> Admission {
+        Admission::new(SCALE, objective)
+    }
+
     #[test]
-    fn where_there_is_no_room_the_second_offer_within_a_while_is_admitted() {
-        let mut admission = Admission::new(SCALE);
-        let mut admits = |n| admission.admits(offer(n), n, false);
-        let first = (0..2_000).filter(|&n| admits(n)).count();
-        assert!(first <= 40, "{first} of 2000 taken for seen");
-        assert!((0..2_000).all(&mut admits));
-        (100_000..130_000).for_each(|n| _ = admits(n));
-        let remembered = (0..2_000).filter(|&n| admits(n)).count();
+    fn what_was_evicted_is_known_until_as_much_again_was() {
+        let mut admission = admission(Objective::Requests);
+        let known = |admission: &Admission, keys: std::ops::Range<u64>| {
+            keys.filter(|&n| admission.knows(offer(n).key_hash, n)).count()
+        };
+        (0..2_000).for_each(|n| admission.note_evicted(offer(n).key_hash));
+        assert_eq!(known(&admission, 0..2_000), 2_000);
+        let falsely = known(&admission, 2_000..4_000);
+        assert!(falsely <= 40, "{falsely} of 2000 taken for seen");
+        (100_000..130_000).for_each(|n| admission.note_evicted(offer(n).key_hash));
+        let remembered = known(&admission, 0..2_000);
         assert!(remembered <= 80, "{remembered} of 2000 remembered for longer");
     }
 
     #[test]
     fn where_there_is_room_everything_is_admitted() {
-        let mut admission = Admission::new(SCALE);
+        let mut admission = admission(Objective::Requests);
         assert!((0..2_000).all(|n| admission.admits(Offer { sectors: 2_000, ..offer(n) }, n, true)));
     }
 
+    /// How many of 20,000 entries of 112 sectors are admitted, among as many of 16.
+    fn admitted(objective: Objective) -> usize {
+        let mut admission = admission(objective);
+        let mut is_admitted = |n, sectors| admission.admits(Offer { sectors, ..offer(n) }, n, false);
+        (0..20_000)
+            .filter(|n| {
+                assert!(is_admitted(2 * n, 16), "it is shorter than the mean");
+                is_admitted(2 * n + 1, 112)
+            })
+            .count()
+    }
+
     #[test]
-    fn a_long_entry_gets_in_as_often_as_its_length_allows() {
-        let mut dice = Dice::new(1);
-        let newcomer = |sectors| Newcomer { was_seen: true, sectors, mean_sectors: 16 };
-        let mut admitted =
-            |sectors| (0..10_000).filter(|_| newcomer(sectors).is_admitted(Taste::Second, &mut dice)).count();
-        assert_eq!((admitted(1), admitted(8)), (10_000, 10_000));
-        let (twice, tenfold) = (admitted(16), admitted(80));
-        assert!((4_700..5_300).contains(&twice) && (800..1_200).contains(&tenfold), "{twice} {tenfold}");
-        let fresh = Newcomer { was_seen: false, ..newcomer(1) };
-        assert!(fresh.is_admitted(Taste::First, &mut dice) && !fresh.is_admitted(Taste::Second, &mut dice));
+    fn a_long_entry_gets_in_as_often_as_the_objective_says() {
+        assert_eq!(admitted(Objective::Bytes), 20_000);
+        // The mean is 64 sectors, four sevenths of its length.
+        let (balanced, requests) = (admitted(Objective::Balanced), admitted(Objective::Requests));
+        assert!((10_500..12_500).contains(&balanced), "{balanced}");
+        assert!((5_700..7_500).contains(&requests), "{requests}");
+    }
+
+    #[test]
+    fn what_was_removed_is_known_while_that_may_count_more() {
+        let mut admission = admission(Objective::Requests);
+        (0..3_000).for_each(|n| admission.note_removed(n, SegmentUse::main(5), 5));
+        assert!(admission.knows(offer(1).key_hash, 1));
+        (3_000..9_000).for_each(|n| admission.note_removed(n, SegmentUse::main(7), 6));
+        assert!(!admission.knows(offer(1).key_hash, 1) && admission.knows(offer(1).key_hash, 8_999));
     }
 
     #[test]
     fn a_dropped_address_is_admitted_until_its_segment_is_over() {
-        let mut admission = Admission::new(SCALE);
-        admission.note_dropped(1, 5);
-        admission.note_dropped(2, 6);
-        admission.forget_through(5);
-        assert!(!admission.admits(offer(1), 1, false));
-        assert!(admission.admits(offer(2), 2, false));
+        let mut admission = admission(Objective::Requests);
+        admission.note_dropped(1, SegmentUse::main(5));
+        admission.note_dropped(2, SegmentUse::main(6));
+        admission.forget_through(SegmentUse { sequence: 9, anchor: 9 });
+        assert!(admission.knows(offer(1).key_hash, 1), "it is not in a segment of probation");
+        admission.forget_through(SegmentUse::main(5));
+        let long = Offer { sectors: 100_000, ..offer(1) };
+        assert!(!admission.admits(long, 1, false) && !admission.knows(offer(3).key_hash, 1));
+        assert!(admission.admits(long, 2, false) && admission.knows(offer(3).key_hash, 2));
     }
 }

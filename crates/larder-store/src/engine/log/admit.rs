@@ -1,44 +1,46 @@
 //! Who is let in: admission as the engine of the log asks for it.
 //!
 //! Owns: the lock around [`Admission`], and whether room is short. Does not: decide. While there are free segments beyond the
-//! reserve, or the segment that was reclaimed last was less than half full of entries, everything is let in. Cost: a hit asks
-//! one word whether it is in the sample, and takes the lock if it is, one in 1,000 or fewer in stores of a million entries.
+//! reserve, or the segment that was reclaimed last was less than half full of entries, everything is let in. Cost: a lock for each
+//! entry that is offered, stored or evicted; none for a hit.
 
 use super::{
     LogEngine,
     admission::{Admission, Offer, Scale, seen_bits_per_entry},
+    eviction::Standard,
     index::LogIndex,
+    layout::Log,
 };
 use crate::{
+    Objective,
+    format::{Generation, SegmentUse},
     hash::KeyHash,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    units::{Geometry, SECTOR_BYTES, sectors},
+    units::{Geometry, SECTOR_BYTES, SegmentId, sectors},
     volume::counters::add,
 };
 
 /// What stands before the log.
 pub(super) struct Gate {
     admission: Mutex<Admission>,
-    /// Hits of hashes with one of these bits are not noted.
-    unsampled: u64,
     /// Whether whatever comes in pushes out something that is of use.
     is_short_of_room: AtomicBool,
 }
 
 impl Gate {
     /// For a volume of this geometry; `None` where the index cannot tell what was dropped.
-    pub(super) fn new(index: &LogIndex, geometry: &Geometry) -> Option<Self> {
+    pub(super) fn new(index: &LogIndex, geometry: &Geometry, objective: Objective) -> Option<Self> {
         let LogIndex::Buckets(buckets) = index else { return None };
-        let admission = Admission::new(Scale {
+        let scale = Scale {
             entries: index.entries_max(),
             sectors: u64::from(geometry.segment_count) * geometry.segment_bytes / SECTOR_BYTES,
             bits_per_entry: seen_bits_per_entry(buckets.shape().slot_bits()),
-        });
-        let unsampled = admission.sampled_by();
-        Some(Self { admission: Mutex::new(admission), unsampled, is_short_of_room: AtomicBool::new(false) })
+        };
+        let admission = Admission::new(scale, objective);
+        Some(Self { admission: Mutex::new(admission), is_short_of_room: AtomicBool::new(false) })
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
@@ -51,7 +53,7 @@ impl Gate {
 }
 
 impl LogEngine {
-    /// Returns whether an entry of this length is to be stored; counts it as asked for. While the index is loaded every one
+    /// Returns whether an entry of this length is to be stored. While the index is loaded every one
     /// is: an older one of its key might be loaded later, and count. So is one that replaces another.
     pub(super) fn is_worth_storing(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
         let Some(gate) = &self.gate else { return true };
@@ -70,12 +72,26 @@ impl LogEngine {
         is_admitted
     }
 
-    /// Notes that an entry was asked for that is there.
-    pub(super) fn note_hit(&self, key_hash: KeyHash) {
-        let Some(gate) = self.gate.as_ref().filter(|gate| key_hash.0 & gate.unsampled == 0) else { return };
-        let matches = self.index.peek(key_hash);
-        if let Some(slot) = matches.iter().next() {
-            gate.lock().note_asked(Offer { key_hash, sectors: slot.size.sectors() });
+    /// Whether an entry that the index does not have is one that was not offered or evicted lately, and no record of its address stays in the log.
+    pub(super) fn is_unknown(&self, key_hash: KeyHash) -> bool {
+        let Some(gate) = &self.gate else { return false };
+        !gate.lock().knows(key_hash, self.index.address(key_hash))
+    }
+
+    /// Notes that an entry was evicted.
+    pub(super) fn note_evicted(&self, key_hash: KeyHash) {
+        if let Some(gate) = &self.gate {
+            gate.lock().note_evicted(key_hash);
+        }
+    }
+
+    /// Returns by what the entries of a segment are measured that is reclaimed.
+    pub(super) fn standard(&self, of: SegmentUse) -> Standard {
+        Standard {
+            generation: of.generation(),
+            mean_sectors: self.gate.as_ref().map_or(0.0, |gate| gate.lock().mean_sectors()),
+            length_exponent: self.volume.options.tuning.objective.length_exponent(),
+            seed: u64::from(of.sequence) << 32,
         }
     }
 
@@ -88,16 +104,28 @@ impl LogEngine {
     }
 
     /// Notes that the index dropped an address whose record stays in the log.
-    pub(super) fn note_dropped(&self, address: u64, sequence: u32) {
-        if let Some(gate) = &self.gate {
-            gate.lock().note_dropped(address, sequence);
+    pub(super) fn note_dropped(&self, address: u64, segment: Option<SegmentId>) {
+        if let (Some(gate), Some(segment)) = (&self.gate, segment) {
+            gate.lock().note_dropped(address, self.segments.segment_use(segment));
         }
     }
 
-    /// Notes that segments up to `sequence` are over.
-    pub(super) fn forget_dropped(&self, sequence: u32) {
+    /// Notes that an entry left the index, and a record that says so, or is of no use, stays in this segment: what is stored of its key next must not
+    /// count less than that.
+    pub(super) fn note_removed(&self, key_hash: KeyHash, segment: Option<SegmentId>, log: &Log) {
+        if let (Some(gate), Some(segment), true) = (&self.gate, segment, log.has_probation()) {
+            let (address, of) = (self.index.address(key_hash), self.segments.segment_use(segment));
+            // What follows on probation counts more than what is there already.
+            if of.generation() == Generation::Main {
+                gate.lock().note_removed(address, of, log.first_sequence_over_probation());
+            }
+        }
+    }
+
+    /// Notes that a segment's use is over.
+    pub(super) fn forget_dropped(&self, of: SegmentUse) {
         if let Some(gate) = &self.gate {
-            gate.lock().forget_through(sequence);
+            gate.lock().forget_through(of);
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::{
     LogEngine, RESERVE_SEGMENTS_MIN,
-    index::{Inserted, LogIndex, SizeClass, Slot},
+    index::{Inserted, LogIndex, Matches, SizeClass, Slot},
     layout::{Action, Appended, Appender, Log, Lost},
     read::Recognised,
 };
@@ -17,8 +17,12 @@ use crate::{
             room::{NoRoom, Renewal, flushed, spent},
         },
     },
-    format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
+    format::{
+        LogOrder,
+        record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
+    },
     hash::FullHash,
+    sync::atomic::Ordering,
     units::{Sector, SegmentId},
     volume::{cannot_begin, counters::add, waiters::wait_for},
 };
@@ -92,7 +96,7 @@ impl LogEngine {
 
     /// Takes what a removal left in the index until it was durable: the slots of the key up to that of the removal's own
     /// record, of age `end`.
-    async fn clear_through(&self, hash: FullHash, end: (u32, Sector)) {
+    async fn clear_through(&self, hash: FullHash, end: (LogOrder, Sector)) {
         let key_hash = hash.key_hash();
         let is_older = |other: Sector| self.age(other) < end;
         let older = self.index.peek(key_hash).iter().filter(|slot| is_older(slot.position)).collect();
@@ -182,10 +186,18 @@ impl LogEngine {
             }
             Condition::StillAt(_) | Condition::Reinserted { .. } | Condition::Recognised(_) | Condition::Beside => {}
         }
+        let is_newcomer = matches!(condition, Condition::Recognised(_)) && self.is_newcomer(&log, record, &matches());
+        let appender = if appender == Appender::Client && is_newcomer { Appender::Newcomer } else { appender };
         let outcome = log.append(record, appender, self.volume.clock.moment(), &mut actions);
         self.follow_moves(&mut log);
         match outcome {
-            Ok(appended) => self.index_appended(record, appended, condition),
+            Ok(appended) => {
+                self.index_appended(record, appended, condition);
+                if record.meta.kind == Kind::Tombstone {
+                    let segment = self.geometry.segment_of(appended.position);
+                    self.note_removed(record.meta.hash.key_hash(), segment, &log);
+                }
+            }
             Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.as_mut().add(waker)),
             Err(NoRoom::Ever | NoRoom::Spent | NoRoom::Stalled) => {}
         }
@@ -203,6 +215,19 @@ impl LogEngine {
         outcome.map(Attempt::Appended)
     }
 
+    /// Whether a record goes to probation: nobody is known to want its entry again, and no older record of its key can come back, so that it is
+    /// as well if it goes before what was stored earlier.
+    fn is_newcomer(&self, log: &Log, record: &Record<'_>, matches: &Matches) -> bool {
+        let key_hash = record.meta.hash.key_hash();
+        log.has_probation()
+            && record.meta.kind == Kind::Entry
+            && matches.is_empty()
+            && !self.volume.pins.contains(key_hash)
+            && !self.volume.arrears.hides(record.key)
+            && self.volume.counters.loaded.load(Ordering::Acquire)
+            && self.is_unknown(key_hash)
+    }
+
     /// Makes a record that was appended what the index knows of its key. Under the log's lock.
     fn index_appended(&self, record: &Record<'_>, appended: Appended, condition: Condition<'_>) {
         let key_hash = record.meta.hash.key_hash();
@@ -211,7 +236,9 @@ impl LogEngine {
             Condition::Reinserted { hits, .. } => hits,
             // An index that is full displaces what has the fewest.
             _ if self.volume.pins.contains(key_hash) => Slot::HITS_MAX,
-            Condition::Recognised(_) | Condition::StillAt(_) | Condition::Beside => 0,
+            // What gets a new head was asked for, and its body may be on probation.
+            Condition::StillAt(_) => 1,
+            Condition::Recognised(_) | Condition::Beside => 0,
         };
         let slot = Slot { position: appended.position, size, hits, short_lived: appended.short_lived };
         let replaced = match &condition {
@@ -231,7 +258,7 @@ impl LogEngine {
             let is_set = matches!(self.index, LogIndex::Sets(_));
             add(if is_set { &counters.evicted } else { &counters.displaced }, 1);
             let segment = self.geometry.segment_of(slot.position);
-            self.note_dropped(address, segment.map_or(0, |segment| self.segments.sequence(segment)));
+            self.note_dropped(address, segment);
         }
     }
 
@@ -264,14 +291,7 @@ impl LogEngine {
             if matches.is_empty() || matches.at(position).is_some() {
                 self.volume.owe_removal(&key);
             }
-            if self.forget_through(key_hash, position) {
-                // An older record of the key is in some segment up to this one.
-                let segment = self.geometry.segment_of(position);
-                self.note_dropped(
-                    self.index.address(key_hash),
-                    segment.map_or(0, |segment| self.segments.sequence(segment)),
-                );
-            }
+            self.forget_through(key_hash, position);
         }
         woken.wake();
         self.perform(actions);

@@ -9,7 +9,8 @@
 //! removed by a newer tombstone: the image has nothing for it, or an older slot that nobody had told apart yet (see
 //! `index`); the replay brings what became durable, which is found first. (3) The slot's segment was used again since: its
 //! sequence is beyond the stamp now, and recovery drops the slot. What the replay needs cannot be gone before the slots it
-//! buries: segments are used again oldest first.
+//! buries: what replaces or removes something stands in main segments, which are used again after all older ones. All that is covered
+//! is older ([`crate::format::SegmentUse::order`]) than all that is replayed: the stamp is below the anchors of what is not clean.
 //!
 //! Owns: when a checkpoint begins, and its transfers. Does not: say where parts lie (`layout::checkpoint`) or
 //! load them (`recovery`). Cost: the share `checkpoint_share` of the log's bytes; the maintenance thread writes at most
@@ -24,6 +25,7 @@ use crate::{
     Result,
     device::AlignedBuffer,
     format::{
+        Generation,
         checkpoint::{ImageOf, Root, SegmentState, image_of},
         superblock::Shape,
     },
@@ -282,9 +284,10 @@ impl LogEngine {
 
     async fn write_root(&self, area: &CheckpointArea, state: &mut CheckpointState, stamp: u32) -> Result<()> {
         let order = self.lock_log().order();
-        let segments = order.into_iter().map(|(segment, sequence)| SegmentState {
+        let segments = order.into_iter().map(|(segment, of)| SegmentState {
             segment,
-            sequence: sequence.unwrap_or(0),
+            sequence: of.sequence,
+            is_probation: of.generation() == Generation::Probation,
             deadlines: self.segments.deadlines(segment),
         });
         let shape = self.index.buckets().shape();

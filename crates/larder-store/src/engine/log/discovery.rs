@@ -1,16 +1,17 @@
 //! Which segments are in use, and since when: the first thing a start finds out.
 //!
-//! A checkpoint's root lists all segments in the order of their next use, so only those are looked at that may
-//! have been begun since: from the front of that order, until so many in a row are as the root says that no
+//! A checkpoint's root lists all segments in the order of their next use, those of either generation by themselves, so only those are
+//! looked at that may have been begun since: from the front of that order, until so many in a row are as the root says that no
 //! crash can have hidden one behind them. Without a root every segment is looked at. Of the header of a segment's first
 //! unit and its trailer the newer rules (the first unit may be the one that could not be written); where there is neither, the root. Invariants: segments whose use was over when a newer
 //! one began do not count, even where the write that would have shown it was lost (else what a lost tombstone buried
 //! would come back); where a header is certainly damaged and nothing else tells what the segment's last use is, no
 //! segment counts, because that use may have removed anything. Cost: two blocks read per segment looked at.
 
-use super::{LogEngine, layout::unsynced_count_max, listing::read_blocks};
+use super::{LogEngine, layout::unknown_count_max, listing::read_blocks};
 use crate::{
     format::{
+        Generation, SegmentUse,
         checkpoint::{Root, SegmentState},
         trailer::Footer,
         unit::UnitHeader,
@@ -26,8 +27,8 @@ const DEPTH: usize = 64;
 pub(super) struct Discovered {
     /// Those not in use, in the order of their next use.
     pub(super) free: Vec<SegmentId>,
-    /// Those in use with their sequences, oldest first.
-    pub(super) used: Vec<(SegmentId, u32)>,
+    /// Those in use, oldest first.
+    pub(super) used: Vec<(SegmentId, SegmentUse)>,
     /// The greatest sequence that may have been in use.
     pub(super) last_sequence: u32,
 }
@@ -37,8 +38,8 @@ pub(super) struct Discovered {
 enum Shown {
     /// The header of its first unit, and no newer trailer.
     Unit(UnitHeader),
-    /// A trailer of this sequence, and no header that is as new.
-    Trailer(u32),
+    /// The trailer of this use, and no header that is as new.
+    Trailer(SegmentUse),
     /// Neither.
     Nothing,
 }
@@ -53,56 +54,118 @@ struct Probed {
 
 /// Finds out about all segments; what `root` knows need not be looked at.
 pub(super) async fn discover(engine: &LogEngine, root: Option<&Root>) -> Discovered {
-    let unknown = |segment| SegmentState { segment, sequence: 0, deadlines: (0, 0) };
-    let listed: Vec<_> = match root {
-        Some(root) => root.segments.clone(),
-        None => engine.geometry.segments().map(unknown).collect(),
+    let listed: Vec<(SegmentId, SegmentUse)> = match root {
+        Some(root) => listed_by(root),
+        None => engine.geometry.segments().map(|segment| (segment, SegmentUse::default())).collect(),
     };
-    let newest_listed = listed.iter().map(|state| state.sequence).max().unwrap_or(0);
-    let window = unsynced_count_max(&engine.geometry) as usize + 1;
-    let (mut known, mut damaged) = (Vec::with_capacity(listed.len()), Vec::new());
-    let (mut unchanged, mut oldest) = (0, 0);
-    let mut probes = stream::iter(&listed).map(|state| probe(engine, state.segment)).buffered(DEPTH);
-    while known.len() < listed.len() && (root.is_none() || unchanged < window) {
-        let Some(Probed { shown, is_damaged }) = probes.next().await else { break };
-        let state = listed[known.len()];
-        let (sequence, is_as_listed) = match shown {
-            Shown::Unit(unit) if unit.sequence > newest_listed => {
-                oldest = oldest.max(unit.oldest_sequence);
-                (unit.sequence, false)
-            }
-            Shown::Unit(_) => (state.sequence, true),
-            Shown::Trailer(sequence) if sequence > newest_listed => (sequence, false),
-            Shown::Trailer(_) => (state.sequence, false),
-            // Never begun; or begun and torn, or damaged: what is left of the use that is listed is known by its
-            // sequence all the same.
-            Shown::Nothing => (state.sequence, state.sequence == 0),
-        };
-        unchanged = if is_as_listed { unchanged + 1 } else { 0 };
-        if is_damaged {
-            damaged.push(sequence);
-        }
-        known.push((state.segment, sequence));
-    }
-    known.extend(listed[known.len()..].iter().map(|state| (state.segment, state.sequence)));
-    let last_sequence =
-        known.iter().map(|&(_, sequence)| sequence).chain(root.map(|root| root.stamp)).max().unwrap_or(0);
+    let newest_listed = listed.iter().map(|(_, of)| of.sequence).max().unwrap_or(0);
+    let window = if root.is_some() { unknown_count_max(&engine.geometry) as usize } else { usize::MAX };
+    let mut search = Search { engine, newest_listed, window, known: Vec::new(), damaged: Vec::new(), oldest: (0, 0) };
+    // They are used again in the order of the list: the free ones first, then those of either generation by turns.
+    let (free, used): (Vec<_>, Vec<_>) = listed.into_iter().partition(|(_, of)| of.sequence == 0);
+    let is_main = |(_, of): &(SegmentId, SegmentUse)| of.generation() == Generation::Main;
+    let (main, probation): (Vec<_>, Vec<_>) = used.into_iter().partition(is_main);
+    let unchanged = search.go_over(&free, 0).await;
+    search.go_over(&main, unchanged).await;
+    search.go_over(&probation, unchanged).await;
+    let Search { known, damaged, mut oldest, .. } = search;
+    let last_sequence = known.iter().map(|(_, of)| of.sequence).chain(root.map(|root| root.stamp)).max().unwrap_or(0);
     if is_anything_lost(&known, oldest, &damaged) {
         tracing::error!("a segment of the store is damaged, and may have held removals: the store starts empty");
-        oldest = u32::MAX;
+        oldest = (u32::MAX, u32::MAX);
     }
-    let (mut used, free): (Vec<_>, Vec<_>) =
-        known.into_iter().partition(|&(_, sequence)| sequence > 0 && sequence >= oldest);
-    used.sort_by_key(|&(_, sequence)| sequence);
+    let (mut used, free): (Vec<_>, Vec<_>) = known.into_iter().partition(|&(_, of)| is_in_use(of, oldest));
+    used.sort_by_key(|(_, of)| of.order());
     Discovered { free: free.into_iter().map(|(segment, _)| segment).collect(), used, last_sequence }
 }
 
+/// The segments as a root lists them: the used ones from the oldest to the newest, so that the main segment behind a probation one tells its
+/// anchor as well as the one that was open then.
+fn listed_by(root: &Root) -> Vec<(SegmentId, SegmentUse)> {
+    let mut next_main = None;
+    let mut listed: Vec<_> = root
+        .segments
+        .iter()
+        .rev()
+        .map(|&SegmentState { segment, sequence, is_probation, .. }| {
+            let anchor = if is_probation { next_main.unwrap_or(sequence) } else { 0 };
+            if !is_probation && sequence > 0 {
+                next_main = Some(sequence);
+            }
+            (segment, SegmentUse { sequence, anchor })
+        })
+        .collect();
+    listed.reverse();
+    listed
+}
+
+/// What is found out by looking at segments.
+struct Search<'a> {
+    engine: &'a LogEngine,
+    /// The greatest sequence that the root lists.
+    newest_listed: u32,
+    /// So many unchanged in a row end the search in a list.
+    window: usize,
+    known: Vec<(SegmentId, SegmentUse)>,
+    /// The uses, as far as known, of segments with a damaged header.
+    damaged: Vec<SegmentUse>,
+    /// Uses of main and of probation segments before these are over.
+    oldest: (u32, u32),
+}
+
+impl Search<'_> {
+    /// Looks at the segments of a list, in the order in which they are used again, of which `unchanged` in front of it are not; returns how
+    /// many in a row are not at its end.
+    async fn go_over(&mut self, listed: &[(SegmentId, SegmentUse)], mut unchanged: usize) -> usize {
+        let mut probes = stream::iter(listed).map(|(segment, _)| probe(self.engine, *segment)).buffered(DEPTH);
+        let mut looked_at = 0;
+        while unchanged < self.window {
+            let Some(Probed { shown, is_damaged }) = probes.next().await else { break };
+            let (segment, listed_use) = listed[looked_at];
+            looked_at += 1;
+            let (of, is_as_listed) = match shown {
+                Shown::Unit(unit) if unit.sequence > self.newest_listed => {
+                    self.oldest.0 = self.oldest.0.max(unit.oldest_sequence);
+                    self.oldest.1 =
+                        self.oldest.1.max(unit.generations.map_or(0, |generations| generations.oldest_probation));
+                    (unit.segment_use(), false)
+                }
+                Shown::Unit(_) => (listed_use, true),
+                Shown::Trailer(of) if of.sequence > self.newest_listed => (of, false),
+                Shown::Trailer(_) => (listed_use, false),
+                // Never begun; or begun and torn, or damaged: what is left of the use that is listed is known by its
+                // sequence all the same.
+                Shown::Nothing => (listed_use, listed_use.sequence == 0),
+            };
+            unchanged = if is_as_listed { unchanged + 1 } else { 0 };
+            if is_damaged {
+                self.damaged.push(of);
+            }
+            self.known.push((segment, of));
+        }
+        drop(probes);
+        self.known.extend_from_slice(&listed[looked_at..]);
+        unchanged
+    }
+}
+
+fn is_in_use(of: SegmentUse, oldest: (u32, u32)) -> bool {
+    let oldest = match of.generation() {
+        Generation::Main => oldest.0,
+        Generation::Probation => oldest.1,
+    };
+    of.sequence > 0 && of.sequence >= oldest
+}
+
 /// Whether the last use of a segment with a damaged header is not known: none is told, or it may have been begun
-/// again since. It was not as long as an older one is in use, for segments are used again oldest first.
-fn is_anything_lost(known: &[(SegmentId, u32)], oldest: u32, damaged: &[u32]) -> bool {
-    let used = known.iter().map(|&(_, sequence)| sequence).filter(|&sequence| sequence > 0 && sequence >= oldest);
-    let oldest_used = used.min();
-    damaged.iter().any(|&sequence| oldest_used.is_none_or(|oldest_used| sequence <= oldest_used))
+/// again since. It was not as long as an older one is in use, for segments of a generation are used again oldest first.
+fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: (u32, u32), damaged: &[SegmentUse]) -> bool {
+    let is_unknown = |damaged: &SegmentUse| {
+        let alike = known.iter().map(|&(_, of)| of).filter(|of| of.generation() == damaged.generation());
+        let oldest_used = alike.filter(|&of| is_in_use(of, oldest)).map(|of| of.sequence).min();
+        oldest_used.is_none_or(|oldest_used| damaged.sequence <= oldest_used)
+    };
+    damaged.iter().any(is_unknown)
 }
 
 /// What a segment shows of its last use. The header of the first unit is the first thing written in a new one.
@@ -113,10 +176,10 @@ async fn probe(engine: &LogEngine, segment: SegmentId) -> Probed {
     let (first, last) = join(first, last).await;
     let unit = first.as_ref().and_then(|first| UnitHeader::decode_mended(id, geometry, first));
     let unit = unit.filter(|unit| unit.segment == segment && unit.number == 0);
-    let trailer = last.and_then(|last| Footer::decode(id, geometry, segment, &last)).map(|footer| footer.sequence);
+    let trailer = last.and_then(|last| Footer::decode(id, geometry, segment, &last)).map(|footer| footer.segment_use());
     let is_damaged = unit.is_none() && first.is_none_or(|first| UnitHeader::is_damaged(id, geometry, &first));
     let shown = match (unit, trailer) {
-        (Some(unit), trailer) if trailer.is_none_or(|trailer| trailer <= unit.sequence) => Shown::Unit(unit),
+        (Some(unit), trailer) if trailer.is_none_or(|trailer| trailer.sequence <= unit.sequence) => Shown::Unit(unit),
         (_, Some(trailer)) => Shown::Trailer(trailer),
         (_, None) => Shown::Nothing,
     };

@@ -8,7 +8,11 @@ mod clock;
 mod worth;
 
 use super::index::Slot;
-use crate::{LogEviction, clock::has_expired, format::trailer::Listing};
+use crate::{
+    LogEviction,
+    clock::has_expired,
+    format::{Generation, trailer::Listing},
+};
 
 /// A live entry of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +33,22 @@ pub(crate) struct Reclaimed<'a> {
     pub(crate) live: &'a [Candidate],
     /// What may be kept, in sectors, but for what is pinned or held.
     pub(crate) room_sectors: u64,
+    pub(crate) standard: Standard,
     /// Unix time in seconds.
     pub(crate) now_s: u32,
+}
+
+/// By what entries are measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standard {
+    /// Of the segment.
+    pub(crate) generation: Generation,
+    /// Mean length of what is offered, in sectors.
+    pub(crate) mean_sectors: f64,
+    /// What is worth as much as an entry of one sector has this power of its own sectors in hits ([`crate::Objective`]).
+    pub(crate) length_exponent: f64,
+    /// Another one for each use of a segment.
+    pub(crate) seed: u64,
 }
 
 /// An entry that is written again, and the hits that it begins with there.
@@ -48,7 +66,7 @@ pub(crate) struct Choice {
 
 /// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is to be spared takes the room of others.
 pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice {
-    let Reclaimed { live, room_sectors, now_s } = *reclaimed;
+    let Reclaimed { live, room_sectors, standard, now_s } = *reclaimed;
     let useful = |entry: &&Candidate| !has_expired(entry.listing.expires_at, now_s);
     let (spared, others): (Vec<Candidate>, Vec<Candidate>) =
         live.iter().filter(useful).partition(|entry| entry.pinned || entry.held);
@@ -57,7 +75,7 @@ pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice
     let mut kept: Vec<Kept> = spared.iter().map(|entry| Kept { listing: entry.listing, hits: hits(entry) }).collect();
     let spared_sectors = sectors_of(&kept);
     let wanted = match eviction {
-        LogEviction::Worth => worth::rank(others),
+        LogEviction::Worth => worth::rank(others, &standard),
         LogEviction::Clock => clock::rank(others),
     };
     take(wanted, room_sectors.saturating_sub(spared_sectors), &mut kept);
@@ -88,6 +106,10 @@ mod tests {
     use super::*;
     use crate::hash::KeyHash;
 
+    /// Of a main segment, by requests, where nothing is so short that it stays without a hit.
+    pub(super) const STANDARD: Standard =
+        Standard { generation: Generation::Main, mean_sectors: 1.0, length_exponent: 1.0, seed: 7 };
+
     /// A live entry: where it begins, its length, its hits, and after when it is of no use.
     pub(super) fn live(sector: u32, sectors: u16, hits: u8, expires_at: u32) -> Candidate {
         let listing = Listing { key_hash: KeyHash(1), sector, sectors, tombstone: false, expires_at };
@@ -96,8 +118,14 @@ mod tests {
 
     /// What is kept at second 100, each by its sector, with the hits it begins with.
     pub(super) fn kept(eviction: LogEviction, live: &[Candidate], room_sectors: u64) -> Vec<(u32, u8)> {
-        let chosen = choose(eviction, &Reclaimed { live, room_sectors, now_s: 100 });
+        let chosen = choose(eviction, &Reclaimed { live, room_sectors, standard: STANDARD, now_s: 100 });
         chosen.kept.iter().map(|kept| (kept.listing.sector, kept.hits)).collect()
+    }
+
+    /// What the default row keeps by this standard.
+    pub(super) fn kept_by(standard: Standard, live: &[Candidate], room: u64) -> Vec<(u32, u8)> {
+        let reclaimed = Reclaimed { live, room_sectors: room, standard, now_s: 100 };
+        choose(LogEviction::Worth, &reclaimed).kept.iter().map(|kept| (kept.listing.sector, kept.hits)).collect()
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //!
 //! Owns: the open unit and segment, units on their way, the order of segments. Does not: do I/O (it
 //! hands out [`Action`]s) or know the index. Invariants: records stand on the volume in the order
-//! they were appended; a segment is used again only after every older one was, so that the volume
-//! always holds an unbroken end of the log, and a tombstone outlives what it buries.
+//! they were appended; a segment is used again only after every older one of its generation was, a main one after every older
+//! one, so that a tombstone outlives what it buries (see [`generations`]).
 //! Idea: STREAM and its packetizer (Markatos et al., USITS 1999), whole segments as in CacheLib's large-object cache.
 
 mod check;
 pub(crate) mod checkpoint;
 mod closing;
+mod generations;
 mod groups;
 mod open;
 mod pending;
@@ -19,12 +20,12 @@ use crate::{
     device::AlignedBuffer,
     engine::kit::room::NoRoom,
     format::{
-        VolumeId,
+        Generation, SegmentUse, VolumeId,
         record::{Decoded, Record},
         trailer::Listing,
     },
     hash::KeyHash,
-    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
+    units::{Geometry, SECTOR_BYTES, Sector, SegmentId},
     volume::waiters::{Waiters, Woken},
 };
 use closing::{Closing, TrailerInFlight};
@@ -35,6 +36,8 @@ use std::{collections::VecDeque, sync::Arc};
 
 /// A unit is sent off when it has this many bytes.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
+/// On volumes of small segments it has a quarter of one, but this much: what a unit begins with and is filled up with is a part of it.
+const UNIT_BYTES_MIN: u64 = 64 << 10;
 /// Most bytes of segments begun without a sync between: a crash of the machine may lose or keep them in any
 /// order, so recovery looks this far behind the last one it finds.
 const UNSYNCED_BYTES_MAX: u64 = 4 << 30;
@@ -42,8 +45,6 @@ const UNSYNCED_BYTES_MAX: u64 = 4 << 30;
 pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
 /// From this sequence on it is time to see to it that the volume's next start begins anew: enough are left for whoever runs now.
 pub(crate) const SEQUENCE_NEAR_END: u32 = SEQUENCE_LAST - (1 << 28);
-/// Unit buffers kept for reuse.
-const SPARE_COUNT_MAX: usize = 1;
 
 /// The state of the log.
 pub(crate) struct Log {
@@ -52,9 +53,11 @@ pub(crate) struct Log {
     segments: Arc<SegmentTable>,
     /// Segments to be used next, in this order.
     free: VecDeque<SegmentId>,
-    /// Full segments, oldest first.
-    sealed: VecDeque<SegmentId>,
-    open: Option<OpenSegment>,
+    /// Full segments of each generation, oldest first.
+    sealed: [VecDeque<SegmentId>; 2],
+    /// The segment of each generation that is being filled.
+    open: [Option<OpenSegment>; 2],
+    has_probation: bool,
     closing: Vec<Closing>,
     in_flight: Vec<UnitInFlight>,
     next_sequence: u32,
@@ -73,6 +76,7 @@ pub(crate) struct Log {
     is_barred: bool,
     /// Free segments of which the last so many, and what is left of the open one then, are for reclaim.
     reclaim_only_count: usize,
+    /// Unit buffers kept for reuse, one of each generation.
     spare: Vec<AlignedBuffer>,
     /// A closed segment's list, emptied: its memory serves the next segment.
     spare_listings: Vec<Listing>,
@@ -89,11 +93,22 @@ pub(crate) enum Action {
     WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
 }
 
-/// Who appends: reclaim may use the last free segment, others may not, so that it always can go on.
+/// Who appends, and where: reclaim may use the last free segment, others may not, so that it always can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Appender {
     Client,
+    /// A client, what nobody is known to want again: it goes to probation.
+    Newcomer,
     Reclaim,
+}
+
+impl Appender {
+    fn generation(self) -> Generation {
+        match self {
+            Self::Client | Self::Reclaim => Generation::Main,
+            Self::Newcomer => Generation::Probation,
+        }
+    }
 }
 
 /// Where a record went.
@@ -125,21 +140,14 @@ struct UnitInFlight {
 impl Log {
     /// A log that accepts nothing until [`Log::begin`].
     pub(crate) fn new(geometry: Geometry, volume: VolumeId, segments: Arc<SegmentTable>, dirty_bytes_max: u64) -> Self {
-        let spare = (0..SPARE_COUNT_MAX)
-            .map(|_| {
-                let mut buffer = AlignedBuffer::with_len(unit_bytes(&geometry) as usize);
-                // Touched now, so that memory does not grow later.
-                buffer.as_mut_slice().fill(1);
-                buffer
-            })
-            .collect();
         Self {
             geometry,
             volume,
             segments,
             free: VecDeque::new(),
-            sealed: VecDeque::new(),
-            open: None,
+            sealed: <[VecDeque<SegmentId>; 2]>::default(),
+            open: [None, None],
+            has_probation: false,
             closing: Vec::new(),
             in_flight: Vec::new(),
             next_sequence: 1,
@@ -153,12 +161,24 @@ impl Log {
             ready: false,
             is_barred: false,
             reclaim_only_count: 0,
-            spare,
+            spare: vec![spare_buffer(&geometry)],
             spare_listings: Vec::new(),
             waiting: Waiters::default(),
             grouped: false,
             moved: Vec::new(),
         }
+    }
+
+    /// Keeps two generations; else everything goes to main segments.
+    pub(crate) fn keep_probation(&mut self) {
+        assert!(!self.ready && self.open_segments().next().is_none(), "a volume has probation or not");
+        self.has_probation = true;
+        let another = spare_buffer(&self.geometry);
+        self.spare.push(another);
+    }
+
+    pub(crate) fn has_probation(&self) -> bool {
+        self.has_probation
     }
 
     /// Puts records of one group side by side; what that moves must be taken by [`Self::take_moved`].
@@ -172,23 +192,23 @@ impl Log {
     }
 
     /// Starts the log on what is known of the volume: `free` segments in the order of their use,
-    /// `sealed` ones with their sequences, oldest first; `last_sequence` is the greatest that is known,
+    /// `sealed` ones with their uses, oldest first; `last_sequence` is the greatest that is known,
     /// `first_sequence` the next to be used, without which nothing is appended or reclaimed.
     /// Returns those that wait for room.
     pub(crate) fn begin(
         &mut self,
         free: Vec<SegmentId>,
-        sealed: &[(SegmentId, u32)],
+        sealed: &[(SegmentId, SegmentUse)],
         last_sequence: u32,
         first_sequence: Option<u32>,
     ) -> Woken {
-        assert!(!self.ready && sealed.is_sorted_by_key(|&(_, sequence)| sequence));
-        for &(segment, sequence) in sealed {
-            assert!(sequence <= last_sequence);
-            self.segments.begin(segment, sequence, false);
+        assert!(!self.ready && sealed.is_sorted_by_key(|(_, of)| of.order()));
+        for &(segment, of) in sealed {
+            assert!(of.sequence <= last_sequence);
+            self.segments.begin(segment, of, false);
+            self.sealed[of.generation() as usize].push_back(segment);
         }
         self.last_sequence = last_sequence;
-        self.sealed = sealed.iter().map(|&(segment, _)| segment).collect();
         self.free = free.into();
         self.is_barred = true;
         match first_sequence {
@@ -229,19 +249,21 @@ impl Log {
         }
         let must_wait =
             self.dirty_bytes + len_bytes > self.dirty_bytes_max || self.free.len() < self.reclaim_only_count;
-        if !self.ready || (appender == Appender::Client && must_wait) {
+        if !self.ready || (appender != Appender::Reclaim && must_wait) {
             return Err(NoRoom::Now);
         }
-        if self.open.as_ref().is_some_and(|open| !open.unit_takes(len_bytes)) {
-            self.seal_unit(actions);
+        let generation = appender.generation();
+        let at = generation as usize;
+        if self.open[at].as_ref().is_some_and(|open| !open.unit_takes(len_bytes)) {
+            self.seal_unit_of(generation, actions);
         }
-        if self.open.as_ref().is_some_and(|open| !open.takes(&self.geometry, len_bytes)) {
-            self.seal_segment(actions);
+        if self.open[at].as_ref().is_some_and(|open| !open.takes(&self.geometry, len_bytes)) {
+            self.seal_segment_of(generation, actions);
         }
-        if self.open.is_none() {
-            self.open_segment(appender)?;
+        if self.open[at].is_none() {
+            self.open_segment(appender, actions)?;
         }
-        let open = self.open.as_mut().expect("a segment was opened above");
+        let open = self.open[at].as_mut().expect("a segment was opened above");
         if open.unit.is_none() {
             let capacity = open.unit_capacity(&self.geometry, len_bytes);
             let buffer = buffer_of(&mut self.spare, capacity);
@@ -255,9 +277,13 @@ impl Log {
         Ok(Appended { position, ticket, short_lived })
     }
 
-    /// Sends off the open unit, if there is one with records.
+    /// Sends off the open units that have records.
     pub(crate) fn seal_unit(&mut self, actions: &mut Vec<Action>) {
-        let Some(open) = &mut self.open else { return };
+        Generation::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation, actions));
+    }
+
+    fn seal_unit_of(&mut self, generation: Generation, actions: &mut Vec<Action>) {
+        let Some(open) = &mut self.open[generation as usize] else { return };
         if self.grouped {
             self.moved.extend(open.gather_groups(&self.geometry, self.volume, &mut self.spare));
         }
@@ -269,16 +295,21 @@ impl Log {
         self.in_flight.push(unit);
     }
 
-    /// Sends off the open unit and ends the open segment, so that its trailer will be written.
+    /// Sends off the open units and ends the open segments, so that their trailers will be written.
     pub(crate) fn seal_segment(&mut self, actions: &mut Vec<Action>) {
-        self.seal_unit(actions);
-        let Some(open) = self.open.take() else { return };
+        Generation::ALL.into_iter().for_each(|generation| self.seal_segment_of(generation, actions));
+    }
+
+    fn seal_segment_of(&mut self, generation: Generation, actions: &mut Vec<Action>) {
+        self.seal_unit_of(generation, actions);
+        let Some(open) = self.open[generation as usize].take() else { return };
         let units_in_flight = self.in_flight.iter().filter(|unit| unit.segment == open.segment).count() as u32;
-        let last = self.sealed.back().map_or(0, |&last| self.segments.sequence(last));
-        assert!(last < open.sequence, "segments are sealed in log order");
-        self.sealed.push_back(open.segment);
-        let OpenSegment { segment, sequence, listings, hidden_from, .. } = open;
-        self.closing.push(Closing { segment, sequence, listings, units_in_flight, hidden_from });
+        let sealed = &mut self.sealed[generation as usize];
+        let last = sealed.back().map_or(0, |&last| self.segments.sequence(last));
+        assert!(last < open.of.sequence, "segments of a generation are sealed in log order");
+        sealed.push_back(open.segment);
+        let OpenSegment { segment, of, listings, hidden_from, .. } = open;
+        self.closing.push(Closing { segment, of, listings, units_in_flight, hidden_from });
         self.write_due_trailers(actions);
     }
 
@@ -306,8 +337,9 @@ impl Log {
             }
             lost.extend(unit.listings.iter().filter_map(|listing| self.lost(&unit, listing)));
             // Behind a hole, units of an unsealed segment are not found again; a trailer lists them.
-            if self.open.as_ref().is_some_and(|open| open.segment == unit.segment) {
-                self.seal_segment(actions);
+            let open = self.open_segments().find(|open| open.segment == unit.segment).map(|open| open.of.generation());
+            if let Some(generation) = open {
+                self.seal_segment_of(generation, actions);
             }
         }
         self.write_due_trailers(actions);
@@ -322,41 +354,6 @@ impl Log {
         let record = &unit.buffer.as_slice()[(position.byte_offset() - unit.start.byte_offset()) as usize..];
         let key = Decoded::decode(self.volume, record).ok()?.key;
         Some(Lost { key_hash: listing.key_hash, position, key: record[key].into() })
-    }
-
-    /// Gives back the oldest segment, whose records are no longer needed.
-    pub(crate) fn release_oldest(&mut self, segment: SegmentId) -> Woken {
-        assert_eq!(self.sealed.pop_front(), Some(segment), "segments are reclaimed oldest first");
-        self.free.push_back(segment);
-        self.waiting.take()
-    }
-
-    /// Gives back all segments used before `sequence`: nothing in them counts any more.
-    pub(crate) fn forget_before(&mut self, sequence: u32) -> Woken {
-        assert!(sequence <= self.last_sequence, "what counts from now on was begun");
-        while let Some(&segment) = self.sealed.front()
-            && self.segments.sequence(segment) < sequence
-        {
-            self.sealed.pop_front();
-            self.segments.begin(segment, 0, false);
-            self.free.push_back(segment);
-        }
-        self.waiting.take()
-    }
-
-    /// The sequence up to which everything is with the device, and will not change.
-    pub(crate) fn clean_through(&self) -> u32 {
-        let open = self.open.iter().map(|open| open.sequence);
-        let closing = self.closing.iter().map(|closing| closing.sequence);
-        let trailers = self.trailers_in_flight.iter().map(|trailer| self.segments.sequence(trailer.segment));
-        open.chain(closing).chain(trailers).min().map_or(self.last_sequence, |unclean| unclean - 1)
-    }
-
-    /// All segments in the order of their next use, with the sequences of those in use.
-    pub(crate) fn order(&self) -> Vec<(SegmentId, Option<u32>)> {
-        let used = self.sealed.iter().copied().chain(self.open.as_ref().map(|open| open.segment));
-        let used = used.map(|segment| (segment, Some(self.segments.sequence(segment))));
-        self.free.iter().map(|&segment| (segment, None)).chain(used).collect()
     }
 
     /// The first sequence not begun yet: what [`Self::synced_before`] is told once a sync is done.
@@ -380,11 +377,6 @@ impl Log {
         self.waiting.take()
     }
 
-    /// The oldest segment, if it can be reclaimed now.
-    pub(crate) fn oldest_clean(&self) -> Option<SegmentId> {
-        self.sealed.front().copied().filter(|&segment| self.ready && !self.segments.is_dirty(segment))
-    }
-
     /// Has clients append only while so many segments are free: reclaim then finds room for all of a segment, whatever else is appended.
     /// Returns who waits, if fewer than before are kept.
     pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> Woken {
@@ -396,7 +388,7 @@ impl Log {
         self.free.len()
     }
 
-    fn open_segment(&mut self, appender: Appender) -> Result<(), NoRoom> {
+    fn open_segment(&mut self, appender: Appender, actions: &mut Vec<Action>) -> Result<(), NoRoom> {
         if self.next_sequence > SEQUENCE_LAST {
             return Err(NoRoom::Spent);
         }
@@ -412,17 +404,20 @@ impl Log {
         assert!(sequence > self.last_sequence, "no two segments share a sequence");
         self.next_sequence = sequence + 1;
         self.last_sequence = sequence;
-        let oldest_sequence = self.sealed.front().map_or(sequence, |&oldest| self.segments.sequence(oldest));
-        self.segments.begin(segment, sequence, true);
+        self.seal_laggard(sequence, actions);
+        let generation = appender.generation();
+        assert!(self.has_probation || generation == Generation::Main, "without probation everything goes to main");
+        let (of, oldest) = (self.use_of(generation, sequence), self.oldest(sequence));
+        self.segments.begin(segment, of, true);
         let listings = std::mem::take(&mut self.spare_listings);
-        self.open = Some(OpenSegment::new(segment, sequence, oldest_sequence, listings));
+        self.open[generation as usize] = Some(OpenSegment::new(segment, of, oldest, listings));
         Ok(())
     }
 
     /// Keeps a written buffer, unless the device or a reader still has it.
     fn keep_for_reuse(&mut self, buffer: Arc<AlignedBuffer>) {
         if let Ok(mut buffer) = Arc::try_unwrap(buffer)
-            && self.spare.len() < SPARE_COUNT_MAX
+            && self.spare.len() < 1 + usize::from(self.has_probation)
         {
             buffer.extend_to_capacity();
             self.spare.push(buffer);
@@ -436,6 +431,13 @@ impl AsMut<Waiters> for Log {
     }
 }
 
+/// A buffer for a unit, touched now, so that memory does not grow later.
+fn spare_buffer(geometry: &Geometry) -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::with_len(unit_bytes(geometry) as usize);
+    buffer.as_mut_slice().fill(1);
+    buffer
+}
+
 /// A spare buffer of at least `len_bytes`, or a new one.
 fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
     assert!(len_bytes > 0, "a unit has bytes");
@@ -446,11 +448,17 @@ fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
 }
 
 /// Most segments that are begun without a sync between.
-pub(crate) fn unsynced_count_max(geometry: &Geometry) -> u32 {
+fn unsynced_count_max(geometry: &Geometry) -> u32 {
     (UNSYNCED_BYTES_MAX / geometry.segment_bytes) as u32
+}
+
+/// Most sequences that may have been begun beyond the last that a start finds: those without a sync between, and the two that were open when it was
+/// made and had nothing written yet.
+pub(crate) fn unknown_count_max(geometry: &Geometry) -> u32 {
+    unsynced_count_max(geometry) + 2
 }
 
 /// Bytes a unit gathers, less on volumes of small segments.
 fn unit_bytes(geometry: &Geometry) -> u64 {
-    UNIT_BYTES.min(geometry.segment_bytes / 4).next_multiple_of(BLOCK_BYTES)
+    (geometry.segment_bytes / 4).clamp(UNIT_BYTES_MIN, UNIT_BYTES).min(geometry.segment_bytes)
 }

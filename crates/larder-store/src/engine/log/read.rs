@@ -12,7 +12,10 @@ use super::{
 use crate::{
     Reader, Result,
     engine::{Extent, Sight},
-    format::record::{Decoded, Kind, Refusal},
+    format::{
+        LogOrder,
+        record::{Decoded, Kind, Refusal},
+    },
     hash::{FullHash, KeyHash},
     units::{BLOCK_BYTES, SECTOR_BYTES, Sector, sectors},
     volume::counters::add,
@@ -77,15 +80,12 @@ impl LogEngine {
             if let Some(slot) = matches.only()
                 && self.is_useless(&slot)
             {
-                self.index.remove(key_hash, &[slot.position]);
+                self.forget_useless(key_hash, slot.position);
                 return Ok(None);
             }
             match self.entry_among(&matches, key, hash, extent).await? {
                 Search::Found(position, record, decoded) => {
                     add(&self.volume.counters.hits, counts.into());
-                    if counts {
-                        self.note_hit(key_hash);
-                    }
                     if self.reads_groups() && counts {
                         self.hand_over_group(position, &record, &decoded);
                     }
@@ -124,7 +124,7 @@ impl LogEngine {
             if self.volume.is_useless(&decoded) {
                 // Beside others it stays, lest one of them that is older be believed.
                 if is_only {
-                    self.index.remove(key_hash, &[slot.position]);
+                    self.forget_useless(key_hash, slot.position);
                 }
                 return Ok(Search::Nothing);
             }
@@ -134,6 +134,13 @@ impl LogEngine {
             return Ok(Search::Found(slot.position, record, decoded));
         }
         Ok(Search::Nothing)
+    }
+
+    /// Takes an entry that is of no use any more out of the index.
+    fn forget_useless(&self, key_hash: KeyHash, position: Sector) {
+        if self.index.remove(key_hash, &[position]) > 0 {
+            self.note_removed(key_hash, self.geometry.segment_of(position), &self.lock_log());
+        }
     }
 
     /// Reads the records of all that may be the entry of a key, to tell which are.
@@ -178,7 +185,12 @@ impl LogEngine {
         }
         let positions = matches.iter().map(|slot| slot.position);
         let older: Vec<Sector> = positions.filter(|other| self.age(*other) <= self.age(position)).collect();
-        self.index.remove(key_hash, &older) > 0
+        let was_there = self.index.remove(key_hash, &older) > 0;
+        if was_there {
+            // It, or an older record of the key, is in some segment up to this one.
+            self.note_dropped(self.index.address(key_hash), self.geometry.segment_of(position));
+        }
+        was_there
     }
 
     fn newest_first(&self, mut matches: Matches) -> Matches {
@@ -187,9 +199,9 @@ impl LogEngine {
     }
 
     /// What is greater was written later.
-    pub(super) fn age(&self, position: Sector) -> (u32, Sector) {
+    pub(super) fn age(&self, position: Sector) -> (LogOrder, Sector) {
         let segment = self.geometry.segment_of(position);
-        (segment.map_or(0, |segment| self.segments.sequence(segment)), position)
+        (segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position)
     }
 
     /// The record at a slot's position, from memory or the device; `None` if there is no sound one.

@@ -1,4 +1,4 @@
-//! Reclaim: the oldest segment's entries that are pinned or held, or were hit, are written again, the rest is forgotten.
+//! Reclaim: a segment's entries that are pinned or held, or worth it, are written again to a main one, the rest is forgotten.
 //!
 //! An entry with a new head whose body stands in the segment is written again as a whole. Bodies are copied with
 //! their checksums, which readers compare, not this. Cost: one read of the trailer and one per entry kept.
@@ -15,6 +15,7 @@ use crate::{
     LogRow,
     engine::Extent,
     format::{
+        Generation,
         record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
         trailer::Listing,
     },
@@ -26,6 +27,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
+/// Most of a probation segment that is written again.
+const PROBATION_SHARE_MAX: f64 = 0.875;
 /// Entries read at once.
 const READ_BATCH: usize = 32;
 
@@ -36,14 +39,17 @@ struct Needed {
 }
 
 impl LogEngine {
-    /// Reclaims the oldest segment; `false` if there is none that can be, or somebody is at it.
+    /// Reclaims the next segment; `false` if there is none that can be, or somebody is at it.
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
         let Some(_turn) = Turn::take(&self.reclaiming) else { return false };
-        let Some(segment) = self.lock_log().oldest_clean() else { return false };
+        let mut actions = Vec::new();
+        let next = self.lock_log().next_to_reclaim(&mut actions);
+        self.perform(actions);
+        let Some(segment) = next else { return false };
         if matches!(self.index, LogIndex::Sets(_)) {
             // Overwritten without being read: the index finds out by the generation, and is counted then.
             self.note_overwritten();
-            let woken = self.lock_log().release_oldest(segment);
+            let woken = self.lock_log().release(segment);
             woken.wake();
             return true;
         }
@@ -51,7 +57,7 @@ impl LogEngine {
         let listings = listing::listings(self, segment).await.records;
         let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
         self.note_reclaimed(needed.iter().map(|needed| u64::from(needed.listing.sectors)).sum());
-        let Choice { kept } = self.choose(&needed);
+        let Choice { kept } = self.choose(segment, &needed);
         for batch in kept.chunks(READ_BATCH) {
             self.reinsert(segment, batch).await;
         }
@@ -65,8 +71,8 @@ impl LogEngine {
             .filter(|listing| self.index.remove(listing.key_hash, &[position(listing)]) > 0 && !listing.tombstone)
             .inspect(|listing| self.note_gone(listing.key_hash));
         add(&self.volume.counters.evicted, gone.count() as u64);
-        self.forget_dropped(self.segments.sequence(segment));
-        let woken = self.lock_log().release_oldest(segment);
+        self.forget_dropped(self.segments.segment_use(segment));
+        let woken = self.lock_log().release(segment);
         woken.wake();
         true
     }
@@ -80,11 +86,12 @@ impl LogEngine {
     }
 
     /// Asks the row's eviction which of the records that are needed are written again.
-    fn choose(&self, needed: &[Needed]) -> Choice {
+    fn choose(&self, segment: SegmentId, needed: &[Needed]) -> Choice {
         let LogRow::Packed(eviction) = self.row else { return Choice::default() };
         let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
-        let reclaimed =
-            Reclaimed { live: &live, room_sectors: self.room_for_hit_sectors(), now_s: self.volume.clock.now_s() };
+        let standard = self.standard(self.segments.segment_use(segment));
+        let (room_sectors, now_s) = (self.room_for_hit_sectors(standard.generation), self.volume.clock.now_s());
+        let reclaimed = Reclaimed { live: &live, room_sectors, standard, now_s };
         eviction::choose(eviction, &reclaimed)
     }
 
@@ -95,18 +102,24 @@ impl LogEngine {
         Candidate { listing, hits: slot.hits, held, pinned }
     }
 
-    /// Unpins an entry that is no longer there, so that nothing is spared for it.
+    /// Remembers an entry that is no longer there, and unpins it, so that nothing is spared for it.
     fn note_gone(&self, key_hash: KeyHash) {
+        self.note_evicted(key_hash);
         if self.volume.pins.remove(key_hash) {
             add(&self.volume.counters.unpinned, 1);
         }
     }
 
-    /// What of a segment may be written again because it was hit.
-    fn room_for_hit_sectors(&self) -> u64 {
+    /// What of a segment may be written again because it is worth it. Of one on probation few entries were hit, and those go to a main one
+    /// only once: most of it may be.
+    fn room_for_hit_sectors(&self, generation: Generation) -> u64 {
         let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
         let tuning = &self.volume.options.tuning;
-        let share = if tuning.reinsertion { tuning.reinsertion_share } else { 0.0 };
+        let share = match generation {
+            _ if !tuning.reinsertion => 0.0,
+            Generation::Main => tuning.reinsertion_share,
+            Generation::Probation => PROBATION_SHARE_MAX,
+        };
         (segment_sectors as f64 * share) as u64
     }
 

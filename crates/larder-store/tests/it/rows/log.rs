@@ -3,7 +3,7 @@
 use super::log_checkpoint::Journal;
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_store::{
-    Hints, Store, StoreOptions,
+    Hints, Objective, Store, StoreOptions,
     device::{Device, MemoryDevice},
 };
 use std::{sync::Arc, time::Duration};
@@ -203,7 +203,9 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
     // Three fill a segment of their own and more, as the chunks of a long body do. A volume so small can hold three.
     let wanted = [1, 2, 3];
     wanted.iter().for_each(|&key| assert!(insert(&store, key, 1, 100_000)));
-    let turn_over = |from: u64| (from..from + 1_200).for_each(|key| assert!(insert(&store, key, 1, 12_000)));
+    // Once to probation, and then, as it replaces something, to a main segment.
+    let twice = |key| insert(&store, key, 1, 12_000) && insert(&store, key, 1, 12_000);
+    let turn_over = |from: u64| (from..from + 1_200).for_each(|key| assert!(twice(key)));
     let held: Vec<_> = wanted.iter().map(|&key| store.hold(&key_bytes(key))).collect();
     (1..4).for_each(|round| turn_over(round * 10_000));
     let found: Vec<_> = wanted.iter().map(|&key| version_of(&store, key)).collect();
@@ -239,41 +241,63 @@ fn an_entry_that_is_held_outlives_turnovers_by_many_writers_at_once() {
     assert!(gone.is_empty(), "gone are {gone:?}: {:?}", store.stats());
 }
 
-/// What is asked for only once must not push out what is wanted again; while nothing has to go, everything is stored.
-#[test]
-fn a_full_log_lets_in_what_is_asked_for_again_and_a_filling_one_everything() {
-    let options = StoreOptions { size_bytes: 4 * SIZE_BYTES, ..options() };
+/// A store of this size, and what offers it entries of 8,000 bytes.
+fn offered(objective: Objective) -> (Store, impl Fn(&Store, u64, usize) -> bool) {
+    let mut options = StoreOptions { size_bytes: 4 * SIZE_BYTES, ..options() };
+    options.tuning.objective = objective;
     let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
-    let offer = |key: u64| {
-        let mut writer = store.insert(&key_bytes(key), head(key, 1, 8_000), Hints::default()).unwrap();
-        writer.write(body(key, 1, 8_000)).unwrap();
+    let offer = |store: &Store, key: u64, body_bytes: usize| {
+        let mut writer = store.insert(&key_bytes(key), head(key, 1, body_bytes), Hints::default()).unwrap();
+        writer.write(body(key, 1, body_bytes)).unwrap();
         block_on(writer.offer()).unwrap()
     };
+    (store, offer)
+}
+
+/// What is asked for only once must not push out what is wanted again; while nothing has to go, everything is stored.
+#[test]
+fn a_full_log_keeps_what_is_asked_for_again_and_a_filling_one_everything() {
+    let (store, offer) = offered(Objective::Requests);
     let is_hit = |key: u64| version_of(&store, key).is_some();
     let fit = 3 * SIZE_BYTES / 8_600;
-    assert!((0..fit).all(|key| offer(key) && is_hit(key)), "the second request is a hit while there is room");
-    assert_eq!(store.stats().not_admitted, 0);
-    (fit..3 * fit).for_each(|key| _ = offer(key));
+    assert!((0..fit).all(|key| offer(&store, key, 8_000) && is_hit(key)), "the second request is a hit");
+    assert!((0..fit).all(is_hit), "so is any later one");
+    assert_eq!((store.stats().not_admitted, store.stats().evicted), (0, 0));
+    (fit..3 * fit).for_each(|key| _ = offer(&store, key, 8_000));
     let wanted: Vec<u64> = (10_000..10_050).collect();
-    let at_first = wanted.iter().filter(|&&key| offer(key)).count();
-    assert!(at_first <= 5, "{at_first} of 50 taken for seen");
-    assert!(
-        wanted.iter().all(|&key| is_hit(key) == store.may_contain(&key_bytes(key))),
-        "yes means stored, no means not"
-    );
-    (0..8).for_each(|_| wanted.iter().for_each(|&key| _ = is_hit(key) || offer(key)));
-    let refused = store.stats().not_admitted;
-    (20_000..23_000).for_each(|key| _ = offer(key));
-    assert!(store.stats().not_admitted >= refused + 2_500, "what comes once stays out");
+    (0..8).for_each(|_| wanted.iter().for_each(|&key| _ = is_hit(key) || offer(&store, key, 8_000)));
+    // Three times as much as the store holds.
+    let strangers = 20_000..24_000;
+    strangers.clone().for_each(|key| _ = offer(&store, key, 8_000));
     let kept = wanted.iter().filter(|&&key| is_hit(key)).count();
     assert!(kept >= 48, "{kept} of 50 survived what came once");
+    let strangers_kept = strangers.filter(|&key| is_hit(key)).count();
+    assert!((1..800).contains(&strangers_kept), "what comes once has a part of the store: {strangers_kept}");
     // Who commits without asking is stored, and what is there is replaced.
     assert!(insert(&store, 30_000, 1, 8_000) && is_hit(30_000));
-    assert!(offer(wanted[0]) && is_hit(wanted[0]));
+    assert!(offer(&store, wanted[0], 8_000) && is_hit(wanted[0]));
+}
+
+/// At stake: a mirror of large files that keeps small ones in their stead.
+#[test]
+fn the_objective_says_whether_long_entries_stay() {
+    let kept = |objective| {
+        let (store, offer) = offered(objective);
+        let is_long = |key: u64| key.is_multiple_of(10);
+        let size = |key| if is_long(key) { 80_000 } else { 4_000 };
+        for round in 0..20_u64 {
+            let wanted = (0..300).chain(1_000 * (round + 1)..1_000 * (round + 1) + 200);
+            wanted.for_each(|key| _ = version_of(&store, key).is_some() || offer(&store, key, size(key)));
+        }
+        let is_there = |key: &u64| store.may_contain(&key_bytes(*key));
+        (0..300).filter(|&key| is_long(key)).filter(is_there).count()
+    };
+    let (requests, bytes) = (kept(Objective::Requests), kept(Objective::Bytes));
+    assert!(requests + 8 <= bytes, "{requests} of 30 long entries for requests, {bytes} for bytes");
 }
 
 #[test]
-fn a_small_store_holds_entries_in_94_percent_of_its_bytes() {
+fn a_small_store_holds_entries_in_93_percent_of_its_bytes() {
     const BODY_BYTES: u64 = 60_000;
     let small = StoreOptions::new("", 256 << 20);
     let options =
@@ -287,5 +311,5 @@ fn a_small_store_holds_entries_in_94_percent_of_its_bytes() {
         block_on(writer.commit()).unwrap();
     }
     let live_bytes = store.stats().entries * BODY_BYTES;
-    assert!(live_bytes * 100 >= options.size_bytes * 94, "{live_bytes} of {}", options.size_bytes);
+    assert!(live_bytes * 100 >= options.size_bytes * 93, "{live_bytes} of {}", options.size_bytes);
 }

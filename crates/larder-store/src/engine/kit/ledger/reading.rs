@@ -217,7 +217,15 @@ mod tests {
         {
             let (index_bytes, journal_pages) = LedgerArea::lengths(count, with_journal);
             let parameters = [0; PARAMETER_COUNT];
-            let shape = Shape { row: 2, size_bytes: 1 << 40, segment_bytes: 0, index_bytes, parameters, journal_pages };
+            let shape = Shape {
+                row: 2,
+                size_bytes: 1 << 40,
+                segment_bytes: 0,
+                index_bytes,
+                parameters,
+                journal_pages,
+                has_probation: false,
+            };
             let area = LedgerArea::of(&shape);
             let held = area.listings_max();
             assert!(held >= count && held < count + PAGE_LISTING_COUNT);

@@ -25,13 +25,16 @@ impl Seen {
         Self { generations: [words.clone(), words], taken: 0, taken_max: bits / BITS_PER_PLACING }
     }
 
-    /// Returns whether a key was noted before; notes it.
-    pub(super) fn note(&mut self, key_hash: KeyHash) -> bool {
-        let is_in = |words: &[u64]| probes(key_hash, words).all(|(at, bit)| words[at] & bit != 0);
-        if is_in(&self.generations[0]) {
-            return true;
+    /// Returns whether a key was noted lately.
+    pub(super) fn knows(&self, key_hash: KeyHash) -> bool {
+        self.generations.iter().any(|words| is_in(key_hash, words))
+    }
+
+    /// Notes a key.
+    pub(super) fn note(&mut self, key_hash: KeyHash) {
+        if is_in(key_hash, &self.generations[0]) {
+            return;
         }
-        let was_seen = is_in(&self.generations[1]);
         assert!(self.taken <= self.taken_max, "a full generation makes room for the next");
         if self.taken == self.taken_max {
             self.generations.swap(0, 1);
@@ -41,12 +44,15 @@ impl Seen {
         self.taken += 1;
         let words = &mut self.generations[0];
         probes(key_hash, words).for_each(|(at, bit)| words[at] |= bit);
-        was_seen
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
         self.generations.iter().map(|words| words.len() as u64 * 8).sum()
     }
+}
+
+fn is_in(key_hash: KeyHash, words: &[u64]) -> bool {
+    probes(key_hash, words).all(|(at, bit)| words[at] & bit != 0)
 }
 
 /// The words and bits a key has in a generation of this length.

@@ -1,28 +1,50 @@
-//! Entries that were hit go round once for each hit, those first that were hit most for their length: whatever room there is
-//! holds as many hits as it can.
+//! What is worth most for its length is written again, most of all what was hit: whatever room there is holds as many hits, or bytes of hits,
+//! as it can.
 //!
-//! Idea: generalised CLOCK (Smith, ACM TODS 1978) with the order of GDSF (Cherkasova, 1998).
+//! On probation one hit is enough. In main segments entries go round once for each hit, those first that were hit most for their
+//! length. What was not hit is worth a share of a hit: where it is so short that even that is more than the entries have that
+//! would come in its stead, it stays as well, for some rounds. Ideas: S3-FIFO (SOSP 2023), generalised CLOCK (Smith, ACM TODS 1978),
+//! the order of GDSF (Cherkasova, 1998).
 
-use super::{Candidate, Kept};
-use std::cmp::Reverse;
+use super::{Candidate, Kept, Standard};
+use crate::format::Generation;
+
+/// What an entry that was not hit is worth, in hits: in a main segment it was hit before, on probation it never was.
+const UNHIT_MAIN: f64 = 0.25;
+const UNHIT_PROBATION: f64 = 0.1;
+/// Of 256 entries that were not hit and are short enough so many stay for another round.
+const LUCKY_OF_256: u64 = 230;
 
 /// Returns what is worth keeping, most wanted first.
-pub(super) fn rank(mut live: Vec<Candidate>) -> Vec<Kept> {
-    live.retain(|entry| entry.hits > 0);
-    live.sort_by_key(|entry| Reverse(hits_for_length(entry)));
-    live.into_iter().map(|entry| Kept { listing: entry.listing, hits: entry.hits - 1 }).collect()
+pub(super) fn rank(live: Vec<Candidate>, standard: &Standard) -> Vec<Kept> {
+    let unhit = match standard.generation {
+        Generation::Main => UNHIT_MAIN,
+        Generation::Probation => UNHIT_PROBATION,
+    };
+    let cost = |sectors: f64| sectors.max(1.0).powf(standard.length_exponent);
+    let is_short = |entry: &Candidate| cost(f64::from(entry.listing.sectors)) <= unhit * cost(standard.mean_sectors);
+    let is_kept = |entry: &Candidate| entry.hits > 0 || (is_short(entry) && is_lucky(entry, standard.seed));
+    let worth = |entry: &Candidate| (f64::from(entry.hits) + unhit) / cost(f64::from(entry.listing.sectors));
+    let mut kept: Vec<(f64, Candidate)> =
+        live.into_iter().filter(is_kept).map(|entry| (worth(&entry), entry)).collect();
+    kept.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let hits_left = |hits: u8| match standard.generation {
+        Generation::Main => hits.saturating_sub(1),
+        Generation::Probation => 0,
+    };
+    kept.into_iter().map(|(_, entry)| Kept { listing: entry.listing, hits: hits_left(entry.hits) }).collect()
 }
 
-/// Hits for the longest record there is, so that shares of a hit are told apart.
-fn hits_for_length(entry: &Candidate) -> u64 {
-    (u64::from(entry.hits) << 32) / u64::from(entry.listing.sectors.max(1))
+fn is_lucky(entry: &Candidate, seed: u64) -> bool {
+    (entry.listing.key_hash.0 ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56 < LUCKY_OF_256
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::{
         LogEviction,
-        engine::log::eviction::tests::{kept, live},
+        engine::log::eviction::tests::{STANDARD, kept, kept_by, live},
     };
 
     #[test]
@@ -32,5 +54,31 @@ mod tests {
         assert_eq!(kept(12), [(50, 0), (60, 0)], "the useless and the never hit left out");
         assert_eq!(kept(52), [(0, 2), (50, 0), (60, 0)]);
         assert_eq!(kept(2), [(60, 0)]);
+    }
+
+    #[test]
+    fn for_bytes_length_does_not_count() {
+        let all = [live(0, 40, 3, 0), live(40, 1, 0, 0), live(50, 10, 1, 0), live(60, 2, 1, 0)];
+        let standard = Standard { length_exponent: 0.0, mean_sectors: 100.0, ..STANDARD };
+        assert_eq!(kept_by(standard, &all, 44), [(0, 2), (60, 0)], "most hit first, and nothing that was not");
+    }
+
+    #[test]
+    fn on_probation_one_hit_is_enough_and_none_is_left() {
+        let all = [live(0, 10, 3, 0), live(10, 10, 0, 0), live(20, 10, 1, 0)];
+        let standard = Standard { generation: Generation::Probation, ..STANDARD };
+        assert_eq!(kept_by(standard, &all, 50), [(0, 0), (20, 0)]);
+    }
+
+    #[test]
+    fn what_is_short_enough_stays_for_some_rounds_without_a_hit() {
+        let all = [live(0, 20, 0, 0), live(20, 30, 0, 0)];
+        let rounds = (0..1000).filter(|&seed| {
+            let kept = kept_by(Standard { mean_sectors: 100.0, seed: seed << 40, ..STANDARD }, &all, 50);
+            assert!(kept.is_empty() || kept == [(0, 0)], "{kept:?}");
+            !kept.is_empty()
+        });
+        let count = rounds.count();
+        assert!((850..950).contains(&count), "{count} of 1000 rounds");
     }
 }

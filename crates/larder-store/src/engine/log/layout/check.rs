@@ -1,7 +1,11 @@
 //! What must hold between the log's segments, units and counters.
 
 use super::Log;
-use crate::{engine::kit::state_lock::Checked, format::unit::UNIT_HEADER_BYTES, units::SegmentId};
+use crate::{
+    engine::kit::state_lock::Checked,
+    format::{Generation, unit::UNIT_HEADER_BYTES},
+    units::SegmentId,
+};
 
 impl Checked for Log {
     fn check(&self) {
@@ -21,28 +25,35 @@ impl Log {
     /// Every segment is free, sealed or open, and only one of them.
     fn check_segments(&self) {
         let mut seen = vec![false; self.geometry.segment_count as usize];
-        let open = self.open.iter().map(|open| open.segment);
-        for segment in self.free.iter().chain(&self.sealed).copied().chain(open) {
+        let open = self.open_segments().map(|open| open.segment);
+        for segment in self.free.iter().chain(self.sealed.iter().flatten()).copied().chain(open) {
             assert!(!std::mem::replace(&mut seen[segment.index()], true), "segment {segment:?} is in two places");
         }
         assert!(seen.into_iter().all(|seen| seen), "a segment is nowhere");
         for closing in &self.closing {
-            assert!(self.sealed.contains(&closing.segment), "a segment that is closing is sealed");
+            let is_sealed = self.sealed.iter().any(|sealed| sealed.contains(&closing.segment));
+            assert!(is_sealed, "a segment that is closing is sealed");
         }
     }
 
-    /// Log order is the order of sequences.
+    /// Within a generation, log order is the order of sequences.
     fn check_sequences(&self) {
         let sequence = |segment: &SegmentId| self.segments.sequence(*segment);
-        let sealed = self.sealed.iter().map(sequence);
-        assert!(sealed.is_sorted_by(|one, other| one < other), "sealed segments are in log order");
-        let newest = self.open.as_ref().map(|open| open.sequence).or(self.sealed.back().map(sequence));
-        assert!(newest.is_none_or(|newest| newest <= self.last_sequence), "the last sequence is the greatest");
-        if let Some(open) = &self.open {
+        for generation in Generation::ALL {
+            let sealed = &self.sealed[generation as usize];
+            let is_of = |segment: &SegmentId| self.segments.segment_use(*segment).generation() == generation;
+            assert!(sealed.iter().all(is_of), "a segment is among those of its generation");
+            let sequences = sealed.iter().map(sequence);
+            assert!(sequences.is_sorted_by(|one, other| one < other), "sealed segments are in log order");
+            let open = self.open[generation as usize].as_ref().map(|open| open.of.sequence);
+            let last = sealed.back().map(sequence);
             assert!(
-                self.sealed.back().is_none_or(|last| sequence(last) < open.sequence),
-                "the open segment is the newest"
+                open.or(last).is_none_or(|newest| newest <= self.last_sequence),
+                "the last sequence is the greatest"
             );
+            if let Some(open) = open {
+                assert!(last.is_none_or(|last| last < open), "the open segment is the newest");
+            }
         }
         if self.ready {
             assert!(self.last_sequence < self.next_sequence, "no sequence is used twice");
@@ -52,8 +63,8 @@ impl Log {
 
     /// What is not on the device is counted, and lies within its segment.
     fn check_units(&self) {
-        let open = self.open.as_ref().and_then(|open| open.unit_bytes(&self.geometry));
-        let mut dirty_bytes = open.map_or(0, |(_, bytes)| bytes.len() as u64 - UNIT_HEADER_BYTES);
+        let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));
+        let mut dirty_bytes: u64 = open.map(|(_, bytes)| bytes.len() as u64 - UNIT_HEADER_BYTES).sum();
         for unit in &self.in_flight {
             assert!(unit.ticket < self.next_ticket && unit.used_bytes >= UNIT_HEADER_BYTES);
             dirty_bytes += unit.used_bytes - UNIT_HEADER_BYTES;
@@ -70,7 +81,7 @@ impl Log {
             assert!(self.segments.is_dirty(trailer.segment), "a segment is dirty until its trailer is written");
         }
         assert!(
-            self.open.as_ref().is_none_or(|open| open.hidden_from.is_none()),
+            self.open_segments().all(|open| open.hidden_from.is_none()),
             "a segment whose first unit failed is sealed at once"
         );
     }

@@ -5,7 +5,10 @@
 use super::{Action, Log, buffer_of};
 use crate::{
     device::AlignedBuffer,
-    format::trailer::{self, Listing, trailer_bytes},
+    format::{
+        SegmentUse,
+        trailer::{self, Listing, trailer_bytes},
+    },
     units::SegmentId,
     volume::waiters::Woken,
 };
@@ -14,7 +17,7 @@ use std::sync::Arc;
 /// A segment whose last units or trailer are on their way.
 pub(super) struct Closing {
     pub(super) segment: SegmentId,
-    pub(super) sequence: u32,
+    pub(super) of: SegmentUse,
     pub(super) listings: Vec<Listing>,
     pub(super) units_in_flight: u32,
     /// As [`super::OpenSegment::hidden_from`].
@@ -33,7 +36,8 @@ impl Log {
     /// Notes that a segment's first unit, of this ticket, could not be written: no header shows the segment's present use, and what its
     /// other units hold is found again by its trailer alone.
     pub(super) fn hide(&mut self, segment: SegmentId, ticket: u64) {
-        let open = self.open.iter_mut().filter(|open| open.segment == segment).map(|open| &mut open.hidden_from);
+        let open = self.open.iter_mut().flatten().filter(|open| open.segment == segment);
+        let open = open.map(|open| &mut open.hidden_from);
         let closing = self.closing.iter_mut().filter(|closing| closing.segment == segment);
         let mut of_segment = open.chain(closing.map(|closing| &mut closing.hidden_from));
         let hidden_from = of_segment.next().expect("a segment has no trailer while a unit is on its way");
@@ -43,10 +47,7 @@ impl Log {
     /// Notes that a segment's trailer was written, or could not be: then its units list its records, unless only the trailer would
     /// have shown them.
     pub(crate) fn trailer_written(&mut self, segment: SegmentId, ok: bool) -> Woken {
-        assert!(
-            self.open.as_ref().is_none_or(|open| open.segment != segment),
-            "a segment that is filled has no trailer"
-        );
+        assert!(self.open_segments().all(|open| open.segment != segment), "a segment that is filled has no trailer");
         self.segments.set_clean(segment);
         if let Some(at) = self.trailers_in_flight.iter().position(|trailer| trailer.segment == segment) {
             let trailer = self.trailers_in_flight.swap_remove(at);
@@ -63,11 +64,11 @@ impl Log {
     pub(super) fn write_due_trailers(&mut self, actions: &mut Vec<Action>) {
         let (due, closing) = self.closing.drain(..).partition(|closing| closing.units_in_flight == 0);
         self.closing = closing;
-        for Closing { segment, sequence, mut listings, hidden_from, .. } in due {
+        for Closing { segment, of, mut listings, hidden_from, .. } in due {
             let len_bytes = trailer_bytes(listings.len());
             let mut buffer = buffer_of(&mut self.spare, len_bytes);
             buffer.truncate(len_bytes as usize);
-            trailer::encode(self.volume, segment, sequence, &listings, buffer.as_mut_slice());
+            trailer::encode(self.volume, segment, of, &listings, buffer.as_mut_slice());
             assert!(buffer.len() as u64 <= self.geometry.segment_bytes, "a trailer fits into its segment");
             let offset_bytes = self.geometry.segment_end_bytes(segment) - buffer.len() as u64;
             let buffer = Arc::new(buffer);

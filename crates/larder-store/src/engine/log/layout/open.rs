@@ -11,10 +11,10 @@ use super::{
 use crate::{
     device::AlignedBuffer,
     format::{
-        VolumeId,
+        SegmentUse, VolumeId,
         record::{self, Kind},
         trailer::{Listing, trailer_bytes},
-        unit::{UNIT_HEADER_BYTES, UnitHeader},
+        unit::{Generations, UNIT_HEADER_BYTES, UnitHeader},
     },
     units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
 };
@@ -23,9 +23,8 @@ use std::{sync::Arc, time::Duration};
 /// The segment that is being filled.
 pub(super) struct OpenSegment {
     pub(super) segment: SegmentId,
-    pub(super) sequence: u32,
-    /// The oldest sequence in use when this use began.
-    oldest_sequence: u32,
+    pub(super) of: SegmentUse,
+    oldest: Oldest,
     pub(super) listings: Vec<Listing>,
     pub(super) unit: Option<OpenUnit>,
     /// The ticket of the segment's first unit, if that could not be written: only the trailer shows what comes after it.
@@ -33,6 +32,14 @@ pub(super) struct OpenSegment {
     /// Where the open unit begins, or the next one will, from the segment's start.
     unit_start_bytes: u64,
     unit_count: u32,
+}
+
+/// The oldest sequences in use when a use of a segment began.
+#[derive(Clone, Copy)]
+pub(super) struct Oldest {
+    pub(super) main: u32,
+    /// `None` in volumes that have no probation.
+    pub(super) probation: Option<u32>,
 }
 
 /// The unit that is being filled.
@@ -55,18 +62,9 @@ impl OpenUnit {
 
 impl OpenSegment {
     /// An empty segment; `listings` is empty too, and brings its memory.
-    pub(super) fn new(segment: SegmentId, sequence: u32, oldest_sequence: u32, listings: Vec<Listing>) -> Self {
-        assert!(listings.is_empty() && oldest_sequence <= sequence);
-        Self {
-            segment,
-            sequence,
-            oldest_sequence,
-            listings,
-            unit: None,
-            hidden_from: None,
-            unit_start_bytes: 0,
-            unit_count: 0,
-        }
+    pub(super) fn new(segment: SegmentId, of: SegmentUse, oldest: Oldest, listings: Vec<Listing>) -> Self {
+        assert!(listings.is_empty() && oldest.main.max(oldest.probation.unwrap_or(0)) <= of.sequence);
+        Self { segment, of, oldest, listings, unit: None, hidden_from: None, unit_start_bytes: 0, unit_count: 0 }
     }
 
     /// Whether a record of `len_bytes` fits into an empty segment.
@@ -100,7 +98,7 @@ impl OpenSegment {
         let (from, to) = (unit.used_bytes, unit.used_bytes + record.len_sectors() * SECTOR_BYTES);
         assert!(to <= unit.capacity_bytes);
         let sector = (self.unit_start_bytes + from) / SECTOR_BYTES;
-        record.meta.sequence = self.sequence;
+        record.meta.sequence = self.of.sequence;
         record.meta.place_sectors = sector as u32;
         let target = &mut unit.buffer.as_mut_slice()[from as usize..to as usize];
         target[len_bytes as usize..].fill(0);
@@ -156,11 +154,15 @@ impl OpenSegment {
         bytes[unit.used_bytes as usize..].fill(0);
         let header = UnitHeader {
             segment: self.segment,
-            sequence: self.sequence,
+            sequence: self.of.sequence,
             number: self.unit_count,
             len_bytes: len_bytes as u32,
             used_bytes: unit.used_bytes as u32,
-            oldest_sequence: self.oldest_sequence,
+            oldest_sequence: self.oldest.main,
+            generations: self
+                .oldest
+                .probation
+                .map(|oldest_probation| Generations { oldest_probation, anchor: self.of.anchor }),
         };
         header.encode(volume, bytes);
         let start = Sector((geometry.segment_start_bytes(self.segment) + self.unit_start_bytes) / SECTOR_BYTES);

@@ -7,10 +7,10 @@ use std::time::Duration;
 impl Log {
     /// The record at `position` (at most `sectors` of it), if it is not yet on the device.
     pub(crate) fn dirty_copy(&self, position: Sector, sectors: u64) -> Option<Vec<u8>> {
-        let open = self.open.as_ref().and_then(|open| open.unit_bytes(&self.geometry));
+        let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));
         let in_flight =
             self.in_flight.iter().map(|unit| (unit.start, &unit.buffer.as_slice()[..unit.used_bytes as usize]));
-        let (start, bytes) = open.into_iter().chain(in_flight).find(|(start, bytes)| {
+        let (start, bytes) = open.chain(in_flight).find(|(start, bytes)| {
             position >= *start && position.byte_offset() < start.byte_offset() + bytes.len() as u64
         })?;
         let from = (position.byte_offset() - start.byte_offset()) as usize;
@@ -20,11 +20,11 @@ impl Log {
 
     /// Whether a unit, or an earlier one, has not been written yet; nor has the trailer that alone shows it.
     pub(crate) fn is_pending(&self, ticket: u64) -> bool {
-        let open = self.open.as_ref().and_then(|open| open.unit.as_ref()).map(|unit| unit.ticket);
+        let open = self.open_segments().filter_map(|open| open.unit.as_ref()).map(|unit| unit.ticket);
         let in_flight = self.in_flight.iter().map(|unit| unit.ticket);
         let closing = self.closing.iter().filter_map(|closing| closing.hidden_from);
         let trailers = self.trailers_in_flight.iter().filter_map(|trailer| trailer.hidden_from);
-        open.into_iter().chain(in_flight).chain(closing).chain(trailers).any(|pending| pending <= ticket)
+        open.chain(in_flight).chain(closing).chain(trailers).any(|pending| pending <= ticket)
     }
 
     /// The ticket of the last unit begun, and how many units could not be written so far.
@@ -37,9 +37,9 @@ impl Log {
         self.failed_units
     }
 
-    /// When the open unit got its first record.
+    /// When the open unit, or the older of two, got its first record.
     pub(crate) fn unit_opened_at(&self) -> Option<Duration> {
-        self.open.as_ref().and_then(|open| open.unit.as_ref()).map(|unit| unit.opened_at)
+        self.open_segments().filter_map(|open| open.unit.as_ref()).map(|unit| unit.opened_at).min()
     }
 
     /// Whether any transfer of the log is on its way.

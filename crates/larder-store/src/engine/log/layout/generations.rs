@@ -1,0 +1,144 @@
+//! The two rows of segments, main and probation: which segment is reclaimed next, and what is the oldest.
+//!
+//! Invariants: each row is reclaimed oldest first, and a main segment only when no probation segment is older
+//! ([`SegmentUse::order`]): what removes or replaces something stands in main segments, and goes after what it buries. Probation has at
+//! most its share of the segments, as far as whole ones allow, and whatever main leaves. Idea: the small and the main queue of
+//! S3-FIFO (Yang et al., SOSP 2023).
+
+use super::{
+    Action, Log,
+    open::{Oldest, OpenSegment},
+};
+use crate::{
+    format::{Generation, LogOrder, SegmentUse},
+    units::SegmentId,
+    volume::waiters::Woken,
+};
+use std::ops::RangeInclusive;
+
+/// One part in so many of the segments in use is for probation.
+const PROBATION_DIVISOR: usize = 10;
+/// At least so many are: what was stored a moment ago is not evicted at once.
+const PROBATION_SEGMENTS_MIN: usize = 2;
+/// A segment that is being filled is sealed when so many were begun after it, half of all within these bounds, so that it keeps checkpoints
+/// waiting for so long only. Fewer: more segments that are not full.
+const LAG_SEGMENTS: RangeInclusive<u32> = 16..=64;
+
+impl Log {
+    /// The segments that are being filled.
+    pub(super) fn open_segments(&self) -> impl Iterator<Item = &OpenSegment> {
+        self.open.iter().flatten()
+    }
+
+    /// The segment to be reclaimed next, if it can be now. Ends one that is being filled and would have to go first.
+    pub(crate) fn next_to_reclaim(&mut self, actions: &mut Vec<Action>) -> Option<SegmentId> {
+        if !self.ready {
+            return None;
+        }
+        let [main, probation] = Generation::ALL.map(|generation| self.sealed[generation as usize].front().copied());
+        let probation_count = self.sealed[Generation::Probation as usize].len()
+            + usize::from(self.open[Generation::Probation as usize].is_some());
+        let used_count = self.geometry.segment_count as usize - self.free.len();
+        let has_share = probation_count * PROBATION_DIVISOR > used_count && probation_count > PROBATION_SEGMENTS_MIN;
+        let main_order = main.map(|main| self.segments.order(main));
+        let is_due = |probation: &SegmentId| {
+            has_share || main_order.is_none_or(|main_order| self.segments.order(*probation) < main_order)
+        };
+        if let Some(probation) = probation.filter(is_due) {
+            return Some(probation).filter(|&segment| !self.segments.is_dirty(segment));
+        }
+        let open = self.open[Generation::Probation as usize].as_ref().map(|open| open.of.order());
+        if let (Some(main_order), Some(open_order)) = (main_order, open)
+            && open_order < main_order
+        {
+            self.seal_segment_of(Generation::Probation, actions);
+            return None;
+        }
+        main.filter(|&segment| !self.segments.is_dirty(segment))
+    }
+
+    /// Gives back a segment that was reclaimed, whose records are no longer needed.
+    pub(crate) fn release(&mut self, segment: SegmentId) -> Woken {
+        let of = self.segments.segment_use(segment);
+        let others = self.sealed.iter().flatten().copied().chain(self.open_segments().map(|open| open.segment));
+        let is_oldest = others.map(|other| self.segments.order(other)).all(|order| of.order() <= order);
+        assert!(
+            of.generation() == Generation::Probation || is_oldest,
+            "what a main segment holds goes after what it replaces"
+        );
+        let row = &mut self.sealed[of.generation() as usize];
+        assert_eq!(row.pop_front(), Some(segment), "segments are reclaimed oldest first");
+        self.free.push_back(segment);
+        self.waiting.take()
+    }
+
+    /// Gives back all segments older than `order`: nothing in them counts any more.
+    pub(crate) fn forget_before(&mut self, order: LogOrder) -> Woken {
+        for generation in Generation::ALL {
+            while let Some(&segment) = self.sealed[generation as usize].front()
+                && self.segments.order(segment) < order
+            {
+                assert!(self.open_segments().all(|open| open.segment != segment), "what is full is not being filled");
+                self.sealed[generation as usize].pop_front();
+                self.segments.begin(segment, SegmentUse::default(), false);
+                self.free.push_back(segment);
+            }
+        }
+        self.waiting.take()
+    }
+
+    /// The sequence up to which everything is with the device and will not change, nor be replaced by what is on a later probation
+    /// segment's main one.
+    pub(crate) fn clean_through(&self) -> u32 {
+        let open = self.open_segments().map(|open| open.of);
+        let closing = self.closing.iter().map(|closing| closing.of);
+        let trailers = self.trailers_in_flight.iter().map(|trailer| self.segments.segment_use(trailer.segment));
+        let unclean = open.chain(closing).chain(trailers).map(SegmentUse::first_sequence).min();
+        unclean.map_or(self.last_sequence, |unclean| unclean.saturating_sub(1))
+    }
+
+    /// The first sequence of a main segment whose records count more than those of the probation segment that is open, or would be opened now.
+    pub(crate) fn first_sequence_over_probation(&self) -> u32 {
+        let open = self.open[Generation::Probation as usize].as_ref().or(self.open[Generation::Main as usize].as_ref());
+        open.map_or(self.next_sequence, |open| open.of.first_sequence())
+    }
+
+    /// All segments: those that are free in the order of their next use, then the others, oldest first.
+    pub(crate) fn order(&self) -> Vec<(SegmentId, SegmentUse)> {
+        let open = self.open_segments().map(|open| open.segment);
+        let used = self.sealed.iter().flatten().copied().chain(open);
+        let mut used: Vec<_> = used.map(|segment| (segment, self.segments.segment_use(segment))).collect();
+        used.sort_by_key(|(_, of)| of.order());
+        self.free.iter().map(|&segment| (segment, SegmentUse::default())).chain(used).collect()
+    }
+
+    /// The use that begins now with a segment of this generation, of `sequence`.
+    pub(super) fn use_of(&self, generation: Generation, sequence: u32) -> SegmentUse {
+        let main = self.open[Generation::Main as usize].as_ref().map(|open| open.of.sequence);
+        match generation {
+            Generation::Main => SegmentUse::main(sequence),
+            Generation::Probation => SegmentUse { sequence, anchor: main.unwrap_or(sequence) },
+        }
+    }
+
+    /// The oldest sequences in use, where there are none `next`.
+    pub(super) fn oldest(&self, next: u32) -> Oldest {
+        let oldest = |generation: Generation| {
+            let sealed = self.sealed[generation as usize].front().map(|&segment| self.segments.sequence(segment));
+            let open = self.open[generation as usize].as_ref().map(|open| open.of.sequence);
+            sealed.or(open).unwrap_or(next)
+        };
+        Oldest { main: oldest(Generation::Main), probation: self.has_probation.then(|| oldest(Generation::Probation)) }
+    }
+
+    /// Ends the segment of the other generation if it lags behind.
+    pub(super) fn seal_laggard(&mut self, next_sequence: u32, actions: &mut Vec<Action>) {
+        let lag_max = (self.geometry.segment_count / 2).clamp(*LAG_SEGMENTS.start(), *LAG_SEGMENTS.end());
+        for generation in Generation::ALL {
+            let begun = self.open[generation as usize].as_ref().map(|open| open.of.first_sequence());
+            if begun.is_some_and(|begun| next_sequence.saturating_sub(begun) > lag_max) {
+                self.seal_segment_of(generation, actions);
+            }
+        }
+    }
+}
