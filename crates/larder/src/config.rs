@@ -293,6 +293,7 @@ mod tests {
         assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
         assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| Disk::At(path.into())));
         assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
+        assert_eq!(store.tuning.objective, larder_store::Objective::Bytes);
         assert_eq!(
             (store.sizes, store.mean_object_size_bytes),
             (vec![100_000_000_000, 2_000_000_000_000], Some(32 << 10))

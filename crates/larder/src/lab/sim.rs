@@ -21,7 +21,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use larder_sim::{
     Evictions, MODELS, Model, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError, jobs_default,
 };
-use larder_store::Policy;
+use larder_store::{Policy, Tuning};
 use source::{SourceFlags, parse_count};
 use std::{
     fs, io,
@@ -124,6 +124,10 @@ pub(crate) struct EvictionsFlags {
     /// Requests [default: a whole trace, or 1,500,000 of a workload, the first half to warm up]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     requests: Option<u64>,
+
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
+        long_help = tuning::tune_help())]
+    tune: Vec<Tuned>,
 
     #[command(flatten)]
     output: OutputFlags,
@@ -263,11 +267,16 @@ fn evictions(flags: EvictionsFlags) -> Result<(), Failure> {
     if flags.percent.iter().any(|percent| !(*percent > 0.0 && *percent <= 100.0)) {
         return Err(Failure::usage("a size of the cache is not over 0 and up to 100 percent", "give --percent 1,5,10"));
     }
+    let mut tuned = Tuning::default();
+    for Tuned { name, value } in flags.tune {
+        tuned.set(name, value).expect("it was checked when it was read");
+    }
     let compared = Evictions {
         policies: listed(&flags.policy),
         source: flags.source.source()?,
         percentages: flags.percent,
         requests: flags.requests,
+        tuning: tuned,
         jobs: flags.output.jobs(),
     };
     let shown = Progress::new("comparing");
