@@ -155,17 +155,22 @@ fn draw_reasons(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
 fn draw_asked(frame: &mut Frame<'_>, title: &str, asked: &[AskedFor], area: Rect) {
     let rows = asked.iter().map(|each| {
         let counted = &each.counted;
-        // The end of a URL tells more than its beginning, which is that of others.
-        let room = usize::from(area.width).saturating_sub(20);
-        let name = match each.name.char_indices().rev().nth(room.saturating_sub(1)) {
-            Some((at, _)) if at > 0 => format!("…{}", &each.name[at..].chars().skip(1).collect::<String>()),
-            _ => each.name.clone(),
-        };
+        let name = end_of(&each.name, usize::from(area.width).saturating_sub(20));
         Row::new([name, size::show_count(requests(counted)), share(counted)])
     });
     let widths = [Constraint::Fill(1), Constraint::Length(9), Constraint::Length(7)];
     let table = Table::new(rows, widths).header(Row::new(["", "requests", "cache"]).dim());
     frame.render_widget(table.block(block(title)), area);
+}
+
+/// As much of a text as there is room for: the end of a URL or a path tells more than its beginning, which is that of others.
+fn end_of(text: &str, room: usize) -> String {
+    let count = text.chars().count();
+    if count <= room {
+        return text.to_owned();
+    }
+    let end: String = text.chars().skip(count - room.saturating_sub(1)).collect();
+    format!("…{end}")
 }
 
 fn draw_volumes(frame: &mut Frame<'_>, volumes: &[Volume], area: Rect) {
@@ -179,7 +184,8 @@ fn draw_volumes(frame: &mut Frame<'_>, volumes: &[Volume], area: Rect) {
         };
         let (entries, most) = (size::show_count(volume.entries), size::show_count(volume.entries_max));
         let about = format!("  {entries} of at most {most} objects, {}", size::show(volume.size_bytes));
-        [Line::from(vec![Span::raw(volume.path.clone()), "  ".into(), health]), Line::from(about.dim())]
+        let path = end_of(&volume.path, usize::from(area.width).saturating_sub(20));
+        [Line::from(vec![Span::raw(path), "  ".into(), health]), Line::from(about.dim())]
     });
     let lines: Vec<Line<'_>> = lines.collect();
     let lines = if lines.is_empty() { vec![Line::from("none: what is cached is in memory")] } else { lines };
