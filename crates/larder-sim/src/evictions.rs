@@ -13,7 +13,7 @@ use std::collections::HashMap;
 const WORKLOAD_BYTES: u64 = 512 << 20;
 const WORKLOAD_REQUESTS: u64 = 1_500_000;
 /// The engine's smallest and largest segment here.
-const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=16 << 20;
+const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 128 << 10..=16 << 20;
 const SEGMENT_COUNT: u64 = 128;
 /// A machine that all rows can run on; its times are not looked at.
 const MODEL: &str = "ssd-sata";
@@ -163,7 +163,7 @@ impl Requests {
         // Who keeps short objects rather than long ones has more entries than the mean says.
         options.mean_entry_bytes = (self.mean_bytes / 2).clamp(512, 1 << 20);
         // Long entries fit long segments, and bytes are in those.
-        let count = if tuning.objective == Objective::Bytes { SEGMENT_COUNT / 4 } else { SEGMENT_COUNT };
+        let count = if tuning.objective == Objective::Bytes { SEGMENT_COUNT / 2 } else { SEGMENT_COUNT };
         let segment_bytes = (bytes / count).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
         options.segment_bytes = Some(1 << segment_bytes.ilog2());
         options.tuning = tuning.clone();

@@ -27,6 +27,8 @@ const REMOVED_MAX: usize = 1024;
 const INDEX_FILL_PERCENT: u64 = 95;
 /// Of the mean length, each offer's share.
 const MEAN_SHARE: f64 = 1.0 / 1024.0;
+/// Of as many keys as the volume holds entries of the mean length, so many are a generation of what is remembered.
+const GENERATION_SHARE: f64 = 0.5;
 /// In how many steps odds are told apart.
 const DICE_SIDES: u64 = 1 << 20;
 
@@ -60,6 +62,7 @@ pub(crate) struct Offer {
 pub(crate) struct Admission {
     seen: Seen,
     objective: Objective,
+    sectors: f64,
     mean_sectors: f64,
     dice: Dice,
     /// Dropped addresses, and the use of the segment that has their record.
@@ -77,6 +80,7 @@ impl Admission {
         Self {
             seen: Seen::new(scale.entries, scale.bits_per_entry),
             objective,
+            sectors: scale.sectors as f64,
             mean_sectors: scale.sectors as f64 / scale.entries as f64,
             dice: Dice::new(scale.sectors),
             dropped: HashMap::new(),
@@ -95,7 +99,7 @@ impl Admission {
         }
         let is_admitted = (self.dice.below(DICE_SIDES) as f64) < self.odds(offer.sectors) * DICE_SIDES as f64;
         if !is_admitted {
-            self.seen.note(offer.key_hash);
+            self.remember(offer.key_hash);
         }
         is_admitted
     }
@@ -119,7 +123,13 @@ impl Admission {
 
     /// Notes that an entry was evicted.
     pub(crate) fn note_evicted(&mut self, key_hash: KeyHash) {
-        self.seen.note(key_hash);
+        self.remember(key_hash);
+    }
+
+    /// Remembers a key for as long as about as many others are as the volume holds entries: who comes back later is not wanted enough.
+    fn remember(&mut self, key_hash: KeyHash) {
+        let entries = self.sectors / self.mean_sectors.max(1.0);
+        self.seen.note(key_hash, (entries * GENERATION_SHARE) as u64);
     }
 
     /// Notes that the index dropped an address whose record stays, in a segment's present use.

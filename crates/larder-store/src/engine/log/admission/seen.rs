@@ -30,13 +30,13 @@ impl Seen {
         self.generations.iter().any(|words| is_in(key_hash, words))
     }
 
-    /// Notes a key.
-    pub(super) fn note(&mut self, key_hash: KeyHash) {
+    /// Notes a key, in a generation of so many at most, as far as there are bits for them.
+    pub(super) fn note(&mut self, key_hash: KeyHash, generation_max: u64) {
         if is_in(key_hash, &self.generations[0]) {
             return;
         }
         assert!(self.taken <= self.taken_max, "a full generation makes room for the next");
-        if self.taken == self.taken_max {
+        if self.taken >= self.taken_max.min(generation_max.max(1)) {
             self.generations.swap(0, 1);
             self.generations[0].fill(0);
             self.taken = 0;
