@@ -66,6 +66,8 @@ pub struct Freshness {
     /// Whether it sets a cookie, or answered a request with one and does not say `public`: without a lifetime of its own it
     /// may be made for one client, and nothing is guessed.
     is_personal: bool,
+    /// When it was purged softly, if it was.
+    purged_at: Option<Timestamp>,
     /// `stale-while-revalidate` in seconds (RFC 5861 3).
     pub stale_while_revalidate_secs: Option<u32>,
     /// `stale-if-error` in seconds (RFC 5861 4).
@@ -115,6 +117,7 @@ impl Freshness {
             last_modified,
             no_cache: directives.no_cache,
             forbids_stale: directives.forbids_stale(),
+            purged_at: None,
             is_personal: sets_cookie || (receipt.answered_cookie && !directives.public),
             stale_while_revalidate_secs: directives.stale_while_revalidate,
             stale_if_error_secs: directives.stale_if_error,
@@ -129,6 +132,24 @@ impl Freshness {
     /// `freshness_lifetime` (RFC 9111 4.2.1, 4.2.2).
     pub fn lifetime_millis(&self, settings: &Settings) -> i64 {
         self.own_lifetime_millis(settings).min(self.lifetime_millis_max)
+    }
+
+    /// What is left of its lifetime at `now`; not positive once it is stale.
+    pub fn left_millis(&self, now: Timestamp, settings: &Settings) -> i64 {
+        let left = self.lifetime_millis(settings).saturating_sub(self.age_millis(now));
+        // A clock that is set back does not make it fresh again.
+        if self.purged_at.is_some() { left.min(0) } else { left }
+    }
+
+    /// When it was purged softly, if it was.
+    pub fn purged_at(&self) -> Option<Timestamp> {
+        self.purged_at
+    }
+
+    /// This, of a response that is stale from `moment` on.
+    pub(crate) fn stale_since(self, moment: Timestamp) -> Self {
+        let at_purge = self.age_millis(moment);
+        Self { purged_at: Some(moment), lifetime_millis_max: self.lifetime_millis_max.min(at_purge), ..self }
     }
 
     fn own_lifetime_millis(&self, settings: &Settings) -> i64 {

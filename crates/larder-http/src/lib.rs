@@ -30,6 +30,7 @@
 //! | [`storable`] | may this response be stored (RFC 9111 3) |
 //! | [`span`] | spans of bytes and sets of them |
 //! | [`stored`] | a stored response's head and its bytes |
+//! | [`tags`] | names by which responses are purged together (Surrogate-Key, Cache-Tag) |
 //! | [`targeted`] | CDN-Cache-Control and its kin (RFC 9213) |
 //! | [`telling`] | request fields that origins go by though no Vary says so |
 //! | [`validate`] | validation towards the origin (RFC 9111 4.3.1, 4.3.4, 4.3.5, 3.2) |
@@ -63,6 +64,7 @@ pub mod ruling;
 pub mod span;
 pub mod storable;
 pub mod stored;
+pub mod tags;
 pub mod targeted;
 pub mod telling;
 pub mod url_patterns;

@@ -86,7 +86,7 @@ pub fn decide(
     }
     let freshness = stored.freshness();
     let age_millis = freshness.age_millis(now);
-    let left_millis = freshness.lifetime_millis(settings).saturating_sub(age_millis);
+    let left_millis = freshness.left_millis(now, settings);
     let has_directives = request_fields.contains_key(CACHE_CONTROL) || request_fields.contains_key(PRAGMA);
     let asked = if settings.honour_request_directives && has_directives && !freshness.ignores_client {
         RequestDirectives::from_fields(request_fields)
@@ -122,7 +122,7 @@ pub fn decide_disconnected(
     }
     let freshness = stored.freshness();
     let age_millis = freshness.age_millis(now);
-    let left_millis = freshness.lifetime_millis(settings).saturating_sub(age_millis);
+    let left_millis = freshness.left_millis(now, settings);
     let situation = Situation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: None };
     let is_fresh = left_millis > 0 && !freshness.no_cache;
     let may = match allowed {

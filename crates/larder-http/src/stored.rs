@@ -84,6 +84,8 @@ pub struct StoredHead {
     selecting: Selecting,
     freshness: Freshness,
     has_entity_tag: bool,
+    /// See [`StoredHead::purge_count`].
+    purge_count: u64,
     /// What its fields were, and those of its updates will be, read by.
     targets: TargetList,
 }
@@ -118,6 +120,23 @@ impl StoredHead {
     /// This head with the body elsewhere.
     pub fn with_body(self, body: BodyPlace) -> Self {
         Self { body, ..self }
+    }
+
+    /// This head, of a response that was asked for after so many purges.
+    pub fn after_purges(self, purge_count: u64) -> Self {
+        Self { purge_count, ..self }
+    }
+
+    /// This head, of a response that is stale from `moment` on whatever else it says of its freshness, because it was purged softly.
+    /// That is not stored with it: whoever finds it again finds out again.
+    pub fn stale_since(self, moment: Timestamp) -> Self {
+        let freshness = self.freshness.stale_since(moment);
+        Self { freshness, ..self }
+    }
+
+    /// How many purges there had been when the origin was asked for it, or last confirmed it. A count, as a clock may be set back.
+    pub fn purge_count(&self) -> u64 {
+        self.purge_count
     }
 
     /// The status.
@@ -211,6 +230,7 @@ impl StoredHead {
             selecting,
             freshness: Freshness::new(receipt, &fields, &directives),
             has_entity_tag,
+            purge_count: 0,
             targets: targets.clone(),
             fields,
         }

@@ -1,18 +1,19 @@
 //! The admin listener: the dashboard, `/metrics`, `/healthz`, PURGE and EXPLAIN.
 //!
-//! Owns: which page is asked for (`/healthz` is 503 until the store is loaded), and what PURGE asks for: `PURGE http://host/path HTTP/1.1` makes what is stored of that URL invalid,
-//! with `Purge-Scope: site` all of its host, with `Purge-Scope: all` everything; and `EXPLAIN http://host/path HTTP/1.1` tells what a GET with the same fields would
-//! come to, and why. Does not: remove, see `cache::storing`. It has its
+//! Owns: which page is asked for (`/healthz` is 503 until the store is loaded), and `EXPLAIN http://host/path HTTP/1.1`, which tells what a GET with
+//! the same fields would come to, and why; `SHOW` tells besides what lies there; PURGE is in `purging`. Does not: remove, see `cache::storing`. It has its
 //! own address, so that what is open to clients and what is open to operators can differ; no page in a browser
 //! can send it either, for they are neither methods nor targets of theirs. What an operator has the proxy do besides is in `operator`;
 //! a command of the user whose proxy it is comes by the control socket, and needs no listener.
 
 mod dashboard;
 mod figures;
+mod listing;
 mod operator;
 mod overview;
 mod packing;
 mod pinning;
+mod purging;
 mod told;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
@@ -30,10 +31,9 @@ use tokio::{
 };
 
 use crate::{
-    cache::storing::{self, NotInvalid},
     client::response_body::ResponseBody,
     exposition::Exposition,
-    request::explain,
+    request::{explain, show},
     worker::{Worker, WorkerThread},
 };
 
@@ -54,14 +54,14 @@ impl Pages {
             return answered;
         }
         if request.method.as_str() == "PURGE" {
-            return purge(worker, request).await;
+            return purging::purge(worker, request).await;
         }
-        if request.method.as_str() == "EXPLAIN" {
-            return explain(worker, request).await;
+        if let method @ ("EXPLAIN" | "SHOW") = request.method.as_str() {
+            return explain(worker, request, method).await;
         }
         if request.method == Method::POST {
             return match dashboard::command(request.clone()) {
-                Ok(command) => purge(worker, &command).await,
+                Ok(command) => purging::purge(worker, &command).await,
                 Err(refusal) => *refusal,
             };
         }
@@ -91,45 +91,21 @@ fn health(worker: &Worker) -> Response<ResponseBody> {
     response
 }
 
-/// Does what a PURGE asks for.
-async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
-    let scope = request.headers.get(PURGE_SCOPE).map(|scope| scope.as_bytes());
-    // Asked before, and answered all the same if not: what is being fetched, or cannot be read now, is made invalid too.
-    let is_of_url = matches!(scope, None | Some(b"url"));
-    let is_stored = !is_of_url || explain::is_stored(worker, &request.uri).await;
-    let done = match scope {
-        None | Some(b"url") => storing::invalidate(&worker.cache, &request.uri).await,
-        Some(b"site") => storing::invalidate_many(&worker.cache, Some(&request.uri)).await,
-        Some(b"all") => storing::invalidate_many(&worker.cache, None).await,
-        Some(_) => return page(StatusCode::BAD_REQUEST, "Purge-Scope is url, site or all\n".into()),
-    };
-    match done {
-        Ok(()) if is_stored => page(StatusCode::OK, "purged\n".into()),
-        Ok(()) => page(StatusCode::OK, "nothing was stored\n".into()),
-        Err(NotInvalid::NoUrl) => {
-            let text = "PURGE takes a whole URL, as in PURGE http://example.com/path HTTP/1.1\n";
-            page(StatusCode::BAD_REQUEST, text.into())
-        }
-        Err(NotInvalid::NotDurable(why)) => {
-            let text = format!(
-                "not purged for good: {why}\nit is not served now, and this is tried again; after a crash it may be back\n"
-            );
-            page(StatusCode::SERVICE_UNAVAILABLE, text.into())
-        }
-    }
-}
-
-/// Tells what an EXPLAIN asks for. Its own Host and Connection are about the connection here.
-async fn explain(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
+/// Tells what an EXPLAIN or a SHOW asks for. Its own Host and Connection are about the connection here.
+async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -> Response<ResponseBody> {
     let mut fields = request.headers.clone();
     fields.remove(header::HOST);
     strip_hop_by_hop(&mut fields);
-    match explain::explain(worker, &request.uri, &fields).await {
+    let told = match method {
+        "SHOW" => show::show(worker, &request.uri, &fields).await,
+        _ => explain::explain(worker, &request.uri, &fields).await,
+    };
+    match told {
         Some(text) => page(StatusCode::OK, text.into()),
-        None => page(
-            StatusCode::BAD_REQUEST,
-            "EXPLAIN takes a whole URL, as in EXPLAIN http://example.com/path HTTP/1.1\n".into(),
-        ),
+        None => {
+            let text = format!("{method} takes a whole URL, as in {method} http://example.com/path HTTP/1.1\n");
+            page(StatusCode::BAD_REQUEST, text.into())
+        }
     }
 }
 
@@ -176,8 +152,6 @@ fn page(status: StatusCode, text: Bytes) -> Response<ResponseBody> {
     response
 }
 
-/// What a PURGE is about.
-const PURGE_SCOPE: &str = "purge-scope";
 const CONNECTION_COUNT_MAX: usize = 64;
 const HEADER_PATIENCE: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

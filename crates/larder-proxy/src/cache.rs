@@ -9,7 +9,14 @@ use larder_store::Store;
 
 use crate::{
     cache::{
-        epochs::Epochs, groups::Groups, hot::HotTier, lonely::Lonely, mark::Mark, patience::Patience, pins::Pins,
+        epochs::Epochs,
+        groups::Groups,
+        hot::HotTier,
+        lonely::Lonely,
+        mark::Mark,
+        patience::Patience,
+        pins::Pins,
+        purges::{Began, Purges},
         sightings::Sightings,
     },
     config::CacheSettings,
@@ -27,6 +34,8 @@ pub(crate) mod mark;
 pub(crate) mod neighbours;
 pub(crate) mod patience;
 pub(crate) mod pins;
+pub(crate) mod purges;
+pub(crate) mod responses;
 pub(crate) mod sightings;
 pub(crate) mod storing;
 
@@ -70,6 +79,7 @@ pub(crate) struct CacheShared {
     pub(crate) lonely: Arc<Lonely>,
     pub(crate) patience: Patience,
     pub(crate) pins: Arc<Pins>,
+    pub(crate) purges: Arc<Purges>,
     pub(crate) rules: Rules,
     /// Every mark that a key can have.
     pub(crate) key_marks: &'static [Mark],
@@ -77,4 +87,16 @@ pub(crate) struct CacheShared {
     pub(crate) entry_bytes_max: u64,
     /// How long a client may be without progress.
     pub(crate) stall: Duration,
+}
+
+impl CacheShared {
+    /// Now, for work that may store something.
+    pub(crate) fn begin(&self) -> Began {
+        self.purges.begin(self.epochs.now())
+    }
+
+    /// Whether what began then, of the resource with this key, is for whoever asks now: it was neither invalidated nor purged since.
+    pub(crate) fn is_current(&self, primary: &[u8], began: Began) -> bool {
+        self.epochs.is_unchanged(primary, began.moment) && !self.purges.may_concern(primary, began)
+    }
 }

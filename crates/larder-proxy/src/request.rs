@@ -18,5 +18,6 @@ pub(crate) mod route;
 pub(crate) mod serve;
 pub(crate) mod served;
 pub(crate) mod share;
+pub(crate) mod show;
 pub(crate) mod tunnel;
 pub(crate) mod upgrade;

@@ -129,6 +129,7 @@ fn superblock_samples() -> Vec<Vec<u8>> {
             generation: 9,
             epochs,
             sequence_floor: 77,
+            label: 0,
             membership: Membership::default(),
         };
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];

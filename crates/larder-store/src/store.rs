@@ -286,6 +286,23 @@ impl Store {
         done.into_iter().collect()
     }
 
+    /// Returns what [`Store::set_label`] last set on each volume that is in use; 0 is nothing.
+    pub fn labels(&self) -> impl Iterator<Item = u64> {
+        self.volumes.sound().map(|engine| engine.volume().superblock().label)
+    }
+
+    /// Keeps a number with the store, on each of its volumes; durable when this returns. By it a user of the store knows what he keeps
+    /// beside it: a file that has no such number, or another, is not the one that belongs to what is stored.
+    ///
+    /// # Errors
+    /// `Unavailable` when a superblock cannot be written.
+    pub async fn set_label(&self, label: u64) -> Result<()> {
+        self.check_open()?;
+        let labelled = self.volumes.sound().filter(|engine| engine.volume().superblock().label != label);
+        let done = join_all(labelled.map(|engine| superblocks::set_label(engine.volume(), label))).await;
+        done.into_iter().collect()
+    }
+
     /// Whether memory knows of an entry of `key` (no I/O; false positives by the row, 0.4% in `log`). Rows
     /// that keep nothing in memory always say yes.
     pub fn may_contain(&self, key: &[u8]) -> bool {

@@ -10,6 +10,7 @@ use crate::{
     exec_command::ExecFlags,
     explain_command::ExplainFlags,
     failure::Failure,
+    ls_command::LsFlags,
     manual_command::{CompletionsFlags, ManualFlags},
     mirror_command::MirrorCommand,
     mirrors::{self, OriginOf},
@@ -20,6 +21,7 @@ use crate::{
     purge_command::PurgeFlags,
     reload_command::ReloadFlags,
     settings::{self, Disk, Settings},
+    show_command::ShowFlags,
     size,
     store_command::StoreCommand,
     top_command::TopFlags,
@@ -86,12 +88,16 @@ pub(crate) enum Command {
     Exec(ExecFlags),
     /// Print lines for a shell that lead its programs through the Larder that runs.
     Env(EnvFlags),
-    /// Have a running proxy forget what it stored.
+    /// Have a running proxy forget what it stored, or take it as stale.
     Purge(PurgeFlags),
     /// Say what a running proxy's cache would do with a request, and why.
     Explain(ExplainFlags),
     /// Show what a running proxy does, in a terminal.
     Top(TopFlags),
+    /// List what a running proxy has stored.
+    Ls(LsFlags),
+    /// Say all that a running proxy knows of what it stored of a URL.
+    Show(ShowFlags),
     /// Have a running proxy read its configuration again.
     Reload(ReloadFlags),
     /// Have a running proxy ask no origins, or ask them again, or say whether it does.

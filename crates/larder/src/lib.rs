@@ -24,6 +24,7 @@ mod files;
 pub mod fuzzing;
 #[cfg(feature = "lab")]
 mod lab;
+mod ls_command;
 mod machine;
 mod manual_command;
 mod mirror_command;
@@ -43,6 +44,7 @@ mod reload_command;
 mod report;
 mod service_manager;
 mod settings;
+mod show_command;
 mod size;
 mod store_command;
 mod store_path;

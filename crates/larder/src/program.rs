@@ -8,11 +8,11 @@ use crate::{
     cli::{self, Cli, Command, ConfigCommand, RunFlags},
     config, env_command, exec_command, exec_server, explain_command,
     failure::Failure,
-    files, machine, manual_command, mirror_command, missing_command, offline_command,
+    files, ls_command, machine, manual_command, mirror_command, missing_command, offline_command,
     output::{self, print_line},
     pack_command, pin_command, purge_command, reload_command,
     settings::Settings,
-    store_command, top_command, warm_command, wiring,
+    show_command, store_command, top_command, warm_command, wiring,
 };
 use clap::Parser;
 use std::{
@@ -64,6 +64,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
             crate::lab::run(command)
         }
         Command::Purge(flags) => purge_command::run(&flags),
+        Command::Ls(flags) => ls_command::run(&flags),
+        Command::Show(flags) => show_command::run(&flags),
         Command::Explain(flags) => explain_command::run(&flags),
         Command::Top(flags) => top_command::run(&flags),
         Command::Reload(flags) => reload_command::run(&flags),

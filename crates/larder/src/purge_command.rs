@@ -1,4 +1,4 @@
-//! `larder purge`: has a running proxy forget what it stored.
+//! `larder purge`: has a running proxy forget what it stored, or take it as stale.
 //!
 //! Owns: the flags. Does not: forget anything itself, the proxy's admin listener is asked to.
 //! Invariant: it says that something is purged only if the proxy said so.
@@ -12,9 +12,20 @@ use clap::Args;
 
 const EXAMPLES: &str = "\
 Examples:
-  larder purge http://example.com/style.css
-  larder purge --site http://example.com/
-  larder purge --admin 127.0.0.1:3180 --all";
+  larder purge http://example.com/style.css             one URL, with all its variants
+  larder purge --prefix https://example.com/img/2026-   every URL that begins so
+  larder purge --prefix example.com/img/                the same, of http:// and https://
+  larder purge --site http://example.com/               all of a host, whatever scheme and port
+  larder purge --tag product-17 product-18              responses that list one of these tags
+  larder purge --soft --tag news                        stale from now on: validated before it is served
+  larder purge --admin 127.0.0.1:3180 --all
+
+Tags are what responses list in Surrogate-Key or Cache-Tag; capitals make no difference.
+A soft purge deletes nothing: what it names is stale from now on, so that its origin is asked whether
+it still holds, and stale-while-revalidate and stale-if-error allow what they always do.
+
+`purged` means that it stays so: on every core, for what is being fetched, after kill -9. If it cannot
+be written down, this says so and ends with 1.";
 
 /// The flags of `larder purge`.
 #[derive(Debug, Args)]
@@ -23,37 +34,82 @@ pub(crate) struct PurgeFlags {
     #[command(flatten)]
     admin: AdminFlags,
 
-    /// Forget everything of each URL's host, whatever its port and path.
-    #[arg(long, conflicts_with = "all")]
+    /// Purge every URL that begins like one of these.
+    #[arg(long, conflicts_with_all = ["all", "site", "tag"])]
+    prefix: bool,
+
+    /// Purge everything of each URL's host, whatever its port and path.
+    #[arg(long, conflicts_with_all = ["all", "tag"])]
     site: bool,
 
-    /// Forget everything.
-    #[arg(long, conflicts_with = "urls")]
+    /// Purge every response that lists one of these tags (in Surrogate-Key or Cache-Tag).
+    #[arg(long, conflicts_with = "all")]
+    tag: bool,
+
+    /// Purge everything.
+    #[arg(long, conflicts_with = "what")]
     all: bool,
 
-    /// The URL to forget, with all its variants
-    #[arg(value_name = "URL", required_unless_present = "all")]
-    urls: Vec<String>,
+    /// Do not delete it: it is stale from now on.
+    #[arg(long)]
+    soft: bool,
+
+    /// The URL to purge, with all its variants; with --prefix, --site or --tag what these say
+    #[arg(value_name = "URL|TAG", required_unless_present = "all")]
+    what: Vec<String>,
 }
 
 /// Runs it.
 ///
 /// # Errors
-/// A usage failure for what is no URL; a runtime failure if the proxy cannot be reached or refuses.
+/// A usage failure for what is no URL, or no tag; a runtime failure if the proxy cannot be reached or refuses.
 pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
     if flags.all {
-        return purge(flags.admin, "http://all.invalid/", "all", "everything");
+        return purge(flags, ALL_TARGET, "Purge-Scope: all", "everything");
     }
-    let scope = if flags.site { "site" } else { "url" };
-    for url in &flags.urls {
-        admin_client::check_url(url)?;
-        purge(flags.admin, url, scope, url)?;
+    for what in &flags.what {
+        if flags.tag {
+            check_tag(what)?;
+            purge(flags, ALL_TARGET, &format!("Surrogate-Key: {what}"), what)?;
+        } else if flags.prefix {
+            for prefix in whole_prefixes(what) {
+                admin_client::check_url(&prefix)?;
+                purge(flags, &prefix, "Purge-Scope: prefix", &prefix)?;
+            }
+        } else {
+            admin_client::check_url(what)?;
+            let scope = if flags.site { "Purge-Scope: site" } else { "Purge-Scope: url" };
+            purge(flags, what, scope, what)?;
+        }
     }
     Ok(())
 }
 
 /// Asks for it, and prints what the proxy says became of `shown`.
-fn purge(admin: AdminFlags, url: &str, scope: &str, shown: &str) -> Result<(), Failure> {
-    let said = admin_client::ask(admin, &format!("PURGE {url}"), &format!("Purge-Scope: {scope}\r\n"))?;
-    print_line!("{}: {shown}", said.trim_end())
+fn purge(flags: &PurgeFlags, target: &str, field: &str, shown: &str) -> Result<(), Failure> {
+    let mode = if flags.soft { "soft" } else { "hard" };
+    let fields = format!("{field}\r\nPurge-Mode: {mode}\r\n");
+    let said = admin_client::ask(flags.admin, &format!("PURGE {target}"), &fields)?;
+    let (said, notes) = said.split_once('\n').unwrap_or((&said, ""));
+    print_line!("{said}: {shown}")?;
+    notes.lines().try_for_each(|note| print_line!("{note}"))
 }
+
+/// A prefix with its scheme, or with both if it has none.
+fn whole_prefixes(prefix: &str) -> Vec<String> {
+    match prefix.contains("://") {
+        true => vec![prefix.to_owned()],
+        false => ["http", "https"].map(|scheme| format!("{scheme}://{prefix}")).into(),
+    }
+}
+
+fn check_tag(tag: &str) -> Result<(), Failure> {
+    if !tag.is_empty() && tag.bytes().all(|octet| octet.is_ascii_graphic() && octet != b',') {
+        return Ok(());
+    }
+    let help = "name each tag as an argument of its own, as in larder purge --tag product-17 product-18";
+    Err(Failure::usage(format!("not a tag, which is one word of ASCII without a comma: {tag}"), help))
+}
+
+/// Stands where a URL would.
+const ALL_TARGET: &str = "http://all.invalid/";

@@ -34,6 +34,10 @@ impl Head {
         let mut reader = Reader::new(bytes);
         let head = match reader.byte()? {
             KIND_RESPONSE_1 => Self::Response(StoredHead::decode_from(&mut reader, targets)?),
+            KIND_RESPONSE_2 => {
+                let purge_count = reader.number()?;
+                Self::Response(StoredHead::decode_from(&mut reader, targets)?.after_purges(purge_count))
+            }
             KIND_VARY_MARKER_1 => Self::VaryMarker(decode_marker(&mut reader)?),
             _ => return Err(DecodeError::Version),
         };
@@ -46,7 +50,13 @@ impl StoredHead {
     /// The bytes to store, as [`Head::decode`] reads them.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(ENCODED_SIZE_USUAL);
-        out.push(KIND_RESPONSE_1);
+        match self.purge_count {
+            0 => out.push(KIND_RESPONSE_1),
+            count => {
+                out.push(KIND_RESPONSE_2);
+                push_number(&mut out, count);
+            }
+        }
         self.encode_into(&mut out);
         out
     }
@@ -162,6 +172,8 @@ fn decode_marker(reader: &mut Reader) -> Result<VaryMarker, DecodeError> {
 }
 
 const KIND_RESPONSE_1: u8 = 0x11;
+/// As the first, with the number of purges before it.
+const KIND_RESPONSE_2: u8 = 0x12;
 const KIND_VARY_MARKER_1: u8 = 0x21;
 const BODY_WHOLE: u8 = 0;
 const BODY_CHUNKS: u8 = 1;

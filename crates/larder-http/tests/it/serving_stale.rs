@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use larder_http::{
-    Reason, Reuse,
+    Reason, Reuse, StoredHead, TargetList,
     reuse::{self, StaleAllowed},
 };
 
@@ -161,5 +161,44 @@ fn what_is_stale_is_served_while_disconnected_as_far_as_response_settings_and_op
             };
             assert_eq!(reason, expected, "{lines:?} after {after_secs} s, {allowed:?}");
         }
+    }
+}
+
+/// At stake: what was purged is served as fresh, because a clock was set.
+#[test]
+fn clock_that_is_set_back_does_not_make_fresh_what_was_purged_softly() {
+    let lines = "Cache-Control: max-age=1000, stale-while-revalidate=60, stale-if-error=60\nETag: \"a\"";
+    let response = Response::new(lines);
+    let head = response.head().stale_since(RECEIVED.plus_secs(100));
+    for (after_secs, meanwhile) in
+        [(-1000, true), (0, true), (99, true), (100, true), (159, true), (160, false), (5000, false)]
+    {
+        let now = RECEIVED.plus_secs(after_secs);
+        let decision = reuse::decide(&Method::GET, &http::HeaderMap::new(), &head, now, &response.settings);
+        let Reuse::Stale { may_serve_meanwhile, may_serve_on_error, has_validator, .. } = decision else {
+            panic!("{after_secs}: {decision:?}")
+        };
+        assert_eq!(
+            (may_serve_meanwhile, may_serve_on_error, has_validator),
+            (meanwhile, meanwhile, true),
+            "{after_secs}"
+        );
+    }
+    // Purged by a clock that was behind: it is stale since it came.
+    let early = response.head().stale_since(RECEIVED.plus_secs(-1000));
+    let decision = reuse::decide(&Method::GET, &http::HeaderMap::new(), &early, RECEIVED, &response.settings);
+    assert!(matches!(decision, Reuse::Stale { may_serve_meanwhile: true, .. }), "{decision:?}");
+}
+
+#[test]
+fn count_of_purges_is_stored_with_a_head_and_staleness_is_not() {
+    let head = Response::new("Cache-Control: max-age=1000").head();
+    assert_eq!(head.purge_count(), 0);
+    for count in [0, 1, 300, u64::MAX] {
+        let stored = head.clone().after_purges(count);
+        let read = StoredHead::decode(stored.encode().into(), &TargetList::default()).unwrap();
+        assert_eq!((read.purge_count(), &read), (count, &stored));
+        let stale = stored.clone().stale_since(RECEIVED);
+        assert_eq!(StoredHead::decode(stale.encode().into(), &TargetList::default()).unwrap(), stored);
     }
 }

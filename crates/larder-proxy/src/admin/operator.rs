@@ -10,7 +10,7 @@ use http::{Response, StatusCode, header, request, uri::Authority};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::{packing, page, pinning};
+use super::{listing, packing, page, pinning};
 use crate::{
     client::response_body::ResponseBody,
     config::Offline,
@@ -33,6 +33,7 @@ pub(super) async fn answer(
         "OFFLINE" => Command::Short(offline),
         "PIN" => Command::Long(Long::Pin),
         "UNPIN" => Command::Long(Long::Unpin),
+        "LIST" => Command::Long(Long::List),
         "PACK" => Command::Long(Long::Pack),
         "UNPACK" => Command::Long(Long::Unpack),
         _ => return None,
@@ -60,6 +61,7 @@ pub(super) fn misdirected() -> Response<ResponseBody> {
 enum Long {
     Pin,
     Unpin,
+    List,
     Pack,
     Unpack,
 }
@@ -79,9 +81,10 @@ async fn answer_long(
     };
     match (command, request.uri.path()) {
         (Long::Pin, "/") => pinning::pin(worker, text),
+        (Long::List, "/") => listing::list(worker, &text),
         (Long::Pack, "/") => packing::pack(worker, &text),
         (Long::Unpin, path @ ("/" | "/all")) => pinning::unpin(worker, text, path == "/all"),
-        _ => page(StatusCode::BAD_REQUEST, "PIN, PACK and UNPACK take /, UNPIN takes / or /all\n".into()),
+        _ => page(StatusCode::BAD_REQUEST, "PIN, LIST, PACK and UNPACK take /, UNPIN takes / or /all\n".into()),
     }
 }
 

@@ -5,12 +5,12 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicU32, Ordering::Relaxed},
+    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use larder_http::{BodyPlace, Settings, StoredHead, VaryMarker, key, ruling};
+use larder_http::{BodyPlace, Settings, StoredHead, Timestamp, VaryMarker, key, ruling};
 use larder_store::Writer;
 
 use crate::marks::Marks;
@@ -22,6 +22,8 @@ pub(crate) struct Entry {
     /// The fields to send, but for the values that change with time; made at the first hit.
     ready: OnceLock<HeaderMap>,
     hit_count: AtomicU32,
+    /// See [`Entry::judged_count`].
+    judged_count: AtomicU64,
 }
 
 /// The body of a stored response.
@@ -44,7 +46,8 @@ pub(crate) struct Marker {
 
 impl Entry {
     pub(crate) fn new(head: StoredHead, body: EntryBody) -> Self {
-        Self { head, body, ready: OnceLock::new(), hit_count: AtomicU32::new(0) }
+        let judged_count = AtomicU64::new(head.purge_count());
+        Self { head, body, ready: OnceLock::new(), hit_count: AtomicU32::new(0), judged_count }
     }
 
     /// A response with its whole body; `None` if the two do not belong together.
@@ -64,6 +67,23 @@ impl Entry {
         Self::new(head, body)
     }
 
+    /// This response as it is since a soft purge, which was found out after so many purges.
+    pub(crate) fn stale_since(&self, moment: Timestamp, judged_count: u64) -> Self {
+        let stale = self.with_head(self.head.clone().stale_since(moment));
+        stale.note_judged(judged_count);
+        stale
+    }
+
+    /// How many purges there had been when it was last found that no more of them concern it.
+    pub(crate) fn judged_count(&self) -> u64 {
+        self.judged_count.load(Relaxed)
+    }
+
+    /// Notes that no more of so many purges concern it.
+    pub(crate) fn note_judged(&self, purge_count: u64) {
+        self.judged_count.fetch_max(purge_count, Relaxed);
+    }
+
     /// Length of the whole body in bytes.
     pub(crate) fn body_len(&self) -> u64 {
         match &self.body {
@@ -81,6 +101,11 @@ impl Entry {
     /// Counts a hit from memory; every so often it says that the store should hear of it.
     pub(crate) fn count_hit(&self) -> bool {
         self.hit_count.fetch_add(1, Relaxed) % HITS_PER_TOUCH == HITS_PER_TOUCH - 1
+    }
+
+    /// Hits from memory so far.
+    pub(crate) fn hits(&self) -> u32 {
+        self.hit_count.load(Relaxed)
     }
 
     /// Bytes of memory it takes, about: the stored fields and those ready to send are a map each.

@@ -15,8 +15,10 @@ use larder_store::{Reader, Store};
 use crate::cache::{
     Cache,
     entry::{Entry, EntryBody, Marker},
+    epochs::Moment,
     hot::Hot,
     patience::{self, Waiting},
+    purges::Verdict,
 };
 
 /// What was found for a request.
@@ -46,17 +48,22 @@ pub(crate) fn find_hot(
     request_fields: &HeaderMap,
 ) -> Option<(Arc<Entry>, Option<Vec<u8>>)> {
     match cache.shared.hot.find(primary)? {
-        Hot::Response(entry) => Some((entry, None)),
+        Hot::Response(entry) => stands(cache, primary, &entry).then_some((entry, None)),
         Hot::Marker(marker) => {
             let settings = &cache.http;
             marker.rules.rules().iter().find_map(|rule| {
                 let key = marker.variant_key(primary, rule, request_fields, settings)?;
                 let Hot::Response(entry) = cache.shared.hot.find(&key)? else { return None };
-                entry.head.matches(request_fields, settings).then_some((entry, Some(key)))
+                let is_ours = entry.head.matches(request_fields, settings) && stands(cache, &key, &entry);
+                is_ours.then_some((entry, Some(key)))
             })
         }
         Hot::Chunk(_) => None,
     }
+}
+
+fn stands(cache: &Cache, key: &[u8], entry: &Entry) -> bool {
+    cache.shared.purges.judge(entry, key) == Verdict::Stands
 }
 
 /// Finds a response in memory or in the store.
@@ -128,11 +135,11 @@ impl One {
 
 /// What lies under one key, and whether it was in memory. What comes from the store is put in memory.
 async fn find_one(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
+    let moment = cache.shared.hot.moment();
     if let Some(one) = cache.shared.hot.find(key).and_then(One::of) {
-        return Some((one, true));
+        return after_purges(cache, key, one, moment).map(|one| (one, true));
     }
     let store = cache.shared.store.as_ref()?;
-    let moment = cache.shared.hot.moment();
     let (reader, mut body) = read(cache, store, key).await?;
     let mut head = reader.head();
     let admitted = cache.shared.hot.admits(head.len() + body.len());
@@ -145,7 +152,33 @@ async fn find_one(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     if admitted {
         cache.shared.hot.insert(key, hot.clone(), moment);
     }
-    One::of(hot).map(|one| (one, false))
+    after_purges(cache, key, One::of(hot)?, moment).map(|one| (one, false))
+}
+
+/// What the purges there were have left of what lies under a key, in memory too.
+fn after_purges(cache: &Cache, key: &[u8], one: One, moment: Moment) -> Option<One> {
+    let One::Response(entry) = &one else { return Some(one) };
+    let judged_count = cache.shared.purges.latest();
+    match cache.shared.purges.judge(entry, key) {
+        Verdict::Stands => Some(one),
+        Verdict::StaleSince(since) => {
+            let stale = Arc::new(entry.stale_since(since, judged_count));
+            cache.shared.hot.insert(key, Hot::Response(Arc::clone(&stale)), moment);
+            Some(One::Response(stale))
+        }
+        Verdict::Gone => {
+            cache.shared.hot.remove(key);
+            None
+        }
+    }
+}
+
+/// Whether the store has a response under a key that a purge has taken out of use.
+pub(crate) async fn is_purged(cache: &Cache, key: &[u8]) -> bool {
+    let Some(store) = cache.shared.store.as_ref().filter(|store| store.may_contain(key)) else { return false };
+    let Some((reader, _)) = read(cache, store, key).await else { return false };
+    let Ok(Head::Response(head)) = Head::decode(reader.head(), &cache.http.targets) else { return false };
+    cache.shared.purges.judge_head(&head, key) == Verdict::Gone
 }
 
 /// The representation whose chunks the response under a key promises, if it does.

@@ -11,16 +11,18 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Uri, header};
 use larder_http::{BodyPlace, Reason, Settings, Storability, StoredHead, VaryRule, language, storable};
 use larder_store::{Hints, Invalidation, Store, Writer};
+use tokio::task::spawn_blocking;
 
 use crate::{
     cache::{
         Cache,
         entry::{Entry, EntryBody, Marker},
-        epochs::Moment,
         hot::Hot,
         lookup::Found,
         patience, pins,
+        purges::{Began, Mode, Purged, Scope, Verdict, host_of_key},
     },
+    clock,
     origin::target::path_of,
 };
 
@@ -100,9 +102,9 @@ pub(crate) async fn commit(
     place: &Place,
     head: &StoredHead,
     body: Vec<Bytes>,
-    began: Moment,
+    began: Began,
 ) -> bool {
-    if !cache.shared.epochs.is_unchanged(&place.primary, began) {
+    if !cache.shared.epochs.is_unchanged(&place.primary, began.moment) || is_purged(cache, &place.key, head) {
         return false;
     }
     let Some(store) = &cache.shared.store else {
@@ -157,7 +159,7 @@ pub(crate) struct Confirmation {
     /// Its new head.
     pub(crate) head: StoredHead,
     /// When the origin was asked.
-    pub(crate) began: Moment,
+    pub(crate) began: Began,
 }
 
 /// Keeps a stored response that the origin confirmed, with its new head, at its place by that head (see [`Place::renewed`]);
@@ -167,7 +169,7 @@ pub(crate) struct Confirmation {
 pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, before: &Found, now: Confirmation) {
     let Confirmation { place, head, began } = now;
     let selecting = before.entry.head.selecting();
-    if !selecting.cover_what_is_told(request_fields) {
+    if !selecting.cover_what_is_told(request_fields) || is_purged(cache, &before.key, &head) {
         return;
     }
     match (storable::decide_updated(request_fields, &head, &cache.http), place) {
@@ -190,8 +192,8 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
 }
 
 /// Replaces the head of a stored response that the origin confirmed; in memory it is replaced already.
-async fn freshen(cache: &Arc<Cache>, place: &Place, entry: &Entry, began: Moment) {
-    if cache.shared.epochs.is_unchanged(&place.primary, began)
+async fn freshen(cache: &Arc<Cache>, place: &Place, entry: &Entry, began: Began) {
+    if cache.shared.epochs.is_unchanged(&place.primary, began.moment)
         && let Some(store) = &cache.shared.store
     {
         let (mut hints, head) = (hints(cache, place, &entry.head), entry.head.encode().into());
@@ -206,7 +208,7 @@ async fn freshen(cache: &Arc<Cache>, place: &Place, entry: &Entry, began: Moment
             note_error(cache, &error);
         }
     }
-    if !cache.shared.epochs.is_unchanged(&place.primary, began) {
+    if !cache.shared.epochs.is_unchanged(&place.primary, began.moment) || is_purged(cache, &place.key, &entry.head) {
         drop(remove(cache, &place.key).await);
     }
 }
@@ -257,6 +259,39 @@ pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -
     Ok(())
 }
 
+/// Purges, without a look at what is stored, and has that on record.
+///
+/// # Errors
+/// It counts, but after a crash what it was about may be back.
+pub(crate) async fn purge(cache: &Arc<Cache>, scopes: Vec<Scope>, mode: Mode) -> Result<Purged, NotInvalid> {
+    let purges = Arc::clone(&cache.shared.purges);
+    let purging = spawn_blocking(move || purges.purge(scopes, mode, clock::now()));
+    let done = patience::write(cache, async move { Ok(purging.await) }).await;
+    let outcome = match done {
+        Some(Ok(Ok(purged))) => purged,
+        Some(Ok(Err(_)) | Err(_)) | None => {
+            Err("it cannot be written down, as what is written does not end".to_owned())
+        }
+    };
+    outcome.map_err(NotInvalid::NotDurable)
+}
+
+/// Whether a purge since a response was asked for concerns it: what is stored may be newer.
+fn is_purged(cache: &Cache, key: &[u8], head: &StoredHead) -> bool {
+    cache.shared.purges.judge_head(head, key) != Verdict::Stands
+}
+
+/// What a purge of a URI's host is about.
+pub(crate) fn site_scope(cache: &Cache, uri: &Uri) -> Option<Scope> {
+    let primary = primary_of(cache, uri)?;
+    Some(Scope::Site(host_of_key(&primary).into()))
+}
+
+/// What a purge of a URI, with all its variants, is about.
+pub(crate) fn url_scope(cache: &Cache, uri: &Uri) -> Option<Scope> {
+    Some(Scope::Url(String::from_utf8(primary_of(cache, uri)?.split_off(1)).ok()?.into()))
+}
+
 fn no_answer() -> Result<(), String> {
     Err("the store does not answer".to_owned())
 }
@@ -293,8 +328,8 @@ pub(crate) async fn remove(cache: &Arc<Cache>, key: &[u8]) -> Result<(), String>
 }
 
 /// An invalidation between the check and the commit would have been in vain: make up for it.
-async fn undo_if_invalidated(cache: &Arc<Cache>, place: &Place, began: Moment) -> bool {
-    if cache.shared.epochs.is_unchanged(&place.primary, began) {
+async fn undo_if_invalidated(cache: &Arc<Cache>, place: &Place, began: Began) -> bool {
+    if cache.shared.epochs.is_unchanged(&place.primary, began.moment) {
         return true;
     }
     drop(remove(cache, &place.primary).await);
@@ -378,7 +413,7 @@ fn hints(cache: &Cache, place: &Place, head: &StoredHead) -> Hints {
 }
 
 /// Until when a response can be of use: for ever if the origin can be asked whether it still holds.
-fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
+pub(crate) fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
     if head.has_validator() {
         return 0;
     }

@@ -171,6 +171,7 @@ impl Fetch {
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let head = validate::freshen(&found.entry.head, &exchange, settings);
+        let head = head.after_purges(self.flight.began.purge_count);
         let own = validate::first_askers_own(&answer.head.headers, &head);
         let group = self.group_of(head.fields());
         let place = Place::renewed(&self.primary, found, &head, &self.asked.fields, settings);
@@ -235,6 +236,7 @@ impl Fetch {
                 let received = Received { status, fields: head.headers, request_time, response_time };
                 let place_of_body = BodyPlace::Whole { len: total_len.unwrap_or(0) };
                 let head = StoredHead::new(received, place_of_body, selecting, &settings.targets);
+                let head = head.after_purges(self.flight.began.purge_count);
                 let fresh = reuse::decide(&http::Method::GET, &HeaderMap::new(), &head, response_time, settings);
                 let shareable = matches!(fresh, Reuse::Fresh { .. });
                 if shareable {

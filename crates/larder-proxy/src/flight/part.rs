@@ -98,7 +98,7 @@ impl Fetch {
         let arrived = Placed { start: part.span.first, bytes };
         let received = Received { status: head.status, fields: head.headers, request_time, response_time };
         let alone = (tag.is_none() && part.span.len() < part.total_len).then_some(part.span);
-        let head = head_of(received, &part, selecting, targets);
+        let head = head_of(received, &part, selecting, targets).after_purges(self.flight.began.purge_count);
         let entry = self.keep_part(&place, head, &arrived).await;
         let marker = place.marker.map(|(marker, _)| marker);
         let kept = KeptPart { entry, key: place.key, marker, own, alone, from_origin: true, arrived: Some(arrived) };

@@ -72,7 +72,7 @@ pub(crate) async fn board(source: &Arc<Source>, position: u64, end: u64) -> Flig
     }
     let after = fragment.filter(|fragment| fragment.span().end == end && fragment.start > body.span(last).start);
     let twin = Arc::new(source.twin());
-    let began = body.cache.shared.epochs.now();
+    let began = body.cache.shared.begin();
     let begin = |end| Arc::new(Flight::continuing(began, Arc::clone(&twin), chunk.start..end));
     let (reader, begun_end) = rests.join_or_begin(body.place.representation, position, chunk.start..end, begin);
     if let Some(begun_end) = begun_end {

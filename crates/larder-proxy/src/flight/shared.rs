@@ -20,7 +20,7 @@ use http::{HeaderMap, StatusCode};
 use slab::Slab;
 
 use crate::{
-    cache::{entry::CHUNK_BYTES, epochs::Moment},
+    cache::{entry::CHUNK_BYTES, purges::Began},
     errors::{BodyError, Failure},
     flight::{
         source::Source,
@@ -33,7 +33,7 @@ use crate::{
 /// One fetch and those who read it.
 pub(crate) struct Flight {
     /// When it began, for invalidations in between.
-    pub(crate) began: Moment,
+    pub(crate) began: Began,
     /// Whether it was begun by a request that wants an answer no older than itself.
     is_reload: bool,
     /// Whether its request may have left for the origin.
@@ -97,16 +97,16 @@ pub(crate) enum Pace {
 
 impl Flight {
     /// A fetch of a whole response.
-    pub(crate) fn new(began: Moment, is_reload: bool, budget: Arc<WindowBudget>) -> Self {
+    pub(crate) fn new(began: Began, is_reload: bool, budget: Arc<WindowBudget>) -> Self {
         Self { is_reload, ..Self::of_span(began, budget, None, 0..u64::MAX) }
     }
 
     /// A fetch of a span of a stored body, from and to where a chunk begins or the body ends.
-    pub(crate) fn continuing(began: Moment, source: Arc<Source>, span: Range<u64>) -> Self {
+    pub(crate) fn continuing(began: Began, source: Arc<Source>, span: Range<u64>) -> Self {
         Self::of_span(began, Arc::clone(&source.means.windows), Some(source), span)
     }
 
-    fn of_span(began: Moment, budget: Arc<WindowBudget>, source: Option<Arc<Source>>, span: Range<u64>) -> Self {
+    fn of_span(began: Began, budget: Arc<WindowBudget>, source: Option<Arc<Source>>, span: Range<u64>) -> Self {
         let state = State {
             stage: Stage::Waiting,
             private: None,
@@ -437,6 +437,10 @@ mod tests {
     use super::*;
     use crate::cache::epochs::Epochs;
 
+    fn began() -> Began {
+        Began { moment: Epochs::default().now(), purge_count: 0, seen_count: 0 }
+    }
+
     /// Whether it was woken.
     #[derive(Default)]
     struct Woken(AtomicBool);
@@ -449,7 +453,7 @@ mod tests {
 
     #[test]
     fn fetcher_that_waits_for_readers_goes_on_when_one_joins_further_on() {
-        let flight = Flight::new(Epochs::default().now(), false, Arc::new(WindowBudget::new(u64::MAX)));
+        let flight = Flight::new(began(), false, Arc::new(WindowBudget::new(u64::MAX)));
         flight.add_reader().expect("it is open");
         flight.push(vec![0; AHEAD_BYTES as usize].into());
         let woken = Arc::new(Woken::default());
@@ -464,7 +468,7 @@ mod tests {
     #[test]
     fn what_the_fastest_reader_has_not_had_stays_while_there_is_memory() {
         let budget = Arc::new(WindowBudget::new(u64::MAX));
-        let flight = Flight::new(Epochs::default().now(), false, Arc::clone(&budget));
+        let flight = Flight::new(began(), false, Arc::clone(&budget));
         let index = flight.add_reader().expect("it is open");
         let context = Context::from_waker(Waker::noop());
         (0..AHEAD_BYTES / CHUNK_BYTES).for_each(|_| flight.push(vec![0; CHUNK_BYTES as usize].into()));

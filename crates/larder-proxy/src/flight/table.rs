@@ -31,11 +31,17 @@ pub(crate) struct Joined {
 }
 
 impl FlightTable {
-    /// Joins the flight for a key, or begins the one that `begin` makes. A reload joins only one whose request has not left
-    /// yet; the one it begins takes the other's place.
-    pub(crate) fn join(&self, key: &Arc<[u8]>, is_reload: bool, begin: impl FnOnce() -> Flight) -> Joined {
+    /// Joins the flight for a key, if that `is_current`, or begins the one that `begin` makes, which takes the other's place. A reload
+    /// joins only one whose request has not left yet.
+    pub(crate) fn join(
+        &self,
+        key: &Arc<[u8]>,
+        is_reload: bool,
+        is_current: impl Fn(&Flight) -> bool,
+        begin: impl FnOnce() -> Flight,
+    ) -> Joined {
         let mut flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
-        let present = flights.get(key);
+        let present = flights.get(key).filter(|flight| is_current(flight));
         if let Some(reader) = present.filter(|flight| !is_reload || !flight.has_left()).and_then(FlightReader::join) {
             return Joined { reader, is_first: false, after: None };
         }

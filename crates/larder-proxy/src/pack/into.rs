@@ -263,7 +263,7 @@ impl Unpacking<'_> {
     fn store(&self, response: Response, content: &mut impl Read) -> io::Result<Result<u64, Refused>> {
         let Response { place, head, body_bytes, mut check } = response;
         let cache = self.cache;
-        let began = cache.shared.epochs.now();
+        let began = cache.shared.begin();
         let (mut left, mut pieces) = (body_bytes, Vec::new());
         let representation = random();
         let keys = BodyKeys { primary: Arc::clone(&place.primary), key: Arc::clone(&place.key), representation };
@@ -288,7 +288,8 @@ impl Unpacking<'_> {
         }
         let head =
             if chunks.is_some() { head.with_body(BodyPlace::Chunks { len: body_bytes, representation }) } else { head };
-        match wait(storing::commit(cache, &place, &head.detached(), pieces, began)) {
+        let head = head.detached().after_purges(began.purge_count);
+        match wait(storing::commit(cache, &place, &head, pieces, began)) {
             true => Ok(Ok(body_bytes)),
             false => Ok(Err("the store takes nothing now".into())),
         }

@@ -3,16 +3,13 @@
 //! Owns: which entries, and what of them. Does not: change any. Invariant: a record is begun only when all of it is known to be there; its
 //! digests are those of the bytes that follow. Cost: a long body is read twice, once for its digest.
 
-use std::{
-    collections::HashSet,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderName, header};
-use larder_http::{BodyPlace, Head, Ruling, StoredHead, Timestamp, UrlPatterns, key, key::KeyOf, ruling};
-use larder_store::{Error, ErrorKind, Result, Scanned, Store};
+use larder_http::{BodyPlace, Ruling, StoredHead, Timestamp, UrlPatterns, key, ruling};
+use larder_store::{Error, ErrorKind, Result, Store};
 use ring::digest::{Context, SHA256};
 
 use super::warc::{self, END};
@@ -20,7 +17,8 @@ use crate::{
     cache::{
         Cache,
         entry::{CHUNK_BYTES, random},
-        pins::{fingerprint, stored_len, wait},
+        pins::wait,
+        responses::{self, Met},
     },
     clock,
 };
@@ -58,22 +56,12 @@ pub(crate) struct Outlet<'a> {
 /// # Errors
 /// The store cannot tell its keys, or is closed.
 pub(crate) fn pack(cache: &Cache, store: &Store, selection: &Selection, outlet: &Outlet<'_>) -> Result<Packed> {
-    let mut packing = Packing { cache, store, selection, outlet, packed: Packed::default(), broken_url: None };
+    let mut packing = Packing { store, selection, outlet, packed: Packed::default(), broken_url: None };
     let mut goes_on = packing.begin();
-    let mut seen = HashSet::new();
-    store.scan(&mut |scanned| {
-        match scanned {
-            Scanned::Passed { bytes, of } => goes_on &= (outlet.progress)(bytes, of),
-            Scanned::Key(key) => {
-                let of = KeyOf::parse(key).filter(|of| of.representation.is_none() && has_plain_mark(of));
-                if let Some((of, url)) = of.and_then(|of| Some((of, of.url()?)))
-                    && selection.patterns.contain(url)
-                    && seen.insert(fingerprint(key))
-                {
-                    goes_on &= packing.entry(key, &of, url);
-                }
-            }
-            _ => {}
+    responses::each(cache, store, &selection.patterns, &mut |met| {
+        match met {
+            Met::Passed { bytes, of } => goes_on &= (outlet.progress)(bytes, of),
+            Met::Response(response) => goes_on &= packing.entry(response),
         }
         goes_on
     })?;
@@ -86,14 +74,7 @@ pub(crate) fn pack(cache: &Cache, store: &Store, selection: &Selection, outlet: 
     }
 }
 
-/// Whether a key is that of a GET of its URL: others stand for something else besides.
-fn has_plain_mark(of: &KeyOf<'_>) -> bool {
-    let space = of.primary.iter().position(|octet| *octet == b' ');
-    space.is_none_or(|at| &of.primary[at..] == b" default")
-}
-
 struct Packing<'a> {
-    cache: &'a Cache,
     store: &'a Store,
     selection: &'a Selection,
     outlet: &'a Outlet<'a>,
@@ -127,20 +108,14 @@ impl Packing<'_> {
         self.record(&head.encode(), &mut |sink| sink.write_all(text.as_bytes())).is_ok()
     }
 
-    /// Packs the entry under a key, if it is a response that is to be packed. Returns whether to go on.
-    fn entry(&mut self, key: &[u8], of: &KeyOf<'_>, url: &str) -> bool {
-        let targets = &self.cache.http.targets;
-        // A variant to which nothing leads is nobody's.
-        if of.entry != of.primary && !matches!(stored_len(self.store, targets, key), Ok(Some(_))) {
-            return true;
-        }
-        let Ok(Some(reader)) = wait(self.store.get(key)) else { return true };
-        let Ok(Head::Response(head)) = Head::decode(reader.head(), targets) else { return true };
+    /// Packs a stored response, if it is to be packed. Returns whether to go on.
+    fn entry(&mut self, response: &responses::Response<'_>) -> bool {
+        let responses::Response { url, key, head, reader } = response;
         let is_late = |since: &Timestamp| head.response_time() >= *since;
         if !self.selection.since.as_ref().is_none_or(is_late) || self.selection.until.as_ref().is_some_and(is_late) {
             return true;
         }
-        if let Some(why) = why_left_out(&head) {
+        if let Some(why) = why_left_out(head) {
             return self.leave_out(url, why);
         }
         let body = match head.body() {
@@ -150,7 +125,7 @@ impl Packing<'_> {
                 Ok(None) | Err(_) => return self.leave_out(url, "its body cannot be read"),
             },
         };
-        let response = Response { url, key, head: &head, message_head: message_head(&head), body };
+        let response = Response { url, key, head, message_head: message_head(head), body };
         self.response(&response)
     }
 

@@ -20,6 +20,7 @@ use crate::{
     asked::Asked,
     cache::{
         entry::CHUNK_BYTES,
+        purges::Began,
         storing::{self, Place},
     },
     client::response_body::ResponseBody,
@@ -42,7 +43,7 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
     if !asked.goes_on {
         return Ok(final_recipient::answer(asked));
     }
-    let request_time = clock::now();
+    let (began, request_time) = (worker.cache.shared.begin(), clock::now());
     let (head, body) = pass::ask(worker, asked, Some(body)).await?;
     let (status, fields) = (head.status, head.headers);
     let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
@@ -59,7 +60,8 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incom
     };
     let broken = || Failure::Broken { host: asked.origin.to_string(), why: "its response ended early".to_owned() };
     let bytes = body.collect(len).await.ok_or_else(broken)?;
-    let (fields, stored) = (received.fields.clone(), keep(worker, asked, &rule, received, &bytes).await);
+    let fields = received.fields.clone();
+    let stored = keep(worker, asked, Kept { rule: &rule, received, began }, &bytes).await;
     let cache_status = told(cache_status, stored);
     let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
     let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
@@ -86,14 +88,25 @@ fn rule_if_kept(worker: &Worker, asked: &Asked, target: &http::Uri, received: &R
     }
 }
 
+/// A response to POST that is to be kept.
+struct Kept<'a> {
+    rule: &'a VaryRule,
+    received: Received,
+    /// When it was asked for.
+    began: Began,
+}
+
 /// Stores a response to POST under its target's key; tells whether it did.
-async fn keep(worker: &Arc<Worker>, asked: &Asked, rule: &VaryRule, received: Received, bytes: &bytes::Bytes) -> bool {
+async fn keep(worker: &Arc<Worker>, asked: &Asked, kept: Kept<'_>, bytes: &bytes::Bytes) -> bool {
+    let Kept { rule, received, began } = kept;
     let settings = &worker.cache.http;
     let Some(primary) = &asked.key else { return false };
-    let began = worker.cache.shared.epochs.now();
+    // It made its target's own responses invalid; purges it was overtaken by count.
+    let began = Began { moment: worker.cache.shared.epochs.now(), ..began };
     let place = Place::new(primary, rule, &asked.fields, None, settings);
     let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
     let head = StoredHead::new(received, BodyPlace::Whole { len: bytes.len() as u64 }, selecting, &settings.targets);
+    let head = head.after_purges(began.purge_count);
     storing::commit(&worker.cache, &place, &head, vec![bytes.clone()], began).await
 }
 

@@ -14,6 +14,7 @@ use crate::{
         lookup::{self, Found, Lookup},
         storing,
     },
+    clock,
     flight::presence::{self, Extent},
     lists::Listed,
     origin::{origins::OriginsShared, target::Origin, uplink::Line},
@@ -47,7 +48,7 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
 }
 
 /// The place of the site of a URI that is asked for through a listener that no site names.
-fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
+pub(crate) fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
     uri.authority().and_then(|authority| worker.shared.routes.site(authority.as_str(), uri.path(), None))
 }
 
@@ -101,6 +102,9 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
             tell_rules(text, marker);
         }
         (None, None) => line(text, "stored", format_args!("nothing: {goes}")),
+    }
+    if found.is_none() && lookup::is_purged(cache, primary).await {
+        line(text, "purged", "what lies in the store was purged, and is not served");
     }
     if cache.shared.pins.name(primary) {
         let is_pinned = cache.shared.store.as_ref().is_some_and(|store| store.is_pinned(primary));
@@ -200,6 +204,10 @@ fn tell_age(text: &mut String, worker: &Worker, head: &StoredHead) {
         Lifetime::Absent => "none",
         Lifetime::Explicit { .. } | Lifetime::Heuristic { .. } => freshness.lifetime_reason(settings).token(),
     };
+    if let Some(moment) = freshness.purged_at() {
+        let secs = clock::now().millis_since(moment).max(0) / 1000;
+        line(text, "purged", format_args!("softly {secs} s ago: it is stale since then"));
+    }
     let lifetime_secs = freshness.lifetime_millis(settings) / 1000;
     line(text, "age", format_args!("{age_secs} s of {lifetime_secs} s ({source}), {ttl_secs} s left"));
 }

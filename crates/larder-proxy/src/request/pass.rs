@@ -66,7 +66,7 @@ pub(crate) async fn pass_head(
     found: &Found,
     status: CacheStatus,
 ) -> Result<Served, Failure> {
-    let (began, request_time) = (worker.cache.shared.epochs.now(), clock::now());
+    let (began, request_time) = (worker.cache.shared.begin(), clock::now());
     let (head, body) = ask(worker, asked, None).await?;
     let settings = &worker.cache.http;
     let answer = Exchange {
@@ -84,8 +84,9 @@ pub(crate) async fn pass_head(
             let mut fields = fresh.fields().clone();
             hit::add(&mut fields, &validate::first_askers_own(&head.headers, &fresh));
             updated = Some(fields);
+            let fresh = fresh.after_purges(began.purge_count);
             let place = Place::renewed(primary, found, &fresh, &asked.fields, settings);
-            storing::confirm(&worker.cache, &asked.fields, found, Confirmation { place, head: *fresh, began }).await;
+            storing::confirm(&worker.cache, &asked.fields, found, Confirmation { place, head: fresh, began }).await;
         }
         HeadVerdict::Changed => drop(storing::remove(&worker.cache, &found.key).await),
         HeadVerdict::Silent => {}

@@ -224,7 +224,7 @@ pub(crate) fn stale_answer(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Fou
 pub(crate) fn age_of(worker: &Worker, head: &StoredHead) -> Age {
     let freshness = head.freshness();
     let age_millis = freshness.age_millis(clock::now());
-    let left = freshness.lifetime_millis(&worker.cache.http).saturating_sub(age_millis);
+    let left = freshness.left_millis(clock::now(), &worker.cache.http);
     Age { age_secs: (age_millis / 1000).unsigned_abs(), ttl_secs: left.div_euclid(1000) }
 }
 

@@ -131,13 +131,11 @@ enum Taken {
 fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: bool) -> FlightReader {
     let is_reload = sharing.is_reload;
     let key = flight_key(worker, asked, sharing);
-    let begin = || Flight::new(worker.cache.shared.epochs.now(), is_reload, Arc::clone(&worker.flights.means.windows));
+    let begin = || Flight::new(worker.cache.shared.begin(), is_reload, Arc::clone(&worker.flights.means.windows));
     let own = || Joined { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None };
-    let mut joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, begin) };
-    // A flight from before an invalidation is not for requests from after it.
-    if !joined.is_first && !worker.cache.shared.epochs.is_unchanged(&sharing.primary, joined.reader.flight().began) {
-        joined = own();
-    }
+    // A flight from before an invalidation is not for requests from after it, which share another.
+    let is_current = |flight: &Flight| worker.cache.shared.is_current(&sharing.primary, flight.began);
+    let joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, is_current, begin) };
     let Joined { reader, is_first, after } = joined;
     if is_first {
         let fetch = Fetch {

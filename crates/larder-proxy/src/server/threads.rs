@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     admin,
-    cache::Cache,
+    cache::{Cache, purges::Purges},
     client::{
         connection::{self, Door},
         shed::shed,
@@ -181,6 +181,7 @@ impl Doors {
         self.looking_after.spawn(uplink::probe(Arc::clone(origins)));
         self.looking_after.spawn(keep_missing(Arc::clone(&shared.missing)));
         self.looking_after.spawn(keep_pins(Arc::clone(cache)));
+        self.looking_after.spawn(keep_purges(Arc::clone(&cache.shared.purges)));
         for group in shared.routes.groups() {
             self.looking_after.spawn(group.check_all(Arc::clone(origins)));
         }
@@ -300,6 +301,21 @@ async fn keep_missing(missing: Arc<Missing>) {
         let missing = Arc::clone(&missing);
         // It says itself what goes wrong.
         let _ = tokio::task::spawn_blocking(move || missing.save()).await;
+    }
+}
+
+/// Has purges that could not be put on record put there.
+async fn keep_purges(purges: Arc<Purges>) {
+    let mut interval = tokio::time::interval(KEEP_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        if purges.are_unsaved() {
+            let purges = Arc::clone(&purges);
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(move || purges.save()).await {
+                tracing::warn!(%error, "what was purged is not on record: after a crash it may be back");
+            }
+        }
     }
 }
 

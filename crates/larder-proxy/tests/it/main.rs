@@ -33,6 +33,7 @@ mod overview;
 mod parents;
 mod partial;
 mod poisoning;
+mod purges;
 mod ranges;
 mod reconfigurations;
 mod redirects;

@@ -330,7 +330,7 @@ fn operator_purges_a_url_a_site_or_everything() {
     eventually("all is stored", || stored() == [true; 4]);
     assert_eq!(purge("http://x/", &["Purge-Scope: all"]), 200);
     assert_eq!(stored(), [false; 4]);
-    for (url, scope) in [("/a", "url"), ("/a", "site"), ("ftp://a/", "url"), ("http://site.example/", "prefix")] {
+    for (url, scope) in [("/a", "url"), ("/a", "site"), ("ftp://a/", "url"), ("http://site.example/", "page")] {
         assert_eq!(purge(url, &[&format!("Purge-Scope: {scope}")]), 400, "{url} {scope}");
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Superblock {
     pub(crate) membership: Membership,
     /// What was numbered before the present run has a lower number, also where nothing else on the volume tells so.
     pub(crate) sequence_floor: u32,
+    /// A number that the store's user keeps with it, see [`crate::Store::set_label`]; 0 before one was set.
+    pub(crate) label: u64,
 }
 
 /// Which volumes made up the store when this was last one of them. All zeros: it was always alone.
@@ -199,6 +201,7 @@ impl Superblock {
         fields.put(&generation.to_le_bytes()).put(&nonce.to_le_bytes()).put(&set.to_le_bytes());
         fields.put(&self.sequence_floor.to_le_bytes());
         fields.put(&self.shape.journal_pages.to_le_bytes());
+        fields.put(&self.label.to_le_bytes());
         let checksum = checksum(block);
         block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -234,6 +237,7 @@ impl Superblock {
             Membership { generation: shape_fields.u64()?, nonce: shape_fields.u64()?, set: shape_fields.u64()? };
         let (sequence_floor, journal_pages) = (shape_fields.u32()?, shape_fields.u64()?);
         let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, has_probation };
+        let label = shape_fields.u64()?;
         if !shape.is_sound() {
             return None;
         }
@@ -246,7 +250,7 @@ impl Superblock {
             site_before.push(SiteRule { site: Site(fields.u64()?), before: fields.u32()? });
         }
         let epochs = Epochs { current, all_before, site_before };
-        Some(Self { id, hash_key, shape, generation, epochs, membership, sequence_floor })
+        Some(Self { id, hash_key, shape, generation, epochs, membership, sequence_floor, label })
     }
 }
 
@@ -285,6 +289,7 @@ mod tests {
             epochs,
             membership: Membership { generation: 1, nonce: 2, set: 3 },
             sequence_floor: 12,
+            label: 5,
         }
     }
 

@@ -343,9 +343,9 @@ fn format(device: &Arc<dyn Device>, shape: Shape, identity_seed: Option<u64>) ->
             })?,
         }
     }
-    let (epochs, membership, sequence_floor) = (Epochs::default(), Membership::default(), 0);
+    let (epochs, membership, sequence_floor, label) = (Epochs::default(), Membership::default(), 0, 0);
     let superblock =
-        Superblock { id: VolumeId(id), hash_key, shape, generation: 1, epochs, membership, sequence_floor };
+        Superblock { id: VolumeId(id), hash_key, shape, generation: 1, epochs, membership, sequence_floor, label };
     let written = block_on(superblocks::write(device, &superblock));
     written.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the new store's superblock", source))?;
     Ok(superblock)

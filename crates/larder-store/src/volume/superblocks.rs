@@ -85,6 +85,16 @@ pub(crate) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Res
     done.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
 }
 
+/// Keeps a number of the store's user.
+///
+/// # Errors
+/// `Unavailable`: it is not durable.
+pub(crate) async fn set_label(volume: &Arc<Volume>, label: u64) -> Result<()> {
+    let owner = Arc::clone(volume);
+    let done = apart(move || change_blocking(&owner, |superblock| superblock.label = label));
+    done.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
+}
+
 /// Invalidates in a superblock.
 pub(crate) fn apply(superblock: &mut Superblock, which: Invalidation) {
     match which {

@@ -137,6 +137,26 @@ fn a_volume_that_joins_clears_nothing() {
 }
 
 /// At stake: an old version that was left behind on another volume, and is found again when that one is alone.
+/// At stake: a list beside the store that is taken for another store's, or another's for this one's.
+#[test]
+fn label_stays_with_each_volume_and_one_that_joins_has_none() {
+    let devices = devices(3);
+    let store = open(&devices[..2]);
+    assert!(store.labels().eq([0, 0]));
+    block_on(store.set_label(7)).unwrap();
+    assert!(store.labels().eq([7, 7]));
+    block_on(store.close()).unwrap();
+    drop(store);
+    let store = open(&devices);
+    assert!(store.labels().eq([7, 7, 0]));
+    devices[1].set_dead(true);
+    assert!(block_on(store.set_label(8)).is_err(), "not on all of them");
+    assert!(!store.labels().all(|label| label == 8));
+    devices[1].set_dead(false);
+    block_on(store.set_label(8)).unwrap();
+    assert!(store.labels().all(|label| label == 8));
+}
+
 #[test]
 fn a_key_that_moved_leaves_nothing_behind_that_comes_back() {
     let devices = devices(2);

@@ -16,6 +16,7 @@ mod packs;
 mod pins;
 mod planning;
 mod process;
+mod purging;
 mod refusals;
 mod reloading;
 mod service;

@@ -1,5 +1,5 @@
 //! A small origin: answers every GET with its path as the body (so often that it is as long as `bytes=` at the path's end says), storable
-//! for an hour, and counts. What is below `/vary/` varies by Accept-Language.
+//! for an hour, and counts. What is below `/vary/` varies by Accept-Language; what is below `/tagged/x/` lists the tag `x`.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -104,7 +104,10 @@ fn serve(connection: TcpStream, count: &AtomicUsize, before: &impl Fn(&str)) {
         let body = body_of(path);
         let length = body.len();
         let vary = if path.starts_with("/vary/") { "Vary: Accept-Language\r\n" } else { "" };
-        let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\n{vary}Content-Length: {length}\r\n\r\n");
+        let tag = path.strip_prefix("/tagged/").and_then(|path| path.split('/').next());
+        let tags = tag.map_or(String::new(), |tag| format!("Surrogate-Key: all {tag}\r\n"));
+        let head =
+            format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\n{vary}{tags}Content-Length: {length}\r\n\r\n");
         if writer.write_all(format!("{head}{body}").as_bytes()).is_err() {
             return;
         }

@@ -172,7 +172,7 @@ fn explain_and_purge_ask_the_running_proxy() {
     }
 }
 
-fn admin_of(larder: &Larder) -> std::net::SocketAddr {
+pub(crate) fn admin_of(larder: &Larder) -> std::net::SocketAddr {
     let line = larder.start_lines.lines().find(|line| line.starts_with("  admin ")).expect("it says where admin is");
     let (_, rest) = line.split_once("http://").unwrap();
     rest.strip_suffix("/metrics").unwrap().parse().unwrap()

@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -39,7 +40,15 @@ impl Fixture {
 
     /// As [`Fixture::new`], without a store.
     pub(crate) fn without_store(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Self {
-        Self::start(Origin::start(handle), tempfile::tempdir().unwrap(), None, |_| {})
+        Self::without_store_with(handle, |_| {})
+    }
+
+    /// As [`Fixture::without_store`], with changes to the configuration.
+    pub(crate) fn without_store_with(
+        handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
+        change: impl FnOnce(&mut ProxyConfig),
+    ) -> Self {
+        Self::start(Origin::start(handle), tempfile::tempdir().unwrap(), None, change)
     }
 
     /// As [`Fixture::new`], in front of an origin whose body is `0123456789`, of which the second half waits for the gate.
@@ -105,6 +114,7 @@ impl Fixture {
 
     fn start(origin: Origin, directory: TempDir, store: Option<Store>, change: impl FnOnce(&mut ProxyConfig)) -> Self {
         let mut config = Self::config(&origin);
+        config.state_base = store.is_some().then(|| directory.path().join("state"));
         change(&mut config);
         let proxy = Proxy::start(config, store.clone()).unwrap();
         Self { proxy, store, origin, directory }
@@ -148,6 +158,11 @@ impl Fixture {
         drop(store);
         let store = open_store(&directory);
         Self::start(origin, directory, Some(store), change)
+    }
+
+    /// The path of a file that is kept besides the store.
+    pub(crate) fn state_file(&self, kind: &str) -> PathBuf {
+        self.directory.path().join(format!("state.{kind}"))
     }
 
     pub(crate) fn connect(&self) -> Connection {

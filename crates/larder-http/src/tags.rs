@@ -1,0 +1,44 @@
+//! Tags of responses: names by which several are purged together, as `Surrogate-Key` and `Cache-Tag` list them.
+//!
+//! Owns: how both fields are read. Does not: purge. Invariant: a tag that one of the two fields is said to have by whoever defined it is
+//! found here: the one separates tags by spaces (Fastly), the other by commas and does not tell capitals from small letters (Cloudflare);
+//! here either separates, and neither field tells them apart, so that a purge may concern too much but never too little.
+
+use http::{HeaderMap, HeaderName};
+
+/// The fields that list tags.
+pub static TAG_FIELDS: [HeaderName; 2] =
+    [HeaderName::from_static("surrogate-key"), HeaderName::from_static("cache-tag")];
+/// Longest tag that can be purged by, in bytes.
+pub const TAG_SIZE_MAX: usize = 1024;
+
+/// Returns the tags that these fields list, as they stand there; what is no UTF-8 has none.
+pub fn tags_of(fields: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lines = TAG_FIELDS.iter().flat_map(|name| fields.get_all(name));
+    lines.filter_map(|line| std::str::from_utf8(line.as_bytes()).ok()).flat_map(split_tags)
+}
+
+/// Returns the tags of a list.
+pub fn split_tags(list: &str) -> impl Iterator<Item = &str> {
+    list.split([' ', ',', '\t']).filter(|tag| !tag.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn both_fields_list_tags_separated_by_spaces_or_commas() {
+        let mut fields = HeaderMap::new();
+        for (name, value) in
+            [("surrogate-key", "a  b\tc"), ("surrogate-key", "d"), ("cache-tag", ",e , f,,g:1"), ("x-tag", "h")]
+        {
+            fields.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_static(value));
+        }
+        fields.append("cache-tag", HeaderValue::from_bytes(b"\xff").unwrap());
+        assert_eq!(tags_of(&fields).collect::<Vec<_>>(), ["a", "b", "c", "d", "e", "f", "g:1"]);
+        assert_eq!(tags_of(&HeaderMap::new()).count() + split_tags(" ,\t").count(), 0);
+    }
+}

@@ -1,0 +1,179 @@
+//! LIST: what is stored, response by response.
+//!
+//! Owns: what is asked and told, and the order. Does not: walk over the store, see `cache::responses`. The body of `LIST /` is a line with what
+//! is wanted besides, and then patterns, one a line; none is everything. Cost: where an order is wanted, memory for as many as are told.
+
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
+
+use bytes::Bytes;
+use http::Response as HttpResponse;
+use larder_http::{UrlPatterns, fields::media_type};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    pinning,
+    told::{self, Failed},
+};
+use crate::{
+    cache::{
+        Cache,
+        hot::Hot,
+        responses::{self, Met, Response},
+    },
+    client::response_body::ResponseBody,
+    clock,
+    worker::Worker,
+};
+
+/// What is wanted besides patterns.
+#[derive(Deserialize)]
+struct Wanted {
+    sort: Option<Sort>,
+    /// How many are told; 0 is all.
+    limit: usize,
+}
+
+/// By what the first are the first.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Sort {
+    /// The longest body.
+    Size,
+    /// The longest since its origin sent or confirmed it.
+    Age,
+    /// The most hits since it came into memory.
+    Hits,
+}
+
+/// Lists what the body asks for.
+pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseBody> {
+    let (cache, body) = (Arc::clone(&worker.cache), body.clone());
+    told::answer(move |teller| {
+        let store = pinning::store_of(&cache)?;
+        let (line, patterns) = body.split_at(body.iter().position(|octet| *octet == b'\n').unwrap_or(body.len()));
+        let wanted: Wanted = serde_json::from_slice(line).map_err(|error| Failed {
+            problem: format!("what is to be listed is not said as it should be: {error}"),
+            help: "use the same version of larder on both ends".to_owned(),
+        })?;
+        let mut patterns = pinning::parse(patterns)?;
+        if patterns.is_empty() {
+            patterns = pinning::parse(b"*")?;
+        }
+        if !store.can_scan() {
+            return Err(Failed {
+                problem: "a store of this policy cannot tell what it holds while it is in use".to_owned(),
+                help: "larder show URL tells of one URL; larder run --help says which policies there are".to_owned(),
+            });
+        }
+        let limit = if wanted.limit == 0 { usize::MAX } else { wanted.limit };
+        let mut first = First { sort: wanted.sort, limit: limit.min(SORTED_COUNT_MAX), heap: BinaryHeap::new() };
+        let (mut count, mut body_bytes, mut told_count) = (0_u64, 0_u64, 0);
+        let walked = responses::each(&cache, &store, &UrlPatterns::new(patterns), &mut |met| match met {
+            Met::Passed { bytes, of } => teller.progress(bytes, of),
+            Met::Response(response) => {
+                (count, body_bytes) = (count + 1, body_bytes + response.head.body().len());
+                match first.sort {
+                    Some(sort) => first.note(sort, &cache, response),
+                    None if told_count < limit => {
+                        told_count += 1;
+                        teller.line(&describe(&cache, response))
+                    }
+                    None => true,
+                }
+            }
+        });
+        walked.map_err(|error| Failed {
+            problem: format!("cannot list: {error}"),
+            help: "list again when the proxy runs and its disk answers".to_owned(),
+        })?;
+        first.heap.into_sorted_vec().iter().try_for_each(|Reverse(ranked)| teller.line(&ranked.line).then_some(()));
+        Ok(json!({ "responses": count, "body_bytes": body_bytes }))
+    })
+}
+
+/// The first of many.
+struct First {
+    sort: Option<Sort>,
+    limit: usize,
+    /// The last of them on top.
+    heap: BinaryHeap<Reverse<Ranked>>,
+}
+
+struct Ranked {
+    rank: u64,
+    line: Value,
+}
+
+impl First {
+    /// Takes a response in, if it is one of the first. Returns whether to go on.
+    fn note(&mut self, sort: Sort, cache: &Cache, response: &Response<'_>) -> bool {
+        let rank = match sort {
+            Sort::Size => response.head.body().len(),
+            Sort::Age => clock::now().millis_since(response.head.response_time()).max(0).unsigned_abs(),
+            Sort::Hits => hits(cache, response.key).unwrap_or(0).into(),
+        };
+        let is_full = self.heap.len() >= self.limit;
+        if is_full && self.heap.peek().is_none_or(|Reverse(last)| rank <= last.rank) {
+            return true;
+        }
+        self.heap.push(Reverse(Ranked { rank, line: describe(cache, response) }));
+        if is_full {
+            self.heap.pop();
+        }
+        true
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank == other.rank
+    }
+}
+
+impl Eq for Ranked {}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.rank.cmp(&other.rank)
+    }
+}
+
+fn describe(cache: &Cache, response: &Response<'_>) -> Value {
+    let Response { url, key, head, .. } = response;
+    let (freshness, now) = (head.freshness(), clock::now());
+    let variant: Vec<String> = head
+        .selecting()
+        .iter()
+        .filter_map(|(name, value)| Some(format!("{name}: {}", String::from_utf8_lossy(value?))))
+        .collect();
+    json!({
+        "url": url,
+        "status": head.status().as_u16(),
+        "bytes": head.body().len(),
+        "type": media_type(head.fields()),
+        "age_secs": freshness.age_millis(now) / 1000,
+        "ttl_secs": freshness.left_millis(now, &cache.http).div_euclid(1000),
+        "hits": hits(cache, key),
+        "in_memory": cache.shared.hot.find(key).is_some(),
+        "pinned": cache.shared.store.as_ref().is_some_and(|store| store.is_pinned(key)),
+        "variant": variant,
+    })
+}
+
+/// Hits since it came into memory; `None` if it is not there.
+fn hits(cache: &Cache, key: &[u8]) -> Option<u32> {
+    match cache.shared.hot.find(key)? {
+        Hot::Response(entry) => Some(entry.hits()),
+        Hot::Marker(_) | Hot::Chunk(_) => None,
+    }
+}
+
+/// Most that are told in an order.
+const SORTED_COUNT_MAX: usize = 100_000;

@@ -1,0 +1,161 @@
+//! PURGE: what is stored of a URL, a prefix, a host, under a tag, or at all, is not served any more, or is stale.
+//!
+//! Owns: what a request for it says, in its target and fields, and what is told. Does not: purge, see `cache::storing` and `cache::purges`.
+//! Invariant: `200` is only said of what stays purged over a crash.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode, Uri, request};
+use larder_http::{
+    key::primary_key,
+    tags::{TAG_FIELDS, TAG_SIZE_MAX, split_tags},
+};
+
+use super::page;
+use crate::{
+    cache::{
+        Cache,
+        purges::{COUNT_MAX, Mode, Purged, Scope},
+        storing::{self, NotInvalid},
+    },
+    client::response_body::ResponseBody,
+    origin::target::path_of,
+    request::explain,
+    worker::Worker,
+};
+
+/// What a PURGE is about.
+enum Subject {
+    Url,
+    Prefix,
+    Site,
+    All,
+    Tags(Vec<Box<str>>),
+}
+
+/// Does what a PURGE asks for.
+pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
+    let (subject, mode) = match subject(request).and_then(|subject| Ok((subject, mode(&request.headers)?))) {
+        Ok(asked) => asked,
+        Err(text) => return page(StatusCode::BAD_REQUEST, Bytes::from(text)),
+    };
+    let (cache, uri) = (&worker.cache, &request.uri);
+    // Asked before, and answered all the same if not: what is being fetched, or cannot be read now, is purged too.
+    let is_stored = !matches!(subject, Subject::Url) || explain::is_stored(worker, uri).await;
+    let done = match (subject, mode) {
+        (Subject::Url, Mode::Hard) => storing::invalidate(cache, uri).await.map(|()| None),
+        (Subject::Site, Mode::Hard) => storing::invalidate_many(cache, Some(uri)).await.map(|()| None),
+        (Subject::All, Mode::Hard) => storing::invalidate_many(cache, None).await.map(|()| None),
+        (subject, mode) => match scopes(cache, uri, subject) {
+            Some(scopes) => storing::purge(cache, scopes, mode).await.map(Some),
+            None => Err(NotInvalid::NoUrl),
+        },
+    };
+    let told = match (mode, is_stored) {
+        (_, false) => "nothing was stored",
+        (Mode::Hard, true) => "purged",
+        (Mode::Soft, true) => "made stale",
+    };
+    match done {
+        Ok(Some(Purged { is_widened: true })) => {
+            let text = format!(
+                "{told}\nnote: more than {COUNT_MAX} things were purged one by one, so that the older of these purges now concern their whole \
+                 sites, or everything that was stored before them\n"
+            );
+            page(StatusCode::OK, text.into())
+        }
+        Ok(_) => page(StatusCode::OK, format!("{told}\n").into()),
+        Err(NotInvalid::NoUrl) => page(StatusCode::BAD_REQUEST, NO_URL.into()),
+        Err(NotInvalid::NotDurable(why)) => {
+            let text = format!(
+                "not purged for good: {why}\nit is not served as fresh now, and this is tried again; after a crash it may be back\n"
+            );
+            page(StatusCode::SERVICE_UNAVAILABLE, text.into())
+        }
+    }
+}
+
+/// What a request is about, by its fields and target.
+fn subject(request: &request::Parts) -> Result<Subject, String> {
+    let tags = tags(&request.headers)?;
+    let ends_in_star = path_of(&request.uri).ends_with('*');
+    match (request.headers.get(SCOPE).map(|scope| scope.as_bytes()), tags) {
+        (None | Some(b"tag"), Some(tags)) => Ok(Subject::Tags(tags)),
+        (Some(b"tag"), None) => Err("a purge by tag names some in Surrogate-Key or Cache-Tag\n".to_owned()),
+        (Some(_), Some(_)) => {
+            Err("a purge is by Purge-Scope or by tags (Surrogate-Key, Cache-Tag), not by both\n".to_owned())
+        }
+        (None, None) if ends_in_star => Ok(Subject::Prefix),
+        (None | Some(b"url"), None) => Ok(Subject::Url),
+        (Some(b"prefix"), None) => Ok(Subject::Prefix),
+        (Some(b"site"), None) => Ok(Subject::Site),
+        (Some(b"all"), None) => Ok(Subject::All),
+        (Some(_), None) => Err("Purge-Scope is url, prefix, site, tag or all\n".to_owned()),
+    }
+}
+
+/// The tags that a request names; `None` if it has neither of their fields.
+fn tags(fields: &HeaderMap) -> Result<Option<Vec<Box<str>>>, String> {
+    if !TAG_FIELDS.iter().any(|name| fields.contains_key(name)) {
+        return Ok(None);
+    }
+    let mut tags = Vec::new();
+    for line in TAG_FIELDS.iter().flat_map(|name| fields.get_all(name)) {
+        let line = line.to_str().map_err(|_| "a tag is written in visible ASCII\n".to_owned())?;
+        tags.extend(split_tags(line).map(Box::<str>::from));
+    }
+    if let Some(long) = tags.iter().find(|tag| tag.len() > TAG_SIZE_MAX) {
+        return Err(format!("a tag is {TAG_SIZE_MAX} bytes long at most: {}...\n", &long[..SHOWN_BYTES]));
+    }
+    match tags.is_empty() {
+        true => Err("there is no tag in Surrogate-Key or Cache-Tag\n".to_owned()),
+        false => Ok(Some(tags)),
+    }
+}
+
+fn mode(fields: &HeaderMap) -> Result<Mode, String> {
+    let is_soft_by_fastly = fields.get(FASTLY_SOFT).is_some_and(|value| value.as_bytes() == b"1");
+    match fields.get(MODE).map(|mode| mode.as_bytes()) {
+        None if is_soft_by_fastly => Ok(Mode::Soft),
+        Some(b"soft") => Ok(Mode::Soft),
+        None | Some(b"hard") => Ok(Mode::Hard),
+        Some(_) => Err("Purge-Mode is hard or soft\n".to_owned()),
+    }
+}
+
+/// What is purged; `None` if the target is no URL where one is needed.
+fn scopes(cache: &Cache, uri: &Uri, subject: Subject) -> Option<Vec<Scope>> {
+    Some(match subject {
+        Subject::All => vec![Scope::All],
+        Subject::Tags(tags) => tags.into_iter().map(Scope::Tag).collect(),
+        Subject::Site => vec![storing::site_scope(cache, uri)?],
+        Subject::Url => vec![storing::url_scope(cache, uri)?],
+        Subject::Prefix => prefixes(cache, uri)?,
+    })
+}
+
+/// The prefix that a target is, as it stands and as the rules for keys have it.
+fn prefixes(cache: &Cache, uri: &Uri) -> Option<Vec<Scope>> {
+    let (scheme, authority, path) = (uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri));
+    let path = path.strip_suffix('*').unwrap_or(path);
+    let keys = [primary_key(scheme, authority, path), cache.http.key_rules.key(scheme, authority, path)];
+    let mut scopes = Vec::new();
+    for key in keys {
+        let scope = Scope::Prefix(String::from_utf8(key.ok()?.split_off(1)).ok()?.into());
+        if !scopes.contains(&scope) {
+            scopes.push(scope);
+        }
+    }
+    Some(scopes)
+}
+
+/// What a PURGE is about, where its target and tags do not say it.
+const SCOPE: &str = "purge-scope";
+/// Whether what is purged goes, or is stale.
+const MODE: &str = "purge-mode";
+/// The same, as clients of Fastly say it.
+const FASTLY_SOFT: &str = "fastly-soft-purge";
+const NO_URL: &str = "PURGE takes a whole URL, as in PURGE http://example.com/path HTTP/1.1\n";
+/// So much is shown of a tag that is too long.
+const SHOWN_BYTES: usize = 40;

@@ -1,0 +1,303 @@
+//! Purges: what is stored of a site, a prefix, a URL or under a tag is not served any more, or is stale, without a look at any of it.
+//!
+//! Owns: the purges there were, in memory and on record beside the store, and their count, which each stored head keeps of the moment at which
+//! the origin was asked for it. Does not: look entries up (`lookup`), or remove any: a head is judged when it is found. Invariants: what was
+//! asked for before a purge that concerns it, and comes later, in memory, from the store or from the origin, is judged like what was there; a
+//! clock decides nothing but for how long something has been stale; a count that a head can have is on record before the head has it. A record
+//! that cannot be read, or is not the store's own (see [`Store::set_label`]), empties the store: it may have told of anything. Cost: a load and
+//! a comparison for each look-up; memory and a line of the record for each thing that is purged, never for an entry.
+//! Idea: the bans of Varnish, with a count for their times and an index for their list.
+
+mod index;
+mod journal;
+
+use std::{
+    mem,
+    path::PathBuf,
+    sync::{
+        Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
+
+use larder_http::{StoredHead, Timestamp, key::KeyOf, tags::tags_of};
+use larder_store::{Invalidation, Store};
+
+pub(crate) use self::index::{COUNT_MAX, Mode, Scope, Verdict};
+use self::{
+    index::{Index, Purge, host_of_url},
+    journal::{Journal, Recorded},
+};
+use crate::cache::{
+    entry::{Entry, random},
+    epochs::Moment,
+};
+
+/// The purges there were.
+pub(crate) struct Purges {
+    /// Number of the last one.
+    latest: AtomicU64,
+    /// Number of the last one that is on record.
+    recorded: AtomicU64,
+    known: RwLock<Known>,
+    record: Mutex<Record>,
+}
+
+#[derive(Default)]
+struct Known {
+    index: Index,
+    /// Those that are not on record yet.
+    unrecorded: Vec<Purge>,
+    /// Whether the record has to be written anew.
+    must_rewrite: bool,
+}
+
+/// Where purges are on record.
+enum Record {
+    /// Nothing is stored that outlives the process.
+    NotNeeded,
+    /// There is no place for it.
+    NoPlace,
+    Beside(Beside),
+}
+
+/// The record beside a store.
+struct Beside {
+    store: Store,
+    journal: Journal,
+    label: u64,
+    /// Whether what is stored has to go before anything is on record.
+    must_empty: bool,
+}
+
+/// When work began that may store something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Began {
+    /// For changes of single keys.
+    pub(crate) moment: Moment,
+    /// How many purges there had been that are on record: what a stored head keeps.
+    pub(crate) purge_count: u64,
+    /// How many there had been.
+    pub(crate) seen_count: u64,
+}
+
+/// What a purge came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Purged {
+    /// Whether older ones were widened, as there are too many.
+    pub(crate) is_widened: bool,
+}
+
+impl Purges {
+    /// Returns what is on record in this file for what is stored. Blocks for reading it, and for emptying the store if it is not to be believed.
+    pub(crate) fn open(path: Option<PathBuf>, store: Option<&Store>) -> Self {
+        let mut index = Index::default();
+        let record = match (store, path.map(Journal::new)) {
+            (None, _) => Record::NotNeeded,
+            (Some(store), None) => {
+                if store.labels().any(|label| label != 0) {
+                    empty(store, "there is no place for it");
+                }
+                Record::NoPlace
+            }
+            (Some(store), Some(journal)) => Record::Beside(Beside::open(store, journal, &mut index)),
+        };
+        let number = index.last_number();
+        let known = RwLock::new(Known { index, unrecorded: Vec::new(), must_rewrite: false });
+        Self { latest: AtomicU64::new(number), recorded: AtomicU64::new(number), known, record: Mutex::new(record) }
+    }
+
+    /// Now, for work that may store something.
+    pub(crate) fn begin(&self, moment: Moment) -> Began {
+        Began { moment, purge_count: self.recorded.load(Acquire), seen_count: self.latest.load(Acquire) }
+    }
+
+    /// What becomes of an entry, under this key, by the purges there were.
+    pub(crate) fn judge(&self, entry: &Entry, key: &[u8]) -> Verdict {
+        let latest = self.latest.load(Acquire);
+        if entry.judged_count() >= latest && entry.head.purge_count() <= latest {
+            return Verdict::Stands;
+        }
+        let verdict = self.judge_head(&entry.head, key);
+        if verdict == Verdict::Stands {
+            entry.note_judged(latest);
+        }
+        verdict
+    }
+
+    /// What becomes of a response with this head, under this key, by the purges there were.
+    pub(crate) fn judge_head(&self, head: &StoredHead, key: &[u8]) -> Verdict {
+        let known = self.known();
+        if head.purge_count() > known.index.last_number() {
+            // It knows of purges that are not on record: what was purged before it came, or after, cannot be told.
+            return Verdict::Gone;
+        }
+        known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count())
+    }
+
+    /// Whether what began then may be concerned by a purge since, whatever tags it turns out to have.
+    pub(crate) fn may_concern(&self, key: &[u8], began: Began) -> bool {
+        self.latest.load(Acquire) > began.seen_count && self.known().index.may_concern(url_of(key), began.seen_count)
+    }
+
+    /// Number of the last purge, for [`Entry::note_judged`] of what was judged after this.
+    pub(crate) fn latest(&self) -> u64 {
+        self.latest.load(Acquire)
+    }
+
+    /// Purges what `scopes` say. It counts for every look-up at once; blocks until it is on record.
+    ///
+    /// # Errors
+    /// It is not on record, in words for the operator: it counts all the same until the process ends, and this is tried again.
+    pub(crate) fn purge(&self, scopes: Vec<Scope>, mode: Mode, at: Timestamp) -> Result<Purged, String> {
+        let mut known = self.known_mut();
+        let number = known.index.last_number() + 1;
+        for scope in scopes {
+            let purge = Purge { number, mode, at, scope };
+            known.index.apply(&purge);
+            known.unrecorded.push(purge);
+        }
+        let is_widened = known.index.widen_if_full();
+        known.must_rewrite |= is_widened;
+        self.latest.store(number, Release);
+        drop(known);
+        if is_widened {
+            tracing::warn!(
+                "more than {COUNT_MAX} things were purged: older purges are widened to their sites, or to everything that was stored before them"
+            );
+        }
+        self.save()?;
+        assert!(self.recorded.load(Acquire) >= number, "what was saved is on record");
+        Ok(Purged { is_widened })
+    }
+
+    /// Whether some are not on record yet.
+    pub(crate) fn are_unsaved(&self) -> bool {
+        let known = self.known();
+        known.must_rewrite || !known.unrecorded.is_empty()
+    }
+
+    /// Puts on record what is not. Blocks.
+    ///
+    /// # Errors
+    /// It is not on record, in words for the operator.
+    pub(crate) fn save(&self) -> Result<(), String> {
+        // Whoever waits here finds that it was done for him.
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let beside = match &mut *record {
+            Record::NotNeeded => {
+                let mut known = self.known_mut();
+                known.unrecorded = Vec::new();
+                self.recorded.store(known.index.last_number(), Release);
+                return Ok(());
+            }
+            Record::NoPlace => {
+                self.known_mut().unrecorded = Vec::new();
+                return Err("there is no place beside the store to put on record what is purged".to_owned());
+            }
+            Record::Beside(beside) => beside,
+        };
+        let (number, added, all) = {
+            let mut known = self.known_mut();
+            if known.unrecorded.is_empty() && !known.must_rewrite {
+                return Ok(());
+            }
+            let is_whole = known.must_rewrite || !beside.takes_more();
+            known.must_rewrite = false;
+            let all = is_whole.then(|| known.index.purges());
+            (known.index.last_number(), mem::take(&mut known.unrecorded), all)
+        };
+        let saved = match &all {
+            Some(all) => beside.rewrite(all),
+            None => beside.journal.append(&added).map_err(|error| error.to_string()),
+        };
+        match saved {
+            Ok(()) => self.recorded.store(number, Release),
+            // With what there is besides.
+            Err(_) => self.known_mut().must_rewrite = true,
+        }
+        saved
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known_mut(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Beside {
+    /// Takes what is on record into `index`; where that is not to be believed, the store is emptied.
+    fn open(store: &Store, journal: Journal, index: &mut Index) -> Self {
+        let mut labels = store.labels();
+        let believed = match journal.read() {
+            Recorded::Purges { label, purges } if labels.all(|own| own == 0 || own == label) => Ok((label, purges)),
+            Recorded::Purges { .. } => Err("it belongs to another store".to_owned()),
+            Recorded::Nothing if labels.all(|own| own == 0) => Ok((random().max(1), Vec::new())),
+            Recorded::Nothing => Err("it is not there".to_owned()),
+            Recorded::Damaged(why) => Err(why),
+        };
+        drop(labels);
+        let must_empty = match &believed {
+            Ok(_) => false,
+            Err(why) => !empty(store, &format!("{}: {why}", journal.path().display())),
+        };
+        let is_new = believed.is_err();
+        let (label, purges) = believed.unwrap_or_else(|_| (random().max(1), Vec::new()));
+        purges.iter().for_each(|purge| index.apply(purge));
+        let mut beside = Self { store: store.clone(), journal, label, must_empty };
+        if (is_new || !purges.is_empty())
+            && let Err(error) = beside.rewrite(&purges)
+        {
+            tracing::warn!(%error, "the list of what was purged cannot be written: it is tried again at the next purge");
+        }
+        beside
+    }
+
+    /// Whether purges can be added: each volume says that this is the store's record.
+    fn takes_more(&self) -> bool {
+        !self.must_empty && self.journal.takes_more() && self.store.labels().all(|label| label == self.label)
+    }
+
+    /// Has the record say this, and nothing else. Blocks.
+    fn rewrite(&mut self, purges: &[Purge]) -> Result<(), String> {
+        if self.must_empty {
+            block_on(self.store.invalidate(Invalidation::All))?;
+            self.must_empty = false;
+        }
+        self.journal.rewrite(self.label, purges).map_err(|error| error.to_string())?;
+        // Not before: the label says that there is a record.
+        block_on(self.store.set_label(self.label))
+    }
+}
+
+/// Empties a store of which it is not known what was purged. Returns whether that is durable.
+fn empty(store: &Store, why: &str) -> bool {
+    tracing::error!(%why, "the list of what was purged cannot be had: the store is emptied");
+    let emptied = block_on(store.invalidate(Invalidation::All));
+    if let Err(error) = &emptied {
+        tracing::error!(%error, "the store cannot be emptied: nothing of it is served");
+    }
+    emptied.is_ok()
+}
+
+/// Waits, on a thread that may block, for what a store does.
+fn block_on<T>(work: impl Future<Output = larder_store::Result<T>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
+    runtime.block_on(work).map_err(|error| error.to_string())
+}
+
+/// The URL that a key is of; empty if it is of none.
+fn url_of(key: &[u8]) -> &str {
+    KeyOf::parse(key).and_then(|of| of.url()).unwrap_or_default()
+}
+
+/// A host as purges of sites name it.
+pub(crate) fn host_of_key(key: &[u8]) -> &str {
+    host_of_url(url_of(key))
+}

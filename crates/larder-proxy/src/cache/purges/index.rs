@@ -1,0 +1,438 @@
+//! Purges in memory, found by what they are about.
+//!
+//! Owns: which of them concern a response, and what becomes of many. Does not: keep them over a restart (`journal`), or know entries.
+//! Invariants: what a purge concerned stays concerned, whatever is merged or widened: of two purges of the same the later counts, and where
+//! there are too many, those of before the others are widened to their sites, or to everything that was stored before them. Cost: two hashes of
+//! a URL, one step in a tree for each prefix on its way, one hash for each tag; memory for each thing that is purged, see [`COUNT_MAX`].
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+};
+
+use larder_http::Timestamp;
+
+use crate::origin::target::host_of;
+
+/// What a purge is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scope {
+    /// Everything.
+    All,
+    /// A host, whatever scheme, port and path.
+    Site(Box<str>),
+    /// URLs that begin so, in the form in which keys have them.
+    Prefix(Box<str>),
+    /// A URL, with all its variants.
+    Url(Box<str>),
+    /// Responses that list a tag.
+    Tag(Box<str>),
+}
+
+/// What becomes of what is purged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It is not served any more.
+    Hard,
+    /// It is stale.
+    Soft,
+}
+
+/// One purge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Purge {
+    /// What was asked for after fewer purges than this is concerned.
+    pub(crate) number: u64,
+    pub(crate) mode: Mode,
+    pub(crate) at: Timestamp,
+    pub(crate) scope: Scope,
+}
+
+/// What becomes of a response by the purges there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// None concerns it.
+    Stands,
+    /// It is stale since then.
+    StaleSince(Timestamp),
+    /// It is not served any more.
+    Gone,
+}
+
+/// All purges that may still concern something.
+#[derive(Default)]
+pub(super) struct Index {
+    all: Marks,
+    sites: HashMap<Box<str>, Marks>,
+    urls: HashMap<Box<str>, Marks>,
+    prefixes: BTreeMap<Box<str>, Marks>,
+    tags: HashMap<Box<str>, Marks>,
+    bytes: usize,
+    last_number: u64,
+    last_tag_number: u64,
+}
+
+/// The purges of one thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Marks {
+    /// Number of the last hard one; 0: there was none.
+    hard: u64,
+    /// The soft ones since, in order.
+    soft: Vec<Soft>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Soft {
+    number: u64,
+    at: Timestamp,
+}
+
+impl Index {
+    /// Takes a purge in.
+    pub(super) fn apply(&mut self, purge: &Purge) {
+        self.last_number = self.last_number.max(purge.number);
+        if let Scope::Tag(_) = purge.scope {
+            self.last_tag_number = self.last_tag_number.max(purge.number);
+        }
+        let marks = match &purge.scope {
+            Scope::All => &mut self.all,
+            Scope::Site(host) => entry(&mut self.sites, host, &mut self.bytes),
+            Scope::Url(url) => entry(&mut self.urls, url, &mut self.bytes),
+            Scope::Tag(tag) => entry(&mut self.tags, &lower_case(tag), &mut self.bytes),
+            Scope::Prefix(prefix) => {
+                if !self.prefixes.contains_key(prefix) {
+                    self.bytes += weight(prefix);
+                }
+                self.prefixes.entry(prefix.clone()).or_default()
+            }
+        };
+        marks.apply(purge);
+    }
+
+    /// Number of the last purge; 0 before the first.
+    pub(super) fn last_number(&self) -> u64 {
+        self.last_number
+    }
+
+    /// How many things are purged.
+    pub(super) fn count(&self) -> usize {
+        self.sites.len() + self.urls.len() + self.prefixes.len() + self.tags.len()
+    }
+
+    /// What becomes of a response that was asked for after `purge_count` purges.
+    pub(super) fn judge<'a>(
+        &self,
+        url: &str,
+        tags: impl FnOnce() -> Box<dyn Iterator<Item = &'a str> + 'a>,
+        purge_count: u64,
+    ) -> Verdict {
+        let mut verdict = Verdict::Stands;
+        self.each_of_url(url, &mut |marks| verdict = verdict.and(marks.judge(purge_count)));
+        if self.last_tag_number > purge_count {
+            for marks in tags().filter_map(|tag| self.tags.get(&*lower_case(tag))) {
+                verdict = verdict.and(marks.judge(purge_count));
+            }
+        }
+        verdict
+    }
+
+    /// Whether a response of which only the URL is known may be concerned, if it was asked for after `purge_count` purges.
+    pub(super) fn may_concern(&self, url: &str, purge_count: u64) -> bool {
+        let mut may = self.last_tag_number > purge_count;
+        self.each_of_url(url, &mut |marks| may |= marks.judge(purge_count) != Verdict::Stands);
+        may
+    }
+
+    /// All of them, as purges.
+    pub(super) fn purges(&self) -> Vec<Purge> {
+        let mut purges = Vec::new();
+        self.all.tell(&Scope::All, &mut purges);
+        self.sites.iter().for_each(|(host, marks)| marks.tell(&Scope::Site(host.clone()), &mut purges));
+        self.urls.iter().for_each(|(url, marks)| marks.tell(&Scope::Url(url.clone()), &mut purges));
+        self.prefixes.iter().for_each(|(prefix, marks)| marks.tell(&Scope::Prefix(prefix.clone()), &mut purges));
+        self.tags.iter().for_each(|(tag, marks)| marks.tell(&Scope::Tag(tag.clone()), &mut purges));
+        purges
+    }
+
+    /// Widens the older ones if there are too many. Returns whether it did.
+    pub(super) fn widen_if_full(&mut self) -> bool {
+        self.widen_beyond(COUNT_MAX, BYTES_MAX)
+    }
+
+    fn widen_beyond(&mut self, count_max: usize, bytes_max: usize) -> bool {
+        let is_full = |index: &Self| index.count() > count_max || index.bytes > bytes_max;
+        if !is_full(self) {
+            return false;
+        }
+        let mut purges = self.purges();
+        purges.sort_unstable_by_key(|purge| purge.number);
+        let (old, new) = purges.split_at(purges.len() / 2);
+        let mut widened = Self::default();
+        for purge in old {
+            widened.apply(&Purge { scope: wider(&purge.scope), ..purge.clone() });
+        }
+        new.iter().for_each(|purge| widened.apply(purge));
+        // Many sites, each with its own: all of the old ones together.
+        if widened.count() > count_max / 4 * 3 || widened.bytes > bytes_max / 4 * 3 {
+            widened = Self::default();
+            old.iter().for_each(|purge| widened.apply(&Purge { scope: Scope::All, ..purge.clone() }));
+            new.iter().for_each(|purge| widened.apply(purge));
+        }
+        (widened.last_number, widened.last_tag_number) = (self.last_number, self.last_tag_number);
+        *self = widened;
+        // What is left is the newer half; one that is too much by itself goes with the rest.
+        if is_full(self) {
+            self.widen_beyond(count_max, bytes_max);
+        }
+        true
+    }
+
+    fn each_of_url(&self, url: &str, tell: &mut dyn FnMut(&Marks)) {
+        tell(&self.all);
+        if let Some(marks) = self.urls.get(url) {
+            tell(marks);
+        }
+        if !self.sites.is_empty()
+            && let Some(marks) = self.sites.get(host_of_url(url))
+        {
+            tell(marks);
+        }
+        // The greatest key that is no greater than the URL is its longest prefix, or shares its beginning with all that are.
+        let mut rest = url.as_bytes();
+        let below = |rest: &[u8]| std::str::from_utf8(rest).ok().and_then(|rest| self.greatest_up_to(rest));
+        while let Some((prefix, marks)) = below(rest) {
+            let shared = prefix.bytes().zip(rest).take_while(|(one, other)| one == *other).count();
+            if shared == prefix.len() {
+                tell(marks);
+                if shared == 0 {
+                    return;
+                }
+                rest = &rest[..shared - 1];
+            } else {
+                rest = &rest[..shared];
+            }
+        }
+    }
+
+    fn greatest_up_to(&self, url: &str) -> Option<(&str, &Marks)> {
+        let upto = (Bound::Unbounded, Bound::Included(url));
+        self.prefixes.range::<str, _>(upto).next_back().map(|(prefix, marks)| (&**prefix, marks))
+    }
+}
+
+impl Marks {
+    fn apply(&mut self, purge: &Purge) {
+        let &Purge { number, mode, at, .. } = purge;
+        match mode {
+            Mode::Hard => self.hard = self.hard.max(number),
+            Mode::Soft => {
+                let place = self.soft.partition_point(|soft| soft.number < number);
+                if self.soft.get(place).is_none_or(|soft| soft.number != number) {
+                    self.soft.insert(place, Soft { number, at });
+                }
+            }
+        }
+        self.soft.retain(|soft| soft.number > self.hard);
+        if self.soft.len() > SOFT_COUNT_MAX {
+            // The two oldest become one: what lies between them is stale for longer than it need be.
+            let first = self.soft.remove(0);
+            self.soft[0].at = self.soft[0].at.min(first.at);
+        }
+    }
+
+    fn judge(&self, purge_count: u64) -> Verdict {
+        if self.hard > purge_count {
+            return Verdict::Gone;
+        }
+        let first = self.soft.iter().find(|soft| soft.number > purge_count);
+        first.map_or(Verdict::Stands, |soft| Verdict::StaleSince(soft.at))
+    }
+
+    fn tell(&self, scope: &Scope, purges: &mut Vec<Purge>) {
+        if self.hard > 0 {
+            let at = Timestamp::default();
+            purges.push(Purge { number: self.hard, mode: Mode::Hard, at, scope: scope.clone() });
+        }
+        let soft = self.soft.iter();
+        purges.extend(soft.map(|&Soft { number, at }| Purge { number, mode: Mode::Soft, at, scope: scope.clone() }));
+    }
+}
+
+impl Verdict {
+    /// What becomes of a response that both speak of.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Gone, _) | (_, Self::Gone) => Self::Gone,
+            (Self::StaleSince(one), Self::StaleSince(other)) => Self::StaleSince(one.min(other)),
+            (Self::StaleSince(at), Self::Stands) | (Self::Stands, Self::StaleSince(at)) => Self::StaleSince(at),
+            (Self::Stands, Self::Stands) => Self::Stands,
+        }
+    }
+}
+
+fn entry<'a>(map: &'a mut HashMap<Box<str>, Marks>, name: &str, bytes: &mut usize) -> &'a mut Marks {
+    map.entry(name.into()).or_insert_with_key(|name| {
+        *bytes += weight(name);
+        Marks::default()
+    })
+}
+
+fn weight(name: &str) -> usize {
+    name.len() + MARKS_BYTES
+}
+
+/// What a purge is about that concerns all that another does.
+fn wider(scope: &Scope) -> Scope {
+    match scope {
+        Scope::Url(url) | Scope::Prefix(url) => Scope::Site(host_of_url(url).into()),
+        Scope::Site(_) | Scope::Tag(_) | Scope::All => Scope::All,
+    }
+}
+
+/// The host of a URL in the form in which keys have it.
+pub(super) fn host_of_url(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    host_of(&rest[..rest.find('/').unwrap_or(rest.len())])
+}
+
+fn lower_case(tag: &str) -> Cow<'_, str> {
+    match tag.bytes().any(|octet| octet.is_ascii_uppercase()) {
+        true => Cow::Owned(tag.to_ascii_lowercase()),
+        false => Cow::Borrowed(tag),
+    }
+}
+
+/// Most things that are purged one by one, and most bytes of memory that they take.
+pub(crate) const COUNT_MAX: usize = 16_384;
+const BYTES_MAX: usize = 8 << 20;
+/// Most soft purges of one thing that are told apart.
+const SOFT_COUNT_MAX: usize = 8;
+/// What one thing takes besides its name: its place in a table, its marks, a soft purge, and what the allocator rounds up.
+const MARKS_BYTES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn purge(number: u64, mode: Mode, scope: Scope) -> Purge {
+        Purge { number, mode, at: Timestamp::from_secs(i64::try_from(number).unwrap()), scope }
+    }
+
+    fn hard(number: u64, scope: Scope) -> Purge {
+        purge(number, Mode::Hard, scope)
+    }
+
+    fn index(purges: &[Purge]) -> Index {
+        let mut index = Index::default();
+        purges.iter().for_each(|purge| index.apply(purge));
+        index
+    }
+
+    fn judge(index: &Index, url: &str, tags: &'static [&str], purge_count: u64) -> Verdict {
+        index.judge(url, || Box::new(tags.iter().copied()), purge_count)
+    }
+
+    const URL: &str = "http://a.example:81/x/y?z";
+
+    #[test]
+    fn each_scope_concerns_its_own_that_is_older_and_nothing_else() {
+        for (scope, others) in [
+            (Scope::All, &[][..]),
+            (Scope::Site("a.example".into()), &["http://b.example/", "http://a.example.evil/"]),
+            (Scope::Prefix("http://a.example:81/x".into()), &["http://a.example:81/", "http://a.example/x/y?z"]),
+            (Scope::Prefix(URL.into()), &["http://a.example:81/x/y?", "https://a.example:81/x/y?z"]),
+            (Scope::Url(URL.into()), &["http://a.example:81/x/y", "http://a.example:81/x/y?zz"]),
+            (Scope::Tag("Red".into()), &[]),
+        ] {
+            let index = index(&[hard(3, scope.clone())]);
+            assert_eq!(judge(&index, URL, &["blue", "rEd"], 2), Verdict::Gone, "{scope:?}");
+            assert_eq!(judge(&index, URL, &["blue", "rEd"], 3), Verdict::Stands, "{scope:?}");
+            for other in others {
+                assert_eq!(judge(&index, other, &["blue"], 0), Verdict::Stands, "{scope:?} {other}");
+            }
+        }
+        assert_eq!(judge(&index(&[hard(1, Scope::Tag("red".into()))]), URL, &["reddish", "re"], 0), Verdict::Stands);
+        assert_eq!(judge(&index(&[hard(1, Scope::Site("[::1]".into()))]), "http://[::1]:8/", &[], 0), Verdict::Gone);
+    }
+
+    /// At stake: a prefix that another prefix, or a URL between the two, hides in the tree.
+    #[test]
+    fn every_prefix_of_a_url_is_found_among_many() {
+        let texts: Vec<String> = (0..6_u32.pow(4))
+            .map(|number| {
+                let letters =
+                    (0..4).map(|place| ['a', 'b', '/', 'é', '\0', ' '][(number / 6_u32.pow(place) % 6) as usize]);
+                letters.filter(|letter| *letter != ' ').collect()
+            })
+            .collect();
+        let prefixes: Vec<&String> = texts.iter().step_by(7).collect();
+        let mut index = Index::default();
+        for (number, prefix) in (1..).zip(&prefixes) {
+            index.apply(&purge(number, Mode::Soft, Scope::Prefix(prefix.as_str().into())));
+        }
+        for url in &texts {
+            let mut found = 0;
+            index.each_of_url(url, &mut |marks| found += usize::from(!marks.soft.is_empty()));
+            let distinct: std::collections::HashSet<_> =
+                prefixes.iter().filter(|prefix| url.starts_with(prefix.as_str())).collect();
+            assert_eq!(found, distinct.len(), "{url:?}");
+        }
+    }
+
+    #[test]
+    fn soft_purge_makes_stale_from_its_moment_on_and_a_hard_one_ends_it() {
+        let tag = || Scope::Tag("t".into());
+        let (first, second) = (purge(2, Mode::Soft, tag()), purge(4, Mode::Soft, tag()));
+        let both = index(&[second.clone(), first.clone()]);
+        for (count, at) in [(0, 2), (1, 2), (2, 4), (3, 4)] {
+            assert_eq!(judge(&both, URL, &["t"], count), Verdict::StaleSince(Timestamp::from_secs(at)), "{count}");
+        }
+        assert_eq!(judge(&both, URL, &["t"], 4), Verdict::Stands);
+        let ended = index(&[first, hard(3, tag()), second]);
+        assert_eq!(judge(&ended, URL, &["t"], 2), Verdict::Gone);
+        assert_eq!(judge(&ended, URL, &["t"], 3), Verdict::StaleSince(Timestamp::from_secs(4)));
+        let many: Vec<Purge> = (1..100).map(|number| purge(number, Mode::Soft, tag())).collect();
+        let many = index(&many);
+        assert_eq!(judge(&many, URL, &["t"], 0), Verdict::StaleSince(Timestamp::from_secs(1)));
+        assert_eq!(judge(&many, URL, &["t"], 98), Verdict::StaleSince(Timestamp::from_secs(99)));
+        assert!(many.purges().len() <= SOFT_COUNT_MAX);
+    }
+
+    /// At stake: a purge that is dropped because there are many.
+    #[test]
+    fn too_many_are_widened_and_none_is_dropped() {
+        let scope = |number: u64| match number % 4 {
+            0 => Scope::Tag(format!("t{number}").into()),
+            1 => Scope::Url(format!("http://s{}.example/{number}", number % 5).into()),
+            2 => Scope::Prefix(format!("http://s{}.example/{number}/", number % 5).into()),
+            _ => Scope::Site(format!("h{number}.example").into()),
+        };
+        let mut index = Index::default();
+        let mut widened_count = 0;
+        for number in 1..=1000 {
+            index.apply(&hard(number, scope(number)));
+            widened_count += u64::from(index.widen_beyond(100, 1 << 20));
+            assert!(index.count() <= 100);
+        }
+        assert!(widened_count > 0);
+        for number in 1..=1000 {
+            let (url, tag) = match scope(number) {
+                Scope::Tag(tag) => ("http://x.example/".into(), Some(tag)),
+                Scope::Url(url) => (url, None),
+                Scope::Prefix(prefix) => (format!("{prefix}x").into(), None),
+                Scope::Site(host) => (format!("http://{host}/").into(), None),
+                Scope::All => unreachable!(),
+            };
+            let verdict = index.judge(&url, || Box::new(tag.iter().map(|tag| &**tag)), number - 1);
+            assert_eq!(verdict, Verdict::Gone, "{number}");
+            assert_eq!(index.judge(&url, || Box::new(tag.iter().map(|tag| &**tag)), 1000), Verdict::Stands, "{number}");
+        }
+        let again = {
+            let mut again = Index::default();
+            index.purges().iter().rev().for_each(|purge| again.apply(purge));
+            again
+        };
+        assert_eq!((again.last_number(), again.count(), again.bytes), (1000, index.count(), index.bytes));
+    }
+}

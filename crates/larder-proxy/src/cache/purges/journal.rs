@@ -1,0 +1,235 @@
+//! Purges on record: a file beside the store, to which a line is added for each.
+//!
+//! Owns: its lines, and when it is written anew. Does not: judge. Invariants: what [`Journal::append`] and [`Journal::rewrite`] returned for is
+//! durable; a line that was not written to its end is one that nobody was told of, and is left out; a whole line that is not as it was written
+//! is damage, and then nothing of the file counts. Cost: a line and a sync for the purges that are written together.
+
+use std::{
+    fmt::Write as _,
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use flate2::Crc;
+use larder_http::Timestamp;
+
+use super::index::{Mode, Purge, Scope};
+use crate::state_file;
+
+/// The file.
+pub(super) struct Journal {
+    path: PathBuf,
+    /// The file, opened for adding; `None` if it has to be written anew first.
+    file: Option<File>,
+    len_bytes: u64,
+    /// How long it was when it was last written anew.
+    tidy_bytes: u64,
+}
+
+/// What there is of the file at the start.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Recorded {
+    Nothing,
+    /// The purges of the store with this label.
+    Purges {
+        label: u64,
+        purges: Vec<Purge>,
+    },
+    /// It cannot be read, or is not as it was written; why.
+    Damaged(String),
+}
+
+impl Journal {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, file: None, len_bytes: 0, tidy_bytes: 0 }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads what there is.
+    pub(super) fn read(&self) -> Recorded {
+        let octets = match fs::read(&self.path) {
+            Ok(octets) => octets,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Recorded::Nothing,
+            Err(error) => return Recorded::Damaged(error.to_string()),
+        };
+        let end = octets.iter().rposition(|octet| *octet == b'\n').unwrap_or(0);
+        let Ok(whole) = std::str::from_utf8(&octets[..end]) else {
+            return Recorded::Damaged("it is no text".to_owned());
+        };
+        let mut lines = whole.split('\n').map(unseal);
+        let label = lines.next().flatten().and_then(|line| u64::from_str_radix(line.strip_prefix(TITLE)?, 16).ok());
+        let Some(label) = label else { return Recorded::Damaged("its first line is not one of ours".to_owned()) };
+        match lines.map(|line| parse(line?)).collect() {
+            Some(purges) => Recorded::Purges { label, purges },
+            None => Recorded::Damaged("a line is not as it was written".to_owned()),
+        }
+    }
+
+    /// Whether purges can be added: it was written anew since the start, and since an error, and has not grown too long.
+    pub(super) fn takes_more(&self) -> bool {
+        self.file.is_some() && self.len_bytes <= GROWN_BYTES_MIN.max(4 * self.tidy_bytes)
+    }
+
+    /// Adds purges.
+    ///
+    /// # Errors
+    /// They are not durable, and the file has to be written anew.
+    pub(super) fn append(&mut self, purges: &[Purge]) -> io::Result<()> {
+        let Some(mut file) = self.file.take() else { return Err(io::ErrorKind::NotFound.into()) };
+        let lines: String = purges.iter().map(show).collect();
+        file.write_all(lines.as_bytes())?;
+        file.sync_data()?;
+        self.len_bytes += lines.len() as u64;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Writes it anew with these purges, for the store with this label.
+    ///
+    /// # Errors
+    /// They are not durable; what was there before is there.
+    pub(super) fn rewrite(&mut self, label: u64, purges: &[Purge]) -> io::Result<()> {
+        self.file = None;
+        let mut text = seal(&format!("{TITLE}{label:016x}"));
+        purges.iter().for_each(|purge| text.push_str(&show(purge)));
+        state_file::replace(&self.path, &mut |file| file.write_all(text.as_bytes()))?;
+        // The name too has to be durable.
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        self.file = Some(OpenOptions::new().append(true).mode(0o600).open(&self.path)?);
+        (self.len_bytes, self.tidy_bytes) = (text.len() as u64, text.len() as u64);
+        Ok(())
+    }
+}
+
+fn show(purge: &Purge) -> String {
+    let Purge { number, mode, at, scope } = purge;
+    let mode = match mode {
+        Mode::Hard => "hard",
+        Mode::Soft => "soft",
+    };
+    let (kind, name) = match scope {
+        Scope::All => ("all", "-"),
+        Scope::Site(name) => ("site", &**name),
+        Scope::Prefix(name) => ("prefix", &**name),
+        Scope::Url(name) => ("url", &**name),
+        Scope::Tag(name) => ("tag", &**name),
+    };
+    seal(&format!("{number} {mode} {} {kind} {name}", at.as_millis()))
+}
+
+fn parse(line: &str) -> Option<Purge> {
+    let mut words = line.splitn(5, ' ');
+    let number = words.next()?.parse().ok()?;
+    let mode = match words.next()? {
+        "hard" => Mode::Hard,
+        "soft" => Mode::Soft,
+        _ => return None,
+    };
+    let at = Timestamp::from_millis(words.next()?.parse().ok()?);
+    let (kind, name) = (words.next()?, words.next()?);
+    let scope = match kind {
+        "all" => Scope::All,
+        "site" => Scope::Site(name.into()),
+        "prefix" => Scope::Prefix(name.into()),
+        "url" => Scope::Url(name.into()),
+        "tag" => Scope::Tag(name.into()),
+        _ => return None,
+    };
+    Some(Purge { number, mode, at, scope })
+}
+
+/// A line of the file, with its checksum before it.
+fn seal(text: &str) -> String {
+    let mut line = String::with_capacity(text.len() + 10);
+    writeln!(line, "{:08x} {text}", checksum(text)).expect("a string takes what is written to it");
+    line
+}
+
+fn unseal(line: &str) -> Option<&str> {
+    let (sum, text) = line.split_once(' ')?;
+    (u32::from_str_radix(sum, 16).ok()? == checksum(text)).then_some(text)
+}
+
+fn checksum(text: &str) -> u32 {
+    let mut crc = Crc::new();
+    crc.update(text.as_bytes());
+    crc.sum()
+}
+
+const TITLE: &str = "larder purges 1 ";
+/// A shorter file is not written anew because it has grown.
+const GROWN_BYTES_MIN: u64 = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn purges() -> Vec<Purge> {
+        let scopes = [
+            Scope::All,
+            Scope::Site("a.example".into()),
+            Scope::Prefix("http://a.example/x y".into()),
+            Scope::Url("http://a.example/é".into()),
+            Scope::Tag("t".into()),
+        ];
+        let modes = [Mode::Hard, Mode::Soft].into_iter().cycle();
+        let purge = |(number, (mode, scope))| Purge { number, mode, at: Timestamp::from_millis(-5), scope };
+        (1..).zip(modes.zip(scopes)).map(purge).collect()
+    }
+
+    #[test]
+    fn what_was_added_is_read_and_a_line_that_was_cut_off_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.purges");
+        let mut journal = Journal::new(path.clone());
+        assert_eq!(journal.read(), Recorded::Nothing);
+        assert!(!journal.takes_more() && journal.append(&purges()).is_err());
+        journal.rewrite(7, &purges()[..2]).unwrap();
+        assert!(journal.takes_more());
+        journal.append(&purges()[2..]).unwrap();
+        assert_eq!(Journal::new(path.clone()).read(), Recorded::Purges { label: 7, purges: purges() });
+        let whole = fs::read(&path).unwrap();
+        for cut in 1..show(&purges()[4]).len() {
+            fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+            let recorded = Journal::new(path.clone()).read();
+            assert!(
+                matches!(&recorded, Recorded::Purges { purges: read, .. } if *read == purges()[..4]),
+                "{cut}: {recorded:?}"
+            );
+        }
+    }
+
+    /// At stake: a purge that comes undone because a bit of the disk turned.
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.purges");
+        Journal::new(path.clone()).rewrite(7, &purges()).unwrap();
+        let whole = fs::read(&path).unwrap();
+        for bit in 0..whole.len() * 8 {
+            let mut changed = whole.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, &changed).unwrap();
+            let recorded = Journal::new(path.clone()).read();
+            // Without its last line end the last line is one that was not written to its end.
+            let is_last = bit / 8 == whole.len() - 1;
+            assert!(
+                is_last || !matches!(&recorded, Recorded::Purges { purges: read, .. } if *read != purges()),
+                "{bit}: {recorded:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn file_that_cannot_be_written_takes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(folder.path().join("no folder/store.purges"));
+        assert!(journal.rewrite(1, &[]).is_err() && !journal.takes_more());
+    }
+}

@@ -1,0 +1,81 @@
+//! What is stored, response by response, while the store is in use: a walk over the whole of it.
+//!
+//! Owns: which keys are those of responses that a request can be answered with, each once. Does not: read bodies. Invariant: what was purged, or
+//! is a variant to which nothing leads any more, is not told. Cost: one read of everything, one more of each response's front, and eight bytes
+//! of memory for each response that was told.
+
+use std::collections::HashSet;
+
+use larder_http::{Head, StoredHead, UrlPatterns, key::KeyOf};
+use larder_store::{Reader, Result, Scanned, Store};
+
+use crate::cache::{
+    Cache,
+    pins::{fingerprint, stored_len, wait},
+    purges::Verdict,
+};
+
+/// What a walk meets.
+pub(crate) enum Met<'a> {
+    /// So many bytes of so many of the store were looked at.
+    Passed {
+        bytes: u64,
+        of: u64,
+    },
+    Response(&'a Response<'a>),
+}
+
+/// A stored response.
+pub(crate) struct Response<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) key: &'a [u8],
+    /// As it is since the purges there were.
+    pub(crate) head: StoredHead,
+    pub(crate) reader: Reader,
+}
+
+/// Tells the responses that are stored of what `patterns` name, until `meet` says `false`. Blocks for reading the whole store.
+///
+/// # Errors
+/// The store cannot tell its keys, or is closed.
+pub(crate) fn each(
+    cache: &Cache,
+    store: &Store,
+    patterns: &UrlPatterns,
+    meet: &mut dyn FnMut(Met<'_>) -> bool,
+) -> Result<()> {
+    let mut seen = HashSet::new();
+    store.scan(&mut |scanned| match scanned {
+        Scanned::Passed { bytes, of } => meet(Met::Passed { bytes, of }),
+        Scanned::Key(key) => {
+            let of = KeyOf::parse(key).filter(|of| of.representation.is_none() && has_plain_mark(of));
+            let named = of.and_then(|of| Some((of, of.url()?))).filter(|(_, url)| patterns.contain(url));
+            let Some((of, url)) = named.filter(|_| seen.insert(fingerprint(key))) else { return true };
+            let Some((head, reader)) = response(cache, store, key, &of) else { return true };
+            meet(Met::Response(&Response { url, key, head, reader }))
+        }
+        _ => true,
+    })
+}
+
+/// Whether a key is that of a GET of its URL: others stand for something else besides.
+fn has_plain_mark(of: &KeyOf<'_>) -> bool {
+    let space = of.primary.iter().position(|octet| *octet == b' ');
+    space.is_none_or(|at| &of.primary[at..] == b" default")
+}
+
+/// The response under a key, if it is one that can be served.
+fn response(cache: &Cache, store: &Store, key: &[u8], of: &KeyOf<'_>) -> Option<(StoredHead, Reader)> {
+    let targets = &cache.http.targets;
+    // A variant to which nothing leads is nobody's.
+    if of.entry != of.primary && !matches!(stored_len(store, targets, key), Ok(Some(_))) {
+        return None;
+    }
+    let reader = wait(store.front(key)).ok()??;
+    let Ok(Head::Response(head)) = Head::decode(reader.head(), targets) else { return None };
+    match cache.shared.purges.judge_head(&head, key) {
+        Verdict::Stands => Some((head, reader)),
+        Verdict::StaleSince(moment) => Some((head.stale_since(moment), reader)),
+        Verdict::Gone => None,
+    }
+}

@@ -1,0 +1,97 @@
+//! What is stored of a URL, in words for the operator: what a request would come to, and then each part of what lies there.
+//!
+//! Does not: decide or change anything. Invariant: what would become of a request is what `explain` tells, by the function whose decision an
+//! exchange executes. Cost: that of `explain`, and a look in memory for each chunk of a long body.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use http::{HeaderMap, Uri};
+use larder_http::{Timestamp, date::format_http_date, tags::tags_of};
+
+use crate::{
+    cache::{
+        Cache,
+        chunks::ChunkedBody,
+        entry::CHUNK_BYTES,
+        lookup::{self, Found, Lookup},
+        storing,
+    },
+    request::explain,
+    worker::Worker,
+};
+
+/// What is stored of `uri`, as a GET with these fields finds it; `None` for what has no key.
+pub(crate) async fn show(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
+    let mut text = explain::explain(worker, uri, fields).await?;
+    let worker = worker.for_site(explain::site_of(worker, uri));
+    let cache = &worker.cache;
+    for primary in storing::primaries_of(cache, uri)? {
+        let primary: Arc<[u8]> = primary.into();
+        let (found, marker) = match lookup::find(cache, &primary, fields).await {
+            Lookup::Nothing => continue,
+            Lookup::Found(found) => {
+                let marker = found.marker.clone();
+                (Some(found), marker)
+            }
+            Lookup::OtherVariants(marker) => (None, Some(marker)),
+        };
+        if let Some(marker) = marker {
+            for (language, accepted) in &marker.languages {
+                let (language, accepted) =
+                    (String::from_utf8_lossy(language), String::from_utf8_lossy(accepted.as_bytes()));
+                line(&mut text, "language", format_args!("{language}, for Accept-Language: {accepted}"));
+            }
+        }
+        if let Some(found) = found {
+            tell(&mut text, cache, &primary, &found).await;
+        }
+    }
+    Some(text)
+}
+
+async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found: &Found) {
+    let head = &found.entry.head;
+    let date = |moment: Timestamp| String::from_utf8_lossy(format_http_date(moment).as_bytes()).into_owned();
+    line(text, "asked", date(head.request_time()));
+    line(text, "received", format_args!("{}, or confirmed then", date(head.response_time())));
+    let tags: Vec<&str> = tags_of(head.fields()).collect();
+    line(text, "tags", if tags.is_empty() { "none".to_owned() } else { tags.join(", ") });
+    if let Some(chunks) = ChunkedBody::of(cache, primary, &found.key, &found.entry) {
+        let count = found.entry.body_len().div_ceil(CHUNK_BYTES);
+        let there = (0..count).filter(|number| chunks.seems_there(*number)).count();
+        line(text, "chunks", format_args!("{there} of {count} there, 1 MiB each"));
+    }
+    tell_places(text, cache, found).await;
+    for (name, value) in head.fields() {
+        line(text, "field", format_args!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
+    }
+}
+
+/// Tells where it lies, and when it may go.
+async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &Found) {
+    if cache.shared.hot.find(&found.key).is_some() {
+        line(text, "lies", format_args!("in memory, {} hits since it came there", found.entry.hits()));
+    }
+    let Some(store) = &cache.shared.store else { return };
+    let is_on_disk = lookup::ask(cache, crate::cache::patience::Waiting::Short, store.sight(&found.key)).await;
+    let mut volumes = store.volumes().map(|volume| format!("{} ({})", volume.path.display(), volume.policy.name));
+    match is_on_disk {
+        Ok(Some(_)) if store.volumes().count() == 1 => line(text, "lies", volumes.next().unwrap_or_default()),
+        Ok(Some(_)) => line(text, "lies", format_args!("on one of {}", volumes.collect::<Vec<_>>().join(", "))),
+        Ok(None) => line(text, "lies", "not in the store"),
+        Err(_) => line(text, "lies", "in the store, perhaps: it does not answer"),
+    }
+    let goes = match (store.is_pinned(&found.key), storing::expires_at(cache, &found.entry.head)) {
+        (true, _) => "when it is unpinned or purged".to_owned(),
+        (false, 0) => "when its room is wanted for something else".to_owned(),
+        (false, at) => {
+            let at = format_http_date(Timestamp::from_secs(at.into()));
+            format!("when its room is wanted; of no use after {}", String::from_utf8_lossy(at.as_bytes()))
+        }
+    };
+    line(text, "goes", goes);
+}
+
+fn line(text: &mut String, what: &str, told: impl std::fmt::Display) {
+    writeln!(text, "{what:<9}{told}").expect("a string takes what is written to it");
+}

@@ -1,0 +1,151 @@
+//! `larder ls`: lists what a running proxy has stored.
+//!
+//! Owns: the flags, and what is printed. Does not: look, the proxy does. Invariant: what is listed can be served, if only after validation.
+
+use crate::{
+    admin_client::{self, AdminFlags, Sent, Told},
+    failure::Failure,
+    output::print_line,
+    progress::Shown,
+    size, url_list,
+};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+const EXAMPLES: &str = "\
+Examples:
+  larder ls                                     100 responses, in the order in which they lie in the store
+  larder ls example.com --sort size             the longest of a host
+  larder ls https://example.com/img/ --limit 0  all whose URL begins so
+  larder ls --sort hits --json                  an object for each
+
+Columns: bytes of the body, age, what is left of its lifetime (- if it is stale), hits since it came into memory (- if it is
+not there), status, URL, and what chose the variant. The whole store is read for it, while it goes on serving.";
+
+/// The flags of `larder ls`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LsFlags {
+    /// A host, the beginning of URLs, or a pattern in which * is any characters
+    #[arg(value_name = "SITE|PREFIX")]
+    what: Option<String>,
+
+    /// The longest, the oldest or those with the most hits first
+    #[arg(long, value_enum)]
+    sort: Option<Sort>,
+
+    /// How many are listed; 0 is all, or 100,000 where they are sorted
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: u64,
+
+    /// Print JSON: an object for each response, and one for all
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    admin: AdminFlags,
+}
+
+/// By what the first are the first.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Sort {
+    Size,
+    Age,
+    Hits,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A usage failure for what is no host, prefix or pattern; a runtime failure if the proxy cannot be reached or refuses.
+pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
+    let sort = flags.sort.map(|sort| match sort {
+        Sort::Size => "size",
+        Sort::Age => "age",
+        Sort::Hits => "hits",
+    });
+    let mut text = json!({ "sort": sort, "limit": flags.limit }).to_string();
+    if let Some(what) = &flags.what {
+        text = format!("{text}\n{}", url_list::pattern(&whole(what))?);
+    }
+    let (shown, mut before) = (Shown::new("looking through the store"), 0);
+    let mut tell = |told: Told<'_>| {
+        match told {
+            Told::Progress { done, of } => {
+                shown.advance(done.saturating_sub(before), of);
+                before = done;
+            }
+            Told::Line(line) if flags.json => print_line!("{line}")?,
+            Told::Line(line) => print_response(line)?,
+            Told::Data(_) => {}
+        }
+        Ok(())
+    };
+    let sent = Sent { len_bytes: text.len() as u64, reader: &mut text.as_bytes() };
+    let done = admin_client::converse(flags.admin, "LIST /", sent, &mut tell)?;
+    shown.finish();
+    if flags.json {
+        return print_line!("{done}");
+    }
+    let (count, bytes) = (number(&done["responses"]), number(&done["body_bytes"]));
+    print_line!("{} responses, {}", size::show_count(count), size::show(bytes))
+}
+
+/// A prefix as the pattern of all that begins so. A host stands for all of it by itself.
+fn whole(what: &str) -> String {
+    let rest = what.split_once("://").map_or(what, |(_, rest)| rest);
+    if rest.contains('/') && !what.contains('*') { format!("{what}*") } else { what.to_owned() }
+}
+
+fn print_response(line: &Value) -> Result<(), Failure> {
+    let left_secs = line["ttl_secs"].as_i64().unwrap_or(0);
+    let left = if left_secs > 0 { show_secs(left_secs.unsigned_abs()) } else { "-".to_owned() };
+    let hits = line["hits"].as_u64().map_or("-".to_owned(), |hits| hits.to_string());
+    let variant: Vec<&str> = line["variant"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let variant = if variant.is_empty() { String::new() } else { format!("  ({})", variant.join("; ")) };
+    print_line!(
+        "{:>9}  {:>6}  {left:>6}  {hits:>6}  {}  {}{variant}",
+        size::show(number(&line["bytes"])),
+        show_secs(number(&line["age_secs"])),
+        number(&line["status"]),
+        line["url"].as_str().unwrap_or_default()
+    )
+}
+
+/// A time in its largest unit.
+fn show_secs(secs: u64) -> String {
+    match secs {
+        0..120 => format!("{secs} s"),
+        120..7200 => format!("{} min", secs / 60),
+        7200..172_800 => format!("{} h", secs / 3600),
+        _ => format!("{} d", secs / 86_400),
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_is_all_that_begins_so_and_a_host_or_pattern_is_itself() {
+        for (what, pattern) in [
+            ("a.example", "a.example"),
+            ("https://a.example", "https://a.example"),
+            ("https://a.example/x", "https://a.example/x*"),
+            ("a.example/", "a.example/*"),
+            ("a.example/*.png", "a.example/*.png"),
+        ] {
+            assert_eq!(whole(what), pattern);
+        }
+    }
+
+    #[test]
+    fn times_are_shown_in_their_largest_unit() {
+        let shown = [0, 119, 120, 7200, 172_800].map(show_secs);
+        assert_eq!(shown, ["0 s", "119 s", "2 min", "2 h", "2 d"]);
+    }
+}
