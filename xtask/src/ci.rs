@@ -10,7 +10,7 @@ struct Step {
     environment: &'static [(&'static str, &'static str)],
 }
 
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 5] = [
     Step { name: "fmt", arguments: &["fmt", "--all", "--check"], environment: &[] },
     Step {
         name: "clippy",
@@ -23,11 +23,6 @@ const STEPS: [Step; 6] = [
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
     },
     Step { name: "test", arguments: &["test", "--workspace", "--locked"], environment: &[] },
-    Step {
-        name: "seeds",
-        arguments: &["run", "--quiet", "--locked", "--package", "larder-torture", "--", "--seeds", "512"],
-        environment: &[],
-    },
     Step { name: "shuttle", arguments: &shuttle::ARGUMENTS, environment: &[] },
 ];
 

@@ -20,7 +20,7 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
 chores:
-  ci           fmt, tidy, clippy, rustdoc, tests, seeds and interleavings, with warnings denied; stops at the first failure
+  ci           fmt, tidy, clippy, rustdoc, tests (512 seeds among them) and interleavings, with warnings denied; stops at the first failure
   quick [CRATE..]  fmt, tidy, and clippy and unit tests of these crates, or of those with uncommitted changes
   conformance  writes docs/conformance.md from the lists beside the tests of larder-http
   tidy         the house rules a compiler does not check (see CONTRIBUTING.md)

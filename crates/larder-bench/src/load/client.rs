@@ -253,6 +253,10 @@ impl Clients {
             let data = match frame.map(Frame::into_data) {
                 Ok(Ok(data)) => data,
                 Ok(Err(_)) => continue,
+                // Who shares an answer that the origin breaks off gets no more of it than who asked for it.
+                Err(_) if answered.is_some_and(|answered| self.breaks_off(answered)) => {
+                    return Fetched { outcome: Outcome::BrokenOff, body_bytes: at };
+                }
                 Err(error) => {
                     let place = format!("{} after {at} bytes: {error}", path());
                     return Fetched {
