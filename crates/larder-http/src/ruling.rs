@@ -45,6 +45,9 @@ pub struct Ruling {
     pub checks_authorization: bool,
     /// Whether the body must have the digest that its URL names.
     pub checks_digest: bool,
+    /// Whether what git asks by POST is answered from the cache: packs by the objects that they are made of; references, which are asked
+    /// for anew each time, where their origin cannot be asked.
+    pub caches_git: bool,
     /// Whether the response answered a request with credentials. No operator says this: it is found out.
     pub answers_credentials: bool,
     /// The redirections that led to the response, if some were followed. No operator says this: it is found out.
@@ -115,7 +118,7 @@ impl Ignored {
 impl Ruling {
     /// Whether it says something that has to be known before there is a response.
     pub(crate) fn says_something_before(&self) -> bool {
-        self.checks_authorization || self.checks_digest
+        self.checks_authorization || self.checks_digest || self.caches_git
     }
 
     /// Puts this ruling in the place of another on a response's fields.
@@ -148,6 +151,7 @@ impl Ruling {
         flag("follow-to-http", self.following == Following::All);
         flag("check-authorization", self.checks_authorization);
         flag("check-digest", self.checks_digest);
+        flag("git", self.caches_git);
         flag("credentials", self.answers_credentials);
         if let Some(finishes) = self.finishes_abandoned {
             text.push_str(if finishes { ", finish" } else { ", finish=?0" });
@@ -208,6 +212,7 @@ impl Ruling {
             ("varies", BareItem::String(names)) => self.varies = field_names(names.as_str()),
             ("check-authorization", _) => self.checks_authorization = true,
             ("check-digest", _) => self.checks_digest = true,
+            ("git", _) => self.caches_git = true,
             ("credentials", _) => self.answers_credentials = true,
             ("finish", BareItem::Boolean(finishes)) => self.finishes_abandoned = Some(*finishes),
             ("size-max", BareItem::Integer(size)) => self.size_max = u64::try_from(i64::from(*size)).ok(),
@@ -300,6 +305,7 @@ mod tests {
             finishes_abandoned: Some(false),
             checks_authorization: true,
             checks_digest: true,
+            caches_git: true,
             answers_credentials: true,
             chain: Some(Chain { fresh_secs: 5, forbids_stale: true, is_storable: false, led_to: 77 }),
         };

@@ -3,7 +3,7 @@
 //! Owns: the request's head, taken apart once. Invariant: what goes to an origin carries no field of the
 //! client's connection, one Host, and our own marks (RFC 9110 7.6).
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
@@ -25,6 +25,7 @@ use crate::{
     digest::NamedDigest,
     errors::Failure,
     forwarded::Told,
+    git::{self, Question, Wanted},
     marks::Marks,
     origin::{expectation::Expectation, group::Choice, request_body::RequestBody, target::Origin, uplink::Line},
 };
@@ -56,6 +57,8 @@ pub(crate) struct Asked {
     pub(crate) scheme: Scheme,
     /// What the rules say before there is a response.
     pub(crate) before: Before,
+    /// What it asks by its body, if that is answered like a GET: it is sent by POST.
+    pub(crate) question: Option<Question>,
 }
 
 /// What the rules say of a request before there is a response.
@@ -67,6 +70,8 @@ pub(crate) struct Before {
     pub(crate) is_anybodys: bool,
     /// The digest that the body must have.
     pub(crate) digest: Option<NamedDigest>,
+    /// Whether what git asks by POST is answered from the cache.
+    pub(crate) caches_git: bool,
 }
 
 /// Takes an interim response on its way to the client.
@@ -136,8 +141,15 @@ impl Asked {
         if marks.add_forwarded {
             told.append_forwarded(&mut fields);
         }
-        let mut request = Request::new(RequestBody::none());
-        *request.method_mut() = self.method.clone();
+        let (method, body) = match &self.question {
+            Some(question) => {
+                fields.insert(CONTENT_LENGTH, HeaderValue::from(question.body.len()));
+                (Method::POST, RequestBody::whole(question.body.clone()))
+            }
+            None => (self.method.clone(), RequestBody::none()),
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = fields;
         let (sink, expectation) = (self.interim.clone(), self.expectation.clone());
@@ -165,11 +177,21 @@ impl Asked {
                 fields.append(VARY, HeaderValue::from(name.clone()));
             }
         }
+        let of_question = self.git_wants().filter(|_| ruling.caches_git).map(|wanted| ruling_on(wanted, ruling));
+        let ruling = of_question.as_ref().unwrap_or(ruling);
         let answers_credentials = self.fields.contains_key(AUTHORIZATION) && !self.before.is_anybodys;
         if ruling.checks_authorization && answers_credentials {
             Ruling { answers_credentials, ..ruling.clone() }.put(fields);
         } else {
             ruling.put(fields);
+        }
+    }
+
+    /// What it asks of a repository of git, if that is known to change, or not to.
+    fn git_wants(&self) -> Option<Wanted> {
+        match &self.question {
+            Some(question) => Some(question.wanted),
+            None => git::names_references(self.path()).then_some(Wanted::References),
         }
     }
 
@@ -193,6 +215,24 @@ impl Asked {
         self.expectation.clone()
     }
 }
+
+/// What a rule that has git's answers cached says of one: packs stay what they are, and references are asked for anew each time, but what was
+/// heard last stands in where their origin cannot be asked.
+fn ruling_on(wanted: Wanted, ruling: &Ruling) -> Ruling {
+    let mut ruling = ruling.clone();
+    match wanted {
+        Wanted::Pack => ruling.immutable = true,
+        Wanted::References => {
+            ruling.fresh = Some(Duration::ZERO);
+            ruling.stale_on_error.get_or_insert(REFERENCES_STAND_IN);
+            ruling.ignored.must_revalidate = true;
+        }
+    }
+    ruling
+}
+
+/// For how long references stand in for what their origin cannot tell.
+const REFERENCES_STAND_IN: Duration = Duration::from_hours(30 * 24);
 
 /// Whether a request with these fields has a body.
 pub(crate) fn has_body(fields: &HeaderMap) -> bool {

@@ -35,6 +35,7 @@ mod forwarded;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod git;
 mod history;
 mod links;
 mod lists;

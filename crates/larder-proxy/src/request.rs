@@ -12,6 +12,7 @@ pub(crate) mod hit;
 pub(crate) mod intercept;
 pub(crate) mod pac;
 pub(crate) mod pass;
+mod question;
 pub(crate) mod refusal;
 mod registry;
 pub(crate) mod route;

@@ -137,7 +137,9 @@ impl Way {
 
 /// Where a response leads that is to be followed, and the rule that says so.
 fn next_hop(asked: &Asked, url: Option<&Uri>, head: &response::Parts) -> Option<(Hop, String)> {
-    if !head.status.is_redirection() || head.status == StatusCode::NOT_MODIFIED {
+    let is_none = !head.status.is_redirection() || head.status == StatusCode::NOT_MODIFIED;
+    // A question goes where its client sends it.
+    if is_none || asked.question.is_some() {
         return None;
     }
     let ruling = Ruling::of(&head.headers)?;

@@ -25,6 +25,7 @@ use crate::{
         source::Source,
         stage::OpenHead,
     },
+    git::AnswerCheck,
     origin::body::OriginBody,
 };
 
@@ -34,12 +35,20 @@ pub(super) struct Carrying<'a> {
     open: &'a OpenHead,
     place: Place,
     carrier: Carrier,
-    /// The digest that the body must have.
-    check: Option<DigestCheck>,
+    /// What the body must be.
+    check: Option<BodyCheck>,
     /// Longest body that is stored, in bytes.
     size_max: u64,
     /// Whether it is fetched to its end though nobody reads, if a rule says so.
     finishes: Option<bool>,
+}
+
+/// What a body is held to while it goes by.
+enum BodyCheck {
+    /// One that is wrong must not look whole to anybody.
+    Digest(DigestCheck),
+    /// One that is not whole is its client's business, and is not stored.
+    Git(AnswerCheck),
 }
 
 impl<'a> Carrying<'a> {
@@ -47,8 +56,12 @@ impl<'a> Carrying<'a> {
         let storage = if open.unstored.is_some() { Storage::Off } else { Storage::Whole };
         let carrier = Carrier::new(fetch.cache(), &fetch.flight, storage, 0);
         let fields = open.head.fields();
-        let digest = fetch.asked.before.digest.as_ref().filter(|_| open.head.status() == StatusCode::OK);
-        let check = digest.filter(|_| !fields.contains_key(CONTENT_ENCODING)).map(NamedDigest::check);
+        let is_plain = open.head.status() == StatusCode::OK && !fields.contains_key(CONTENT_ENCODING);
+        let digest = fetch.asked.before.digest.as_ref().filter(|_| is_plain);
+        let check = match &fetch.asked.question {
+            Some(question) => Some(BodyCheck::Git(question.check())),
+            None => digest.map(NamedDigest::check).map(BodyCheck::Digest),
+        };
         let finishes = Ruling::of(fields).and_then(|ruling| ruling.finishes_abandoned);
         Self { fetch, open, place, carrier, check, size_max: fetch.size_max(fields), finishes }
     }
@@ -61,8 +74,10 @@ impl<'a> Carrying<'a> {
         loop {
             match self.carrier.next(&mut body, self.is_worth_finishing()).await {
                 Next::Data(bytes) => {
-                    if let Some(check) = &mut self.check {
-                        check.push(&bytes);
+                    match &mut self.check {
+                        Some(BodyCheck::Digest(check)) => check.push(&bytes),
+                        Some(BodyCheck::Git(check)) => check.push(&bytes),
+                        None => {}
                     }
                     self.carrier.produced += bytes.len() as u64;
                     if self.open.total_len == Some(self.carrier.produced) {
@@ -110,13 +125,26 @@ impl<'a> Carrying<'a> {
     async fn go_on(&mut self) -> Option<OriginBody> {
         let is_worth_finishing = self.is_worth_finishing();
         let (means, asked) = (&self.fetch.flights.means, &self.fetch.asked);
+        if asked.question.is_some() {
+            // Of what is asked by POST there are no ranges.
+            return None;
+        }
         let missing = Missing::of_open(&asked.method, self.open)?;
         self.carrier.go_on((means, asked), &missing, is_worth_finishing).await
     }
 
-    /// Whether the body, all of which has come, is not what its URL says.
+    /// Whether the body, all of which has come, is not what its URL says. What is wrong, but no lie, is from now on not stored.
     fn is_wrong(&mut self) -> bool {
-        let is_wrong = self.check.take().is_some_and(|check| !check.matches());
+        let is_wrong = match self.check.take() {
+            Some(BodyCheck::Digest(check)) => !check.matches(),
+            Some(BodyCheck::Git(check)) => {
+                if !check.is_whole() {
+                    self.carrier.storage = Storage::Off;
+                }
+                false
+            }
+            None => false,
+        };
         if is_wrong {
             let (origin, path) = (&self.fetch.asked.origin, self.fetch.asked.path());
             tracing::warn!(%origin, path, "a body does not have the digest that its URL names: not stored");

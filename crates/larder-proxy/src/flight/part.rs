@@ -34,6 +34,7 @@ impl Fetch {
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
         // Only the whole can be held to its digest.
         if self.asked.before.digest.is_some()
+            || self.asked.question.is_some()
             || self.before.is_some()
             || self.asked.method != Method::GET
             || self.cache().shared.store.is_none()

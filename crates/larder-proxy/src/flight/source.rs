@@ -56,7 +56,8 @@ impl Source {
     /// Returns the body of a stored response; `None` if it is in one piece.
     pub(crate) fn of(means: &Arc<Means>, asked: &Arc<Asked>, key: &Arc<[u8]>, entry: &Entry) -> Option<Self> {
         let chunks = ChunkedBody::of(&means.cache, asked.key.as_ref()?, key, entry)?;
-        let chunks = if asked.before.digest.is_some() { chunks.without_rest() } else { chunks };
+        let chunks =
+            if asked.before.digest.is_some() || asked.question.is_some() { chunks.without_rest() } else { chunks };
         Some(Self::new(means, asked, Arc::new(chunks)))
     }
 

@@ -397,8 +397,7 @@ async fn attempt(
 /// Why an exchange failed: through the origin, unless the client's own body did not arrive.
 fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<Fate>>) -> Failure {
     match fate.and_then(|fate| fate.fault()) {
-        Some(BodyFault::BrokenOff) => Failure::BadRequest("its body broke off"),
-        Some(BodyFault::TooSlow) => Failure::SlowBody,
+        Some(fault @ (BodyFault::BrokenOff | BodyFault::TooSlow)) => fault.into(),
         Some(BodyFault::NotWanted) | None => {
             Failure::Unusable { host: origin.to_string(), fault: Fault::of_http(error) }
         }

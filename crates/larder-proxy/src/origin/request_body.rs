@@ -22,13 +22,30 @@ use hyper::body::Incoming;
 
 use crate::{
     config::Limits,
+    errors::Failure,
     origin::expectation::{Expectation, Word},
     watch::{Order, Watched, Watches},
 };
 
 /// The body of a request to an origin.
 #[derive(Default)]
-pub(crate) struct RequestBody(Option<Box<Streamed>>);
+pub(crate) struct RequestBody(Source);
+
+/// A client's body, on its way or here.
+pub(crate) enum ClientBody {
+    Arriving(Incoming),
+    Read(Bytes),
+}
+
+/// Where a body comes from.
+#[derive(Default)]
+enum Source {
+    #[default]
+    Nowhere,
+    /// What is here, until it is sent.
+    Whole(Option<Bytes>),
+    Streamed(Box<Streamed>),
+}
 
 /// A client's body as it arrives.
 struct Streamed {
@@ -63,17 +80,19 @@ pub(crate) enum BodyFault {
 }
 
 impl RequestBody {
-    /// The client's body, streamed; once the origin wants it, if that is for it to say first.
+    /// The client's body, streamed unless it is here; once the origin wants it, if that is for it to say first.
     pub(crate) fn of_client(
-        body: Incoming,
+        body: ClientBody,
         expectation: Option<Arc<Expectation>>,
         limits: &Limits,
         watches: &Arc<Watches>,
     ) -> Self {
-        if body.is_end_stream() {
-            return Self::none();
-        }
-        Self(Some(Box::new(Streamed {
+        let body = match body {
+            ClientBody::Read(bytes) => return Self::whole(bytes),
+            ClientBody::Arriving(body) if body.is_end_stream() => return Self::none(),
+            ClientBody::Arriving(body) => body,
+        };
+        Self(Source::Streamed(Box::new(Streamed {
             incoming: body,
             fate: Arc::default(),
             pace: Pace::new(limits.body_rate, limits.body_grace),
@@ -84,6 +103,11 @@ impl RequestBody {
         })))
     }
 
+    /// A body that is here.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        Self(Source::Whole(Some(bytes)))
+    }
+
     /// No body.
     pub(crate) fn none() -> Self {
         Self::default()
@@ -91,7 +115,7 @@ impl RequestBody {
 
     /// This body, on its way to an origin with this deadline, which a piece of the body puts off for `patience`.
     pub(crate) fn with_deadline(mut self, deadline: &Arc<Watched>, patience: Duration) -> Self {
-        if let Some(streamed) = &mut self.0 {
+        if let Source::Streamed(streamed) = &mut self.0 {
             streamed.origins = Some((Arc::clone(deadline), patience));
         }
         self
@@ -99,12 +123,35 @@ impl RequestBody {
 
     /// What it waits for, if it waits for anything.
     pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
-        self.0.as_ref()?.expected.as_ref().map(|(expectation, _)| Arc::clone(expectation))
+        self.streamed()?.expected.as_ref().map(|(expectation, _)| Arc::clone(expectation))
     }
 
-    /// What becomes of it; none if there is no body.
+    /// What becomes of it; none if nothing can.
     pub(crate) fn fate(&self) -> Option<Arc<Fate>> {
-        self.0.as_ref().map(|streamed| Arc::clone(&streamed.fate))
+        self.streamed().map(|streamed| Arc::clone(&streamed.fate))
+    }
+
+    fn streamed(&self) -> Option<&Streamed> {
+        if let Source::Streamed(streamed) = &self.0 { Some(streamed) } else { None }
+    }
+}
+
+impl ClientBody {
+    /// Whether there is nothing of it.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Arriving(body) => body.is_end_stream(),
+            Self::Read(bytes) => bytes.is_empty(),
+        }
+    }
+}
+
+impl From<BodyFault> for Failure {
+    fn from(fault: BodyFault) -> Self {
+        match fault {
+            BodyFault::TooSlow => Self::SlowBody,
+            BodyFault::BrokenOff | BodyFault::NotWanted => Self::BadRequest("its body broke off"),
+        }
     }
 }
 
@@ -125,15 +172,27 @@ impl Body for RequestBody {
     type Error = BodyFault;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        self.0.as_mut().map_or(Poll::Ready(None), |streamed| streamed.poll_frame(cx))
+        match &mut self.0 {
+            Source::Nowhere => Poll::Ready(None),
+            Source::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Source::Streamed(streamed) => streamed.poll_frame(cx),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|streamed| streamed.incoming.is_end_stream())
+        match &self.0 {
+            Source::Nowhere => true,
+            Source::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Source::Streamed(streamed) => streamed.incoming.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |streamed| streamed.incoming.size_hint())
+        match &self.0 {
+            Source::Nowhere => SizeHint::with_exact(0),
+            Source::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Source::Streamed(streamed) => streamed.incoming.size_hint(),
+        }
     }
 }
 

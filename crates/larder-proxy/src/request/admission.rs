@@ -25,6 +25,7 @@ use crate::{
     client::{http2, interim::Interim, peer::Client},
     digest::NamedDigest,
     errors::Failure,
+    git,
     mirrors::Mirrored,
     origin::target::path_of,
     routes::Destination,
@@ -133,7 +134,7 @@ pub(crate) fn take_apart(
     let named = host.to_str().unwrap_or_default();
     let is_anybodys = mirrored.is_some_and(Mirrored::is_anybodys);
     let request = RuledRequest { method: &method, authority: named, path: path.as_str() };
-    let before = Before { is_anybodys, ..before(shared, &request) };
+    let before = Before { is_anybodys, ..before(shared, &request, &fields) };
     let (interim, expectation) = (None, expects.then(Arc::default));
     Ok(Asked {
         method,
@@ -152,14 +153,22 @@ pub(crate) fn take_apart(
         host,
         scheme,
         before,
+        question: None,
     })
 }
 
 /// What the rules say of a request before there is a response.
-fn before(shared: &Shared, request: &RuledRequest<'_>) -> Before {
+fn before(shared: &Shared, request: &RuledRequest<'_>, fields: &HeaderMap) -> Before {
+    let may_be_git = git::may_be_question(request.method, request.path, fields);
+    // It is answered like a GET, and so are the rules.
+    let method = if may_be_git { &Method::GET } else { request.method };
+    let request = &RuledRequest { method, ..*request };
     let Some(ruling) = shared.cache.rules.find_before(request) else { return Before::default() };
     let digest = if ruling.checks_digest { NamedDigest::of_path(request.path) } else { None };
-    Before { checks_authorization: ruling.checks_authorization, digest, is_anybodys: false }
+    // What the origin says to one who shows credentials is not asked about by POST.
+    let is_for_all = !fields.contains_key(header::AUTHORIZATION) || ruling.ignored.authorization;
+    let caches_git = may_be_git && ruling.caches_git && is_for_all;
+    Before { checks_authorization: ruling.checks_authorization, digest, is_anybodys: false, caches_git }
 }
 
 /// Takes a request's head out of the buffer it was read into, which then serves for the next one. To be called before the HTTP

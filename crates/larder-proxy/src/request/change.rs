@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use hyper::body::Incoming;
 use larder_http::{
     BodyPlace, CacheStatus, Received, Storability, StoredHead, VaryRule,
     cache_status::{Forward, Handling},
@@ -26,6 +25,7 @@ use crate::{
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
+    origin::request_body::ClientBody,
     outcome::{MissReason, Outcome},
     request::{
         final_recipient,
@@ -39,7 +39,7 @@ use crate::{
 ///
 /// # Errors
 /// The origin cannot be reached, or breaks off a response that was to be kept.
-pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Incoming) -> Result<Served, Failure> {
+pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: ClientBody) -> Result<Served, Failure> {
     if !asked.goes_on {
         return Ok(final_recipient::answer(asked));
     }

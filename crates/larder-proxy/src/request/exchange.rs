@@ -17,6 +17,7 @@ use larder_http::{CacheStatus, Reuse, coding::CodingWish, fields::media_type, re
 
 use crate::{
     access_log::Line,
+    asked::Asked,
     cache::{entry::EntryBody, lookup, mark::Mark},
     client::{
         answer::Answer,
@@ -29,13 +30,16 @@ use crate::{
     errors::Failure,
     metrics::WorkerMetrics,
     mirrors::{self, Mirrored, RegistryAsk},
-    origin::target::{host_of, path_of},
+    origin::{
+        request_body::ClientBody,
+        target::{host_of, path_of},
+    },
     outcome::Outcome,
     popular::Subject,
     request::{
         admission, change, encode,
         hit::{self, Wanted},
-        intercept, pac,
+        intercept, pac, question,
         refusal::Form,
         registry, serve,
         served::Served,
@@ -277,17 +281,19 @@ async fn serve_request(
     worker: &Arc<Worker>,
     mut request: Request<Incoming>,
 ) -> Result<Served, Failure> {
-    let asked = admission::admit(client, worker, &mut request).await?;
-    let body = request.into_body();
-    let is_cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_end_stream() && !asked.has_body();
-    match (is_cached, &asked.key) {
-        (true, Some(key)) => {
-            let served = serve::from_cache(worker, &asked, key).await;
-            if let (Err(Failure::Offline { .. }), Some(uri)) = (&served, asked.uri()) {
-                worker.shared.missing.note(&uri.to_string(), &asked.fields, clock::now().as_secs());
-            }
-            served
+    let mut asked = admission::admit(client, worker, &mut request).await?;
+    let mut body = ClientBody::Arriving(request.into_body());
+    if question::may_be(&asked) {
+        let read = question::read(worker, body).await?;
+        asked = question::asked(asked, &read);
+        if asked.question.is_some() {
+            return serve_cached(worker, &asked).await;
         }
+        body = ClientBody::Read(read);
+    }
+    let is_cached = matches!(asked.method, Method::GET | Method::HEAD) && body.is_empty() && !asked.has_body();
+    match (is_cached, &asked.key) {
+        (true, Some(_)) => serve_cached(worker, &asked).await,
         _ if asked.line.is_down() => Err(asked.offline()),
         (true, None) => serve::from_origin(worker, &asked).await,
         (false, _) => {
@@ -301,6 +307,16 @@ async fn serve_request(
             Ok(served)
         }
     }
+}
+
+/// Answers what is asked for by a key.
+async fn serve_cached(worker: &Arc<Worker>, asked: &Arc<Asked>) -> Result<Served, Failure> {
+    let Some(key) = &asked.key else { return serve::from_origin(worker, asked).await };
+    let served = serve::from_cache(worker, asked, key).await;
+    if let (Err(Failure::Offline { .. }), Some(uri)) = (&served, asked.uri()) {
+        worker.shared.missing.note(&uri.to_string(), &asked.fields, clock::now().as_secs());
+    }
+    served
 }
 
 async fn run_upgrade(

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
-use hyper::body::{Body as _, Incoming};
 use larder_http::{
     CacheStatus,
     cache_status::Handling,
@@ -32,7 +31,7 @@ use crate::{
     origin::{
         body::OriginBody,
         pool::{Outgoing, Repeat},
-        request_body::RequestBody,
+        request_body::{ClientBody, RequestBody},
     },
     outcome::{MissReason, Outcome},
     request::{hit, served::Served},
@@ -46,7 +45,7 @@ use crate::{
 pub(crate) async fn pass(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
-    body: Option<Incoming>,
+    body: Option<ClientBody>,
     status: CacheStatus,
 ) -> Result<Served, Failure> {
     // Rarely what a request comes to, and large: not part of every future that may.
@@ -102,16 +101,16 @@ pub(crate) async fn pass_head(
 pub(crate) async fn ask(
     worker: &Arc<Worker>,
     asked: &Arc<Asked>,
-    body: Option<Incoming>,
+    body: Option<ClientBody>,
 ) -> Result<(response::Parts, OriginBody), Failure> {
-    if body.as_ref().is_none_or(Incoming::is_end_stream)
+    if body.as_ref().is_none_or(ClientBody::is_empty)
         && matches!(asked.method, Method::GET | Method::HEAD)
         && !asked.has_body()
     {
         return worker.flights.means.ask(asked, &Edits::default()).await;
     }
     let repeat = match &body {
-        Some(body) if !body.is_end_stream() => Repeat::Never,
+        Some(body) if !body.is_empty() => Repeat::Never,
         _ if asked.method.is_idempotent() => Repeat::Safe,
         _ => Repeat::IfUnprocessed,
     };

@@ -16,6 +16,7 @@ mod cookies;
 mod expectations;
 mod flights;
 mod forward;
+mod git;
 mod groups;
 mod http2;
 mod http2_origins;

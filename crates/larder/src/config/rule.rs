@@ -49,6 +49,7 @@ pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Rule, Pro
         }
     }
     section.set("check_digest", &mut ruling.checks_digest, Value::boolean)?;
+    section.set("git", &mut ruling.caches_git, Value::boolean)?;
     section
         .take("ignore", |value| each(value, "what is not heeded", known_word))?
         .unwrap_or_default()
@@ -64,7 +65,7 @@ pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Rule, Pro
         let help = "take out `store = false`, or the lifetime";
         return Err(section.refused(BadValue::new("a rule that stores nothing and gives a lifetime", help)));
     }
-    if !texts.types.is_empty() && (ruling.checks_authorization || ruling.checks_digest) {
+    if !texts.types.is_empty() && (ruling.checks_authorization || ruling.checks_digest || ruling.caches_git) {
         let help = "name hosts and paths, and take `types` out";
         let problem = "what is checked has to be known before there is a response, and its type is not";
         return Err(section.refused(BadValue::new(problem, help)));

@@ -1,0 +1,388 @@
+//! What git asks by POST, as a cache sees it: questions of protocol v2 to `git-upload-pack`, and their answers.
+//!
+//! Owns: telling questions that have one answer from others, what of a question its answer depends on, and whether an answer is whole. Does
+//! not: read bodies, store answers, or decide for how long one is good. Invariants: only words that are known are part of a question, so
+//! that nothing is shared whose answer may depend on more than is compared; a pack is named by the objects that it was made of, so that the same
+//! question has the same answer for ever, while references are asked for anew each time.
+//! Source: git's gitprotocol-v2(5) and gitprotocol-common(5).
+
+use std::io::Read as _;
+
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+use http::{HeaderMap, Method, header};
+use ring::digest::{Context, SHA256};
+
+/// Longest question that is read, in bytes; git sends longer ones in pieces of unknown length.
+pub(crate) const QUESTION_BYTES_MAX: u64 = 1 << 20;
+/// Longest question once it is unpacked, in bytes.
+const UNPACKED_BYTES_MAX: u64 = 8 << 20;
+/// What ends the path of a repository's URL where it is asked for objects.
+const UPLOAD_PACK: &str = "/git-upload-pack";
+/// What ends it, with its query, where it is asked what there is.
+const REFERENCES: &str = "/info/refs?service=git-upload-pack";
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Objects, by their names: `fetch`.
+    Pack,
+    /// What references stand for now: `ls-refs`.
+    References,
+}
+
+/// A question whose answer follows from it, at least for now.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) wanted: Wanted,
+    /// As the client sent it.
+    pub(crate) body: Bytes,
+    /// Of all that its answer depends on, in hexadecimal digits.
+    digest: String,
+}
+
+/// Whether a request may be such a question.
+pub(crate) fn may_be_question(method: &Method, path: &str, fields: &HeaderMap) -> bool {
+    let is = |name, expected: &[u8]| fields.get(name).is_some_and(|value| value.as_bytes() == expected);
+    *method == Method::POST
+        && path.ends_with(UPLOAD_PACK)
+        && is(header::CONTENT_TYPE, b"application/x-git-upload-pack-request")
+}
+
+/// Whether a path and query are those by which a repository is asked what there is to be fetched.
+pub(crate) fn names_references(path: &str) -> bool {
+    path.ends_with(REFERENCES)
+}
+
+impl Question {
+    /// Returns the question that a request with these fields and this body asks; `None` if its answer may depend on more than
+    /// can be told.
+    pub(crate) fn of(fields: &HeaderMap, body: Bytes) -> Option<Self> {
+        let unpacked = match fields.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
+            None => body.clone(),
+            Some(b"gzip" | b"x-gzip") => unpacked(&body)?,
+            Some(_) => return None,
+        };
+        let mut context = Context::new(&SHA256);
+        let wanted = read_question(&unpacked, |line| {
+            context.update(&(line.len() as u64).to_le_bytes());
+            context.update(line);
+        })?;
+        let digest = context.finish().as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
+        Some(Self { wanted, body, digest })
+    }
+
+    /// Returns the key of its answer from the repository with this key. No URL of a client has a fragment.
+    pub(crate) fn key(&self, repository: &[u8]) -> Vec<u8> {
+        [repository, b"#", self.digest.as_bytes()].concat()
+    }
+
+    /// Begins to look whether an answer is whole.
+    pub(crate) fn check(&self) -> AnswerCheck {
+        AnswerCheck { wanted: self.wanted, ..AnswerCheck::default() }
+    }
+}
+
+/// The body as it was before it was packed.
+fn unpacked(body: &[u8]) -> Option<Bytes> {
+    let mut unpacked = Vec::new();
+    GzDecoder::new(body).take(UNPACKED_BYTES_MAX + 1).read_to_end(&mut unpacked).ok()?;
+    (unpacked.len() as u64 <= UNPACKED_BYTES_MAX).then(|| unpacked.into())
+}
+
+/// Reads a question, and tells `note` each line on which its answer depends.
+fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<Wanted> {
+    let wanted = match text(take_packet(&mut bytes)?)? {
+        b"command=fetch" => Wanted::Pack,
+        b"command=ls-refs" => Wanted::References,
+        _ => return None,
+    };
+    note(if wanted == Wanted::Pack { b"fetch" } else { b"ls-refs" });
+    let (mut has_delimiter, mut wants, mut is_done) = (false, 0, false);
+    loop {
+        let packet = take_packet(&mut bytes)?;
+        match packet {
+            Packet::Flush => break,
+            Packet::Delimiter if !has_delimiter => has_delimiter = true,
+            Packet::Data(_) if !has_delimiter => {
+                let capability = text(packet)?;
+                // Who asks, and in which conversation, makes no other answer.
+                if !capability.starts_with(b"agent=") && !capability.starts_with(b"session-id=") {
+                    capability.starts_with(b"object-format=").then(|| note(capability))?;
+                }
+            }
+            Packet::Data(_) => {
+                let argument = text(packet)?;
+                let known = if wanted == Wanted::Pack { &PACK_ARGUMENTS[..] } else { &REFERENCE_ARGUMENTS[..] };
+                let word = argument.split(|octet| *octet == b' ').next().unwrap_or_default();
+                if !known.contains(&word) {
+                    return None;
+                }
+                wants += usize::from(word == b"want");
+                is_done |= word == b"done";
+                note(argument);
+            }
+            Packet::Delimiter | Packet::End => return None,
+        }
+    }
+    // Without `done` it is a negotiation, whose answer is no pack.
+    let is_whole = bytes.is_empty() && (wanted == Wanted::References || (wants > 0 && is_done));
+    is_whole.then_some(wanted)
+}
+
+/// Arguments of `fetch` by which objects are named, or how they are sent. `want-ref` and `deepen-not` name references, which change.
+const PACK_ARGUMENTS: [&[u8]; 12] = [
+    b"want",
+    b"have",
+    b"done",
+    b"thin-pack",
+    b"no-progress",
+    b"include-tag",
+    b"ofs-delta",
+    b"shallow",
+    b"deepen",
+    b"deepen-relative",
+    b"deepen-since",
+    b"filter",
+];
+const REFERENCE_ARGUMENTS: [&[u8]; 4] = [b"symrefs", b"peel", b"ref-prefix", b"unborn"];
+
+/// A packet of git's protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packet<'a> {
+    Flush,
+    Delimiter,
+    End,
+    Data(&'a [u8]),
+}
+
+/// How a packet begins.
+enum Start {
+    Flush,
+    Delimiter,
+    End,
+    /// So many bytes of data follow.
+    Data(usize),
+}
+
+/// What the four digits say with which each packet begins.
+fn start(digits: [u8; 4]) -> Option<Start> {
+    if !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    match usize::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()? {
+        0 => Some(Start::Flush),
+        1 => Some(Start::Delimiter),
+        2 => Some(Start::End),
+        len => len.checked_sub(digits.len()).map(Start::Data),
+    }
+}
+
+fn take_packet<'a>(bytes: &mut &'a [u8]) -> Option<Packet<'a>> {
+    let (digits, rest) = bytes.split_first_chunk::<4>()?;
+    let (packet, rest) = match start(*digits)? {
+        Start::Flush => (Packet::Flush, rest),
+        Start::Delimiter => (Packet::Delimiter, rest),
+        Start::End => (Packet::End, rest),
+        Start::Data(len) => rest.split_at_checked(len).map(|(data, rest)| (Packet::Data(data), rest))?,
+    };
+    *bytes = rest;
+    Some(packet)
+}
+
+/// The text of a packet, without the end of its line.
+fn text(packet: Packet<'_>) -> Option<&[u8]> {
+    let Packet::Data(line) = packet else { return None };
+    Some(line.strip_suffix(b"\n").unwrap_or(line))
+}
+
+/// An answer on its way, looked at as it goes by.
+#[derive(Debug, Default)]
+pub(crate) struct AnswerCheck {
+    wanted: Wanted,
+    /// What has come of a packet's digits.
+    digits: Vec<u8>,
+    /// What is still to come of a packet's data.
+    left: usize,
+    /// How that data begins.
+    data: Vec<u8>,
+    is_in_pack: bool,
+    has_pack: bool,
+    /// Whether what came last says that nothing more comes.
+    is_over: bool,
+    is_wrong: bool,
+}
+
+impl AnswerCheck {
+    /// Takes the next bytes of the answer.
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.is_wrong {
+            if self.left > 0 {
+                let (now, rest) = bytes.split_at(self.left.min(bytes.len()));
+                let kept = DATA_KEPT.saturating_sub(self.data.len()).min(now.len());
+                self.data.extend_from_slice(&now[..kept]);
+                self.left -= now.len();
+                bytes = rest;
+            } else {
+                self.digits.push(bytes[0]);
+                bytes = &bytes[1..];
+                let Ok(digits) = <[u8; 4]>::try_from(self.digits.as_slice()) else { continue };
+                self.digits.clear();
+                self.begin_packet(digits);
+                continue;
+            }
+            if self.left == 0 {
+                self.end_packet();
+            }
+        }
+    }
+
+    /// Whether the answer, of which no more comes, is whole and tells no error.
+    pub(crate) fn is_whole(&self) -> bool {
+        let has_all = self.wanted == Wanted::References || self.has_pack;
+        !self.is_wrong && self.is_over && self.left == 0 && self.digits.is_empty() && has_all
+    }
+
+    fn begin_packet(&mut self, digits: [u8; 4]) {
+        let start = start(digits);
+        self.is_over = matches!(start, Some(Start::Flush));
+        self.is_in_pack &= matches!(start, Some(Start::Data(_)));
+        match start {
+            Some(Start::Data(len)) => {
+                self.data.clear();
+                self.left = len;
+            }
+            Some(Start::Flush | Start::Delimiter | Start::End) => {}
+            None => self.is_wrong = true,
+        }
+    }
+
+    fn end_packet(&mut self) {
+        match self.data.as_slice() {
+            // The third band of a pack is the error that ends it.
+            [band, ..] if self.is_in_pack => self.is_wrong = *band == 3,
+            [b'E', b'R', b'R', b' ', ..] => self.is_wrong = true,
+            b"packfile" | b"packfile\n" => (self.is_in_pack, self.has_pack) = (true, true),
+            _ => {}
+        }
+    }
+}
+
+impl Default for Wanted {
+    /// What asks more of an answer.
+    fn default() -> Self {
+        Self::Pack
+    }
+}
+
+/// How much of a packet's data tells what it is.
+const DATA_KEPT: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+
+    /// Packets: `0000` and its like stand for themselves, all else is data.
+    fn packets(lines: &[&str]) -> Vec<u8> {
+        let packet = |line: &&str| match *line {
+            "0000" | "0001" | "0002" => (*line).to_owned(),
+            data => format!("{:04x}{data}", data.len() + 4),
+        };
+        lines.iter().map(packet).collect::<String>().into_bytes()
+    }
+
+    fn question(lines: &[&str]) -> Option<Question> {
+        Question::of(&HeaderMap::new(), packets(lines).into())
+    }
+
+    const CLONE: [&str; 9] = [
+        "command=fetch",
+        "agent=git/2.39.5",
+        "object-format=sha1",
+        "0001",
+        "thin-pack",
+        "ofs-delta",
+        "want 8b137891791fe96927ad78e64b0aad7bded08bdc\n",
+        "done\n",
+        "0000",
+    ];
+
+    #[test]
+    fn the_same_objects_have_the_same_key_whoever_asks() {
+        let asked = question(&CLONE).unwrap();
+        assert_eq!(asked.wanted, Wanted::Pack);
+        let other = |at: usize, line: &'static str| {
+            let mut lines = CLONE;
+            lines[at] = line;
+            question(&lines).map(|other| other.key(b"r") == asked.key(b"r"))
+        };
+        assert_eq!(other(1, "agent=jgit/6"), Some(true));
+        assert_eq!(other(1, "session-id=abc"), Some(true));
+        assert_eq!(other(2, "object-format=sha256"), Some(false));
+        assert_eq!(other(5, "deepen 1"), Some(false));
+        assert_eq!(other(6, "want 0000000000000000000000000000000000000000\n"), Some(false));
+        assert_ne!(asked.key(b"r"), asked.key(b"s"));
+        // What is not known, names what changes, or is no whole question.
+        for line in ["want-ref refs/heads/main", "deepen-not v1", "packfile-uris https", "sideband-all", "0001", "0002"]
+        {
+            assert_eq!(other(5, line), None, "{line}");
+        }
+        assert_eq!((other(1, "server-option=x"), other(7, "thin-pack"), other(6, "ofs-delta")), (None, None, None));
+    }
+
+    #[test]
+    fn questions_are_unpacked_and_damaged_ones_are_none() {
+        let plain = packets(&CLONE);
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&plain).unwrap();
+        let packed = encoder.finish().unwrap();
+        let fields = HeaderMap::from_iter([(header::CONTENT_ENCODING, http::HeaderValue::from_static("gzip"))]);
+        let unpacked = Question::of(&fields, packed.clone().into()).unwrap();
+        assert_eq!(unpacked.key(b"r"), question(&CLONE).unwrap().key(b"r"));
+        assert!(unpacked.body == packed, "it is passed on as it came");
+        assert!(Question::of(&fields, plain.clone().into()).is_none());
+        for end in 0..plain.len() {
+            assert!(Question::of(&HeaderMap::new(), Bytes::copy_from_slice(&plain[..end])).is_none(), "{end}");
+        }
+        let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
+        bomb.write_all(&vec![b'0'; 9 << 20]).unwrap();
+        assert!(Question::of(&fields, bomb.finish().unwrap().into()).is_none());
+    }
+
+    #[test]
+    fn references_are_asked_for_by_their_own_words() {
+        let asked = |line| question(&["command=ls-refs\n", "agent=x", "0001", "peel\n", line, "0000"]);
+        assert_eq!(asked("ref-prefix refs/heads/\n").map(|asked| asked.wanted), Some(Wanted::References));
+        assert!(asked("want 1").is_none() && question(&["command=object-info", "0001", "0000"]).is_none());
+    }
+
+    #[test]
+    fn only_an_answer_that_is_whole_and_tells_no_error_is_kept() {
+        let is_whole = |wanted, answer: &[u8], piece: usize| {
+            let mut check = AnswerCheck { wanted, ..AnswerCheck::default() };
+            answer.chunks(piece).for_each(|piece| check.push(piece));
+            check.is_whole()
+        };
+        let pack = packets(&["packfile\n", "\u{1}PACK1234", "\u{2}counting", "\u{1}5678", "0000"]);
+        for piece in [1, 3, 7, pack.len()] {
+            assert!(is_whole(Wanted::Pack, &pack, piece));
+        }
+        for end in 0..pack.len() {
+            assert!(!is_whole(Wanted::Pack, &pack[..end], 5), "{end}");
+        }
+        for wrong in [
+            &["ERR upload-pack: not our ref", "0000"][..],
+            &["packfile\n", "\u{1}PACK", "\u{3}it died", "0000"],
+            &["acknowledgments\n", "NAK\n", "0000"],
+        ] {
+            assert!(!is_whole(Wanted::Pack, &packets(wrong), 5), "{wrong:?}");
+        }
+        assert!(!is_whole(Wanted::Pack, b"<html>", 5));
+        assert!(is_whole(Wanted::References, &packets(&["8b13 HEAD symref-target:refs/heads/main\n", "0000"]), 5));
+        assert!(!is_whole(Wanted::References, &packets(&["ERR no", "0000"]), 5));
+    }
+}

@@ -1,0 +1,60 @@
+//! Questions that git asks by POST: read whole, and answered like a GET where a rule says so.
+//!
+//! Owns: which requests are read, and what a request becomes that asks one. Does not: know git's protocol (see `git`). Invariant: what
+//! turns out to be none goes on as it came. Memory: what is read, which has a bound.
+
+use std::{future::poll_fn, pin::Pin, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use http::{Method, header};
+use http_body::{Body as _, Frame};
+
+use crate::{
+    asked::Asked,
+    errors::Failure,
+    git::{QUESTION_BYTES_MAX, Question},
+    origin::request_body::{ClientBody, RequestBody},
+    worker::Worker,
+};
+
+/// Whether a request is read to find out whether it asks one.
+pub(super) fn may_be(asked: &Asked) -> bool {
+    let len = asked.fields.get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
+    // Whoever waits for the origin to want the body is not kept waiting for us.
+    asked.before.caches_git
+        && asked.key.is_some()
+        && asked.expectation.is_none()
+        && len.is_some_and(|len| (1..=QUESTION_BYTES_MAX).contains(&len))
+}
+
+/// Reads the body of such a request.
+///
+/// # Errors
+/// It does not come whole, or too slowly.
+pub(super) async fn read(worker: &Worker, body: ClientBody) -> Result<Bytes, Failure> {
+    let limits = &worker.shared.config.limits;
+    let mut body = RequestBody::of_client(body, None, limits, &worker.watches);
+    let mut read = BytesMut::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        if let Ok(bytes) = frame.map(Frame::into_data)? {
+            read.extend_from_slice(&bytes);
+        }
+    }
+    Ok(read.freeze())
+}
+
+/// Returns the request as it is answered, now that its body was read: like a GET of the answer, if it asks a question.
+pub(super) fn asked(asked: Arc<Asked>, body: &Bytes) -> Arc<Asked> {
+    let question = Question::of(&asked.fields, body.clone());
+    let key = question.as_ref().zip(asked.key.as_ref()).map(|(question, key)| question.key(key));
+    let mut asked = match (key, Arc::try_unwrap(asked)) {
+        (Some(key), Ok(asked)) => Asked { method: Method::GET, key: Some(key.into()), question, ..asked },
+        (_, Ok(asked)) => return Arc::new(asked),
+        (_, Err(shared)) => return shared,
+    };
+    // What it names does not change, and git says this of everything.
+    for name in [header::CACHE_CONTROL, header::PRAGMA, header::CONTENT_LENGTH] {
+        asked.fields.remove(name);
+    }
+    Arc::new(asked)
+}
