@@ -28,11 +28,16 @@ pub(crate) enum Extent {
 /// What an engine holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gauges {
+    /// Entries that memory knows of.
     pub(crate) entries: u64,
+    /// Whether memory knows of every entry.
+    pub(crate) counts_all: bool,
     pub(crate) entries_max: u64,
     pub(crate) index_bytes: u64,
     /// Bytes that were committed and are not on the device yet.
     pub(crate) dirty_bytes: u64,
+    /// 0 in rows without segments.
+    pub(crate) segments_in_use: u64,
 }
 
 /// Where an entry was seen, so that it can be found out again and again, without I/O, that it is still there; see

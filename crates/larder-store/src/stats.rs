@@ -9,8 +9,12 @@ macro_rules! stats {
         #[derive(Clone, Debug, Default)]
         #[non_exhaustive]
         pub struct Stats {
-            /// Entries in the index now.
+            /// Entries that the index knows of now.
             pub entries: u64,
+            /// Whether `entries` counts all there are: not in rows that know of a set only once it was read.
+            pub counts_all_entries: bool,
+            /// Segments that hold records; 0 in rows that have none, see [`crate::StoreInfo::segment_size_bytes`].
+            pub segments_in_use: u64,
             /// Entries the index has room for.
             pub entries_max: u64,
             /// Bytes of memory the index takes when full.
@@ -43,6 +47,8 @@ macro_rules! stats {
             pub(crate) fn sum(volumes: impl Iterator<Item = Self>) -> Self {
                 volumes.reduce(|sum, volume| Self {
                     entries: sum.entries + volume.entries,
+                    counts_all_entries: sum.counts_all_entries && volume.counts_all_entries,
+                    segments_in_use: sum.segments_in_use + volume.segments_in_use,
                     entries_max: sum.entries_max + volume.entries_max,
                     index_bytes: sum.index_bytes + volume.index_bytes,
                     dirty_bytes: sum.dirty_bytes + volume.dirty_bytes,
@@ -64,6 +70,8 @@ macro_rules! stats {
                 let (volume, gauges) = (engine.volume(), engine.gauges());
                 Self {
                     entries: gauges.entries,
+                    counts_all_entries: gauges.counts_all,
+                    segments_in_use: gauges.segments_in_use,
                     entries_max: gauges.entries_max,
                     index_bytes: gauges.index_bytes,
                     dirty_bytes: gauges.dirty_bytes,

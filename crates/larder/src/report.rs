@@ -144,7 +144,7 @@ impl Report<'_> {
         for Missing { path, why } in missing {
             writeln!(f, "  warning  {}: not in use, its share is missed: {why}", path.display())?;
         }
-        writeln!(f, "  entries  {} of at most {}", entries(stats), size::show_count(stats.entries_max))?;
+        writeln!(f, "  entries  {}", entries(stats))?;
         let index = size::show(stats.index_bytes);
         let bits = stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64;
         writeln!(
@@ -181,14 +181,14 @@ fn about(site: &larder_proxy::Site) -> String {
     format!("{hosts}{paths}{through}")
 }
 
-/// How many entries there are, if that is known yet.
-fn entries(stats: &Stats) -> String {
-    if stats.loaded {
-        return size::show_count(stats.entries);
-    }
+/// How many entries there are, as far as that is known, and how many there can be.
+pub(crate) fn entries(stats: &Stats) -> String {
+    let (known, most) = (size::show_count(stats.entries), size::show_count(stats.entries_max));
     match stats.recoverable_segments.saturating_sub(stats.recovered_segments) {
-        0 => "being loaded, misses until then,".to_owned(),
-        left => format!("being loaded ({left} segments are left), misses until then,"),
+        _ if stats.loaded && stats.counts_all_entries => format!("{known} of at most {most}"),
+        _ if stats.loaded => format!("at least {known} of at most {most}: memory does not know them all"),
+        0 => format!("being loaded, misses until then, of at most {most}"),
+        left => format!("being loaded ({left} segments are left), misses until then, of at most {most}"),
     }
 }
 
@@ -295,8 +295,11 @@ mod tests {
         assert!(show(&stats).contains(loading), "{}", show(&stats));
         let warning = "warning  1024 open files are too few for 16384 connections";
         assert!(show(&stats).contains(warning), "{}", show(&stats));
-        (stats.loaded, stats.recovered_segments) = (true, 7);
+        (stats.loaded, stats.recovered_segments, stats.counts_all_entries) = (true, 7, true);
         assert!(show(&stats).contains("entries  0 of at most 61,035\n"), "{}", show(&stats));
+        stats.counts_all_entries = false;
+        let unknown = "entries  at least 0 of at most 61,035: memory does not know them all\n";
+        assert!(show(&stats).contains(unknown), "{}", show(&stats));
     }
 
     #[test]

@@ -6,13 +6,15 @@
 use crate::{
     failure::Failure,
     output::{print_line, tell},
-    size, store_path,
+    report, size, store_path,
     tuning::{self, Tuned},
     volumes::SIZE_BYTES_DEFAULT,
 };
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use larder_store::{Content, Damage, Error, Findings, Policy, StoreInfo, StoreOptions, inspect};
+use larder_store::{
+    Content, Damage, Error, Findings, Policy, StoreInfo, StoreOptions, inspect, mean_entry_bytes_default,
+};
 use std::path::{Path, PathBuf};
 
 /// Damages that are printed one by one.
@@ -87,12 +89,14 @@ fn existing(path: &Path) -> Result<PathBuf, Failure> {
 
 fn info(path: &Path) -> Result<(), Failure> {
     let (info, stats) = larder_store::survey(path).map_err(|error| failure(path, "look into", &error))?;
+    // What it is opened with unless `larder run` is told another.
+    let mean = size::show(mean_entry_bytes_default(info.size_bytes));
     let mut lines = vec![
         ("policy", info.policy.map_or_else(String::new, |policy| format!("{policy}: {}", policy.about))),
         ("size", size::show(info.size_bytes)),
         ("identity", info.identity.clone()),
-        ("entries", format!("{} of at most {}", size::show_count(stats.entries), size::show_count(stats.entries_max))),
-        ("memory", format!("{} for the index", size::show(stats.index_bytes))),
+        ("entries", report::entries(&stats)),
+        ("memory", format!("{} for the index, as for entries of {mean} on average", size::show(stats.index_bytes))),
         ("kill -9", format!("keeps {}", info.kept_after_kill)),
         ("sites", format!("{} invalidated on their own", info.site_rule_count)),
         ("written", format!("the superblock {} times", info.generation)),
@@ -101,7 +105,7 @@ fn info(path: &Path) -> Result<(), Failure> {
         lines.insert(2, ("device", size::show(info.volume_bytes)));
     }
     if let Some(all) = info.size_bytes.checked_div(info.segment_size_bytes) {
-        let (used, each) = (stats.recoverable_segments, size::show(info.segment_size_bytes));
+        let (used, each) = (stats.segments_in_use, size::show(info.segment_size_bytes));
         lines.insert(2, ("segments", format!("{used} of about {all} in use, {each} each")));
     }
     print_line!("{}", path.display())?;

@@ -269,9 +269,11 @@ impl Engine for ClustersEngine {
         let state = self.lock();
         Gauges {
             entries: state.entries.len() as u64,
+            counts_all: true,
             entries_max: state.entries.capacity() as u64,
             index_bytes: state.entries.memory_bytes() + state.clusters.memory_bytes(),
             dirty_bytes: state.clusters.dirty_bytes(),
+            segments_in_use: 0,
         }
     }
 }

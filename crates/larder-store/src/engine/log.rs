@@ -353,11 +353,14 @@ impl Engine for LogEngine {
     }
 
     fn gauges(&self) -> Gauges {
+        let log = self.lock_log();
         Gauges {
             entries: self.index.entries(),
+            counts_all: true,
             entries_max: self.index.entries_max(),
             index_bytes: self.index.memory_bytes() + self.gate.as_ref().map_or(0, Gate::memory_bytes),
-            dirty_bytes: self.lock_log().dirty_bytes(),
+            dirty_bytes: log.dirty_bytes(),
+            segments_in_use: log.segments_in_use(),
         }
     }
 }

@@ -196,6 +196,7 @@ impl Engine for MappedEngine {
         let state = self.lock();
         let index_bytes = state.map.memory_bytes() + state.space_memory_bytes();
         let (entries, entries_max) = (state.map.entry_count(), state.map.entries_max());
-        Gauges { entries, entries_max, index_bytes, dirty_bytes: state.dirty.len_bytes() }
+        let dirty_bytes = state.dirty.len_bytes();
+        Gauges { entries, counts_all: true, entries_max, index_bytes, dirty_bytes, segments_in_use: 0 }
     }
 }

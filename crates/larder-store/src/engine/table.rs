@@ -371,9 +371,11 @@ impl Engine for TableEngine {
         let state = self.lock();
         Gauges {
             entries: state.memory.entries(),
+            counts_all: state.memory.counts_all(),
             entries_max: self.layout.bin_count(),
             index_bytes: state.memory.memory_bytes() + state.doubts.memory_bytes(),
             dirty_bytes: state.dirty_bytes,
+            segments_in_use: 0,
         }
     }
 }

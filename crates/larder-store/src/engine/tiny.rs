@@ -323,10 +323,12 @@ impl Engine for TinyEngine {
         let entries_per_set = self.plan.set_bytes / self.volume.options.mean_entry_bytes.min(self.plan.set_bytes / 7);
         Gauges {
             entries: state.index.len() as u64 + state.set_entries,
+            counts_all: true,
             entries_max: front_slots(&self.plan, &self.volume.options)
                 + u64::from(self.plan.set_count) * entries_per_set,
             index_bytes: state.index.memory_bytes() + state.sets.memory_bytes() + state.doubts.memory_bytes(),
             dirty_bytes: state.front.dirty_bytes() + state.long.dirty_bytes(),
+            segments_in_use: 0,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     clock::has_expired,
     device::{Device, OverlayDevice},
     engine::kit::walk::Met,
-    families,
+    families::{self, AnyEngine},
     volume::Volume,
 };
 use std::{path::Path, sync::Arc};
@@ -79,9 +79,11 @@ pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
     let (info, device) = look(path)?;
     let options = StoreOptions { background: false, ..options(path, &info)? };
     if options.policy.layout.keeps_files() {
-        // Opening it may remove files, which no overlay would keep.
-        let entries = families::listed_count(&open::existing(device, &options)?);
-        return Ok((info, Stats { entries, entries_max: entries, loaded: true, ..Stats::default() }));
+        // Opening it may remove files, which no overlay would keep: the engine is asked before it has loaded anything.
+        let volume = Arc::new(open::existing(device, &options)?);
+        let entries = families::listed_count(&volume);
+        let stats = Stats::of(&AnyEngine::new(volume)?);
+        return Ok((info, Stats { entries, loaded: true, ..stats }));
     }
     let store = Store::open_on(Arc::new(OverlayDevice::new(device)), &options)?;
     Ok((info, store.stats()))

@@ -265,6 +265,8 @@ pub(crate) struct PackedSets {
     shape: Shape,
     /// Whether a set never written is one without entries, not one of which nothing is known.
     fresh: bool,
+    /// Whether something is known of every set. What became known of a used volume's sets is not counted.
+    all_known: bool,
     set_count: u64,
     entries: u64,
 }
@@ -274,7 +276,8 @@ impl PackedSets {
     pub(crate) fn new(shape: Shape, set_count: u64, fresh: bool) -> Self {
         assert!(shape.ways.is_power_of_two() && (2..=WAYS_MAX as u32).contains(&shape.ways));
         assert!(shape.positions <= shape.ways);
-        Self { bits: Bits::new(set_count * u64::from(shape.set_bits())), shape, fresh, set_count, entries: 0 }
+        let bits = Bits::new(set_count * u64::from(shape.set_bits()));
+        Self { bits, shape, fresh, all_known: fresh, set_count, entries: 0 }
     }
 
     /// A set; `None` if nothing is known of it.
@@ -295,7 +298,13 @@ impl PackedSets {
 
     /// Notes that nothing is known of a set.
     pub(crate) fn forget(&mut self, set: u64) {
+        self.all_known = false;
         self.write(set, &Set::unknown(&self.shape));
+    }
+
+    /// Whether [`Self::entries`] counts all there are.
+    pub(crate) fn are_all_known(&self) -> bool {
+        self.all_known
     }
 
     /// What is kept of each set.

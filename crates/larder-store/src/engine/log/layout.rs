@@ -384,6 +384,11 @@ impl Log {
         if is_lowered { self.waiting.take() } else { Woken::default() }
     }
 
+    /// How many segments hold records.
+    pub(crate) fn segments_in_use(&self) -> u64 {
+        (self.sealed.len() + usize::from(self.open.is_some())) as u64
+    }
+
     pub(crate) fn free_count(&self) -> usize {
         self.free.len()
     }

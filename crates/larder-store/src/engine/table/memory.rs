@@ -86,6 +86,14 @@ impl SetMemory {
         }
     }
 
+    /// Whether memory knows of every entry: not where sets have to be read first.
+    pub(crate) fn counts_all(&self) -> bool {
+        match self {
+            Self::Nothing | Self::Recent(_) => false,
+            Self::All(sets) => sets.are_all_known(),
+        }
+    }
+
     /// How many entries memory knows of.
     pub(crate) fn entries(&self) -> u64 {
         match self {
