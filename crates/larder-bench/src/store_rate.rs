@@ -63,6 +63,8 @@ pub struct StoreRate {
     pub hit_ratio: f64,
     /// Reads of the device for each request.
     pub reads_per_request: f64,
+    /// Share of the entries to be stored that were refused for want of room.
+    pub refused_ratio: f64,
     /// Bytes written to the device for each byte stored.
     pub write_factor: f64,
     /// Processor time of a request, in microseconds.
@@ -237,10 +239,12 @@ async fn measure(
     let after = run.store.stats();
     let requests = run.requests.load(Ordering::Relaxed).max(1) as f64;
     let more = |count: fn(&Stats) -> u64| (count(&after) - count(&before)) as f64;
+    let refused = more(|stats| stats.rejected);
     Ok(StoreRate {
         per_second: requests / time.as_secs_f64(),
         hit_ratio: run.hits.load(Ordering::Relaxed) as f64 / requests,
         reads_per_request: more(|stats| stats.reads) / requests,
+        refused_ratio: refused / (refused + more(|stats| stats.commits)).max(1.0),
         write_factor: more(|stats| stats.written_bytes) / more(|stats| stats.admitted_bytes).max(1.0),
         cpu_us: cpu.as_secs_f64() * 1e6 / requests,
     })

@@ -224,6 +224,12 @@ impl Before {
 }
 
 impl Outcome {
+    /// Share of the entries to be stored that had no room.
+    pub fn refused_ratio(&self) -> f64 {
+        let misses = self.requests - self.memory_hits - self.disk_hits;
+        self.refused as f64 / misses.max(1) as f64
+    }
+
     /// Requests a second when each waits for the one before.
     pub fn per_s_alone(&self) -> f64 {
         self.requests as f64 / (self.cpu_s + self.disk_s)

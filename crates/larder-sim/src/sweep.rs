@@ -229,6 +229,7 @@ impl Sweep {
             "requests/s most",
             "reads per look-up",
             "bytes written per byte",
+            "refused, %",
             "index, MB",
             "bits an entry",
         ];
@@ -244,6 +245,7 @@ impl Sweep {
                     outcome.per_s_most(),
                     outcome.served.reads as f64 / (outcome.requests - outcome.memory_hits).max(1) as f64,
                     outcome.write_factor(),
+                    outcome.refused_ratio() * 100.0,
                     outcome.index_bytes / 1e6,
                     outcome.index_bytes * 8.0 / outcome.entries.max(1.0),
                 ],

@@ -6,6 +6,7 @@
 
 use super::{
     action::Action,
+    commit::Write,
     layout::{Remedy, Spot},
     map::Entry,
     schedule::packets::{Packet, PlacedWrite},
@@ -100,6 +101,20 @@ impl MappedState {
             self.used_sectors -= taken;
         } else {
             self.lost_sectors += taken;
+        }
+    }
+
+    /// Takes room in one piece for a write. Where eviction is paced, a write that finds none makes what is due go at once, and
+    /// looks again.
+    pub(super) fn take_place_in_time(&mut self, write: &Write) -> Result<u64, NoRoom> {
+        let (sectors, site) = (write.sectors.into(), write.site);
+        match self.take_place(sectors, site) {
+            Err(NoRoom::Ever) if self.is_paced() => {
+                self.note_unplaced();
+                self.evict_due(write.now);
+                self.take_place(sectors, site)
+            }
+            outcome => outcome,
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
     dirty::Dirty,
     layout::Space,
     map::{Entry, Map},
-    pace::{Pace, Pacer, RunFound},
+    pace::{Demand, Pace, Pacer, RunFound},
     read::{BatchedRead, Found},
     recovery::{Found as StartFound, KnownFiles},
     schedule::{batches::ReadBatches, locality::LocalityBuffers, packets::Packetizer},
@@ -65,8 +65,8 @@ pub(crate) struct MappedState {
     pub(super) failed_writes: u64,
     /// What brings the map over a kill.
     pub(super) ledger: Ledger,
-    /// Whether there was anything to store since eviction was paced last.
-    asked_for_room: bool,
+    /// What was to be stored since eviction was paced last.
+    demand: Demand,
     pub(super) waiting: Waiters,
     /// Files that a look for those nobody knows leaves alone, while one is due.
     pub(super) unknown_files: Option<KnownFiles>,
@@ -129,7 +129,7 @@ impl MappedState {
             failed_writes: 0,
             ledger: Ledger::new(volume),
             unknown_files: None,
-            asked_for_room: false,
+            demand: Demand::default(),
             waiting: Waiters::default(),
             found: StartFound::Nothing,
             outbox: Vec::new(),
@@ -158,7 +158,7 @@ impl MappedState {
         if self.phase == Phase::Closed {
             return Err(NoRoom::Ever);
         }
-        self.asked_for_room = true;
+        self.demand.is_any = true;
         let taken = self.space.taken_by(write.sectors.into());
         let used_max = self.space.used_sectors_max();
         if taken > used_max {
@@ -185,8 +185,9 @@ impl MappedState {
             return Err(NoRoom::Now);
         }
         let waits = matches!(self.writes, Writes::Packets { locality: Some(_), .. });
-        let place = if waits { None } else { Some(self.take_place(write.sectors.into(), write.site)?) };
+        let place = if waits { None } else { Some(self.take_place_in_time(write)?) };
         self.used_sectors += taken;
+        self.demand.placed += 1;
         assert!(self.used_sectors <= used_max, "a layout is never fuller than it may be");
         self.remove(write.key_hash);
         self.map.insert(write.key_hash, write.entry(place.unwrap_or(0)));
@@ -300,14 +301,24 @@ impl MappedState {
         self.send_opened_before(before, now);
     }
 
-    /// Evicts what time has made due.
+    /// Whether eviction goes by time and demand, not by what an entry needs.
+    pub(super) fn is_paced(&self) -> bool {
+        self.pacer.is_some()
+    }
+
+    /// Notes that no run was found for an entry.
+    pub(super) fn note_unplaced(&mut self) {
+        self.demand.unplaced += 1;
+    }
+
+    /// Evicts what time and demand have made due.
     pub(super) fn evict_due(&mut self, now: Duration) {
         let Some(pacer) = &mut self.pacer else { return };
         let used_percent = self.used_sectors * 100 / self.space.capacity_sectors();
         let run = self.space.last_run();
         let run = run.map(|run| RunFound { len: run.len_blocks, threshold: run.threshold_blocks });
         assert!(used_percent <= 100, "no more is used than there is: {used_percent}%");
-        let count = pacer.due(now, used_percent, run, std::mem::take(&mut self.asked_for_room));
+        let count = pacer.due(now, used_percent, run, std::mem::take(&mut self.demand));
         (0..count).take_while(|_| self.evict_oldest().is_some()).for_each(drop);
     }
 
@@ -343,7 +354,7 @@ impl MappedState {
         };
         buffered
             || !self.waiting.is_empty()
-            || (self.pacer.is_some() && self.asked_for_room)
+            || (self.pacer.is_some() && self.demand.is_any)
             || self.numbers_are_scarce()
             || self.ledger.is_due()
             || self.unknown_files.is_some()
