@@ -1,11 +1,12 @@
-//! At stake: stores that people have. Volumes that format version 1 was written with open, and hold what they held.
+//! At stake: stores that people have. Volumes that each format version was written with open, and hold what they held.
 //!
-//! A fixture in `fixtures/format-1` is what a closed store of a row left: the sectors that are not zero, each behind
-//! its number (4 bytes, little-endian). `LARDER_WRITE_FIXTURES=1` writes those that are missing.
+//! A fixture in `fixtures/format-1` or `fixtures/format-2` is what a closed store of a row left: the sectors that are not zero, each
+//! behind its number (4 bytes, little-endian). The rows with a journal have format 2, those without one, and volumes that were made
+//! without it, format 1. `LARDER_WRITE_FIXTURES=1` writes those that are missing.
 
 use crate::support::block_on;
 use larder_store::{
-    ErrorKind, Hints, Policy, Store,
+    ErrorKind, Hints, Policy, Store, StoreOptions,
     device::{Device, MemoryDevice},
 };
 use larder_torture::{SIZE_BYTES, content, options};
@@ -18,8 +19,23 @@ use std::{
 const SECTOR_BYTES: usize = 512;
 const KEYS: u64 = 6;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/format-1")
+/// The formats that volumes are made of.
+const FORMATS: [u32; 2] = [1, 2];
+
+fn folder(format: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fixtures/format-{format}"))
+}
+
+/// What the superblock says of its format.
+fn format_of(contents: &[u8]) -> u32 {
+    u32::from_le_bytes(contents[8..12].try_into().unwrap())
+}
+
+/// The options that make a volume of the format, where the row has it.
+fn options_of(format: u32, policy: &'static Policy) -> StoreOptions {
+    let mut options = options(policy, 1);
+    options.tuning.map_journal = format == 2;
+    options
 }
 
 fn version(key: u64) -> u64 {
@@ -27,9 +43,9 @@ fn version(key: u64) -> u64 {
 }
 
 /// Key 5 was removed, key 4 has another head than it was stored with.
-fn written_by(policy: &'static Policy) -> Vec<u8> {
+fn written_by(format: u32, policy: &'static Policy) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
-    let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options(policy, 1)).unwrap();
+    let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options_of(format, policy)).unwrap();
     for key in 0..KEYS {
         let head = content::head(key, version(key));
         let mut writer = store.insert(&content::key_bytes(key), head, Hints::default()).unwrap();
@@ -75,35 +91,50 @@ fn unpacked(packed: &[u8]) -> Vec<u8> {
     contents
 }
 
-/// The contents of the fixture of a row, made first where that was asked for.
-fn fixture(policy: &'static Policy) -> Option<Vec<u8>> {
-    let path = folder().join(format!("{policy}.sectors"));
+/// The contents of the fixture of a row, made first where that was asked for and the row has volumes of this format.
+fn fixture(format: u32, policy: &'static Policy) -> Option<Vec<u8>> {
+    let path = folder(format).join(format!("{policy}.sectors"));
     if env::var_os("LARDER_WRITE_FIXTURES").is_some() && !path.exists() {
-        let contents = written_by(policy);
-        check_holds(policy, contents.clone());
-        fs::create_dir_all(folder()).unwrap();
-        fs::write(&path, packed(&contents)).unwrap();
+        let contents = written_by(format, policy);
+        if format_of(&contents) == format {
+            check_holds(policy, contents.clone());
+            fs::create_dir_all(folder(format)).unwrap();
+            fs::write(&path, packed(&contents)).unwrap();
+        }
     }
     fs::read(path).ok().map(|packed| unpacked(&packed))
 }
 
 #[test]
-fn stores_of_format_1_open_and_hold_what_they_held() {
-    let mut opened = Vec::new();
-    for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
-        if let Some(contents) = fixture(policy) {
-            check_holds(policy, contents);
-            opened.push(policy.name);
+fn stores_of_every_format_open_and_hold_what_they_held() {
+    for (format, one_of_them) in FORMATS.into_iter().zip(["log", "stream"]) {
+        let mut opened = Vec::new();
+        for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
+            if let Some(contents) = fixture(format, policy) {
+                assert_eq!(format_of(&contents), format, "{policy}");
+                check_holds(policy, contents);
+                opened.push(policy.name);
+            }
         }
+        let known = fs::read_dir(folder(format)).unwrap().count();
+        assert_eq!(opened.len(), known, "every fixture of format {format} is of a row that is still there: {opened:?}");
+        assert!(opened.contains(&one_of_them), "{opened:?}");
     }
-    let known = fs::read_dir(folder()).unwrap().count();
-    assert_eq!(opened.len(), known, "every fixture is of a row that is still there: {opened:?}");
-    assert!(opened.contains(&"log"));
+}
+
+/// At stake: what a store of people's had when the power went, read by the next program.
+#[test]
+fn rows_with_a_journal_have_a_fixture_of_the_format_that_has_it() {
+    for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
+        let format = format_of(&written_by(2, policy));
+        let path = folder(format).join(format!("{policy}.sectors"));
+        assert!(path.exists(), "{policy} makes volumes of format {format}, and there is no fixture of one");
+    }
 }
 
 #[test]
 fn a_store_of_another_format_or_row_is_refused_and_left_as_it_is() {
-    let contents = fixture(Policy::default_row()).unwrap();
+    let contents = fixture(1, Policy::default_row()).unwrap();
     let last = SIZE_BYTES as usize / 4096 * 4096 - 4096;
     let mut older = contents.clone();
     let mut newer = contents.clone();
