@@ -206,6 +206,7 @@ fn trailer_samples() -> Vec<Vec<u8>> {
         sector: n * 3,
         sectors: 3,
         tombstone: n % 2 == 1,
+        run_blocks: 0,
         expires_at: n,
     };
     let sample = |count: u32| {

@@ -274,6 +274,9 @@ impl Policy {
     /// one (`Tuning::map_journal`).
     pub fn kept_after_kill(&self, has_journal: bool) -> &'static str {
         match self.layout {
+            LayoutAxis::Segments if self.reads == ReadAxis::Groups => {
+                "all but what was stored in the last three seconds"
+            }
             LayoutAxis::Segments | LayoutAxis::FrontAndSets => "all but what was stored in the last second",
             LayoutAxis::Bins | LayoutAxis::Sets => "everything that was written",
             _ if !has_journal => "nothing: it has no journal (map_journal, for a new store)",

@@ -303,6 +303,9 @@ table! {
     /// `esp`: entries evicted per second between the watermarks; above the high one twice as many. Too few: entries
     /// are not stored for want of room. 200 as published.
     esp_evictions_per_s: u32 = 200, count in 0..=1_000_000;
+    /// `hashcache-log`: how long entries are gathered before those of a page are written side by side. Longer: pages that come at once
+    /// or slowly are read with fewer reads; a kill costs as much more of what was stored last.
+    hashcache_group_window: Duration = Duration::from_secs(2), time in Duration::ZERO..=Duration::from_secs(60);
     /// `hashcache-basic` to `hashcache-setmem-lru`: size of a bin. Larger: more entries are read with one read, and fewer
     /// fit the table. Only for a new volume.
     hashcache_bin_bytes: u64 = 8 << 10, power in 4096..=1 << 20;

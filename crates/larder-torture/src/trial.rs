@@ -219,6 +219,8 @@ pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
     let mean_entry_bytes = if policy.index == IndexAxis::RecentSetPlaces { 32 << 10 } else { 2048 };
     let mut tuning = Tuning::default();
     (tuning.hashcache_positions, tuning.hashcache_positions_waiting) = (1, 2);
+    // A trial takes for flushed what has waited for the flush interval.
+    tuning.hashcache_group_window = Duration::ZERO;
     // Less than the volume is long, or else `esp` goes on evicting whatever there is.
     tuning.esp_threshold_bytes = 128 << 10;
     StoreOptions {

@@ -207,7 +207,13 @@ impl LogEngine {
     fn flush_due(self: &Arc<Self>, now: Duration) -> Woken {
         let mut actions = Vec::new();
         let mut log = self.lock_log();
-        if log.unit_opened_at().is_some_and(|opened_at| now >= opened_at + self.volume.options.flush_interval) {
+        let (options, tuning) = (&self.volume.options, &self.volume.options.tuning);
+        let interval = if self.reads_groups() {
+            tuning.hashcache_group_window.max(options.flush_interval)
+        } else {
+            options.flush_interval
+        };
+        if log.unit_opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
             log.seal_unit(&mut actions);
             self.follow_moves(&mut log);
         }

@@ -16,6 +16,8 @@ const MAGIC: [u8; 4] = *b"LDRt";
 pub(crate) const LISTING_BYTES: u64 = 20;
 pub(crate) const FOOTER_BYTES: u64 = 64;
 const FLAG_TOMBSTONE: u8 = 1;
+/// Sectors of a block in which the length of a run is told.
+const RUN_BLOCK_SECTORS: u64 = 16;
 
 /// One record as the trailer lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct Listing {
     pub(crate) sector: u32,
     pub(crate) sectors: u16,
     pub(crate) tombstone: bool,
+    /// Blocks of 8 KiB to be read from here for the record and what follows of its group; 0: the record alone.
+    pub(crate) run_blocks: u8,
     /// Unix time in seconds after which the entry is of no use; 0 is never.
     pub(crate) expires_at: u32,
 }
@@ -56,7 +60,7 @@ pub(crate) fn encode(volume: VolumeId, segment: SegmentId, of: SegmentUse, listi
             .put(&listing.key_hash.0.to_le_bytes())
             .put(&listing.sector.to_le_bytes())
             .put(&listing.sectors.to_le_bytes())
-            .put(&[if listing.tombstone { FLAG_TOMBSTONE } else { 0 }, 0])
+            .put(&[if listing.tombstone { FLAG_TOMBSTONE } else { 0 }, listing.run_blocks])
             .put(&listing.expires_at.to_le_bytes());
     }
     let checksum = volume.checksum(&[list]);
@@ -114,14 +118,24 @@ impl Footer {
 }
 
 impl Listing {
+    /// Returns what [`Self::run_blocks`] says of `sectors`.
+    pub(crate) fn blocks_of_run(sectors: u64) -> u8 {
+        sectors.div_ceil(RUN_BLOCK_SECTORS).min(u8::MAX.into()) as u8
+    }
+
+    /// How much is to be read to have the record, and all of its group that follows it.
+    pub(crate) fn run_sectors(&self) -> u64 {
+        u64::from(self.sectors).max(u64::from(self.run_blocks) * RUN_BLOCK_SECTORS)
+    }
+
     fn decode(bytes: &[u8], segment_sectors: u64) -> Option<Self> {
         let mut fields = Fields::new(bytes);
         let (key_hash, sector, sectors) = (KeyHash(fields.u64()?), fields.u32()?, fields.u16()?);
-        let [flags, _] = fields.array()?;
+        let [flags, run_blocks] = fields.array()?;
         let expires_at = fields.u32()?;
         let inside = u64::from(sector) + u64::from(sectors) <= segment_sectors && sectors > 0;
         let tombstone = flags & FLAG_TOMBSTONE != 0;
-        inside.then_some(Self { key_hash, sector, sectors, tombstone, expires_at })
+        inside.then_some(Self { key_hash, sector, sectors, tombstone, run_blocks, expires_at })
     }
 }
 
@@ -138,6 +152,7 @@ mod tests {
             sector: n * 3,
             sectors: 3,
             tombstone: n % 2 == 1,
+            run_blocks: n as u8 * 12,
             expires_at: n,
         };
         let listings: Vec<_> = (0..20).map(listing).collect();

@@ -112,7 +112,7 @@ mod tests {
 
     /// A live entry: where it begins, its length, its hits, and after when it is of no use.
     pub(super) fn live(sector: u32, sectors: u16, hits: u8, expires_at: u32) -> Candidate {
-        let listing = Listing { key_hash: KeyHash(1), sector, sectors, tombstone: false, expires_at };
+        let listing = Listing { key_hash: KeyHash(1), sector, sectors, tombstone: false, run_blocks: 0, expires_at };
         Candidate { listing, hits, held: false, pinned: false }
     }
 

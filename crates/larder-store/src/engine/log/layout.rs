@@ -83,6 +83,8 @@ pub(crate) struct Log {
     waiting: Waiters,
     /// Whether records of one group are put side by side.
     grouped: bool,
+    /// A unit is sent off when it has this many bytes.
+    unit_bytes: u64,
     /// What that moved since it was last taken.
     moved: Vec<Moved>,
 }
@@ -161,10 +163,11 @@ impl Log {
             ready: false,
             is_barred: false,
             reclaim_only_count: 0,
-            spare: vec![spare_buffer(&geometry)],
+            spare: vec![spare_buffer(unit_bytes(&geometry))],
             spare_listings: Vec::new(),
             waiting: Waiters::default(),
             grouped: false,
+            unit_bytes: unit_bytes(&geometry),
             moved: Vec::new(),
         }
     }
@@ -173,17 +176,20 @@ impl Log {
     pub(crate) fn keep_probation(&mut self) {
         assert!(!self.ready && self.open_segments().next().is_none(), "a volume has probation or not");
         self.has_probation = true;
-        let another = spare_buffer(&self.geometry);
-        self.spare.push(another);
+        self.spare.push(spare_buffer(self.unit_bytes));
     }
 
     pub(crate) fn has_probation(&self) -> bool {
         self.has_probation
     }
 
-    /// Puts records of one group side by side; what that moves must be taken by [`Self::take_moved`].
+    /// Puts records of one group side by side; what that moves must be taken by [`Self::take_moved`]. Groups come side by side as far
+    /// as a unit goes, so it takes as much as may wait in memory while as much again is on its way.
     pub(crate) fn group_records(&mut self) {
         self.grouped = true;
+        self.unit_bytes = (self.dirty_bytes_max / 2 / BLOCK_BYTES * BLOCK_BYTES)
+            .clamp(unit_bytes(&self.geometry), self.geometry.segment_bytes);
+        self.spare = vec![spare_buffer(self.unit_bytes)];
     }
 
     /// The records that moved since this was last asked: to be followed before the log's lock is given up.
@@ -265,7 +271,7 @@ impl Log {
         }
         let open = self.open[at].as_mut().expect("a segment was opened above");
         if open.unit.is_none() {
-            let capacity = open.unit_capacity(&self.geometry, len_bytes);
+            let capacity = open.unit_capacity(&self.geometry, self.unit_bytes, len_bytes);
             let buffer = buffer_of(&mut self.spare, capacity);
             open.unit = Some(OpenUnit::new(buffer, capacity, self.next_ticket, now.at));
             self.next_ticket += 1;
@@ -386,7 +392,8 @@ impl Log {
 
     /// How many segments hold records.
     pub(crate) fn segments_in_use(&self) -> u64 {
-        (self.sealed.len() + usize::from(self.open.is_some())) as u64
+        let sealed: usize = self.sealed.iter().map(VecDeque::len).sum();
+        (sealed + self.open_segments().count()) as u64
     }
 
     pub(crate) fn free_count(&self) -> usize {
@@ -437,8 +444,8 @@ impl AsMut<Waiters> for Log {
 }
 
 /// A buffer for a unit, touched now, so that memory does not grow later.
-fn spare_buffer(geometry: &Geometry) -> AlignedBuffer {
-    let mut buffer = AlignedBuffer::with_len(unit_bytes(geometry) as usize);
+fn spare_buffer(unit_bytes: u64) -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::with_len(unit_bytes as usize);
     buffer.as_mut_slice().fill(1);
     buffer
 }

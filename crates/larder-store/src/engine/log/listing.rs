@@ -94,6 +94,8 @@ async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> Listed {
 /// Lists the records of a unit that begins `unit_offset` bytes into its segment; what is no record is passed over.
 fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], listings: &mut Vec<Listing>) {
     let mut at = UNIT_HEADER_BYTES;
+    // The group of the last record, and the first of those of it that stand side by side.
+    let mut run: Option<(u32, usize)> = None;
     while at < unit.len() as u64 {
         let place = ((unit_offset + at) / SECTOR_BYTES) as u32;
         let bytes = &unit[at as usize..];
@@ -105,13 +107,22 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
         let record = whole.or_else(|| Decoded::decode_mended(engine.volume.id, bytes, sequence, place));
         let Some(record) = record.filter(belongs) else {
             at += SECTOR_BYTES;
+            run = None;
             continue;
         };
+        match run {
+            Some((group, first)) if group == record.meta.group => {
+                let sectors = u64::from(place - listings[first].sector) + record.len_sectors();
+                listings[first].run_blocks = Listing::blocks_of_run(sectors);
+            }
+            _ => run = (record.meta.group != 0).then_some((record.meta.group, listings.len())),
+        }
         listings.push(Listing {
             key_hash: record.meta.hash.key_hash(),
             sector: place,
             sectors: record.len_sectors() as u16,
             tombstone: record.meta.kind == Kind::Tombstone,
+            run_blocks: 0,
             expires_at: record.meta.expires_at,
         });
         at += record.len_sectors() * SECTOR_BYTES;

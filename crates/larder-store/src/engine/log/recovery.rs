@@ -26,6 +26,7 @@ use crate::{
     format::{
         SegmentUse,
         checkpoint::{ImageOf, Root, image_of},
+        record::RECORD_SECTORS_MAX,
         trailer::Listing,
     },
     hash::KeyHash,
@@ -224,9 +225,10 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyH
 
 fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32) -> Loaded {
     let start = engine.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
+    let sectors = if engine.reads_groups() { listing.run_sectors() } else { listing.sectors.into() };
     let slot = Slot {
         position: Sector(start + u64::from(listing.sector)),
-        size: SizeClass::holding(u64::from(listing.sectors)),
+        size: SizeClass::holding(sectors.min(RECORD_SECTORS_MAX)),
         hits: 0,
         short_lived: !listing.tombstone && engine.segments.note(segment, listing.expires_at, now_s),
     };

@@ -459,3 +459,58 @@ fn a_group_comes_with_one_read_at_its_first_entry() {
     assert!(received.lock().unwrap().is_empty());
     assert_eq!(bench.store.stats().corrupt, 0);
 }
+
+/// Hands neighbours over to a list of keys, as a hot tier would keep them.
+fn note_neighbours(store: &Store) -> Arc<std::sync::Mutex<Vec<Vec<u8>>>> {
+    let noted = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sink = Arc::clone(&noted);
+    store.set_neighbours(Arc::new(move || {
+        let sink = Arc::clone(&sink);
+        Box::new(move |neighbour: larder_store::Neighbour| sink.lock().unwrap().push(neighbour.key.to_vec()))
+    }));
+    noted
+}
+
+/// At stake: what grouped prefetch is for. Forty pages of eleven objects come at once, in the order in which a crowd of browsers asks
+/// for them; one object of each page is asked for again meanwhile and gets another head.
+#[test]
+fn pages_that_came_at_once_cost_two_reads_each_at_most_also_after_a_stop_and_a_kill() {
+    const PAGES: u64 = 40;
+    const OBJECTS: u64 = 11;
+    let policy = Policy::named("hashcache-log").unwrap();
+    let options = StoreOptions { policy, segment_size_bytes: 2 << 20, identity_seed: Some(1), ..options() };
+    for closes in [false, true] {
+        let mut bench = Bench::with(options.clone());
+        for object in 0..OBJECTS {
+            for page in 1..=PAGES {
+                let (key, hints) = (page * 100 + object, Hints { group: page, ..Hints::default() });
+                let mut writer = bench.store.insert(&key_bytes(key), head(key, 1, 2000), hints).unwrap();
+                writer.write(body(key, 1, 2000)).unwrap();
+                block_on(writer.commit()).unwrap();
+            }
+        }
+        for page in 1..=PAGES {
+            let key = page * 100 + 5;
+            assert!(block_on(bench.store.update_head(&key_bytes(key), head(key, 1, 2000), Hints::default())).unwrap());
+        }
+        block_on(bench.store.sync()).unwrap();
+        for round in ["running", "started again"] {
+            let noted = note_neighbours(&bench.store);
+            let before = bench.store.stats().reads;
+            for page in 1..=PAGES {
+                noted.lock().unwrap().clear();
+                for key in (0..OBJECTS).map(|object| page * 100 + object) {
+                    if !noted.lock().unwrap().contains(&key_bytes(key).to_vec()) {
+                        assert!(bench.look_up(key).0, "{round}: {key}");
+                    }
+                }
+            }
+            let reads = bench.store.stats().reads - before;
+            assert!(reads <= PAGES * 2, "{round}, closed: {closes}: {reads} reads for {PAGES} pages");
+            if closes {
+                block_on(bench.store.close()).unwrap();
+            }
+            bench.crash();
+        }
+    }
+}

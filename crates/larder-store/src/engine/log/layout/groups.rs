@@ -1,7 +1,7 @@
 //! The order of a unit's records: those of one group side by side, so that one read brings them all.
 //!
 //! Pure decision, taken when the unit is sent off: until then its records stand in the order of their commits.
-//! Invariant: two records of one key keep their order (a unit that has such is left as it is), so that what is
+//! Invariant: two records of one key keep their order (they are left out of their groups), so that what is
 //! newer is still told by where it stands. Cost: a copy of the unit in memory if anything moves.
 //! Source: HashCache (NSDI 2009), Log's grouped prefetch: what was asked for together is written together.
 
@@ -10,7 +10,7 @@ use crate::{
     hash::KeyHash,
     units::{SECTOR_BYTES, Sector},
 };
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// A record that lies elsewhere now, or at which a group begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,43 +22,46 @@ pub(crate) struct Moved {
     pub(crate) sectors: u64,
 }
 
+/// An order of a unit's records.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Arrangement {
+    /// The records by their numbers now, in their order then.
+    order: Vec<usize>,
+    /// Of each record the group that it stands with, in the order of now; 0 is none.
+    groups: Vec<u32>,
+}
+
 /// The order in which records are to stand, given the group of each (0 is none); `None` if as they do.
-pub(super) fn arrange(groups: &[u32], listings: &[Listing]) -> Option<Vec<usize>> {
+pub(super) fn arrange(groups: &[u32], listings: &[Listing]) -> Option<Arrangement> {
     assert_eq!(groups.len(), listings.len());
-    let mut known = HashSet::new();
-    let in_groups = groups.iter().filter(|&&group| group != 0);
-    if in_groups.clone().all(|group| known.insert(group)) {
-        return None;
+    let mut key_hashes = HashMap::new();
+    listings.iter().for_each(|listing| *key_hashes.entry(listing.key_hash).or_insert(0) += 1);
+    let is_alone = |listing: &Listing| key_hashes[&listing.key_hash] == 1;
+    let groups = groups.iter().zip(listings).map(|(&group, listing)| if is_alone(listing) { group } else { 0 });
+    let groups: Vec<u32> = groups.collect();
+    let mut members: HashMap<u32, Vec<usize>> = HashMap::new();
+    for (at, &group) in groups.iter().enumerate().filter(|(_, group)| **group != 0) {
+        members.entry(group).or_default().push(at);
     }
-    let mut key_hashes = HashSet::new();
-    if !listings.iter().all(|listing| key_hashes.insert(listing.key_hash)) {
+    if members.values().all(|members| members.len() == 1) {
         return None;
     }
     let mut order = Vec::with_capacity(groups.len());
-    let mut done = HashSet::new();
-    for (at, &group) in groups.iter().enumerate() {
-        if group == 0 {
-            order.push(at);
-        } else if done.insert(group) {
-            order.extend((at..groups.len()).filter(|&other| groups[other] == group));
+    for (at, group) in groups.iter().enumerate() {
+        match members.get(group) {
+            None => order.push(at),
+            Some(members) if members[0] == at => order.extend(members),
+            Some(_) => {}
         }
     }
-    Some(order)
-}
-
-/// An order of a unit's records.
-#[derive(Clone, Copy)]
-pub(super) struct Arrangement<'a> {
-    /// The records by their numbers now, in their order then.
-    pub(super) order: &'a [usize],
-    /// Of each record its group, in the order of now.
-    pub(super) groups: &'a [u32],
+    assert_eq!(order.len(), groups.len(), "each record stands somewhere");
+    Some(Arrangement { order, groups })
 }
 
 /// Puts the records of `unit`, which begins `unit_start_bytes` into its segment, into `order`: their bytes go to
 /// `target`, their listings change places. Returns what a reader must know.
 pub(super) fn rearrange(
-    Arrangement { order, groups }: Arrangement<'_>,
+    Arrangement { order, groups }: &Arrangement,
     listings: &mut [Listing],
     unit_start_bytes: u64,
     unit: &[u8],
@@ -85,17 +88,19 @@ pub(super) fn rearrange(
         let leads = ordered[to] != 0 && (to == 0 || ordered[to - 1] != ordered[to]);
         let run = (to..order.len()).take_while(|&at| at == to || (leads && ordered[at] == ordered[to]));
         let sectors = run.map(|at| u64::from(listings[at].sectors)).sum();
+        if sectors > u64::from(listings[to].sectors) {
+            listings[to].run_blocks = Listing::blocks_of_run(sectors);
+        }
         if before[from].sector != listings[to].sector || sectors > u64::from(listings[to].sectors) {
-            let (from, to) = (Sector(before[from].sector.into()), Sector(listings[to].sector.into()));
-            moved.push(Moved { key_hash: listing_at(&before, from), from, to, sectors });
+            moved.push(Moved {
+                key_hash: listings[to].key_hash,
+                from: Sector(before[from].sector.into()),
+                to: Sector(listings[to].sector.into()),
+                sectors,
+            });
         }
     }
     moved
-}
-
-fn listing_at(listings: &[Listing], sector: Sector) -> KeyHash {
-    let found = listings.iter().find(|listing| u64::from(listing.sector) == sector.0);
-    found.expect("the record was there before").key_hash
 }
 
 #[cfg(test)]
@@ -104,7 +109,7 @@ mod tests {
     use crate::hash::KeyHash;
 
     fn listing(key_hash: KeyHash, sector: u32, sectors: u16) -> Listing {
-        Listing { key_hash, sector, sectors, tombstone: false, expires_at: 0 }
+        Listing { key_hash, sector, sectors, tombstone: false, run_blocks: 0, expires_at: 0 }
     }
 
     #[test]
@@ -116,24 +121,26 @@ mod tests {
             listing(KeyHash(13), 13, 3),
         ];
         let groups = [7, 0, 7, 8];
-        let order = arrange(&groups, &listings).unwrap();
-        assert_eq!(order, [0, 2, 1, 3]);
+        let arrangement = arrange(&groups, &listings).unwrap();
+        assert_eq!(arrangement.order, [0, 2, 1, 3]);
         // The unit begins at sector 8 with its header.
         let unit: Vec<u8> = (0..8 * 512).map(|at| (at / 512) as u8).collect();
         let mut target = unit.clone();
-        let moved =
-            rearrange(Arrangement { order: &order, groups: &groups }, &mut listings, 8 * 512, &unit, &mut target);
+        let moved = rearrange(&arrangement, &mut listings, 8 * 512, &unit, &mut target);
         assert_eq!(target.chunks(512).map(|sector| sector[0]).collect::<Vec<_>>(), [0, 1, 4, 2, 3, 5, 6, 7]);
         let sectors: Vec<_> = listings.iter().map(|listing| (listing.key_hash.0, listing.sector)).collect();
         assert_eq!(sectors, [(10, 9), (12, 10), (11, 11), (13, 13)]);
+        assert_eq!(listings.map(|listing| listing.run_blocks), [1, 0, 0, 0]);
         let of = |key_hash, from, to, sectors| Moved { key_hash, from: Sector(from), to: Sector(to), sectors };
         assert_eq!(moved, [of(KeyHash(10), 9, 9, 2), of(KeyHash(12), 12, 10, 1), of(KeyHash(11), 10, 11, 2)]);
     }
 
     #[test]
-    fn a_unit_without_groups_or_with_two_records_of_a_key_is_left_alone() {
-        let listings = [listing(KeyHash(10), 1, 1), listing(KeyHash(11), 2, 1), listing(KeyHash(10), 3, 1)];
-        assert_eq!(arrange(&[5, 6, 0], &listings), None);
-        assert_eq!(arrange(&[5, 0, 5], &listings), None, "the newer of two must stay behind the older");
+    fn a_unit_without_groups_is_left_alone_and_two_records_of_a_key_keep_their_order() {
+        let listings = [10, 11, 10, 12, 13].map(|key| listing(KeyHash(key), 8 + key as u32, 1));
+        assert_eq!(arrange(&[5, 6, 0, 0, 7], &listings), None);
+        assert_eq!(arrange(&[5, 0, 5, 0, 0], &listings), None, "the newer of two must stay behind the older");
+        let order = arrange(&[5, 6, 6, 5, 6], &listings).map(|arrangement| arrangement.order);
+        assert_eq!(order, Some(vec![0, 1, 4, 2, 3]), "what else is in their groups comes together");
     }
 }

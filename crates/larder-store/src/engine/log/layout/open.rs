@@ -5,8 +5,7 @@
 
 use super::{
     Record, UnitInFlight, buffer_of,
-    groups::{self, Arrangement, Moved},
-    unit_bytes,
+    groups::{self, Moved},
 };
 use crate::{
     device::AlignedBuffer,
@@ -84,10 +83,10 @@ impl OpenSegment {
         unit_end + trailer_bytes(self.listings.len() + 1) <= geometry.segment_bytes
     }
 
-    /// How long a new unit may become whose first record has `len_bytes`.
-    pub(super) fn unit_capacity(&self, geometry: &Geometry, len_bytes: u64) -> u64 {
+    /// How long a new unit may become whose first record has `len_bytes`, where others have `unit_bytes`.
+    pub(super) fn unit_capacity(&self, geometry: &Geometry, unit_bytes: u64, len_bytes: u64) -> u64 {
         let left = geometry.segment_bytes - self.unit_start_bytes - trailer_bytes(self.listings.len() + 1);
-        let wanted = unit_bytes(geometry).max((UNIT_HEADER_BYTES + len_bytes).next_multiple_of(BLOCK_BYTES));
+        let wanted = unit_bytes.max((UNIT_HEADER_BYTES + len_bytes).next_multiple_of(BLOCK_BYTES));
         wanted.min(left / BLOCK_BYTES * BLOCK_BYTES)
     }
 
@@ -108,6 +107,7 @@ impl OpenSegment {
             sector: sector as u32,
             sectors: record.len_sectors() as u16,
             tombstone: record.meta.kind == Kind::Tombstone,
+            run_blocks: 0,
             expires_at: record.meta.expires_at,
         });
         unit.used_bytes = to;
@@ -126,12 +126,11 @@ impl OpenSegment {
         assert!(unit.groups.len() <= self.listings.len(), "each record of the unit is listed");
         let first = self.listings.len() - unit.groups.len();
         let listings = &mut self.listings[first..];
-        let Some(order) = groups::arrange(&unit.groups, listings) else { return Vec::new() };
+        let Some(arrangement) = groups::arrange(&unit.groups, listings) else { return Vec::new() };
         let mut target = buffer_of(spare, unit.buffer.len() as u64);
         let target_bytes = target.as_mut_slice();
-        let arrangement = Arrangement { order: &order, groups: &unit.groups };
         let mut moved =
-            groups::rearrange(arrangement, listings, self.unit_start_bytes, unit.buffer.as_slice(), target_bytes);
+            groups::rearrange(&arrangement, listings, self.unit_start_bytes, unit.buffer.as_slice(), target_bytes);
         for Moved { to, .. } in moved.iter().filter(|moved| moved.from != moved.to) {
             let at = to.byte_offset() - self.unit_start_bytes;
             record::set_place(volume, &mut target.as_mut_slice()[at as usize..], to.0 as u32);
