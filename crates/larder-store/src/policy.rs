@@ -77,10 +77,7 @@ static POLICIES: &[Policy] = &[
         3,
         "squid",
         EngineRow::Mapped(MappedRow::Files(FileNaming::RoundRobin)),
-        Words {
-            about: "a file per entry, in 16 x 256 directories by turns",
-            source: "SQUID, Markatos et al., USITS 1999",
-        },
+        Words { about: "a file per entry, in 16 x 256 directories", source: "SQUID, Markatos et al., USITS 1999" },
     ),
     Policy::new(
         4,

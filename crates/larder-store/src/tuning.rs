@@ -283,6 +283,9 @@ table! {
     /// `lazy-reads-loc`: size of a locality buffer. Larger: longer writes of one site, more memory. The paper
     /// does not say.
     locality_buffer_bytes: u64 = 64 << 10, bytes in 4 << 10..=1 << 20;
+    /// `squid`: consecutive files that one of its 16 x 256 directories gets before the next is taken, numbers being used again in
+    /// circulation. 256 as Squid does; 1 is by turns, as Markatos et al. describe it. Fewer: files written together lie apart.
+    squid_directory_files: u32 = 256, count in 1..=65_536;
     /// `esp`: the block. Larger: less bitmap, more waste behind each entry. 4 KiB as published.
     esp_block_bytes: u64 = 4 << 10, power in 512..=64 << 10;
     /// `esp`: levels of the bitmap. More: longer free runs are seen at once, more of their ends is passed over, and once

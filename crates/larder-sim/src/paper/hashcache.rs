@@ -196,7 +196,7 @@ impl TestBed {
         let mut experiment = Experiment::new(row(name), model.clone(), self.disk_bytes, self.memory_bytes);
         experiment.mean_entry_bytes = OBJECT_BYTES;
         experiment.is_on_file_system = false;
-        experiment.tuning = tuning(name)?;
+        set_constants(name, &mut experiment.tuning)?;
         let mut experiment = experiment.sampled(self.sample());
         let objects = experiment.disk_bytes / OBJECT_BYTES;
         // A share of a run begins with a full store too.
@@ -206,12 +206,11 @@ impl TestBed {
     }
 }
 
-fn tuning(name: &str) -> Result<Tuning, Error> {
-    let mut tuning = Tuning::default();
+fn set_constants(name: &str, tuning: &mut Tuning) -> Result<(), Error> {
     if name == "hashcache-log-lru" {
         tuning.set("hashcache_positions", TuningValue::Number(6))?;
     }
-    Ok(tuning)
+    Ok(())
 }
 
 /// SYSTEMS.md 3.4, with the PolyMix shares: requests per second of one disk.

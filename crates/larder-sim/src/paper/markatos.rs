@@ -126,6 +126,7 @@ impl MarkatosRun {
         // The pipeline decides what goes.
         tuning.set("stream_used_percent", TuningValue::Number(95))?;
         tuning.set("buddy_used_percent", TuningValue::Number(99))?;
+        tuning.set("squid_directory_files", TuningValue::Number(1))?;
         tuning.set("read_batch_time_out", TuningValue::Time(Duration::from_secs(1)))?;
         for &(name, value) in &self.tuned {
             tuning.set(name, value)?;

@@ -34,7 +34,7 @@ pub enum LayoutAxis {
     Segments,
     /// A file per entry, all in one directory.
     OneDirectory,
-    /// A file per entry, in 16 x 256 directories by turns.
+    /// A file per entry, in 16 x 256 directories.
     RoundRobinDirectories,
     /// A file per entry, a directory per site.
     SiteDirectories,

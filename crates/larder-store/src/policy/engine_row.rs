@@ -85,7 +85,7 @@ pub enum MappedRow {
 pub enum FileNaming {
     /// The same for all.
     OneDirectory,
-    /// One of 16 x 256, by turns.
+    /// One of 16 x 256, see `squid_directory_files`.
     RoundRobin,
     /// One for each site.
     BySite,

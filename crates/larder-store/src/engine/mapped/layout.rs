@@ -14,7 +14,7 @@ use crate::{
     volume::Volume,
 };
 use classes::Classes;
-use files::{Files, Naming};
+use files::{Files, Naming, Turns};
 use levels::{Levels, LevelsShape, Run};
 use slots::Slots;
 
@@ -80,7 +80,10 @@ impl Space {
                 Self::Levels(Levels::new(start, len_sectors, shape))
             }
             MappedRow::Files(FileNaming::OneDirectory) => files(Naming::OneDirectory),
-            MappedRow::Files(FileNaming::RoundRobin) => files(Naming::RoundRobin),
+            MappedRow::Files(FileNaming::RoundRobin) => {
+                let entries = volume.size_bytes() / volume.options.mean_entry_bytes;
+                files(Naming::InTurn(Turns::new(tuning.squid_directory_files, entries)))
+            }
             MappedRow::Files(FileNaming::BySite) => files(Naming::BySite),
             MappedRow::SizeClasses => Self::Classes {
                 classes: Classes::new(tuning.buddy_threshold_bytes / SECTOR_BYTES, files_sectors),

@@ -3,7 +3,9 @@
 //! A file is called by the number of the write that made it, so that no two runs, and no two entries, ever mean the
 //! same file. Owns: the choice of the directory, and the turn of the one that goes round. Does not: touch files.
 //! Invariant: a place and a number name one file for good. Cost: nothing in memory but the turn.
-//! Idea: the file systems' side of Markatos et al., USITS'99: one directory, Squid's 16 x 256, one per server.
+//! Idea: the file systems' side of Markatos et al., USITS'99: one directory, Squid's 16 x 256, one per server. Markatos has Squid's
+//! directories by turns; Squid, from 2.3 on, puts 256 consecutive numbers into one and then takes the next, and uses numbers again
+//! in circulation, so that files written together lie together, in no more directories than there are files for.
 
 use crate::units::Site;
 
@@ -19,9 +21,28 @@ pub(crate) enum Naming {
     /// There is one.
     OneDirectory,
     /// 16 x 256, one after the other: 0/00, 0/01 to 0/FF, 1/00 and so on.
-    RoundRobin,
+    InTurn(Turns),
     /// One per site.
     BySite,
+}
+
+/// How the turn goes round Squid's directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turns {
+    /// Consecutive files that one directory gets.
+    files_each: u64,
+    /// After how many files it begins again.
+    round: u64,
+}
+
+impl Turns {
+    /// Turns of a store of at most `entries` files: as Squid's map of numbers, a round is a power of two, and never more than there are
+    /// directories for. By turns of one file every directory is used.
+    pub(crate) fn new(files_each: u32, entries: u64) -> Self {
+        let (files_each, directories) = (u64::from(files_each.max(1)), FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT);
+        let numbers = if files_each == 1 { directories } else { entries.max(files_each).next_power_of_two() };
+        Self { files_each, round: numbers.min(directories * files_each) }
+    }
 }
 
 /// The directories of a store.
@@ -42,10 +63,10 @@ impl Files {
     pub(crate) fn take(&mut self, site: Site) -> u64 {
         match self.naming {
             Naming::OneDirectory => 0,
-            Naming::RoundRobin => {
-                let place = self.turn;
+            Naming::InTurn(Turns { files_each, round }) => {
+                let place = self.turn / files_each;
                 assert!(self.is_place(place), "a directory that there is: {place}");
-                self.turn = (self.turn + 1) % (FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT);
+                self.turn = (self.turn + 1) % round;
                 place
             }
             Naming::BySite => site.0 & ((1 << SITE_BITS) - 1),
@@ -56,7 +77,7 @@ impl Files {
     pub(crate) fn is_place(&self, place: u64) -> bool {
         match self.naming {
             Naming::OneDirectory => place == 0,
-            Naming::RoundRobin => place < FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT,
+            Naming::InTurn(_) => place < FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT,
             Naming::BySite => place < 1 << SITE_BITS,
         }
     }
@@ -65,7 +86,7 @@ impl Files {
     pub(crate) fn name(&self, place: u64, sequence: u32) -> String {
         match self.naming {
             Naming::OneDirectory => format!("{sequence:08X}"),
-            Naming::RoundRobin => {
+            Naming::InTurn(_) => {
                 let (first, second) = (place / SECOND_LEVEL_COUNT, place % SECOND_LEVEL_COUNT);
                 format!("{first:X}/{second:02X}/{sequence:08X}")
             }
@@ -85,7 +106,9 @@ impl Files {
 
     /// Goes on with `turn`.
     pub(crate) fn set_turn(&mut self, turn: u64) {
-        self.turn = turn % (FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT);
+        if let Naming::InTurn(Turns { round, .. }) = self.naming {
+            self.turn = turn % round;
+        }
     }
 }
 
@@ -104,7 +127,7 @@ mod tests {
 
     #[test]
     fn squid_goes_round_its_directories_in_order() {
-        let mut files = Files::new(Naming::RoundRobin, 8);
+        let mut files = Files::new(Naming::InTurn(Turns::new(1, 10)), 8);
         let names: Vec<_> = (0..4097)
             .map(|sequence| {
                 let place = files.take(Site(7));
@@ -116,6 +139,24 @@ mod tests {
         assert_eq!((&names[0][..], &names[1][..]), ("0/00/00000000", "0/01/00000001"));
         assert_eq!((&names[255][..], &names[256][..]), ("0/FF/000000FF", "1/00/00000100"));
         assert_eq!((&names[4095][..], &names[4096][..]), ("F/FF/00000FFF", "0/00/00001000"));
+    }
+
+    /// ((n / 256) / 256 mod 16, n / 256 mod 256), n below the next power of two.
+    #[test]
+    fn squid_fills_a_directory_and_then_the_next_and_uses_numbers_again() {
+        let mut files = Files::new(Naming::InTurn(Turns::new(256, 100_000)), 8);
+        let places: Vec<u64> = (0..=1 << 17).map(|_| files.take(Site(7))).collect();
+        let names: Vec<_> = places.iter().map(|&place| files.name(place, 9)).collect();
+        let folder = |n: usize| names[n].rsplit_once('/').unwrap().0;
+        assert_eq!([0, 255, 256, 65_535, 65_536].map(folder), ["0/00", "0/00", "0/01", "0/FF", "1/00"]);
+        assert_eq!(
+            [(1 << 17) - 1, 1 << 17].map(folder),
+            ["1/FF", "0/00"],
+            "no more directories than there are files for"
+        );
+        let mut most = Files::new(Naming::InTurn(Turns::new(256, 5_000_000)), 8);
+        most.set_turn((1 << 20) - 1);
+        assert_eq!([(); 2].map(|()| most.take(Site(7))), [4095, 0]);
     }
 
     #[test]
