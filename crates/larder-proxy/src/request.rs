@@ -1,6 +1,7 @@
 //! One request from its head to its response: which way it goes, and each of the ways.
 
 pub(crate) mod access;
+mod accounting;
 mod admission;
 pub(crate) mod change;
 mod encode;

@@ -15,9 +15,10 @@ use crate::{
 use clap::Args;
 use larder_proxy::Overview;
 use ratatui::{
-    DefaultTerminal, Terminal,
-    backend::TestBackend,
+    DefaultTerminal,
+    buffer::Buffer,
     crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers},
+    layout::Rect,
 };
 use std::{
     io::{self, IsTerminal},
@@ -64,7 +65,7 @@ pub(crate) struct Shown {
 pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
     let shown = Shown { overview: look(flags.admin)?, trouble: None };
     if flags.once || !io::stdout().is_terminal() {
-        return output::print(format_args!("{}", once(&shown)?));
+        return output::print(format_args!("{}", once(&shown)));
     }
     let (admin, every) = (flags.admin, flags.every.max(PAUSE_MIN));
     let (sender, looks) = channel();
@@ -91,7 +92,7 @@ fn watch(
     looks: &Receiver<Result<Overview, Failure>>,
 ) -> io::Result<()> {
     loop {
-        terminal.draw(|frame| frame::draw(frame, &shown))?;
+        terminal.draw(|frame| frame::draw(frame.buffer_mut(), &shown))?;
         if event::poll(KEY_PATIENCE)?
             && let Event::Key(key) = event::read()?
             && ends(key)
@@ -113,13 +114,12 @@ fn ends(key: KeyEvent) -> bool {
 }
 
 /// One frame as text.
-fn once(shown: &Shown) -> Result<String, Failure> {
-    let mut terminal = Terminal::new(TestBackend::new(ONCE_COLUMNS, frame::LINES)).map_err(terminal_failure)?;
-    terminal.draw(|frame| frame::draw(frame, shown)).map_err(terminal_failure)?;
-    let buffer = terminal.backend().buffer();
+fn once(shown: &Shown) -> String {
+    let mut buffer = Buffer::empty(Rect::new(0, 0, ONCE_COLUMNS, frame::LINES));
+    frame::draw(&mut buffer, shown);
     let line = |row| (0..ONCE_COLUMNS).map(|column| buffer[(column, row)].symbol()).collect::<String>();
     let lines: Vec<String> = (0..frame::LINES).map(|row| line(row).trim_end().to_owned()).collect();
-    Ok(format!("{}\n", lines.join("\n").trim_end()))
+    format!("{}\n", lines.join("\n").trim_end())
 }
 
 fn look(admin: AdminFlags) -> Result<Overview, Failure> {

@@ -7,15 +7,15 @@ use super::Shown;
 use crate::size;
 use larder_proxy::{AskedFor, Counted, Latency, Overview, Volume};
 use ratatui::{
-    Frame,
+    buffer::Buffer,
     layout::{Constraint, Layout, Rect},
     style::{Color, Style, Stylize as _},
     text::{Line, Span},
-    widgets::{Block, Borders, Paragraph, Row, Sparkline, Table},
+    widgets::{Block, Borders, Paragraph, Row, Sparkline, Table, Widget as _},
 };
 
 /// Draws it.
-pub(super) fn draw(frame: &mut Frame<'_>, shown: &Shown) {
+pub(super) fn draw(buffer: &mut Buffer, shown: &Shown) {
     let Shown { overview, trouble } = shown;
     let [head, sums, rate, times, asked, volumes, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -26,25 +26,25 @@ pub(super) fn draw(frame: &mut Frame<'_>, shown: &Shown) {
         Constraint::Length(6),
         Constraint::Length(1),
     ])
-    .areas(frame.area());
-    frame.render_widget(Paragraph::new(title(overview, trouble.as_deref())), head);
+    .areas(*buffer.area());
+    Paragraph::new(title(overview, trouble.as_deref())).render(head, buffer);
     if is_empty(overview) {
         let words = format!("No request yet. Send one through Larder, twice:\n\n  {}", overview.try_with);
-        frame.render_widget(Paragraph::new(words).block(block("")), sums);
+        Paragraph::new(words).block(block("")).render(sums, buffer);
     } else {
-        draw_sums(frame, overview, sums);
+        draw_sums(buffer, overview, sums);
     }
-    draw_rate(frame, overview, rate);
+    draw_rate(buffer, overview, rate);
     let [left, right] = halves(times);
-    draw_times(frame, &overview.latencies, left);
-    draw_reasons(frame, overview, right);
+    draw_times(buffer, &overview.latencies, left);
+    draw_reasons(buffer, overview, right);
     let [left, right] = halves(asked);
-    draw_asked(frame, "Sites asked for most", &overview.sites, left);
-    draw_asked(frame, "Objects asked for most", &overview.objects, right);
+    draw_asked(buffer, "Sites asked for most", &overview.sites, left);
+    draw_asked(buffer, "Objects asked for most", &overview.objects, right);
     let [left, right] = halves(volumes);
-    draw_volumes(frame, &overview.volumes, left);
-    draw_memory(frame, overview, right);
-    frame.render_widget(Paragraph::new("q ends".dim()), foot);
+    draw_volumes(buffer, &overview.volumes, left);
+    draw_memory(buffer, overview, right);
+    Paragraph::new("q ends".dim()).render(foot, buffer);
 }
 
 fn halves(area: Rect) -> [Rect; 2] {
@@ -85,7 +85,7 @@ fn title<'a>(overview: &'a Overview, trouble: Option<&'a str>) -> Line<'a> {
     Line::from(vec!["Larder ".bold(), Span::raw(&overview.version), "   ".into(), state, open.dim()])
 }
 
-fn draw_sums(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
+fn draw_sums(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     let row = |name: &str, counted: &Counted| {
         Row::new([
             name.to_owned(),
@@ -102,10 +102,10 @@ fn draw_sums(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
     let header = ["", "from cache", "hits", "from origins", "others", "not fetched again", "sent to clients"];
     let widths = [12, 11, 14, 14, 10, 18, 16].map(Constraint::Length);
     let table = Table::new(rows, widths).header(Row::new(header).dim());
-    frame.render_widget(table.block(block("")), area);
+    table.block(block("")).render(area, buffer);
 }
 
-fn draw_rate(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
+fn draw_rate(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     // The second that is being counted is not over.
     let seconds: Vec<u64> = overview.by_second.iter().rev().skip(1).rev().map(requests).collect();
     let recent = seconds.iter().rev().take(5).sum::<u64>() as f64 / 5.0;
@@ -115,10 +115,10 @@ fn draw_rate(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
     let times = (usize::from(area.width) / seconds.len().max(1)).max(1);
     let data: Vec<u64> = seconds.iter().flat_map(|second| std::iter::repeat_n(*second, times)).collect();
     let sparkline = Sparkline::default().data(&data).style(Style::new().fg(Color::Cyan));
-    frame.render_widget(sparkline.block(block(&title)), area);
+    sparkline.block(block(&title)).render(area, buffer);
 }
 
-fn draw_times(frame: &mut Frame<'_>, latencies: &[Latency], area: Rect) {
+fn draw_times(buffer: &mut Buffer, latencies: &[Latency], area: Rect) {
     let name = |name: &str| match name {
         "hit" => "from the cache".to_owned(),
         "miss" => "from origins".to_owned(),
@@ -132,7 +132,7 @@ fn draw_times(frame: &mut Frame<'_>, latencies: &[Latency], area: Rect) {
     });
     let widths = [Constraint::Fill(1), Constraint::Length(14), Constraint::Length(14)];
     let table = Table::new(rows, widths).header(Row::new(["", "half within", "99 of 100"]).dim());
-    frame.render_widget(table.block(block("How long answers take to begin, last minute")), area);
+    table.block(block("How long answers take to begin, last minute")).render(area, buffer);
 }
 
 /// A time with three digits that mean something.
@@ -145,14 +145,14 @@ fn show_ms(ms: f64) -> String {
     }
 }
 
-fn draw_reasons(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
+fn draw_reasons(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     let rows =
         overview.misses_today.iter().map(|reason| Row::new([reason.name.clone(), size::show_count(reason.count)]));
     let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(14)]);
-    frame.render_widget(table.block(block("Why origins were asked today (docs/metrics.md)")), area);
+    table.block(block("Why origins were asked today (docs/metrics.md)")).render(area, buffer);
 }
 
-fn draw_asked(frame: &mut Frame<'_>, title: &str, asked: &[AskedFor], area: Rect) {
+fn draw_asked(buffer: &mut Buffer, title: &str, asked: &[AskedFor], area: Rect) {
     let rows = asked.iter().map(|each| {
         let counted = &each.counted;
         let name = end_of(&each.name, usize::from(area.width).saturating_sub(20));
@@ -160,7 +160,7 @@ fn draw_asked(frame: &mut Frame<'_>, title: &str, asked: &[AskedFor], area: Rect
     });
     let widths = [Constraint::Fill(1), Constraint::Length(9), Constraint::Length(7)];
     let table = Table::new(rows, widths).header(Row::new(["", "requests", "cache"]).dim());
-    frame.render_widget(table.block(block(title)), area);
+    table.block(block(title)).render(area, buffer);
 }
 
 /// As much of a text as there is room for: the end of a URL or a path tells more than its beginning, which is that of others.
@@ -173,7 +173,7 @@ fn end_of(text: &str, room: usize) -> String {
     format!("…{end}")
 }
 
-fn draw_volumes(frame: &mut Frame<'_>, volumes: &[Volume], area: Rect) {
+fn draw_volumes(buffer: &mut Buffer, volumes: &[Volume], area: Rect) {
     let lines = volumes.iter().flat_map(|volume| {
         let health = match volume {
             Volume { out: true, .. } => "failed, taken out".red(),
@@ -189,10 +189,10 @@ fn draw_volumes(frame: &mut Frame<'_>, volumes: &[Volume], area: Rect) {
     });
     let lines: Vec<Line<'_>> = lines.collect();
     let lines = if lines.is_empty() { vec![Line::from("none: what is cached is in memory")] } else { lines };
-    frame.render_widget(Paragraph::new(lines).block(block("Disks")), area);
+    Paragraph::new(lines).block(block("Disks")).render(area, buffer);
 }
 
-fn draw_memory(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
+fn draw_memory(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     let all: u64 = overview.memory.iter().map(|part| part.count).sum();
     let parts: Vec<String> = overview
         .memory
@@ -202,7 +202,7 @@ fn draw_memory(frame: &mut Frame<'_>, overview: &Overview, area: Rect) {
         .collect();
     let title = format!("Memory: {}", size::show(all));
     let words = Paragraph::new(parts.join(", ")).wrap(ratatui::widgets::Wrap { trim: true });
-    frame.render_widget(words.block(block(&title)), area);
+    words.block(block(&title)).render(area, buffer);
 }
 
 const TIMES_LINES: u16 = 7;

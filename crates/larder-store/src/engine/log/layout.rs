@@ -25,7 +25,7 @@ use crate::{
         trailer::Listing,
     },
     hash::KeyHash,
-    units::{Geometry, SECTOR_BYTES, Sector, SegmentId},
+    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
     volume::waiters::{Waiters, Woken},
 };
 use closing::{Closing, TrailerInFlight};
@@ -189,7 +189,7 @@ impl Log {
         self.grouped = true;
         self.unit_bytes = (self.dirty_bytes_max / 2 / BLOCK_BYTES * BLOCK_BYTES)
             .clamp(unit_bytes(&self.geometry), self.geometry.segment_bytes);
-        self.spare = vec![spare_buffer(self.unit_bytes)];
+        self.spare.iter_mut().for_each(|buffer| *buffer = spare_buffer(self.unit_bytes));
     }
 
     /// The records that moved since this was last asked: to be followed before the log's lock is given up.

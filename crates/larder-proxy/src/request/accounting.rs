@@ -1,0 +1,143 @@
+//! What is noted of an exchange: its figures and its line in the access log.
+//!
+//! Owns: what has to be known of a request before it is taken apart. Does not: count bytes or write lines, which
+//! the ticket of the response does when it is gone.
+
+use std::{sync::Arc, time::Instant};
+
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Version, header};
+use hyper::body::Incoming;
+use larder_http::fields::media_type;
+
+use crate::{
+    access_log::Line,
+    client::{
+        peer::Client,
+        response_body::ResponseBody,
+        ticket::{About, LogLine, Ticket},
+    },
+    origin::target::path_of,
+    popular::Subject,
+    request::served::Served,
+    worker::Worker,
+};
+
+/// A status line of usual length and the empty line after the head.
+const STATUS_LINE_BYTES: usize = 19;
+/// Colon, space and line end.
+const FIELD_LINE_BYTES: usize = 4;
+
+/// What is noted of a request when its head is there.
+#[derive(Clone, Copy)]
+pub(super) struct Met {
+    pub(super) started: Instant,
+    pub(super) subject: Option<Subject>,
+}
+
+/// Counts an exchange and attaches what is settled when its response is gone.
+pub(super) fn finish(client: &Arc<Client>, start: Start, served: Served) -> Response<ResponseBody> {
+    client.count(served.outcome);
+    if let Some(reason) = served.why.filter(|_| served.outcome.is_miss()) {
+        client.worker.metrics.misses[reason.index()].add(1);
+    }
+    let ticket = start.ticket(client, &served, !served.response.body().is_at_hand());
+    served.response.map(|body| body.with_ticket(ticket))
+}
+
+/// What is known of a request before it is taken apart.
+pub(super) struct Start {
+    met: Met,
+    line: Option<LineStart>,
+}
+
+impl Start {
+    pub(super) fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, met: Met) -> Self {
+        Self { met, line: LineStart::new(client, worker, request, met.started) }
+    }
+
+    /// For an exchange of no subject, as what is inside of it is counted.
+    pub(super) fn without_subject(mut self) -> Self {
+        self.met.subject = None;
+        self
+    }
+
+    /// What settles the exchange. `takes_time` is whether the body comes later than the head.
+    pub(super) fn ticket(self, client: &Arc<Client>, served: &Served, takes_time: bool) -> Ticket {
+        let Met { started, subject } = self.met;
+        let (outcome, status) = (served.outcome, served.response.status());
+        let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
+        let about = About { started, first_byte_us, subject, outcome, status };
+        Ticket::new(Arc::clone(client), self.line.map(|line| line.end(served)), about)
+    }
+}
+
+/// What the access log wants to know of a request before it is taken apart.
+struct LineStart {
+    worker: Arc<Worker>,
+    started: Instant,
+    client: std::net::IpAddr,
+    method: Method,
+    url: String,
+    version: Version,
+    user: Option<String>,
+    fields: Vec<Option<String>>,
+}
+
+impl LineStart {
+    /// `None` when there is no access log.
+    fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, started: Instant) -> Option<Self> {
+        worker.shared.access_log.as_ref()?;
+        let uri = request.uri();
+        let url = if request.method() == Method::CONNECT || uri.scheme().is_some() {
+            uri.to_string()
+        } else {
+            let host = request.headers().get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
+            format!("{}://{}{}", client.scheme(), host.as_deref().unwrap_or("-"), path_of(uri))
+        };
+        let config = &worker.shared.config;
+        let url = if config.log_queries { url } else { without_query(&url) };
+        let fields = request.headers();
+        let wanted = config.log_format.request_fields.iter().map(|name| {
+            let value = text_of(fields, name)?;
+            let is_url = *name == header::REFERER && !config.log_queries;
+            Some(if is_url { without_query(&value) } else { value })
+        });
+        let user = worker.shared.passwords.as_ref().and_then(|passwords| passwords.user(fields));
+        let (method, version, fields) = (request.method().clone(), request.version(), wanted.collect());
+        Some(Self { worker: Arc::clone(worker), started, client: client.peer.ip(), method, url, version, user, fields })
+    }
+
+    fn end(self, served: &Served) -> Box<LogLine> {
+        let Self { worker, started, client, method, url, version, user, fields: request_fields } = self;
+        let (fields, wanted) = (served.response.headers(), &worker.shared.config.log_format.response_fields);
+        let head_bytes = STATUS_LINE_BYTES
+            + fields.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_LINE_BYTES).sum::<usize>();
+        let line = Line {
+            started,
+            client: client.to_canonical(),
+            method,
+            url,
+            version,
+            // Who named no user of ours is not logged as one.
+            user: user.filter(|_| served.response.status() != StatusCode::PROXY_AUTHENTICATION_REQUIRED),
+            outcome: served.outcome,
+            why: served.why,
+            status: served.response.status(),
+            origin: served.origin.as_ref().map(|origin| origin.to_string()),
+            content_type: media_type(fields).map(str::to_owned),
+            head_bytes: head_bytes as u64,
+            request_fields,
+            response_fields: wanted.iter().map(|name| text_of(fields, name)).collect(),
+        };
+        Box::new(LogLine { worker, line })
+    }
+}
+
+/// A URL, of whose query no more is left than that it had one.
+fn without_query(url: &str) -> String {
+    url.split_once('?').map_or_else(|| url.to_owned(), |(before, _)| format!("{before}?"))
+}
+
+fn text_of(fields: &HeaderMap, name: &HeaderName) -> Option<String> {
+    fields.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
