@@ -175,7 +175,7 @@ fn explain_and_purge_ask_the_running_proxy() {
 pub(crate) fn admin_of(larder: &Larder) -> std::net::SocketAddr {
     let line = larder.start_lines.lines().find(|line| line.starts_with("  admin ")).expect("it says where admin is");
     let (_, rest) = line.split_once("http://").unwrap();
-    rest.strip_suffix("/metrics").unwrap().parse().unwrap()
+    rest.split_once('/').expect("its page").0.parse().unwrap()
 }
 
 /// Asks for `path` from the cache alone (RFC 9111 5.2.1.7) until it is loaded.
