@@ -31,13 +31,14 @@ fn acknowledged_purges_hold_after_a_kill() {
             disks.iter().flat_map(|disk| ["--disk", disk.as_str(), "--size", "64MiB"]).chain(ADMIN).collect();
         let larder = start(&home, &origin, &flags);
         let tags = ["a", "b", "c", "d"];
-        for path in tags.iter().flat_map(|tag| paths(tag)).chain(["/flushed".to_owned()]) {
+        let flushed: Vec<String> = (0..20).map(|number| format!("/flushed/{number}")).collect();
+        for path in tags.iter().flat_map(|tag| paths(tag)).chain(flushed.clone()) {
             assert_eq!(larder.get(&path).status, 200);
         }
-        // The removal of a URL is written with all that is dirty.
+        // The removal of a URL is written with all that is dirty on its disk.
         let admin = admin_of(&larder).to_string();
         let purge = |what: &[&str]| said(&home, &[&["purge", "--admin", &admin], what].concat());
-        (0..20).for_each(|_| drop(purge(&[&format!("{SITE}/flushed")])));
+        flushed.iter().for_each(|path| drop(purge(&[&format!("{SITE}{path}")])));
         assert_eq!(purge(&["--tag", "a", "none"]), "purged: a\npurged: none\n");
         let prefix = format!("{SITE}/tagged/b");
         assert_eq!(purge(&["--prefix", &prefix]), format!("purged: {prefix}\n"));
