@@ -199,19 +199,18 @@ impl Index {
             tell(marks);
         }
         // The greatest key that is no greater than the URL is its longest prefix, or shares its beginning with all that are.
-        let mut rest = url.as_bytes();
-        let below = |rest: &[u8]| std::str::from_utf8(rest).ok().and_then(|rest| self.greatest_up_to(rest));
-        while let Some((prefix, marks)) = below(rest) {
-            let shared = prefix.bytes().zip(rest).take_while(|(one, other)| one == *other).count();
-            if shared == prefix.len() {
-                tell(marks);
-                if shared == 0 {
-                    return;
-                }
-                rest = &rest[..shared - 1];
-            } else {
-                rest = &rest[..shared];
+        let mut rest = url;
+        while let Some((prefix, marks)) = self.greatest_up_to(rest) {
+            let shared = prefix.bytes().zip(rest.bytes()).take_while(|(one, other)| one == other).count();
+            if shared < prefix.len() {
+                rest = &rest[..rest.floor_char_boundary(shared)];
+                continue;
             }
+            tell(marks);
+            if shared == 0 {
+                return;
+            }
+            rest = &rest[..rest.floor_char_boundary(shared - 1)];
         }
     }
 
