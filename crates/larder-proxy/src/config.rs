@@ -2,6 +2,7 @@
 //!
 //! Owns: the options, their defaults and their limits. Does not: read files or arguments.
 
+mod delay;
 mod intercept;
 mod listener;
 mod memory;
@@ -15,6 +16,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 
+pub use delay::{Delay, Sharing};
 pub(crate) use intercept::normal as normal_host;
 pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
 pub use listener::{Listener, TlsIdentity};
@@ -59,6 +61,8 @@ pub struct ProxyConfig {
     pub lists: HostLists,
     /// Networks whose clients are served; empty serves every client that can connect. Default empty.
     pub clients: Vec<IpNet>,
+    /// Bounds on how fast clients get what they ask for. Default none.
+    pub delays: Vec<Delay>,
     /// Bounds on what clients and origins may take.
     pub limits: Limits,
     /// Memory for whole responses, in bytes, heads and bookkeeping included; 0 turns it off. Default 64 MiB.
@@ -122,6 +126,7 @@ impl Default for ProxyConfig {
             pac: HostRules::default(),
             lists: HostLists::default(),
             clients: Vec::new(),
+            delays: Vec::new(),
             limits: Limits::default(),
             hot_bytes: 64 << 20,
             window_bytes: None,
@@ -201,6 +206,7 @@ impl ProxyConfig {
         }
         let listeners: Vec<SocketAddr> = self.listeners.iter().map(|listener| listener.address).collect();
         let fault = self.sites.iter().find_map(|site| site.fault(&listeners, &self.cache));
+        let fault = fault.or_else(|| self.delays.iter().find_map(Delay::fault));
         if let Some(fault) = fault.or_else(|| self.cache.fault()) {
             return refuse(fault);
         }

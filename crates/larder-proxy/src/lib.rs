@@ -26,6 +26,7 @@ mod caretaker;
 mod client;
 mod clock;
 mod config;
+mod delays;
 mod digest;
 mod encoder;
 mod errors;
@@ -47,6 +48,7 @@ mod missing;
 mod origin;
 mod outcome;
 mod overview;
+mod pace;
 mod pack;
 mod popular;
 mod registries;
@@ -64,9 +66,9 @@ mod worker;
 
 pub use authority::Authority;
 pub use config::{
-    AccessLogTarget, Balance, CacheSettings, Direct, HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern,
-    InvalidOriginUrl, InvalidParent, Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent,
-    Parents, ProxyConfig, Site, TargetRules, TlsIdentity,
+    AccessLogTarget, Balance, CacheSettings, Delay, Direct, HostPattern, HostRules, HostSent, Intercept,
+    InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl,
+    Origins, Parent, Parents, ProxyConfig, Sharing, Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;
@@ -74,6 +76,7 @@ pub use log_format::{InvalidLogFormat, LogFormat};
 pub use missing::Missed;
 pub use outcome::Outcome;
 pub use overview::{AskedFor, Counted, Expiry, Latency, LineState, Named, OriginState, Overview, Volume};
+pub use pace::{Bucket, Pace};
 pub use server::{
     Proxy, ProxyHandle, RunningProxy,
     reload::{NeedsRestart, Reloaded},

@@ -12,6 +12,7 @@ use crate::{
     cache::{CacheShared, Manner},
     client::{certificates::Certificates, intercept::Interceptor, passwords::Passwords},
     config::ProxyConfig,
+    delays::Delays,
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
     history::History,
     marks::Marks,
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) history: Arc<History>,
     /// Who may use the forward proxy, if not everybody.
     pub(crate) passwords: Option<Arc<Passwords>>,
+    /// How fast clients get what they ask for.
+    pub(crate) delays: Delays,
     pub(crate) counts: Arc<Counts>,
 }
 

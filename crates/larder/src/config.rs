@@ -4,6 +4,7 @@
 //! defaults or rules between settings (those are in `settings`). Invariant: a file with an unknown key, a
 //! value of the wrong type or a value out of range is refused with a caret under the place.
 
+mod delay;
 mod key;
 mod listeners;
 mod mirror;
@@ -85,6 +86,11 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.table("memory", |section| {
         section.set("hot", &mut proxy.hot_bytes, bytes)?;
         section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
+    })?;
+    let mut number = 0;
+    proxy.delays = top.tables("delay", |section| {
+        number += 1;
+        delay::read(section, number)
     })?;
     proxy.cache.http.key_rules = KeyRules::new(top.tables("key", key::read)?);
     let mut number = 0;
@@ -248,6 +254,24 @@ mod tests {
     fn parse(text: &str) -> Result<Settings, Problem> {
         let mut settings = Settings::default();
         read_settings(text, &mut settings).map(|()| settings)
+    }
+
+    #[test]
+    fn delays_say_who_gets_how_much() {
+        let text =
+            "[[delay]]\nrate = \"2MB\"\nclients = [\"10.0.0.0/8\"]\nhosts = [\"*.example\"]\nfor = \"each client\"\n";
+        let delay = parse(text).unwrap().proxy.delays.remove(0);
+        assert_eq!(delay.to_string(), "delay 1: 2000000 bytes a second for each client of 10.0.0.0/8");
+        for (text, place, problem) in [
+            ("[[delay]]\nname = \"x\"\n", "[[delay]]", "rate"),
+            ("[[delay]]\nrate = \"0\"\n", "\"0\"", "not a rate"),
+            ("[[delay]]\nrate = \"1000\"\n", "[[delay]]", "at least 1024"),
+            ("[[delay]]\nrate = \"1MB\"\nfor = \"each network\"\n", "[[delay]]", "has to name networks"),
+            ("[[delay]]\nrate = \"1MB\"\nfor = \"nobody\"\n", "\"nobody\"", "nobody who could share"),
+        ] {
+            let wrong = parse(text).unwrap_err();
+            assert!(wrong.problem.contains(problem) && text[wrong.span].contains(place), "{text}: {}", wrong.problem);
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::{
     error::Error,
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    num::NonZeroU64,
     ops::RangeInclusive,
     path::PathBuf,
     time::Duration,
@@ -169,6 +170,12 @@ pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
 pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
     count.ok_or_else(|| BadValue::new(format!("not a count: `{text}`"), format!("a count is from 1 to {COUNT_MAX}")))
+}
+
+/// A number of bytes a second.
+pub(crate) fn rate(text: &str) -> Result<NonZeroU64, BadValue> {
+    NonZeroU64::new(size::parse(text)?)
+        .ok_or_else(|| BadValue::new(format!("not a rate: `{text}`"), "it is bytes a second, such as 500KB"))
 }
 
 /// A count of which there are never many.

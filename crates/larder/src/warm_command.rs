@@ -19,8 +19,8 @@ use crate::{
 };
 use clap::Args;
 use fetching::{Outcome, Target, Warming};
-use pace::Pace;
-use std::{collections::HashSet, net::SocketAddr, sync::Arc};
+use pace::Pacing;
+use std::{collections::HashSet, net::SocketAddr, num::NonZeroU64, sync::Arc};
 use tokio::{runtime, task::JoinSet};
 
 const EXAMPLES: &str = "\
@@ -54,8 +54,8 @@ pub(crate) struct WarmFlags {
     jobs: u8,
 
     /// Most bytes a second, all together, such as 500KB [default: as fast as it goes]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    rate: Option<u64>,
+    #[arg(long, value_name = "SIZE", value_parser = value::rate)]
+    rate: Option<NonZeroU64>,
 
     /// A field that the requests have, such as "Accept-Encoding: gzip" (repeatable): responses that vary are stored for it
     #[arg(long = "field", value_name = "NAME: VALUE", value_parser = value::field_line)]
@@ -92,7 +92,7 @@ pub(crate) fn run(flags: &WarmFlags) -> Result<(), Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Failure::runtime(format!("cannot begin: {error}"), "the limit on open files may be too low (ulimit -n)")
     })?;
-    let warming = Arc::new(Warming { proxy, fields: flags.fields.clone(), pace: Pace::new(flags.rate) });
+    let warming = Arc::new(Warming { proxy, fields: flags.fields.clone(), pacing: Pacing::new(flags.rate) });
     let targets = runtime.block_on(gather(flags, &warming))?;
     let shown = Shown::new("warming");
     let sum = runtime.block_on(fetch_all(flags, &warming, targets, &shown))?;

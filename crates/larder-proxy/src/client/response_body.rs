@@ -16,6 +16,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::{
     client::ticket::Ticket,
+    delays::Pacer,
     encoder::Encoder,
     errors::BodyError,
     flight::{chunk_reader::ChunkReader, parts::PartsReader, reader::FlightReader},
@@ -48,6 +49,8 @@ enum Source {
     Replaced(Box<ReplacedBody>),
     /// Another, which gets a coding on the way.
     Encoded(Box<EncodedBody>),
+    /// Another, of which pieces wait for their turn.
+    Paced(Box<PacedBody>),
     /// Nothing more, and why; and how often the connection had been flushed when that was known.
     Breaking { error: BodyError, flushed_before: u64 },
 }
@@ -57,6 +60,14 @@ struct ReplacedBody {
     inner: Source,
     replacing: Replacing,
     is_over: bool,
+}
+
+/// A body of which pieces wait for their turn.
+struct PacedBody {
+    inner: Source,
+    /// What was taken of it and waits.
+    piece: Bytes,
+    pacer: Pacer,
 }
 
 /// A body that gets a coding.
@@ -131,6 +142,14 @@ impl ResponseBody {
         Ok(Self::of(Source::Encoded(Box::new(body))))
     }
 
+    /// This body, of which pieces wait for their turn if there is something to go by.
+    pub(crate) fn paced(self, pacer: Option<Pacer>) -> Self {
+        match (self.source, pacer) {
+            (source @ (Source::Empty | Source::Breaking { .. }), _) | (source, None) => Self::of(source),
+            (inner, Some(pacer)) => Self::of(Source::Paced(Box::new(PacedBody { inner, piece: Bytes::new(), pacer }))),
+        }
+    }
+
     /// Attaches what is to be settled when this body has been sent or broken off.
     pub(crate) fn with_ticket(mut self, mut ticket: Ticket) -> Self {
         if self.is_end_stream() {
@@ -158,6 +177,34 @@ impl ResponseBody {
 }
 
 impl Source {
+    /// Whether it is known that nothing more comes.
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Whole(_) | Self::Breaking { .. } | Self::Told(_) | Self::Replaced(_) => false,
+            Self::Origin(body) => body.is_finished(),
+            Self::Flight(reader) => reader.remaining() == Some(0),
+            Self::Chunks(reader) => reader.remaining() == 0,
+            Self::Parts(reader) => reader.remaining() == 0,
+            Self::Encoded(body) => body.encoder.is_none(),
+            Self::Paced(body) => body.piece.is_empty() && body.inner.is_over(),
+        }
+    }
+
+    /// Returns how many bytes are to come, if that is known.
+    fn remaining(&self) -> Option<u64> {
+        match self {
+            Self::Empty => Some(0),
+            Self::Breaking { .. } | Self::Told(_) | Self::Replaced(_) | Self::Encoded(_) => None,
+            Self::Whole(bytes) => Some(bytes.len() as u64),
+            Self::Origin(body) => body.remaining(),
+            Self::Flight(reader) => reader.remaining(),
+            Self::Chunks(reader) => Some(reader.remaining()),
+            Self::Parts(reader) => Some(reader.remaining()),
+            Self::Paced(body) => body.inner.remaining().map(|left| left + body.piece.len() as u64),
+        }
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let piece = match self {
             Self::Empty | Self::Breaking { .. } => None,
@@ -172,6 +219,7 @@ impl Source {
             Self::Told(pieces) => ready!(pieces.poll_recv(context)).map(Ok),
             Self::Replaced(body) => return body.poll(context),
             Self::Encoded(body) => return body.poll(context),
+            Self::Paced(body) => return body.poll(context),
         };
         Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
     }
@@ -195,6 +243,22 @@ impl ReplacedBody {
         }
         let rest = self.replacing.end();
         Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest))))
+    }
+}
+
+impl PacedBody {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        while self.piece.is_empty() {
+            match ready!(self.inner.poll(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.piece = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                ended => return Poll::Ready(ended),
+            }
+        }
+        let leave = ready!(self.pacer.poll_take(self.piece.len(), context));
+        Poll::Ready(Some(Ok(Frame::data(self.piece.split_to(leave)))))
     }
 }
 
@@ -282,28 +346,10 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.source {
-            Source::Empty => true,
-            Source::Whole(_) | Source::Breaking { .. } => false,
-            Source::Origin(body) => body.is_finished(),
-            Source::Flight(reader) => reader.remaining() == Some(0),
-            Source::Chunks(reader) => reader.remaining() == 0,
-            Source::Parts(reader) => reader.remaining() == 0,
-            Source::Told(_) | Source::Replaced(_) => false,
-            Source::Encoded(body) => body.encoder.is_none(),
-        }
+        self.source.is_over()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let exact = match &self.source {
-            Source::Empty => Some(0),
-            Source::Breaking { .. } | Source::Told(_) | Source::Replaced(_) | Source::Encoded(_) => None,
-            Source::Whole(bytes) => Some(bytes.len() as u64),
-            Source::Origin(body) => body.remaining(),
-            Source::Flight(reader) => reader.remaining(),
-            Source::Chunks(reader) => Some(reader.remaining()),
-            Source::Parts(reader) => Some(reader.remaining()),
-        };
-        exact.map_or_else(SizeHint::new, SizeHint::with_exact)
+        self.source.remaining().map_or_else(SizeHint::new, SizeHint::with_exact)
     }
 }

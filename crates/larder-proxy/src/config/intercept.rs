@@ -47,7 +47,7 @@ impl HostRules {
 
 impl HostPattern {
     /// Whether it stands for `host`, in lower case and without a last dot.
-    pub(super) fn matches_normal(&self, host: &str) -> bool {
+    pub(crate) fn matches_normal(&self, host: &str) -> bool {
         match self {
             Self::All => true,
             Self::Host(name) => **name == *host,

@@ -11,12 +11,15 @@ use larder_http::fields::media_type;
 
 use crate::{
     access_log::Line,
+    cache::mark::Mark,
     client::{
         peer::Client,
         response_body::ResponseBody,
         ticket::{About, LogLine, Ticket},
     },
-    origin::target::path_of,
+    delays::Pacer,
+    mirrors::Mirrored,
+    origin::target::{host_of, path_of},
     popular::Subject,
     request::served::Served,
     worker::Worker,
@@ -35,30 +38,67 @@ pub(super) struct Met {
 }
 
 /// Counts an exchange and attaches what is settled when its response is gone.
-pub(super) fn finish(client: &Arc<Client>, start: Start, served: Served) -> Response<ResponseBody> {
+pub(super) fn finish(client: &Arc<Client>, mut start: Start, served: Served) -> Response<ResponseBody> {
     client.count(served.outcome);
     if let Some(reason) = served.why.filter(|_| served.outcome.is_miss()) {
         client.worker.metrics.misses[reason.index()].add(1);
     }
+    let pacer = start.take_pacer();
     let ticket = start.ticket(client, &served, !served.response.body().is_at_hand());
-    served.response.map(|body| body.with_ticket(ticket))
+    served.response.map(|body| body.paced(pacer).with_ticket(ticket))
+}
+
+/// What a response goes by, if there are delays for who gets it from where.
+fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<Pacer> {
+    let delays = &worker.shared.delays;
+    if delays.is_empty() {
+        return None;
+    }
+    let authority = match request.method() {
+        &Method::CONNECT => request.uri().authority()?.as_str(),
+        _ => name_of(client, worker, request)?.1,
+    };
+    delays.pacer(client.peer.ip(), host_of(authority))
+}
+
+/// Returns scheme, authority and mark of what a request is for, if that is plain.
+pub(super) fn name_of<'a>(
+    client: &Client,
+    worker: &'a Worker,
+    request: &'a Request<Incoming>,
+) -> Option<(&'a str, &'a str, Mark)> {
+    match Mirrored::of(request) {
+        Some(mirrored) => Some(mirrored.name()),
+        None => worker.shared.routes.name(client.scheme(), request),
+    }
 }
 
 /// What is known of a request before it is taken apart.
 pub(super) struct Start {
     met: Met,
     line: Option<LineStart>,
+    /// What the body of its response goes by.
+    pacer: Option<Pacer>,
 }
 
 impl Start {
     pub(super) fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, met: Met) -> Self {
-        Self { met, line: LineStart::new(client, worker, request, met.started) }
+        Self {
+            met,
+            line: LineStart::new(client, worker, request, met.started),
+            pacer: pacer_of(client, worker, request),
+        }
     }
 
     /// For an exchange of no subject, as what is inside of it is counted.
     pub(super) fn without_subject(mut self) -> Self {
         self.met.subject = None;
         self
+    }
+
+    /// Returns what a tunnel goes by.
+    pub(super) fn take_pacer(&mut self) -> Option<Pacer> {
+        self.pacer.take()
     }
 
     /// What settles the exchange. `takes_time` is whether the body comes later than the head.

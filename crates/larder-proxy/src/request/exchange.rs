@@ -30,14 +30,14 @@ use crate::{
     outcome::Outcome,
     popular::Subject,
     request::{
-        accounting::{Met, Start, finish},
+        accounting::{Met, Start, finish, name_of},
         admission, change, encode,
         hit::{self, Wanted},
         intercept, pac, question,
         refusal::Form,
         registry, serve,
         served::Served,
-        tunnel,
+        tunnel::{self, TunnelTarget},
         upgrade::{self, Reply, Switched},
     },
     worker::Worker,
@@ -66,18 +66,6 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
             admission::detach(&mut request);
             Answer::Later(Box::pin(run(Begun::new(client, worker, met), request, wish)))
         }
-    }
-}
-
-/// Scheme, authority and mark of what a request is for, if that is plain.
-fn name_of<'a>(
-    client: &Client,
-    worker: &'a Worker,
-    request: &'a Request<Incoming>,
-) -> Option<(&'a str, &'a str, Mark)> {
-    match Mirrored::of(request) {
-        Some(mirrored) => Some(mirrored.name()),
-        None => worker.shared.routes.name(client.scheme(), request),
     }
 }
 
@@ -116,10 +104,7 @@ fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<In
     if !routes.has_manners() {
         return worker;
     }
-    let named = match Mirrored::of(request) {
-        Some(mirrored) => Some(mirrored.name()),
-        None => routes.name(client.scheme(), request),
-    };
+    let named = name_of(client, worker, request);
     let path = path_of(request.uri());
     worker.for_site(named.and_then(|(_, authority, _)| routes.site(authority, path, Some(client.listener))))
 }
@@ -310,7 +295,7 @@ async fn run_upgrade(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
     mut request: Request<Incoming>,
-    start: Start,
+    mut start: Start,
 ) -> Response<ResponseBody> {
     let answered = async {
         let asked = admission::admit(client, worker, &mut request).await?;
@@ -326,8 +311,10 @@ async fn run_upgrade(
             client.count(Outcome::Tunnel);
             let Switched { response, client_side, origin_side, watched } = *switched;
             let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin), why: None };
+            let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
-            tunnel::carry(worker, client_side, TokioIo::new(origin_side), watched, ticket);
+            let target = TunnelTarget { stream: TokioIo::new(origin_side), watched, pacer };
+            tunnel::carry(worker, client_side, target, ticket);
             served.response
         }
         Ok((Reply::Declined(served), _)) => finish(client, start, served),
@@ -363,14 +350,14 @@ async fn run_tunnel(
             let host = Some(origin.host.clone());
             let served = Served { response, outcome: Outcome::Tunnel, origin: host, why: None };
             // What is inside is counted, if it is looked into.
-            let start = if leads_to.is_ok() { start } else { start.without_subject() };
+            let mut start = if leads_to.is_ok() { start } else { start.without_subject() };
+            let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
             let client_side = hyper::upgrade::on(request);
             match leads_to {
                 Ok(target) => {
                     client.count(Outcome::Tunnel);
-                    let (target, watched) = tunnel::watched(worker, target);
-                    tunnel::carry(worker, client_side, target, watched, ticket);
+                    tunnel::carry(worker, client_side, tunnel::watched(worker, target, pacer), ticket);
                 }
                 // What is inside is counted.
                 Err(interceptor) => intercept::answer(

@@ -38,6 +38,9 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     if let Some(site) = site.and_then(|site| worker.shared.config.sites.get(site)) {
         line(&mut text, "site", &site.name);
     }
+    for delay in uri.host().into_iter().flat_map(|host| worker.shared.delays.for_host(host)) {
+        line(&mut text, "delay", delay);
+    }
     let worker = worker.for_site(site);
     for primary in storing::primaries_of(&worker.cache, uri)? {
         let primary: Arc<[u8]> = primary.into();

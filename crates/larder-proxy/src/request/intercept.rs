@@ -84,8 +84,9 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Openin
                 client.count(Outcome::Tunnel);
                 match tunnel::open(worker, &origin).await {
                     Ok(target) => {
-                        let (target, watched) = tunnel::watched(worker, target);
-                        tunnel::copy(worker, stream, target, watched, &mut ticket).await;
+                        let pacer = worker.shared.delays.pacer(client.peer.ip(), &origin.host);
+                        let target = tunnel::watched(worker, target, pacer);
+                        tunnel::copy(worker, stream, target, &mut ticket).await;
                     }
                     Err(failure) => tracing::debug!(%failure, %origin, "a tunnel ends before its target is reached"),
                 }

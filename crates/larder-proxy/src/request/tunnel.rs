@@ -15,6 +15,7 @@ use tokio::{
 
 use crate::{
     client::ticket::Ticket,
+    delays::{Paced, Pacer},
     errors::Failure,
     origin::{
         connect,
@@ -24,6 +25,15 @@ use crate::{
     watch::{Order, Watched, Watching},
     worker::{Presence, Worker},
 };
+
+/// A connection to the target of a tunnel.
+pub(crate) struct TunnelTarget<T> {
+    pub(crate) stream: T,
+    /// Put off by every byte on `stream`.
+    pub(crate) watched: Arc<Watched>,
+    /// What the client gets of it goes by this.
+    pub(crate) pacer: Option<Pacer>,
+}
 
 /// Where a CONNECT request leads.
 ///
@@ -63,19 +73,17 @@ pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStr
     opened
 }
 
-/// Carries bytes both ways once the client has been told that the way is open; settles `ticket` at the end. `watched` is
-/// put off by every byte on `target`.
+/// Carries bytes both ways once the client has been told that the way is open; settles `ticket` at the end.
 pub(crate) fn carry(
     worker: &Arc<Worker>,
     client_side: OnUpgrade,
-    target: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    watched: Arc<Watched>,
+    target: TunnelTarget<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
     mut ticket: Ticket,
 ) {
     let (presence, worker) = (Presence::of(worker), Arc::clone(worker));
     tokio::spawn(async move {
         match client_side.await {
-            Ok(client) => copy(&worker, TokioIo::new(client), target, watched, &mut ticket).await,
+            Ok(client) => copy(&worker, TokioIo::new(client), target, &mut ticket).await,
             Err(error) => tracing::debug!(%error, "tunnel not opened"),
         }
         drop(ticket);
@@ -86,13 +94,14 @@ pub(crate) fn carry(
 /// Carries bytes both ways until one side ends, or neither makes progress.
 pub(crate) async fn copy(
     worker: &Worker,
-    mut client: impl AsyncRead + AsyncWrite + Unpin,
-    mut target: impl AsyncRead + AsyncWrite + Unpin,
-    watched: Arc<Watched>,
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    target: TunnelTarget<impl AsyncRead + AsyncWrite + Unpin>,
     ticket: &mut Ticket,
 ) {
+    let TunnelTarget { mut stream, watched, pacer } = target;
     watched.arm(worker.shared.config.limits.stall);
-    let copying = tokio::io::copy_bidirectional(&mut client, &mut target);
+    let mut client = Paced::new(client, pacer);
+    let copying = tokio::io::copy_bidirectional(&mut client, &mut stream);
     match Watching::new(copying, &watched, &[Order::Expire]).await {
         Some(Ok((_, to_client))) => ticket.note_sent(usize::try_from(to_client).unwrap_or(usize::MAX), true),
         Some(Err(error)) => tracing::debug!(%error, "tunnel broken off"),
@@ -100,9 +109,9 @@ pub(crate) async fn copy(
     }
 }
 
-/// A target's connection, on which every byte puts off `watched`.
-pub(crate) fn watched(worker: &Arc<Worker>, target: TcpStream) -> (OriginStream, Arc<Watched>) {
+/// Returns a target's connection with a deadline.
+pub(crate) fn watched(worker: &Arc<Worker>, target: TcpStream, pacer: Option<Pacer>) -> TunnelTarget<OriginStream> {
     let watched = Arc::new(worker.watches.register());
-    let patience = worker.shared.config.limits.stall;
-    (OriginStream::of_tunnel(target, Arc::clone(&watched), patience), watched)
+    let stream = OriginStream::of_tunnel(target, Arc::clone(&watched), worker.shared.config.limits.stall);
+    TunnelTarget { stream, watched, pacer }
 }

@@ -33,6 +33,7 @@ use crate::{
     caretaker::Caretaker,
     client::{certificates::Certificates, intercept::Interceptor, opening, passwords::Passwords},
     config::{ProxyConfig, Site},
+    delays::Delays,
     flight::{rest::Rests, table::FlightTable, window::WindowBudget},
     history::History,
     lists::Lists,
@@ -255,6 +256,7 @@ impl Assembly {
             interceptor,
             marks: Arc::new(marks_of(&config, pseudonym)),
             passwords,
+            delays: Delays::new(&config.delays),
             counts: lasting.counts,
             config,
         });

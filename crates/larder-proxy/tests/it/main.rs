@@ -13,6 +13,7 @@ mod clauses;
 mod compression;
 mod continuations;
 mod cookies;
+mod delays;
 mod expectations;
 mod flights;
 mod forward;

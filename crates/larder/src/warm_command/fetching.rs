@@ -3,7 +3,7 @@
 //! Owns: the requests, and what their answers mean. Does not: keep what comes. Invariant: a request says which URL it is about in absolute
 //! form, so that the proxy knows it by the key that it has for everybody. Cost: a connection for each fetch, on this machine mostly.
 
-use super::pace::Pace;
+use super::pace::Pacing;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
@@ -20,7 +20,7 @@ pub(super) struct Warming {
     pub(super) proxy: SocketAddr,
     /// Lines of fields that every request has.
     pub(super) fields: Vec<String>,
-    pub(super) pace: Pace,
+    pub(super) pacing: Pacing,
 }
 
 /// What is to be fetched.
@@ -99,7 +99,7 @@ impl Warming {
                 return Err(format!("longer than {bytes_max} bytes"));
             }
             all.extend_from_slice(&piece);
-            self.pace.take(piece.len()).await;
+            self.pacing.take(piece.len()).await;
         }
         Ok(all)
     }
@@ -112,7 +112,7 @@ impl Warming {
             match next(&mut body).await {
                 Ok(Some(piece)) => {
                     bytes += piece.len() as u64;
-                    self.pace.take(piece.len()).await;
+                    self.pacing.take(piece.len()).await;
                 }
                 Ok(None) => break,
                 Err(why) => return Outcome::Failed(why),

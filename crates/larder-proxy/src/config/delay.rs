@@ -1,0 +1,70 @@
+//! Bounds on how fast clients get what they ask for.
+
+use std::{fmt, num::NonZeroU64};
+
+use ipnet::IpNet;
+
+use super::HostPattern;
+
+/// A bound on how fast clients get what they ask for: what Squid calls a delay pool. Every one that names a client and a host holds.
+#[derive(Clone, Debug)]
+pub struct Delay {
+    /// What operators are told of.
+    pub name: String,
+    /// Networks of the clients that it is for. None: all clients.
+    pub clients: Vec<IpNet>,
+    /// Hosts that it is for, by the names that clients ask for. None: all hosts.
+    pub hosts: Vec<HostPattern>,
+    /// Bytes a second, of bodies and of what comes through tunnels.
+    pub rate: NonZeroU64,
+    /// Bytes that may come at once after a pause. More: short pages come at full speed. Less: the line is shared more evenly. None: as
+    /// many as come in a second.
+    pub burst_bytes: Option<u64>,
+    /// Who share the rate.
+    pub shared: Sharing,
+}
+
+/// Who share a rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// All of them together.
+    #[default]
+    Together,
+    /// Those of each network that is named.
+    Network,
+    /// Nobody: each address has the rate to itself; of IPv6, each network of 64 bits.
+    Client,
+}
+
+impl Delay {
+    /// What is wrong with it, if something is.
+    pub fn fault(&self) -> Option<String> {
+        let Self { name, rate, .. } = self;
+        if rate.get() < RATE_MIN {
+            return Some(format!("a delay's rate must be at least {RATE_MIN} bytes a second: {name}"));
+        }
+        let names_none = self.shared == Sharing::Network && self.clients.is_empty();
+        names_none.then(|| format!("a delay for each network has to name networks: {name}"))
+    }
+
+    /// Whether it is for this host, in its normal form.
+    pub(crate) fn is_for_host(&self, host: &str) -> bool {
+        self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.matches_normal(host))
+    }
+}
+
+impl fmt::Display for Delay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = match self.shared {
+            Sharing::Together => "all",
+            Sharing::Network => "each network",
+            Sharing::Client => "each client",
+        };
+        write!(f, "{}: {} bytes a second for {share}", self.name, self.rate)?;
+        let networks: Vec<String> = self.clients.iter().map(ToString::to_string).collect();
+        if networks.is_empty() { Ok(()) } else { write!(f, " of {}", networks.join(", ")) }
+    }
+}
+
+/// Slower, clients give up.
+const RATE_MIN: u64 = 1024;

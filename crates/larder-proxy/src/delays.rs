@@ -1,0 +1,262 @@
+//! Delays at work: whose turn it is to get how much.
+//!
+//! Owns: the buckets of the delays in force, one for each who has a rate to itself. Does not: send; bodies and tunnels ask before they do.
+//! Invariant: what was let through was taken from every bucket that it concerns. Cost: nothing without delays; else a lock and a look-up
+//! for each delay and piece, and 64 bytes for each client that was served within the time its burst takes.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{IpAddr, Ipv6Addr},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep_until},
+};
+
+use crate::{
+    config::{Delay, Sharing, normal_host},
+    pace::{Bucket, Pace},
+};
+
+/// The delays in force.
+#[derive(Default)]
+pub(crate) struct Delays {
+    rows: Vec<Arc<Row>>,
+}
+
+struct Row {
+    delay: Delay,
+    pace: Pace,
+    buckets: Mutex<Buckets>,
+}
+
+#[derive(Default)]
+struct Buckets {
+    by_share: HashMap<Share, Bucket>,
+    /// With so many, those that are full are forgotten.
+    sweep_at: usize,
+}
+
+/// Who has a rate to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Share {
+    All,
+    /// The network at this place.
+    Network(usize),
+    Client(IpAddr),
+}
+
+/// What one response or tunnel may send.
+pub(crate) struct Pacer {
+    turns: Vec<(Arc<Row>, Share)>,
+    piece_bytes_max: usize,
+    /// Bytes that were taken and not sent yet; they may go when `timer` is over.
+    granted: usize,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// A stream whose writes are paced.
+pub(crate) struct Paced<S> {
+    stream: S,
+    pacer: Option<Pacer>,
+}
+
+impl Delays {
+    pub(crate) fn new(delays: &[Delay]) -> Self {
+        let row = |delay: &Delay| {
+            let pace = Pace::new(delay.rate, delay.burst_bytes.unwrap_or(delay.rate.get()));
+            Arc::new(Row { delay: delay.clone(), pace, buckets: Mutex::default() })
+        };
+        Self { rows: delays.iter().map(row).collect() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns what paces what a client asks this host for, if anything does.
+    pub(crate) fn pacer(&self, client: IpAddr, host: &str) -> Option<Pacer> {
+        let client = client.to_canonical();
+        let turns: Vec<_> = self
+            .of_host(host)
+            .filter_map(|row| share_of(&row.delay, client).map(|share| (Arc::clone(row), share)))
+            .collect();
+        let rate = turns.iter().map(|(row, _)| row.delay.rate.get()).min()?;
+        let piece_bytes_max = usize::try_from(rate / PIECES_A_SECOND).unwrap_or(usize::MAX);
+        let piece_bytes_max = piece_bytes_max.clamp(PIECE_BYTES.0, PIECE_BYTES.1);
+        Some(Pacer { turns, piece_bytes_max, granted: 0, timer: None })
+    }
+
+    /// Returns those that are for this host.
+    pub(crate) fn for_host(&self, host: &str) -> impl Iterator<Item = &Delay> {
+        self.of_host(host).map(|row| &row.delay)
+    }
+
+    fn of_host(&self, host: &str) -> impl Iterator<Item = &Arc<Row>> {
+        let host = normal_host(host);
+        self.rows.iter().filter(move |row| row.delay.is_for_host(&host))
+    }
+}
+
+/// Whose bucket what a client gets is taken from; `None` for a client that the delay is not for.
+fn share_of(delay: &Delay, client: IpAddr) -> Option<Share> {
+    let network = delay.clients.iter().position(|network| network.contains(&client));
+    if network.is_none() && !delay.clients.is_empty() {
+        return None;
+    }
+    Some(match (delay.shared, network) {
+        (Sharing::Together, _) => Share::All,
+        (Sharing::Network, network) => Share::Network(network?),
+        (Sharing::Client, _) => Share::Client(match client {
+            // Whoever has one address of it has them all.
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+            address @ IpAddr::V4(_) => address,
+        }),
+    })
+}
+
+impl Row {
+    /// Takes bytes from a bucket. Returns when they may go.
+    fn take(&self, share: Share, now: Instant, bytes: usize) -> Instant {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = buckets.by_share.entry(share).or_default().take(&self.pace, now, bytes as u64);
+        if buckets.by_share.len() > buckets.sweep_at.max(SWEEP_MIN) {
+            buckets.by_share.retain(|_, bucket| !bucket.is_full(now));
+            buckets.sweep_at = 2 * buckets.by_share.len();
+        }
+        turn
+    }
+}
+
+impl Pacer {
+    /// Returns how many of `wanted` bytes may go now, at least one.
+    pub(crate) fn poll_take(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<usize> {
+        debug_assert!(wanted > 0, "nothing needs no leave");
+        if self.granted == 0 {
+            let (now, bytes) = (Instant::now(), wanted.min(self.piece_bytes_max));
+            let turn = self.turns.iter().map(|(row, share)| row.take(*share, now, bytes)).max();
+            self.granted = bytes;
+            self.timer = turn.filter(|turn| *turn > now).map(|turn| Box::pin(sleep_until(turn.into())));
+        }
+        if let Some(timer) = &mut self.timer {
+            ready!(timer.as_mut().poll(context));
+            self.timer = None;
+        }
+        let bytes = self.granted.min(wanted);
+        self.granted -= bytes;
+        Poll::Ready(bytes)
+    }
+
+    /// Says that of what was to go so much did not.
+    fn put_back(&mut self, bytes: usize) {
+        self.granted += bytes;
+    }
+}
+
+impl<S> Paced<S> {
+    pub(crate) fn new(stream: S, pacer: Option<Pacer>) -> Self {
+        Self { stream, pacer }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let Self { stream, pacer } = &mut *self;
+        let Some(pacer) = pacer.as_mut().filter(|_| !bytes.is_empty()) else {
+            return Pin::new(stream).poll_write(context, bytes);
+        };
+        let leave = ready!(pacer.poll_take(bytes.len(), context));
+        let written = Pin::new(stream).poll_write(context, &bytes[..leave]);
+        let went = match written {
+            Poll::Ready(Ok(went)) => went,
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        };
+        pacer.put_back(leave - went);
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Of the lowest rate: few enough that timers cost little, often enough that a download seems to flow.
+const PIECES_A_SECOND: u64 = 16;
+/// Least and most bytes of a piece.
+const PIECE_BYTES: (usize, usize) = (256, 64 << 10);
+/// With fewer buckets, none are forgotten.
+const SWEEP_MIN: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU64;
+
+    fn delay(clients: &[&str], shared: Sharing) -> Delay {
+        Delay {
+            name: "d".to_owned(),
+            clients: clients.iter().map(|network| network.parse().unwrap()).collect(),
+            hosts: vec!["*.example".parse().unwrap()],
+            rate: NonZeroU64::new(10_000).unwrap(),
+            burst_bytes: None,
+            shared,
+        }
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn clients_and_hosts_that_no_delay_names_are_not_paced() {
+        let delays = Delays::new(&[delay(&["10.0.0.0/8"], Sharing::Together)]);
+        assert!(delays.pacer(address("10.1.2.3"), "A.example.").is_some());
+        assert!(delays.pacer(address("::ffff:10.1.2.3"), "a.example").is_some());
+        assert!(delays.pacer(address("11.1.2.3"), "a.example").is_none());
+        assert!(delays.pacer(address("10.1.2.3"), "example").is_none());
+    }
+
+    #[test]
+    fn those_share_a_rate_who_are_said_to() {
+        let share =
+            |shared, client| share_of(&delay(&["10.1.0.0/16", "10.2.0.0/16", "fd00::/8"], shared), address(client));
+        assert_eq!(share(Sharing::Together, "10.1.0.1"), share(Sharing::Together, "10.2.0.1"));
+        assert_ne!(share(Sharing::Network, "10.1.0.1"), share(Sharing::Network, "10.2.0.1"));
+        assert_eq!(share(Sharing::Network, "10.1.0.1"), share(Sharing::Network, "10.1.0.2"));
+        assert_ne!(share(Sharing::Client, "10.1.0.1"), share(Sharing::Client, "10.1.0.2"));
+        assert_eq!(share(Sharing::Client, "fd00::1"), share(Sharing::Client, "fd00::2"));
+        assert_ne!(share(Sharing::Client, "fd00::1"), share(Sharing::Client, "fd00:0:0:1::1"));
+        assert_eq!(share(Sharing::Client, "10.3.0.1"), None);
+    }
+
+    #[test]
+    fn buckets_that_are_full_are_forgotten() {
+        let delays = Delays::new(&[delay(&[], Sharing::Client)]);
+        let (row, start) = (&delays.rows[0], Instant::now());
+        for client in 0..u32::try_from(5 * SWEEP_MIN).unwrap() {
+            let now = start + std::time::Duration::from_secs(u64::from(client));
+            row.take(Share::Client(IpAddr::V4(client.into())), now, 100);
+        }
+        assert!(row.buckets.lock().unwrap().by_share.len() <= SWEEP_MIN + 1);
+    }
+}

@@ -1,0 +1,87 @@
+//! How fast bytes may go: a bucket that fills at a rate.
+//!
+//! Owns: when the bytes that were taken from a bucket will have been earned. Does not: wait, or move bytes. Invariant: over any time no more
+//! is let through than the rate allows, the burst, and one piece. Idea: the generic cell rate algorithm (ITU-T I.371), which keeps one
+//! moment for each bucket and lets each piece know its turn, so that those who wait share the rate whatever their number.
+
+use std::{
+    num::NonZeroU64,
+    time::{Duration, Instant},
+};
+
+/// A rate in bytes a second, and how much may come at once after a pause.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    rate: NonZeroU64,
+    burst: Duration,
+}
+
+/// What was taken at a [`Pace`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bucket {
+    /// When all that was taken has been earned.
+    earned_at: Option<Instant>,
+}
+
+impl Pace {
+    /// Returns a pace of `rate` bytes a second, and of `burst_bytes` at once.
+    pub fn new(rate: NonZeroU64, burst_bytes: u64) -> Self {
+        Self { rate, burst: time_of(burst_bytes, rate) }
+    }
+}
+
+impl Bucket {
+    /// Takes bytes. Returns when their turn is, which may have been.
+    pub fn take(&mut self, pace: &Pace, now: Instant, bytes: u64) -> Instant {
+        let from = self.earned_at.map_or(now, |earned_at| earned_at.max(now));
+        self.earned_at = Some(from + time_of(bytes, pace.rate));
+        from.checked_sub(pace.burst).unwrap_or(now)
+    }
+
+    /// Whether it is as full as one that nothing was taken from.
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
+        self.earned_at.is_none_or(|earned_at| earned_at <= now)
+    }
+}
+
+/// How long so many bytes take at a rate.
+fn time_of(bytes: u64, rate: NonZeroU64) -> Duration {
+    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get());
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX).min(LONGEST_NANOS))
+}
+
+/// A century: what adds to it is still a moment.
+const LONGEST_NANOS: u64 = 100 * 365 * 86_400 * 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_come_at_their_rate_and_a_pause_earns_no_more_than_a_burst() {
+        let pace = Pace::new(NonZeroU64::new(1000).unwrap(), 500);
+        let (mut bucket, start) = (Bucket::default(), Instant::now());
+        let millis = |bucket: &mut Bucket, now: u64, bytes| {
+            let turn = bucket.take(&pace, start + Duration::from_millis(now), bytes);
+            u64::try_from(turn.saturating_duration_since(start).as_millis()).unwrap()
+        };
+        assert_eq!([0; 3].map(|now| millis(&mut bucket, now, 250)), [0, 0, 0], "500 at once, and a piece more");
+        assert_eq!([0; 3].map(|now| millis(&mut bucket, now, 250)), [250, 500, 750]);
+        assert!(
+            !bucket.is_full(start + Duration::from_millis(1499)) && bucket.is_full(start + Duration::from_millis(1500))
+        );
+        let late = 60_000;
+        assert!([late; 3].map(|now| millis(&mut bucket, now, 250)).into_iter().all(|turn| turn <= late));
+        assert_eq!(millis(&mut bucket, late, 250), late + 250);
+    }
+
+    #[test]
+    fn what_no_clock_can_count_is_no_fault() {
+        let pace = Pace::new(NonZeroU64::MIN, u64::MAX);
+        let mut bucket = Bucket::default();
+        for _ in 0..3 {
+            bucket.take(&pace, Instant::now(), u64::MAX);
+        }
+        assert!(!bucket.is_full(Instant::now()));
+    }
+}

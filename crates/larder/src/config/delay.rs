@@ -1,0 +1,40 @@
+//! One `[[delay]]` of the configuration file: how fast clients get what they ask for.
+
+use super::{
+    each,
+    section::{Problem, Section, Value},
+};
+use crate::value::{self, BadValue};
+use larder_proxy::{Delay, Sharing};
+
+/// Reads one; `number` names it if it has no name.
+pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Delay, Problem> {
+    let name = section.take("name", |value| value.parsed("a name", super::rule::name))?;
+    let rate = section.take("rate", |value| value.parsed("a rate", value::rate))?;
+    let help = "say how many bytes a second, such as rate = \"2MB\"";
+    let delay = Delay {
+        name: name.unwrap_or_else(|| format!("delay {number}")),
+        clients: section.take("clients", |value| each(value, "a network", value::network))?.unwrap_or_default(),
+        hosts: section.take("hosts", |value| each(value, "a host", value::host_pattern))?.unwrap_or_default(),
+        rate: rate.ok_or_else(|| section.missing("rate", help))?,
+        burst_bytes: section.take("burst", super::bytes)?,
+        shared: section.take("for", |value: Value<'_>| value.parsed("who share it", sharing))?.unwrap_or_default(),
+    };
+    if let Some(fault) = delay.fault() {
+        let help = "a delay is such as rate = \"2MB\", clients = [\"10.0.0.0/8\"], for = \"each client\"";
+        return Err(section.refused(BadValue::new(fault, help)));
+    }
+    Ok(delay)
+}
+
+fn sharing(text: &str) -> Result<Sharing, BadValue> {
+    match text {
+        "all" => Ok(Sharing::Together),
+        "each network" => Ok(Sharing::Network),
+        "each client" => Ok(Sharing::Client),
+        _ => Err(BadValue::new(
+            format!("nobody who could share a rate: `{text}`"),
+            "it can be all, who share it; each network, whose clients share it; or each client",
+        )),
+    }
+}
