@@ -65,6 +65,9 @@ pub(crate) struct About {
     pub(crate) listener: Option<SocketAddr>,
     /// The certificate that clients of intercepted hosts have to trust, in PEM.
     pub(crate) certificate: Option<String>,
+    /// The proxy through which it asks origins.
+    #[serde(default)]
+    pub(crate) parent: Option<String>,
 }
 
 impl About {
@@ -76,7 +79,8 @@ impl About {
         let intercept = settings.proxy.intercept.as_ref();
         // It was read when the proxy took the settings.
         let certificate = intercept.and_then(|intercept| fs::read_to_string(&intercept.authority.certificate).ok());
-        Self { proxy, listener, certificate }
+        let parent = settings.proxy.parents.parent.as_ref().map(ToString::to_string);
+        Self { proxy, listener, certificate, parent }
     }
 }
 

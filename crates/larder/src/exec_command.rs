@@ -7,6 +7,7 @@
 mod child;
 pub(crate) mod environment;
 pub(crate) mod java;
+pub(crate) mod proxy_before;
 
 use crate::{
     control::{Answer, Ask, Control, ControlPath, Figures},
@@ -17,6 +18,7 @@ use crate::{
 use clap::{Args, ValueEnum};
 use environment::Environment;
 use larder_proxy::HostPattern;
+use proxy_before::ProxyBefore;
 use std::{
     env,
     ffi::OsString,
@@ -38,7 +40,7 @@ Every https:// host that the command asks for is intercepted, for that is what t
 authority is made for this command: only its own processes are told of it, and it ends with them.
 
 If a Larder of yours runs, the command goes through it; else one is started on the default store and ends with the last
-command that uses it. Exit code: that of the command, 128 and the signal's number if a signal ended it, 127 or 126 if it
+command that uses it. That goes through the proxy that the environment names (https_proxy, no_proxy), if it does. Exit code: that of the command, 128 and the signal's number if a signal ended it, 127 or 126 if it
 cannot be found or run, 1 if there is no Larder to go through.";
 
 /// The flags of `larder exec`.
@@ -86,12 +88,10 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     let hosts = if flags.intercept.is_empty() { vec![HostPattern::All] } else { flags.intercept };
     let shown = |patterns: &[HostPattern]| patterns.iter().map(ToString::to_string).collect();
     let ask = Ask::Open { hosts: shown(&hosts), except: shown(&flags.except), offline: flags.offline };
-    if let Some(name) = environment::proxy_before() {
-        tell!(
-            "larder: warning: {name} names another proxy, which larder does not go through: origins are asked directly"
-        );
-    }
     let (mut control, proxy, certificate) = open(&ask)?;
+    if let Some(before) = proxy_before::find() {
+        warn_of(&before, &mut control);
+    }
     let environment = Environment::for_session(proxy, &certificate)?;
     let code = child::run(&flags.command, &environment)?;
     drop(environment);
@@ -127,6 +127,25 @@ fn open(ask: &Ask) -> Result<(Control, std::net::SocketAddr, String), Failure> {
     }
     let help = format!("see {} for what it said", path.log().display());
     Err(Failure::runtime("no larder answers, and none can be started", help))
+}
+
+/// Tells of a proxy that the environment names if nothing goes through it any more.
+fn warn_of(before: &ProxyBefore, control: &mut Control) {
+    let variable = before.variable;
+    let Some(parent) = before.parents.as_ref().and_then(|parents| parents.parent.as_ref()) else {
+        tell!("larder: warning: {variable} names a proxy that larder cannot go through, which is by http:// alone");
+        return;
+    };
+    let theirs = match control.ask(&Ask::About) {
+        Ok(Answer::About(about)) => about.parent,
+        _ => None,
+    };
+    if theirs != Some(parent.to_string()) {
+        let way = theirs.map_or("directly".to_owned(), |parent| format!("through {parent}"));
+        tell!(
+            "larder: warning: {variable} names another proxy, but the larder that runs asks origins {way}; see `parent` in its configuration"
+        );
+    }
 }
 
 /// Starts a Larder and connects to it; `None` if somebody else does at the same time.

@@ -5,6 +5,7 @@
 
 use crate::{
     control::{Answer, ControlPath},
+    exec_command::proxy_before,
     failure::Failure,
     settings::Settings,
     wiring::{self, Sessions},
@@ -60,6 +61,7 @@ fn settings() -> Settings {
     };
     settings.proxy = proxy;
     settings.proxy.targets.allow = everywhere.to_vec();
+    settings.proxy.parents = proxy_before::find().and_then(|before| before.parents).unwrap_or_default();
     // Whoever still uses it when the last command has ended was left behind by it.
     settings.drain = Duration::ZERO;
     settings

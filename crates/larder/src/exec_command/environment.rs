@@ -51,14 +51,6 @@ impl Environment {
     }
 }
 
-/// The proxy that programs were to go through before, if that is none of ours: nothing goes through it any more.
-pub(crate) fn proxy_before() -> Option<&'static str> {
-    if env::var_os(SESSION_VARIABLE).is_some() {
-        return None;
-    }
-    PROXY_VARIABLES.into_iter().find(|name| env::var_os(name).is_some_and(|value| !value.is_empty()))
-}
-
 /// The variables that lead programs to a proxy.
 pub(crate) fn proxy_variables(proxy: SocketAddr) -> Vec<(&'static str, OsString)> {
     let url = OsString::from(format!("http://{proxy}"));
@@ -115,7 +107,7 @@ const END: &str = "-----END CERTIFICATE-----";
 const PROXY_VARIABLES: [&str; 7] =
     ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "CARGO_HTTP_PROXY"];
 /// Says to programs that they are in a session, and in which.
-const SESSION_VARIABLE: &str = "LARDER_SESSION";
+pub(super) const SESSION_VARIABLE: &str = "LARDER_SESSION";
 const DIRECT_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
 const DIRECT: &str = "localhost,127.0.0.1,::1";
 /// OpenSSL, Go and uv; curl; Python's requests; pip; node; npm; cargo; git; AWS; deno.

@@ -196,12 +196,42 @@ fn exit_code_and_streams_are_the_commands() {
 
 /// At stake: a machine behind a proxy that has to be gone through, where everything fails and nobody knows why.
 #[test]
-fn proxy_that_was_there_before_is_told_and_one_of_ours_is_not() {
+fn proxy_that_was_there_before_is_gone_through() {
+    let (home, origin) = (home(), Origin::start());
+    let elsewhere = TempDir::new().unwrap();
+    let parent = Larder::start(&elsewhere, &["--size", "64MiB", "--allow-target", "127.0.0.0/8"]);
+    let url = format!("http://user:secret@{}", parent.address);
+    let behind = |no_proxy: &str| {
+        Running::start(home.path(), &[], |command| {
+            command.env("HTTPS_PROXY", &url).env("NO_PROXY", no_proxy);
+        })
+    };
+    let first = behind("");
+    assert_eq!(first.get(origin.address, "/through").0, 200);
+    let nobodys = exec(home.path(), &["--quiet"], "exit 0").env("https_proxy", "http://10.0.0.1:1").output().unwrap();
+    let told = errors(&nobodys).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains(&format!("asks origins through {}", parent.address)), "{told}");
+    assert!(first.end().starts_with("larder: 1 requests"), "nothing to warn of");
+    let second = behind("127.0.0.0/8");
+    assert_eq!(second.get(origin.address, "/past").0, 200);
+    second.end();
+    for (path, is_there) in [("/through", true), ("/past", false)] {
+        let request =
+            format!("GET http://{0}{path} HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\n\r\n", origin.address);
+        assert_eq!(parent.send(&request).is_hit(), is_there, "{path}");
+    }
+}
+
+#[test]
+fn proxy_that_cannot_be_gone_through_is_told_and_one_of_ours_is_not() {
     let home = home();
     let behind =
-        exec(home.path(), &[], "exit 0").env("HTTPS_PROXY", "http://user:secret@10.0.0.1:3128").output().unwrap();
+        exec(home.path(), &[], "exit 0").env("HTTPS_PROXY", "socks5://user:secret@10.0.0.1:3128").output().unwrap();
     let told = errors(&behind);
-    assert!(told.starts_with("larder: warning: HTTPS_PROXY names another proxy") && !told.contains("secret"), "{told}");
+    assert!(
+        told.starts_with("larder: warning: HTTPS_PROXY names a proxy that larder cannot") && !told.contains("secret"),
+        "{told}"
+    );
     let inner = format!("{} exec --quiet -- /bin/true", env!("CARGO_BIN_EXE_larder"));
     let nested = exec(home.path(), &["--quiet"], &inner).output().unwrap();
     assert_eq!((nested.status.code(), errors(&nested).as_str()), (Some(0), ""));
