@@ -10,6 +10,7 @@ export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example GIT_COMMITTER_NAME=a GIT_COM
 mkdir "$stage/repositories" "$stage/clones"
 git init --quiet --bare -b main "$stage/repositories/tool.git"
 git -C "$stage/repositories/tool.git" config http.receivepack true
+git -C "$stage/repositories/tool.git" config uploadpack.allowFilter true
 git init --quiet -b main "$stage/work"
 add() {
   for number in $(seq "$1" "$2"); do
@@ -55,15 +56,16 @@ packs "second clone" no git clone --quiet "$url" "$stage/clones/b"; same b
 packs "shallow clone" yes git clone --quiet --depth 1 "$url" "$stage/clones/c"; same c
 packs "shallow clone again" no git clone --quiet --depth 1 "$url" "$stage/clones/d"; same d
 packs "clone without blobs" yes git clone --quiet --filter=blob:none --no-checkout "$url" "$stage/clones/e"
-packs "clone by protocol v0" yes git -c protocol.version=0 clone --quiet "$url" "$stage/clones/f"; same f
+packs "clone by protocol v0, past the cache" no git -c protocol.version=0 clone --quiet "$url" "$stage/clones/f"; same f
 add 21 25
 packs "push" no git -C "$stage/work" push --quiet "$url" main
 packs "fetch of what is new" yes git -C "$stage/clones/a" pull --quiet; same a
 packs "the same fetch elsewhere" no git -C "$stage/clones/b" pull --quiet; same b
 packs "clone after the push" yes git clone --quiet "$url" "$stage/clones/g"; same g
+# What was stored longer ago than a second outlives it.
+sleep 2
 end KILL "$larder_pid"
-launch git --config "$stage/git.toml" --origin "http://127.0.0.1:$server_port" --allow-target 127.0.0.0/8 --disk "$stage/store" --size 256MiB
-url=http://127.0.0.1:$larder_port/tool.git
+LISTEN_PORT=$larder_port launch git --config "$stage/git.toml" --origin "http://127.0.0.1:$server_port" --allow-target 127.0.0.0/8 --disk "$stage/store" --size 256MiB
 packs "clone after kill -9 of larder" no git clone --quiet "$url" "$stage/clones/h"; same h
 end TERM "$server_pid"
 verdict "clone with the server gone" git clone --quiet "$url" "$stage/clones/i"; same i

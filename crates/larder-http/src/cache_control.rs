@@ -8,7 +8,7 @@
 //! Cost: one pass over the field, no allocation unless field names are listed.
 
 use http::{
-    HeaderMap, HeaderName,
+    HeaderMap, HeaderName, HeaderValue,
     header::{CACHE_CONTROL, PRAGMA},
 };
 
@@ -189,6 +189,21 @@ impl RequestDirectives {
             }
         }
         found
+    }
+
+    /// Takes `no-store` out of a request's Cache-Control; the other directives stay.
+    pub fn drop_no_store(fields: &mut HeaderMap) {
+        let is_no_store =
+            |element: &&[u8]| directives(element).any(|directive| directive.name.eq_ignore_ascii_case(b"no-store"));
+        let kept = |line: &HeaderValue| {
+            let rest: Vec<&[u8]> = list::elements(line.as_bytes()).filter(|element| !is_no_store(element)).collect();
+            HeaderValue::from_bytes(&rest.join(&b", "[..])).ok().filter(|value| !value.is_empty())
+        };
+        let lines: Vec<HeaderValue> = fields.get_all(CACHE_CONTROL).iter().filter_map(kept).collect();
+        fields.remove(CACHE_CONTROL);
+        for line in lines {
+            fields.append(CACHE_CONTROL, line);
+        }
     }
 
     fn apply(&mut self, directive: &Directive<'_>) {

@@ -118,7 +118,12 @@ impl Ignored {
 impl Ruling {
     /// Whether it says something that has to be known before there is a response.
     pub(crate) fn says_something_before(&self) -> bool {
-        self.checks_authorization || self.checks_digest || self.caches_git
+        self.checks_authorization || self.checks_digest || self.caches_git || self.ignores_client()
+    }
+
+    /// Whether what clients say of caching does not matter.
+    pub fn ignores_client(&self) -> bool {
+        self.ignored.client_directives || self.immutable
     }
 
     /// Puts this ruling in the place of another on a response's fields.
@@ -225,7 +230,7 @@ impl Ruling {
         let ignored = &self.ignored;
         directives.no_store &= !ignored.no_store;
         directives.private &= !ignored.private;
-        directives.ignores_client |= ignored.client_directives || self.immutable;
+        directives.ignores_client |= self.ignores_client();
         directives.ignores_must_revalidate |= ignored.must_revalidate;
         directives.ignores_authorization |= ignored.authorization || self.checks_authorization;
         directives.checks_authorization |= self.checks_authorization && self.answers_credentials;

@@ -98,7 +98,7 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<Wanted
         _ => return None,
     };
     note(if wanted == Wanted::Pack { b"fetch" } else { b"ls-refs" });
-    let (mut has_delimiter, mut wants, mut is_done) = (false, 0, false);
+    let (mut has_delimiter, mut wants) = (false, 0);
     loop {
         let packet = take_packet(&mut bytes)?;
         match packet {
@@ -119,14 +119,14 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<Wanted
                     return None;
                 }
                 wants += usize::from(word == b"want");
-                is_done |= word == b"done";
                 note(argument);
             }
             Packet::Delimiter | Packet::End => return None,
         }
     }
-    // Without `done` it is a negotiation, whose answer is no pack.
-    let is_whole = bytes.is_empty() && (wanted == Wanted::References || (wants > 0 && is_done));
+    // Without `done` it is a negotiation. What its client has follows from the question, so that a pack that answers it is good for ever; an
+    // answer without one is not kept (see `AnswerCheck`).
+    let is_whole = bytes.is_empty() && (wanted == Wanted::References || wants > 0);
     is_whole.then_some(wanted)
 }
 
@@ -331,7 +331,12 @@ mod tests {
         {
             assert_eq!(other(5, line), None, "{line}");
         }
-        assert_eq!((other(1, "server-option=x"), other(7, "thin-pack"), other(6, "ofs-delta")), (None, None, None));
+        assert_eq!((other(1, "server-option=x"), other(6, "ofs-delta")), (None, None));
+        assert_eq!(
+            other(7, "have 8b137891791fe96927ad78e64b0aad7bded08bdc\n"),
+            Some(false),
+            "a negotiation is another"
+        );
     }
 
     #[test]

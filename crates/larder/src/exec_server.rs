@@ -7,6 +7,7 @@ use crate::{
     control::{Answer, ControlPath},
     exec_command::proxy_before,
     failure::Failure,
+    mirrors,
     settings::Settings,
     wiring::{self, Sessions},
 };
@@ -60,6 +61,7 @@ fn settings() -> Settings {
         ..settings.proxy
     };
     settings.proxy = proxy;
+    settings.proxy.rules.extend(mirrors::rules_for_all());
     settings.proxy.targets.allow = everywhere.to_vec();
     settings.proxy.parents = proxy_before::find().and_then(|before| before.parents).unwrap_or_default();
     // Whoever still uses it when the last command has ended was left behind by it.

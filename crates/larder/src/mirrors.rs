@@ -1,8 +1,10 @@
 //! The mirrors that are known by name: which servers a package world has, what of them never changes, and how its clients are
 //! told of us.
 //!
-//! Owns: the table, and making of a row what the proxy takes. Does not: serve (see `larder_proxy::Mirror`). Invariants: a row is
+//! Owns: making of a row of the table (see `worlds`) what the proxy takes. Does not: serve (see `larder_proxy::Mirror`). Invariants: a row is
 //! data; what is said of its files holds however they are asked for, by the mirror or through interception.
+
+mod worlds;
 
 use crate::value::{self, BadValue};
 use larder_http::{
@@ -13,6 +15,8 @@ use larder_http::{
 };
 use larder_proxy::{Mirror, MirrorLink, OriginUrl, ProxyConfig};
 use std::time::Duration;
+use worlds::BY_DIGEST;
+pub(crate) use worlds::WORLDS;
 
 /// A package world.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub(crate) struct Server {
     /// What follows the world's name in its path; of a registry, its name.
     pub(crate) suffix: &'static str,
     pub(crate) url: &'static str,
+    /// Where else the same is.
+    pub(crate) aliases: &'static [&'static str],
     /// Paths below the URL whose files never change.
     pub(crate) immutable: &'static [&'static str],
     /// For how long everything else is fresh.
@@ -52,233 +58,13 @@ pub(crate) struct Server {
     pub(crate) follows: bool,
 }
 
-const HOUR: Duration = Duration::from_hours(1);
 /// For how long what is there may stand in for a server that cannot be reached.
 const STALE_ON_ERROR: Duration = Duration::from_hours(30 * 24);
 
-/// The table.
-pub(crate) const WORLDS: &[World] = &[
-    World {
-        name: "pypi",
-        servers: &[
-            Server {
-                suffix: "",
-                url: "https://pypi.org",
-                immutable: &[],
-                fresh: Duration::from_mins(5),
-                follows: false,
-            },
-            Server {
-                suffix: "-files",
-                url: "https://files.pythonhosted.org",
-                immutable: &["/packages/**"],
-                fresh: HOUR,
-                follows: false,
-            },
-        ],
-        documents: &["text/html", "application/vnd.pypi.simple.v1+html", "application/vnd.pypi.simple.v1+json"],
-        usage: "pip install --index-url {}/pypi/simple/ NAME",
-        kind: Kind::Files,
-    },
-    World {
-        name: "npm",
-        servers: &[Server {
-            suffix: "",
-            url: "https://registry.npmjs.org",
-            immutable: &["/**/-/**/*.tgz"],
-            fresh: Duration::from_mins(5),
-            follows: false,
-        }],
-        documents: &["application/json", "application/vnd.npm.install-v1+json"],
-        usage: "npm install --registry {}/npm/ NAME",
-        kind: Kind::Files,
-    },
-    World {
-        name: "cargo",
-        servers: &[
-            Server {
-                suffix: "",
-                url: "https://index.crates.io",
-                immutable: &[],
-                fresh: Duration::from_mins(5),
-                follows: false,
-            },
-            Server {
-                suffix: "-files",
-                url: "https://static.crates.io",
-                immutable: &["/crates/**"],
-                fresh: HOUR,
-                follows: false,
-            },
-        ],
-        documents: &["application/json"],
-        usage: "in ~/.cargo/config.toml: [source.crates-io] replace-with = \"larder\" and [source.larder] registry = \"sparse+{}/cargo/\"",
-        kind: Kind::Files,
-    },
-    World {
-        name: "go",
-        servers: &[Server {
-            suffix: "",
-            url: "https://proxy.golang.org",
-            immutable: &["/**/@v/*.{info,mod,zip}"],
-            fresh: Duration::from_mins(5),
-            follows: false,
-        }],
-        documents: &[],
-        usage: "GOPROXY={}/go go build",
-        kind: Kind::Files,
-    },
-    World {
-        name: "maven",
-        servers: &[Server {
-            suffix: "",
-            url: "https://repo.maven.apache.org/maven2",
-            immutable: &["/**/*.{jar,pom,war,aar,module,asc,sha1,sha256,sha512,md5,zip,tar.gz}"],
-            fresh: Duration::from_mins(10),
-            follows: false,
-        }],
-        documents: &[],
-        usage: "in ~/.m2/settings.xml: <mirror><id>larder</id><mirrorOf>central</mirrorOf><url>{}/maven</url></mirror>",
-        kind: Kind::Files,
-    },
-    World {
-        name: "debian",
-        servers: &[Server {
-            suffix: "",
-            url: "http://deb.debian.org/debian",
-            immutable: &["/pool/**", "/dists/**/by-hash/**"],
-            fresh: Duration::from_mins(5),
-            follows: false,
-        }],
-        documents: &[],
-        usage: "in sources.list: deb {}/debian bookworm main",
-        kind: Kind::Files,
-    },
-    World {
-        name: "debian-security",
-        servers: &[Server {
-            suffix: "",
-            url: "http://deb.debian.org/debian-security",
-            immutable: &["/pool/**", "/dists/**/by-hash/**"],
-            fresh: Duration::from_mins(5),
-            follows: false,
-        }],
-        documents: &[],
-        usage: "in sources.list: deb {}/debian-security bookworm-security main",
-        kind: Kind::Files,
-    },
-    World {
-        name: "ubuntu",
-        servers: &[Server {
-            suffix: "",
-            url: "http://archive.ubuntu.com/ubuntu",
-            immutable: &["/pool/**", "/dists/**/by-hash/**"],
-            fresh: Duration::from_mins(5),
-            follows: false,
-        }],
-        documents: &[],
-        usage: "in sources.list: deb {}/ubuntu noble main",
-        kind: Kind::Files,
-    },
-    World {
-        name: "rubygems",
-        servers: &[Server {
-            suffix: "",
-            url: "https://rubygems.org",
-            immutable: &["/gems/*.gem", "/quick/**/*.gemspec.rz"],
-            fresh: Duration::from_mins(5),
-            follows: false,
-        }],
-        documents: &[],
-        usage: "bundle config mirror.https://rubygems.org {}/rubygems",
-        kind: Kind::Files,
-    },
-    World {
-        name: "nix",
-        servers: &[Server {
-            suffix: "",
-            url: "https://cache.nixos.org",
-            immutable: &["/nar/**"],
-            fresh: HOUR,
-            follows: false,
-        }],
-        documents: &[],
-        usage: "nix-build --option substituters {}/nix",
-        kind: Kind::Files,
-    },
-    World {
-        name: "conda",
-        servers: &[Server {
-            suffix: "",
-            url: "https://conda.anaconda.org",
-            immutable: &["/**/*.{conda,tar.bz2}"],
-            fresh: Duration::from_mins(10),
-            follows: false,
-        }],
-        documents: &[],
-        usage: "conda install --override-channels -c {}/conda/conda-forge NAME",
-        kind: Kind::Files,
-    },
-    World {
-        name: "github-releases",
-        servers: &[Server {
-            suffix: "",
-            url: "https://github.com",
-            // Other tags, such as `nightly`, get new files.
-            immutable: &[
-                "/*/*/releases/download/v[0-9]*/**",
-                "/*/*/releases/download/[0-9]*/**",
-                "/*/*/archive/refs/tags/**",
-            ],
-            fresh: Duration::from_mins(5),
-            follows: true,
-        }],
-        documents: &[],
-        usage: "curl -O {}/github-releases/OWNER/REPOSITORY/releases/download/TAG/FILE",
-        kind: Kind::Files,
-    },
-    World {
-        name: "huggingface",
-        servers: &[Server {
-            suffix: "",
-            url: "https://huggingface.co",
-            immutable: &[concat!(
-                "/**/resolve/",
-                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
-                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
-                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
-                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
-                "/**"
-            )],
-            fresh: Duration::from_mins(5),
-            follows: true,
-        }],
-        documents: &[],
-        usage: "HF_HUB_DISABLE_XET=1 HF_ENDPOINT={}/huggingface hf download NAME",
-        kind: Kind::Files,
-    },
-    World {
-        name: "oci",
-        servers: &[
-            registry("docker.io", "https://registry-1.docker.io/v2"),
-            registry("ghcr.io", "https://ghcr.io/v2"),
-            registry("quay.io", "https://quay.io/v2"),
-            registry("registry.k8s.io", "https://registry.k8s.io/v2"),
-            registry("gcr.io", "https://gcr.io/v2"),
-            registry("mcr.microsoft.com", "https://mcr.microsoft.com/v2"),
-            registry("public.ecr.aws", "https://public.ecr.aws/v2"),
-        ],
-        documents: &[],
-        usage: "with {} for HOST:PORT, skopeo copy --src-tls-verify=false docker://HOST:PORT/library/debian:12 dir:debian, and HOST:PORT/ghcr.io/OWNER/NAME for others",
-        kind: Kind::Registries,
-    },
-];
-
-/// What registries have by its digest.
-const BY_DIGEST: &[&str] = &["/**/blobs/sha*:*", "/**/manifests/sha*:*"];
-
-const fn registry(name: &'static str, url: &'static str) -> Server {
-    Server { suffix: name, url, immutable: BY_DIGEST, fresh: Duration::ZERO, follows: true }
+/// What is said of the files of all worlds, for clients that ask their servers themselves.
+pub(crate) fn rules_for_all() -> Vec<Rule> {
+    let of_files = WORLDS.iter().filter(|world| world.kind == Kind::Files);
+    of_files.flat_map(|world| world.servers.iter().flat_map(|server| server.rules_for_all(world.name))).collect()
 }
 
 /// A world and, if it is not the usual one, the server that is to be asked in place of its first.
@@ -407,7 +193,7 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
             proxy.mirrors.push(Mirror { is_registry: true, ..Mirror::of_files(path, origin.clone()) });
         }
     }
-    let said = Said { immutable: BY_DIGEST, fresh: Some(Duration::ZERO), follows: true };
+    let said = Said { immutable: BY_DIGEST, fresh: Some(Duration::ZERO), stands_in: true, follows: true };
     proxy.rules.extend(said.rules_with(&format!("oci {name}"), &origin, |ruling| {
         // What is by a digest is by no other type than that of what has the digest.
         let varies = if ruling.immutable { Vec::new() } else { vec![http::header::ACCEPT] };
@@ -419,8 +205,20 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
 
 impl Server {
     fn rules(&self, world: &str, origin: &OriginUrl) -> Vec<Rule> {
-        let about = Said { immutable: self.immutable, fresh: Some(self.fresh), follows: self.follows };
-        about.rules(world, origin)
+        let (immutable, fresh, follows) = (self.immutable, Some(self.fresh), self.follows);
+        Said { immutable, fresh, stands_in: true, follows }.rules(world, origin)
+    }
+
+    /// What is said of its files wherever they are asked for: those that never change do not, and the others may stand in for a server that
+    /// cannot be reached. For how long those are fresh is the server's to say.
+    fn rules_for_all(&self, world: &str) -> Vec<Rule> {
+        let urls = [self.url].into_iter().chain(self.aliases.iter().copied());
+        let rules = urls.flat_map(|url| {
+            let (immutable, follows) = (self.immutable, self.follows);
+            let said = Said { immutable, fresh: None, stands_in: true, follows };
+            said.rules(world, &url.parse().expect("the table holds URLs"))
+        });
+        rules.collect()
     }
 }
 
@@ -430,6 +228,8 @@ pub(crate) struct Said<'a> {
     pub(crate) immutable: &'a [&'a str],
     /// For how long the others are fresh, if that is said.
     pub(crate) fresh: Option<Duration>,
+    /// Whether the others may stand in for a server that cannot be reached.
+    pub(crate) stands_in: bool,
     /// Whether redirections are followed.
     pub(crate) follows: bool,
 }
@@ -462,12 +262,12 @@ impl Said<'_> {
         let other = Ruling {
             name: format!("{name}: the rest"),
             fresh: self.fresh,
-            stale_on_error: self.fresh.map(|_| STALE_ON_ERROR),
-            ignored: Ignored { must_revalidate: true, ..ignored.clone() },
+            stale_on_error: self.stands_in.then_some(STALE_ON_ERROR),
+            ignored: Ignored { must_revalidate: true, client_directives: self.fresh.is_some(), ..Ignored::default() },
             ..Ruling::default()
         };
         let kept = (!self.immutable.is_empty()).then(|| rule(self.immutable, kept()));
-        let other = (self.fresh.is_some() || self.follows).then(|| rule(&["/**"], other));
+        let other = (self.fresh.is_some() || self.follows || self.stands_in).then(|| rule(&["/**"], other));
         kept.into_iter().chain(other).collect()
     }
 }
@@ -533,6 +333,26 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_the_servers_themselves_has_what_never_changes_and_is_told_the_rest() {
+        let rules = larder_http::Rules::new(rules_for_all());
+        let find = |authority, path| {
+            let request = RuledRequest { method: &http::Method::GET, authority, path };
+            rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).cloned()
+        };
+        for (authority, path, is_kept) in [
+            ("repo1.maven.org", "/maven2/junit/junit/4.13.2/junit-4.13.2.pom", true),
+            ("repo.maven.apache.org", "/maven2/junit/junit/maven-metadata.xml", false),
+            ("files.pythonhosted.org", "/packages/ab/cd/six-1.16.0-py2.py3-none-any.whl", true),
+            ("pypi.org", "/simple/six/", false),
+        ] {
+            let ruling = find(authority, path).unwrap();
+            assert_eq!((ruling.immutable, ruling.ignored.client_directives), (is_kept, is_kept), "{path}");
+            assert_eq!((ruling.fresh, ruling.stale_on_error.is_some()), (None, !is_kept), "{path}");
+        }
+        assert!(find("www.example.com", "/a.jar").is_none());
+    }
+
+    #[test]
     fn another_server_takes_the_place_of_the_first() {
         let OriginOf { name, url } = parse_origin_of("pypi=https://pypi.company.example/root").unwrap();
         let mut proxy = ProxyConfig::default();
@@ -545,7 +365,7 @@ mod tests {
     #[test]
     fn base_path_of_a_server_is_no_pattern() {
         let origin: OriginUrl = "https://a.example/}releases[1]*".parse().unwrap();
-        let said = Said { immutable: &["/**/*.jar"], fresh: None, follows: false };
+        let said = Said { immutable: &["/**/*.jar"], fresh: None, stands_in: false, follows: false };
         let rules = larder_http::Rules::new(said.rules("a", &origin));
         let find = |path| {
             let request = RuledRequest { method: &http::Method::GET, authority: "a.example", path };

@@ -1,5 +1,6 @@
 //! Reading Cache-Control and Age (RFC 9111 1.2.2, 4.2.1, 5.1, 5.2, RFC 9110 5.6).
 
+use http::{HeaderMap, header::CACHE_CONTROL};
 use larder_http::{
     TargetList,
     cache_control::{Argument, RequestDirectives, ResponseDirectives, directives},
@@ -143,5 +144,20 @@ proptest! {
         let read = ResponseDirectives::from_fields(&fields(&lines), &TargetList::default());
         prop_assert_eq!(read.max_age, Some(secs));
         prop_assert!(read.no_store);
+    }
+}
+
+#[test]
+fn no_store_is_taken_out_of_a_request_and_nothing_else() {
+    for (line, rest) in [
+        ("no-store", None),
+        ("no-cache, NO-STORE ,max-age=0", Some("no-cache, max-age=0")),
+        ("a=\"x, no-store\", no-store", Some("a=\"x, no-store\"")),
+        ("no-store=1, min-fresh=5", Some("min-fresh=5")),
+    ] {
+        let mut fields = HeaderMap::from_iter([(CACHE_CONTROL, line.parse().unwrap())]);
+        RequestDirectives::drop_no_store(&mut fields);
+        assert_eq!(fields.get(CACHE_CONTROL).map(|value| value.to_str().unwrap()), rest, "{line}");
+        assert!(!RequestDirectives::from_fields(&fields).no_store, "{line}");
     }
 }

@@ -13,6 +13,7 @@ use http::{
 };
 use hyper::body::Incoming;
 use larder_http::{
+    cache_control::RequestDirectives,
     fields::{self, BodyLength, check_request, count_down, strip_named, via},
     interim::{expects_continue, expects_unknown},
     key,
@@ -134,7 +135,7 @@ pub(crate) fn take_apart(
     let named = host.to_str().unwrap_or_default();
     let is_anybodys = mirrored.is_some_and(Mirrored::is_anybodys);
     let request = RuledRequest { method: &method, authority: named, path: path.as_str() };
-    let before = Before { is_anybodys, ..before(shared, &request, &fields) };
+    let before = Before { is_anybodys, ..before(shared, &request, &mut fields) };
     let (interim, expectation) = (None, expects.then(Arc::default));
     Ok(Asked {
         method,
@@ -157,13 +158,16 @@ pub(crate) fn take_apart(
     })
 }
 
-/// What the rules say of a request before there is a response.
-fn before(shared: &Shared, request: &RuledRequest<'_>, fields: &HeaderMap) -> Before {
+/// What the rules say of a request before there is a response. What is not heeded of its fields is taken out.
+fn before(shared: &Shared, request: &RuledRequest<'_>, fields: &mut HeaderMap) -> Before {
     let may_be_git = git::may_be_question(request.method, request.path, fields);
     // It is answered like a GET, and so are the rules.
     let method = if may_be_git { &Method::GET } else { request.method };
     let request = &RuledRequest { method, ..*request };
     let Some(ruling) = shared.cache.rules.find_before(request) else { return Before::default() };
+    if ruling.ignores_client() && RequestDirectives::from_fields(fields).no_store {
+        RequestDirectives::drop_no_store(fields);
+    }
     let digest = if ruling.checks_digest { NamedDigest::of_path(request.path) } else { None };
     // What the origin says to one who shows credentials is not asked about by POST.
     let is_for_all = !fields.contains_key(header::AUTHORIZATION) || ruling.ignored.authorization;

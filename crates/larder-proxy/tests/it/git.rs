@@ -80,8 +80,7 @@ fn what_has_more_than_one_answer_goes_to_the_origin_as_it_came() {
     let mut client = fixture.connect();
     let push = ["Content-Type: application/x-git-receive-pack-request"];
     let questions = [
-        (PATH, packets(&["command=fetch", "0001", WANTED, "0000"]), &[][..]),
-        (PATH, packets(&["command=fetch", "0001", "want-ref refs/heads/main\n", "done\n", "0000"]), &[]),
+        (PATH, packets(&["command=fetch", "0001", "want-ref refs/heads/main\n", "done\n", "0000"]), &[][..]),
         (PATH, "0032want 8b137891791fe96927ad78e64b0aad7bded08bdc\n00000009done\n".to_owned(), &[]),
         (PATH, fetch("agent=a", WANTED), &["Authorization: Basic dTpw"]),
         ("/team/tool.git/git-receive-pack", fetch("agent=a", WANTED), &push),
@@ -98,6 +97,24 @@ fn what_has_more_than_one_answer_goes_to_the_origin_as_it_came() {
     let mut client = without_rule.connect();
     (0..2).for_each(|_| _ = ask(&mut client, PATH, &fetch("agent=a", WANTED), &[]));
     assert_eq!(without_rule.origin.count(), 2);
+}
+
+/// A client that has older objects says which, and gets the rest as soon as the origin knows enough.
+#[test]
+fn a_negotiation_is_kept_once_it_ends_in_a_pack() {
+    let acknowledged = "ACK 0000000000000000000000000000000000000001\n";
+    let undecided = packets(&["acknowledgments\n", "NAK\n", "0000"]);
+    let ready = packets(&["acknowledgments\n", acknowledged, "ready\n", "0001", "packfile\n", "\u{1}rest", "0000"]);
+    let answers = [undecided.clone(), ready.clone()];
+    let fixture = Fixture::with(move |_, number| Reply::ok(&FIELDS, &answers[number.min(1)]), with_git);
+    let has = "have 0000000000000000000000000000000000000001\n";
+    let question = packets(&["command=fetch", "agent=a", "0001", "thin-pack", WANTED, has, "0000"]);
+    let mut client = fixture.connect();
+    let mut ask = || ask(&mut client, PATH, &question, &[]);
+    assert_eq!(ask().text(), undecided);
+    assert_eq!(ask().text(), ready);
+    let again = ask();
+    assert!(again.is_hit() && again.text() == ready, "{}", again.cache_status());
 }
 
 #[test]

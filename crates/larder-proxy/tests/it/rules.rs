@@ -44,6 +44,22 @@ fn reload_is_answered_from_the_cache_where_a_rule_ignores_it() {
     assert!(!fixture.get("/b", &["Cache-Control: no-cache"]).is_hit());
 }
 
+/// At stake: Maven 3.9, which asks for everything with `no-cache, no-store`, and has nothing from the cache.
+#[test]
+fn clients_no_store_keeps_nothing_out_that_a_rule_gives_to_all() {
+    let (asks, origin_saw) =
+        (["Cache-Control: no-cache, No-Store, max-age=0", "Pragma: no-cache"], Reply::ok(&[], "x"));
+    let fixture = with_rules(origin_saw, vec![rule("a", "/a", &["client no-cache"])]);
+    for path in ["/a", "/b"] {
+        fixture.get(path, &asks);
+    }
+    assert!(fixture.get("/a", &asks).is_hit());
+    assert!(!fixture.get("/b", &asks).is_hit());
+    let asked: Vec<_> =
+        fixture.origin.received().iter().map(|asked| asked.field("cache-control").map(str::to_owned)).collect();
+    assert_eq!(asked[..2], [Some("no-cache, max-age=0".to_owned()), Some("no-cache, No-Store, max-age=0".to_owned())]);
+}
+
 #[test]
 fn cookies_that_a_rule_ignores_go_to_the_first_asker_alone() {
     let reply = Reply::ok(&["Set-Cookie: session=first"], "x");

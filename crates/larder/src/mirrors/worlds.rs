@@ -1,0 +1,245 @@
+//! The table of package worlds. A new one is a row here.
+
+use super::{Kind, Server, World};
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_hours(1);
+/// The table.
+pub(crate) const WORLDS: &[World] = &[
+    World {
+        name: "pypi",
+        servers: &[
+            Server {
+                suffix: "",
+                url: "https://pypi.org",
+                aliases: &[],
+                immutable: &[],
+                fresh: Duration::from_mins(5),
+                follows: false,
+            },
+            Server {
+                suffix: "-files",
+                url: "https://files.pythonhosted.org",
+                aliases: &[],
+                immutable: &["/packages/**"],
+                fresh: HOUR,
+                follows: false,
+            },
+        ],
+        documents: &["text/html", "application/vnd.pypi.simple.v1+html", "application/vnd.pypi.simple.v1+json"],
+        usage: "pip install --index-url {}/pypi/simple/ NAME",
+        kind: Kind::Files,
+    },
+    World {
+        name: "npm",
+        servers: &[Server {
+            suffix: "",
+            url: "https://registry.npmjs.org",
+            aliases: &["https://registry.yarnpkg.com"],
+            immutable: &["/**/-/**/*.tgz"],
+            fresh: Duration::from_mins(5),
+            follows: false,
+        }],
+        documents: &["application/json", "application/vnd.npm.install-v1+json"],
+        usage: "npm install --registry {}/npm/ NAME",
+        kind: Kind::Files,
+    },
+    World {
+        name: "cargo",
+        servers: &[
+            Server {
+                suffix: "",
+                url: "https://index.crates.io",
+                aliases: &[],
+                immutable: &[],
+                fresh: Duration::from_mins(5),
+                follows: false,
+            },
+            Server {
+                suffix: "-files",
+                url: "https://static.crates.io",
+                aliases: &[],
+                immutable: &["/crates/**"],
+                fresh: HOUR,
+                follows: false,
+            },
+        ],
+        documents: &["application/json"],
+        usage: "in ~/.cargo/config.toml: [source.crates-io] replace-with = \"larder\" and [source.larder] registry = \"sparse+{}/cargo/\"",
+        kind: Kind::Files,
+    },
+    World {
+        name: "go",
+        servers: &[Server {
+            suffix: "",
+            url: "https://proxy.golang.org",
+            aliases: &[],
+            immutable: &["/**/@v/*.{info,mod,zip}"],
+            fresh: Duration::from_mins(5),
+            follows: false,
+        }],
+        documents: &[],
+        usage: "GOPROXY={}/go go build",
+        kind: Kind::Files,
+    },
+    World {
+        name: "maven",
+        servers: &[Server {
+            suffix: "",
+            url: "https://repo.maven.apache.org/maven2",
+            aliases: &["https://repo1.maven.org/maven2"],
+            immutable: &["/**/*.{jar,pom,war,aar,module,asc,sha1,sha256,sha512,md5,zip,tar.gz}"],
+            fresh: Duration::from_mins(10),
+            follows: false,
+        }],
+        documents: &[],
+        usage: "in ~/.m2/settings.xml: <mirror><id>larder</id><mirrorOf>central</mirrorOf><url>{}/maven</url></mirror>",
+        kind: Kind::Files,
+    },
+    World {
+        name: "debian",
+        servers: &[Server {
+            suffix: "",
+            url: "http://deb.debian.org/debian",
+            aliases: &["http://ftp.debian.org/debian"],
+            immutable: &["/pool/**", "/dists/**/by-hash/**"],
+            fresh: Duration::from_mins(5),
+            follows: false,
+        }],
+        documents: &[],
+        usage: "in sources.list: deb {}/debian bookworm main",
+        kind: Kind::Files,
+    },
+    World {
+        name: "debian-security",
+        servers: &[Server {
+            suffix: "",
+            url: "http://deb.debian.org/debian-security",
+            aliases: &["http://security.debian.org/debian-security"],
+            immutable: &["/pool/**", "/dists/**/by-hash/**"],
+            fresh: Duration::from_mins(5),
+            follows: false,
+        }],
+        documents: &[],
+        usage: "in sources.list: deb {}/debian-security bookworm-security main",
+        kind: Kind::Files,
+    },
+    World {
+        name: "ubuntu",
+        servers: &[Server {
+            suffix: "",
+            url: "http://archive.ubuntu.com/ubuntu",
+            aliases: &["http://security.ubuntu.com/ubuntu"],
+            immutable: &["/pool/**", "/dists/**/by-hash/**"],
+            fresh: Duration::from_mins(5),
+            follows: false,
+        }],
+        documents: &[],
+        usage: "in sources.list: deb {}/ubuntu noble main",
+        kind: Kind::Files,
+    },
+    World {
+        name: "rubygems",
+        servers: &[Server {
+            suffix: "",
+            url: "https://rubygems.org",
+            aliases: &[],
+            immutable: &["/gems/*.gem", "/quick/**/*.gemspec.rz"],
+            fresh: Duration::from_mins(5),
+            follows: false,
+        }],
+        documents: &[],
+        usage: "bundle config mirror.https://rubygems.org {}/rubygems",
+        kind: Kind::Files,
+    },
+    World {
+        name: "nix",
+        servers: &[Server {
+            suffix: "",
+            url: "https://cache.nixos.org",
+            aliases: &[],
+            immutable: &["/nar/**"],
+            fresh: HOUR,
+            follows: false,
+        }],
+        documents: &[],
+        usage: "nix-build --option substituters {}/nix",
+        kind: Kind::Files,
+    },
+    World {
+        name: "conda",
+        servers: &[Server {
+            suffix: "",
+            url: "https://conda.anaconda.org",
+            aliases: &[],
+            immutable: &["/**/*.{conda,tar.bz2}"],
+            fresh: Duration::from_mins(10),
+            follows: false,
+        }],
+        documents: &[],
+        usage: "conda install --override-channels -c {}/conda/conda-forge NAME",
+        kind: Kind::Files,
+    },
+    World {
+        name: "github-releases",
+        servers: &[Server {
+            suffix: "",
+            url: "https://github.com",
+            aliases: &[],
+            // Other tags, such as `nightly`, get new files.
+            immutable: &[
+                "/*/*/releases/download/v[0-9]*/**",
+                "/*/*/releases/download/[0-9]*/**",
+                "/*/*/archive/refs/tags/**",
+            ],
+            fresh: Duration::from_mins(5),
+            follows: true,
+        }],
+        documents: &[],
+        usage: "curl -O {}/github-releases/OWNER/REPOSITORY/releases/download/TAG/FILE",
+        kind: Kind::Files,
+    },
+    World {
+        name: "huggingface",
+        servers: &[Server {
+            suffix: "",
+            url: "https://huggingface.co",
+            aliases: &[],
+            immutable: &[concat!(
+                "/**/resolve/",
+                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
+                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
+                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
+                "[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]",
+                "/**"
+            )],
+            fresh: Duration::from_mins(5),
+            follows: true,
+        }],
+        documents: &[],
+        usage: "HF_HUB_DISABLE_XET=1 HF_ENDPOINT={}/huggingface hf download NAME",
+        kind: Kind::Files,
+    },
+    World {
+        name: "oci",
+        servers: &[
+            registry("docker.io", "https://registry-1.docker.io/v2"),
+            registry("ghcr.io", "https://ghcr.io/v2"),
+            registry("quay.io", "https://quay.io/v2"),
+            registry("registry.k8s.io", "https://registry.k8s.io/v2"),
+            registry("gcr.io", "https://gcr.io/v2"),
+            registry("mcr.microsoft.com", "https://mcr.microsoft.com/v2"),
+            registry("public.ecr.aws", "https://public.ecr.aws/v2"),
+        ],
+        documents: &[],
+        usage: "with {} for HOST:PORT, skopeo copy --src-tls-verify=false docker://HOST:PORT/library/debian:12 dir:debian, and HOST:PORT/ghcr.io/OWNER/NAME for others",
+        kind: Kind::Registries,
+    },
+];
+
+/// What registries have by its digest.
+pub(super) const BY_DIGEST: &[&str] = &["/**/blobs/sha*:*", "/**/manifests/sha*:*"];
+
+const fn registry(name: &'static str, url: &'static str) -> Server {
+    Server { suffix: name, url, aliases: &[], immutable: BY_DIGEST, fresh: Duration::ZERO, follows: true }
+}
