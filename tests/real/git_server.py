@@ -1,12 +1,14 @@
 """A server of git repositories: `git http-backend` behind HTTP, and what it sent of each kind on request.
 
-    git_server.py PORT ROOT
+    git_server.py PORT ROOT [CERTIFICATE KEY]
 
+With a certificate it is a server over TLS.
 GET /sent answers with the bytes of packs and of all else sent so far, as `PACKS OTHERS`.
 """
 
 import http.server
 import os
+import ssl
 import subprocess
 import sys
 
@@ -69,4 +71,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+if len(sys.argv) > 3:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[3], sys.argv[4])
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+server.serve_forever()

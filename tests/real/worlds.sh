@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Package managers under `larder exec`, against the registries that this machine's own configuration names: pip, npm, cargo, go, curl, java,
-# and git if GIT_URL names a repository over https. Each runs three times with an empty cache of its own: on an empty Larder, on a
+# Package managers under `larder exec`, against the registries that this machine's own configuration names: pip, npm, cargo, go, maven, curl,
+# java, and git with the repository that GIT_URL names, or one of 20 MB on a server over TLS that is made here. Each runs three times with an empty cache of its own: on an empty Larder, on a
 # warm one, and on a warm one with --offline. Prints requests, what came from the cache, bytes from origins and wall time.
 #
 #   tests/real/worlds.sh                                   all there are
@@ -14,7 +14,7 @@
 . "$(dirname "$0")/stage.sh"
 need curl:curl
 worlds=("$@")
-[ ${#worlds[@]} -gt 0 ] || worlds=(pip npm cargo go git curl java)
+[ ${#worlds[@]} -gt 0 ] || worlds=(pip npm cargo go maven git curl java)
 mkdir -p "$stage/run" && chmod 700 "$stage/run"
 export XDG_RUNTIME_DIR=$stage/run
 npm_registry=$(npm config get registry 2>/dev/null)
@@ -33,7 +33,8 @@ go_run() {
   printf 'module x\ngo 1.20\nrequire golang.org/x/text v0.14.0\nrequire golang.org/x/net v0.20.0\n' > go.mod
   GOMODCACHE=$PWD/mod GOFLAGS=-modcacherw go mod download
 }
-git_run() { git clone -q --depth 1 "$GIT_URL" clone; }
+git_run() { git clone -q "$GIT_URL" clone; }
+maven_run() { mvn -q -B -Dmaven.repo.local="$PWD/repository" dependency:get -Dartifact=junit:junit:4.13.2; }
 curl_run() { curl -fsS -o 1 "${npm_registry}left-pad" && curl -fsS -o 2 "${npm_registry}left-pad/-/left-pad-1.3.0.tgz"; }
 java_run() {
   cat > Get.java <<'J'
@@ -47,7 +48,7 @@ J
 
 # --- how it is measured
 
-declare -A tool=([pip]=python3 [npm]=npm [cargo]=cargo [go]=go [git]=git [curl]=curl [java]=java)
+declare -A tool=([pip]=python3 [npm]=npm [cargo]=cargo [go]=go [maven]=mvn [git]=git [curl]=curl [java]=java)
 
 # told JSON FIELD
 told() { sed -nE "s/.*\"$2\":([0-9.]+).*/\1/p" <<< "$1"; }
@@ -57,19 +58,45 @@ one() {
   local world=$1 which=$2 folder=$stage/$1-$2 code
   shift 2
   mkdir -p "$folder"
-  (cd "$folder" && "$LARDER_BIN" exec --summary json "$@" -- bash -c "$(declare -f "${world}_run"); npm_registry=$npm_registry; ${world}_run") \
+  (cd "$folder" && "$LARDER_BIN" exec --summary json "$@" -- bash -c "$(declare -f "${world}_run"); npm_registry=$npm_registry GIT_URL=${GIT_URL:-}; ${world}_run") \
     > "$folder.out" 2> "$folder.err"
   code=$?
-  line=$(grep '^{"bytes"' "$folder.err" | tail -1)
+  line=$(grep -o '{"bytes".*' "$folder.err" | tail -1)
   from_origins=$(($(told "$line" bytes) - $(told "$line" saved_bytes)))
   printf '%-6s %-8s %9s %11s %13s %9s\n' "$world" "$which" "$(told "$line" requests)" "$(told "$line" from_cache)" "$from_origins" "$(told "$line" seconds)"
   verdicts+=("$world, $which: the client is content|$code|0")
 }
 
+# A repository over TLS, whose authority only Larder knows.
+start_git_server() {
+  export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_TERMINAL_PROMPT=0
+  local work=$stage/work count
+  git init -q -b main "$work"
+  for count in $(seq 20); do
+    head -c 750000 /dev/urandom | base64 > "$work/file$count"
+    git -C "$work" add . && git -C "$work" -c user.name=a -c user.email=a@example commit -q -m "commit $count"
+  done
+  mkdir "$stage/repositories" && git clone -q --bare "$work" "$stage/repositories/tool.git"
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost \
+    -addext basicConstraints=critical,CA:FALSE -keyout "$stage/git.key" -out "$stage/git.pem" 2>/dev/null
+  git_port=$(free_port)
+  python3 "$here/git_server.py" "$git_port" "$stage/repositories" "$stage/git.pem" "$stage/git.key" >"$stage/git.log" 2>&1 </dev/null &
+  pids+=("$!")
+  await 10 answers "$git_port"
+  # What is on this machine is not reached through proxies: a name that a site of Larder's leads there.
+  GIT_URL=https://git.example/tool.git
+}
+
 is_silent() { ! curl -fsS -D - -o /dev/null "${npm_registry}left-pad" | grep -qiE '^(cache-control|expires|etag|last-modified):'; }
 
 config=$stage/larder.toml
-printf '[forward]\nallow_targets = ["0.0.0.0/0", "::/0"]\n' > "$config"
+: > "$config"
+if [ -z "${GIT_URL:-}" ] && [[ " ${worlds[*]} " = *" git "* ]]; then
+  start_git_server
+  printf 'origin_ca_file = "%s"\n[[site]]\nhosts = ["git.example"]\norigin = "https://localhost:%s"\n' "$stage/git.pem" "$git_port" > "$config"
+fi
+printf '[forward]\nenabled = true\nallow_targets = ["0.0.0.0/0", "::/0"]\n' >> "$config"
+printf '[[rule]]\npaths = ["/**/git-upload-pack", "/**/info/refs"]\ngit = true\n' >> "$config"
 rule=${RULE:-}
 if [ "$rule" = always ] || { [ "$rule" != never ] && is_silent; }; then
   echo "the registries say nothing of freshness: with a [[rule]] that keeps what has status 200 for a day"
@@ -79,7 +106,6 @@ verdicts=()
 printf '\n%-6s %-8s %9s %11s %13s %9s\n' world Larder requests "from cache" "origin bytes" "wall s"
 for world in "${worlds[@]}"; do
   command -v "${tool[$world]}" > /dev/null || { echo "$world: not on this machine"; continue; }
-  [ "$world" != git ] || [ -n "${GIT_URL:-}" ] || { echo "git: GIT_URL names no repository over https"; continue; }
   LISTEN_PORT=$(free_port) launch "$world" --config "$config" --disk "$stage/$world.larder" --size 1GB
   one "$world" empty; empty=$from_origins
   one "$world" warm

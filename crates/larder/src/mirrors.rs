@@ -64,7 +64,15 @@ const STALE_ON_ERROR: Duration = Duration::from_hours(30 * 24);
 /// What is said of the files of all worlds, for clients that ask their servers themselves.
 pub(crate) fn rules_for_all() -> Vec<Rule> {
     let of_files = WORLDS.iter().filter(|world| world.kind == Kind::Files);
-    of_files.flat_map(|world| world.servers.iter().flat_map(|server| server.rules_for_all(world.name))).collect()
+    let rules = of_files.flat_map(|world| world.servers.iter().flat_map(|server| server.rules_for_all(world.name)));
+    rules.chain([rule_of_git()]).collect()
+}
+
+/// What is said of repositories of git, wherever they are: what is asked for by the names of objects is answered from the cache.
+fn rule_of_git() -> Rule {
+    let paths = ["/**/git-upload-pack", "/**/info/refs"].map(str::to_owned).to_vec();
+    let ruling = Ruling { name: "git".to_owned(), caches_git: true, ..Ruling::default() };
+    Rule::new(&MatchTexts { paths, ..MatchTexts::default() }, ruling).expect("they are patterns")
 }
 
 /// A world and, if it is not the usual one, the server that is to be asked in place of its first.
