@@ -4,7 +4,7 @@
 #
 #   tests/real/authority.sh
 . "$(dirname "$0")/stage.sh"
-need openssl:openssl curl:curl
+need openssl:openssl curl:curl certutil:libnss3-tools vfychain:libnss3-tools
 ca=$stage/ca
 
 "$LARDER_BIN" ca init --dir "$ca" --host pypi.org --host '*.debian.org' --host 192.0.2.1 > "$stage/init.out" || exit 1
@@ -24,6 +24,19 @@ for name in DNS:pypi.org DNS:a.pypi.org DNS:deb.debian.org IP:192.0.2.1; do
 done
 for name in DNS:bank.example DNS:xpypi.org DNS:org IP:192.0.2.2 IP:2001:db8::1; do
   verdict "openssl refuses $name" grep -q 'permitted subtree violation' <(leaf "$name")
+done
+
+# The same as browsers see it (NSS).
+mkdir "$stage/nss"
+certutil -d "sql:$stage/nss" -N --empty-password
+certutil -d "sql:$stage/nss" -A -n larder -t C,, -i "$ca/ca.pem"
+# nss SAN: what NSS says of what who has the key signs
+nss() { leaf "$1" > /dev/null; vfychain -d "sql:$stage/nss" -pp -u 1 -a "$stage/leaf.pem" 2>&1; }
+for name in DNS:pypi.org DNS:a.pypi.org DNS:deb.debian.org; do
+  verdict "NSS takes $name" grep -q 'Chain is good' <(nss "$name")
+done
+for name in DNS:bank.example DNS:xpypi.org IP:192.0.2.2; do
+  verdict "NSS refuses $name" grep -q 'Chain is bad' <(nss "$name")
 done
 
 # A certificate that Larder makes, for a host that nobody answers for: what matters is the handshake with us.

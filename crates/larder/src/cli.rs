@@ -13,7 +13,7 @@ use crate::{
     ls_command::LsFlags,
     manual_command::{CompletionsFlags, ManualFlags},
     mirror_command::MirrorCommand,
-    mirrors::{self, OriginOf},
+    mirrors::{self, Intercepted, OriginOf},
     missing_command::MissingFlags,
     offline_command::OfflineFlags,
     pack_command::{PackFlags, UnpackFlags},
@@ -34,9 +34,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use ipnet::IpNet;
-use larder_proxy::{
-    AccessLogTarget, Direct, HostPattern, Listener, LogFormat, Offline, OriginUrl, Parent, TlsIdentity,
-};
+use larder_proxy::{AccessLogTarget, Direct, Listener, LogFormat, Offline, OriginUrl, Parent, TlsIdentity};
 use larder_store::IoChoice;
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -249,10 +247,10 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "FILE", value_parser = value::path)]
     allow_list: Vec<PathBuf>,
 
-    /// Host whose https:// is cached too: pypi.org, *.debian.org or all (repeatable); clients have to trust the authority
-    /// of `larder ca`
-    #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
-    intercept: Vec<HostPattern>,
+    /// Host whose https:// is cached too: pypi.org, *.debian.org, all, or a package world such as npm (repeatable); clients
+    /// have to trust the authority of `larder ca`
+    #[arg(long, value_name = "HOST", value_parser = Intercepted::parse)]
+    intercept: Vec<Intercepted>,
 
     /// Whether origins are asked: off (they are), auto (unless the line to them is down), on (what is stored has to do), or
     /// on-even-forbidden [default: off]
@@ -305,7 +303,9 @@ impl RunFlags {
         set_list(&mut proxy.parents.except, self.no_parent);
         set_list(&mut proxy.lists.block, self.block_list);
         set_list(&mut proxy.lists.allow, self.allow_list);
-        set_list(&mut settings.intercept.hosts.hosts, self.intercept);
+        if !self.intercept.is_empty() {
+            settings.intercept.set_hosts(&self.intercept);
+        }
         let store = &mut settings.store;
         if self.disk == [Disk::None] {
             // Those of the file are of the disks that this replaces.

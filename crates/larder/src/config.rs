@@ -14,6 +14,7 @@ mod site;
 
 use crate::{
     failure::Failure,
+    mirrors::Intercepted,
     settings::{self, Disk, Settings, Store},
     size, tuning,
     value::{self, BadValue},
@@ -122,7 +123,10 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.table("forward", |section| read_forward(section, &mut settings.forward, proxy))?;
     top.table("intercept", |section| {
         let intercept = &mut settings.intercept;
-        read_hosts(section, &mut intercept.hosts)?;
+        if let Some(named) = section.take("hosts", |value| each(value, "a host", Intercepted::parse))? {
+            intercept.set_hosts(&named);
+        }
+        section.set("except", &mut intercept.hosts.except, |value| each(value, "a host", value::host_pattern))?;
         section.set("authority", &mut intercept.authority, |value| value.parsed("a path", value::path).map(Some))
     })?;
     top.table("pac", |section| read_hosts(section, &mut proxy.pac))?;

@@ -12,6 +12,7 @@ pub(crate) mod proxy_before;
 use crate::{
     control::{Answer, Ask, Control, ControlPath, Figures},
     failure::Failure,
+    mirrors::Intercepted,
     output::tell,
     size, value,
 };
@@ -47,9 +48,9 @@ cannot be found or run, 1 if there is no Larder to go through.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExecFlags {
-    /// Host whose https:// is cached: pypi.org, *.debian.org or all (repeatable) [default: all]
-    #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
-    intercept: Vec<HostPattern>,
+    /// Host whose https:// is cached: pypi.org, *.debian.org, all, or a package world such as npm (repeatable) [default: all]
+    #[arg(long, value_name = "HOST", value_parser = Intercepted::parse)]
+    intercept: Vec<Intercepted>,
 
     /// Host among them that is left alone (repeatable)
     #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
@@ -85,7 +86,8 @@ enum Form {
 /// There is no Larder to go through, or its authority cannot be written down.
 pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
-    let hosts = if flags.intercept.is_empty() { vec![HostPattern::All] } else { flags.intercept };
+    let named = flags.intercept.iter().flat_map(Intercepted::patterns).collect::<Vec<_>>();
+    let hosts = if named.is_empty() { vec![HostPattern::All] } else { named };
     let shown = |patterns: &[HostPattern]| patterns.iter().map(ToString::to_string).collect();
     let ask = Ask::Open { hosts: shown(&hosts), except: shown(&flags.except), offline: flags.offline };
     let (mut control, proxy, certificate) = open(&ask)?;

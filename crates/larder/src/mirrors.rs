@@ -4,9 +4,11 @@
 //! Owns: making of a row of the table (see `worlds`) what the proxy takes. Does not: serve (see `larder_proxy::Mirror`). Invariants: a row is
 //! data; what is said of its files holds however they are asked for, by the mirror or through interception.
 
+mod intercepted;
 mod worlds;
 
 use crate::value::{self, BadValue};
+pub(crate) use intercepted::Intercepted;
 use larder_http::{
     Ruling,
     key_rules::KeyRule,
@@ -64,8 +66,7 @@ const STALE_ON_ERROR: Duration = Duration::from_hours(30 * 24);
 /// What is said of the files of all worlds, for clients that ask their servers themselves.
 pub(crate) fn rules_for_all() -> Vec<Rule> {
     let of_files = WORLDS.iter().filter(|world| world.kind == Kind::Files);
-    let rules = of_files.flat_map(|world| world.servers.iter().flat_map(|server| server.rules_for_all(world.name)));
-    rules.chain([rule_of_git()]).collect()
+    of_files.flat_map(World::rules_for_all).chain([rule_of_git()]).collect()
 }
 
 /// What is said of repositories of git, wherever they are: what is asked for by the names of objects is answered from the cache.
@@ -142,6 +143,11 @@ impl World {
 }
 
 impl World {
+    /// What is said of its files for clients that ask its servers themselves.
+    fn rules_for_all(&self) -> Vec<Rule> {
+        self.servers.iter().flat_map(|server| server.rules_for_all(self.name)).collect()
+    }
+
     fn add_registries_to(&self, proxy: &mut ProxyConfig, first: Option<&OriginUrl>) {
         for (index, server) in self.servers.iter().enumerate() {
             let given = first.filter(|_| index == 0);

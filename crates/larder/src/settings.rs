@@ -6,12 +6,13 @@
 
 use crate::{
     failure::Failure,
-    mirrors::{self, NamedRegistry, OriginOf},
+    mirrors::{self, Intercepted, NamedRegistry, OriginOf},
     size,
     tuning::PolicyChoice,
     value::BadValue,
     volumes,
 };
+use larder_http::rules::Rule;
 use larder_proxy::{AccessLogTarget, HostRules, OriginUrl, ProxyConfig};
 use larder_store::{Content, IoChoice, Policy, Tuning, mean_entry_bytes_default};
 use std::{
@@ -48,11 +49,21 @@ pub(crate) struct Worlds {
 }
 
 /// Interception, before it is known where the authority is.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Interception {
     pub(crate) hosts: HostRules,
+    /// What is known of those that were named as package worlds.
+    pub(crate) rules: Vec<Rule>,
     /// Where the authority's files are, if not in the usual place.
     pub(crate) authority: Option<PathBuf>,
+}
+
+impl Interception {
+    /// Takes these hosts in place of any that were there.
+    pub(crate) fn set_hosts(&mut self, named: &[Intercepted]) {
+        self.hosts.hosts = named.iter().flat_map(Intercepted::patterns).collect();
+        self.rules = named.iter().flat_map(Intercepted::rules).collect();
+    }
 }
 
 /// The store on disk.
@@ -293,6 +304,7 @@ impl Settings {
             let origin = self.worlds.origins.iter().rfind(|origin| origin.name == name).map(|origin| &origin.url);
             mirrors::named(name).expect("it was read from the table").add_to(&mut config, origin);
         }
+        config.rules.extend(self.intercept.rules.clone());
         for NamedRegistry { name, url } in &self.worlds.registries {
             mirrors::add_registry(&mut config, (name, false), url.clone());
         }

@@ -249,7 +249,7 @@ pub(crate) fn host(text: &str) -> Result<String, BadValue> {
 
 /// A host to intercept, all below a name, or all.
 pub(crate) fn host_pattern(text: &str) -> Result<HostPattern, BadValue> {
-    let help = "a host is a name or an address such as pypi.org, all below a name such as *.debian.org, or all";
+    let help = "a host is a name or an address such as pypi.org, all below a name such as *.debian.org, or all; interception also takes a package world such as npm";
     text.parse().map_err(|_| BadValue::new(format!("not a host to intercept: `{text}`"), help))
 }
 
