@@ -26,11 +26,12 @@ use larder_http::fields::strip_hop_by_hop;
 use prometheus_client::registry::Registry;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::Semaphore,
 };
 
 use crate::{
+    admin_tokens::Access,
     client::response_body::ResponseBody,
     exposition::Exposition,
     request::{explain, show},
@@ -46,10 +47,22 @@ impl Pages {
         Self(Arc::new(exposition.registry()))
     }
 
-    async fn answer(&self, thread: &WorkerThread, request: &request::Parts, body: Incoming) -> Response<ResponseBody> {
+    async fn answer(
+        &self,
+        thread: &WorkerThread,
+        comes_by: ComesBy,
+        request: &request::Parts,
+        body: Incoming,
+    ) -> Response<ResponseBody> {
         let Some(worker) = &thread.latest() else {
             return page(StatusCode::SERVICE_UNAVAILABLE, "the proxy is stopping\n".into());
         };
+        let tokens = worker.shared.admin_tokens.as_ref().filter(|_| comes_by == ComesBy::Listener);
+        match tokens.map_or(Access::Granted, |tokens| tokens.judge(request)) {
+            Access::Granted => {}
+            Access::TooLittle => return page(StatusCode::FORBIDDEN, "this token is for less than that\n".into()),
+            Access::Unknown => return unknown(),
+        }
         if let Some(answered) = operator::answer(worker, request, body).await {
             return answered;
         }
@@ -60,7 +73,7 @@ impl Pages {
             return explain(worker, request, method).await;
         }
         if request.method == Method::POST {
-            return match dashboard::command(request.clone()) {
+            return match dashboard::command(worker, request.clone()) {
                 Ok(command) => purging::purge(worker, &command).await,
                 Err(refusal) => *refusal,
             };
@@ -72,11 +85,20 @@ impl Pages {
             "/healthz" | "/readyz" => health(worker),
             "/metrics" => figures::answer(&self.0, &request.headers),
             "/overview.json" => overview::answer(worker, request),
-            _ => dashboard::file(request).unwrap_or_else(|| {
+            _ => dashboard::file(worker, request).unwrap_or_else(|| {
                 page(StatusCode::NOT_FOUND, "here are /, /metrics, /overview.json and /healthz\n".into())
             }),
         }
     }
+}
+
+/// The answer to who shows no token.
+fn unknown() -> Response<ResponseBody> {
+    let mut response = page(StatusCode::UNAUTHORIZED, "this takes a token\n".into());
+    for challenge in ["Bearer realm=\"larder\"", "Basic realm=\"larder: the password is a token\""] {
+        response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
+    response
 }
 
 /// Whether this proxy is to get requests. It answers them from the start, but until the store is loaded what is in it is
@@ -109,6 +131,15 @@ async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -
     }
 }
 
+/// How a request gets here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ComesBy {
+    /// By the listener, which anybody can connect to who reaches it.
+    Listener,
+    /// From the operator, which was checked.
+    Operator,
+}
+
 /// Serves the pages until aborted.
 pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, pages: Pages) {
     let room = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
@@ -120,9 +151,24 @@ pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, page
         };
         let (pages, thread) = (pages.clone(), Arc::clone(&thread));
         tokio::spawn(async move {
-            serve_connection(&thread, socket, &pages).await;
+            serve_socket(&thread, socket, &pages).await;
             drop(permit);
         });
+    }
+}
+
+/// Serves the pages on a connection to the listener, over TLS if that is configured.
+async fn serve_socket(thread: &WorkerThread, socket: TcpStream, pages: &Pages) {
+    let Some(worker) = thread.latest() else { return };
+    let acceptor = worker.shared.acceptor.clone().filter(|_| worker.shared.config.admin_tls);
+    drop(worker);
+    let Some(acceptor) = acceptor else {
+        return serve_connection(thread, socket, pages, ComesBy::Listener).await;
+    };
+    match tokio::time::timeout(HEADER_PATIENCE, acceptor.accept(socket)).await {
+        Ok(Ok(stream)) => serve_connection(thread, stream, pages, ComesBy::Listener).await,
+        Ok(Err(error)) => tracing::debug!(%error, "admin connection ended in its handshake"),
+        Err(_) => tracing::debug!("an admin connection took too long for its handshake"),
     }
 }
 
@@ -131,10 +177,11 @@ pub(crate) async fn serve_connection(
     thread: &WorkerThread,
     socket: impl AsyncRead + AsyncWrite + Unpin + Send,
     pages: &Pages,
+    comes_by: ComesBy,
 ) {
     let service = service_fn(|request: Request<Incoming>| {
         let (head, body) = request.into_parts();
-        async move { Ok::<_, Infallible>(pages.answer(thread, &head, body).await) }
+        async move { Ok::<_, Infallible>(pages.answer(thread, comes_by, &head, body).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -81,6 +81,11 @@ pub struct ProxyConfig {
     pub log_queries: bool,
     /// Address of the listener for `/metrics` and `/healthz`; `None` opens none. Default none.
     pub admin: Option<SocketAddr>,
+    /// Whether it speaks TLS, with the certificates of [`Self::identities`]. Default off.
+    pub admin_tls: bool,
+    /// A file of tokens, one of which requests to it must show, but for `/healthz`: a role (`read`, `purge` or `control`) and a token on
+    /// each line. Required for an address that other machines reach. Default none.
+    pub admin_tokens: Option<PathBuf>,
     /// Our name in Via and CDN-Loop (RFC 9110 7.6.3), by which loops are found: letters, digits, `-`, `.` and `_`. No two proxies
     /// that may stand in a row can have the same. Default none: `larder-` and eight digits, drawn at start.
     pub pseudonym: Option<String>,
@@ -135,6 +140,8 @@ impl Default for ProxyConfig {
             log_format: LogFormat::default(),
             log_queries: false,
             admin: None,
+            admin_tls: false,
+            admin_tokens: None,
             pseudonym: None,
             add_via: true,
             add_cache_status: true,
@@ -203,6 +210,12 @@ impl ProxyConfig {
             return refuse(format!(
                 "interception is for forward proxies, and there is an origin for every host: {origin}"
             ));
+        }
+        if let Some(admin) = self.admin.filter(|admin| !admin.ip().is_loopback() && self.admin_tokens.is_none()) {
+            return refuse(format!("other machines reach the admin listener, and it has no tokens: {admin}"));
+        }
+        if self.admin_tls && self.identities.is_empty() {
+            return refuse("the admin listener is to speak TLS, and there is no certificate".to_owned());
         }
         let listeners: Vec<SocketAddr> = self.listeners.iter().map(|listener| listener.address).collect();
         let fault = self.sites.iter().find_map(|site| site.fault(&listeners, &self.cache));

@@ -19,6 +19,7 @@
 
 mod access_log;
 mod admin;
+mod admin_tokens;
 mod asked;
 mod authority;
 mod cache;

@@ -9,6 +9,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     access_log::AccessLog,
+    admin_tokens::Tokens,
     cache::{CacheShared, Manner},
     client::{certificates::Certificates, intercept::Interceptor, passwords::Passwords},
     config::ProxyConfig,
@@ -54,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) history: Arc<History>,
     /// Who may use the forward proxy, if not everybody.
     pub(crate) passwords: Option<Arc<Passwords>>,
+    /// Who may ask the admin listener, if not everybody who reaches it.
+    pub(crate) admin_tokens: Option<Tokens>,
     /// How fast clients get what they ask for.
     pub(crate) delays: Delays,
     pub(crate) counts: Arc<Counts>,

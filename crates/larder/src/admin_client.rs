@@ -10,8 +10,10 @@ use crate::{
 use clap::Args;
 use serde_json::Value;
 use std::{
+    env, fs,
     io::{self, BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::Path,
     time::Duration,
 };
 
@@ -45,7 +47,7 @@ pub(crate) fn check_url(url: &str) -> Result<(), Failure> {
 /// A runtime failure if the proxy cannot be reached or refuses.
 pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<String, Failure> {
     let mut connection = connect(admin)?;
-    let text = exchange(&mut *connection, request, fields).map_err(|error| {
+    let text = exchange(&mut *connection, request, &format!("{fields}{}", credentials(admin)?)).map_err(|error| {
         let help = "the proxy may be stopping, or its disk may not answer; see what it says on standard error";
         Failure::runtime(format!("the proxy does not answer: {error}"), help)
     })?;
@@ -56,6 +58,10 @@ pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<Stri
         Some("503") => {
             let help = "the disk of its store may be full, read-only or failing; ask again when that is mended";
             Err(Failure::runtime(format!("the proxy could not do it: {why}"), help))
+        }
+        Some("401" | "403") => {
+            let help = format!("name a file of one of its tokens, which are for different things, in {TOKEN_FILE}");
+            Err(Failure::runtime(format!("the proxy refuses: {why}"), help))
         }
         _ => Err(Failure::runtime(format!("the proxy refuses: {why}"), "see the admin listener's address and the URL")),
     }
@@ -94,7 +100,8 @@ pub(crate) fn converse(
     };
     let mut connection = connect(admin)?;
     // Of version 1.0, so that the answer's body is its bytes up to the end.
-    let head = format!("{request} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", sent.len_bytes);
+    let (length, credentials) = (sent.len_bytes, credentials(admin)?);
+    let head = format!("{request} HTTP/1.0\r\nHost: localhost\r\n{credentials}Content-Length: {length}\r\n\r\n");
     connection.write_all(head.as_bytes()).map_err(broken)?;
     // Who has read enough closes; what it says of that is told below.
     let _ = io::copy(&mut sent.reader.take(sent.len_bytes), &mut connection);
@@ -157,6 +164,26 @@ fn read_piece(answer: &mut impl Read) -> io::Result<Piece> {
         _ => Err(wrong("the answer is none of this version")),
     }
 }
+
+/// The field line that shows the token in the file that the environment names, where an address is asked; nothing if there is none.
+///
+/// # Errors
+/// The file cannot be read, or holds no token.
+fn credentials(admin: AdminFlags) -> Result<String, Failure> {
+    let Some(path) = env::var_os(TOKEN_FILE).filter(|_| admin.admin.is_some()) else { return Ok(String::new()) };
+    let help = format!("{TOKEN_FILE} names a file that holds a token alone, one of [admin] tokens of the proxy");
+    let shown = Path::new(&path).display().to_string();
+    let text = fs::read_to_string(&path)
+        .map_err(|error| Failure::runtime(format!("cannot read the token: {error}: {shown}"), help.clone()))?;
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|octet| octet.is_ascii_graphic()) {
+        return Err(Failure::runtime(format!("there is no token in {shown}"), help));
+    }
+    Ok(format!("Authorization: Bearer {token}\r\n"))
+}
+
+/// Names the file of the token that is shown to `--admin ADDRESS`. A flag would be seen by everybody on the machine.
+const TOKEN_FILE: &str = "LARDER_TOKEN_FILE";
 
 /// A connection to a proxy.
 pub(crate) trait Connection: Read + Write {}

@@ -107,10 +107,7 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         section.set("format", &mut proxy.log_format, |value| value.parsed("a log format", value::log_format))?;
         section.set("queries", &mut proxy.log_queries, Value::boolean)
     })?;
-    top.table("admin", |section| {
-        let admin = &mut proxy.admin;
-        section.set("listen", admin, |value| value.parsed("an address", value::listen_address).map(Some))
-    })?;
+    top.table("admin", |section| read_admin(section, proxy))?;
     top.table("request", |section| {
         section.set("x_forwarded", &mut proxy.add_x_forwarded, Value::boolean)?;
         section.set("forwarded", &mut proxy.add_forwarded, Value::boolean)
@@ -133,6 +130,12 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.table("store", |section| read_store(section, &mut settings.store))?;
     top.set("drain", &mut settings.drain, duration)?;
     top.finish()
+}
+
+fn read_admin(section: &mut Section<'_>, proxy: &mut ProxyConfig) -> Result<(), Problem> {
+    section.set("listen", &mut proxy.admin, |value| value.parsed("an address", value::listen_address).map(Some))?;
+    section.set("tls", &mut proxy.admin_tls, Value::boolean)?;
+    section.set("tokens", &mut proxy.admin_tokens, |value| value.parsed("a path", value::path).map(Some))
 }
 
 fn read_hosts(section: &mut Section<'_>, rules: &mut HostRules) -> Result<(), Problem> {

@@ -107,7 +107,14 @@ impl fmt::Display for Report<'_> {
         let (waiting, connections) = (size::show_count(waiting), size::show_count(connections));
         writeln!(f, "  limits   {waiting} requests may wait, {connections} connections to one origin")?;
         if let Some(admin) = self.admin {
-            writeln!(f, "  admin    http://{admin}/")?;
+            let scheme = if self.config.admin_tls { "https" } else { "http" };
+            writeln!(f, "  admin    {scheme}://{admin}/")?;
+            if !self.config.admin_tls && !admin.ip().is_loopback() {
+                writeln!(
+                    f,
+                    "  warning  tokens come to the admin listener as they are: `tls = true` in [admin] hides them"
+                )?;
+            }
         }
         if let Some(limit) = self.open_files {
             let connections = self.config.limits.connection_count_max;

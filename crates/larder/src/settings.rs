@@ -245,11 +245,17 @@ impl Settings {
                 "give --certificate FILE,KEY or a [[certificate]] with file and key",
             ));
         }
-        if let Some(admin) = self.proxy.admin.filter(|admin| !admin.ip().is_loopback()) {
+        let is_guarded = self.proxy.admin_tokens.is_some();
+        if let Some(admin) = self.proxy.admin.filter(|admin| !admin.ip().is_loopback() && !is_guarded) {
             return Err(Failure::usage(
-                format!("the admin listener knows no passwords and stays on this machine: {admin}"),
-                "use a loopback address such as --admin 127.0.0.1:3180",
+                format!("the admin listener without tokens stays on this machine: {admin}"),
+                "use a loopback address such as --admin 127.0.0.1:3180, or give tokens in [admin]: see docs/configuration.md",
             ));
+        }
+        if self.proxy.admin_tls && self.proxy.identities.is_empty() {
+            let help =
+                "give --certificate FILE,KEY or a [[certificate]] with file and key, or leave `tls` out of [admin]";
+            return Err(Failure::usage("the admin listener with TLS needs a certificate", help));
         }
         self.store.check()?;
         if self.intercepts() && !self.forwards() {

@@ -38,7 +38,7 @@ pub(super) async fn answer(
         "UNPACK" => Command::Long(Long::Unpack),
         _ => return None,
     };
-    if !is_for_this_machine(request) {
+    if !is_for_this_machine(worker, request) {
         return Some(misdirected());
     }
     let done = match command {
@@ -161,8 +161,12 @@ fn told(status: &LineStatus) -> String {
     }
 }
 
-/// Whether the Host of a request is an address, or this machine's own name: a name that leads here otherwise is somebody else's.
-pub(super) fn is_for_this_machine(request: &request::Parts) -> bool {
+/// Whether the Host of a request is an address, or this machine's own name: a name that leads here otherwise is somebody else's. Who shows a
+/// token may use any: a browser shows it to the name that its user gave it for.
+pub(super) fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
+    if worker.shared.admin_tokens.is_some() {
+        return true;
+    }
     let Some(host) = request.headers.get(header::HOST) else { return true };
     let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
     let name = host_of(authority.as_str()).trim_matches(['[', ']']);

@@ -12,7 +12,7 @@ use crate::{client::response_body::ResponseBody, overview::Overview, worker::Wor
 
 /// Answers a request for it.
 pub(super) fn answer(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
-    if !operator::is_for_this_machine(request) {
+    if !operator::is_for_this_machine(worker, request) {
         return operator::misdirected();
     }
     let Ok(text) = serde_json::to_vec(&Overview::of(&worker.shared)) else {

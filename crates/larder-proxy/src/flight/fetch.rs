@@ -188,8 +188,11 @@ impl Fetch {
         );
         // Who has been told that it moves finds it where it went.
         if stays {
+            // What their client does not wait for, stopping does.
+            let late = self.flights.unfinished.begin_late_commit();
             self.flight.set_stage(Stage::Confirmed(Arc::new(confirmed)));
             storing.await;
+            drop(late);
         } else {
             storing.await;
             self.flight.set_stage(Stage::Confirmed(Arc::new(confirmed)));

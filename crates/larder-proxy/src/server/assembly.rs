@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     access_log::AccessLog,
+    admin_tokens::Tokens,
     cache::{
         CacheShared, Manner,
         epochs::Epochs,
@@ -64,6 +65,7 @@ pub(super) struct Assembly {
 pub(super) struct Files {
     pseudonym: Option<Pseudonym>,
     passwords: Option<Arc<Passwords>>,
+    admin_tokens: Option<Tokens>,
     certificates: Option<Arc<Certificates>>,
     acceptor: Option<TlsAcceptor>,
     lists: Option<Arc<Lists>>,
@@ -105,6 +107,7 @@ impl Files {
         let pseudonym = config.pseudonym.as_deref().map(named).transpose()?;
         check_authorities(config)?;
         let passwords = config.passwords.as_deref().map(Passwords::load).transpose().map_err(refused)?.map(Arc::new);
+        let admin_tokens = config.admin_tokens.as_deref().map(Tokens::load).transpose().map_err(refused)?;
         let mut caretakers = Vec::new();
         let certificates = open_certificates(config, &mut caretakers)?;
         let acceptor =
@@ -112,7 +115,7 @@ impl Files {
         let lists = open_lists(config, &mut caretakers)?;
         let interceptor = config.intercept.as_ref().map(Interceptor::open).transpose()?.map(Arc::new);
         let acceptor = acceptor.map_err(io::Error::other)?;
-        Ok(Self { pseudonym, passwords, certificates, acceptor, lists, interceptor, caretakers })
+        Ok(Self { pseudonym, passwords, admin_tokens, certificates, acceptor, lists, interceptor, caretakers })
     }
 }
 
@@ -201,7 +204,8 @@ impl Lasting {
 impl Assembly {
     /// Puts together what workers share by `config`, with listeners at these addresses.
     pub(super) fn new(config: ProxyConfig, files: Files, own_addresses: Vec<SocketAddr>, lasting: Lasting) -> Self {
-        let Files { pseudonym, passwords, certificates, acceptor, lists, interceptor, caretakers } = files;
+        let Files { pseudonym, passwords, admin_tokens, certificates, acceptor, lists, interceptor, caretakers } =
+            files;
         let pseudonym = pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
         let routes = Routes::new(&config);
         let origins = OriginsShared {
@@ -256,6 +260,7 @@ impl Assembly {
             interceptor,
             marks: Arc::new(marks_of(&config, pseudonym)),
             passwords,
+            admin_tokens,
             delays: Delays::new(&config.delays),
             counts: lasting.counts,
             config,
@@ -316,7 +321,7 @@ fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
 
 /// What is shown in handshakes with clients, if there is a listener for them, and what looks after its files.
 fn open_certificates(config: &ProxyConfig, caretakers: &mut Vec<Caretaker>) -> io::Result<Option<Arc<Certificates>>> {
-    if !config.listeners.iter().any(|listener| listener.tls) {
+    if !config.listeners.iter().any(|listener| listener.tls) && !config.admin_tls {
         return Ok(None);
     }
     let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);

@@ -98,6 +98,7 @@ impl ProxyHandle {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force.get().ok_or_else(stopped)?;
         let (config, unchanged) = changeable(config, &before.config);
+        config.check()?;
         let files = Files::read(&config)?;
         let is_new = |address| served.local_addr(address).is_none();
         let added: Vec<_> = config.listeners.iter().filter(|listener| is_new(listener.address)).cloned().collect();
@@ -133,7 +134,9 @@ fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Ve
         unchanged.push(NeedsRestart::WorkerCount);
     }
     if config.admin != before.admin {
-        config.admin = before.admin;
+        // Its protection goes with it.
+        (config.admin, config.admin_tls) = (before.admin, before.admin_tls);
+        config.admin_tokens.clone_from(&before.admin_tokens);
         unchanged.push(NeedsRestart::Admin);
     }
     if before.hot_bytes == 0 && config.hot_bytes > 0 {

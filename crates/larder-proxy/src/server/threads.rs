@@ -229,7 +229,10 @@ fn open_operator(
 ) {
     let (thread, pages) = (Arc::clone(thread), pages.clone());
     match stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)) {
-        Ok(stream) => drop(accepting.spawn(async move { admin::serve_connection(&thread, stream, &pages).await })),
+        Ok(stream) => drop(
+            accepting
+                .spawn(async move { admin::serve_connection(&thread, stream, &pages, admin::ComesBy::Operator).await }),
+        ),
         Err(error) => tracing::error!(%error, "a connection of the operator cannot be used"),
     }
 }

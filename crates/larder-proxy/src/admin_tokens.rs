@@ -1,0 +1,187 @@
+//! Who may ask the admin listener for what.
+//!
+//! Owns: the tokens of a file, and what each request takes. Does not: answer. Invariants: a token is kept as its digest and never shown; the
+//! time a comparison takes tells nothing of a token that is not known already, for digests are compared. Cost: a digest a request.
+
+use std::{collections::HashMap, fs, path::Path};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::{HeaderMap, Method, header, request};
+use ring::digest::{SHA256, digest};
+
+/// What somebody may do. Who may do more may do less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    /// See figures, and what is stored.
+    Read,
+    /// Purge, too.
+    Purge,
+    /// Everything else: pin, pack, say whether origins are asked.
+    Control,
+}
+
+/// What is said of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Granted,
+    /// Its token is for less.
+    TooLittle,
+    /// It shows no token that there is.
+    Unknown,
+}
+
+/// The tokens of a file, and their roles.
+pub(crate) struct Tokens {
+    roles: HashMap<Vec<u8>, Role>,
+}
+
+impl Tokens {
+    /// Reads a file of a role and a token on each line, such as `read 3f9a...`; empty lines and those that begin with `#` are left out.
+    ///
+    /// # Errors
+    /// What is wrong with which line. No token is told.
+    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+        let name = path.display();
+        let text = fs::read_to_string(path).map_err(|error| format!("admin tokens {name}: {error}"))?;
+        Self::parse(&text).map_err(|why| format!("admin tokens {name}: {why}"))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut roles = HashMap::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let mut words = line.split_whitespace();
+            let role = match words.next() {
+                None => continue,
+                Some(word) if word.starts_with('#') => continue,
+                Some("read") => Role::Read,
+                Some("purge") => Role::Purge,
+                Some("control") => Role::Control,
+                Some(_) => return Err(format!("line {number} begins with none of read, purge and control")),
+            };
+            let (Some(token), None) = (words.next(), words.next()) else {
+                return Err(format!("line {number} is not a role and a token"));
+            };
+            if token.len() < TOKEN_LEN_MIN {
+                return Err(format!(
+                    "line {number}: a token has at least {TOKEN_LEN_MIN} characters (openssl rand -hex 16)"
+                ));
+            }
+            roles.insert(digest(&SHA256, token.as_bytes()).as_ref().to_vec(), role);
+        }
+        if roles.is_empty() { Err("there is no token in it".to_owned()) } else { Ok(Self { roles }) }
+    }
+
+    /// Says whether whoever sends a request may.
+    pub(crate) fn judge(&self, request: &request::Parts) -> Access {
+        match (needed(request), self.role_of(&request.headers)) {
+            (None, _) => Access::Granted,
+            (Some(needed), Some(role)) if role >= needed => Access::Granted,
+            (Some(_), Some(_)) => Access::TooLittle,
+            (Some(_), None) => Access::Unknown,
+        }
+    }
+
+    /// The role of the token that a request shows: as a bearer's, or, for browsers, as a password of any user.
+    fn role_of(&self, fields: &HeaderMap) -> Option<Role> {
+        let (scheme, said) = fields.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+        let said = said.trim();
+        let token = if scheme.eq_ignore_ascii_case("bearer") {
+            said.as_bytes().to_vec()
+        } else if scheme.eq_ignore_ascii_case("basic") {
+            let pair = BASE64_STANDARD.decode(said).ok()?;
+            let colon = pair.iter().position(|octet| *octet == b':')?;
+            pair[colon + 1..].to_vec()
+        } else {
+            return None;
+        };
+        self.roles.get(digest(&SHA256, &token).as_ref()).copied()
+    }
+}
+
+/// What a request takes; `None`: anybody may ask that.
+fn needed(request: &request::Parts) -> Option<Role> {
+    let is_read = matches!(request.method, Method::GET | Method::HEAD);
+    if is_read && request.uri.path() == "/healthz" {
+        return None;
+    }
+    let words = request.method.as_str();
+    Some(match words {
+        _ if is_read => Role::Read,
+        "EXPLAIN" | "SHOW" | "LIST" => Role::Read,
+        "MISSING" if request.uri.path() == "/" && request.uri.scheme().is_none() => Role::Read,
+        "OFFLINE" if request.uri.path() == "/status" => Role::Read,
+        "PURGE" | "POST" => Role::Purge,
+        _ => Role::Control,
+    })
+}
+
+const TOKEN_LEN_MIN: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "# who\nread  0123456789abcdef\n\npurge fedcba9876543210\ncontrol 00112233445566778899\n";
+
+    fn status(tokens: &Tokens, method: &str, target: &str, credentials: Option<&str>) -> u16 {
+        let mut request = http::Request::builder().method(method).uri(target);
+        if let Some(credentials) = credentials {
+            request = request.header("authorization", credentials);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        match tokens.judge(&parts) {
+            Access::Granted => 200,
+            Access::TooLittle => 403,
+            Access::Unknown => 401,
+        }
+    }
+
+    #[test]
+    fn each_token_is_good_for_its_role_and_less() {
+        let tokens = Tokens::parse(FILE).unwrap();
+        let (reader, purger, operator) =
+            (Some("Bearer 0123456789abcdef"), Some("bearer fedcba9876543210"), Some("Bearer 00112233445566778899"));
+        for (method, target, least) in [
+            ("GET", "/metrics", 0),
+            ("HEAD", "/", 0),
+            ("EXPLAIN", "http://a.example/", 0),
+            ("LIST", "/", 0),
+            ("MISSING", "/", 0),
+            ("OFFLINE", "/status", 0),
+            ("PURGE", "http://a.example/", 1),
+            ("POST", "/purge", 1),
+            ("MISSING", "/clear", 2),
+            ("OFFLINE", "/on", 2),
+            ("PIN", "/", 2),
+            ("UNPACK", "/", 2),
+            ("DELETE", "/", 2),
+        ] {
+            for (role, credentials) in [reader, purger, operator].into_iter().enumerate() {
+                let expected = if role >= least { 200 } else { 403 };
+                assert_eq!(status(&tokens, method, target, credentials), expected, "{method} {target} {role}");
+            }
+            for wrong in [None, Some("Bearer 0123456789abcdeX"), Some("Bearer"), Some("Digest 0123456789abcdef")] {
+                assert_eq!(status(&tokens, method, target, wrong), 401, "{method} {target} {wrong:?}");
+            }
+        }
+        assert_eq!(status(&tokens, "GET", "/healthz", None), 200);
+        assert_eq!(status(&tokens, "PURGE", "/healthz", None), 401);
+        let basic = |text: &str| format!("Basic {}", BASE64_STANDARD.encode(text));
+        assert_eq!(status(&tokens, "GET", "/", Some(&basic("me:0123456789abcdef"))), 200);
+        assert_eq!(status(&tokens, "GET", "/", Some(&basic("0123456789abcdef:"))), 401);
+    }
+
+    #[test]
+    fn wrong_files_are_told_by_their_lines_and_no_token_is_shown() {
+        for (text, told) in [
+            ("", "no token"),
+            ("read 0123456789abcdef\nwrite secret-secret-secret", "line 2"),
+            ("read", "line 1"),
+            ("read a b", "line 1"),
+            ("purge short-secret", "at least 16"),
+        ] {
+            let why = Tokens::parse(text).err().unwrap();
+            assert!(why.contains(told) && !why.contains("secret"), "{why}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The admin listener where others reach it. At stake: that somebody without a token sees what is cached, or purges it.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
+use larder_proxy::{NeedsRestart, Proxy, ProxyConfig};
+use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
+use tempfile::TempDir;
+
+use crate::support::{
+    Connection, Fixture, Reply,
+    certificates::{Made, client_config},
+};
+
+const TOKENS: &str = "# for Prometheus\nread 0123456789abcdef\npurge fedcba9876543210\n";
+
+fn guarded(directory: &TempDir) -> Fixture {
+    let path = directory.path().join("tokens");
+    fs::write(&path, TOKENS).unwrap();
+    Fixture::with(
+        |_, _| Reply::ok(&["Cache-Control: max-age=60"], "stored"),
+        |config| {
+            config.admin = Some("127.0.0.1:0".parse().unwrap());
+            config.admin_tokens = Some(path);
+        },
+    )
+}
+
+fn status(fixture: &Fixture, method: &str, target: &str, token: &str) -> u16 {
+    let credentials = format!("Authorization: Bearer {token}");
+    let fields = if token.is_empty() { Vec::new() } else { vec![credentials.as_str()] };
+    Connection::open(fixture.proxy.admin_addr().unwrap()).request(method, target, &fields).status
+}
+
+#[test]
+fn without_a_token_there_is_health_and_nothing_else() {
+    let directory = TempDir::new().unwrap();
+    let fixture = guarded(&directory);
+    let url = "http://site.example/a";
+    fixture.get("/a", &[]);
+    let (reader, purger) = ("0123456789abcdef", "fedcba9876543210");
+    for (method, target, token, expected) in [
+        ("GET", "/healthz", "", 200),
+        ("GET", "/", "", 401),
+        ("GET", "/metrics", "", 401),
+        ("GET", "/overview.json", "0123456789abcdeX", 401),
+        ("EXPLAIN", url, "", 401),
+        ("PURGE", url, "", 401),
+        ("OFFLINE", "/on", "", 401),
+        ("GET", "/metrics", reader, 200),
+        ("GET", "/", reader, 200),
+        ("EXPLAIN", url, reader, 200),
+        ("PURGE", url, reader, 403),
+        ("OFFLINE", "/on", purger, 403),
+    ] {
+        assert_eq!(status(&fixture, method, target, token), expected, "{method} {target} {token}");
+    }
+    fixture.get_hit("/a", &[]);
+    assert_eq!(status(&fixture, "PURGE", url, purger), 200);
+    assert!(!fixture.get("/a", &[]).is_hit());
+}
+
+#[test]
+fn tokens_change_with_a_reload_and_never_go_while_others_reach_the_listener() {
+    let directory = TempDir::new().unwrap();
+    let fixture = guarded(&directory);
+    let path = directory.path().join("tokens");
+    fs::write(&path, "read another-token-of-ours\n").unwrap();
+    let mut config = Fixture::config(&fixture.origin);
+    (config.admin, config.admin_tokens) = (Some("127.0.0.1:0".parse().unwrap()), Some(path.clone()));
+    fixture.proxy.handle().reload(config.clone()).unwrap();
+    assert_eq!(status(&fixture, "GET", "/metrics", "0123456789abcdef"), 401);
+    assert_eq!(status(&fixture, "GET", "/metrics", "another-token-of-ours"), 200);
+    fs::write(&path, "read short\n").unwrap();
+    let refused = fixture.proxy.handle().reload(config.clone()).unwrap_err().to_string();
+    assert!(refused.contains("line 1") && !refused.contains("short"), "{refused}");
+    assert_eq!(status(&fixture, "GET", "/metrics", "another-token-of-ours"), 200);
+    fs::write(&path, "read another-token-of-ours\n").unwrap();
+    // The address stays until a restart, and what protects it with it.
+    (config.admin, config.admin_tokens) = (None, None);
+    assert_eq!(fixture.proxy.handle().reload(config).unwrap().unchanged, [NeedsRestart::Admin]);
+    assert_eq!(status(&fixture, "GET", "/metrics", ""), 401);
+}
+
+#[test]
+fn others_reach_no_listener_without_tokens() {
+    let fixture = Fixture::new(|_, _| Reply::default());
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+        let config = ProxyConfig { admin: Some(address.parse().unwrap()), ..Fixture::config(&fixture.origin) };
+        let refused = Proxy::start(config, None).err().unwrap().to_string();
+        assert!(refused.contains("has no tokens"), "{refused}");
+    }
+    let config = ProxyConfig {
+        admin: Some("127.0.0.1:0".parse().unwrap()),
+        admin_tls: true,
+        ..Fixture::config(&fixture.origin)
+    };
+    assert!(Proxy::start(config, None).err().unwrap().to_string().contains("no certificate"));
+}
+
+#[test]
+fn pages_are_served_over_tls() {
+    let directory = TempDir::new().unwrap();
+    let made = Made::new(directory.path(), "a", &["admin.example"]);
+    let fixture = Fixture::with(
+        |_, _| Reply::default(),
+        |config| {
+            config.admin = Some("127.0.0.1:0".parse().unwrap());
+            (config.admin_tls, config.identities) = (true, vec![made.identity.clone()]);
+        },
+    );
+    let address = fixture.proxy.admin_addr().unwrap();
+    let name = ServerName::try_from("admin.example").unwrap();
+    let connection = ClientConnection::new(client_config(&[&made.der], &[]), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(address).unwrap());
+    write!(stream, "GET /healthz HTTP/1.1\r\nHost: admin.example\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("ok\n"), "{text}");
+}
