@@ -88,7 +88,7 @@ fn about() -> Result<About, Failure> {
     match asked {
         Some(Answer::About(about)) => Ok(about),
         _ => {
-            let help = "start one first, such as larder run --intercept all; or use larder exec -- COMMAND";
+            let help = "start one first, such as larder run --intercept npm; or use larder exec -- COMMAND";
             Err(Failure::runtime("no larder of yours runs", help))
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     volumes,
 };
 use larder_http::rules::Rule;
-use larder_proxy::{AccessLogTarget, HostRules, OriginUrl, ProxyConfig};
+use larder_proxy::{AccessLogTarget, HostPattern, HostRules, OriginUrl, ProxyConfig};
 use larder_store::{Content, IoChoice, Policy, Tuning, mean_entry_bytes_default};
 use std::{
     fmt,
@@ -262,6 +262,13 @@ impl Settings {
             let help = "turn forward mode on with `[forward] enabled = true`, or leave the hosts to intercept out";
             return Err(Failure::usage("interception without forward mode: there are no tunnels to look into", help));
         }
+        let all_count = self.intercept.hosts.hosts.iter().filter(|pattern| **pattern == HostPattern::All).count();
+        if all_count == 1 {
+            return Err(Failure::usage(
+                "interception of all hosts looks into every https:// of every client: banks, mail and passwords, too",
+                "name the hosts that are worth caching (--intercept pypi.org, --intercept npm); if it is to be all, say so twice: --intercept all --intercept all, or hosts = [\"all\", \"all\"]",
+            ));
+        }
         if let (true, Some(origin)) = (self.intercepts(), &self.proxy.default_origin) {
             let help = "give that origin to its hosts in a [[site]], or leave the hosts to intercept out";
             return Err(Failure::usage(format!("interception beside an origin for every host: {origin}"), help));
@@ -370,8 +377,10 @@ mod tests {
 
     #[test]
     fn interception_is_for_forward_proxies() {
-        let all = |settings: &mut Settings| settings.intercept.hosts.hosts = vec!["all".parse().unwrap()];
+        let all = |settings: &mut Settings| settings.intercept.hosts.hosts = vec![HostPattern::All; 2];
         check(all, Ok(()));
+        let once = |settings: &mut Settings| settings.intercept.hosts.hosts = vec![HostPattern::All];
+        check(once, Err("banks, mail and passwords"));
         let reverse = |settings: &mut Settings| {
             all(settings);
             settings.proxy.default_origin = Some(parse_origin("http://127.0.0.1:8080").unwrap());
