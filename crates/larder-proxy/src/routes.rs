@@ -210,10 +210,11 @@ impl Routes {
             })
         };
         let is_named = named.is_some();
-        let path = path.split('?').next().unwrap_or_default();
+        // Most proxies have no sites, and look for the query in vain.
+        let without_query = move || path.split('?').next().unwrap_or_default();
         named.unwrap_or(&self.of_others).iter().copied().filter(move |index| {
             let site = &self.sites[*index];
-            (is_named || site.is_about_others(host)) && site.is_about_path(path)
+            (is_named || site.is_about_others(host)) && site.is_about_path(without_query())
         })
     }
 }

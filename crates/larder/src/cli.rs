@@ -8,7 +8,7 @@ use crate::{
     duration,
     env_command::EnvFlags,
     exec_command::ExecFlags,
-    explain_command::ExplainFlags,
+    explain_command::{EXPLAIN_EXAMPLES, RequestFlags, SHOW_EXAMPLES},
     failure::Failure,
     ls_command::LsFlags,
     manual_command::{CompletionsFlags, ManualFlags},
@@ -21,7 +21,6 @@ use crate::{
     purge_command::PurgeFlags,
     reload_command::ReloadFlags,
     settings::{self, Disk, Settings},
-    show_command::ShowFlags,
     size,
     store_command::StoreCommand,
     top_command::TopFlags,
@@ -89,13 +88,15 @@ pub(crate) enum Command {
     /// Have a running proxy forget what it stored, or take it as stale.
     Purge(PurgeFlags),
     /// Say what a running proxy's cache would do with a request, and why.
-    Explain(ExplainFlags),
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(RequestFlags),
     /// Show what a running proxy does, in a terminal.
     Top(TopFlags),
     /// List what a running proxy has stored.
     Ls(LsFlags),
     /// Say all that a running proxy knows of what it stored of a URL.
-    Show(ShowFlags),
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show(RequestFlags),
     /// Have a running proxy read its configuration again.
     Reload(ReloadFlags),
     /// Have a running proxy ask no origins, or ask them again, or say whether it does.

@@ -1,6 +1,6 @@
-//! `larder explain`: what a running proxy's cache would do with a request, and why.
+//! `larder explain` and `larder show`: what a running proxy's cache would do with a request, and why; and what is stored of its URL.
 //!
-//! Owns: the flags. Does not: decide, the proxy does and is asked. Invariant: nothing is fetched for it.
+//! Owns: the flags. Does not: decide or look, the proxy does and is asked. Invariant: nothing is fetched for it.
 
 use crate::{
     admin_client::{self, AdminFlags},
@@ -9,19 +9,26 @@ use crate::{
 };
 use clap::Args;
 
-const EXAMPLES: &str = "\
+pub(crate) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   larder explain http://example.com/style.css
   larder explain --field 'Accept-Language: de' http://example.com/";
 
-/// The flags of `larder explain`.
+pub(crate) const SHOW_EXAMPLES: &str = "\
+Examples:
+  larder show http://example.com/style.css
+  larder show --field 'Accept-Language: de' http://example.com/
+
+It says first what larder explain says: what a request would come to, and why; then what lies there: when
+it was asked for and received, its tags, its chunks, where it lies, when it may go, and its fields.";
+
+/// The request that either is about.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct ExplainFlags {
+pub(crate) struct RequestFlags {
     #[command(flatten)]
     admin: AdminFlags,
 
-    /// A field that the request has; can be repeated.
+    /// A field that the request has, which may select a variant; can be repeated.
     #[arg(long = "field", value_name = "NAME: VALUE", value_parser = value::field_line)]
     fields: Vec<String>,
 
@@ -30,13 +37,27 @@ pub(crate) struct ExplainFlags {
     url: String,
 }
 
-/// Runs it.
-///
-/// # Errors
-/// A usage failure for what is no URL; a runtime failure if the proxy cannot be reached or refuses.
-pub(crate) fn run(flags: &ExplainFlags) -> Result<(), Failure> {
-    admin_client::check_url(&flags.url)?;
-    let lines: String = flags.fields.iter().map(|line| format!("{line}\r\n")).collect();
-    let told = admin_client::ask(flags.admin, &format!("EXPLAIN {}", flags.url), &lines)?;
-    output::print(format_args!("{told}"))
+impl RequestFlags {
+    /// Prints what would become of the request, and why.
+    ///
+    /// # Errors
+    /// A usage failure for what is no URL; a runtime failure if the proxy cannot be reached or refuses.
+    pub(crate) fn explain(&self) -> Result<(), Failure> {
+        self.tell("EXPLAIN")
+    }
+
+    /// Prints that, and what is stored of the URL.
+    ///
+    /// # Errors
+    /// As [`Self::explain`].
+    pub(crate) fn show(&self) -> Result<(), Failure> {
+        self.tell("SHOW")
+    }
+
+    fn tell(&self, method: &str) -> Result<(), Failure> {
+        admin_client::check_url(&self.url)?;
+        let lines: String = self.fields.iter().map(|line| format!("{line}\r\n")).collect();
+        let told = admin_client::ask(self.admin, &format!("{method} {}", self.url), &lines)?;
+        output::print(format_args!("{told}"))
+    }
 }

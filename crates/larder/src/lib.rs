@@ -44,7 +44,6 @@ mod reload_command;
 mod report;
 mod service_manager;
 mod settings;
-mod show_command;
 mod size;
 mod store_command;
 mod store_path;

@@ -6,13 +6,13 @@
 use crate::{
     authority_files, ca_command,
     cli::{self, Cli, Command, ConfigCommand, RunFlags},
-    config, env_command, exec_command, exec_server, explain_command,
+    config, env_command, exec_command, exec_server,
     failure::Failure,
     files, ls_command, machine, manual_command, mirror_command, missing_command, offline_command,
     output::{self, print_line},
     pack_command, pin_command, purge_command, reload_command,
     settings::Settings,
-    show_command, store_command, top_command, warm_command, wiring,
+    store_command, top_command, warm_command, wiring,
 };
 use clap::Parser;
 use std::{
@@ -65,8 +65,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Purge(flags) => purge_command::run(&flags),
         Command::Ls(flags) => ls_command::run(&flags),
-        Command::Show(flags) => show_command::run(&flags),
-        Command::Explain(flags) => explain_command::run(&flags),
+        Command::Show(flags) => flags.show(),
+        Command::Explain(flags) => flags.explain(),
         Command::Top(flags) => top_command::run(&flags),
         Command::Reload(flags) => reload_command::run(&flags),
         Command::Offline(flags) => offline_command::run(&flags),

@@ -150,7 +150,8 @@ fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: boo
             group: worker.cache.groups.of_referred(asked.asker(), &asked.fields),
             after,
         };
-        tokio::spawn(fetch.run());
+        // It is kilobytes long, and the runtime moves what it is given four times.
+        tokio::spawn(Box::pin(fetch.run()));
     } else {
         worker.metrics.collapsed.add(1);
     }
