@@ -2,7 +2,7 @@
 //!
 //! Owns: [`Evictions`], what to compare, and its table. Does not: decide what is best. Invariant: all saw the same requests, with the
 //! same bytes; a row pays for its records' heads, its segments and its reserve out of them, the literature pays for nothing. Cost:
-//! 16 bytes of memory a request.
+//! 16 bytes of memory a request, of one source at a time.
 
 use crate::{Bed, BedOptions, Model, Reference, Report, RequestSource, SweepError, Table, parallel};
 use larder_store::{Objective, Policy, Tuning, Writer};
@@ -23,8 +23,8 @@ const MODEL: &str = "ssd-sata";
 pub struct Evictions {
     /// Rows.
     pub policies: Vec<&'static Policy>,
-    /// Where requests come from.
-    pub source: RequestSource,
+    /// Where requests come from; of each there is a table, and one of all.
+    pub sources: Vec<RequestSource>,
     /// Sizes of the cache, as percentages of the bytes of all that is asked for.
     pub percentages: Vec<f64>,
     /// Requests, if not all of a trace or as many as make sense of a workload.
@@ -34,6 +34,10 @@ pub struct Evictions {
     /// Simulations at a time.
     pub jobs: usize,
 }
+
+/// Who knows no sizes, and who does, of those that the first contender is set against.
+const BLIND: [&str; 5] = ["lru", "sieve", "s3-fifo", "arc", "w-tinylfu"];
+const SIZED: [&str; 2] = ["gdsf", "lhd"];
 
 /// Who is compared.
 #[derive(Clone, Copy, Debug)]
@@ -66,20 +70,52 @@ impl Evictions {
     /// Runs all of it; `progress` hears of so many more runs that are done, and how many there are in all.
     ///
     /// # Errors
-    /// When the source cannot be read or a store refuses its options.
+    /// When a source cannot be read or a store refuses its options.
     pub fn run(&self, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report, SweepError> {
-        let requests = self.requests()?;
-        let rows = self.policies.iter().map(|policy| Contender::Row(policy));
-        let contenders: Vec<_> = rows.chain(Reference::NAMES.into_iter().map(Contender::Literature)).collect();
+        let named: Vec<_> = self.sources.iter().map(ToString::to_string).collect();
+        let mut report = Report::new(format!("Evictions on {}", named.join(", ")));
+        let mut together = self.together();
+        for (source, name) in self.sources.iter().zip(&named) {
+            let requests = self.requests(source)?;
+            let table = self.on_requests(name, &requests, &mut together, progress)?;
+            report.tables.push(table);
+            report.remarks.push(format!(
+                "{name}: {} requests, of which the first {} only warm up; footprint {:.1} MB, {} bytes on average.",
+                requests.all.len(),
+                requests.warm_up,
+                requests.footprint_bytes as f64 / 1e6,
+                requests.mean_bytes
+            ));
+        }
+        report.tables.push(together);
+        report.remarks.extend([
+            "Rows: the shipping engine, its segments and reserve included, its index made for objects of half the mean size. Objects \
+             over 1 MiB count as 1 MiB."
+                .to_owned(),
+            "The literature keeps no heads and no reserve; its bits an entry are not counted.".to_owned(),
+        ]);
+        Ok(report)
+    }
+
+    /// All contenders on the same requests; what the objective counts goes into `together` as well, a row for each size.
+    fn on_requests(
+        &self,
+        name: &str,
+        requests: &Requests,
+        together: &mut Table,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Table, SweepError> {
+        let contenders = self.contenders();
         let cases: Vec<_> =
             self.percentages.iter().flat_map(|share| contenders.iter().map(move |one| (*share, *one))).collect();
+        let runs_count = (cases.len() * self.sources.len()) as u64;
         let outcomes = parallel::map(&cases, self.jobs, |&(percentage, contender)| {
             let bytes = (requests.footprint_bytes as f64 * percentage / 100.0) as u64;
             let counts = match contender {
                 Contender::Row(policy) => requests.on_row(policy, bytes, &self.tuning),
                 Contender::Literature(name) => Ok(requests.on_literature(name, bytes)),
             };
-            progress(1, cases.len() as u64);
+            progress(1, runs_count);
             counts
         });
         let columns = [
@@ -91,46 +127,56 @@ impl Evictions {
             "bytes written per byte asked for",
             "bytes written per byte admitted",
         ];
-        let mut table = Table::new("", &columns);
+        let mut table = Table::new(name, &columns);
+        let mut all_counts = Vec::new();
         for ((percentage, contender), counts) in cases.iter().zip(outcomes) {
             let counts = counts?;
+            all_counts.push(counts);
             let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-            let name = match contender {
-                Contender::Row(policy) => policy.name,
-                Contender::Literature(name) => name,
-            };
             let values = vec![
                 *percentage,
-                share(counts.hits, counts.asked) * 100.0,
-                share(counts.hit_bytes, counts.asked_bytes) * 100.0,
+                counts.hits_percent(Objective::Requests),
+                counts.hits_percent(Objective::Bytes),
                 counts.bits_per_entry,
                 share(counts.written_bytes, counts.asked_bytes),
                 share(counts.written_bytes, counts.admitted_bytes),
             ];
-            table.push(name, values);
+            table.push(contender.name(), values);
         }
-        let mut report = Report::new(format!("Evictions on {}", self.source));
-        report.tables.push(table);
-        report.remarks = vec![
-            format!(
-                "{} requests, of which the first {} only warm up; footprint {:.1} MB, {} bytes on average.",
-                requests.all.len(),
-                requests.warm_up,
-                requests.footprint_bytes as f64 / 1e6,
-                requests.mean_bytes
-            ),
-            "Rows: the shipping engine, its segments and reserve included, its index made for objects of half the mean size. Objects \
-             over 1 MiB count as 1 MiB."
-                .to_owned(),
-            "The literature keeps no heads and no reserve; its bits an entry are not counted.".to_owned(),
-        ];
-        Ok(report)
+        for (percentage, of_size) in self.percentages.iter().zip(all_counts.chunks(contenders.len())) {
+            let hits: Vec<_> = of_size.iter().map(|counts| counts.hits_percent(self.tuning.objective)).collect();
+            let best_of = |names: &[&str]| {
+                let of_names = contenders.iter().zip(&hits).filter(|(one, _)| names.contains(&one.name()));
+                of_names.map(|(_, hits)| *hits).fold(f64::NAN, f64::max)
+            };
+            let ahead = |names: &[&str]| hits[0] - best_of(names);
+            let values = std::iter::once(*percentage).chain(hits.iter().copied()).chain([ahead(&BLIND), ahead(&SIZED)]);
+            together.push(name, values.collect());
+        }
+        Ok(table)
     }
 
-    fn requests(&self) -> Result<Requests, SweepError> {
+    /// A table for all sources, without rows yet.
+    fn together(&self) -> Table {
+        let what = if self.tuning.objective == Objective::Bytes { "bytes hit, %" } else { "hits, %" };
+        let contenders = self.contenders();
+        let first = contenders[0].name();
+        let (blind, sized) =
+            (format!("{first} over the best of {}", BLIND.join(", ")), format!("{first} over {}", SIZED.join(", ")));
+        let names = contenders.iter().map(|one| one.name());
+        let columns: Vec<_> = ["requests", "footprint, %"].into_iter().chain(names).chain([&*blind, &*sized]).collect();
+        Table::new(format!("All, {what}"), &columns)
+    }
+
+    fn contenders(&self) -> Vec<Contender> {
+        let rows = self.policies.iter().map(|policy| Contender::Row(policy));
+        rows.chain(Reference::NAMES.into_iter().map(Contender::Literature)).collect()
+    }
+
+    fn requests(&self, source: &RequestSource) -> Result<Requests, SweepError> {
         let size = |asked: Asked| (asked.request.key, asked.request.size_bytes.clamp(1, Writer::BODY_MAX_BYTES));
         let limit = |count: u64| usize::try_from(self.requests.unwrap_or(count)).unwrap_or(usize::MAX);
-        let (mut all, warm_up_divisor): (Vec<(u64, u64)>, usize) = match &self.source {
+        let (mut all, warm_up_divisor): (Vec<(u64, u64)>, usize) = match source {
             RequestSource::Trace(file) => {
                 let read = file.open()?.take(limit(u64::MAX)).map(|request| request.map(Asked::from).map(size));
                 (read.collect::<Result<_, TraceError>>().map_err(SweepError::Trace)?, usize::MAX)
@@ -147,6 +193,26 @@ impl Evictions {
         let footprint_bytes: u64 = sizes.values().sum();
         let (warm_up, mean_bytes) = (all.len() / warm_up_divisor, footprint_bytes / sizes.len().max(1) as u64);
         Ok(Requests { all, warm_up, footprint_bytes, mean_bytes: mean_bytes.max(1) })
+    }
+}
+
+impl Contender {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Row(policy) => policy.name,
+            Self::Literature(name) => name,
+        }
+    }
+}
+
+impl Counts {
+    /// What the objective counts, but for what lies between.
+    fn hits_percent(&self, objective: Objective) -> f64 {
+        let (part, whole) = match objective {
+            Objective::Bytes => (self.hit_bytes, self.asked_bytes),
+            Objective::Requests | Objective::Balanced => (self.hits, self.asked),
+        };
+        part as f64 / whole.max(1) as f64 * 100.0
     }
 }
 
@@ -212,7 +278,7 @@ mod tests {
     fn the_default_row_hits_as_often_as_the_best_known_where_popularity_lasts() {
         let compared = Evictions {
             policies: vec![Policy::default_row(), Policy::named("log-clock").expect("it is in the table")],
-            source: RequestSource::Workload("zipf".to_owned(), 7),
+            sources: vec![RequestSource::Workload("zipf".to_owned(), 7)],
             percentages: vec![5.0],
             requests: Some(150_000),
             tuning: Tuning::default(),
@@ -224,6 +290,10 @@ mod tests {
             row.unwrap_or_else(|| panic!("{name} is not in the table")).1.clone()
         };
         let (log, clock) = (of("log"), of("log-clock"));
+        let together = &report.tables[1].rows[0].1;
+        assert_eq!(together[..4], [5.0, log[1], clock[1], of("lru")[1]]);
+        let best = BLIND.iter().map(|name| of(name)[1]).fold(0.0, f64::max);
+        assert_eq!(together[together.len() - 2], log[1] - best);
         for name in ["lru", "sieve", "s3-fifo", "arc"] {
             assert!(log[1] + 1.0 >= of(name)[1], "log {}, {name} {}", log[1], of(name)[1]);
         }

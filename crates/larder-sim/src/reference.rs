@@ -8,6 +8,7 @@
 mod arc;
 mod belady;
 mod gdsf;
+mod lhd;
 mod queues;
 mod s3_fifo;
 mod tiny_lfu;
@@ -17,6 +18,7 @@ use arc::Arc;
 use belady::Belady;
 pub use belady::NextUses;
 use gdsf::Gdsf;
+use lhd::Lhd;
 use queues::{Fifo, Lru, Sieve};
 use s3_fifo::S3Fifo;
 use tiny_lfu::TinyLfu;
@@ -37,13 +39,15 @@ pub enum Reference {
     TinyLfu(TinyLfu),
     /// Greedy dual size with frequency.
     Gdsf(Gdsf),
+    /// LHD (NSDI 2018).
+    Lhd(Lhd),
     /// The offline optimum for objects of one size, Belady's MIN.
     Belady(Belady),
 }
 
 impl Reference {
     /// The names [`Self::named`] knows, without Belady's, which must know the future.
-    pub const NAMES: [&'static str; 7] = ["lru", "fifo", "sieve", "s3-fifo", "arc", "w-tinylfu", "gdsf"];
+    pub const NAMES: [&'static str; 8] = ["lru", "fifo", "sieve", "s3-fifo", "arc", "w-tinylfu", "gdsf", "lhd"];
 
     /// The eviction of this name with `size_bytes` of cache.
     pub fn named(name: &str, size_bytes: u64) -> Option<Self> {
@@ -55,6 +59,7 @@ impl Reference {
             "arc" => Self::Arc(Arc::new(size_bytes)),
             "w-tinylfu" => Self::TinyLfu(TinyLfu::new(size_bytes)),
             "gdsf" => Self::Gdsf(Gdsf::new(size_bytes)),
+            "lhd" => Self::Lhd(Lhd::new(size_bytes)),
             _ => return None,
         })
     }
@@ -85,6 +90,7 @@ impl Reference {
             Self::Arc(cache) => cache.request(key, size_bytes),
             Self::TinyLfu(cache) => cache.request(key, size_bytes),
             Self::Gdsf(cache) => cache.request(key, size_bytes),
+            Self::Lhd(cache) => cache.request(key, size_bytes),
             Self::Belady(cache) => cache.request(key, size_bytes),
         }
     }
@@ -98,6 +104,7 @@ impl Reference {
             Self::Arc(cache) => cache.lists.approach(keys),
             Self::TinyLfu(cache) => cache.lists.approach(keys),
             Self::Gdsf(cache) => cache.objects.approach(keys),
+            Self::Lhd(cache) => cache.objects.approach(keys),
             Self::Belady(cache) => cache.objects.approach(keys),
         }
     }

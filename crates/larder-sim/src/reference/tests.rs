@@ -90,6 +90,8 @@ fn web_objects_miss_as_with_libcachesim_to_the_last_request() {
     for (size, name, count, bytes) in expected {
         assert_eq!(named(name, size, &requests), (count, bytes), "{name} with {size} bytes");
     }
+    let lhd = named("lhd", 27_926_200, &requests).0;
+    assert!(lhd < 41_607, "LHD knows sizes and ages: {lhd} misses, more than S3-FIFO");
 }
 
 #[test]

@@ -22,7 +22,7 @@ use larder_sim::{
     Evictions, MODELS, Model, PAPERS, Paper, PaperOptions, Report, Steps, Sweep, SweepError, jobs_default,
 };
 use larder_store::{Policy, Tuning};
-use source::{SourceFlags, parse_count};
+use source::{SourceFlags, SourcesFlags, parse_count};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -111,7 +111,7 @@ pub(crate) struct RunFlags {
 #[derive(Debug, Args)]
 pub(crate) struct EvictionsFlags {
     #[command(flatten)]
-    source: SourceFlags,
+    sources: SourcesFlags,
 
     /// Policies, separated by commas, `all` or `none` (repeatable)
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', value_parser = parse_policies, default_value = "log,log-clock")]
@@ -273,7 +273,7 @@ fn evictions(flags: EvictionsFlags) -> Result<(), Failure> {
     }
     let compared = Evictions {
         policies: listed(&flags.policy),
-        source: flags.source.source()?,
+        sources: flags.sources.sources()?,
         percentages: flags.percent,
         requests: flags.requests,
         tuning: tuned,

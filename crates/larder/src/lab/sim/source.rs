@@ -61,6 +61,42 @@ impl SourceFlags {
     }
 }
 
+/// Where the requests of several simulations come from, one after the other.
+#[derive(Debug, Args)]
+pub(super) struct SourcesFlags {
+    /// A trace (repeatable): Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own; plain, gzip or zstd
+    #[arg(long, value_name = "FILE")]
+    trace: Vec<PathBuf>,
+
+    /// The traces' format: squid, common (combined too), csv, oracle or larder [default: told from the first bytes of each]
+    #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
+    format: Option<Format>,
+
+    /// Workloads, separated by commas: zipf, zipf-0.8, zipf-1.0, markatos, polymix-3 or polymix-4 [default: zipf, if there is no trace]
+    #[arg(long, value_name = "WORKLOAD,...", value_delimiter = ',')]
+    workload: Vec<String>,
+
+    /// Seed of the workloads
+    #[arg(long, default_value_t = 11)]
+    seed: u64,
+}
+
+impl SourcesFlags {
+    /// The sources, traces first.
+    pub(super) fn sources(self) -> Result<Vec<RequestSource>, Failure> {
+        let Self { trace: traces, format, workload: mut workloads, seed } = self;
+        if traces.is_empty() && workloads.is_empty() {
+            workloads.push("zipf".to_owned());
+        }
+        if traces.is_empty() && format.is_some() {
+            return Err(Failure::usage("--format is that of a trace, and there is none", "give --trace FILE too"));
+        }
+        let flags = |trace, workload| SourceFlags { trace, format, workload, seed };
+        let traces = traces.into_iter().map(|path| flags(Some(path), String::new()).source());
+        traces.chain(workloads.into_iter().map(|name| Ok(RequestSource::Workload(name, seed)))).collect()
+    }
+}
+
 /// What a pipe has to give, in a file without a name: traces are read more than once.
 fn kept(path: &Path) -> Result<PathBuf, Failure> {
     let failed = |error: io::Error| {
