@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Package managers under `larder exec`, against the registries that this machine's own configuration names: pip, npm, cargo, go, maven, curl,
-# java, and git with the repository that GIT_URL names, or one of 20 MB on a server over TLS that is made here. Each runs three times with an empty cache of its own: on an empty Larder, on a
-# warm one, and on a warm one with --offline. Prints requests, what came from the cache, bytes from origins and wall time.
+# Package managers under `larder exec`, against the registries that this machine's own configuration names: pip, npm, cargo, go, maven, gradle,
+# apt over https, curl, java, and git with the repository that GIT_URL names, or one of 20 MB on a server over TLS that is made here. Each runs
+# with an empty cache of its own: without Larder, on an empty Larder, on a warm one, and on a warm one with --offline. Prints requests, what came
+# from the cache, bytes from origins, the share of bytes that was saved, and wall time.
 #
 #   tests/real/worlds.sh                                   all there are
 #   tests/real/worlds.sh pip npm                           some
@@ -14,10 +15,14 @@
 . "$(dirname "$0")/stage.sh"
 need curl:curl
 worlds=("$@")
-[ ${#worlds[@]} -gt 0 ] || worlds=(pip npm cargo go maven git curl java)
+[ ${#worlds[@]} -gt 0 ] || worlds=(pip npm cargo go maven gradle apt git curl java)
 mkdir -p "$stage/run" && chmod 700 "$stage/run"
 export XDG_RUNTIME_DIR=$stage/run
 npm_registry=$(npm config get registry 2>/dev/null)
+# said NAME: the first value of a field of apt's sources
+said() { sed -nE "s/^$1: *([^ ]+).*/\1/p" /etc/apt/sources.list.d/*.sources 2>/dev/null | head -1; }
+apt_base=$(said URIs | sed 's/^http:/https:/')
+apt_suite=$(said Suites)
 
 # --- what each client does, with nothing in its own cache, in the directory it is in
 
@@ -35,6 +40,19 @@ go_run() {
 }
 git_run() { git clone -q "$GIT_URL" clone; }
 maven_run() { mvn -q -B -Dmaven.repo.local="$PWD/repository" dependency:get -Dartifact=junit:junit:4.13.2; }
+gradle_run() {
+  printf 'repositories { mavenCentral() }\nconfigurations { fetched }\ndependencies { fetched "junit:junit:4.13.2" }\n' > build.gradle
+  printf 'task fetch { doLast { configurations.fetched.files.each { println it.name } } }\n' >> build.gradle
+  : > settings.gradle
+  GRADLE_USER_HOME=$PWD/home gradle -q --no-daemon fetch
+}
+apt_run() {
+  mkdir -p lists/partial cache/archives/partial
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $apt_base $apt_suite main" > sources.list
+  local options=(-qq -o APT::Sandbox::User=root -o Dir::Etc::sourcelist="$PWD/sources.list" -o Dir::Etc::sourceparts=-
+    -o Dir::State::lists="$PWD/lists" -o Dir::Cache="$PWD/cache")
+  apt-get "${options[@]}" update && apt-get "${options[@]}" download hello
+}
 curl_run() { curl -fsS -o 1 "${npm_registry}left-pad" && curl -fsS -o 2 "${npm_registry}left-pad/-/left-pad-1.3.0.tgz"; }
 java_run() {
   cat > Get.java <<'J'
@@ -48,22 +66,43 @@ J
 
 # --- how it is measured
 
-declare -A tool=([pip]=python3 [npm]=npm [cargo]=cargo [go]=go [maven]=mvn [git]=git [curl]=curl [java]=java)
+declare -A tool=([pip]=python3 [npm]=npm [cargo]=cargo [go]=go [maven]=mvn [gradle]=gradle [apt]=apt-get [git]=git [curl]=curl [java]=java)
 
 # told JSON FIELD
 told() { sed -nE "s/.*\"$2\":([0-9.]+).*/\1/p" <<< "$1"; }
+
+row() { printf '%-6s %-8s %9s %11s %13s %7s %9s\n' "$@"; }
+
+# as_script WORLD: what its client does, as a script that needs nothing of this one
+as_script() {
+  declare -f "$1_run"
+  echo "npm_registry=$npm_registry GIT_URL=${GIT_URL:-} apt_base=$apt_base apt_suite=$apt_suite; $1_run"
+}
+
+# direct WORLD: runs a client once without Larder, for its wall time
+direct() {
+  local folder=$stage/$1-direct began=$EPOCHREALTIME
+  mkdir -p "$folder"
+  # The repository made here has no name that leads to it but through Larder.
+  [ "$1" = git ] && [ -n "${git_port:-}" ] && export GIT_SSL_NO_VERIFY=1 && local GIT_URL=https://localhost:$git_port/tool.git
+  (cd "$folder" && bash -c "$(as_script "$1")") > "$folder.out" 2> "$folder.err"
+  verdicts+=("$1, direct: the client is content|$?|0")
+  unset GIT_SSL_NO_VERIFY
+  row "$1" direct - - - - "$(awk -v from="$began" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.2f", to - from }')"
+}
 
 # one WORLD WHICH FLAG...: runs a client once; leaves its figures in `line` and `from_origins`
 one() {
   local world=$1 which=$2 folder=$stage/$1-$2 code
   shift 2
   mkdir -p "$folder"
-  (cd "$folder" && "$LARDER_BIN" exec --summary json "$@" -- bash -c "$(declare -f "${world}_run"); npm_registry=$npm_registry GIT_URL=${GIT_URL:-}; ${world}_run") \
+  (cd "$folder" && "$LARDER_BIN" exec --summary json "$@" -- bash -c "$(as_script "$world")") \
     > "$folder.out" 2> "$folder.err"
   code=$?
   line=$(grep -o '{"bytes".*' "$folder.err" | tail -1)
   from_origins=$(($(told "$line" bytes) - $(told "$line" saved_bytes)))
-  printf '%-6s %-8s %9s %11s %13s %9s\n' "$world" "$which" "$(told "$line" requests)" "$(told "$line" from_cache)" "$from_origins" "$(told "$line" seconds)"
+  row "$world" "$which" "$(told "$line" requests)" "$(told "$line" from_cache)" "$from_origins" \
+    "$(awk -v all="$(told "$line" bytes)" -v left="$from_origins" 'BEGIN { printf all ? "%.1f%%" : "-", all ? 100 * (1 - left / all) : 0 }')" "$(told "$line" seconds)"
   verdicts+=("$world, $which: the client is content|$code|0")
 }
 
@@ -103,10 +142,12 @@ if [ "$rule" = always ] || { [ "$rule" != never ] && is_silent; }; then
   printf '[[rule]]\nname = "registries"\nstatuses = ["200"]\nfresh = "1d"\nignore = ["client no-cache"]\n' >> "$config"
 fi
 verdicts=()
-printf '\n%-6s %-8s %9s %11s %13s %9s\n' world Larder requests "from cache" "origin bytes" "wall s"
+echo
+row world Larder requests "from cache" "origin bytes" saved "wall s"
 for world in "${worlds[@]}"; do
   command -v "${tool[$world]}" > /dev/null || { echo "$world: not on this machine"; continue; }
   LISTEN_PORT=$(free_port) launch "$world" --config "$config" --disk "$stage/$world.larder" --size 1GB
+  direct "$world"
   one "$world" empty; empty=$from_origins
   one "$world" warm
   verdicts+=("$world: a warm Larder has less from origins ($from_origins of $empty bytes)|$((from_origins < empty))|1")

@@ -11,11 +11,7 @@ use crate::{
     output::{print_line, tell},
 };
 use clap::{Args, ValueEnum};
-use std::{
-    ffi::OsString,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, fs, io, path::Path};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,9 +65,11 @@ pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
     match certificate {
         Some(certificate) => {
             let bundle = environment::bundle(&certificate)?;
-            let (file, store) = keep(&bundle)?;
-            variables.extend(environment::trust_variables(&file));
+            let folder = user_data_folder()?;
+            let kept = fs::create_dir_all(&folder).and_then(|()| environment::trust(&folder, &bundle));
+            variables.extend(kept.map_err(|error| unwritten(&folder, &error))?);
             if java::is_there() {
+                let store = folder.join(JAVA_STORE);
                 variables.push((
                     java::VARIABLE,
                     java::options(proxy, &bundle, &store).map_err(|error| unwritten(&store, &error))?,
@@ -92,14 +90,6 @@ fn about() -> Result<About, Failure> {
             Err(Failure::runtime("no larder of yours runs", help))
         }
     }
-}
-
-/// Writes the authorities to a file that lasts; tells where, and where a trust store for Java goes.
-fn keep(bundle: &str) -> Result<(PathBuf, PathBuf), Failure> {
-    let folder = user_data_folder()?;
-    let (file, store) = (folder.join("authorities.pem"), folder.join(JAVA_STORE));
-    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, bundle));
-    written.map(|()| (file.clone(), store)).map_err(|error| unwritten(&file, &error))
 }
 
 fn unwritten(file: &Path, error: &io::Error) -> Failure {

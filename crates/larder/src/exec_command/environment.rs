@@ -9,9 +9,10 @@ use crate::failure::Failure;
 use std::{
     collections::HashSet,
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs, io,
     net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 use tempfile::TempDir;
@@ -32,13 +33,13 @@ impl Environment {
             let help = "it needs a directory for files of its own: set TMPDIR to one that you may write to";
             Failure::runtime(format!("cannot write down the authority: {error}"), help)
         };
-        let files = tempfile::Builder::new().prefix("larder-exec-").tempdir().map_err(failed)?;
-        let path = files.path().join("authorities.pem");
+        // Nothing in it is secret, and programs that change their user (apt) read it, too.
+        let readable = fs::Permissions::from_mode(0o755);
+        let files = tempfile::Builder::new().prefix("larder-exec-").permissions(readable).tempdir().map_err(failed)?;
         let bundle = bundle(certificate)?;
-        fs::write(&path, &bundle).map_err(failed)?;
         let mut variables = proxy_variables(proxy);
         variables.push((SESSION_VARIABLE, proxy.to_string().into()));
-        variables.extend(trust_variables(&path));
+        variables.extend(trust(files.path(), &bundle).map_err(failed)?);
         if java::is_there() {
             let options = java::options(proxy, &bundle, &files.path().join("authorities.jks")).map_err(failed)?;
             variables.push((java::VARIABLE, options));
@@ -60,14 +61,29 @@ pub(crate) fn proxy_variables(proxy: SocketAddr) -> Vec<(&'static str, OsString)
     variables
 }
 
-/// The variables that have programs trust the authorities in a file.
-pub(crate) fn trust_variables(bundle: &Path) -> Vec<(&'static str, OsString)> {
-    TRUST_VARIABLES.iter().map(|name| (*name, bundle.into())).collect()
+/// Writes the authorities into a folder, and returns the variables that have programs trust them.
+///
+/// # Errors
+/// A file cannot be written.
+pub(crate) fn trust(folder: &Path, bundle: &str) -> io::Result<Vec<(&'static str, OsString)>> {
+    let (authorities, apt) = (folder.join("authorities.pem"), folder.join(APT_FILE));
+    fs::write(&authorities, bundle)?;
+    let before = env::var_os(APT_VARIABLE).filter(|before| !before.is_empty() && *before != apt);
+    fs::write(&apt, apt_configuration(before.as_deref(), &authorities))?;
+    let mut variables: Vec<_> = TRUST_VARIABLES.iter().map(|name| (*name, authorities.clone().into())).collect();
+    variables.push((APT_VARIABLE, apt.into()));
+    Ok(variables)
+}
+
+/// What apt is to read: what it was to read before, and which authorities to trust (apt.conf(5)).
+fn apt_configuration(before: Option<&OsStr>, authorities: &Path) -> String {
+    let before = before.map(|file| format!("#include \"{}\";\n", file.display())).unwrap_or_default();
+    format!("{before}Acquire::https::CAInfo \"{}\";\n", authorities.display())
 }
 
 /// Every variable that is ever set.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    PROXY_VARIABLES.into_iter().chain(DIRECT_VARIABLES).chain(TRUST_VARIABLES)
+    PROXY_VARIABLES.into_iter().chain(DIRECT_VARIABLES).chain(TRUST_VARIABLES).chain([APT_VARIABLE])
 }
 
 /// The authorities that programs trusted before, and one more, in PEM.
@@ -123,6 +139,9 @@ const TRUST_VARIABLES: [&str; 10] = [
     "AWS_CA_BUNDLE",
     "DENO_CERT",
 ];
+/// Names a file of settings to apt, which has no variable for authorities.
+const APT_VARIABLE: &str = "APT_CONFIG";
+const APT_FILE: &str = "larder-apt.conf";
 /// Where Debian, Fedora, Alpine and others, and SUSE keep theirs.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -136,6 +155,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn apt_reads_what_it_read_before() {
+        let alone = apt_configuration(None, Path::new("/a/authorities.pem"));
+        assert_eq!(alone, "Acquire::https::CAInfo \"/a/authorities.pem\";\n");
+        let after = apt_configuration(Some(OsStr::new("/etc/my.conf")), Path::new("/a/authorities.pem"));
+        assert_eq!(after, format!("#include \"/etc/my.conf\";\n{alone}"));
+    }
+
+    #[test]
     fn certificates_are_found_between_other_lines() {
         let one = format!("{BEGIN}\nAAAA\n{END}");
         let text = format!("# a comment\n{one}\n-----BEGIN X-----\n{one}\n{BEGIN}\ncut off");
@@ -145,8 +172,8 @@ mod tests {
 
     #[test]
     fn every_variable_has_one_value() {
-        let proxy = "127.0.0.1:1".parse().unwrap();
-        let mut set: Vec<_> = proxy_variables(proxy).into_iter().chain(trust_variables(Path::new("x"))).collect();
+        let (proxy, folder) = ("127.0.0.1:1".parse().unwrap(), tempfile::tempdir().unwrap());
+        let mut set: Vec<_> = proxy_variables(proxy).into_iter().chain(trust(folder.path(), "").unwrap()).collect();
         let count = set.len();
         assert_eq!(count, names().count());
         set.sort();

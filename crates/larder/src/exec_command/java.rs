@@ -1,7 +1,10 @@
 //! What Java's programs have to be told: they read neither the variables nor the files that others do.
 //!
-//! Owns: a trust store in the format that every Java reads (JKS), and the options that name it. Does not: know where Java is; it is
+//! Owns: a trust store in the format that every Java reads, and the options that name it. Does not: know where Java is; it is
 //! told if there is one. Invariant: options that were there before stay.
+//!
+//! The format is JKS and not PKCS#12: a PKCS#12 file is encrypted, early updates of Java 8 read only those with ciphers that
+//! are weak, and nothing in a list of authorities is secret.
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use std::{
