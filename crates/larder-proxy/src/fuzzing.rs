@@ -1,4 +1,4 @@
-//! Whole exchanges, in which a client adds anything to its request and an origin answers anything.
+//! Whole exchanges, in which a client adds anything to its request and an origin answers anything; and packed files that hold anything.
 //!
 //! Owns: a proxy on loopback, an origin that sends the bytes it is given, and a strict reading of its own of those bytes, to
 //! which what clients get is held. For the fuzz target in `fuzz/`, and for the test that runs it on mutated samples with the
@@ -16,7 +16,10 @@ use std::{
     time::Duration,
 };
 
-use crate::{Proxy, ProxyConfig, RunningProxy};
+use crate::{
+    Proxy, ProxyConfig, RunningProxy,
+    pack::warc::{Next, Reader},
+};
 
 /// What `run` is meant for, to begin from: field lines of a request, a NUL, and an origin's answer.
 pub const SAMPLES: [&[u8]; 9] = [
@@ -68,6 +71,28 @@ pub fn run(bytes: &[u8]) {
 static BENCH: LazyLock<Bench> = LazyLock::new(|| Bench::start().expect("loopback can be used"));
 
 /// A proxy and the origin behind it.
+/// Reads these bytes as a packed file.
+///
+/// # Panics
+/// The law does not hold: reading ends, and every byte is looked at once.
+pub fn unpack(bytes: &[u8]) {
+    let mut reader = Reader::new(bytes);
+    let mut read_bytes = 0;
+    // Nothing but the end takes no byte.
+    for _ in 0..=bytes.len() {
+        match reader.next() {
+            Ok(Next::Record(record)) => {
+                let content = io::copy(&mut reader.content(record.content_bytes), &mut io::sink());
+                read_bytes += content.expect("what is in memory can be read");
+                assert!(read_bytes <= bytes.len() as u64, "a byte is the content of two records");
+            }
+            Ok(Next::Damage(what)) => assert!(!what.is_empty(), "damage has a text"),
+            Ok(Next::End) | Err(_) => return,
+        }
+    }
+    panic!("reading does not end");
+}
+
 struct Bench {
     proxy: RunningProxy,
     /// What the origin answers.
@@ -262,6 +287,21 @@ mod tests {
     #[test]
     fn no_exchange_of_mutated_samples_breaks_the_law() {
         SAMPLES.into_iter().for_each(run);
+        each_mutated(&SAMPLES, ROUNDS, run);
+        let sound = b"\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello";
+        run(sound);
+        assert!(BENCH.proxy.stats().requests() > ROUNDS as u64, "the proxy has taken part");
+    }
+
+    /// At stake: an `unpack` that a damaged file stops, or keeps for ever.
+    #[test]
+    fn no_mutated_pack_breaks_the_law() {
+        PACKS.into_iter().for_each(unpack);
+        each_mutated(&PACKS, 40 * ROUNDS, unpack);
+    }
+
+    /// Calls `run` with samples of which some octets are changed, put in or taken out.
+    fn each_mutated(samples: &[&[u8]], rounds: usize, run: impl Fn(&[u8])) {
         let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
         let mut next = || {
             state ^= state << 13;
@@ -269,8 +309,8 @@ mod tests {
             state ^= state << 17;
             (state >> 16) as usize
         };
-        for round in 0..ROUNDS {
-            let (mut bytes, other) = (SAMPLES[round % SAMPLES.len()].to_vec(), SAMPLES[next() % SAMPLES.len()]);
+        for round in 0..rounds {
+            let (mut bytes, other) = (samples[round % samples.len()].to_vec(), samples[next() % samples.len()]);
             for _ in 0..=next() % 3 {
                 let at = next() % (bytes.len() + 1);
                 match next() % 6 {
@@ -285,8 +325,11 @@ mod tests {
             }
             run(&bytes);
         }
-        let sound = b"\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello";
-        run(sound);
-        assert!(BENCH.proxy.stats().requests() > ROUNDS as u64, "the proxy has taken part");
     }
+
+    const PACKS: [&[u8]; 3] = [
+        b"WARC/1.1\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.example/\r\nContent-Length: 3\r\n\r\nabc\r\n\r\nWARC/1.1\r\nContent-Length: 0\r\n\r\n\r\n\r\n",
+        b"WARC/1.0\nContent-Length: 18446744073709551615\n\nWARC/1.1\r\nContent-Length: 1\r\n\r\nWARC/1.1\r\n",
+        b"WARC/9.9\r\nX\r\n\r\nWARC/1.1\r\nContent-Length: -1\r\nContent-Length: 2\r\n\r\n",
+    ];
 }

@@ -8,7 +8,7 @@
 
 mod into;
 mod out;
-mod warc;
+pub(crate) mod warc;
 
 pub(crate) use into::{Unpacked, unpack};
 pub(crate) use out::{Outlet, Selection, pack};

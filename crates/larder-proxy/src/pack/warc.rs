@@ -19,7 +19,7 @@ pub(super) struct Head<'a> {
 }
 
 /// What is read of a file.
-pub(super) enum Next {
+pub(crate) enum Next {
     /// A record, whose content follows.
     Record(Record),
     /// Something that is no record was passed over.
@@ -28,13 +28,13 @@ pub(super) enum Next {
 }
 
 /// A record's head as it was read.
-pub(super) struct Record {
+pub(crate) struct Record {
     fields: Vec<(String, String)>,
-    pub(super) content_bytes: u64,
+    pub(crate) content_bytes: u64,
 }
 
 /// Reads records one after the other.
-pub(super) struct Reader<R> {
+pub(crate) struct Reader<R> {
     source: R,
     /// A version line that was come upon while looking for one.
     has_version: bool,
@@ -74,7 +74,7 @@ impl Record {
 }
 
 impl<R: BufRead> Reader<R> {
-    pub(super) fn new(source: R) -> Self {
+    pub(crate) fn new(source: R) -> Self {
         Self { source, has_version: false }
     }
 
@@ -82,7 +82,7 @@ impl<R: BufRead> Reader<R> {
     ///
     /// # Errors
     /// The file cannot be read any further.
-    pub(super) fn next(&mut self) -> io::Result<Next> {
+    pub(crate) fn next(&mut self) -> io::Result<Next> {
         let mut passed_bytes = 0;
         while !std::mem::take(&mut self.has_version) {
             let Some(line) = self.line()? else {
@@ -121,7 +121,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// The content of a record, of which so much was not read.
-    pub(super) fn content(&mut self, len_bytes: u64) -> io::Take<&mut R> {
+    pub(crate) fn content(&mut self, len_bytes: u64) -> io::Take<&mut R> {
         (&mut self.source).take(len_bytes)
     }
 
