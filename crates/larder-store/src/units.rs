@@ -28,6 +28,10 @@ impl Sector {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Site(pub(crate) u64);
 
+/// Number of a set by place, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SetNumber(pub(crate) u64);
+
 /// Number of a segment by place, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SegmentId(pub(crate) u32);

@@ -43,7 +43,7 @@ use crate::{
         superblock::{PARAMETER_COUNT, Shape},
     },
     hash::{FullHash, KeyHash},
-    units::BLOCK_BYTES,
+    units::{BLOCK_BYTES, SetNumber},
     volume::{
         START_RETRY_PAUSE, Volume, cannot_begin,
         waiters::{Waiters, wait_for},
@@ -129,7 +129,7 @@ struct TableState {
     /// Numbers of writes.
     numbers: Numbers,
     /// Sets that are being changed, with what is on its way to them.
-    held: HashMap<u64, Option<Dirty>>,
+    held: HashMap<SetNumber, Option<Dirty>>,
     dirty_bytes: u64,
     /// Grows when a set begins to change and when it has changed.
     changes: Box<[u32]>,
@@ -155,7 +155,7 @@ struct Dirty {
 /// The right to change a set, until it is dropped.
 struct Hold {
     engine: Weak<TableEngine>,
-    set: u64,
+    set: SetNumber,
 }
 
 impl Drop for Hold {
@@ -191,7 +191,7 @@ impl TableEngine {
         self.state.lock()
     }
 
-    fn set_of(&self, key_hash: KeyHash) -> u64 {
+    fn set_of(&self, key_hash: KeyHash) -> SetNumber {
         set_of(key_hash, self.layout.set_count)
     }
 
@@ -218,7 +218,7 @@ impl TableEngine {
     }
 
     /// Takes the right to change a set.
-    async fn hold(self: &Arc<Self>, set: u64) -> Result<Hold> {
+    async fn hold(self: &Arc<Self>, set: SetNumber) -> Result<Hold> {
         self.wait(|state| match state.phase {
             Phase::Loading => None,
             Phase::Failed => Some(Err(cannot_begin())),
@@ -232,7 +232,7 @@ impl TableEngine {
     }
 
     /// Takes the right to change a set, if nobody has it.
-    fn try_hold(self: &Arc<Self>, set: u64) -> Option<Hold> {
+    fn try_hold(self: &Arc<Self>, set: SetNumber) -> Option<Hold> {
         let mut state = self.lock();
         if state.phase != Phase::Ready || state.held.contains_key(&set) {
             return None;
@@ -242,7 +242,7 @@ impl TableEngine {
         Some(Hold { engine: Arc::downgrade(self), set })
     }
 
-    fn release(&self, set: u64) {
+    fn release(&self, set: SetNumber) {
         let mut state = self.lock();
         state.held.remove(&set);
         let woken = state.waiting.take();
@@ -257,22 +257,22 @@ impl TableEngine {
 }
 
 impl TableState {
-    fn changes(&self, set: u64) -> u32 {
-        self.changes[set as usize % CHANGE_COUNT]
+    fn changes(&self, set: SetNumber) -> u32 {
+        self.changes[set.0 as usize % CHANGE_COUNT]
     }
 
-    fn note_change(&mut self, set: u64) {
-        let count = &mut self.changes[set as usize % CHANGE_COUNT];
+    fn note_change(&mut self, set: SetNumber) {
+        let count = &mut self.changes[set.0 as usize % CHANGE_COUNT];
         *count = count.wrapping_add(1);
     }
 
     /// Whether nothing happened to a set since there were `changes`, nor does now.
-    fn is_settled(&self, set: u64, changes: u32) -> bool {
+    fn is_settled(&self, set: SetNumber, changes: u32) -> bool {
         self.changes(set) == changes && self.held.get(&set).is_none_or(Option::is_none)
     }
 
     /// Makes the entry of `key_hash` the most recently used of its set.
-    fn promote(&mut self, set: u64, key_hash: KeyHash) {
+    fn promote(&mut self, set: SetNumber, key_hash: KeyHash) {
         let Some(shape) = self.memory.shape() else { return };
         let Some(mut contents) = self.memory.read(set) else { return };
         let Some(way) = contents.find(shape.tag(key_hash)) else { return };

@@ -47,7 +47,7 @@ use crate::{
     },
     hash::KeyHash,
     sync::atomic::AtomicBool,
-    units::{DATA_START_BYTES, last_superblock_bytes},
+    units::{DATA_START_BYTES, SetNumber, last_superblock_bytes},
     volume::{Volume, waiters::Waiters, wakeup::TICK},
 };
 use front::{FrontIndex, FrontSlot, FrontState};
@@ -121,7 +121,7 @@ struct TinyState {
     index: FrontIndex,
     sets: SetSummaries,
     /// Sets on their way to the device.
-    set_writes: HashMap<u32, SetWrite>,
+    set_writes: HashMap<SetNumber, SetWrite>,
     /// Sets whose bytes on the volume may be older than what was acknowledged.
     doubts: Doubts,
     /// Whether sets were written that no sync covers yet.
@@ -202,17 +202,17 @@ impl TinyState {
 
     /// Forgets what a set holds, so that nothing older than what was lost appears, and remembers that it has to be
     /// written before what hides its contents may leave the front.
-    fn forget_set(&mut self, set: u32) {
+    fn forget_set(&mut self, set: SetNumber) {
         self.sets.forget(set);
         if let Some(write) = self.set_writes.get_mut(&set) {
             write.is_believed = false;
         }
-        self.doubts.insert(u64::from(set));
+        self.doubts.insert(set);
         debug_assert!(self.sets.holds_nothing(set), "what is doubted is hidden");
     }
 
-    fn is_doubted(&self, set: u32) -> bool {
-        self.doubts.contains(u64::from(set))
+    fn is_doubted(&self, set: SetNumber) -> bool {
+        self.doubts.contains(set)
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     VolumeId,
     bytes::{Fields, FieldsMut},
 };
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, SetNumber};
 
 const HEADER_BYTES: u64 = 8;
 const PAIR_BYTES: u64 = 7;
@@ -32,10 +32,10 @@ pub(crate) fn sheets_per_block(ways: u32) -> u64 {
 }
 
 /// Writes the sheet of `set` to `target`, all of which is the sheet's.
-pub(crate) fn encode(volume: VolumeId, set: u64, pairs: &[Pair], target: &mut [u8]) {
+pub(crate) fn encode(volume: VolumeId, set: SetNumber, pairs: &[Pair], target: &mut [u8]) {
     target.fill(0);
     let mut fields = FieldsMut::new(target);
-    fields.put(&0_u32.to_le_bytes()).put(&(set as u32).to_le_bytes());
+    fields.put(&0_u32.to_le_bytes()).put(&(set.0 as u32).to_le_bytes());
     for pair in pairs {
         fields.put(&pair.tag.to_le_bytes()).put(&pair.position.to_le_bytes()[..PLACE_BYTES]);
     }
@@ -44,9 +44,9 @@ pub(crate) fn encode(volume: VolumeId, set: u64, pairs: &[Pair], target: &mut [u
 }
 
 /// The pairs of `set`; `None` if `sheet` is not its sheet.
-pub(crate) fn decode(volume: VolumeId, set: u64, sheet: &[u8]) -> Option<Vec<Pair>> {
+pub(crate) fn decode(volume: VolumeId, set: SetNumber, sheet: &[u8]) -> Option<Vec<Pair>> {
     let mut fields = Fields::new(sheet);
-    if fields.u32()? != volume.checksum(&[sheet.get(4..)?]) || fields.u32()? != set as u32 {
+    if fields.u32()? != volume.checksum(&[sheet.get(4..)?]) || fields.u32()? != set.0 as u32 {
         return None;
     }
     let mut pairs = Vec::new();
@@ -70,15 +70,15 @@ mod tests {
         let pairs: Vec<_> = (1..=8).map(|tag| Pair { tag, position: (1 << 35) - u64::from(tag) }).collect();
         let mut sheet = vec![9; sheet_bytes(8) as usize];
         assert_eq!((sheet.len(), sheets_per_block(8), sheets_per_block(16)), (64, 64, 32));
-        encode(volume, 77, &pairs, &mut sheet);
-        assert_eq!(decode(volume, 77, &sheet), Some(pairs));
-        assert_eq!(decode(volume, 78, &sheet), None, "another set's");
-        assert_eq!(decode(VolumeId([6; 16]), 77, &sheet), None, "another volume's");
+        encode(volume, SetNumber(77), &pairs, &mut sheet);
+        assert_eq!(decode(volume, SetNumber(77), &sheet), Some(pairs));
+        assert_eq!(decode(volume, SetNumber(78), &sheet), None, "another set's");
+        assert_eq!(decode(VolumeId([6; 16]), SetNumber(77), &sheet), None, "another volume's");
         for bit in 0..sheet.len() * 8 {
             sheet[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode(volume, 77, &sheet), None, "bit {bit}");
+            assert_eq!(decode(volume, SetNumber(77), &sheet), None, "bit {bit}");
             sheet[bit / 8] ^= 1 << (bit % 8);
         }
-        assert_eq!((decode(volume, 0, &[0; 64]), decode(volume, 0, &[0; 3])), (None, None));
+        assert_eq!((decode(volume, SetNumber(0), &[0; 64]), decode(volume, SetNumber(0), &[0; 3])), (None, None));
     }
 }

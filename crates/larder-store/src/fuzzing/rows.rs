@@ -11,7 +11,7 @@ use crate::{
         snapshot::{self, Header, Listing, Recovery},
     },
     hash::{FullHash, KeyHash},
-    units::BLOCK_BYTES,
+    units::{BLOCK_BYTES, SetNumber},
 };
 
 /// Every structure.
@@ -70,12 +70,12 @@ fn session_samples() -> Vec<Vec<u8>> {
 }
 
 /// The set a sheet is looked at as.
-const SET: u64 = 77;
+const SET: SetNumber = SetNumber(77);
 
 fn sheet(bytes: &[u8]) -> bool {
     let mut right = bytes.to_vec();
     right.resize(sheet_bytes(8) as usize, 0);
-    right[4..8].copy_from_slice(&(SET as u32).to_le_bytes());
+    right[4..8].copy_from_slice(&(SET.0 as u32).to_le_bytes());
     let checksum = VOLUME.checksum(&[&right[4..]]);
     right[..4].copy_from_slice(&checksum.to_le_bytes());
     let pairs = positions::decode(VOLUME, SET, &right).expect("it is sealed");

@@ -4,6 +4,8 @@
 //! Invariant: a doubted set stays doubted until somebody says that it was written anew. Cost: no memory while no
 //! set is doubted, else one bit for every set.
 
+use crate::units::SetNumber;
+
 /// The sets that are doubted.
 pub(crate) struct Doubts {
     set_count: u64,
@@ -21,31 +23,31 @@ impl Doubts {
     }
 
     /// From now on `set` is not believed.
-    pub(crate) fn insert(&mut self, set: u64) {
-        assert!(set < self.set_count);
+    pub(crate) fn insert(&mut self, set: SetNumber) {
+        assert!(set.0 < self.set_count);
         if self.words.is_empty() {
             self.words = vec![0; self.set_count.div_ceil(SETS_PER_WORD) as usize];
         }
-        let word = &mut self.words[(set / SETS_PER_WORD) as usize];
+        let word = &mut self.words[(set.0 / SETS_PER_WORD) as usize];
         self.count += u64::from(*word & bit(set) == 0);
         *word |= bit(set);
     }
 
     /// The set was written anew: what is on the volume is what memory says.
-    pub(crate) fn remove(&mut self, set: u64) {
+    pub(crate) fn remove(&mut self, set: SetNumber) {
         if !self.contains(set) {
             return;
         }
         assert!(self.count > 0, "a doubted set was counted");
-        self.words[(set / SETS_PER_WORD) as usize] &= !bit(set);
+        self.words[(set.0 / SETS_PER_WORD) as usize] &= !bit(set);
         self.count -= 1;
         if self.count == 0 {
             self.words = Vec::new();
         }
     }
 
-    pub(crate) fn contains(&self, set: u64) -> bool {
-        self.words.get((set / SETS_PER_WORD) as usize).is_some_and(|word| word & bit(set) != 0)
+    pub(crate) fn contains(&self, set: SetNumber) -> bool {
+        self.words.get((set.0 / SETS_PER_WORD) as usize).is_some_and(|word| word & bit(set) != 0)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -53,11 +55,11 @@ impl Doubts {
     }
 
     /// A doubted set, another one each time while there are several.
-    pub(crate) fn next(&mut self) -> Option<u64> {
+    pub(crate) fn next(&mut self) -> Option<SetNumber> {
         let set = self.first_from(self.cursor).or_else(|| self.first_from(0))?;
         assert!(set < self.set_count && self.count > 0, "set {set} of {} is doubted", self.set_count);
         self.cursor = set + 1;
-        Some(set)
+        Some(SetNumber(set))
     }
 
     /// Memory now, in bytes.
@@ -79,8 +81,8 @@ impl Doubts {
 
 const SETS_PER_WORD: u64 = u64::BITS as u64;
 
-fn bit(set: u64) -> u64 {
-    1 << (set % SETS_PER_WORD)
+fn bit(set: SetNumber) -> u64 {
+    1 << (set.0 % SETS_PER_WORD)
 }
 
 #[cfg(test)]
@@ -91,14 +93,14 @@ mod tests {
     fn doubted_sets_come_up_in_turn_until_they_are_written() {
         let mut doubts = Doubts::new(1000);
         assert_eq!((doubts.next(), doubts.memory_bytes()), (None, 0));
-        [999, 3, 64, 3].into_iter().for_each(|set| doubts.insert(set));
+        [999, 3, 64, 3].into_iter().for_each(|set| doubts.insert(SetNumber(set)));
         assert_eq!(doubts.count, 3);
-        let turns: Vec<_> = (0..5).map(|_| doubts.next().unwrap()).collect();
+        let turns: Vec<_> = (0..5).map(|_| doubts.next().unwrap().0).collect();
         assert_eq!(turns, [3, 64, 999, 3, 64]);
-        doubts.remove(64);
-        doubts.remove(65);
-        assert!(doubts.contains(3) && !doubts.contains(64) && !doubts.is_empty());
-        [3, 999].into_iter().for_each(|set| doubts.remove(set));
+        doubts.remove(SetNumber(64));
+        doubts.remove(SetNumber(65));
+        assert!(doubts.contains(SetNumber(3)) && !doubts.contains(SetNumber(64)) && !doubts.is_empty());
+        [3, 999].into_iter().for_each(|set| doubts.remove(SetNumber(set)));
         assert!(doubts.is_empty() && doubts.next().is_none());
         assert_eq!(doubts.memory_bytes(), 0, "no memory without doubts");
     }

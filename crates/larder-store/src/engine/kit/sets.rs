@@ -9,7 +9,7 @@
 
 pub(crate) mod bits;
 
-use crate::hash::KeyHash;
+use crate::{hash::KeyHash, units::SetNumber};
 
 use bits::{Bits, Cursor};
 
@@ -50,8 +50,8 @@ impl Shape {
 }
 
 /// Which of `set_count` sets a key belongs to.
-pub(crate) fn set_of(key_hash: KeyHash, set_count: u64) -> u64 {
-    ((u128::from(key_hash.0) * u128::from(set_count)) >> u64::BITS) as u64
+pub(crate) fn set_of(key_hash: KeyHash, set_count: u64) -> SetNumber {
+    SetNumber(((u128::from(key_hash.0) * u128::from(set_count)) >> u64::BITS) as u64)
 }
 
 /// One way of a set.
@@ -281,14 +281,14 @@ impl PackedSets {
     }
 
     /// A set; `None` if nothing is known of it.
-    pub(crate) fn read(&self, set: u64) -> Option<Set> {
+    pub(crate) fn read(&self, set: SetNumber) -> Option<Set> {
         let found = Set::unpack(&self.shape, &self.bits, self.at(set));
         if self.fresh && found.is_untouched() { Some(Set::empty(&self.shape)) } else { found.known() }
     }
 
     /// Notes what is known of a set.
-    pub(crate) fn write(&mut self, set: u64, contents: &Set) {
-        assert!(set < self.set_count, "set {set} of {}", self.set_count);
+    pub(crate) fn write(&mut self, set: SetNumber, contents: &Set) {
+        assert!(set.0 < self.set_count, "{set:?} of {}", self.set_count);
         let at = self.at(set);
         let before = Set::unpack(&self.shape, &self.bits, at).entries();
         assert!(before <= self.entries, "the entries of a set are counted");
@@ -297,7 +297,7 @@ impl PackedSets {
     }
 
     /// Notes that nothing is known of a set.
-    pub(crate) fn forget(&mut self, set: u64) {
+    pub(crate) fn forget(&mut self, set: SetNumber) {
         self.all_known = false;
         self.write(set, &Set::unknown(&self.shape));
     }
@@ -325,7 +325,7 @@ impl PackedSets {
     /// Checks every set, and that their entries are counted.
     pub(crate) fn check(&self) {
         let mut entries = 0;
-        for set in 0..self.set_count {
+        for set in (0..self.set_count).map(SetNumber) {
             let found = Set::unpack(&self.shape, &self.bits, self.at(set));
             entries += found.entries();
             self.read(set).iter().for_each(Set::check);
@@ -338,8 +338,8 @@ impl PackedSets {
         self.set_count * u64::from(self.shape.ways)
     }
 
-    fn at(&self, set: u64) -> u64 {
-        set * u64::from(self.shape.set_bits())
+    fn at(&self, set: SetNumber) -> u64 {
+        set.0 * u64::from(self.shape.set_bits())
     }
 }
 

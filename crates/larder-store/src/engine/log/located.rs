@@ -20,7 +20,7 @@ use crate::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    units::Sector,
+    units::{Sector, SetNumber},
 };
 use demoted::Demoted;
 use std::collections::HashSet;
@@ -53,21 +53,26 @@ pub(crate) struct LocatedSets {
 struct Partition {
     sets: PackedSets,
     /// While an earlier run's entries are loaded: sets and tags of which newer things are known.
-    superseded: Option<HashSet<(u64, u16)>>,
+    superseded: Option<HashSet<(SetNumber, u16)>>,
 }
 
 /// Where an address is.
 #[derive(Clone, Copy)]
 struct At {
     partition: usize,
-    set: u64,
+    set: SetNumber,
     tag: u16,
 }
 
 impl At {
+    /// Where the entries of a set of the volume with this tag are.
+    fn of(set: SetNumber, tag: u16) -> Self {
+        Self { partition: (set.0 / PARTITION_SETS) as usize, set: SetNumber(set.0 % PARTITION_SETS), tag }
+    }
+
     /// The number of its set in the volume.
-    fn number(self) -> u64 {
-        self.partition as u64 * PARTITION_SETS + self.set
+    fn number(self) -> SetNumber {
+        SetNumber(self.partition as u64 * PARTITION_SETS + self.set.0)
     }
 
     /// Another tag of the set.
@@ -178,7 +183,7 @@ impl LocatedSets {
     /// A number for `key_hash`'s address.
     pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
         let set = set_of(key_hash, self.set_count);
-        set << u16::BITS | u64::from(self.shape.tag(key_hash))
+        set.0 << u16::BITS | u64::from(self.shape.tag(key_hash))
     }
 
     /// Removes the entry of `key_hash`'s address.
@@ -289,7 +294,7 @@ impl LocatedSets {
 
     /// The address of another tag in the same set.
     fn address_of(&self, at: At, tag: u16) -> u64 {
-        at.number() << u16::BITS | u64::from(tag)
+        at.number().0 << u16::BITS | u64::from(tag)
     }
 
     fn generation_bits(&self, position: Sector) -> u8 {
@@ -310,9 +315,7 @@ impl LocatedSets {
     }
 
     fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, Partition>, At) {
-        let set = set_of(key_hash, self.set_count);
-        let partition = (set / PARTITION_SETS) as usize;
-        let at = At { partition, set: set % PARTITION_SETS, tag: self.shape.tag(key_hash) };
+        let at = At::of(set_of(key_hash, self.set_count), self.shape.tag(key_hash));
         (lock(&self.partitions[at.partition]), at)
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     device::AlignedBuffer,
     format::positions::{self, Pair, sheet_bytes, sheets_per_block},
     hash::KeyHash,
-    units::BLOCK_BYTES,
+    units::{BLOCK_BYTES, SetNumber},
     volume::{Volume, counters::add},
 };
 use futures_util::{StreamExt, stream};
@@ -46,14 +46,14 @@ impl PositionFile {
         volume.shape.index_bytes / BLOCK_BYTES * sheets_per_block(self.ways) * u64::from(self.ways)
     }
 
-    fn block_of(&self, set: u64) -> u64 {
-        self.start_bytes + set / sheets_per_block(self.ways) * BLOCK_BYTES
+    fn block_of(&self, set: SetNumber) -> u64 {
+        self.start_bytes + set.0 / sheets_per_block(self.ways) * BLOCK_BYTES
     }
 
     /// Where in its block a set's sheet is.
-    fn sheet_of(&self, set: u64) -> Range<usize> {
+    fn sheet_of(&self, set: SetNumber) -> Range<usize> {
         let (per_block, bytes) = (sheets_per_block(self.ways), sheet_bytes(self.ways) as usize);
-        let at = (set % per_block) as usize * bytes;
+        let at = (set.0 % per_block) as usize * bytes;
         at..at + bytes
     }
 }
@@ -109,7 +109,7 @@ impl LogEngine {
         }
     }
 
-    async fn put_into_block(&self, file: &PositionFile, sets: &LocatedSets, places: Vec<(u64, Pair)>) {
+    async fn put_into_block(&self, file: &PositionFile, sets: &LocatedSets, places: Vec<(SetNumber, Pair)>) {
         match self.write_block(file, sets, &places).await {
             Ok(()) => sets.demoted_written(&places),
             Err(error) => {
@@ -120,7 +120,7 @@ impl LogEngine {
     }
 
     /// Puts places of one block's sets into it.
-    async fn write_block(&self, file: &PositionFile, sets: &LocatedSets, places: &[(u64, Pair)]) -> Result<()> {
+    async fn write_block(&self, file: &PositionFile, sets: &LocatedSets, places: &[(SetNumber, Pair)]) -> Result<()> {
         let offset_bytes = file.block_of(places[0].0);
         let old = self.volume.read(offset_bytes, BLOCK_BYTES).await?;
         let mut block = AlignedBuffer::with_len(BLOCK_BYTES as usize);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: every action ends in one change of the state.
 
-use super::{MappedEngine, schedule::packets::Packet, state::MappedState};
+use super::{MappedEngine, map::MapPlace, schedule::packets::Packet, state::MappedState};
 use crate::{
     device::{AlignedBuffer, FileName, FileWork},
     engine::kit::{effects::completion_for, ledger},
@@ -24,7 +24,7 @@ pub(super) enum Action {
     /// Remove a file that has room of its own.
     RemoveFile {
         file: FileName,
-        place: u64,
+        place: MapPlace,
         sectors: u64,
     },
 }
@@ -74,7 +74,7 @@ impl MappedEngine {
         woken.wake();
     }
 
-    fn file_removed(self: &Arc<Self>, place: u64, sectors: u64, outcome: &io::Result<()>) {
+    fn file_removed(self: &Arc<Self>, place: MapPlace, sectors: u64, outcome: &io::Result<()>) {
         if let Err(error) = outcome
             && self.volume.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0
         {

@@ -7,7 +7,7 @@
 use super::{
     MappedEngine,
     dirty::DirtyEntry,
-    map::Entry,
+    map::{Entry, MapPlace},
     state::{MappedState, Phase},
 };
 use crate::{
@@ -37,12 +37,12 @@ pub(super) struct Write {
 }
 
 impl Write {
-    pub(super) fn entry(&self, place: u64) -> Entry {
+    pub(super) fn entry(&self, place: MapPlace) -> Entry {
         let Self { sectors, sequence, expires_at, .. } = *self;
         Entry { place, sectors, sequence, expires_at }
     }
 
-    pub(super) fn dirty(&self, place: Option<u64>, done: Option<Completion<()>>) -> DirtyEntry {
+    pub(super) fn dirty(&self, place: Option<MapPlace>, done: Option<Completion<()>>) -> DirtyEntry {
         let record = Arc::clone(&self.record);
         let Self { key_hash, sectors, now: since, .. } = *self;
         DirtyEntry {

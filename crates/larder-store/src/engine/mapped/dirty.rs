@@ -3,6 +3,7 @@
 //! Owns: their bytes, and how much of each is still to be written. Invariant: an entry is here until the last
 //! transfer with a piece of it has completed; until then its place belongs to it, even if it was dropped.
 
+use super::map::MapPlace;
 use crate::{
     device::{AlignedBuffer, Completion},
     hash::KeyHash,
@@ -17,7 +18,7 @@ pub(super) struct DirtyEntry {
     pub(super) record: Arc<AlignedBuffer>,
     pub(super) sectors: u32,
     /// Where it goes; `None` while it waits in a locality buffer.
-    pub(super) place: Option<u64>,
+    pub(super) place: Option<MapPlace>,
     /// Transfers with a piece of it that have not completed.
     pub(super) pieces_left: u32,
     /// Whether one of them failed.

@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub(crate) mod levels;
 pub(crate) mod slots;
 
+use super::map::MapPlace;
 use crate::{
     FileNaming, MappedRow,
     device::FileName,
@@ -99,50 +100,51 @@ impl Space {
     }
 
     /// Takes room for a record; `None` if there is none in one piece.
-    pub(super) fn take(&mut self, sectors: u64, site: Site) -> Option<u64> {
-        match self {
-            Self::Slots { slots, .. } => slots.take(sectors).map(|Sector(place)| place),
-            Self::Levels(levels) => levels.take(sectors).map(|Sector(place)| place),
-            Self::Classes { classes, .. } => classes.take(sectors),
-            Self::Files { files, .. } => Some(files.take(site)),
-        }
+    pub(super) fn take(&mut self, sectors: u64, site: Site) -> Option<MapPlace> {
+        let place = match self {
+            Self::Slots { slots, .. } => slots.take(sectors)?.0,
+            Self::Levels(levels) => levels.take(sectors)?.0,
+            Self::Classes { classes, .. } => classes.take(sectors)?,
+            Self::Files { files, .. } => files.take(site),
+        };
+        Some(MapPlace(place))
     }
 
     /// Takes the room of a record that lies at `place`, if that is free room.
-    pub(super) fn take_at(&mut self, place: u64, sectors: u64) -> bool {
+    pub(super) fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool {
         match self {
-            Self::Slots { slots, .. } => slots.take_at(Sector(place), sectors),
-            Self::Levels(levels) => levels.take_at(Sector(place), sectors),
-            Self::Classes { classes, .. } => classes.take_at(place, sectors),
-            Self::Files { files, .. } => files.is_place(place),
+            Self::Slots { slots, .. } => slots.take_at(Sector(place.0), sectors),
+            Self::Levels(levels) => levels.take_at(Sector(place.0), sectors),
+            Self::Classes { classes, .. } => classes.take_at(place.0, sectors),
+            Self::Files { files, .. } => files.is_place(place.0),
         }
     }
 
-    pub(super) fn free(&mut self, place: u64, sectors: u64) {
+    pub(super) fn free(&mut self, place: MapPlace, sectors: u64) {
         match self {
-            Self::Slots { slots, .. } => slots.free(Sector(place), sectors),
-            Self::Levels(levels) => levels.free(Sector(place), sectors),
-            Self::Classes { classes, .. } => classes.free(place, sectors),
+            Self::Slots { slots, .. } => slots.free(Sector(place.0), sectors),
+            Self::Levels(levels) => levels.free(Sector(place.0), sectors),
+            Self::Classes { classes, .. } => classes.free(place.0, sectors),
             Self::Files { .. } => {}
         }
     }
 
     /// Where a record lies that write `sequence` makes at `place`.
-    pub(super) fn spot(&self, place: u64, sectors: u64, sequence: u32) -> Spot {
+    pub(super) fn spot(&self, place: MapPlace, sectors: u64, sequence: u32) -> Spot {
         match self {
-            Self::Slots { .. } | Self::Levels(_) => Spot::Volume(place * SECTOR_BYTES),
+            Self::Slots { .. } | Self::Levels(_) => Spot::Volume(place.0 * SECTOR_BYTES),
             Self::Classes { classes, .. } if !classes.is_long(sectors) => {
-                Spot::File(file_name(format!("{sectors:03}")), place * sectors * SECTOR_BYTES)
+                Spot::File(file_name(format!("{sectors:03}")), place.0 * sectors * SECTOR_BYTES)
             }
             Self::Classes { long, .. } => {
-                Spot::File(file_name(format!("{LONG_PREFIX}/{}", long.name(place, sequence))), 0)
+                Spot::File(file_name(format!("{LONG_PREFIX}/{}", long.name(place.0, sequence))), 0)
             }
-            Self::Files { files, .. } => Spot::File(file_name(files.name(place, sequence)), 0),
+            Self::Files { files, .. } => Spot::File(file_name(files.name(place.0, sequence)), 0),
         }
     }
 
     /// The file that goes with a record.
-    pub(super) fn file_to_remove(&self, place: u64, sectors: u64, sequence: u32) -> Option<FileName> {
+    pub(super) fn file_to_remove(&self, place: MapPlace, sectors: u64, sequence: u32) -> Option<FileName> {
         let has_file = match self {
             Self::Slots { .. } | Self::Levels(_) => false,
             Self::Classes { classes, .. } => classes.is_long(sectors),
@@ -154,12 +156,12 @@ impl Space {
         }
     }
 
-    pub(super) fn point_at(&mut self, place: u64) {
+    pub(super) fn point_at(&mut self, pointer: u64) {
         match self {
-            Self::Slots { slots, .. } => slots.point_at(Sector(place)),
-            Self::Levels(levels) => levels.point_at(Sector(place)),
+            Self::Slots { slots, .. } => slots.point_at(Sector(pointer)),
+            Self::Levels(levels) => levels.point_at(Sector(pointer)),
             Self::Classes { .. } => {}
-            Self::Files { files, .. } => files.set_turn(place),
+            Self::Files { files, .. } => files.set_turn(pointer),
         }
     }
 
@@ -189,9 +191,9 @@ impl Space {
     }
 
     /// Notes that a record of `sectors` was at `place` once, before anything is taken.
-    pub(super) fn note_place(&mut self, place: u64, sectors: u64) {
+    pub(super) fn note_place(&mut self, place: MapPlace, sectors: u64) {
         if let Self::Classes { classes, .. } = self {
-            classes.grow_to(place, sectors);
+            classes.grow_to(place.0, sectors);
         }
     }
 

@@ -25,11 +25,14 @@ pub(crate) const PLACE_BITS: u32 = 36;
 const SECTOR_COUNT_BITS: u32 = 12;
 const NONE: u32 = u32::MAX;
 
+/// Where an entry of a map lies, in the counting of the layout: a sector, a slot of the file of its length, or a directory. Less than 2^36.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MapPlace(pub(crate) u64);
+
 /// What the map knows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Where it lies, in the layout's own counting; less than 2^36.
-    pub(crate) place: u64,
+    pub(crate) place: MapPlace,
     /// Length of its record in sectors; less than 4096.
     pub(crate) sectors: u32,
     /// The number of the write that made it.
@@ -143,7 +146,7 @@ impl Map {
     }
 
     /// Says where the entry that write `sequence` made lies, now that it is known. `false` if there is none such.
-    pub(crate) fn set_place(&mut self, key_hash: KeyHash, sequence: u32, place: u64) -> bool {
+    pub(crate) fn set_place(&mut self, key_hash: KeyHash, sequence: u32, place: MapPlace) -> bool {
         let Some(at) = self.position(key_hash) else { return false };
         let node = &mut self.nodes[self.table[at] as usize - 1];
         if node.sequence != sequence {
@@ -332,15 +335,15 @@ impl Node {
         node
     }
 
-    fn set_place(&mut self, place: u64) {
-        assert!(place < 1 << PLACE_BITS);
-        self.packed = halves(whole(self.packed) >> PLACE_BITS << PLACE_BITS | place);
+    fn set_place(&mut self, place: MapPlace) {
+        assert!(place.0 < 1 << PLACE_BITS);
+        self.packed = halves(whole(self.packed) >> PLACE_BITS << PLACE_BITS | place.0);
     }
 
     fn entry(&self, base_s: u32) -> Entry {
         let packed = whole(self.packed);
         Entry {
-            place: packed & ((1 << PLACE_BITS) - 1),
+            place: MapPlace(packed & ((1 << PLACE_BITS) - 1)),
             sectors: (packed >> PLACE_BITS) as u32 & ((1 << SECTOR_COUNT_BITS) - 1),
             sequence: self.sequence,
             expires_at: Lifetime((packed >> (PLACE_BITS + SECTOR_COUNT_BITS)) as u16).end(base_s),

@@ -11,7 +11,7 @@ use super::{
     MappedEngine,
     dirty::DirtyEntry,
     layout::{Spot, files},
-    map::Entry,
+    map::{Entry, MapPlace},
     state::{MappedState, Phase},
 };
 use crate::{
@@ -97,11 +97,11 @@ impl Books for MappedState {
 impl Entry {
     pub(super) fn of(listing: &Listing) -> Self {
         let Listing { place, sectors, sequence, expires_at, .. } = *listing;
-        Self { place, sectors, sequence, expires_at }
+        Self { place: MapPlace(place), sectors, sequence, expires_at }
     }
 
     fn listing(&self, key_hash: KeyHash) -> Listing {
-        let Self { place, sectors, sequence, expires_at } = *self;
+        let Self { place: MapPlace(place), sectors, sequence, expires_at } = *self;
         Listing { key_hash, place, sectors, sequence, expires_at }
     }
 }
@@ -131,7 +131,7 @@ impl MappedState {
     /// Takes up an entry of a snapshot that may be older than what is read next.
     fn recover_listing(&mut self, listing: &Listing) {
         assert!(self.is_recovering, "what may be gone is not shown");
-        self.space.note_place(listing.place, listing.sectors.into());
+        self.space.note_place(MapPlace(listing.place), listing.sectors.into());
         self.map.remove(listing.key_hash);
         if self.map.is_full() {
             self.ledger.note_outdated();
@@ -144,7 +144,7 @@ impl MappedState {
         assert!(self.is_recovering, "what may be gone is not shown");
         let Change { listing, is_gone } = change;
         if *is_gone {
-            self.space.note_place(listing.place, listing.sectors.into());
+            self.space.note_place(MapPlace(listing.place), listing.sectors.into());
             self.map.remove_write(listing.key_hash, listing.sequence);
         } else {
             self.recover_listing(listing);
@@ -221,12 +221,12 @@ impl MappedEngine {
         let slots_of = |sectors| self.lock().space.slot_count(sectors);
         let mut sectors = 1;
         while let Some(slot) = slots_of(sectors) {
-            let spot = self.lock().space.spot(slot, sectors, 0);
+            let spot = self.lock().space.spot(MapPlace(slot), sectors, 0);
             let Spot::File(file, start_bytes) = spot else { return };
             let last_bytes = start_bytes + (sectors - 1) * SECTOR_BYTES;
             let is_there = directory.read(file, last_bytes, SECTOR_BYTES as usize).await.is_ok();
             if is_there {
-                self.lock().space.note_place(slot, sectors);
+                self.lock().space.note_place(MapPlace(slot), sectors);
             }
             // A file as long as all may be together is not longer.
             if !is_there || slots_of(sectors) == Some(slot) {

@@ -8,7 +8,7 @@ use super::{
     action::Action,
     commit::Write,
     layout::{Remedy, Spot},
-    map::Entry,
+    map::{Entry, MapPlace},
     schedule::packets::{Packet, PlacedWrite},
     state::{MappedState, Writes},
 };
@@ -72,7 +72,7 @@ impl MappedState {
 
     /// Gives back the room of an entry that is neither in the map nor being written; that of a file when the
     /// file is gone.
-    pub(super) fn release_room(&mut self, place: u64, sectors: u32, sequence: u32) {
+    pub(super) fn release_room(&mut self, place: MapPlace, sectors: u32, sequence: u32) {
         let sectors = u64::from(sectors);
         match self.space.file_to_remove(place, sectors, sequence) {
             Some(file) => {
@@ -89,7 +89,7 @@ impl MappedState {
     }
 
     /// A file is gone; if it cannot be removed, its room is lost until the store starts empty.
-    pub(super) fn file_removed(&mut self, place: u64, sectors: u64, ok: bool) {
+    pub(super) fn file_removed(&mut self, place: MapPlace, sectors: u64, ok: bool) {
         let taken = self.space.taken_by(sectors);
         assert!(
             taken <= self.held_back_sectors && taken <= self.used_sectors,
@@ -106,7 +106,7 @@ impl MappedState {
 
     /// Takes room in one piece for a write. Where eviction is paced, a write that finds none makes what is due go at once, and
     /// looks again.
-    pub(super) fn take_place_in_time(&mut self, write: &Write) -> Result<u64, NoRoom> {
+    pub(super) fn take_place_in_time(&mut self, write: &Write) -> Result<MapPlace, NoRoom> {
         let (sectors, site) = (write.sectors.into(), write.site);
         match self.take_place(sectors, site) {
             Err(NoRoom::Ever) if self.is_paced() => {
@@ -119,7 +119,7 @@ impl MappedState {
     }
 
     /// Takes room in one piece for a record of `sectors`, by evicting if that is the layout's way.
-    pub(super) fn take_place(&mut self, sectors: u64, site: Site) -> Result<u64, NoRoom> {
+    pub(super) fn take_place(&mut self, sectors: u64, site: Site) -> Result<MapPlace, NoRoom> {
         assert!(sectors > 0 && self.held_back_sectors <= self.used_sectors, "what is held back is used");
         let mut evictable = self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX;
         loop {
@@ -174,7 +174,7 @@ impl MappedState {
         for &sequence in group {
             let taken = self.taken_by_write(sequence);
             let place = run.or_else(|| self.take_place(taken, Site::default()).ok());
-            run = run.map(|run| run + taken);
+            run = run.map(|run| MapPlace(run.0 + taken));
             if self.place_entry(sequence, place) {
                 self.send(sequence, now);
             }
@@ -195,7 +195,7 @@ impl MappedState {
 
     /// Gives an entry that waited its place. `false` if it is lost: there was no room in one piece, or it
     /// was evicted itself to make room for a neighbour.
-    fn place_entry(&mut self, sequence: u32, place: Option<u64>) -> bool {
+    fn place_entry(&mut self, sequence: u32, place: Option<MapPlace>) -> bool {
         let entry = self.dirty.entry_mut(sequence).expect("an entry that waits in a buffer is dirty");
         let (key_hash, sectors, dropped) = (entry.key_hash, entry.sectors, entry.dropped);
         if let (Some(place), false) = (place, dropped) {

@@ -8,7 +8,7 @@ use super::{
     commit::Write,
     dirty::Dirty,
     layout::Space,
-    map::{Entry, Map},
+    map::{Entry, Map, MapPlace},
     pace::{Demand, Pace, Pacer, RunFound},
     read::{BatchedRead, Found},
     recovery::{Found as StartFound, KnownFiles},
@@ -190,7 +190,7 @@ impl MappedState {
         self.demand.placed += 1;
         assert!(self.used_sectors <= used_max, "a layout is never fuller than it may be");
         self.remove(write.key_hash);
-        self.map.insert(write.key_hash, write.entry(place.unwrap_or(0)));
+        self.map.insert(write.key_hash, write.entry(place.unwrap_or(MapPlace(0))));
         self.dirty.insert(write.sequence, write.dirty(place, done.take()));
         if place.is_some() {
             self.send(write.sequence, write.now);
@@ -360,8 +360,8 @@ impl MappedState {
             || self.unknown_files.is_some()
     }
 
-    pub(super) fn point_at(&mut self, place: u64) {
-        self.space.point_at(place);
+    pub(super) fn point_at(&mut self, pointer: u64) {
+        self.space.point_at(pointer);
     }
 
     /// Takes over how long an earlier run's files of slots are. `false` if that cannot be.

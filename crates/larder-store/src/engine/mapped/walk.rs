@@ -4,7 +4,10 @@
 //! believes them. Invariant: a flipped bit in a listed record, in a page of the snapshot, of the journal or in their heads is found. Cost: a read
 //! per entry, and of a volume that was not closed 40 bytes of memory for each.
 
-use super::layout::{Space, Spot};
+use super::{
+    layout::{Space, Spot},
+    map::MapPlace,
+};
 use crate::{
     MappedRow,
     device::block_on,
@@ -98,7 +101,7 @@ fn newest_header(volume: &Volume, meet: &mut dyn FnMut(Met<'_>)) -> Option<Heade
 
 fn meet_listed(volume: &Volume, space: &Space, listing: &Listing, meet: &mut dyn FnMut(Met<'_>)) {
     let Listing { key_hash, place, sectors, sequence, .. } = *listing;
-    let spot = space.spot(place, sectors.into(), sequence);
+    let spot = space.spot(MapPlace(place), sectors.into(), sequence);
     let len_bytes = u64::from(sectors) * SECTOR_BYTES;
     let (Spot::Volume(offset_bytes) | Spot::File(_, offset_bytes)) = spot;
     let bytes = match (spot, &volume.directory) {

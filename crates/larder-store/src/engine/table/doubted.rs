@@ -8,7 +8,7 @@ use super::{
     summary::{Bin, Summary},
     write::{Change, View},
 };
-use crate::{Error, ErrorKind, Result, engine::kit::sets::Set};
+use crate::{Error, ErrorKind, Result, engine::kit::sets::Set, units::SetNumber};
 use std::sync::Arc;
 
 /// Sets that are wiped in one round.
@@ -16,7 +16,7 @@ const WIPES_MAX: u32 = 256;
 
 impl TableEngine {
     /// What a writer takes a doubted set for: empty, if all of it is wiped. `None`: it is not doubted.
-    pub(super) fn view_of_doubted(&self, set: u64) -> Option<View> {
+    pub(super) fn view_of_doubted(&self, set: SetNumber) -> Option<View> {
         let state = self.lock();
         let ways = self.layout.ways as usize;
         state.doubts.contains(set).then(|| View {

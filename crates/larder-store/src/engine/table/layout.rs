@@ -3,7 +3,10 @@
 //! Plain arithmetic. Owns: where each bin lies. Invariant: every bin and the whole ring lie between the index
 //! area and the last superblock. Source: HashCache (NSDI 2009), bins of 8 KiB in sets of 64 KiB.
 
-use crate::{format::bin::BIN_HEADER_BYTES, units::BLOCK_BYTES};
+use crate::{
+    format::bin::BIN_HEADER_BYTES,
+    units::{BLOCK_BYTES, SetNumber},
+};
 use std::ops::Range;
 
 /// Fewest sets a table works with.
@@ -38,13 +41,13 @@ impl TableLayout {
     }
 
     /// Where a set begins on the volume.
-    pub(crate) fn set_offset_bytes(&self, set: u64) -> u64 {
-        assert!(set < self.set_count);
-        self.start_bytes + set * self.set_bytes()
+    pub(crate) fn set_offset_bytes(&self, set: SetNumber) -> u64 {
+        assert!(set.0 < self.set_count);
+        self.start_bytes + set.0 * self.set_bytes()
     }
 
     /// Where a bin begins on the volume.
-    pub(crate) fn bin_offset_bytes(&self, set: u64, way: u64) -> u64 {
+    pub(crate) fn bin_offset_bytes(&self, set: SetNumber, way: u64) -> u64 {
         assert!(way < self.ways);
         self.set_offset_bytes(set) + way * self.bin_bytes
     }
@@ -68,8 +71,8 @@ mod tests {
     fn bins_and_ring_fill_the_room_and_do_not_meet() {
         for (room, set_count) in [(64 << 10..3 << 20, 30), (4096..(1 << 40) + 4096, 1 << 23)] {
             let layout = TableLayout::new(room.clone(), 8192, 8, set_count).unwrap();
-            assert_eq!((layout.set_offset_bytes(0), layout.bin_count()), (room.start, set_count * 8));
-            let last = layout.bin_offset_bytes(set_count - 1, 7) + layout.bin_bytes;
+            assert_eq!((layout.set_offset_bytes(SetNumber(0)), layout.bin_count()), (room.start, set_count * 8));
+            let last = layout.bin_offset_bytes(SetNumber(set_count - 1), 7) + layout.bin_bytes;
             assert_eq!(last, layout.ring_start_bytes);
             let end = layout.ring_start_bytes + layout.ring_len_bytes;
             assert!(end <= room.end && room.end - end < BLOCK_BYTES);

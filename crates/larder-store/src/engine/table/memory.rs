@@ -4,7 +4,10 @@
 //! engine wrote last; where it tells nothing the set must be read from the volume.
 
 use super::resident::ResidentSets;
-use crate::engine::kit::sets::{PackedSets, Set, Shape};
+use crate::{
+    engine::kit::sets::{PackedSets, Set, Shape},
+    units::SetNumber,
+};
 
 /// What memory knows of the sets.
 pub(crate) enum SetMemory {
@@ -15,7 +18,7 @@ pub(crate) enum SetMemory {
 
 impl SetMemory {
     /// A set, which counts as used.
-    pub(crate) fn read(&mut self, set: u64) -> Option<Set> {
+    pub(crate) fn read(&mut self, set: SetNumber) -> Option<Set> {
         match self {
             Self::Nothing => None,
             Self::All(sets) => sets.read(set),
@@ -24,7 +27,7 @@ impl SetMemory {
     }
 
     /// Notes what is known of a set.
-    pub(crate) fn write(&mut self, set: u64, contents: &Set) {
+    pub(crate) fn write(&mut self, set: SetNumber, contents: &Set) {
         match self {
             Self::Nothing => {}
             Self::All(sets) => sets.write(set, contents),
@@ -33,7 +36,7 @@ impl SetMemory {
     }
 
     /// Notes that nothing is known of a set.
-    pub(crate) fn forget(&mut self, set: u64) {
+    pub(crate) fn forget(&mut self, set: SetNumber) {
         match self {
             Self::Nothing => {}
             Self::All(sets) => sets.forget(set),
@@ -42,7 +45,7 @@ impl SetMemory {
     }
 
     /// A set, without counting this as a use.
-    pub(crate) fn peek(&self, set: u64) -> Option<Set> {
+    pub(crate) fn peek(&self, set: SetNumber) -> Option<Set> {
         match self {
             Self::Nothing => None,
             Self::All(sets) => sets.read(set),

@@ -9,6 +9,7 @@ use crate::{
     Reader, Result,
     format::bin::{BIN_HEADER_BYTES, BinHeader, is_blank},
     hash::FullHash,
+    units::SetNumber,
     volume::{Verdict, counters::add},
 };
 use bytes::{Bytes, BytesMut};
@@ -36,7 +37,7 @@ struct ReadBin {
 pub(super) struct LookupTarget<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: FullHash,
-    pub(super) set: u64,
+    pub(super) set: SetNumber,
 }
 
 impl TableEngine {
@@ -114,7 +115,7 @@ impl TableEngine {
     }
 
     /// Reads a set; what it holds is remembered unless it changed since there were `changes`.
-    pub(super) async fn read_set(&self, set: u64, changes: u32) -> Result<(Bytes, Summary)> {
+    pub(super) async fn read_set(&self, set: SetNumber, changes: u32) -> Result<(Bytes, Summary)> {
         let offset_bytes = self.layout.set_offset_bytes(set);
         let bytes = self.volume.read(offset_bytes, self.layout.set_bytes()).await?;
         let summary = Summary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize, offset_bytes);

@@ -5,9 +5,12 @@
 //! half a chain's head; at 40% resident, 8 ways and 1 TiB that is 8.6 bits an entry of the volume.
 //! Invariant: every resident set is in exactly one chain and once in the list. Source: HashCache, SetMemLRU.
 
-use crate::engine::kit::sets::{
-    Set, Shape,
-    bits::{Bits, Cursor},
+use crate::{
+    engine::kit::sets::{
+        Set, Shape,
+        bits::{Bits, Cursor},
+    },
+    units::SetNumber,
 };
 
 /// Resident sets per chain.
@@ -82,7 +85,7 @@ impl ResidentSets {
     }
 
     /// A set, which becomes the most recently used; `None` if it is not resident.
-    pub(crate) fn read(&mut self, set: u64) -> Option<Set> {
+    pub(crate) fn read(&mut self, set: SetNumber) -> Option<Set> {
         let slot = self.slot_of(set)?;
         self.unlist(slot);
         self.list(slot);
@@ -91,19 +94,19 @@ impl ResidentSets {
     }
 
     /// A set, without counting this as a use.
-    pub(crate) fn peek(&self, set: u64) -> Option<Set> {
+    pub(crate) fn peek(&self, set: SetNumber) -> Option<Set> {
         self.contents(self.slot_of(set)?)
     }
 
     /// Notes what is known of a set, which becomes resident.
-    pub(crate) fn write(&mut self, set: u64, contents: &Set) {
+    pub(crate) fn write(&mut self, set: SetNumber, contents: &Set) {
         let slot = self.slot_of(set).unwrap_or_else(|| self.admit(set));
         self.replace(slot, contents);
         debug_assert_eq!(self.slot_of(set), Some(slot), "what was written is resident");
     }
 
     /// Notes that nothing is known of a set.
-    pub(crate) fn forget(&mut self, set: u64) {
+    pub(crate) fn forget(&mut self, set: SetNumber) {
         if let Some(slot) = self.slot_of(set) {
             self.replace(slot, &Set::unknown(&self.shape));
         }
@@ -166,7 +169,7 @@ impl ResidentSets {
     }
 
     /// A slot for a set that has none: an unused one, or the least recently used.
-    fn admit(&mut self, set: u64) -> u64 {
+    fn admit(&mut self, set: SetNumber) -> u64 {
         let slot = if self.count < self.capacity {
             self.count += 1;
             self.count
@@ -177,7 +180,7 @@ impl ResidentSets {
             slot
         };
         assert!((1..=self.capacity).contains(&slot), "a set that becomes resident has a slot");
-        let (chain, quotient) = (set % self.widths.chain_count, set / self.widths.chain_count);
+        let (chain, quotient) = (set.0 % self.widths.chain_count, set.0 / self.widths.chain_count);
         let links = Links { quotient, next_in_chain: self.head(chain), more_recent: NONE, less_recent: NONE };
         self.write_links(slot, links);
         self.write_head(chain, slot);
@@ -185,8 +188,8 @@ impl ResidentSets {
         slot
     }
 
-    fn slot_of(&self, set: u64) -> Option<u64> {
-        let (chain, quotient) = (set % self.widths.chain_count, set / self.widths.chain_count);
+    fn slot_of(&self, set: SetNumber) -> Option<u64> {
+        let (chain, quotient) = (set.0 % self.widths.chain_count, set.0 / self.widths.chain_count);
         let mut slot = self.head(chain);
         while self.is_slot(slot) {
             let links = self.links(slot);
@@ -316,8 +319,9 @@ mod tests {
         #[test]
         fn the_least_recently_used_set_gives_way(operations in prop::collection::vec((0..40_u64, 1..200_u16, 0..3_u8), 1..300)) {
             let mut resident = ResidentSets::new(SHAPE, 40, 9);
-            let mut model: Vec<(u64, Option<Set>)> = Vec::new();
+            let mut model: Vec<(SetNumber, Option<Set>)> = Vec::new();
             for (set, tag, operation) in operations {
+                let set = SetNumber(set);
                 let known = model.iter().position(|&(other, _)| other == set);
                 match operation {
                     0 => {
@@ -342,7 +346,7 @@ mod tests {
                         known.into_iter().for_each(|at| model[at].1 = None);
                     }
                 }
-                for set in 0..40 {
+                for set in (0..40).map(SetNumber) {
                     let expected = model.iter().find(|&&(other, _)| other == set).and_then(|known| known.1);
                     prop_assert_eq!(resident.peek(set), expected);
                 }

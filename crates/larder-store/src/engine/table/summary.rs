@@ -12,6 +12,7 @@ use crate::{
         bin::{BinHeader, is_blank},
     },
     hash::FullHash,
+    units::SetNumber,
 };
 
 /// Summaries remembered: enough for an insertion to follow its miss without reading the set again.
@@ -130,30 +131,30 @@ impl Summary {
 }
 
 /// The summaries of a few sets that were used last.
-pub(crate) struct RecentSummaries(Box<[Option<(u64, Summary)>]>);
+pub(crate) struct RecentSummaries(Box<[Option<(SetNumber, Summary)>]>);
 
 impl RecentSummaries {
     pub(crate) fn new() -> Self {
         Self(vec![None; REMEMBERED_COUNT].into_boxed_slice())
     }
 
-    pub(crate) fn find(&self, set: u64) -> Option<&Summary> {
+    pub(crate) fn find(&self, set: SetNumber) -> Option<&Summary> {
         let (known, summary) = self.0[Self::at(set)].as_ref()?;
         (*known == set).then_some(summary)
     }
 
-    pub(crate) fn remember(&mut self, set: u64, summary: Summary) {
+    pub(crate) fn remember(&mut self, set: SetNumber, summary: Summary) {
         self.0[Self::at(set)] = Some((set, summary));
     }
 
-    pub(crate) fn forget(&mut self, set: u64) {
+    pub(crate) fn forget(&mut self, set: SetNumber) {
         if self.find(set).is_some() {
             self.0[Self::at(set)] = None;
         }
     }
 
-    fn at(set: u64) -> usize {
-        (set % REMEMBERED_COUNT as u64) as usize
+    fn at(set: SetNumber) -> usize {
+        (set.0 % REMEMBERED_COUNT as u64) as usize
     }
 }
 
@@ -225,11 +226,14 @@ mod tests {
     fn only_the_sets_used_last_are_remembered() {
         let mut recent = RecentSummaries::new();
         let one = summary([Some((1, 1)), None, None, None]);
-        recent.remember(3, one);
-        assert_eq!((recent.find(3), recent.find(3 + REMEMBERED_COUNT as u64)), (Some(&one), None));
-        recent.forget(3 + REMEMBERED_COUNT as u64);
-        recent.remember(4, one);
-        recent.forget(4);
-        assert_eq!((recent.find(3), recent.find(4)), (Some(&one), None));
+        recent.remember(SetNumber(3), one);
+        assert_eq!(
+            (recent.find(SetNumber(3)), recent.find(SetNumber(3 + REMEMBERED_COUNT as u64))),
+            (Some(&one), None)
+        );
+        recent.forget(SetNumber(3 + REMEMBERED_COUNT as u64));
+        recent.remember(SetNumber(4), one);
+        recent.forget(SetNumber(4));
+        assert_eq!((recent.find(SetNumber(3)), recent.find(SetNumber(4))), (Some(&one), None));
     }
 }

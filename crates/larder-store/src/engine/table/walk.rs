@@ -12,7 +12,7 @@ use crate::{
         bin::{BIN_HEADER_BYTES, BinHeader, is_blank},
         session::{SESSION_AREA_BYTES, Session},
     },
-    units::BLOCK_BYTES,
+    units::{BLOCK_BYTES, SetNumber},
     volume::Volume,
 };
 
@@ -31,7 +31,7 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
     }
     let next = Session::newest(volume.id, &area).unwrap_or_default().ring_next;
     let walk = Walk { volume, layout, ring: session::ring(&layout, next) };
-    for set in (0..layout.set_count).take_while(|_| goes_on()) {
+    for set in (0..layout.set_count).map(SetNumber).take_while(|_| goes_on()) {
         let offset_bytes = layout.set_offset_bytes(set);
         match block_on(volume.read(offset_bytes, layout.set_bytes())) {
             Ok(bytes) => {

@@ -22,7 +22,7 @@ use crate::{
         bin::{BIN_HEADER_BYTES, BinHeader},
         record::Record,
     },
-    units::BLOCK_BYTES,
+    units::{BLOCK_BYTES, SetNumber},
     volume::counters::add,
 };
 use bytes::Bytes;
@@ -49,7 +49,7 @@ struct Chosen {
 /// A bin by its number.
 #[derive(Clone, Copy)]
 struct BinAt {
-    set: u64,
+    set: SetNumber,
     way: usize,
 }
 
@@ -148,7 +148,7 @@ impl TableEngine {
     }
 
     /// What is known of a set before an entry goes to it; of a set of one way nothing need be.
-    async fn view(&self, set: u64) -> Result<View> {
+    async fn view(&self, set: SetNumber) -> Result<View> {
         if let Some(view) = self.view_of_doubted(set) {
             return Ok(view);
         }
@@ -159,7 +159,7 @@ impl TableEngine {
     }
 
     /// What is known of a set, which is read if nothing is.
-    async fn bins_of(&self, set: u64) -> Result<View> {
+    async fn bins_of(&self, set: SetNumber) -> Result<View> {
         if let Some(view) = self.view_of_doubted(set) {
             return Ok(view);
         }
@@ -264,7 +264,7 @@ impl TableEngine {
     }
 
     /// The write that wipes all bins of a set.
-    pub(super) fn wiping_all(&self, set: u64) -> (u64, AlignedBuffer) {
+    pub(super) fn wiping_all(&self, set: SetNumber) -> (u64, AlignedBuffer) {
         let mut buffer = AlignedBuffer::with_len(self.layout.set_bytes() as usize);
         buffer.as_mut_slice().fill(0);
         for (way, bin) in buffer.as_mut_slice().chunks_mut(self.layout.bin_bytes as usize).enumerate() {
@@ -274,7 +274,7 @@ impl TableEngine {
     }
 
     /// The write that wipes a bin.
-    fn wiping(&self, set: u64, way: usize) -> (u64, AlignedBuffer) {
+    fn wiping(&self, set: SetNumber, way: usize) -> (u64, AlignedBuffer) {
         let mut buffer = AlignedBuffer::with_len(BLOCK_BYTES as usize);
         buffer.as_mut_slice().fill(0);
         let offset_bytes = self.layout.bin_offset_bytes(set, way as u64);

@@ -10,7 +10,7 @@ impl Checked for TinyState {
         self.index.check();
         let set_count = self.sets.set_count();
         for (&set, write) in &self.set_writes {
-            assert!(set < set_count, "set {set} of {set_count} is being written");
+            assert!(set.0 < u64::from(set_count), "{set:?} of {set_count} is being written");
             assert!(
                 !write.is_believed() || self.sets.version(set) != 0,
                 "what a set holds is known while it is written"

@@ -7,7 +7,7 @@
 //! long entries does in HashCache, and the sets hold [`Stub`](crate::format::pack::Stub)s for them.
 
 use super::ring::RingArea;
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, SetNumber};
 use std::ops::Range;
 
 /// How the data area is divided.
@@ -87,9 +87,9 @@ impl TinyPlan {
         self.set_bytes / 2
     }
 
-    pub(crate) fn set_start_bytes(&self, set: u32) -> u64 {
-        assert!(set < self.set_count);
-        self.sets_start_bytes + u64::from(set) * self.set_bytes
+    pub(crate) fn set_start_bytes(&self, set: SetNumber) -> u64 {
+        assert!(set.0 < u64::from(self.set_count));
+        self.sets_start_bytes + set.0 * self.set_bytes
     }
 }
 
@@ -150,7 +150,10 @@ mod tests {
                 let plan = plan(total, mean).unwrap();
                 assert_eq!(plan.front.start_bytes, 65_536);
                 assert_eq!(plan.sets_start_bytes, plan.front.end_bytes());
-                assert!(plan.set_start_bytes(plan.set_count - 1) + plan.set_bytes <= plan.long.start_bytes);
+                assert!(
+                    plan.set_start_bytes(SetNumber(u64::from(plan.set_count - 1))) + plan.set_bytes
+                        <= plan.long.start_bytes
+                );
                 assert!(plan.long.end_bytes() <= 65_536 + total);
                 assert!(65_536 + total - plan.long.end_bytes() <= total / 8, "{plan:?}");
                 assert_eq!(TinyPlan::from_parameters(65_536, plan.parameters()), Some(plan));

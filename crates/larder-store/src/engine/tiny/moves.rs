@@ -20,7 +20,7 @@ use crate::{
     clock::has_expired,
     format::pack::{self, Packed},
     hash::KeyHash,
-    units::BLOCK_BYTES,
+    units::{BLOCK_BYTES, SetNumber},
     volume::{counters::add, turn::Turn},
 };
 use bytes::Bytes;
@@ -86,7 +86,7 @@ struct Arrival {
 
 /// A set as it was.
 pub(super) struct OldSet {
-    pub(super) set: u32,
+    pub(super) set: SetNumber,
     pub(super) version: u8,
     /// How many entries it had.
     pub(super) count: u64,
@@ -192,7 +192,7 @@ impl TinyEngine {
     }
 
     /// Forgets what the front's index has in a damaged segment and no pack there lists; the sets it belongs to.
-    fn forget_unlisted(&self, outgoing: &Outgoing, listed: &HashSet<u64>) -> BTreeSet<u32> {
+    fn forget_unlisted(&self, outgoing: &Outgoing, listed: &HashSet<u64>) -> BTreeSet<SetNumber> {
         let mut state = self.lock();
         let unlisted: Vec<_> = state
             .index
@@ -214,7 +214,7 @@ impl TinyEngine {
 
     /// Moves what the front has of a set into it, if that is worth a write; what does not move and is in
     /// `outgoing` is dropped.
-    async fn move_set(self: &Arc<Self>, set: u32, outgoing: &Outgoing) -> Moved {
+    async fn move_set(self: &Arc<Self>, set: SetNumber, outgoing: &Outgoing) -> Moved {
         let (slots, version, is_doubted) = {
             let state = self.lock();
             let (first, last) = state.sets.prefixes(set);
@@ -301,7 +301,7 @@ impl TinyEngine {
     }
 
     /// Whether enough would be lost if the entries that are due were dropped: never while their set has much room.
-    fn is_worth_a_write(&self, set: u32, arrivals: &[Arrival]) -> bool {
+    fn is_worth_a_write(&self, set: SetNumber, arrivals: &[Arrival]) -> bool {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
         let bytes: u64 = due().map(|arrival| arrival.piece.entry_bytes()).sum();
@@ -329,7 +329,7 @@ impl TinyEngine {
     }
 
     /// What a set holds, `None` if it cannot be read or is not whole and of this version (0 is any).
-    async fn items_of(&self, set: u32, version: u8) -> Option<Vec<Item>> {
+    async fn items_of(&self, set: SetNumber, version: u8) -> Option<Vec<Item>> {
         let offset = self.plan.set_start_bytes(set);
         if self.lock().sets.holds_nothing(set) {
             return Some(Vec::new());

@@ -16,6 +16,7 @@ use crate::{
     Reader, Result,
     format::pack::Stub,
     hash::{FullHash, KeyHash},
+    units::SetNumber,
     volume::{Verdict, counters::add},
 };
 use bytes::Bytes;
@@ -232,7 +233,7 @@ impl TinyEngine {
     }
 
     /// What a set means that is not as it was written last: nothing of it is believed any more.
-    fn set_is_damaged(&self, set: u32, version: u8) -> Located {
+    fn set_is_damaged(&self, set: SetNumber, version: u8) -> Located {
         let mut state = self.lock();
         if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
             return Located::Moved;

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     format::pack::{self, PackHeader, PackedKind},
     hash::KeyHash,
+    units::SetNumber,
     volume::{counters::add, waiters::Woken},
 };
 use bytes::Bytes;
@@ -189,13 +190,15 @@ async fn scan_sets(engine: &TinyEngine) {
     let total = u64::from(set_count.div_ceil(SETS_PER_READ));
     engine.volume.counters.recoverable_segments.store(total, Ordering::Relaxed);
     for first in (0..set_count).step_by(SETS_PER_READ as usize) {
-        let sets = first..set_count.min(first + SETS_PER_READ);
+        let end = set_count.min(first + SETS_PER_READ);
+        let sets = (first..end).map(|set| SetNumber(u64::from(set)));
+        let first = SetNumber(u64::from(first));
         let unknown = {
             let state = engine.lock();
             sets.clone().any(|set| state.sets.version(set) == 0)
         };
         if unknown && !engine.volume.is_closed() {
-            let len = u64::from(sets.end - sets.start) * engine.plan.set_bytes;
+            let len = (u64::from(end) - first.0) * engine.plan.set_bytes;
             let bytes = read(engine, engine.plan.set_start_bytes(first), len).await.unwrap_or_default();
             sets.for_each(|set| note_set(engine, set, first, &bytes));
         }
@@ -204,8 +207,8 @@ async fn scan_sets(engine: &TinyEngine) {
 }
 
 /// Notes what a set holds, of sets from `first` that were read to `bytes`.
-fn note_set(engine: &TinyEngine, set: u32, first: u32, bytes: &Bytes) {
-    let at = (u64::from(set - first) * engine.plan.set_bytes) as usize;
+fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes) {
+    let at = ((set.0 - first.0) * engine.plan.set_bytes) as usize;
     let own = bytes.get(at..at + engine.plan.set_bytes as usize);
     let found = own.and_then(|own| contents::directory(engine.volume.id, engine.plan.set_start_bytes(set), own));
     let mut state = engine.lock();

@@ -18,6 +18,7 @@ use crate::{
     engine::kit::{pack::SealedPack, room::NoRoom},
     format::{pack::PackedKind, record::Record},
     hash::KeyHash,
+    units::SetNumber,
     volume::counters::add,
 };
 use bytes::Bytes;
@@ -34,7 +35,7 @@ const WIPES_MAX: u64 = 256;
 
 /// A set that could not be written, and what the volume has of it.
 struct FailedSet {
-    set: u32,
+    set: SetNumber,
     held: Held,
 }
 
@@ -60,7 +61,7 @@ impl TinyEngine {
     }
 
     /// Returns whether an entry of the front that belongs to a set is in a pack that the device did not take.
-    pub(super) fn has_failed(&self, state: &TinyState, set: u32) -> bool {
+    pub(super) fn has_failed(&self, state: &TinyState, set: SetNumber) -> bool {
         let (first, last) = state.sets.prefixes(set);
         let mut places = state.index.range(first, last).map(|slot| self.front_offset(slot.granule));
         places.any(|offset| state.front.has_failed(offset))
@@ -91,7 +92,7 @@ impl TinyEngine {
             let (set, version) = {
                 let mut state = self.lock();
                 let Some(set) = state.doubts.next() else { return false };
-                (set as u32, state.sets.version(set as u32))
+                (set, state.sets.version(set))
             };
             let nothing = OldSet { set, version, count: 0, stay: Vec::new() };
             if self.replace_set(&nothing, &[], Vec::new()).await != Moved::Written {
@@ -104,7 +105,7 @@ impl TinyEngine {
 
     /// What becomes of the entries of a move whose sets in `failed` the device did not take: those that hide something
     /// there are appended to the front again, the others are dropped. Whether the segment can go.
-    pub(super) async fn carry_over(self: &Arc<Self>, outgoing: &Outgoing, failed: &[u32]) -> bool {
+    pub(super) async fn carry_over(self: &Arc<Self>, outgoing: &Outgoing, failed: &[SetNumber]) -> bool {
         let mut sealed = Sealed::at(self.volume.clock.now());
         let mut is_carried = true;
         for &set in failed {
@@ -123,7 +124,7 @@ impl TinyEngine {
     }
 
     /// Whose entries the bytes of a set hold, by their keys' prefixes, believed or not.
-    async fn held_on_volume(&self, set: u32) -> Held {
+    async fn held_on_volume(&self, set: SetNumber) -> Held {
         let offset = self.plan.set_start_bytes(set);
         let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else { return Held::Unknown };
         // Bytes that are no set now are none after a restart.

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     device::{AlignedBuffer, Completion},
     engine::kit::effects::completion_for,
+    units::SetNumber,
 };
 use std::{io, sync::Arc};
 
@@ -37,7 +38,7 @@ impl SetWrite {
 
 /// What is known of a write until it is over.
 struct Writing {
-    set: u32,
+    set: SetNumber,
     buffer: Arc<AlignedBuffer>,
     /// What leaves the front once this is written.
     leaving: Vec<FrontSlot>,
@@ -113,7 +114,7 @@ impl TinyState {
             return self.forget_set(writing.set);
         }
         self.sets_unsynced = true;
-        self.doubts.remove(u64::from(writing.set));
+        self.doubts.remove(writing.set);
         for slot in &writing.leaving {
             self.index.remove(slot.prefix, slot.granule);
         }

@@ -7,7 +7,7 @@
 //! bits of filter and 1 hit bit an entry; a look-up touches one word. Idea: Kangaroo's KSet (SOSP 2021),
 //! with hit bits addressed by hash, so that a hit in the hot tier counts without a read.
 
-use crate::hash::KeyHash;
+use crate::{hash::KeyHash, units::SetNumber};
 
 /// Summaries of all sets.
 pub(crate) struct SetSummaries {
@@ -39,14 +39,14 @@ impl SetSummaries {
     }
 
     /// The set that keys of this hash belong to.
-    pub(crate) fn set_of(&self, key_hash: KeyHash) -> u32 {
+    pub(crate) fn set_of(&self, key_hash: KeyHash) -> SetNumber {
         set_of_prefix(key_hash.prefix(), self.set_count)
     }
 
     /// The first and last prefix (high half of the hash) of a set's keys.
-    pub(crate) fn prefixes(&self, set: u32) -> (u32, u32) {
+    pub(crate) fn prefixes(&self, set: SetNumber) -> (u32, u32) {
         let first = |set: u64| (set << u32::BITS).div_ceil(u64::from(self.set_count));
-        (first(u64::from(set)) as u32, (first(u64::from(set) + 1) - 1) as u32)
+        (first(set.0) as u32, (first(set.0 + 1) - 1) as u32)
     }
 
     pub(crate) fn may_hold(&self, key_hash: KeyHash) -> MayHold {
@@ -60,31 +60,31 @@ impl SetSummaries {
     }
 
     /// Whether it is known that the set holds nothing.
-    pub(crate) fn holds_nothing(&self, set: u32) -> bool {
+    pub(crate) fn holds_nothing(&self, set: SetNumber) -> bool {
         let filter = self.filter_start()..u32::BITS * self.words_per_set as u32;
         self.version(set) != VERSION_UNKNOWN && !filter.into_iter().any(|bit| self.bit(set, bit))
     }
 
     /// Whether the set is known to have much room: it holds at most about a third of what the filter is for.
-    pub(crate) fn is_sparse(&self, set: u32) -> bool {
+    pub(crate) fn is_sparse(&self, set: SetNumber) -> bool {
         let filter = self.filter_start()..u32::BITS * self.words_per_set as u32;
         let ones = filter.into_iter().filter(|&bit| self.bit(set, bit)).count() as u32;
         self.version(set) != VERSION_UNKNOWN && ones * 100 <= self.filter_bits() * SPARSE_PERCENT
     }
 
     /// The version of the set on disk; what has another holds nothing. 0 is unknown.
-    pub(crate) fn version(&self, set: u32) -> u8 {
-        (self.words[set as usize * self.words_per_set] & VERSION_MASK) as u8
+    pub(crate) fn version(&self, set: SetNumber) -> u8 {
+        (self.words[set.0 as usize * self.words_per_set] & VERSION_MASK) as u8
     }
 
     /// The version that a set gets when it is written now.
-    pub(crate) fn next_version(&self, set: u32) -> u8 {
+    pub(crate) fn next_version(&self, set: SetNumber) -> u8 {
         after(self.version(set))
     }
 
     pub(crate) fn note_hit(&mut self, key_hash: KeyHash) {
         let set = self.set_of(key_hash);
-        assert!(set < self.set_count, "set {set} of {}", self.set_count);
+        assert!(set.0 < u64::from(self.set_count), "{set:?} of {}", self.set_count);
         let bit = VERSION_BITS + hit_place(key_hash, self.hit_bits());
         self.set_bit(set, bit);
     }
@@ -94,9 +94,9 @@ impl SetSummaries {
     }
 
     /// Notes what a set holds from now on; nothing of it was hit yet.
-    pub(crate) fn note(&mut self, set: u32, version: u8, key_hashes: impl IntoIterator<Item = KeyHash>) {
+    pub(crate) fn note(&mut self, set: SetNumber, version: u8, key_hashes: impl IntoIterator<Item = KeyHash>) {
         assert!(version != VERSION_UNKNOWN && u32::from(version) <= VERSION_MASK);
-        assert!(set < self.set_count);
+        assert!(set.0 < u64::from(self.set_count));
         let words = self.words_of(set);
         words.fill(0);
         words[0] = u32::from(version);
@@ -108,7 +108,7 @@ impl SetSummaries {
     }
 
     /// Forgets what a set holds, whatever is or gets on disk by a write that is on its way.
-    pub(crate) fn forget(&mut self, set: u32) {
+    pub(crate) fn forget(&mut self, set: SetNumber) {
         let version = after(after(self.version(set)));
         self.note(set, version, []);
         debug_assert!(self.holds_nothing(set), "what is forgotten is not found");
@@ -129,8 +129,8 @@ impl SetSummaries {
         self.words.copy_from_slice(words);
     }
 
-    fn words_of(&mut self, set: u32) -> &mut [u32] {
-        &mut self.words[set as usize * self.words_per_set..][..self.words_per_set]
+    fn words_of(&mut self, set: SetNumber) -> &mut [u32] {
+        &mut self.words[set.0 as usize * self.words_per_set..][..self.words_per_set]
     }
 
     fn hit_bits(&self) -> u32 {
@@ -145,18 +145,18 @@ impl SetSummaries {
         u32::BITS * self.words_per_set as u32 - self.filter_start()
     }
 
-    fn bit(&self, set: u32, bit: u32) -> bool {
-        self.words[set as usize * self.words_per_set + (bit / u32::BITS) as usize] >> (bit % u32::BITS) & 1 == 1
+    fn bit(&self, set: SetNumber, bit: u32) -> bool {
+        self.words[set.0 as usize * self.words_per_set + (bit / u32::BITS) as usize] >> (bit % u32::BITS) & 1 == 1
     }
 
-    fn set_bit(&mut self, set: u32, bit: u32) {
+    fn set_bit(&mut self, set: SetNumber, bit: u32) {
         self.words_of(set)[(bit / u32::BITS) as usize] |= 1 << (bit % u32::BITS);
     }
 }
 
 /// The set of `set_count` that keys with this prefix belong to.
-fn set_of_prefix(prefix: u32, set_count: u32) -> u32 {
-    ((u64::from(prefix) * u64::from(set_count)) >> u32::BITS) as u32
+fn set_of_prefix(prefix: u32, set_count: u32) -> SetNumber {
+    SetNumber((u64::from(prefix) * u64::from(set_count)) >> u32::BITS)
 }
 
 /// Of a sparse set's filter at most this many bits in a hundred are set; of a full one about 65.
@@ -190,20 +190,20 @@ mod tests {
     use crate::Dice;
 
     /// Placings of one set, spread over their low half.
-    fn key_hash(set: u32, number: u64, summaries: &SetSummaries) -> KeyHash {
+    fn key_hash(set: SetNumber, number: u64, summaries: &SetSummaries) -> KeyHash {
         let (first, _) = summaries.prefixes(set);
-        KeyHash(u64::from(first) << 32 | Dice::new(number + u64::from(set) * 10_000).roll() >> 32)
+        KeyHash(u64::from(first) << 32 | Dice::new(number + set.0 * 10_000).roll() >> 32)
     }
 
     #[test]
     fn prefixes_of_a_set_are_those_that_lead_to_it() {
         for set_count in [1, 3, 128, 1_000_003] {
             let summaries = SetSummaries::new(set_count, 7);
-            for set in [0, set_count / 2, set_count - 1] {
-                let (first, last) = summaries.prefixes(set);
-                assert_eq!([first, last].map(|prefix| set_of_prefix(prefix, set_count)), [set; 2]);
-                assert!(first == 0 || set_of_prefix(first - 1, set_count) == set - 1);
-                assert!(last == u32::MAX || set_of_prefix(last + 1, set_count) == set + 1);
+            for set in [0, set_count / 2, set_count - 1].map(u64::from) {
+                let (first, last) = summaries.prefixes(SetNumber(set));
+                assert_eq!([first, last].map(|prefix| set_of_prefix(prefix, set_count)), [SetNumber(set); 2]);
+                assert!(first == 0 || set_of_prefix(first - 1, set_count) == SetNumber(set - 1));
+                assert!(last == u32::MAX || set_of_prefix(last + 1, set_count) == SetNumber(set + 1));
             }
         }
     }
@@ -213,7 +213,7 @@ mod tests {
         for entries in [4_u64, 7, 14, 28] {
             let mut summaries = SetSummaries::new(64, entries);
             let mut false_count = 0;
-            for set in 0..64 {
+            for set in (0..64).map(SetNumber) {
                 assert_eq!(summaries.may_hold(key_hash(set, 0, &summaries)), MayHold::Unknown);
                 let key_hashes: Vec<_> = (0..entries).map(|number| key_hash(set, number, &summaries)).collect();
                 summaries.note(set, 3, key_hashes.iter().copied());
@@ -228,13 +228,13 @@ mod tests {
     #[test]
     fn hits_are_counted_until_the_set_is_written_again() {
         let mut summaries = SetSummaries::new(8, 7);
-        let hit = key_hash(2, 5, &summaries);
-        summaries.note(2, 1, [hit]);
+        let hit = key_hash(SetNumber(2), 5, &summaries);
+        summaries.note(SetNumber(2), 1, [hit]);
         assert!(!summaries.was_hit(hit));
         summaries.note_hit(hit);
         assert!(summaries.was_hit(hit) && summaries.may_hold(hit) == MayHold::Maybe);
-        assert_eq!(summaries.version(2), 1);
-        summaries.note(2, 2, [hit]);
+        assert_eq!(summaries.version(SetNumber(2)), 1);
+        summaries.note(SetNumber(2), 2, [hit]);
         assert!(!summaries.was_hit(hit));
     }
 
@@ -242,10 +242,10 @@ mod tests {
     fn a_forgotten_set_has_a_version_that_no_write_on_its_way_has() {
         let mut summaries = SetSummaries::new(8, 7);
         for version in 1..=15 {
-            summaries.note(4, version, [KeyHash(0)]);
-            let on_its_way = summaries.next_version(4);
-            summaries.forget(4);
-            let now = summaries.version(4);
+            summaries.note(SetNumber(4), version, [KeyHash(0)]);
+            let on_its_way = summaries.next_version(SetNumber(4));
+            summaries.forget(SetNumber(4));
+            let now = summaries.version(SetNumber(4));
             assert!(now != version && now != on_its_way && now != VERSION_UNKNOWN);
         }
     }

@@ -7,7 +7,7 @@ use super::layout::TinyPlan;
 use crate::{
     device::block_on,
     engine::kit::walk::{Met, walk_pack},
-    units::BLOCK_BYTES,
+    units::{BLOCK_BYTES, SetNumber},
     volume::Volume,
 };
 
@@ -22,7 +22,7 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
             walk_piece(volume, ring.segment_start_bytes(segment), ring.segment_bytes, meet);
         }
     }
-    for set in (0..plan.set_count).take_while(|_| goes_on()) {
+    for set in (0..u64::from(plan.set_count)).map(SetNumber).take_while(|_| goes_on()) {
         walk_piece(volume, plan.set_start_bytes(set), plan.set_bytes, meet);
     }
 }

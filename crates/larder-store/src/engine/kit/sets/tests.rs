@@ -24,15 +24,15 @@ fn bits_per_entry_are_those_of_the_paper() {
 #[test]
 fn a_set_is_unknown_until_it_is_written_and_when_it_is_forgotten() {
     let mut sets = PackedSets::new(SETMEM, 10, false);
-    assert_eq!(sets.read(9), None);
-    sets.write(9, &Set::empty(&SETMEM));
-    assert_eq!((sets.read(9), sets.read(8)), (Some(Set::empty(&SETMEM)), None));
-    sets.forget(9);
-    assert_eq!(sets.read(9), None);
+    assert_eq!(sets.read(SetNumber(9)), None);
+    sets.write(SetNumber(9), &Set::empty(&SETMEM));
+    assert_eq!((sets.read(SetNumber(9)), sets.read(SetNumber(8))), (Some(Set::empty(&SETMEM)), None));
+    sets.forget(SetNumber(9));
+    assert_eq!(sets.read(SetNumber(9)), None);
     let mut fresh = PackedSets::new(SETMEM, 10, true);
-    assert_eq!(fresh.read(9), Some(Set::empty(&SETMEM)), "a new volume has no entries");
-    fresh.forget(9);
-    assert_eq!(fresh.read(9), None);
+    assert_eq!(fresh.read(SetNumber(9)), Some(Set::empty(&SETMEM)), "a new volume has no entries");
+    fresh.forget(SetNumber(9));
+    assert_eq!(fresh.read(SetNumber(9)), None);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_miss_in_a_full_set_matches_another_key_in_3_percent() {
 #[test]
 fn keys_are_spread_evenly_over_sets_of_any_number() {
     let mut counts = [0; 7];
-    (0..7000_u64).for_each(|n| counts[set_of(KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)), 7) as usize] += 1);
+    (0..7000_u64).for_each(|n| counts[set_of(KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)), 7).0 as usize] += 1);
     assert!(counts.iter().all(|count| (900..1100).contains(count)), "{counts:?}");
 }
 
@@ -59,12 +59,12 @@ proptest! {
         let shape = [SETMEM, LOG_N, LOG_LRU][row];
         let kept = shape.positions as usize;
         let mut sets = PackedSets::new(shape, 3, false);
-        sets.write(1, &Set::empty(&shape));
+        sets.write(SetNumber(1), &Set::empty(&shape));
         let mut used: Vec<u16> = Vec::new();
         let mut places: HashMap<u16, u64> = HashMap::new();
         let mut outside: HashMap<usize, u64> = HashMap::new();
         for (step, (tag, operation)) in operations.into_iter().enumerate() {
-            let mut set = sets.read(1).unwrap();
+            let mut set = sets.read(SetNumber(1)).unwrap();
             let (way, place) = (set.victim(tag), SetPlace { position: step as u64 + 1, length: 0 });
             let known = set.find(tag).is_some();
             prop_assert_eq!(known, used.contains(&tag));
@@ -96,7 +96,7 @@ proptest! {
                 }
                 _ => {}
             }
-            sets.write(1, &set);
+            sets.write(SetNumber(1), &set);
             let mut ranks: Vec<_> = set.ways().iter().map(|way| way.rank).collect();
             ranks.sort_unstable();
             prop_assert!(ranks.iter().copied().eq(0..8), "{ranks:?}");
@@ -109,10 +109,10 @@ proptest! {
                 let position = set.place(way).map_or_else(|| outside[&way], |place| place.position);
                 prop_assert_eq!(position, places[&tag], "tag {}", tag);
             }
-            let mut again = sets.read(1).unwrap();
+            let mut again = sets.read(SetNumber(1)).unwrap();
             prop_assert_eq!(&again, &set);
             again.clear(0);
-            prop_assert_eq!((sets.read(0), sets.read(2)), (None, None), "neighbours are left alone");
+            prop_assert_eq!((sets.read(SetNumber(0)), sets.read(SetNumber(2))), (None, None), "neighbours are left alone");
         }
     }
 }

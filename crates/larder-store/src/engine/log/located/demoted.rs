@@ -10,6 +10,7 @@ use crate::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    units::SetNumber,
 };
 use std::collections::BTreeMap;
 
@@ -29,9 +30,9 @@ pub(crate) struct Demoted {
 #[derive(Default)]
 struct Waiting {
     /// By set and tag.
-    places: BTreeMap<(u64, u16), u64>,
+    places: BTreeMap<(SetNumber, u16), u64>,
     /// Where the last batch ended.
-    hand: (u64, u16),
+    hand: (SetNumber, u16),
     is_loading: bool,
 }
 
@@ -39,7 +40,7 @@ struct Waiting {
 pub(crate) struct Batch<'a> {
     demoted: &'a Demoted,
     /// Ordered by set.
-    pub(crate) places: Vec<(u64, Pair)>,
+    pub(crate) places: Vec<(SetNumber, Pair)>,
 }
 
 impl Drop for Batch<'_> {
@@ -56,7 +57,7 @@ impl Demoted {
     }
 
     /// `false` if there is no room for it.
-    pub(super) fn put(&self, set: u64, pair: Pair) -> bool {
+    pub(super) fn put(&self, set: SetNumber, pair: Pair) -> bool {
         let mut waiting = self.lock();
         if waiting.places.len() >= self.room * 2 && !waiting.is_loading {
             return false;
@@ -65,11 +66,11 @@ impl Demoted {
         true
     }
 
-    pub(super) fn get(&self, set: u64, tag: u16) -> Option<u64> {
+    pub(super) fn get(&self, set: SetNumber, tag: u16) -> Option<u64> {
         self.lock().places.get(&(set, tag)).copied()
     }
 
-    pub(super) fn remove(&self, set: u64, tag: u16) {
+    pub(super) fn remove(&self, set: SetNumber, tag: u16) {
         self.lock().places.remove(&(set, tag));
     }
 
@@ -101,14 +102,14 @@ impl Demoted {
         }
         let after = waiting.places.range(waiting.hand..).chain(waiting.places.range(..waiting.hand));
         let mut places: Vec<_> = after.take(BATCH).map(|(&key, &position)| (key, position)).collect();
-        waiting.hand = places.last().map_or((0, 0), |&((set, tag), _)| (set, tag.saturating_add(1)));
+        waiting.hand = places.last().map_or((SetNumber(0), 0), |&((set, tag), _)| (set, tag.saturating_add(1)));
         places.sort_unstable();
         let places = places.into_iter().map(|((set, tag), position)| (set, Pair { tag, position })).collect();
         Some(Batch { demoted: self, places })
     }
 
     /// Notes that the file has these places now.
-    pub(super) fn written(&self, places: &[(u64, Pair)]) {
+    pub(super) fn written(&self, places: &[(SetNumber, Pair)]) {
         let mut waiting = self.lock();
         self.version.fetch_add(1, Ordering::AcqRel);
         for &(set, pair) in places {
@@ -134,20 +135,27 @@ mod tests {
     #[test]
     fn a_place_given_anew_while_it_was_written_waits_on() {
         let demoted = Demoted::new(2);
-        assert!(demoted.put(1, pair(10)) && demoted.batch().is_none(), "not enough waits");
-        assert!(demoted.put(2, pair(20)));
+        assert!(demoted.put(SetNumber(1), pair(10)) && demoted.batch().is_none(), "not enough waits");
+        assert!(demoted.put(SetNumber(2), pair(20)));
         let batch = demoted.batch().unwrap();
         assert!(demoted.batch().is_none(), "one at a time");
-        assert!(demoted.put(2, pair(21)));
+        assert!(demoted.put(SetNumber(2), pair(21)));
         demoted.written(&batch.places);
-        assert_eq!((demoted.get(1, 3), demoted.get(2, 3), demoted.version()), (None, Some(21), 1));
+        assert_eq!(
+            (demoted.get(SetNumber(1), 3), demoted.get(SetNumber(2), 3), demoted.version()),
+            (None, Some(21), 1)
+        );
     }
 
     #[test]
     fn what_waits_is_bounded_but_at_start() {
         let demoted = Demoted::new(1);
-        assert!(demoted.put(1, pair(1)) && demoted.put(2, pair(2)) && !demoted.put(3, pair(3)));
+        assert!(
+            demoted.put(SetNumber(1), pair(1))
+                && demoted.put(SetNumber(2), pair(2))
+                && !demoted.put(SetNumber(3), pair(3))
+        );
         demoted.set_loading(true);
-        assert!(demoted.put(3, pair(3)));
+        assert!(demoted.put(SetNumber(3), pair(3)));
     }
 }

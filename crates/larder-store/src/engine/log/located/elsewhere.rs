@@ -5,7 +5,7 @@
 //! Source: HashCache (NSDI 2009), LogLRU.
 
 use super::{
-    At, LocatedSets, PARTITION_SETS,
+    At, LocatedSets,
     demoted::{Batch, Demoted},
     lock,
 };
@@ -13,14 +13,14 @@ use crate::{
     engine::kit::sets::{Demoted as Dropped, Set, SetPlace},
     format::positions::Pair,
     hash::KeyHash,
-    units::Sector,
+    units::{Sector, SetNumber},
 };
 use std::sync::atomic::Ordering;
 
 /// A place that only the position file has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Elsewhere {
-    pub(crate) set: u64,
+    pub(crate) set: SetNumber,
     pub(crate) tag: u16,
     /// Of the file, when this was found.
     version: u64,
@@ -70,21 +70,21 @@ impl LocatedSets {
     }
 
     /// The tags of a set's entries.
-    pub(crate) fn tags(&self, set: u64) -> Vec<u16> {
-        let partition = lock(&self.partitions[(set / PARTITION_SETS) as usize]);
-        let set = partition.sets.read(set % PARTITION_SETS).expect("nothing is forgotten of these sets");
+    pub(crate) fn tags(&self, set: SetNumber) -> Vec<u16> {
+        let at = At::of(set, 0);
+        let set = lock(&self.partitions[at.partition]).sets.read(at.set).expect("nothing is forgotten of these sets");
         set.ways().iter().map(|way| way.tag).filter(|&tag| tag != 0).collect()
     }
 
     /// Notes that the position file has these places.
-    pub(crate) fn demoted_written(&self, places: &[(u64, Pair)]) {
+    pub(crate) fn demoted_written(&self, places: &[(SetNumber, Pair)]) {
         self.demoted.iter().for_each(|demoted| demoted.written(places));
     }
 
     /// Forgets the entries of these places, unless they were given anew: they could not be written.
-    pub(crate) fn demoted_lost(&self, places: &[(u64, Pair)]) {
+    pub(crate) fn demoted_lost(&self, places: &[(SetNumber, Pair)]) {
         for &(set, Pair { tag, position }) in places {
-            let at = At { partition: (set / PARTITION_SETS) as usize, set: set % PARTITION_SETS, tag };
+            let at = At::of(set, tag);
             let mut partition = lock(&self.partitions[at.partition]);
             let mut contents = partition.read(at);
             let Some(way) = contents.find(tag) else { continue };

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 
 fn entry(n: u32) -> Entry {
-    Entry { place: u64::from(n) << 4, sectors: n % 4096, sequence: n, expires_at: 0 }
+    Entry { place: MapPlace(u64::from(n) << 4), sectors: n % 4096, sequence: n, expires_at: 0 }
 }
 
 /// A well-mixed 64-bit number.
@@ -30,7 +30,7 @@ fn an_entry_costs_at_most_288_bits_and_the_table_keeps_its_promise() {
 #[test]
 fn extreme_fields_come_back_as_they_were() {
     let mut map = Map::new(4, 0);
-    let extreme = Entry { place: (1 << PLACE_BITS) - 1, sectors: 4095, sequence: u32::MAX, expires_at: 4095 };
+    let extreme = Entry { place: MapPlace((1 << PLACE_BITS) - 1), sectors: 4095, sequence: u32::MAX, expires_at: 4095 };
     map.insert(KeyHash(u64::MAX), extreme);
     map.insert(KeyHash(0), entry(0));
     assert_eq!(
@@ -43,9 +43,9 @@ fn extreme_fields_come_back_as_they_were() {
 fn only_the_write_that_made_an_entry_moves_or_removes_it() {
     let mut map = Map::new(4, 0);
     map.insert(KeyHash(7), entry(1));
-    assert!(!map.set_place(KeyHash(7), 2, 9) && !map.set_place(KeyHash(8), 1, 9));
-    assert!(map.set_place(KeyHash(7), 1, 9));
-    assert_eq!(map.find(KeyHash(7)), Some(Entry { place: 9, ..entry(1) }));
+    assert!(!map.set_place(KeyHash(7), 2, MapPlace(9)) && !map.set_place(KeyHash(8), 1, MapPlace(9)));
+    assert!(map.set_place(KeyHash(7), 1, MapPlace(9)));
+    assert_eq!(map.find(KeyHash(7)), Some(Entry { place: MapPlace(9), ..entry(1) }));
     assert_eq!(map.remove_write(KeyHash(7), 2), None);
     assert!(map.remove_write(KeyHash(7), 1).is_some());
     assert_eq!((map.find(KeyHash(7)), map.entry_count()), (None, 0));
