@@ -6,6 +6,7 @@ pub(crate) mod doubts;
 pub(crate) mod effects;
 pub(crate) mod journal;
 pub(crate) mod ledger;
+pub(crate) mod lookup;
 pub(crate) mod numbers;
 pub(crate) mod pack;
 pub(crate) mod room;

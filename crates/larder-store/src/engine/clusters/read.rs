@@ -7,16 +7,14 @@
 use super::{ClustersEngine, entries::EntryPlace, layout::ClusterPlace};
 use crate::{
     Reader, Result,
+    engine::kit::lookup::{self, Look},
     format::{pack, record::Decoded},
-    hash::KeyHash,
+    hash::{FullHash, KeyHash},
     units::SECTOR_BYTES,
     volume::{Verdict, counters::add},
 };
 use bytes::Bytes;
 use std::sync::Arc;
-
-/// How often a lookup follows an entry that moves while it is being read.
-const MOVES_FOLLOWED_MAX: u32 = 4;
 
 /// Where an entry was found: its place, and which use of the cluster that is.
 pub(super) type Found = (EntryPlace, u32);
@@ -24,45 +22,44 @@ pub(super) type Found = (EntryPlace, u32);
 impl ClustersEngine {
     /// The entry of `key`, and where it was found.
     pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Found, Reader)>> {
-        self.volume.check_open()?;
-        add(&self.volume.counters.lookups, 1);
-        let (key_hash, hash) = self.volume.hash(key);
-        for _ in 0..MOVES_FOLLOWED_MAX {
-            let (place, sequence, dirty) = {
-                let state = self.lock();
-                let Some(place) = state.find(key_hash) else { return Ok(None) };
-                (place, state.clusters.sequence(place.cluster), state.clusters.dirty_copy(cluster_place(place)))
-            };
-            let found = (place, sequence);
-            let (record, cluster) = match dirty {
-                Some(copy) => (Some(Bytes::from(copy)), None),
-                None => {
-                    let bytes = self.read_cluster(place).await?;
-                    (self.is_of(&bytes, found).then(|| record_at(&bytes, place)).flatten(), Some(bytes))
-                }
-            };
-            let verdict = record.as_ref().map_or(Verdict::Damaged, |record| self.volume.judge(record, hash, key));
-            let is_sound = matches!(&verdict, Verdict::Sound(decoded) if decoded.meta.sequence == sequence);
-            if !is_sound && !self.is_at(key_hash, found) {
-                continue;
+        let hash = self.volume.hash(key).1;
+        lookup::follow(&self.volume, true, || self.look(key, hash)).await
+    }
+
+    async fn look(&self, key: &[u8], hash: FullHash) -> Result<Look<(Found, Reader)>> {
+        let key_hash = hash.key_hash();
+        let (place, sequence, dirty) = {
+            let state = self.lock();
+            let Some(place) = state.find(key_hash) else { return Ok(Look::Nothing) };
+            (place, state.clusters.sequence(place.cluster), state.clusters.dirty_copy(cluster_place(place)))
+        };
+        let found = (place, sequence);
+        let (record, cluster) = match dirty {
+            Some(copy) => (Some(Bytes::from(copy)), None),
+            None => {
+                let bytes = self.read_cluster(place).await?;
+                (self.is_of(&bytes, found).then(|| record_at(&bytes, place)).flatten(), Some(bytes))
             }
-            match (verdict, record) {
-                // If it was replaced meanwhile, it was the key's entry when it was asked for.
-                (Verdict::Sound(decoded), Some(record)) if is_sound => {
-                    add(&self.volume.counters.hits, 1);
-                    self.touch_cluster(found, cluster);
-                    return Ok(Some((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
-                }
-                (Verdict::FalseMatch, _) => add(&self.volume.counters.false_matches, 1),
-                (Verdict::Useless, _) => self.forget_at(key_hash, found),
-                _ => {
-                    add(&self.volume.counters.corrupt, 1);
-                    self.forget_at(key_hash, found);
-                }
-            }
-            return Ok(None);
+        };
+        let verdict = record.as_ref().map_or(Verdict::Damaged, |record| self.volume.judge(record, hash, key));
+        let is_sound = matches!(&verdict, Verdict::Sound(decoded) if decoded.meta.sequence == sequence);
+        if !is_sound && !self.is_at(key_hash, found) {
+            return Ok(Look::Moved);
         }
-        Ok(None)
+        match (verdict, record) {
+            // If it was replaced meanwhile, it was the key's entry when it was asked for.
+            (Verdict::Sound(decoded), Some(record)) if is_sound => {
+                self.touch_cluster(found, cluster);
+                return Ok(Look::Found((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
+            }
+            (Verdict::FalseMatch, _) => add(&self.volume.counters.false_matches, 1),
+            (Verdict::Useless, _) => self.forget_at(key_hash, found),
+            _ => {
+                add(&self.volume.counters.corrupt, 1);
+                self.forget_at(key_hash, found);
+            }
+        }
+        Ok(Look::Nothing)
     }
 
     /// Whether the entry is still where it was found.

@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     Reader, Result,
-    engine::{Extent, Sight},
+    engine::{
+        Extent, Sight,
+        kit::lookup::{self, Look},
+    },
     format::{
         LogOrder,
         record::{Decoded, Kind, Refusal},
@@ -23,20 +26,13 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// How often a lookup follows an entry that moves while it is being read.
-const MOVES_FOLLOWED_MAX: u32 = 3;
 /// What [`Extent::Front`] reads of a long entry, in sectors.
 const FRONT_SECTORS: u64 = 32;
 /// What is read of a record to tell whose it is, in sectors: a block.
 const RECOGNISED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 
-/// How the search of a key among those of its address ends.
-enum Search {
-    Found(Sector, Bytes, Decoded),
-    Nothing,
-    /// One of them was replaced or moved meanwhile.
-    Moved,
-}
+/// A record, and where it is.
+type Found = (Sector, Bytes, Decoded);
 
 /// What may be a key's entries, and what their records say.
 #[derive(Debug, Default)]
@@ -62,63 +58,56 @@ impl Recognised {
 
 impl LogEngine {
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<(Sector, Reader)>> {
-        self.volume.check_open()?;
         // Who only looks whether an entry is there has no use of it: it counts for nothing, least of all at reclaim.
         let counts = extent != Extent::Key;
-        add(&self.volume.counters.lookups, counts.into());
-        let (key_hash, hash) = self.volume.hash(key);
-        for _ in 0..MOVES_FOLLOWED_MAX {
-            let matches = if counts { self.index.find(key_hash) } else { self.index.peek(key_hash) };
-            self.note_overwritten();
-            let matches = self.newest_first(matches);
-            if matches.is_empty() {
-                if self.recall(key_hash).await? {
-                    continue;
-                }
-                return Ok(None);
+        let hash = self.volume.hash(key).1;
+        let found = lookup::follow(&self.volume, counts, || self.look(key, hash, extent)).await?;
+        Ok(found.map(|(position, record, decoded)| {
+            if self.reads_groups() && counts {
+                self.hand_over_group(position, &record, &decoded);
             }
-            if let Some(slot) = matches.only()
-                && self.is_useless(&slot)
-            {
-                self.forget_useless(key_hash, slot.position);
-                return Ok(None);
-            }
-            match self.entry_among(&matches, key, hash, extent).await? {
-                Search::Found(position, record, decoded) => {
-                    add(&self.volume.counters.hits, counts.into());
-                    if self.reads_groups() && counts {
-                        self.hand_over_group(position, &record, &decoded);
-                    }
-                    return Ok(Some((position, Reader::in_log(Arc::clone(self), position, record, decoded))));
-                }
-                Search::Nothing => return Ok(None),
-                Search::Moved => {}
-            }
+            (position, Reader::in_log(Arc::clone(self), position, record, decoded))
+        }))
+    }
+
+    async fn look(&self, key: &[u8], hash: FullHash, extent: Extent) -> Result<Look<Found>> {
+        let key_hash = hash.key_hash();
+        let matches = if extent == Extent::Key { self.index.peek(key_hash) } else { self.index.find(key_hash) };
+        self.note_overwritten();
+        let matches = self.newest_first(matches);
+        if matches.is_empty() {
+            return Ok(if self.recall(key_hash).await? { Look::Moved } else { Look::Nothing });
         }
-        Ok(None)
+        if let Some(slot) = matches.only()
+            && self.is_useless(&slot)
+        {
+            self.forget_useless(key_hash, slot.position);
+            return Ok(Look::Nothing);
+        }
+        self.entry_among(&matches, key, hash, extent).await
     }
 
     /// Reads what may be the entry of `key`, newest first, until one is, or its removal, or damaged.
-    async fn entry_among(&self, matches: &Matches, key: &[u8], hash: FullHash, extent: Extent) -> Result<Search> {
+    async fn entry_among(&self, matches: &Matches, key: &[u8], hash: FullHash, extent: Extent) -> Result<Look<Found>> {
         let key_hash = hash.key_hash();
         for slot in matches.iter() {
             let Some((record, decoded)) = self.read_record(slot, extent).await? else {
                 if !self.still_at(key_hash, slot.position) {
-                    return Ok(Search::Moved);
+                    return Ok(Look::Moved);
                 }
                 add(&self.volume.counters.corrupt, 1);
                 self.forget_through(key_hash, slot.position);
-                return Ok(Search::Nothing);
+                return Ok(Look::Nothing);
             };
             if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
                 if !self.still_at(key_hash, slot.position) {
-                    return Ok(Search::Moved);
+                    return Ok(Look::Moved);
                 }
                 add(&self.volume.counters.false_matches, 1);
                 continue;
             }
             if decoded.meta.kind == Kind::Tombstone {
-                return Ok(Search::Nothing);
+                return Ok(Look::Nothing);
             }
             let is_only = matches.only().is_some();
             if self.volume.is_useless(&decoded) {
@@ -126,14 +115,14 @@ impl LogEngine {
                 if is_only {
                     self.forget_useless(key_hash, slot.position);
                 }
-                return Ok(Search::Nothing);
+                return Ok(Look::Nothing);
             }
             if !is_only && extent != Extent::Key {
                 self.index.count_hit(key_hash, Some(slot.position));
             }
-            return Ok(Search::Found(slot.position, record, decoded));
+            return Ok(Look::Found((slot.position, record, decoded)));
         }
-        Ok(Search::Nothing)
+        Ok(Look::Nothing)
     }
 
     /// Takes an entry that is of no use any more out of the index.

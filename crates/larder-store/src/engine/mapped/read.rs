@@ -9,6 +9,8 @@ use super::{MappedEngine, layout::Spot};
 use crate::{
     Error, ErrorKind, Reader, Result,
     device::{AlignedBuffer, Completion, Pending, Transfer},
+    engine::kit::lookup::{self, Look},
+    hash::FullHash,
     volume::{Verdict, counters::add},
 };
 use bytes::Bytes;
@@ -18,9 +20,6 @@ use std::{
     pin::pin,
     sync::Arc,
 };
-
-/// How often a lookup follows an entry that moves while it is being read.
-const MOVES_FOLLOWED_MAX: u32 = 3;
 
 /// Where an entry was found.
 pub(super) struct Found {
@@ -42,37 +41,36 @@ pub(super) struct BatchedRead {
 impl MappedEngine {
     /// The entry of `key` and the number of the write that made it.
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
-        let volume = &self.volume;
-        volume.check_open()?;
-        add(&volume.counters.lookups, 1);
-        let (key_hash, hash) = volume.hash(key);
-        for _ in 0..MOVES_FOLLOWED_MAX {
-            let found = self.update(|state| state.find(key_hash, volume.clock.now_s()));
-            let Some(Found { sequence, dirty, spot, len_bytes }) = found else { return Ok(None) };
-            let record = match dirty {
-                Some(record) => record,
-                None => self.read(spot, len_bytes).await?,
-            };
-            match volume.judge(&record, hash, key) {
-                Verdict::Sound(decoded) if decoded.meta.sequence == sequence => {
-                    add(&volume.counters.hits, 1);
-                    return Ok(Some((sequence, Reader::whole(Arc::clone(volume), record, decoded))));
+        let hash = self.volume.hash(key).1;
+        lookup::follow(&self.volume, true, || self.look(key, hash)).await
+    }
+
+    async fn look(self: &Arc<Self>, key: &[u8], hash: FullHash) -> Result<Look<(u32, Reader)>> {
+        let (volume, key_hash) = (&self.volume, hash.key_hash());
+        let found = self.update(|state| state.find(key_hash, volume.clock.now_s()));
+        let Some(Found { sequence, dirty, spot, len_bytes }) = found else { return Ok(Look::Nothing) };
+        let record = match dirty {
+            Some(record) => record,
+            None => self.read(spot, len_bytes).await?,
+        };
+        match volume.judge(&record, hash, key) {
+            Verdict::Sound(decoded) if decoded.meta.sequence == sequence => {
+                Ok(Look::Found((sequence, Reader::whole(Arc::clone(volume), record, decoded))))
+            }
+            Verdict::Useless => {
+                self.update(|state| state.remove_write(key_hash, sequence));
+                Ok(Look::Nothing)
+            }
+            verdict => {
+                // Given away while it was read, or not what was written there.
+                if !self.update(|state| state.remove_write(key_hash, sequence)) {
+                    return Ok(Look::Moved);
                 }
-                Verdict::Useless => {
-                    self.update(|state| state.remove_write(key_hash, sequence));
-                    return Ok(None);
-                }
-                verdict => {
-                    // Given away while it was read, or not what was written there.
-                    if self.update(|state| state.remove_write(key_hash, sequence)) {
-                        let is_false_match = matches!(verdict, Verdict::FalseMatch);
-                        add(if is_false_match { &volume.counters.false_matches } else { &volume.counters.corrupt }, 1);
-                        return Ok(None);
-                    }
-                }
+                let is_false_match = matches!(verdict, Verdict::FalseMatch);
+                add(if is_false_match { &volume.counters.false_matches } else { &volume.counters.corrupt }, 1);
+                Ok(Look::Nothing)
             }
         }
-        Ok(None)
     }
 
     /// Sends reads that waited together.

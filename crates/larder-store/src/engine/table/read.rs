@@ -7,6 +7,7 @@
 use super::{Dirty, Phase, TableEngine, TableState, summary::Summary};
 use crate::{
     Reader, Result,
+    engine::kit::lookup::{self, Look},
     format::bin::{BIN_HEADER_BYTES, BinHeader, is_blank},
     hash::FullHash,
     units::SetNumber,
@@ -14,9 +15,6 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
-
-/// How often a set that changes is read.
-const ATTEMPTS_MAX: u32 = 3;
 
 /// How to look for an entry.
 enum LookupPlan {
@@ -47,34 +45,34 @@ impl TableEngine {
     }
 
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<Reader>> {
-        self.volume.check_open()?;
-        add(&self.volume.counters.lookups, 1);
         let target = self.target(key);
-        for _ in 0..ATTEMPTS_MAX {
-            let (plan, changes) = {
-                let mut state = self.lock();
-                (state.plan(&target), state.changes(target.set))
-            };
-            let found = match plan {
-                LookupPlan::Miss => return Ok(None),
-                LookupPlan::Dirty(record) => return Ok(self.hit(self.judge(&target, record))),
-                LookupPlan::Bin(way) => {
-                    let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
-                    let bin = self.volume.read(offset_bytes, self.layout.bin_bytes).await?;
-                    self.open_bin(&target, ReadBin { bytes: bin, offset_bytes }, changes).await?
-                }
-                LookupPlan::Set => self.search_set(&target, changes).await?,
-            };
-            if found.is_some() {
-                self.lock().promote(target.set, target.hash.key_hash());
-                return Ok(self.hit(found));
+        lookup::follow(&self.volume, true, || self.look(target)).await
+    }
+
+    async fn look(self: &Arc<Self>, target: LookupTarget<'_>) -> Result<Look<Reader>> {
+        let (plan, changes) = {
+            let mut state = self.lock();
+            (state.plan(&target), state.changes(target.set))
+        };
+        let found = match plan {
+            LookupPlan::Miss => return Ok(Look::Nothing),
+            LookupPlan::Dirty(record) => return Ok(self.judge(&target, record).map_or(Look::Nothing, Look::Found)),
+            LookupPlan::Bin(way) => {
+                let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
+                let bin = self.volume.read(offset_bytes, self.layout.bin_bytes).await?;
+                self.open_bin(&target, ReadBin { bytes: bin, offset_bytes }, changes).await?
             }
-            if self.lock().is_settled(target.set, changes) {
-                return Ok(None);
-            }
-            self.wait(|state| state.held.get(&target.set).is_none_or(Option::is_none).then_some(())).await;
+            LookupPlan::Set => self.search_set(&target, changes).await?,
+        };
+        if let Some(reader) = found {
+            self.lock().promote(target.set, target.hash.key_hash());
+            return Ok(Look::Found(reader));
         }
-        Ok(None)
+        if self.lock().is_settled(target.set, changes) {
+            return Ok(Look::Nothing);
+        }
+        self.wait(|state| state.held.get(&target.set).is_none_or(Option::is_none).then_some(())).await;
+        Ok(Look::Moved)
     }
 
     /// Whether there is an entry of `key`, told by the header of its bin. Of a long one the rest is not read, only that
@@ -107,11 +105,6 @@ impl TableEngine {
             let rest = u64::from(header.record_bytes).saturating_sub(first);
             header.hash == target.hash && (rest == 0 || self.lock().ring.offset_bytes(header.rest_at, rest).is_some())
         }))
-    }
-
-    fn hit(&self, found: Option<Reader>) -> Option<Reader> {
-        add(&self.volume.counters.hits, u64::from(found.is_some()));
-        found
     }
 
     /// Reads a set; what it holds is remembered unless it changed since there were `changes`.

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     Reader, Result,
+    engine::kit::lookup::{self, Look},
     format::pack::Stub,
     hash::{FullHash, KeyHash},
     units::SetNumber,
@@ -21,9 +22,6 @@ use crate::{
 };
 use bytes::Bytes;
 use std::sync::Arc;
-
-/// How often a lookup follows an entry that moves while it is being read.
-const MOVES_FOLLOWED_MAX: u32 = 4;
 
 /// Where an entry was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,20 +42,11 @@ pub(super) struct Wanted<'a> {
     pub(super) hash: FullHash,
 }
 
-/// What became of one attempt to find a key.
-enum Search {
-    Found(EntryPlace, Reader, Option<Stub>),
-    Miss,
-    /// Something moved meanwhile: look again.
-    Moved,
-}
+/// An entry, and for a long one what stands for it.
+pub(super) type Found = (EntryPlace, Reader, Option<Stub>);
 
-/// What became of one attempt to find the piece that is a key's entry, or stands for it.
-enum Located {
-    At(EntryPlace, Piece),
-    Miss,
-    Moved,
-}
+/// The piece that is a key's entry, or stands for it.
+type Located = Look<(EntryPlace, Piece)>;
 
 /// What became of one attempt to read a piece of the front.
 enum FrontRead {
@@ -77,22 +66,13 @@ impl TinyEngine {
     }
 
     /// The entry of `key` and where it was found.
-    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(EntryPlace, Reader, Option<Stub>)>> {
-        self.volume.check_open()?;
-        add(&self.volume.counters.lookups, 1);
+    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<Found>> {
         let hash = self.volume.hash(key).1;
-        for _ in 0..MOVES_FOLLOWED_MAX {
-            match self.search(Wanted { key, hash }).await? {
-                Search::Found(place, reader, stub) => {
-                    add(&self.volume.counters.hits, 1);
-                    self.note_hit(hash.key_hash());
-                    return Ok(Some((place, reader, stub)));
-                }
-                Search::Miss => return Ok(None),
-                Search::Moved => {}
-            }
+        let found = lookup::follow(&self.volume, true, || self.search(Wanted { key, hash })).await?;
+        if found.is_some() {
+            self.note_hit(hash.key_hash());
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// Whether the entry found at `place` is still the key's newest.
@@ -124,26 +104,19 @@ impl TinyEngine {
 
     /// Whether there is an entry of `key`, told by its piece in front or set: of a long one the ring is not read.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
-        self.volume.check_open()?;
         let hash = self.volume.hash(key).1;
-        for _ in 0..MOVES_FOLLOWED_MAX {
-            match self.locate(Wanted { key, hash }).await? {
-                Located::At(_, Piece { what: What::Stub(stub), .. }) => {
-                    return Ok(stub.len_bytes > 0 && self.is_alive(&stub));
-                }
-                Located::At(..) => return Ok(true),
-                Located::Miss => return Ok(false),
-                Located::Moved => {}
-            }
-        }
-        Ok(false)
+        let found = lookup::follow(&self.volume, false, || self.locate(Wanted { key, hash })).await?;
+        Ok(found.is_some_and(|(_, piece)| match piece.what {
+            What::Stub(stub) => stub.len_bytes > 0 && self.is_alive(&stub),
+            What::Record(_) => true,
+        }))
     }
 
-    async fn search(&self, wanted: Wanted<'_>) -> Result<Search> {
+    async fn search(&self, wanted: Wanted<'_>) -> Result<Look<Found>> {
         match self.locate(wanted).await? {
-            Located::At(place, piece) => self.open(wanted, piece, place).await,
-            Located::Miss => Ok(Search::Miss),
-            Located::Moved => Ok(Search::Moved),
+            Look::Found((place, piece)) => self.open(wanted, piece, place).await,
+            Look::Nothing => Ok(Look::Nothing),
+            Look::Moved => Ok(Look::Moved),
         }
     }
 
@@ -155,20 +128,20 @@ impl TinyEngine {
             (state.index.range(prefix, prefix).collect::<Vec<_>>(), state.ready)
         };
         if !ready {
-            return Ok(Located::Miss);
+            return Ok(Look::Nothing);
         }
         for slot in slots.into_iter().rev() {
             if slot.state == FrontState::Removed {
-                return Ok(Located::Miss);
+                return Ok(Look::Nothing);
             }
             match self.read_front(slot).await? {
-                FrontRead::Moved => return Ok(Located::Moved),
+                FrontRead::Moved => return Ok(Look::Moved),
                 FrontRead::Damaged => {
                     add(&self.volume.counters.corrupt, 1);
-                    return Ok(Located::Miss);
+                    return Ok(Look::Nothing);
                 }
                 FrontRead::Piece(piece) if piece.hash() == wanted.hash => {
-                    return Ok(Located::At(EntryPlace::Front { granule: slot.granule }, piece));
+                    return Ok(Look::Found((EntryPlace::Front { granule: slot.granule }, piece)));
                 }
                 FrontRead::Piece(_) => add(&self.volume.counters.false_matches, 1),
             }
@@ -204,7 +177,7 @@ impl TinyEngine {
         let (set, version, dirty) = {
             let state = self.lock();
             if state.sets.may_hold(key_hash) != MayHold::Maybe {
-                return Ok(Located::Miss);
+                return Ok(Look::Nothing);
             }
             let set = state.sets.set_of(key_hash);
             (set, state.sets.version(set), state.set_writes.get(&set).and_then(SetWrite::believed))
@@ -223,48 +196,48 @@ impl TinyEngine {
                 return Ok(self.set_is_damaged(set, version));
             };
             if piece.hash() == wanted.hash {
-                return Ok(Located::At(EntryPlace::Set { version }, piece));
+                return Ok(Look::Found((EntryPlace::Set { version }, piece)));
             }
         }
         // The entry may have come into the set, or left it for the front, since the front was asked.
         let state = self.lock();
         let moved = state.sets.version(set) != version || state.newest(prefix_of(key_hash)).is_some();
-        Ok(if moved { Located::Moved } else { Located::Miss })
+        Ok(if moved { Look::Moved } else { Look::Nothing })
     }
 
     /// What a set means that is not as it was written last: nothing of it is believed any more.
     fn set_is_damaged(&self, set: SetNumber, version: u8) -> Located {
         let mut state = self.lock();
         if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
-            return Located::Moved;
+            return Look::Moved;
         }
         add(&self.volume.counters.corrupt, 1);
         state.forget_set(set);
         drop(state);
         // It is to be written anew.
         self.volume.wakeup.wake_if_idle();
-        Located::Miss
+        Look::Nothing
     }
 
     /// The entry that a piece is or stands for.
-    async fn open(&self, wanted: Wanted<'_>, piece: Piece, place: EntryPlace) -> Result<Search> {
+    async fn open(&self, wanted: Wanted<'_>, piece: Piece, place: EntryPlace) -> Result<Look<Found>> {
         let (bytes, stub) = match piece.what {
             What::Record(_) => (piece.bytes, None),
             What::Stub(stub) => match self.read_long(&stub).await? {
                 Some(bytes) => (bytes, Some(stub)),
-                None => return Ok(Search::Miss),
+                None => return Ok(Look::Nothing),
             },
         };
         match self.volume.judge(&bytes, wanted.hash, wanted.key) {
             Verdict::Sound(decoded) if stub.is_none_or(|stub| stub.sequence == decoded.meta.sequence) => {
-                Ok(Search::Found(place, Reader::whole(Arc::clone(&self.volume), bytes, decoded), stub))
+                Ok(Look::Found((place, Reader::whole(Arc::clone(&self.volume), bytes, decoded), stub)))
             }
             Verdict::Sound(_) | Verdict::FalseMatch | Verdict::Damaged => {
                 let overwritten = stub.is_some_and(|stub| !self.is_alive(&stub));
                 add(&self.volume.counters.corrupt, u64::from(!overwritten));
-                Ok(Search::Miss)
+                Ok(Look::Nothing)
             }
-            Verdict::Useless => Ok(Search::Miss),
+            Verdict::Useless => Ok(Look::Nothing),
         }
     }
 
