@@ -1,16 +1,20 @@
 //! How many assertions the store's engines have for each function that changes state.
 //!
 //! Owns: what counts as such a function, and how many there must be at least. Does not: parse Rust, or say what an assertion has to be
-//! about. Cost of being simple: a function that changes state is one that takes something by `&mut`, so that the few that only pass it
-//! on, or write what they return into a buffer, count as well.
+//! about. Cost of being simple: a function that changes state is one that takes something by `&mut` and has more than one statement,
+//! so that the few that write what they return into a buffer count as well. What only passes on what it is given, or what is called with
+//! what it finds, changes nothing of its own: a callback that is taken by `&mut` does not count, nor does what `store check` reads.
 
 use super::{Finding, code::words, source::Source};
 
 /// Where the engines are.
 const ENGINES: &str = "crates/larder-store/src/engine/";
 
-/// Assertions in a hundred functions that change state, at least. The aim is a hundred: raise it with what was reached.
-const PER_HUNDRED_MIN: usize = 66;
+/// What reads a volume for `store check`; the structures that it passes to itself are cursors.
+const READERS: &str = "/walk.rs";
+
+/// Assertions in a hundred functions that change state, at least.
+const PER_HUNDRED_MIN: usize = 100;
 
 const MACROS: [&str; 6] = ["assert", "assert_eq", "assert_ne", "debug_assert", "debug_assert_eq", "debug_assert_ne"];
 
@@ -23,7 +27,8 @@ struct Count {
 
 /// Checks all engines together.
 pub(crate) fn check(sources: &[Source]) -> Option<Finding> {
-    let engines = sources.iter().filter(|source| source.path.starts_with(ENGINES) && !source.is_test_file());
+    let is_engine = |source: &&Source| source.path.starts_with(ENGINES) && !source.path.ends_with(READERS);
+    let engines = sources.iter().filter(is_engine).filter(|source| !source.is_test_file());
     let Count { functions, assertions } = engines.map(count).fold(Count::default(), |sum, one| Count {
         functions: sum.functions + one.functions,
         assertions: sum.assertions + one.assertions,
@@ -43,12 +48,22 @@ fn count(source: &Source) -> Count {
     let mut count = Count::default();
     for (at, _) in code.match_indices("fn ").filter(|&(at, _)| !code[..at].ends_with(char::is_alphanumeric)) {
         let Some(Function { parameters, body }) = function(&code[at..]) else { continue };
-        if parameters.contains("&mut ") {
+        let passes_on = body.matches(';').count() <= 1 && !body[1..].contains('{');
+        if changes(parameters) && !passes_on {
             count.functions += 1;
             count.assertions += words(body).filter(|word| MACROS.contains(word)).count();
         }
     }
     count
+}
+
+/// Whether something else than a callback is taken by `&mut`.
+fn changes(parameters: &str) -> bool {
+    let callbacks = ["Fn(", "FnMut(", "FnOnce("];
+    parameters.match_indices("&mut ").any(|(at, found)| {
+        let (before, after) = (&parameters[..at], &parameters[at + found.len()..]);
+        !after.starts_with("dyn Fn") && !callbacks.iter().any(|callback| before.ends_with(callback))
+    })
 }
 
 /// A function with a body, as text.
@@ -78,14 +93,16 @@ mod tests {
     use super::*;
 
     const CODE: &str = "//! a\nfn look(&self) {\n    assert!(true);\n}\nfn change(&mut self, by: [u8; 2]) -> u32 {\n    if by {\n        \
-        assert_eq!(a, b);\n    }\n    debug_assert!(c); // assert!(d)\n}\nfn declared(&mut self);\nfn bare(state: &mut S) {\n}\n";
+        assert_eq!(a, b);\n    }\n    debug_assert!(c); // assert!(d)\n}\nfn declared(&mut self);\nfn bare(state: &mut S) {\n    a();\n    b();\n}\n\
+        fn pass_on(&mut self) {\n    self.a();\n}\nfn call(each: &mut dyn FnMut(u8)) {\n    a();\n    b();\n}\n";
 
     #[test]
     fn assertions_count_in_the_functions_that_change_something() {
         let source = Source::new("crates/larder-store/src/engine/a.rs", CODE);
         assert_eq!(count(&source), Count { functions: 2, assertions: 2 });
         assert!(check(&[source]).is_none());
-        let source = Source::new("crates/larder-store/src/engine/a.rs", "//! a\nfn bare(&mut self) {\n}\n");
+        let source =
+            Source::new("crates/larder-store/src/engine/a.rs", "//! a\nfn bare(&mut self) {\n    a();\n    b();\n}\n");
         assert!(check(&[source]).unwrap().to_string().contains("0 assertions in 1 functions"));
     }
 }

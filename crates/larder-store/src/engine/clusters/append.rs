@@ -65,6 +65,7 @@ impl ClustersEngine {
         if outcome == Err(NoRoom::Now) {
             waker.into_iter().for_each(|waker| state.waiting.add(waker));
         }
+        debug_assert!(outcome.is_err() || state.entries.find(key_hash).is_some(), "what is appended is found");
         drop(state);
         self.perform(sealed);
         ledger::send(self);

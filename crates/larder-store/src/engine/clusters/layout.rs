@@ -279,6 +279,7 @@ impl<F: Copy> Clusters<F> {
         if self.table[cluster as usize].state == ClusterState::Full && self.newest != cluster {
             self.unlink(cluster);
             self.link_newest(cluster);
+            debug_assert_eq!(self.newest, cluster, "what is touched is the newest");
         }
     }
 

@@ -168,6 +168,7 @@ fn restore(state: &mut ClustersState, words: &[u32]) -> Option<()> {
                 return None;
             }
             first = Some(state.entries.insert(key, place, first));
+            debug_assert_eq!(state.entries.find(key), Some(place), "what is restored is found");
             state.clusters.set_first(cluster, first);
             state.clusters.count_entry(cluster, place.sectors);
         }

@@ -136,6 +136,7 @@ impl Journal {
         if self.opened_at + interval <= now {
             self.seal(pointer);
         }
+        assert!(self.open.is_empty() || self.opened_at + interval > now, "no change waits longer than it is to");
     }
 
     /// The next transfer, if one is to be made. Pages before `durable` are durable, and entries are written in `epoch`.

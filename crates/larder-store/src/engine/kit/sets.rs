@@ -300,6 +300,7 @@ impl PackedSets {
     pub(crate) fn forget(&mut self, set: SetNumber) {
         self.all_known = false;
         self.write(set, &Set::unknown(&self.shape));
+        debug_assert!(self.read(set).is_none(), "nothing is known of what is forgotten");
     }
 
     /// Whether [`Self::entries`] counts all there are.

@@ -111,6 +111,7 @@ pub(crate) async fn read_words(volume: &Volume, number: u32, word_count: u64) ->
 }
 
 fn encode(volume: &Volume, page: &mut [u8], number: u32, index: u64, words: &[u32]) {
+    assert!(words.len() <= WORDS_PER_PAGE, "the words of a page fit it");
     page.fill(0);
     let mut fields = FieldsMut::new(page);
     fields.put(&MAGIC).put(&[0; 4]).put(&number.to_le_bytes()).put(&[0; 4]).put(&index.to_le_bytes());

@@ -129,6 +129,7 @@ impl Admission {
     /// Remembers a key for as long as about as many others are as the volume holds entries: who comes back later is not wanted enough.
     fn remember(&mut self, key_hash: KeyHash) {
         let entries = self.sectors / self.mean_sectors.max(1.0);
+        debug_assert!(entries.is_finite() && entries >= 0.0, "the store has a number of entries: {entries}");
         self.seen.note(key_hash, (entries * GENERATION_SHARE) as u64);
     }
 
@@ -138,6 +139,7 @@ impl Admission {
         if kept.order() < of.order() {
             *kept = of;
         }
+        debug_assert!(kept.order() >= of.order(), "the newest use that an entry was dropped of is kept");
     }
 
     /// Notes that an entry of this address was removed, and a segment's present use has the record that says so. Those in main segments before

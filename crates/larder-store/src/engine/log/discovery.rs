@@ -145,6 +145,7 @@ impl Search<'_> {
         }
         drop(probes);
         self.known.extend_from_slice(&listed[looked_at..]);
+        assert!(self.known.len() >= listed.len(), "every listed segment is known");
         unchanged
     }
 }

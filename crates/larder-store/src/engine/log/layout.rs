@@ -189,6 +189,10 @@ impl Log {
         self.grouped = true;
         self.unit_bytes = (self.dirty_bytes_max / 2 / BLOCK_BYTES * BLOCK_BYTES)
             .clamp(unit_bytes(&self.geometry), self.geometry.segment_bytes);
+        assert!(
+            self.unit_bytes.is_multiple_of(BLOCK_BYTES) && self.unit_bytes <= self.geometry.segment_bytes,
+            "a unit is of blocks, and of one segment"
+        );
         self.spare.iter_mut().for_each(|buffer| *buffer = spare_buffer(self.unit_bytes));
     }
 
@@ -386,6 +390,7 @@ impl Log {
     /// Has clients append only while so many segments are free: reclaim then finds room for all of a segment, whatever else is appended.
     /// Returns who waits, if fewer than before are kept.
     pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> Woken {
+        assert!(free_count < self.geometry.segment_count as usize, "not every segment is kept for reclaim");
         let is_lowered = free_count < std::mem::replace(&mut self.reclaim_only_count, free_count);
         if is_lowered { self.waiting.take() } else { Woken::default() }
     }
@@ -434,6 +439,7 @@ impl Log {
             buffer.extend_to_capacity();
             self.spare.push(buffer);
         }
+        assert!(self.spare.len() <= Generation::ALL.len(), "spare buffers are bounded");
     }
 }
 

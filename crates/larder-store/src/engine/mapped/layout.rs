@@ -7,7 +7,7 @@ pub(crate) mod files;
 pub(crate) mod levels;
 pub(crate) mod slots;
 
-use super::map::MapPlace;
+use super::map::{MapPlace, PLACE_BITS};
 use crate::{
     FileNaming, MappedRow,
     device::FileName,
@@ -101,26 +101,31 @@ impl Space {
 
     /// Takes room for a record; `None` if there is none in one piece.
     pub(super) fn take(&mut self, sectors: u64, site: Site) -> Option<MapPlace> {
+        assert!(sectors > 0, "a record takes room");
         let place = match self {
             Self::Slots { slots, .. } => slots.take(sectors)?.0,
             Self::Levels(levels) => levels.take(sectors)?.0,
             Self::Classes { classes, .. } => classes.take(sectors)?,
             Self::Files { files, .. } => files.take(site),
         };
+        assert!(place < 1 << PLACE_BITS, "the map has room for every place: {place}");
         Some(MapPlace(place))
     }
 
     /// Takes the room of a record that lies at `place`, if that is free room.
     pub(super) fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool {
-        match self {
+        let is_taken = match self {
             Self::Slots { slots, .. } => slots.take_at(Sector(place.0), sectors),
             Self::Levels(levels) => levels.take_at(Sector(place.0), sectors),
             Self::Classes { classes, .. } => classes.take_at(place.0, sectors),
             Self::Files { files, .. } => files.is_place(place.0),
-        }
+        };
+        assert!(!is_taken || place.0 < 1 << PLACE_BITS, "what is taken is a place: {place:?}");
+        is_taken
     }
 
     pub(super) fn free(&mut self, place: MapPlace, sectors: u64) {
+        assert!(sectors > 0, "what is freed took room");
         match self {
             Self::Slots { slots, .. } => slots.free(Sector(place.0), sectors),
             Self::Levels(levels) => levels.free(Sector(place.0), sectors),
@@ -163,6 +168,7 @@ impl Space {
             Self::Classes { .. } => {}
             Self::Files { files, .. } => files.set_turn(pointer),
         }
+        debug_assert!(self.pointer() < 1 << PLACE_BITS, "the pointer is at a place");
     }
 
     pub(super) fn pointer(&self) -> u64 {
@@ -184,10 +190,12 @@ impl Space {
 
     /// Takes over the lengths of files that are there; `false` if they are too long, or not this layout's.
     pub(super) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
-        match self {
+        let is_taken_over = match self {
             Self::Classes { classes, .. } => classes.set_slot_counts(counts),
             _ => counts.is_empty(),
-        }
+        };
+        debug_assert!(!is_taken_over || self.slot_counts() == counts, "files are as long as they were said to be");
+        is_taken_over
     }
 
     /// Notes that a record of `sectors` was at `place` once, before anything is taken.

@@ -131,7 +131,9 @@ impl Map {
     /// Removes the entry of `key_hash` if write `sequence` made it.
     pub(crate) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> Option<Entry> {
         self.find(key_hash).filter(|entry| entry.sequence == sequence)?;
-        self.remove(key_hash)
+        let removed = self.remove(key_hash);
+        assert!(removed.is_some_and(|entry| entry.sequence == sequence), "what was found is removed");
+        removed
     }
 
     /// Makes the entry of `key_hash` the most recently used.

@@ -108,6 +108,7 @@ impl MappedState {
     /// looks again.
     pub(super) fn take_place_in_time(&mut self, write: &Write) -> Result<MapPlace, NoRoom> {
         let (sectors, site) = (write.sectors.into(), write.site);
+        assert!(sectors > 0, "a write has a length");
         match self.take_place(sectors, site) {
             Err(NoRoom::Ever) if self.is_paced() => {
                 self.note_unplaced();
@@ -185,6 +186,7 @@ impl MappedState {
     pub(super) fn send_page(&mut self) {
         if let Writes::Packets { packetizer, .. } = &mut self.writes {
             self.outbox.extend(packetizer.take().map(Action::Write));
+            debug_assert!(packetizer.opened_at().is_none(), "no page is open once it was sent");
         }
     }
 

@@ -205,6 +205,7 @@ impl MappedState {
     pub(super) fn remove(&mut self, key_hash: KeyHash) -> bool {
         let Some(entry) = self.map.remove(key_hash) else { return false };
         self.detach(key_hash, &entry);
+        debug_assert!(self.map.find(key_hash).is_none(), "what is removed is not found");
         true
     }
 
@@ -335,7 +336,9 @@ impl MappedState {
     }
 
     pub(super) fn take_due_reads(&mut self, now: Duration) -> Vec<BatchedRead> {
-        if self.reads_due_at().is_some_and(|at| at <= now) { self.take_reads() } else { Vec::new() }
+        let due = if self.reads_due_at().is_some_and(|at| at <= now) { self.take_reads() } else { Vec::new() };
+        assert!(self.reads_due_at().is_none_or(|at| at > now), "no read waits longer than it is to");
+        due
     }
 
     /// When the batch of reads that waits is to be sent.
@@ -385,6 +388,7 @@ impl MappedState {
             && (before == Duration::MAX || !groups.is_empty())
         {
             self.outbox.extend(packetizer.take().map(Action::Write));
+            debug_assert!(packetizer.opened_at().is_none(), "no page is open once it was sent");
         }
     }
 }

@@ -109,6 +109,7 @@ impl ResidentSets {
     pub(crate) fn forget(&mut self, set: SetNumber) {
         if let Some(slot) = self.slot_of(set) {
             self.replace(slot, &Set::unknown(&self.shape));
+            debug_assert!(self.contents(slot).is_none(), "nothing is known of what is forgotten");
         }
     }
 

@@ -151,6 +151,7 @@ impl RecentSummaries {
         if self.find(set).is_some() {
             self.0[Self::at(set)] = None;
         }
+        debug_assert!(self.find(set).is_none(), "what is forgotten is not found");
     }
 
     fn at(set: SetNumber) -> usize {

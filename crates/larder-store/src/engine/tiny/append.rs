@@ -144,6 +144,7 @@ impl TinyEngine {
         if outcome == Err(NoRoom::Now) {
             waker.into_iter().for_each(|waker| state.waiting.add(waker));
         }
+        assert!(outcome.is_err() || state.ready, "entries are taken once the store is ready");
         let call = state.move_is_due() || outcome.is_err();
         drop(state);
         self.perform(sealed);
@@ -190,6 +191,8 @@ impl TinyEngine {
         if state.index.insert(slot).is_err() {
             // No room for what is pushed on: rather nothing than something older.
             state.forget_key(key_hash);
+        } else {
+            debug_assert!(state.index.find(slot.prefix, slot.granule).is_some(), "what is appended is found");
         }
         Ok(place)
     }

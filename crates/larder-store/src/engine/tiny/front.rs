@@ -87,6 +87,7 @@ impl FrontIndex {
     pub(crate) fn set_state(&mut self, prefix: u32, granule: u32, state: FrontState) {
         if let Some(at) = self.position(prefix, granule) {
             self.slots[at] = pack(FrontSlot { prefix, granule, state });
+            debug_assert_eq!(self.position(prefix, granule), Some(at), "a slot stays where it is found");
         }
     }
 

@@ -52,7 +52,9 @@ impl Widening {
     fn of(&mut self, sequence: u32) -> u64 {
         let origin = *self.0.get_or_insert(sequence);
         let ahead = sequence.wrapping_sub(origin) as i32;
-        ((1 << u32::BITS) + u64::from(origin)).wrapping_add_signed(i64::from(ahead))
+        let widened = ((1 << u32::BITS) + u64::from(origin)).wrapping_add_signed(i64::from(ahead));
+        assert_eq!(widened as u32, sequence, "the lower half is the sequence itself");
+        widened
     }
 }
 

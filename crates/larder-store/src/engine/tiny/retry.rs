@@ -142,6 +142,7 @@ impl TinyEngine {
     ) -> Result<(), NoRoom> {
         let (first, last) = state.sets.prefixes(*set);
         let slots: Vec<_> = state.index.range(first, last).collect();
+        assert!(slots.iter().all(|slot| (first..=last).contains(&slot.prefix)), "the keys of one set");
         for slot in slots {
             // It may have been forgotten together with another that looks alike.
             let Some(slot) = state.index.find(slot.prefix, slot.granule) else { continue };
@@ -165,6 +166,7 @@ impl TinyEngine {
             if let Some(slot) = state.index.find(prefix_of(listing.key_hash), granule) {
                 let from = listing.at as usize;
                 let to = (from + listing.len as usize).min(pack.buffer.len());
+                assert!(from < to, "a pack holds what it lists");
                 let bytes = Bytes::copy_from_slice(&pack.buffer.as_slice()[from..to]);
                 self.append_again(state, slot, &bytes, sealed)?;
             }

@@ -58,6 +58,10 @@ impl Cursor {
     /// The next field of `width` bits; 0 if it has none.
     pub(crate) fn read(&mut self, bits: &Bits, width: u32) -> u64 {
         let value = bits.read(self.at, width);
+        debug_assert!(
+            value.checked_shr(width).is_none_or(|rest| rest == 0),
+            "a field has no more bits than it is wide"
+        );
         self.at += u64::from(width);
         value
     }
@@ -65,6 +69,7 @@ impl Cursor {
     /// Replaces the next field of `width` bits.
     pub(crate) fn write(&mut self, bits: &mut Bits, width: u32, value: u64) {
         bits.write(self.at, width, value);
+        debug_assert_eq!(bits.read(self.at, width), value, "what is written is read");
         self.at += u64::from(width);
     }
 }

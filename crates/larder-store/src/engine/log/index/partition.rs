@@ -48,6 +48,7 @@ impl Partition {
                 let counted = Slot { hits: slot.hits + 1, ..slot };
                 // Not `write`: a hit is no change that an image has to have.
                 image::write(&mut self.bytes, self.widths, at, self.widths.pack(place.tag, counted));
+                debug_assert_eq!(self.widths.unpack(self.read(at)), counted, "a hit changes nothing else of a slot");
             }
         }
     }
@@ -264,6 +265,10 @@ impl Partition {
                 taken = Some(slot);
             }
         }
+        debug_assert!(
+            !self.ways_of(place).any(|at| positions.contains(&self.widths.unpack(self.read(at)).position)),
+            "no slot of these positions is left"
+        );
         taken
     }
 
@@ -323,6 +328,7 @@ impl Partition {
     fn room(&mut self, first: (u32, Ways), second: (u32, Ways)) -> Option<At> {
         let emptier = if second.1.used.count_ones() < first.1.used.count_ones() { second } else { first };
         if let Some(empty) = way(!emptier.1.used) {
+            debug_assert_eq!(self.read((emptier.0, empty)), 0, "an unused way is empty");
             return Some((emptier.0, empty));
         }
         for at in [first.0, second.0].into_iter().flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way))) {
@@ -334,6 +340,7 @@ impl Partition {
                 let fingerprint = self.loading.as_ref().map_or(0, |loading| loading.fingerprint_at(slot_number(at)));
                 self.write(empty, packed, fingerprint);
                 self.write(at, 0, 0);
+                debug_assert_eq!(self.read(empty), packed, "what makes room is kept in its other bucket");
                 return Some(at);
             }
         }

@@ -39,6 +39,7 @@ impl Log {
         let probation_count = self.sealed[Generation::Probation as usize].len()
             + usize::from(self.open[Generation::Probation as usize].is_some());
         let used_count = self.geometry.segment_count as usize - self.free.len();
+        debug_assert!(probation_count <= used_count, "a segment on probation is in use");
         let has_share = probation_count * PROBATION_DIVISOR > used_count && probation_count > PROBATION_SEGMENTS_MIN;
         let main_order = main.map(|main| self.segments.order(main));
         let is_due = |probation: &SegmentId| {
@@ -138,6 +139,7 @@ impl Log {
             let begun = self.open[generation as usize].as_ref().map(|open| open.of.first_sequence());
             if begun.is_some_and(|begun| next_sequence.saturating_sub(begun) > lag_max) {
                 self.seal_segment_of(generation, actions);
+                debug_assert!(self.open[generation as usize].is_none(), "a sealed segment is not open");
             }
         }
     }

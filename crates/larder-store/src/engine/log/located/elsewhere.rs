@@ -126,5 +126,6 @@ impl LocatedSets {
     pub(super) fn clear(&self, at: At, set: &mut Set, way: usize) {
         self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), at.tag));
         set.clear(way);
+        debug_assert_eq!(set.ways()[way].tag, 0, "a cleared way is empty");
     }
 }

@@ -168,6 +168,7 @@ impl ClassFile {
         while let Some(used) = self.used.get(word as usize) {
             if *used != u64::MAX {
                 self.first_free = word * WORD_SLOTS + u64::from(used.trailing_ones());
+                assert!(self.first_free <= self.slot_count, "no slot behind the last is used");
                 return Some(self.first_free).filter(|slot| *slot < self.slot_count);
             }
             word += 1;
@@ -189,6 +190,7 @@ impl ClassFile {
     }
 
     fn mark(&mut self, slot: u64) {
+        debug_assert!(slot < self.slot_count && !self.is_used(slot), "a free slot of the file is marked");
         self.used[(slot / WORD_SLOTS) as usize] |= 1 << (slot % WORD_SLOTS);
     }
 

@@ -107,6 +107,7 @@ impl Files {
     /// Goes on with `turn`.
     pub(crate) fn set_turn(&mut self, turn: u64) {
         if let Naming::InTurn(Turns { round, .. }) = self.naming {
+            assert!(round > 0, "there are files to take in turn");
             self.turn = turn % round;
         }
     }

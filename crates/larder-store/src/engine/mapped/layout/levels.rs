@@ -80,6 +80,7 @@ impl Levels {
             return false;
         }
         self.mark_used(first, len);
+        debug_assert!(self.free_level(first).is_none(), "what is taken is not free");
         if first < self.next + self.remain && self.next < first + len {
             // Whatever run was being written is cut by this record: the next one is searched for.
             self.remain = 0;
@@ -106,6 +107,7 @@ impl Levels {
     pub(crate) fn point_at(&mut self, place: Sector) {
         self.next = self.block_at(place).filter(|block| *block < self.block_count).unwrap_or(0);
         self.remain = 0;
+        debug_assert!(self.next < self.block_count, "the search goes on at a block");
     }
 
     /// Where the next record goes, if the run there holds it.
@@ -257,10 +259,12 @@ impl Bits {
     }
 
     fn set(&mut self, at: u64) {
+        debug_assert!(at < self.len, "bit {at} of {}", self.len);
         self.words[(at / WORD_BITS) as usize] |= 1 << (at % WORD_BITS);
     }
 
     fn clear(&mut self, at: u64) {
+        debug_assert!(at < self.len, "bit {at} of {}", self.len);
         self.words[(at / WORD_BITS) as usize] &= !(1 << (at % WORD_BITS));
     }
 

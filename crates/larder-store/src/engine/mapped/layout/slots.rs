@@ -77,6 +77,7 @@ impl Slots {
             return false;
         }
         self.mark(first, len, true);
+        debug_assert_eq!(self.next_used(first, first + len), first, "what is taken is used");
         true
     }
 
@@ -101,6 +102,7 @@ impl Slots {
     /// Moves the pointer, as a store that is opened again continues where it was.
     pub(crate) fn point_at(&mut self, place: Sector) {
         self.pointer = self.slot_at(place).filter(|slot| *slot < self.slot_count).unwrap_or(0);
+        debug_assert!(self.pointer < self.slot_count, "the search goes on at a slot");
     }
 
     /// Where the pointer stands.

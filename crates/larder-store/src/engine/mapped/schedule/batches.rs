@@ -33,7 +33,9 @@ impl<T> ReadBatches<T> {
     /// Takes the batch as it is, sorted.
     pub(crate) fn take(&mut self) -> Vec<T> {
         self.waiting.sort_by_key(|(offset_bytes, _)| *offset_bytes);
-        self.waiting.drain(..).map(|(_, read)| read).collect()
+        let reads = self.waiting.drain(..).map(|(_, read)| read).collect();
+        assert!(self.waiting.is_empty(), "a read is sent once");
+        reads
     }
 
     /// When the batch was begun.
