@@ -2,15 +2,10 @@
 
 use larder_http::{BodyPlace, Head, TargetList, key};
 
-use crate::support::{Fixture, Gate, Received, Reply, eventually};
+use crate::support::{Fixture, Gate, Received, Reply, body, eventually};
 
 const LEN: usize = 20 << 20;
 const FIELDS: &[&str] = &["Cache-Control: max-age=600", "ETag: \"v1\"", "Accept-Ranges: bytes"];
-
-/// Bytes of which no megabyte is like another.
-fn body(len: usize) -> Vec<u8> {
-    (0..len).map(|index| (index ^ (index >> 8) ^ (index >> 16)) as u8).collect()
-}
 
 /// Answers ranges too, as an origin does.
 fn long(received: &Received, len: usize) -> Reply {

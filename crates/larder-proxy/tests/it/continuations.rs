@@ -1,13 +1,9 @@
 //! Downloads that break off at their origin go on within the same response, where the origin can say that the rest is of the same.
 
-use crate::support::{Fixture, Received, Reply, eventually, http2::Http2, request_text};
+use crate::support::{Fixture, Received, Reply, body, eventually, http2::Http2, request_text};
 
 const LEN: usize = 3 << 20;
 const TAGGED: &[&str] = &["Cache-Control: max-age=600", "ETag: \"v1\""];
-
-fn body(len: usize) -> Vec<u8> {
-    (0..len).map(|index| (index ^ (index >> 8) ^ (index >> 16)) as u8).collect()
-}
 
 /// So much of a body of `len` bytes, and then the connection ends.
 fn broken(fields: &[&str], len: usize, sent: usize) -> Reply {

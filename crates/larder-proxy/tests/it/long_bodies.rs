@@ -7,7 +7,7 @@ use larder_http::{BodyPlace, Head, TargetList, key};
 use larder_proxy::ProxyConfig;
 use larder_store::{Hints, Policy};
 
-use crate::support::{Ailment, Connection, Fixture, Gate, Received, Reply, eventually, request_text};
+use crate::support::{Ailment, Connection, Fixture, Gate, Received, Reply, body, eventually, request_text};
 
 const CHUNK: usize = 1 << 20;
 /// Longer than what sockets and the proxy hold of a body on its way.
@@ -16,11 +16,6 @@ const LEN: usize = 40 * CHUNK + 12_345;
 const STORE_BYTES: u64 = 192 << 20;
 const TAGGED: &[&str] = &["Cache-Control: max-age=600", "ETag: \"v1\""];
 const UNTAGGED: &[&str] = &["Cache-Control: max-age=600"];
-
-/// Bytes of which no megabyte is like another.
-fn body(len: usize) -> Vec<u8> {
-    (0..len).map(|index| (index ^ (index >> 8) ^ (index >> 16)) as u8).collect()
-}
 
 /// Answers ranges too.
 fn ranged(received: &Received, len: usize) -> Reply {
@@ -399,7 +394,7 @@ fn store_that_cannot_keep_up_slows_nobody_down() {
         |config| config.limits.store = Duration::from_secs(20),
     );
     let _recovering = device.recovering();
-    device.slow_down(Duration::from_millis(200));
+    device.slow_down(Duration::from_secs(1));
     let whole = fixture.get("/long", &[]);
     assert!(whole.complete && whole.body == body(LEN));
     assert_eq!(whole.cache_status(), "fwd=uri-miss; fwd-status=200; stored", "nobody knew");
@@ -409,10 +404,13 @@ fn store_that_cannot_keep_up_slows_nobody_down() {
         device.written_bytes()
     );
     assert_eq!(fixture.proxy.stats().storing_given_up, 1);
-    // Now it is known.
-    let next = fixture.get("/next", &[]);
-    assert!(next.complete && next.body == body(LEN));
-    assert_eq!(next.cache_status(), "fwd=uri-miss; fwd-status=200; detail=store-behind");
+    // Now it is known, for a while that begins when it is found out, and is longer each time.
+    let is_spared = |number: u32| {
+        let next = fixture.get(&format!("/next/{number}"), &[]);
+        assert!(next.complete && next.body == body(LEN));
+        next.cache_status() == "fwd=uri-miss; fwd-status=200; detail=store-behind"
+    };
+    assert!((0..6).any(is_spared), "the store gets no long responses while it is behind");
     // And nothing of either is taken for the whole.
     device.set(Ailment::Nothing);
     settle(&fixture);

@@ -1,6 +1,7 @@
 //! What the tests stand on: a scripted origin, a plain client, and a proxy between them, all on real sockets.
 
 pub(crate) mod ailing_device;
+pub(crate) mod bodies;
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod fixture;
@@ -11,6 +12,7 @@ pub(crate) mod origin;
 pub(crate) mod tls_origin;
 
 pub(crate) use ailing_device::{Ailing, Ailment};
+pub(crate) use bodies::body;
 pub(crate) use client::{Connection, Response, request_text};
 pub(crate) use fixture::{Fixture, eventually};
 pub(crate) use gate::Gate;
