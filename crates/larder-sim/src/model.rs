@@ -3,7 +3,7 @@
 //! Owns: the parameters of a machine, read from a TOML file in which each value names its source, and the machine in
 //! use ([`ModelDevice`], [`ModelDirectory`]), on which the shipping engine runs in virtual time. Does not: know rows or
 //! workloads. Invariant: all transfers complete inside `submit`; their time is added up, never waited for.
-//! Source: the form and the constants are SYSTEMS.md section 7 (Markatos et al., USITS 1999).
+//! Source: Markatos et al. (USITS 1999); where each constant is from stands beside it in `models/`.
 
 mod bounds;
 mod device;

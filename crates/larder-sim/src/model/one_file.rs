@@ -3,7 +3,7 @@
 //! Dirty pages gather as long as they are neighbours, and are written when they are a cluster or the next is no
 //! neighbour. A page that is not wholly written by one call and not in the cache is read first: at the sequential rate
 //! where it follows the page before (read-ahead), else like any other. Owns: which pages are in the cache and which are
-//! dirty. Does not: hold bytes. Source: SYSTEMS.md 7.3.
+//! dirty. Does not: hold bytes. Source: memory-mapped and written files of a Unix kernel of 1999, as docs/systems.md has them.
 
 use super::{disk::Disk, parameters::SystemParameters, recent::Recent};
 

@@ -2,7 +2,7 @@
 //!
 //! A file's pages get their place on the disk when they are first written, in runs at random places, as FFS spreads
 //! large files over cylinder groups. Dirty pages wait, and the oldest is written when there are too many. A part of a page that was written before and is not in the cache is read first.
-//! Owns: places and dirty pages. Does not: hold bytes. Source: SYSTEMS.md 7.3.
+//! Owns: places and dirty pages. Does not: hold bytes. Source: the open files of a Unix kernel of 1999, as docs/systems.md has them.
 
 use super::{
     disk::Disk,

@@ -3,7 +3,7 @@
 //! Cylinder groups as in FFS: inodes at a group's start, directory blocks behind them, then data. A file's inode and
 //! data are in its directory's group. Owns: where everything lies, what of it is in memory, what waits to be written.
 //! Does not: hold files' bytes. Cost: all operations take the same time whatever the directories' size; that a directory
-//! is searched from its start is computed, not done. Source: SYSTEMS.md 7.3, McKusick et al. (FFS, 1984).
+//! is searched from its start is computed, not done. Source: McKusick et al. (FFS, 1984).
 
 use super::{disk::Disk, parameters::FileParameters, recent::Recent};
 use larder_workload::Random;

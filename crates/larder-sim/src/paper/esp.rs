@@ -279,7 +279,7 @@ pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     report.remarks.push(
         "The printed values are the middles of the paper's ranges over five real traces; here it is PolyMix-3. The layout of \
-         UCFS is known from its abstract only (SYSTEMS.md 5.2). A page's objects lie \
+         UCFS is known from its abstract only. A page's objects lie \
          in one cluster here and are asked for again together. Both values lie within the paper's ranges."
             .to_owned(),
     );

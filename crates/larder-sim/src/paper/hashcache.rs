@@ -1,7 +1,7 @@
 //! HashCache (NSDI 2009): memory of its policies, and requests per second on its three test beds.
 //!
 //! Owns: the beds, and the printed results. Invariant: every policy is the shipping row of its name; the formulas are
-//! SYSTEMS.md 3.4's, derived and not the paper's own Table 4, which could not be had.
+//! derived from the descriptions of the policies, and not the paper's own Table 4, which could not be had.
 
 use crate::{
     Bed, BedOptions, Comparison, DiskParameters, Experiment, Model, Outcome, Report, Table,
@@ -213,7 +213,7 @@ fn set_constants(name: &str, tuning: &mut Tuning) -> Result<(), Error> {
     Ok(())
 }
 
-/// SYSTEMS.md 3.4, with the PolyMix shares: requests per second of one disk.
+/// Requests per second of one disk, derived from what each policy reads and writes, with the shares of PolyMix.
 fn formula(name: &str, model: &Model) -> f64 {
     let DiskParameters::Spinning(arm) = &model.disk else { return f64::NAN };
     let (t, h, c, q, f, r) = (arm.random_reads_per_s(OBJECT_BYTES as f64), 0.60, 0.80, 0.25, 0.031, 2.14);
@@ -237,7 +237,7 @@ pub(crate) fn formulas(options: &PaperOptions<'_>) -> Result<Report, Error> {
         }
     }
     (options.progress)(1);
-    report.remarks.push("Derived (SYSTEMS.md 3.4): hits 60%, storable 80%, a quarter of objects longer than a bin, 2.14 useful objects a read where groups are read. The paper expects 250 at 67 to 70 seeks/s and at least 320 at 90 to 95.".to_owned());
+    report.remarks.push("Derived: hits 60%, storable 80%, a quarter of objects longer than a bin, 2.14 useful objects a read where groups are read. The paper expects 250 at 67 to 70 seeks/s and at least 320 at 90 to 95.".to_owned());
     report.remarks.push("Nothing is run here: `paper` is what it measured, `simulated` what the formulas give. Off by more than a quarter: hashcache-log-lru, as the formula counts no groups and a second read for the positions in the file, where the paper measured the same as for hashcache-log. What is measured of hashcache-log on SCSI disks is above the paper's own expectation too.".to_owned());
     let bars = report
         .comparisons

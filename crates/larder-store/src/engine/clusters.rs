@@ -2,8 +2,8 @@
 //!
 //! Owns: entry table and clusters of one volume, and the order in which they change. Entries of one site go to the
 //! same open cluster, so that they lie together; a read brings the whole cluster, and its other entries go to the
-//! neighbours' sink. Does not: move anything on the device. SYSTEMS 5.2 would put an evicted cluster's hit entries
-//! into an open one if they are in memory; the store keeps nothing in memory that it has written, and the least
+//! neighbours' sink. Does not: move anything on the device. UCFS may put an evicted cluster's hit entries
+//! into an open one if they are in memory; this store keeps nothing in memory that it has written, and the least
 //! recently used cluster was not read lately, so here they are dropped (the hot tier in front still has them).
 //!
 //! Invariants: every table is in memory; after a crash it comes back from the last snapshot and the journal of what has changed since

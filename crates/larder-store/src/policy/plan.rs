@@ -2,7 +2,7 @@
 //!
 //! Owns: from a row's costs and a device's figures to requests per second, and which row is recommended. Does not: know
 //! what a row costs ([`Policy::costs`] does), or measure. Invariant: pure; equal wishes and figures give equal plans. The
-//! formulas are those of SYSTEMS 3.4 with more kinds of transfers than a seek; docs/planning.md has them.
+//! formulas are derived from the descriptions of HashCache (NSDI 2009), with more kinds of transfers than a seek; docs/planning.md has them.
 
 mod figures;
 mod sizes;

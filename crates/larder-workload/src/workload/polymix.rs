@@ -4,7 +4,7 @@
 //! probability, from a working set that stops growing. Owns: which objects there are, by class and number only; length,
 //! storability and life cycle follow from those. Does not: name hosts, know the time, or loop through robots: arrivals are
 //! those of all robots together, each of which would make 0.4 requests a second. Invariant: images come only with their page,
-//! and those of a page seen before were seen before. Source: SYSTEMS.md section 6, the workload files of Polygraph 4.9.0.
+//! and those of a page seen before were seen before. Source: the workload files of Polygraph 4.9.0.
 
 use super::Asked;
 use crate::{
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// At stake: caches, simulated and real, under another load than the benchmark's. SYSTEMS.md section 6: 80% storable,
+    /// At stake: caches, simulated and real, under another load than the benchmark's. PolyMix-4 has 80% storable,
     /// mean reply 10.6 KB, document hit ratio 55% of an endless cache.
     #[test]
     fn the_mix_is_the_benchmarks() {

@@ -3,7 +3,7 @@
 //! An entry has 64 bits of the key's hash, its cluster, its place and length there in sectors, and the next
 //! entry of the same cluster, so that a cluster that goes takes all its entries with it without a read. Does not:
 //! know clusters; who calls keeps the first entry of each. Invariant: every entry is found by its key, once.
-//! Cost: 20 bytes an entry and 4 bytes of heads at 80% fill. Source: SYSTEMS 5.2, after UCFS.
+//! Cost: 20 bytes an entry and 4 bytes of heads at 80% fill. Source: UCFS (IEEE TC 2002), as its abstract has it.
 
 use crate::hash::KeyHash;
 use std::num::NonZeroU32;

@@ -4,7 +4,7 @@
 //! do I/O, or know keys: who calls keeps the entries, and for each cluster their chain begins at
 //! [`Clusters::first`]. Invariants: a cluster is written once, whole, and not used again before all of it is
 //! evicted; an entry longer than half a cluster has consecutive clusters of its own. Cost: a cluster's bytes of memory
-//! for each open one. Source: SYSTEMS 5.2, after UCFS: no cleaner, so no garbage.
+//! for each open one. Source: UCFS (IEEE TC 2002), as its abstract has it: no cleaner, so no garbage.
 
 mod check;
 

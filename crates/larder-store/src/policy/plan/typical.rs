@@ -1,7 +1,7 @@
 //! Figures of typical devices, for a plan before anything was measured.
 //!
 //! Owns: two devices, by what the kernel tells of a disk at once. Does not: claim that yours is like them; a plan made
-//! with these says so. Source: SYSTEMS 7.2 for the spinning disk (1000 / (13.7 ms + length / 50 MB/s) seeks a second), of
+//! with these says so. Source: HashCache (NSDI 2009) for the spinning disk (1000 / (13.7 ms + length / 50 MB/s) seeks a second), of
 //! which queueing makes half as many again; data sheets' sustained rates of SATA drives for the solid-state one.
 
 use super::{DeviceFigures, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure};
