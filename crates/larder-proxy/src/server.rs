@@ -88,11 +88,11 @@ impl Proxy {
         let in_force = Arc::new(InForce::new(&shared));
         let exposition = Exposition::new(metrics.clone(), store, Arc::clone(&in_force));
         let (stop, stopped) = watch::channel(None);
-        let mut admin = (admin_listener, admin::Pages::new(exposition));
+        let admin = Admin { listener: admin_listener, pages: admin::Pages::new(exposition) };
         let served = Served::new(&shared, &local_addrs, admin_addr, caretakers);
         let handle = ProxyHandle { in_force, stop, openings: Vec::new(), served: Arc::new(Mutex::new(served)) };
         let mut running = RunningProxy { local_addrs, admin_addr, threads: Vec::new(), metrics, handle };
-        running.start_workers(&shared, sockets, &mut admin, &stopped)?;
+        running.start_workers(&shared, sockets, admin, &stopped)?;
         Ok(running)
     }
 }
@@ -113,6 +113,12 @@ impl ProxyConfig {
         let loaded = if self.identities.is_empty() { Ok(()) } else { Certificates::load(&self.identities).map(drop) };
         loaded.map_err(refused)
     }
+}
+
+/// What operators ask for. One of the workers has its listener.
+struct Admin {
+    listener: Option<TcpListener>,
+    pages: admin::Pages,
 }
 
 impl RunningProxy {
@@ -146,7 +152,7 @@ impl RunningProxy {
         &mut self,
         shared: &Arc<Shared>,
         sockets: Vec<Vec<TcpListener>>,
-        (admin, pages): &mut (Option<TcpListener>, admin::Pages),
+        mut admin: Admin,
         stopped: &watch::Receiver<Option<Duration>>,
     ) -> io::Result<()> {
         for (index, sockets) in sockets.into_iter().enumerate() {
@@ -158,8 +164,8 @@ impl RunningProxy {
                 metrics: Arc::clone(&self.metrics[index]),
                 sockets,
                 openings,
-                admin: admin.take(),
-                pages: pages.clone(),
+                admin: admin.listener.take(),
+                pages: admin.pages.clone(),
                 stop: stopped.clone(),
             };
             let thread = std::thread::Builder::new().name(format!("larder-worker-{index}"));

@@ -62,6 +62,13 @@ pub(super) enum Next {
     Abandoned,
 }
 
+/// A request of which the rest may be asked for, and by what means.
+#[derive(Clone, Copy)]
+pub(super) struct AskedBy<'a> {
+    pub(super) means: &'a Means,
+    pub(super) asked: &'a Asked,
+}
+
 impl Carrier {
     /// Carries what comes from `start` on.
     pub(super) fn new(cache: &Arc<Cache>, flight: &Arc<Flight>, storage: Storage, start: u64) -> Self {
@@ -112,11 +119,10 @@ impl Carrier {
     /// `None`: it does not go on, or nobody reads it any more.
     pub(super) async fn go_on(
         &mut self,
-        source: (&Means, &Asked),
+        AskedBy { means, asked }: AskedBy<'_>,
         missing: &Missing<'_>,
         is_worth_finishing: bool,
     ) -> Option<OriginBody> {
-        let (means, asked) = source;
         while let Some(wait) = self.breaks.next_wait(self.produced) {
             tokio::time::sleep(wait).await;
             if !is_worth_finishing && self.flight.close_if_unread() {

@@ -19,7 +19,7 @@ use crate::{
     digest::{DigestCheck, NamedDigest},
     errors::BodyError,
     flight::{
-        carrier::{Carrier, Next, Storage},
+        carrier::{AskedBy, Carrier, Next, Storage},
         continuation::Missing,
         fetch::Fetch,
         source::Source,
@@ -124,13 +124,13 @@ impl<'a> Carrying<'a> {
     /// The rest of a body that broke off, if it can be had.
     async fn go_on(&mut self) -> Option<OriginBody> {
         let is_worth_finishing = self.is_worth_finishing();
-        let (means, asked) = (&self.fetch.flights.means, &self.fetch.asked);
-        if asked.question.is_some() {
+        let source = AskedBy { means: &self.fetch.flights.means, asked: &self.fetch.asked };
+        if source.asked.question.is_some() {
             // Of what is asked by POST there are no ranges.
             return None;
         }
-        let missing = Missing::of_open(&asked.method, self.open)?;
-        self.carrier.go_on((means, asked), &missing, is_worth_finishing).await
+        let missing = Missing::of_open(&source.asked.method, self.open)?;
+        self.carrier.go_on(source, &missing, is_worth_finishing).await
     }
 
     /// Whether the body, all of which has come, is not what its URL says. What is wrong, but no lie, is from now on not stored.

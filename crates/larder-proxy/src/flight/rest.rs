@@ -16,7 +16,7 @@ use crate::{
     cache::{chunks::ChunkedBody, entry::CHUNK_BYTES},
     errors::{BodyError, Failure},
     flight::{
-        carrier::{Carrier, Next, Storage},
+        carrier::{AskedBy, Carrier, Next, Storage},
         continuation::{Answer, Missing},
         reader::FlightReader,
         shared::Flight,
@@ -178,7 +178,7 @@ impl Rest {
         let storage = Storage::Chunks(Arc::clone(&self.source.chunks));
         let mut carrier = Carrier::new(&self.source.means.cache, &self.flight, storage, self.flight.start());
         (carrier.produced, carrier.skip) = (self.start, skip);
-        let source = (&*self.source.means, &*self.source.asked);
+        let source = AskedBy { means: &self.source.means, asked: &self.source.asked };
         loop {
             let end = self.end.min(self.flight.limit());
             if carrier.produced >= end {

@@ -16,7 +16,14 @@ use crate::{errors::Failure, origin::target::Origin};
 
 /// What was told of late.
 #[derive(Default)]
-pub(crate) struct Complaints(Mutex<HashMap<(String, ProxyError), Told>>);
+pub(crate) struct Complaints(Mutex<HashMap<OriginFault, Told>>);
+
+/// What is wrong with which origin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OriginFault {
+    origin: String,
+    error: ProxyError,
+}
 
 /// One fault of one origin.
 struct Told {
@@ -29,7 +36,7 @@ impl Complaints {
     /// Tells the operator of `failure`, if an origin is at fault and it is time to say so.
     pub(crate) fn note(&self, failure: &Failure) {
         let Some((host, error, why)) = failure.origin_fault() else { return };
-        if let Some(untold_count) = self.admit((host.to_owned(), error), Instant::now()) {
+        if let Some(untold_count) = self.admit(OriginFault { origin: host.to_owned(), error }, Instant::now()) {
             let error = error.token();
             match untold_count {
                 0 => tracing::warn!(origin = host, error, why, "an origin fails"),
@@ -41,7 +48,8 @@ impl Complaints {
     /// Tells the operator that requests wait for one of `count_max` connections to `origin`, if it is time to say so.
     pub(crate) fn note_full(&self, origin: &Origin, count_max: usize) {
         let origin = origin.to_string();
-        if let Some(untold_count) = self.admit((origin.clone(), ProxyError::ConnectionLimitReached), Instant::now()) {
+        let fault = OriginFault { origin: origin.clone(), error: ProxyError::ConnectionLimitReached };
+        if let Some(untold_count) = self.admit(fault, Instant::now()) {
             let waiting = untold_count + 1;
             tracing::warn!(
                 origin,
@@ -53,7 +61,7 @@ impl Complaints {
     }
 
     /// Whether a fault is to be told now, and how often it was met since it was told last.
-    fn admit(&self, fault: (String, ProxyError), now: Instant) -> Option<u64> {
+    fn admit(&self, fault: OriginFault, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |told: &Told| now.saturating_duration_since(told.at) < TELL_EVERY;
         if let Some(known) = told.get_mut(&fault) {
@@ -86,8 +94,8 @@ const TOLD_COUNT_MAX: usize = 64;
 mod tests {
     use super::*;
 
-    fn fault(host: usize) -> (String, ProxyError) {
-        (format!("origin-{host}"), ProxyError::ConnectionRefused)
+    fn fault(host: usize) -> OriginFault {
+        OriginFault { origin: format!("origin-{host}"), error: ProxyError::ConnectionRefused }
     }
 
     #[test]
@@ -95,7 +103,7 @@ mod tests {
         let (complaints, start) = (Complaints::default(), Instant::now());
         assert_eq!(complaints.admit(fault(1), start), Some(0));
         assert_eq!(complaints.admit(fault(2), start), Some(0));
-        assert_eq!(complaints.admit(("origin-1".to_owned(), ProxyError::DnsError), start), Some(0));
+        assert_eq!(complaints.admit(OriginFault { error: ProxyError::DnsError, ..fault(1) }, start), Some(0));
         for second in [1, 59] {
             assert_eq!(complaints.admit(fault(1), start + Duration::from_secs(second)), None);
         }

@@ -4,7 +4,8 @@
 pub(crate) fn body(len: usize) -> Vec<u8> {
     let words = (0..len.div_ceil(8) as u64).map(|word| {
         let index = word * 8;
-        (0x0706_0504_0302_0100 ^ REPEAT * ((index ^ index >> 8 ^ index >> 16) & 0xFF)).to_le_bytes()
+        let base = (index ^ (index >> 8) ^ (index >> 16)) & 0xFF;
+        (0x0706_0504_0302_0100 ^ (REPEAT * base)).to_le_bytes()
     });
     let mut bytes = Vec::with_capacity(len + 8);
     words.for_each(|word| bytes.extend_from_slice(&word));

@@ -6,7 +6,7 @@ use super::{
     LogEngine, RESERVE_SEGMENTS_MIN,
     index::{Inserted, LogIndex, Matches, SizeClass, Slot},
     layout::{Action, Appended, Appender, Log, Lost},
-    read::Recognised,
+    read::{Age, Recognised},
 };
 use crate::{
     Hints, Reader, Result,
@@ -17,10 +17,7 @@ use crate::{
             room::{NoRoom, Renewal, flushed, spent},
         },
     },
-    format::{
-        LogOrder,
-        record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
-    },
+    format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
     hash::FullHash,
     sync::atomic::Ordering,
     units::{Sector, SegmentId},
@@ -96,7 +93,7 @@ impl LogEngine {
 
     /// Takes what a removal left in the index until it was durable: the slots of the key up to that of the removal's own
     /// record, of age `end`.
-    async fn clear_through(&self, hash: FullHash, end: (LogOrder, Sector)) {
+    async fn clear_through(&self, hash: FullHash, end: Age) {
         let key_hash = hash.key_hash();
         let is_older = |other: Sector| self.age(other) < end;
         let older = self.index.peek(key_hash).iter().filter(|slot| is_older(slot.position)).collect();
@@ -106,7 +103,7 @@ impl LogEngine {
         for &unreadable in recognised.unreadable.iter().filter(|&&unreadable| is_older(unreadable)) {
             self.forget_through(key_hash, unreadable);
         }
-        let its_own = Some(end.1).filter(|&position| self.age(position) == end);
+        let its_own = Some(end.position).filter(|&position| self.age(position) == end);
         let own: Vec<_> = recognised.own.into_iter().filter(|&own| is_older(own)).chain(its_own).collect();
         self.index.remove(key_hash, &own);
         drop(log);

@@ -60,7 +60,14 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&Root>) -> Discove
     };
     let newest_listed = listed.iter().map(|(_, of)| of.sequence).max().unwrap_or(0);
     let window = if root.is_some() { unknown_count_max(&engine.geometry) as usize } else { usize::MAX };
-    let mut search = Search { engine, newest_listed, window, known: Vec::new(), damaged: Vec::new(), oldest: (0, 0) };
+    let mut search = Search {
+        engine,
+        newest_listed,
+        window,
+        known: Vec::new(),
+        damaged: Vec::new(),
+        oldest: OldestUse { main: 0, probation: 0 },
+    };
     // They are used again in the order of the list: the free ones first, then those of either generation by turns.
     let (free, used): (Vec<_>, Vec<_>) = listed.into_iter().partition(|(_, of)| of.sequence == 0);
     let is_main = |(_, of): &(SegmentId, SegmentUse)| of.generation() == Generation::Main;
@@ -72,7 +79,7 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&Root>) -> Discove
     let last_sequence = known.iter().map(|(_, of)| of.sequence).chain(root.map(|root| root.stamp)).max().unwrap_or(0);
     if is_anything_lost(&known, oldest, &damaged) {
         tracing::error!("a segment of the store is damaged, and may have held removals: the store starts empty");
-        oldest = (u32::MAX, u32::MAX);
+        oldest = OldestUse { main: u32::MAX, probation: u32::MAX };
     }
     let (mut used, free): (Vec<_>, Vec<_>) = known.into_iter().partition(|&(_, of)| is_in_use(of, oldest));
     used.sort_by_key(|(_, of)| of.order());
@@ -109,8 +116,14 @@ struct Search<'a> {
     known: Vec<(SegmentId, SegmentUse)>,
     /// The uses, as far as known, of segments with a damaged header.
     damaged: Vec<SegmentUse>,
-    /// Uses of main and of probation segments before these are over.
-    oldest: (u32, u32),
+    oldest: OldestUse,
+}
+
+/// The oldest use of a segment of either generation that is not over, by its sequence.
+#[derive(Clone, Copy)]
+struct OldestUse {
+    main: u32,
+    probation: u32,
 }
 
 impl Search<'_> {
@@ -125,9 +138,9 @@ impl Search<'_> {
             looked_at += 1;
             let (of, is_as_listed) = match shown {
                 Shown::Unit(unit) if unit.sequence > self.newest_listed => {
-                    self.oldest.0 = self.oldest.0.max(unit.oldest_sequence);
-                    self.oldest.1 =
-                        self.oldest.1.max(unit.generations.map_or(0, |generations| generations.oldest_probation));
+                    let probation = unit.generations.map_or(0, |generations| generations.oldest_probation);
+                    self.oldest.main = self.oldest.main.max(unit.oldest_sequence);
+                    self.oldest.probation = self.oldest.probation.max(probation);
                     (unit.segment_use(), false)
                 }
                 Shown::Unit(_) => (listed_use, true),
@@ -150,17 +163,17 @@ impl Search<'_> {
     }
 }
 
-fn is_in_use(of: SegmentUse, oldest: (u32, u32)) -> bool {
+fn is_in_use(of: SegmentUse, oldest: OldestUse) -> bool {
     let oldest = match of.generation() {
-        Generation::Main => oldest.0,
-        Generation::Probation => oldest.1,
+        Generation::Main => oldest.main,
+        Generation::Probation => oldest.probation,
     };
     of.sequence > 0 && of.sequence >= oldest
 }
 
 /// Whether the last use of a segment with a damaged header is not known: none is told, or it may have been begun
 /// again since. It was not as long as an older one is in use, for segments of a generation are used again oldest first.
-fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: (u32, u32), damaged: &[SegmentUse]) -> bool {
+fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damaged: &[SegmentUse]) -> bool {
     let is_unknown = |damaged: &SegmentUse| {
         let alike = known.iter().map(|&(_, of)| of).filter(|of| of.generation() == damaged.generation());
         let oldest_used = alike.filter(|&of| is_in_use(of, oldest)).map(|of| of.sequence).min();

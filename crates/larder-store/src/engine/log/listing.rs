@@ -60,7 +60,7 @@ async fn trailer_listings(engine: &LogEngine, segment: SegmentId) -> Option<Vec<
 /// Goes from unit to unit, and on behind what is none of this use.
 async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> Listed {
     let (geometry, sequence) = (&engine.geometry, engine.segments.sequence(segment));
-    let mut reader = SegmentReader { engine, segment, ahead: (0, Bytes::new()) };
+    let mut reader = SegmentReader { engine, segment, ahead: Ahead { offset_bytes: 0, bytes: Bytes::new() } };
     let mut listed = Listed::default();
     let (mut offset, mut number) = (0, 0);
     while offset + BLOCK_BYTES <= geometry.segment_bytes {
@@ -129,12 +129,17 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
     }
 }
 
+/// What was read of a segment last.
+struct Ahead {
+    offset_bytes: u64,
+    bytes: Bytes,
+}
+
 /// Reads a segment from its start to its end, some way ahead.
 struct SegmentReader<'a> {
     engine: &'a LogEngine,
     segment: SegmentId,
-    /// What was read last, and from where in the segment.
-    ahead: (u64, Bytes),
+    ahead: Ahead,
 }
 
 impl SegmentReader<'_> {
@@ -142,22 +147,19 @@ impl SegmentReader<'_> {
     async fn bytes(&mut self, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
         let geometry = &self.engine.geometry;
         assert!(offset_bytes + len_bytes <= geometry.segment_bytes);
-        let (from, bytes) = &self.ahead;
-        let known = *from..*from + bytes.len() as u64;
+        let known = self.ahead.offset_bytes..self.ahead.offset_bytes + self.ahead.bytes.len() as u64;
         if !(known.contains(&offset_bytes) && offset_bytes + len_bytes <= known.end) {
             let start = geometry.segment_start_bytes(self.segment) + offset_bytes;
             let ahead = AHEAD_BYTES.max(len_bytes).min(geometry.segment_bytes - offset_bytes);
-            self.ahead = (
-                offset_bytes,
-                match read_blocks(self.engine, start, ahead).await {
-                    Some(bytes) => bytes,
-                    // A bad block further on is none of this one's business.
-                    None => read_blocks(self.engine, start, len_bytes).await?,
-                },
-            );
+            let bytes = match read_blocks(self.engine, start, ahead).await {
+                Some(bytes) => bytes,
+                // A bad block further on is none of this one's business.
+                None => read_blocks(self.engine, start, len_bytes).await?,
+            };
+            self.ahead = Ahead { offset_bytes, bytes };
         }
-        let skip = (offset_bytes - self.ahead.0) as usize;
-        Some(self.ahead.1.slice(skip..skip + len_bytes as usize))
+        let skip = (offset_bytes - self.ahead.offset_bytes) as usize;
+        Some(self.ahead.bytes.slice(skip..skip + len_bytes as usize))
     }
 }
 

@@ -31,6 +31,13 @@ const FRONT_SECTORS: u64 = 32;
 /// What is read of a record to tell whose it is, in sectors: a block.
 const RECOGNISED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 
+/// When a record was written, beside others: by the use of its segment, and by its place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Age {
+    order: LogOrder,
+    pub(super) position: Sector,
+}
+
 /// A record, and where it is.
 type Found = (Sector, Bytes, Decoded);
 
@@ -188,9 +195,9 @@ impl LogEngine {
     }
 
     /// What is greater was written later.
-    pub(super) fn age(&self, position: Sector) -> (LogOrder, Sector) {
+    pub(super) fn age(&self, position: Sector) -> Age {
         let segment = self.geometry.segment_of(position);
-        (segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position)
+        Age { order: segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position }
     }
 
     /// The record at a slot's position, from memory or the device; `None` if there is no sound one.

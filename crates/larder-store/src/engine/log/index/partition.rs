@@ -35,6 +35,13 @@ pub(super) struct Partition {
     changed: bool,
 }
 
+/// A bucket, and what a look into it shows.
+#[derive(Clone, Copy)]
+struct Bucket {
+    number: u32,
+    ways: Ways,
+}
+
 impl Partition {
     pub(super) fn new(bucket_count: u32, widths: SlotWidths) -> Self {
         Self { bytes: Box::default(), bucket_count, widths, entries: 0, loading: None, changed: false }
@@ -115,8 +122,7 @@ impl Partition {
         if self.ways_of(place).any(is_same) {
             return;
         }
-        let (first, second) = self.look(place);
-        match self.room(first, second) {
+        match self.make_room(place) {
             Some(at) => {
                 assert_eq!(self.read(at), 0, "a slot goes where none is");
                 self.write(at, packed, fingerprint(key_hash));
@@ -243,13 +249,13 @@ impl Partition {
 
     /// Where the slots of an address are.
     fn ways_of(&self, place: BucketTag) -> impl Iterator<Item = At> + use<> {
-        let nothing = (place.bucket, Ways { matching: 0, used: 0 });
-        let (first, second) = if self.entries == 0 { (nothing, nothing) } else { self.look(place) };
+        let nothing = Bucket { number: place.bucket, ways: Ways { matching: 0, used: 0 } };
+        let [first, second] = if self.entries == 0 { [nothing; 2] } else { self.look(place) };
         // A bucket may be its own other one.
-        let second_matching = if second.0 == first.0 { 0 } else { second.1.matching };
-        ways(first.1.matching)
-            .map(move |way| (first.0, way))
-            .chain(ways(second_matching).map(move |way| (second.0, way)))
+        let second_matching = if second.number == first.number { 0 } else { second.ways.matching };
+        ways(first.ways.matching)
+            .map(move |way| (first.number, way))
+            .chain(ways(second_matching).map(move |way| (second.number, way)))
     }
 
     /// Empties the ways of an address whose slots are at these positions. Returns one of the slots.
@@ -302,13 +308,12 @@ impl Partition {
         Inserted::Displaced(self.widths.unpack(before), address)
     }
 
-    fn look(&self, place: BucketTag) -> ((u32, Ways), (u32, Ways)) {
-        let other = self.other_bucket(place.bucket, place.tag);
-        (self.look_in(place.bucket, place.tag), self.look_in(other, place.tag))
+    fn look(&self, place: BucketTag) -> [Bucket; 2] {
+        [place.bucket, self.other_bucket(place.bucket, place.tag)].map(|number| self.look_in(number, place.tag))
     }
 
-    fn look_in(&self, bucket: u32, tag: u16) -> (u32, Ways) {
-        (bucket, image::look(&self.bytes, self.widths, bucket, tag))
+    fn look_in(&self, number: u32, tag: u16) -> Bucket {
+        Bucket { number, ways: image::look(&self.bytes, self.widths, number, tag) }
     }
 
     /// All slots with where they are.
@@ -319,19 +324,18 @@ impl Partition {
 
     /// An empty slot for `place`.
     fn make_room(&mut self, place: BucketTag) -> Option<At> {
-        let (first, second) = self.look(place);
-        self.room(first, second)
+        self.room(self.look(place))
     }
 
     /// An empty slot in the emptier of two buckets, or one freed by moving a neighbour to that neighbour's
     /// other bucket.
-    fn room(&mut self, first: (u32, Ways), second: (u32, Ways)) -> Option<At> {
-        let emptier = if second.1.used.count_ones() < first.1.used.count_ones() { second } else { first };
-        if let Some(empty) = way(!emptier.1.used) {
-            debug_assert_eq!(self.read((emptier.0, empty)), 0, "an unused way is empty");
-            return Some((emptier.0, empty));
+    fn room(&mut self, [first, second]: [Bucket; 2]) -> Option<At> {
+        let emptier = if second.ways.used.count_ones() < first.ways.used.count_ones() { second } else { first };
+        if let Some(empty) = way(!emptier.ways.used) {
+            debug_assert_eq!(self.read((emptier.number, empty)), 0, "an unused way is empty");
+            return Some((emptier.number, empty));
         }
-        for at in [first.0, second.0].into_iter().flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way))) {
+        for at in [first.number, second.number].into_iter().flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way))) {
             let packed = self.read(at);
             let other = self.other_bucket(at.0, SlotWidths::packed_tag(packed));
             if other != at.0
@@ -371,8 +375,7 @@ impl Partition {
     }
 
     fn empty_way(&self, bucket: u32) -> Option<At> {
-        let (_, ways) = self.look_in(bucket, 0);
-        way(!ways.used).map(|way| (bucket, way))
+        way(!self.look_in(bucket, 0).ways.used).map(|way| (bucket, way))
     }
 
     fn read(&self, at: At) -> u64 {
