@@ -31,7 +31,7 @@ use crate::{
     hash::KeyHash,
     hash::{FullHash, KeyHasher},
     sync::atomic::AtomicBool,
-    units::Site,
+    units::{BLOCK_BYTES, Site},
 };
 use arrears::Arrears;
 use bytes::Bytes;
@@ -54,6 +54,9 @@ use std::{
 use superblocks::Gate;
 use turn::Turn;
 use wakeup::Wakeup;
+
+/// How often a start asks for what it needs: a fault that passes is not to cost what is stored.
+const START_READ_ATTEMPT_COUNT: u32 = 3;
 
 /// Makes a sink for the entries that are read along with one that was asked for.
 pub(crate) type BeginNeighbours = Arc<dyn Fn() -> NeighbourSink + Send + Sync>;
@@ -253,6 +256,27 @@ impl Volume {
         self.health.note(&outcome);
         let buffer: AlignedBuffer = outcome.map_err(|source| self.read_failed(aligned_start, source))?;
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
+    }
+
+    /// Reads whole blocks that a start needs, and would have to do without for good: what fails is asked for a few times.
+    ///
+    /// # Errors
+    /// Each attempt failed; each is counted.
+    pub(crate) async fn read_for_start(&self, offset_bytes: u64, len_bytes: u64) -> Result<AlignedBuffer> {
+        assert!(offset_bytes.is_multiple_of(BLOCK_BYTES) && len_bytes > 0, "whole blocks are read");
+        let mut attempts_left = START_READ_ATTEMPT_COUNT;
+        loop {
+            attempts_left -= 1;
+            match self.device.read(offset_bytes, len_bytes as usize).await {
+                Ok(buffer) => return Ok(buffer),
+                Err(source) => {
+                    let error = self.read_failed(offset_bytes, source);
+                    if attempts_left == 0 {
+                        return Err(error);
+                    }
+                }
+            }
+        }
     }
 
     /// What the device can transfer that holds `len_bytes` from `offset_bytes`: where it begins, how far into it

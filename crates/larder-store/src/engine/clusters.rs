@@ -240,6 +240,9 @@ impl Engine for ClustersEngine {
         session::keep(self).await;
         ledger::flush_due(self);
         ledger::keep_snapshot(self, false, || ()).await;
+        if !self.volume.options.background {
+            ledger::await_room(self).await;
+        }
         let woken = self.lock().waiting.take();
         woken.wake();
     }

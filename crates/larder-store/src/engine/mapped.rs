@@ -169,6 +169,9 @@ impl Engine for MappedEngine {
             self.reserve_numbers().await;
         }
         ledger::keep_snapshot(self, false, || _ = self.do_what_is_due()).await;
+        if !self.volume.options.background {
+            ledger::await_room(self).await;
+        }
         self.remove_unknown_files().await;
     }
 

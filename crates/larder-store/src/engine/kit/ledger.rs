@@ -24,6 +24,7 @@ use crate::{
     units::BLOCK_BYTES,
     volume::{
         Volume,
+        turn::Turn,
         waiters::{Waiters, wait_for},
     },
 };
@@ -75,6 +76,9 @@ pub(crate) struct Ledger {
     /// As it was written last.
     header: Header,
     walk: Option<Walk>,
+    /// One that may stand on the volume in part. The snapshot that it names may be the one that a start reads, and so may be that of
+    /// `header`: before another is written, it has to be known.
+    unfinished: Option<Header>,
     /// Whether the next header tells of an empty snapshot.
     starts_over: bool,
     /// Whether memory has less than what the header tells of.
@@ -107,7 +111,16 @@ impl Ledger {
             recovery: (area.journal_pages > 0).then(Recovery::default),
         };
         let journal = Journal::new(volume.id, area.journal_start_bytes(), area.journal_pages);
-        Self { area, journal, header, walk: None, starts_over: false, is_outdated: false, is_closed: false }
+        Self {
+            area,
+            journal,
+            header,
+            walk: None,
+            unfinished: None,
+            starts_over: false,
+            is_outdated: false,
+            is_closed: false,
+        }
     }
 
     /// Takes over what an earlier run left.
@@ -174,7 +187,7 @@ pub(crate) async fn begin_run<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     state.numbers().reserve_until(end);
     let ledger = state.ledger();
     ledger.journal.begin(header.generation);
-    (ledger.header, ledger.starts_over) = (header, false);
+    (ledger.header, ledger.unfinished, ledger.starts_over) = (header, None, false);
     Ok(())
 }
 
@@ -277,12 +290,52 @@ pub(crate) async fn make_room<E: KeepsBooks>(engine: &Arc<E>) {
     }
 }
 
+/// Waits until what is to be written down has room, or cannot be written. For a store that nobody tends in the background: whoever
+/// tends it is told by the end of that that what was due is on its way, also where somebody else is making the room.
+pub(crate) async fn await_room<E: KeepsBooks>(engine: &Arc<E>) {
+    loop {
+        make_room(engine).await;
+        let has_room = wait_for(
+            || engine.lock_books(),
+            |state: &mut E::State| {
+                let ledger = state.ledger();
+                let journal = &ledger.journal;
+                let waits = journal.has_sealed() && journal.is_short() && !journal.is_stalled();
+                if !waits || !journal.is_begun() || ledger.is_closed {
+                    return Some(true);
+                }
+                engine.volume().head_is_free().then_some(false)
+            },
+        );
+        if has_room.await {
+            return;
+        }
+    }
+}
+
+/// The right to write a snapshot; whoever waits for room looks again when it ends, also by being given up.
+struct Walking<'a, E: KeepsBooks> {
+    engine: &'a Arc<E>,
+    turn: Option<Turn<'a>>,
+}
+
+impl<E: KeepsBooks> Drop for Walking<'_, E> {
+    fn drop(&mut self) {
+        assert!(self.turn.is_some(), "a right is given back once");
+        self.turn = None;
+        send(self.engine);
+        let woken = self.engine.lock_books().as_mut().take();
+        woken.wake();
+    }
+}
+
 /// Writes as much of a snapshot as is due, or with `insists` all of it; nothing if somebody else is at it. After each step `pass` is called.
 pub(crate) async fn keep_snapshot<E: KeepsBooks>(engine: &Arc<E>, insists: bool, pass: impl Fn()) {
     if !engine.lock_books().ledger().is_walk_due(insists) {
         return;
     }
     let Some(turn) = engine.volume().head_turn() else { return };
+    let walking = Walking { engine, turn: Some(turn) };
     while engine.lock_books().ledger().is_walk_due(insists) {
         if let Err(error) = step(engine).await {
             engine.volume().note_failure(&error);
@@ -293,10 +346,7 @@ pub(crate) async fn keep_snapshot<E: KeepsBooks>(engine: &Arc<E>, insists: bool,
         }
         pass();
     }
-    drop(turn);
-    send(engine);
-    let woken = engine.lock_books().as_mut().take();
-    woken.wake();
+    drop(walking);
 }
 
 impl Ledger {
@@ -319,6 +369,10 @@ impl Ledger {
 /// Writes the next pages of the snapshot, and with the last of them the header that lets it rule.
 async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
+    let unfinished = engine.lock_books().ledger().unfinished.clone();
+    if let Some(header) = unfinished {
+        return let_rule(engine, header).await;
+    }
     let (walk, area) = {
         let mut state = engine.lock_books();
         let generation = state.ledger().header.generation + 1;
@@ -352,11 +406,19 @@ async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
             next_write: before.next_write,
         }
     };
-    write_headers(volume, &header).await?;
+    let_rule(engine, header).await
+}
+
+/// Writes a header whose snapshot is durable, and goes by it.
+async fn let_rule<E: KeepsBooks>(engine: &Arc<E>, header: Header) -> Result<()> {
+    let recovery = header.recovery.expect("volumes with a journal have snapshots of a store in use");
+    engine.lock_books().ledger().unfinished = Some(header.clone());
+    write_headers(engine.volume(), &header).await?;
     let mut state = engine.lock_books();
     let ledger = state.ledger();
-    (ledger.header, ledger.is_outdated) = (header, false);
-    ledger.journal.release_before(walk.recovery.journal_from);
+    assert!(header.generation > ledger.header.generation, "generations grow");
+    (ledger.header, ledger.unfinished, ledger.is_outdated) = (header, None, false);
+    ledger.journal.release_before(recovery.journal_from);
     ledger.journal.begin(ledger.header.generation);
     Ok(())
 }
@@ -391,6 +453,10 @@ pub(crate) async fn close<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     engine.lock_books().ledger().is_closed = true;
     let turn = wait_for(|| engine.lock_books(), |_| volume.head_turn()).await;
+    let unfinished = engine.lock_books().ledger().unfinished.clone();
+    if let Some(header) = unfinished {
+        let_rule(engine, header).await?;
+    }
     let (mut walk, mut header, area) = {
         let mut state = engine.lock_books();
         let header = Header {

@@ -41,8 +41,8 @@ pub(crate) const HEADER_WORDS: usize = 3;
 
 /// Returns the header, if a whole one is there.
 pub(crate) async fn read_header(volume: &Volume) -> Option<Header> {
-    let block = volume.read(volume.shape.index_area().start, BLOCK_BYTES).await.ok()?;
-    let Page { number, index, words } = decode(volume, &block)?;
+    let block = volume.read_for_start(volume.shape.index_area().start, BLOCK_BYTES).await.ok()?;
+    let Page { number, index, words } = decode(volume, block.as_slice())?;
     let words = *words.first_chunk()?;
     (index == 0).then_some(Header { number, words })
 }
@@ -97,8 +97,8 @@ pub(crate) async fn read_words(volume: &Volume, number: u32, word_count: u64) ->
     let mut words = Vec::with_capacity(page_count as usize * WORDS_PER_PAGE);
     for first in (1..=page_count).step_by(PAGES_AT_ONCE as usize) {
         let count = PAGES_AT_ONCE.min(page_count + 1 - first);
-        let bytes = volume.read(area.start + first * BLOCK_BYTES, count * BLOCK_BYTES).await.ok()?;
-        for (page, index) in bytes.chunks(BLOCK_BYTES as usize).zip(first..) {
+        let bytes = volume.read_for_start(area.start + first * BLOCK_BYTES, count * BLOCK_BYTES).await.ok()?;
+        for (page, index) in bytes.as_slice().chunks(BLOCK_BYTES as usize).zip(first..) {
             let found = decode(volume, page)?;
             if (found.number, found.index) != (number, index) {
                 return None;

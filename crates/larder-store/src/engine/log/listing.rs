@@ -14,7 +14,6 @@ use crate::{
         unit::{UNIT_HEADER_BYTES, UnitHeader},
     },
     units::{BLOCK_BYTES, SECTOR_BYTES, SegmentId},
-    volume::counters::add,
 };
 use bytes::Bytes;
 
@@ -22,8 +21,6 @@ use bytes::Bytes;
 const TRAILER_GUESS_BYTES: u64 = 32 << 10;
 /// What is read of a segment without a trailer at once.
 const AHEAD_BYTES: u64 = 1 << 20;
-/// How often a read is tried: what cannot be read may cost all that is older.
-const READ_ATTEMPT_COUNT: u32 = 3;
 
 /// The records of a segment's present use, in log order.
 #[derive(Default)]
@@ -165,11 +162,5 @@ impl SegmentReader<'_> {
 
 /// Reads whole blocks; a read that fails each time is as good as no data, and counted.
 pub(super) async fn read_blocks(engine: &LogEngine, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
-    for _ in 0..READ_ATTEMPT_COUNT {
-        match engine.volume.device.read(offset_bytes, len_bytes as usize).await {
-            Ok(buffer) => return Some(Bytes::from_owner(buffer)),
-            Err(_) => add(&engine.volume.counters.io_errors, 1),
-        }
-    }
-    None
+    engine.volume.read_for_start(offset_bytes, len_bytes).await.ok().map(Bytes::from_owner)
 }

@@ -241,7 +241,7 @@ async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Root) -> 
     let named = (0..).zip(&root.images).filter(|(_, image)| image.stamp > 0);
     let read = named.map(async |(partition, image)| {
         let offset_bytes = area.frame_offset(partition, image.second);
-        let frame = engine.volume.device.read(offset_bytes, area.frame_bytes as usize).await;
+        let frame = engine.volume.read_for_start(offset_bytes, area.frame_bytes).await;
         (ImageOf { partition, partition_count, stamp: image.stamp }, frame)
     });
     let mut frames = stream::iter(read).buffered(DEPTH);

@@ -6,12 +6,11 @@
 
 use super::{Phase, TableEngine, layout::TableLayout, ring::Ring};
 use crate::{
-    Error, ErrorKind, Result,
+    Result,
     device::AlignedBuffer,
     engine::kit::numbers::Numbers,
     format::session::{SESSION_AREA_BYTES, Session},
     units::BLOCK_BYTES,
-    volume::counters::add,
 };
 use std::sync::Arc;
 
@@ -93,11 +92,7 @@ impl TableEngine {
 
     async fn start_session(&self) -> Result<()> {
         let area = self.volume.shape.index_area().start;
-        let copies = self.volume.device.read(area, SESSION_AREA_BYTES as usize).await;
-        let copies = copies.map_err(|source| {
-            add(&self.volume.counters.io_errors, 1);
-            Error::io(ErrorKind::Unavailable, "cannot read the session block", source)
-        })?;
+        let copies = self.volume.read_for_start(area, SESSION_AREA_BYTES).await?;
         let last = Session::newest(self.volume.id, copies.as_slice());
         let fresh = self.volume.is_new;
         let last = last.unwrap_or_default();

@@ -231,5 +231,5 @@ fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes
 
 /// A failed read is as good as no data, and counted.
 async fn read(engine: &TinyEngine, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
-    engine.volume.read(offset_bytes, len_bytes).await.ok()
+    engine.volume.read_for_start(offset_bytes, len_bytes).await.ok().map(Bytes::from_owner)
 }

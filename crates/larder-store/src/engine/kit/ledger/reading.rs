@@ -86,15 +86,12 @@ pub(crate) async fn read_header(volume: &Volume) -> Option<Header> {
     let mut newest: Option<Header> = None;
     let mut unread = false;
     for copy in 0..HEADER_COUNT {
-        match volume.device.read(area.start + copy * BLOCK_BYTES, BLOCK_BYTES as usize).await {
+        match volume.read_for_start(area.start + copy * BLOCK_BYTES, BLOCK_BYTES).await {
             Ok(block) => {
                 let found = Header::decode(volume.id, block.as_slice());
                 newest = newest.into_iter().chain(found).max_by_key(|header| header.generation);
             }
-            Err(_) => {
-                add(&volume.counters.io_errors, 1);
-                unread = true;
-            }
+            Err(_) => unread = true,
         }
     }
     let newest = newest.filter(|header| header.recovery.is_some() == (volume.shape.journal_pages > 0))?;
@@ -171,12 +168,12 @@ pub(crate) async fn read_journal(volume: &Volume, recovery: Recovery, mut take: 
         let slot = at % area.journal_pages;
         let count = TRANSFER_PAGE_COUNT.min(area.journal_pages - slot).min(end - at);
         let offset_bytes = area.journal_start_bytes() + slot * BLOCK_BYTES;
-        let Ok(pages) = volume.read(offset_bytes, count * BLOCK_BYTES).await else {
+        let Ok(pages) = volume.read_for_start(offset_bytes, count * BLOCK_BYTES).await else {
             // Whatever was removed there.
             is_broken = true;
             break;
         };
-        let pages = (at..at + count).zip(pages.chunks(BLOCK_BYTES as usize));
+        let pages = (at..at + count).zip(pages.as_slice().chunks(BLOCK_BYTES as usize));
         for (number, page) in pages {
             let found = journal::decode_page(volume.id, page).filter(|(header, _)| header.number == number);
             match found {
@@ -201,7 +198,7 @@ pub(crate) async fn read_journal(volume: &Volume, recovery: Recovery, mut take: 
 
 /// Reads pages; a failed read is as good as no data, and counted.
 async fn read_pages(volume: &Volume, offset_bytes: u64, count: u64) -> Bytes {
-    volume.read(offset_bytes, count * BLOCK_BYTES).await.unwrap_or_default()
+    volume.read_for_start(offset_bytes, count * BLOCK_BYTES).await.map(Bytes::from_owner).unwrap_or_default()
 }
 
 #[cfg(test)]
