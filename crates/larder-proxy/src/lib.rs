@@ -80,6 +80,7 @@ pub use overview::{AskedFor, Counted, Expiry, Latency, LineState, Named, OriginS
 pub use pace::{Bucket, Pace};
 pub use server::{
     Proxy, ProxyHandle, RunningProxy,
+    leaving::{Leaving, ListeningSocket, Remaining},
     reload::{NeedsRestart, Reloaded},
 };
 pub use session::{Session, SessionOptions, SessionStats};

@@ -46,6 +46,26 @@ impl Counter {
     }
 }
 
+/// Counts something for as long as it lives.
+pub(crate) struct Counting {
+    metrics: Arc<WorkerMetrics>,
+    counter: fn(&WorkerMetrics) -> &Counter,
+}
+
+impl Counting {
+    /// Counts one of what this counter is of; on the worker's own thread alone.
+    pub(crate) fn begin(metrics: &Arc<WorkerMetrics>, counter: fn(&WorkerMetrics) -> &Counter) -> Self {
+        counter(metrics).add(1);
+        Self { metrics: Arc::clone(metrics), counter }
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        (self.counter)(&self.metrics).take(1);
+    }
+}
+
 /// A row of counters.
 #[derive(Debug)]
 pub(crate) struct Row<const COUNT: usize>([Counter; COUNT]);
@@ -81,6 +101,10 @@ pub(crate) struct WorkerMetrics {
     pub(crate) connections: Counter,
     pub(crate) connections_open: Counter,
     pub(crate) connections_refused: Counter,
+    /// Tunnels, each of which is a connection too.
+    pub(crate) tunnels_open: Counter,
+    /// Requests that may change something at the origin, until what they make invalid is so.
+    pub(crate) changes_open: Counter,
     pub(crate) store_errors: Counter,
     pub(crate) store_overdue: Counter,
     pub(crate) store_bypassed: Counter,

@@ -24,14 +24,16 @@ use crate::{
     metrics::WorkerMetrics,
     server::{
         assembly::{Assembly, Files, Lasting},
+        leaving::ListeningSocket,
         opening::Opening,
         reload::Served,
-        sockets::{bind, bind_all},
+        sockets::{WorkerSockets, bind, bind_all},
     },
     shared::{InForce, Shared},
 };
 
 mod assembly;
+pub(crate) mod leaving;
 pub(crate) mod opening;
 pub(crate) mod reload;
 mod sessions;
@@ -48,13 +50,30 @@ pub struct RunningProxy {
     threads: Vec<JoinHandle<()>>,
     metrics: Vec<Arc<WorkerMetrics>>,
     handle: ProxyHandle,
+    /// The admin listener's again.
+    admin_socket: Option<ListeningSocket>,
+    /// Whether another goes on in its place, and keeps what lies beside the store.
+    has_left: bool,
+}
+
+/// How a proxy is to stop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    /// How long exchanges may take.
+    pub(crate) grace: Duration,
+    /// How long connections that were accepted just now may take to ask something.
+    pub(crate) respite: Duration,
+}
+
+impl Stop {
+    pub(crate) const AT_ONCE: Self = Self { grace: Duration::ZERO, respite: Duration::ZERO };
 }
 
 /// What can be asked of a proxy by whoever does not own it. Outlives it without harm.
 #[derive(Clone)]
 pub struct ProxyHandle {
     in_force: Arc<InForce>,
-    stop: watch::Sender<Option<Duration>>,
+    stop: watch::Sender<Option<Stop>>,
     openings: Vec<mpsc::UnboundedSender<Opening>>,
     served: Arc<Mutex<Served>>,
 }
@@ -74,12 +93,22 @@ impl Proxy {
     ///
     /// # Errors
     /// As [`Proxy::start`], and `InvalidInput` for a socket that is on no listener's address.
-    pub fn start_on(config: ProxyConfig, store: Option<Store>, sockets: Vec<TcpListener>) -> io::Result<RunningProxy> {
+    pub fn start_on(
+        config: ProxyConfig,
+        store: Option<Store>,
+        mut sockets: Vec<ListeningSocket>,
+    ) -> io::Result<RunningProxy> {
         config.check()?;
         let files = Files::read(&config)?;
+        let is_admin = |socket: &ListeningSocket| config.admin.is_some_and(|address| socket.is_for(address));
+        let inherited = sockets.iter().position(is_admin).map(|at| sockets.swap_remove(at));
         let sockets = bind_all(&config.listeners, config.worker_count, sockets)?;
-        let local_addrs = sockets[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?;
-        let admin_listener = config.admin.map(|address| bind(address, false)).transpose()?;
+        let local_addrs =
+            sockets[0].iter().map(|sockets| sockets[0].local_addr()).collect::<io::Result<Vec<SocketAddr>>>()?;
+        let bind_admin = |address| Ok::<_, io::Error>(ListeningSocket { address, socket: bind(address, false)? });
+        let admin_socket =
+            inherited.map_or_else(|| config.admin.map(bind_admin).transpose(), |socket| Ok(Some(socket)))?;
+        let admin_listener = admin_socket.as_ref().map(|admin| admin.socket.try_clone()).transpose()?;
         let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let own_addresses = local_addrs.iter().copied().chain(admin_addr).collect();
         let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
@@ -91,7 +120,9 @@ impl Proxy {
         let admin = Admin { listener: admin_listener, pages: admin::Pages::new(exposition) };
         let served = Served::new(&shared, &local_addrs, admin_addr, caretakers);
         let handle = ProxyHandle { in_force, stop, openings: Vec::new(), served: Arc::new(Mutex::new(served)) };
-        let mut running = RunningProxy { local_addrs, admin_addr, threads: Vec::new(), metrics, handle };
+        let threads = Vec::new();
+        let mut running =
+            RunningProxy { local_addrs, admin_addr, threads, metrics, handle, admin_socket, has_left: false };
         running.start_workers(&shared, sockets, admin, &stopped)?;
         Ok(running)
     }
@@ -151,9 +182,9 @@ impl RunningProxy {
     fn start_workers(
         &mut self,
         shared: &Arc<Shared>,
-        sockets: Vec<Vec<TcpListener>>,
+        sockets: Vec<WorkerSockets>,
         mut admin: Admin,
-        stopped: &watch::Receiver<Option<Duration>>,
+        stopped: &watch::Receiver<Option<Stop>>,
     ) -> io::Result<()> {
         for (index, sockets) in sockets.into_iter().enumerate() {
             let (opening, openings) = mpsc::unbounded_channel();
@@ -180,23 +211,31 @@ impl RunningProxy {
 
     fn stop_all(&mut self, grace: Duration) {
         let shared = self.handle.in_force.get();
-        let kept = shared.map(|shared| (Arc::clone(&shared.missing), Arc::clone(&shared.history)));
+        let kept =
+            shared.filter(|_| !self.has_left).map(|shared| (Arc::clone(&shared.missing), Arc::clone(&shared.history)));
         // Who was told to cut exchanges short was told so for good.
         self.handle.stop.send_if_modified(|told| {
-            let is_less = told.is_none_or(|told| grace < told);
+            let is_less = told.is_none_or(|told| grace < told.grace);
             if is_less {
-                *told = Some(grace);
+                *told = Some(Stop { grace, ..Stop::AT_ONCE });
             }
             is_less
         });
-        for thread in self.threads.drain(..) {
-            // A worker that panicked has said so on its own.
-            let _ = thread.join();
-        }
+        self.join();
         if let Some((missing, history)) = kept {
             missing.save();
             history.note(Moment::now());
             history.save();
+        }
+    }
+}
+
+impl RunningProxy {
+    /// Waits until every worker has ended.
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A worker that panicked has said so on its own.
+            let _ = thread.join();
         }
     }
 }
@@ -223,7 +262,7 @@ impl ProxyHandle {
 
     /// Has [`RunningProxy::shutdown`] cut short the exchanges it lets finish.
     pub fn cut_short(&self) {
-        self.stop.send_replace(Some(Duration::ZERO));
+        self.stop.send_replace(Some(Stop::AT_ONCE));
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -24,6 +24,8 @@ use slab::Slab;
 pub(crate) struct Watches {
     /// Seconds since the worker started.
     tick: AtomicU32,
+    /// Whether another proxy is about to go on in the place of this one.
+    says_goodbye: AtomicBool,
     watched: Mutex<Slab<Arc<Watch>>>,
 }
 
@@ -40,6 +42,8 @@ pub(crate) struct Watch {
 pub(crate) enum Order {
     /// Go on.
     Run,
+    /// Finish what is in progress, then close; but what was opened since goodbye is said has its first request.
+    Leave,
     /// Finish what is in progress, then close.
     Drain,
     /// Close now: the deadline has passed.
@@ -81,6 +85,16 @@ impl Watches {
         for (_, watch) in self.lock().iter() {
             watch.give(order);
         }
+    }
+
+    /// Has every answer be the last of its connection, or not any more.
+    pub(crate) fn say_goodbye(&self, says: bool) {
+        self.says_goodbye.store(says, Relaxed);
+    }
+
+    /// Whether every answer is to be the last of its connection.
+    pub(crate) fn says_goodbye(&self) -> bool {
+        self.says_goodbye.load(Relaxed)
     }
 
     /// Seconds since the worker started.
@@ -136,6 +150,7 @@ impl Watched {
     pub(crate) fn order(&self) -> Order {
         match self.watch.order.load(Relaxed) {
             order if order == Order::Run as u8 => Order::Run,
+            order if order == Order::Leave as u8 => Order::Leave,
             order if order == Order::Drain as u8 => Order::Drain,
             _ => Order::Expire,
         }

@@ -63,6 +63,9 @@ pub trait Device: Send + Sync + 'static {
     fn attach_thread(&self) -> Option<ThreadDriver> {
         None
     }
+
+    /// Gives up the lock that keeps other stores away, for one that is closed and whose device somebody still holds.
+    fn release(&self) {}
 }
 
 /// One piece of work for a device. The device owns the buffer until completion.

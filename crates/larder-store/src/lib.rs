@@ -39,7 +39,9 @@ pub use policy::{
 };
 pub use reader::{BodyStream, Reader};
 pub use stats::Stats;
-pub use store::{Content, Damage, Findings, Scanned, Store, StoreInfo, VolumeStats, check, format, inspect, survey};
+pub use store::{
+    Content, Damage, Findings, Scanned, Store, StoreInfo, VolumeStats, check, format, glance, inspect, survey,
+};
 pub use tuning::{Objective, Tuning, TuningField, TuningKind, TuningValue};
 pub use volume::{
     holds::Held,

@@ -14,7 +14,7 @@ mod volumes;
 
 use crate::{
     Error, ErrorKind, Hints, Policy, Reader, Result, StoreOptions, Writer,
-    device::{Device, Directory, ThreadDriver},
+    device::{Device, Directory, ThreadDriver, block_on},
     engine::{Extent, Sighting},
     families::AnyEngine,
     format::record,
@@ -30,7 +30,7 @@ use crate::{
 use bytes::Bytes;
 use closing::Closing;
 use futures_util::future::{join, join_all};
-pub use inspect::{Content, StoreInfo, format, inspect};
+pub use inspect::{Content, StoreInfo, format, glance, inspect};
 use maintenance::Maintenance;
 pub use scan::Scanned;
 use std::{path::Path, sync::Arc};
@@ -58,7 +58,7 @@ pub(crate) use volumes::Volumes;
 pub struct Store {
     volumes: Volumes,
     closing: Closing,
-    _maintenance: Arc<[Maintenance]>,
+    maintenance: Arc<[Maintenance]>,
 }
 
 /// One volume of a store.
@@ -144,7 +144,7 @@ impl Store {
         let volumes = Volumes::new(engines.collect::<Result<_>>()?);
         let maintenance = volumes.all().map(|engine| Maintenance::start(engine, engine.volume().options.background));
         let maintenance = maintenance.collect::<Result<_>>()?;
-        Ok(Self { volumes, closing: Closing::default(), _maintenance: maintenance })
+        Ok(Self { volumes, closing: Closing::default(), maintenance })
     }
 
     /// Waits until everything that an earlier run stored is loaded: from then on a miss is one. A new store is ready at
@@ -389,6 +389,21 @@ impl Store {
     /// As [`Store::sync`], or removals that could not be written may come undone; the store is closed all the same.
     pub async fn close(&self) -> Result<()> {
         self.closing.outcome(&self.volumes).await
+    }
+
+    /// Closes, as [`Store::close`] does, ends the store's threads and gives its volumes up, so that another process can open them
+    /// though clones of this store are left; those find it closed. Blocks. A block device stays claimed until the last clone is gone.
+    ///
+    /// # Errors
+    /// As [`Store::close`]. The volumes are given up all the same.
+    pub fn release(&self) -> Result<()> {
+        let closed = block_on(self.close());
+        self.maintenance.iter().for_each(Maintenance::stop);
+        for volume in self.volumes.all().map(AnyEngine::volume) {
+            volume.device.release();
+            volume.directory.iter().for_each(|directory| directory.release());
+        }
+        closed
     }
 
     /// Flushes, syncs and reclaims what is due: what the store's own threads do, for stores opened

@@ -25,6 +25,7 @@ use crate::{
     store_command::StoreCommand,
     top_command::TopFlags,
     tuning::{self, PolicyChoice, Tuned},
+    upgrade_command::UpgradeFlags,
     value::{self, BadValue},
     warm_command::WarmFlags,
 };
@@ -99,6 +100,8 @@ pub(crate) enum Command {
     Show(RequestFlags),
     /// Have a running proxy read its configuration again.
     Reload(ReloadFlags),
+    /// Have a newer program go on in the place of the running one, without a request lost.
+    Upgrade(UpgradeFlags),
     /// Have a running proxy ask no origins, or ask them again, or say whether it does.
     Offline(OfflineFlags),
     /// Say what a running proxy was asked for while offline, and did not have.
@@ -269,6 +272,10 @@ pub(crate) struct RunFlags {
     /// How long running exchanges may take after SIGTERM or SIGINT [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     drain: Option<Duration>,
+
+    /// What `larder upgrade` starts it with.
+    #[arg(long, hide = true)]
+    pub(crate) take_over: bool,
 }
 
 impl RunFlags {

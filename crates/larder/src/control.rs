@@ -31,6 +31,8 @@ pub(crate) enum Ask {
     About,
     /// That it reads its configuration again.
     Reload,
+    /// That a newer program goes on in its place.
+    Upgrade { program: Option<PathBuf>, check: bool },
     /// What an operator's command has it do: what follows on the connection is HTTP, as on the admin listener.
     Operate,
 }
@@ -43,6 +45,7 @@ pub(crate) enum Answer {
     About(About),
     Operate,
     Reloaded { told: String },
+    Upgraded { told: String },
     Refused { problem: String, help: String },
 }
 
@@ -199,6 +202,15 @@ impl Control {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(serde_json::from_str(&answer)?)
+    }
+
+    /// Asks, and waits for the answer however long it takes.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub(crate) fn ask_patiently(&mut self, ask: &Ask) -> io::Result<Answer> {
+        self.stream.get_ref().set_read_timeout(None)?;
+        self.ask(ask)
     }
 
     /// The connection, for a message of another kind.

@@ -12,7 +12,9 @@ use crate::{
     output::{self, print_line},
     pack_command, pin_command, purge_command, reload_command,
     settings::Settings,
-    store_command, top_command, warm_command, wiring,
+    store_command, top_command,
+    upgrade::Taking,
+    upgrade_command, warm_command, wiring,
 };
 use clap::Parser;
 use std::{
@@ -20,6 +22,7 @@ use std::{
     io::{self, IsTerminal},
     path::Path,
     process::ExitCode,
+    sync::Arc,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -47,10 +50,14 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(flags) => {
+            let taking = if flags.take_over { Some(Taking::begin()?) } else { None };
             let read = move || settings_of(&flags);
-            let settings = read()?;
             start_diagnostics();
-            wiring::run(&settings, Box::new(read))
+            let outcome = read().and_then(|settings| wiring::run(&settings, Arc::new(read), taking.as_ref()));
+            if let (Err(failure), Some(taking)) = (&outcome, &taking) {
+                taking.tell_failed(failure);
+            }
+            outcome
         }
         Command::Store(command) => {
             start_diagnostics();
@@ -69,6 +76,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Explain(flags) => flags.explain(),
         Command::Top(flags) => top_command::run(&flags),
         Command::Reload(flags) => reload_command::run(&flags),
+        Command::Upgrade(flags) => upgrade_command::run(&flags),
         Command::Offline(flags) => offline_command::run(&flags),
         Command::Missing(flags) => missing_command::run(&flags),
         Command::Warm(flags) => warm_command::run(&flags),

@@ -12,12 +12,12 @@ use larder_proxy::{NeedsRestart, ProxyHandle, Reloaded};
 use std::{
     fmt, io,
     net::SocketAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 /// Reads the settings again: the file, and the flags over it.
-pub(crate) type Read = Box<dyn Fn() -> Result<Settings, Failure> + Send + Sync>;
+pub(crate) type Read = Arc<dyn Fn() -> Result<Settings, Failure> + Send + Sync>;
 
 /// What reads the configuration again, and has it be in force.
 pub(crate) struct Reloader {

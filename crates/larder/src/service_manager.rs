@@ -4,19 +4,20 @@
 //! process is well only after every worker has been asked and has answered.
 
 use crate::{failure::Failure, output::tell};
-use larder_proxy::ProxyHandle;
+use larder_proxy::{ListeningSocket, ProxyHandle};
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
-use std::{io, net::TcpListener, thread, time::Duration};
+use std::{io, thread, time::Duration};
 
 /// Returns the listening sockets that it hands over.
 ///
 /// # Errors
 /// One of them is no TCP socket that listens.
-pub(crate) fn sockets() -> Result<Vec<TcpListener>, Failure> {
+pub(crate) fn sockets() -> Result<Vec<ListeningSocket>, Failure> {
     let mut handed_over = ListenFd::from_env();
     let sockets = (0..handed_over.len()).map(|at| handed_over.take_tcp_listener(at));
-    sockets.filter_map(Result::transpose).collect::<io::Result<_>>().map_err(|error| {
+    let sockets = sockets.filter_map(Result::transpose).map(|socket| ListeningSocket::new(socket?));
+    sockets.collect::<io::Result<_>>().map_err(|error| {
         let help = "ListenStream= of the .socket unit takes addresses of [listen], such as 0.0.0.0:3128";
         Failure::runtime(format!("a socket that the service manager hands over cannot be used: {error}"), help)
     })
@@ -51,6 +52,11 @@ pub(crate) async fn tell_reloading<T>(reload: impl Future<Output = T>) -> T {
     let outcome = reload.await;
     notify(&[NotifyState::Ready]);
     outcome
+}
+
+/// Tells it that another process goes on in the place of this one.
+pub(crate) fn tell_successor(id: u32) {
+    notify(&[NotifyState::MainPid(id)]);
 }
 
 /// Tells it that the process is stopping, and may take `longest` for that.

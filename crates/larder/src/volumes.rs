@@ -9,7 +9,7 @@
 mod refusal;
 
 use crate::{failure::Failure, settings::Store as Settings, store_path};
-use larder_store::{Content, ErrorKind, Policy, Result, Store, StoreOptions, inspect};
+use larder_store::{Content, ErrorKind, Policy, Result, Store, StoreOptions, glance, inspect};
 pub(crate) use refusal::open_failure;
 use std::path::{Path, PathBuf};
 
@@ -84,6 +84,22 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<Opened>, F
     let unusable = options.iter().filter(|options| !is_open(&options.path));
     missing.extend(unusable.map(|options| Missing { path: options.path.clone(), why: "see the error above".into() }));
     Ok(Some(Opened { store, missing }))
+}
+
+/// Refuses a store of `settings` that is in use now and could not be opened once it is not, as far as can be told.
+///
+/// # Errors
+/// A failure that says what to do.
+pub(crate) fn check_in_use(settings: &Settings) -> std::result::Result<(), Failure> {
+    for (index, disk) in settings.disks.iter().enumerate() {
+        let Some(path) = store_path::find(disk, settings.row())? else { continue };
+        let fallback = || options_of(&path, &Content::Nothing, settings, index);
+        let there = glance(&path).map_err(|error| open_failure(&error, &fallback()))?;
+        let Some(info) = there else { continue };
+        let there = Content::Store(info);
+        refusal::check(&options_of(&path, &there, settings, index), &there, settings.row())?;
+    }
+    Ok(())
 }
 
 /// Whether both lead to one place that exists.

@@ -14,22 +14,25 @@ use crate::{
     report::{Report, StoreReport},
     service_manager,
     settings::{Disk, Settings},
-    size, store_path, volumes,
+    signals::Signals,
+    size, store_path,
+    upgrade::{HandedOver, Rejected, Successor, Taking, Turn, Wanted},
+    volumes,
 };
-use larder_proxy::{Listener, Proxy, ProxyConfig, ProxyHandle, RunningProxy};
+use larder_proxy::{Listener, ListeningSocket, Proxy, ProxyConfig, RunningProxy};
 use larder_store::Store;
 use std::{
-    io::{self, IsTerminal},
+    io,
     net::TcpListener,
     os::unix::net::UnixListener,
     process,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 use tokio::{
     runtime::{self, Handle, Runtime},
-    signal::unix::{Signal, SignalKind, signal},
-    sync::oneshot,
+    sync::{mpsc, oneshot},
     task, time,
 };
 
@@ -57,12 +60,13 @@ pub(crate) struct Sessions<'a> {
     pub(crate) remove: &'a dyn Fn(),
 }
 
-/// Runs until a signal says stop. `read` reads the settings again when that is asked for.
+/// Runs until a signal says stop, or another process goes on in the place of this one. `read` reads the settings again when that is asked
+/// for; `taking` is of the process in whose place this one goes on.
 ///
 /// # Errors
 /// A failure to start, or to close the store.
-pub(crate) fn run(settings: &Settings, read: Read) -> Result<(), Failure> {
-    serve(settings, read, None)
+pub(crate) fn run(settings: &Settings, read: Read, taking: Option<&Taking>) -> Result<(), Failure> {
+    serve(settings, &read, taking, None)
 }
 
 /// Runs until the last session has ended, or a signal says stop.
@@ -71,83 +75,235 @@ pub(crate) fn run(settings: &Settings, read: Read) -> Result<(), Failure> {
 /// As [`run`].
 pub(crate) fn run_for(settings: &Settings, sessions: Sessions<'_>) -> Result<(), Failure> {
     let same = settings.clone();
-    serve(settings, Box::new(move || Ok(same.clone())), Some(sessions))
+    let read: Read = Arc::new(move || Ok(same.clone()));
+    serve(settings, &read, None, Some(&sessions))
 }
 
-fn serve(read_settings: &Settings, read: Read, sessions: Option<Sessions<'_>>) -> Result<(), Failure> {
+fn serve(
+    read_settings: &Settings,
+    read: &Read,
+    taking: Option<&Taking>,
+    sessions: Option<&Sessions<'_>>,
+) -> Result<(), Failure> {
     let mut settings = read_settings.clone();
     let automatic = automatic::choose(&mut settings)?;
     let index_bytes = read_settings.proxy.hot_bytes.saturating_sub(settings.proxy.hot_bytes);
-    let mut config = settings.proxy_config();
-    let sockets = service_manager::sockets()?;
+    let config = settings.proxy_config();
+    let mut sockets = match taking {
+        Some(taking) => taking.sockets(&config),
+        None => service_manager::sockets()?,
+    };
     check_addresses(&config, &sockets)?;
     let runtime = signal_runtime().map_err(system_failure)?;
     let mut signals = runtime.block_on(async { Signals::listen() }).map_err(system_failure)?;
     let open_files = open_files::raise();
-    let opened = volumes::open(&settings.store)?;
-    let store = opened.as_ref().map(|opened| opened.store.clone());
-    let path = store.as_ref().and_then(|store| store.volumes().next().map(|volume| volume.path.to_owned()));
-    config.state_base = path.and_then(|path| store_path::state_base(&path));
-    let running = Proxy::start_on(config.clone(), store.clone(), sockets).map_err(start_failure)?;
-    if let Some(store) = &store {
-        await_loading(&runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
+    if let Some(taking) = taking {
+        volumes::check_in_use(&settings.store)?;
+        if let Turn::Cancelled = taking.await_turn()? {
+            return Ok(());
+        }
     }
-    // Before it says that it runs, so that who waits for that finds it.
-    let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings.clone(), index_bytes));
-    let control = control(&settings, &running, &reloader, sessions.is_some());
-    let place = listen_for_commands(&runtime, &control, sessions.as_ref(), &settings)?;
-    let report = Report {
-        config: &config,
-        listeners: running.local_addrs(),
-        admin: running.admin_addr(),
-        store: opened.as_ref().map(StoreReport::of),
-        automatic,
-        open_files: open_files.filter(|_| open_files::is_low(open_files, config.limits.connection_count_max)),
-    };
-    tell!("{report}");
-    service_manager::tell_ready(&running.handle());
-    drop((report, opened));
-    runtime.block_on(async {
-        let handle = running.handle();
-        tokio::select! {
-            () = signals.stop(&handle, &control) => {}
-            () = control.idle(), if sessions.is_some() => {}
+    let plan = Plan { read_settings, settings: &settings, read, automatic, index_bytes, open_files, sessions };
+    let mut taking = taking;
+    loop {
+        let started = Started::start(&runtime, &plan, sockets)?;
+        taking.take().inspect(|taking| taking.tell_serving());
+        service_manager::tell_ready(&started.running.handle());
+        match started.go_on(&runtime, &mut signals, sessions)? {
+            End::Ended => return Ok(()),
+            End::GoesOn(inherited) => sockets = inherited,
         }
-        sessions.iter().for_each(|sessions| (sessions.remove)());
-        place.iter().for_each(ControlPath::remove);
-        tell!(
-            "stopping: running exchanges have {} s to finish; a second signal ends at once",
-            reloader.drain().as_secs()
-        );
+    }
+}
+
+/// What a proxy is started by.
+struct Plan<'a> {
+    /// The settings as they were read.
+    read_settings: &'a Settings,
+    /// The same, with what was left to the program chosen.
+    settings: &'a Settings,
+    read: &'a Read,
+    automatic: Option<String>,
+    /// Memory that the choice has taken from the hot tier for the index.
+    index_bytes: u64,
+    open_files: Option<u64>,
+    sessions: Option<&'a Sessions<'a>>,
+}
+
+/// A proxy that serves, and what belongs to it.
+struct Started {
+    running: RunningProxy,
+    store: Option<Store>,
+    reloader: Arc<Reloader>,
+    control: Arc<ControlServer>,
+    commands: Commands,
+    upgrades: mpsc::UnboundedReceiver<Wanted>,
+}
+
+/// How it ended to serve.
+enum End {
+    /// In order.
+    Ended,
+    /// Another process was to go on and does not: this one has to, on these sockets.
+    GoesOn(Vec<ListeningSocket>),
+}
+
+impl Started {
+    fn start(runtime: &Runtime, plan: &Plan<'_>, sockets: Vec<ListeningSocket>) -> Result<Self, Failure> {
+        let Plan { settings, sessions, .. } = *plan;
+        let mut config = settings.proxy_config();
+        let opened = volumes::open(&settings.store)?;
+        let store = opened.as_ref().map(|opened| opened.store.clone());
+        let path = store.as_ref().and_then(|store| store.volumes().next().map(|volume| volume.path.to_owned()));
+        config.state_base = path.and_then(|path| store_path::state_base(&path));
+        let running = Proxy::start_on(config.clone(), store.clone(), sockets).map_err(start_failure)?;
+        if let Some(store) = &store {
+            await_loading(runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
+        }
+        // Before it says that it runs, so that who waits for that finds it.
+        let (read, read_settings) = (Arc::clone(plan.read), plan.read_settings.clone());
+        let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings, plan.index_bytes));
+        let (wants, upgrades) = mpsc::unbounded_channel();
+        let about = About::of(settings, running.local_addrs());
+        let control = ControlServer::new(running.handle(), about, Arc::clone(&reloader), wants, sessions.is_some());
+        let commands = listen_for_commands(runtime, &control, sessions, settings)?;
+        let is_low = open_files::is_low(plan.open_files, config.limits.connection_count_max);
+        let report = Report {
+            config: &config,
+            listeners: running.local_addrs(),
+            admin: running.admin_addr(),
+            store: opened.as_ref().map(StoreReport::of),
+            automatic: plan.automatic.clone(),
+            open_files: plan.open_files.filter(|_| is_low),
+        };
+        tell!("{report}");
+        drop(report);
+        Ok(Self { running, store, reloader, control, commands, upgrades })
+    }
+
+    /// Serves until a signal says stop, the last session ends, or another process goes on.
+    fn go_on(
+        mut self,
+        runtime: &Runtime,
+        signals: &mut Signals,
+        sessions: Option<&Sessions<'_>>,
+    ) -> Result<End, Failure> {
+        let handle = self.running.handle();
+        loop {
+            let wanted = runtime.block_on(async {
+                tokio::select! {
+                    () = signals.stop(&handle, &self.control) => None,
+                    () = self.control.idle(), if sessions.is_some() => None,
+                    wanted = self.upgrades.recv() => wanted,
+                }
+            });
+            let Some(Wanted { program, is_check, answer, is_told }) = wanted else {
+                return self.stop(runtime, signals, sessions).map(|()| End::Ended);
+            };
+            let prepared = meanwhile(runtime, || {
+                let successor = Successor::start(program, &self.running)?;
+                if is_check {
+                    successor.cancel();
+                    return Ok(None);
+                }
+                successor.say_goodbye(&handle).map(Some)
+            });
+            let refused = match prepared {
+                Ok(Some(successor)) => {
+                    return Ok(self.hand_over(runtime, signals, successor, (answer, is_told)));
+                }
+                Ok(None) => Ok("a new larder would start: the configuration and the formats fit".to_owned()),
+                Err(failure) => Err(failure),
+            };
+            // Who asked may be gone.
+            let _ = answer.send(refused);
+        }
+    }
+
+    /// Has the successor go on, and waits for what has not ended here.
+    fn hand_over(
+        self,
+        runtime: &Runtime,
+        signals: &mut Signals,
+        successor: Successor,
+        (answer, is_told): (oneshot::Sender<Result<String, Failure>>, oneshot::Receiver<()>),
+    ) -> End {
+        let Self { running, store, reloader, control, commands, .. } = self;
+        tell!("a new process takes over");
         let drain = reloader.drain();
-        service_manager::tell_stopping(drain + CLOSE_PATIENCE);
-        // On a thread of its own, so that the second signal is heard whatever the device does.
-        let (ended, has_ended) = oneshot::channel();
-        let stopped = task::spawn_blocking(move || stop(running, store, drain, ended));
-        match await_end(stopped, signals.stop(&handle, &control), drain + CLOSE_PATIENCE).await {
-            End::Stopped(outcome) => outcome,
-            End::Signal => {
-                handle.cut_short();
-                // However it goes, the process ends.
-                let _ = time::timeout(CUT_PATIENCE, has_ended).await;
-                tell!("stopped at once: exchanges were cut short, and the last second of what was stored may be lost");
-                process::exit(EXIT_CUT_SHORT)
+        match meanwhile(runtime, || successor.hand_over(running, store, drain, || commands.end())) {
+            Ok(HandedOver { leaving, told }) => {
+                tell!("{told}");
+                let _ = answer.send(Ok(told));
+                let handle = leaving.handle();
+                runtime.block_on(async {
+                    let _ = time::timeout(CUT_PATIENCE, is_told).await;
+                    let mut finished = task::spawn_blocking(move || leaving.finish());
+                    tokio::select! {
+                        _ = &mut finished => return,
+                        () = signals.stop(&handle, &control) => handle.cut_short(),
+                    }
+                    let _ = finished.await;
+                });
+                End::Ended
             }
-            End::Overdue => {
-                tell!(
-                    "stopped without its store, which did not close within {} s: the last second of what was stored may be \
-                     lost, and the next start takes longer",
-                    CLOSE_PATIENCE.as_secs()
-                );
-                process::exit(EXIT_CUT_SHORT)
+            Err(rejected) => {
+                let Rejected { leaving, sockets, failure } = *rejected;
+                tell!("no new process takes over: {failure}; this one goes on");
+                let _ = answer.send(Err(failure));
+                runtime.spawn_blocking(move || leaving.finish());
+                End::GoesOn(sockets)
             }
         }
+    }
+
+    /// Lets exchanges finish, and closes the store.
+    fn stop(self, runtime: &Runtime, signals: &mut Signals, sessions: Option<&Sessions<'_>>) -> Result<(), Failure> {
+        let Self { running, store, reloader, control, commands, .. } = self;
+        let handle = running.handle();
+        sessions.iter().for_each(|sessions| (sessions.remove)());
+        commands.remove();
+        let drain = reloader.drain();
+        tell!("stopping: running exchanges have {} s to finish; a second signal ends at once", drain.as_secs());
+        service_manager::tell_stopping(drain + CLOSE_PATIENCE);
+        runtime.block_on(async {
+            // On a thread of its own, so that the second signal is heard whatever the device does.
+            let (ended, has_ended) = oneshot::channel();
+            let stopped = task::spawn_blocking(move || stop(running, store, drain, ended));
+            match await_end(stopped, signals.stop(&handle, &control), drain + CLOSE_PATIENCE).await {
+                Stop::Stopped(outcome) => outcome,
+                Stop::Signal => {
+                    handle.cut_short();
+                    // However it goes, the process ends.
+                    let _ = time::timeout(CUT_PATIENCE, has_ended).await;
+                    tell!("stopped at once: exchanges were cut short, and the last second of what was stored may be lost");
+                    process::exit(EXIT_CUT_SHORT)
+                }
+                Stop::Overdue => {
+                    tell!(
+                        "stopped without its store, which did not close within {} s: the last second of what was stored may be \
+                         lost, and the next start takes longer",
+                        CLOSE_PATIENCE.as_secs()
+                    );
+                    process::exit(EXIT_CUT_SHORT)
+                }
+            }
+        })
+    }
+}
+
+/// Does what blocks, while commands are answered.
+fn meanwhile<T: Send>(runtime: &Runtime, work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let (done, is_done) = oneshot::channel();
+        scope.spawn(move || drop(done.send(work())));
+        runtime.block_on(is_done).expect("the work does not panic")
     })
 }
 
 /// How a stop that was begun ends.
 #[derive(Debug)]
-enum End {
+enum Stop {
     /// By itself.
     Stopped(Result<(), Failure>),
     /// Not before there was another signal.
@@ -161,11 +317,11 @@ async fn await_end(
     stopped: task::JoinHandle<Result<(), Failure>>,
     signal: impl Future<Output = ()>,
     patience: Duration,
-) -> End {
+) -> Stop {
     tokio::select! {
-        done = stopped => End::Stopped(done.expect("stopping does not panic")),
-        () = signal => End::Signal,
-        () = time::sleep(patience) => End::Overdue,
+        done = stopped => Stop::Stopped(done.expect("stopping does not panic")),
+        () = signal => Stop::Signal,
+        () = time::sleep(patience) => Stop::Overdue,
     }
 }
 
@@ -183,45 +339,53 @@ fn await_loading(runtime: &Runtime, store: &Store, patience: Duration) {
     }
 }
 
-/// What answers the commands of this user.
-fn control(
-    settings: &Settings,
-    running: &RunningProxy,
-    reloader: &Arc<Reloader>,
-    is_for_sessions: bool,
-) -> Arc<ControlServer> {
-    let about = About::of(settings, running.local_addrs());
-    ControlServer::new(running.handle(), about, Arc::clone(reloader), is_for_sessions)
+/// What answers commands, and where that is told.
+struct Commands {
+    place: Option<ControlPath>,
+    answering: Option<task::JoinHandle<()>>,
 }
 
-/// Has commands answered; tells where, if that is to be removed at the end.
+impl Commands {
+    /// Has nobody find this process any more.
+    fn remove(&self) {
+        self.place.iter().for_each(ControlPath::remove);
+    }
+
+    /// The same, and answers no new ones.
+    fn end(&self) {
+        self.remove();
+        self.answering.iter().for_each(task::JoinHandle::abort);
+    }
+}
+
+/// Has commands answered.
 fn listen_for_commands(
     runtime: &Runtime,
     control: &Arc<ControlServer>,
     sessions: Option<&Sessions<'_>>,
     settings: &Settings,
-) -> Result<Option<ControlPath>, Failure> {
+) -> Result<Commands, Failure> {
     let (place, listener) = match sessions {
         Some(sessions) => (None, Some(sessions.listener.try_clone().map_err(system_failure)?)),
         None => ControlServer::bind(settings.store.disks == [Disk::UserCache]).unzip(),
     };
-    if let Some(listener) = listener {
+    let answering = listener.map(|listener| {
         let control = Arc::clone(control);
         runtime.spawn(async move {
             if let Err(error) = control.serve(listener).await {
                 tell!("larder exec and larder env do not find this proxy: {error}");
             }
-        });
-    }
-    Ok(place)
+        })
+    });
+    Ok(Commands { place, answering })
 }
 
 /// Finds out whether the addresses can be had before a store is made that nobody would use.
-fn check_addresses(config: &ProxyConfig, handed_over: &[TcpListener]) -> Result<(), Failure> {
+fn check_addresses(config: &ProxyConfig, handed_over: &[ListeningSocket]) -> Result<(), Failure> {
     let flag = |listener: &Listener| if listener.tls { "--listen-tls" } else { "--listen" };
     let listeners = config.listeners.iter().map(|listener| (listener.address, flag(listener)));
     for (address, flag) in listeners.chain(config.admin.map(|address| (address, "--admin"))) {
-        if handed_over.iter().any(|socket| socket.local_addr().is_ok_and(|local| local == address)) {
+        if handed_over.iter().any(|socket| socket.is_for(address)) {
             continue;
         }
         TcpListener::bind(address).map_err(|error| {
@@ -276,61 +440,6 @@ fn close(store: &Store) -> Result<(), Failure> {
         let help = "what was stored last may be lost; the next start finds what is on the disk";
         Failure::runtime(format!("cannot close the store: {error}"), help)
     })
-}
-
-/// The signals that mean something here, and those that would end the process if nobody listened.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-    user1: Signal,
-    _ignored: [Signal; 2],
-    /// Whether standard error was a terminal at the start.
-    has_terminal: bool,
-}
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-            user1: signal(SignalKind::user_defined1())?,
-            _ignored: [signal(SignalKind::user_defined2())?, signal(SignalKind::alarm())?],
-            has_terminal: io::stderr().is_terminal(),
-        })
-    }
-
-    /// Waits for one that means stop; reads the configuration again, or opens files again, at those that ask for it.
-    async fn stop(&mut self, handle: &ProxyHandle, control: &Arc<ControlServer>) {
-        loop {
-            let (name, reloads) = tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => ("SIGHUP", true),
-                _ = self.user1.recv() => ("SIGUSR1", false),
-            };
-            // The terminal that it was started from is gone: nobody asks for anything any more.
-            if self.has_terminal && !io::stderr().is_terminal() {
-                return;
-            }
-            if reloads {
-                match service_manager::tell_reloading(control.reload()).await {
-                    Ok(told) => {
-                        tell!("{name}: {told}");
-                        continue;
-                    }
-                    // A log that was moved away is begun anew all the same.
-                    Err(failure) => tell!("{name}: nothing changes\n{}", failure.shown()),
-                }
-            }
-            let problems = handle.refresh();
-            if problems.is_empty() {
-                tell!("{name}: access log and certificates opened again");
-            }
-            problems.iter().for_each(|problem| tell!("{name}: {problem}: what was in use before still is"));
-        }
-    }
 }
 
 fn signal_runtime() -> io::Result<Runtime> {
@@ -406,12 +515,12 @@ mod tests {
             writer.commit().await.unwrap();
             let closing = |store: Store| task::spawn_blocking(move || close(&store));
             let overdue = await_end(closing(store.clone()), pending(), Duration::from_millis(1)).await;
-            assert!(matches!(overdue, End::Overdue), "{overdue:?}");
+            assert!(matches!(overdue, Stop::Overdue), "{overdue:?}");
             let hung = task::spawn(pending());
-            assert!(matches!(await_end(hung, ready(()), Duration::from_secs(3600)).await, End::Signal));
+            assert!(matches!(await_end(hung, ready(()), Duration::from_secs(3600)).await, Stop::Signal));
             device.answer_again();
             let done = await_end(closing(store.clone()), pending(), Duration::from_secs(3600)).await;
-            assert!(matches!(done, End::Stopped(Ok(()))), "a disk that answers again is waited for: {done:?}");
+            assert!(matches!(done, Stop::Stopped(Ok(()))), "a disk that answers again is waited for: {done:?}");
         });
     }
 }

@@ -60,6 +60,7 @@ pub(crate) struct Door {
 pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketAddr, door: &Door) {
     let listener = &door.listener;
     let config = &worker.shared.config;
+    let is_fresh = worker.watches.says_goodbye();
     let watched = worker.watches.register();
     // A handshake is due at once; the first request has time.
     watched.arm(if listener.tls || !listener.proxied_by.is_empty() {
@@ -73,7 +74,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
         Some(Err(error)) => return tracing::debug!(%error, %peer, "client connection was not opened"),
         Some(Ok(None)) | None => return,
     };
-    let about = About { inside: None, session: door.session.clone(), watched, listener: listener.address };
+    let about = About { inside: None, session: door.session.clone(), watched, listener: listener.address, is_fresh };
     serve_opened(worker, opened, about).await;
 }
 
@@ -82,7 +83,7 @@ pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: Inside) {
     let Inside { stream, peer, listener, origin, session, kept } = inside;
     let protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
     let opened = Opened { peer, socket: Socket::Intercepted(stream), first: Bytes::new(), protocol };
-    let about = About { inside: Some(origin), session, watched: worker.watches.register(), listener };
+    let about = About { inside: Some(origin), session, watched: worker.watches.register(), listener, is_fresh: false };
     serve_opened(worker, opened, about).await;
     drop(kept);
 }
@@ -93,11 +94,13 @@ struct About {
     session: Option<Arc<SessionState>>,
     watched: Watched,
     listener: SocketAddr,
+    /// Whether it was accepted since goodbye is said: then its first answer is its last.
+    is_fresh: bool,
 }
 
 async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
     let Opened { peer, socket, first, protocol } = opened;
-    let About { inside, session, watched, listener } = about;
+    let About { inside, session, watched, listener, is_fresh } = about;
     let config = &worker.shared.config;
     watched.arm(config.limits.idle);
     let client = Arc::new(Client {
@@ -137,7 +140,7 @@ async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
             Connected::Http2(Box::new(connection))
         }
     };
-    Serving { connection, client, started: false, draining: false }.await;
+    Serving { connection, client, is_fresh, started: false, draining: false }.await;
 }
 
 /// What the HTTP library calls for each request.
@@ -170,6 +173,7 @@ impl Service<Request<Incoming>> for Answering {
 struct Serving {
     connection: Connected,
     client: Arc<Client>,
+    is_fresh: bool,
     started: bool,
     draining: bool,
 }
@@ -198,22 +202,39 @@ impl Future for Serving {
                 self.client.watched.arm(GOODBYE);
                 self.drain();
             }
-            Order::Drain if self.draining => {}
+            Order::Leave | Order::Drain if self.draining => {}
+            Order::Leave if self.is_fresh && !self.client.is_http2() => {}
+            Order::Leave => {
+                // A request that is there already is answered.
+                if let Poll::Ready(ended) = self.turn(context) {
+                    return self.told(ended);
+                }
+                self.drain();
+            }
             Order::Drain => self.drain(),
         }
-        let ended = match &mut self.connection {
-            Connected::Http1(connection) => Pin::new(connection).poll(context),
-            Connected::Http2(connection) => Pin::new(connection).poll(context),
-        };
-        ended.map(|ended| {
-            if let Err(error) = ended {
-                tracing::debug!(%error, peer = %self.client.peer, "client connection ended");
-            }
-        })
+        match self.turn(context) {
+            Poll::Ready(ended) => self.told(ended),
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 
 impl Serving {
+    fn turn(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        match &mut self.connection {
+            Connected::Http1(connection) => Pin::new(connection).poll(context),
+            Connected::Http2(connection) => Pin::new(connection).poll(context),
+        }
+    }
+
+    fn told(&self, ended: hyper::Result<()>) -> Poll<()> {
+        if let Err(error) = ended {
+            tracing::debug!(%error, peer = %self.client.peer, "client connection ended");
+        }
+        Poll::Ready(())
+    }
+
     fn drain(&mut self) {
         self.draining = true;
         match &mut self.connection {

@@ -123,6 +123,11 @@ impl Client {
         !certificates.speak_for(name, host_of(authority))
     }
 
+    /// Whether an answer is to say that its connection closes, for another proxy goes on.
+    pub(crate) fn says_goodbye(&self) -> bool {
+        !self.is_http2() && self.worker.watches.says_goodbye()
+    }
+
     /// The name that its connection asked for in the handshake, if it is TLS.
     pub(crate) fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use larder_http::fields::media_type;
 
@@ -38,13 +38,16 @@ pub(super) struct Met {
 }
 
 /// Counts an exchange and attaches what is settled when its response is gone.
-pub(super) fn finish(client: &Arc<Client>, mut start: Start, served: Served) -> Response<ResponseBody> {
+pub(super) fn finish(client: &Arc<Client>, mut start: Start, mut served: Served) -> Response<ResponseBody> {
     client.count(served.outcome);
     if let Some(reason) = served.why.filter(|_| served.outcome.is_miss()) {
         client.worker.metrics.misses[reason.index()].add(1);
     }
     let pacer = start.take_pacer();
     let ticket = start.ticket(client, &served, !served.response.body().is_at_hand());
+    if client.says_goodbye() {
+        served.response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     served.response.map(|body| body.paced(pacer).with_ticket(ticket))
 }
 

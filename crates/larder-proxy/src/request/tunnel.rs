@@ -17,6 +17,7 @@ use crate::{
     client::ticket::Ticket,
     delays::{Paced, Pacer},
     errors::Failure,
+    metrics::Counting,
     origin::{
         connect,
         stream::OriginStream,
@@ -98,6 +99,7 @@ pub(crate) async fn copy(
     target: TunnelTarget<impl AsyncRead + AsyncWrite + Unpin>,
     ticket: &mut Ticket,
 ) {
+    let _counting = Counting::begin(&worker.metrics, |metrics| &metrics.tunnels_open);
     let TunnelTarget { mut stream, watched, pacer } = target;
     watched.arm(worker.shared.config.limits.stall);
     let mut client = Paced::new(client, pacer);

@@ -1,6 +1,7 @@
 //! What is on its way to a worker's thread while it runs.
 
 use std::{
+    io,
     net::TcpListener,
     os::unix::net::UnixStream,
     sync::{Arc, mpsc::Sender},
@@ -8,7 +9,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::{client::connection::Door, shared::Shared};
+use crate::{client::connection::Door, server::leaving::ListeningSocket, shared::Shared};
 
 /// What is on its way to a worker's thread.
 pub(crate) enum Opening {
@@ -20,13 +21,17 @@ pub(crate) enum Opening {
     Operator(UnixStream),
     /// Nothing but a question whether the worker goes on; it is answered after all that was sent before it.
     Ping(Sender<()>),
+    /// Whether answers are to say that their connections close.
+    Goodbye(bool),
+    /// A question for the sockets that the configuration has it listen on.
+    Sockets(Sender<io::Result<Vec<ListeningSocket>>>),
 }
 
 /// A configuration that is to be in force.
 pub(crate) struct NewConfiguration {
     pub(crate) shared: Arc<Shared>,
-    /// For each of its listeners: the socket, unless its address was listened on before.
-    pub(crate) sockets: Vec<Option<TcpListener>>,
+    /// For each of its listeners: the sockets; none if its address was listened on before.
+    pub(crate) sockets: Vec<Vec<TcpListener>>,
 }
 
 /// A listener that is opened while the proxy runs.

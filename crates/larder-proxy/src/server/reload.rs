@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{Arc, PoisonError},
     time::Duration,
 };
@@ -103,8 +103,11 @@ impl ProxyHandle {
         let is_new = |address| served.local_addr(address).is_none();
         let added: Vec<_> = config.listeners.iter().filter(|listener| is_new(listener.address)).cloned().collect();
         let sockets = bind_all(&added, self.openings.len(), Vec::new())?;
-        let mut added_addrs =
-            sockets[0].iter().map(TcpListener::local_addr).collect::<io::Result<Vec<SocketAddr>>>()?.into_iter();
+        let mut added_addrs = sockets[0]
+            .iter()
+            .map(|sockets| sockets[0].local_addr())
+            .collect::<io::Result<Vec<SocketAddr>>>()?
+            .into_iter();
         let addresses = config.listeners.iter().map(|listener| listener.address);
         let local_addrs: Vec<SocketAddr> =
             addresses.filter_map(|address| served.local_addr(address).or_else(|| added_addrs.next())).collect();
@@ -114,7 +117,10 @@ impl ProxyHandle {
         for (opening, sockets) in self.openings.iter().zip(sockets) {
             let mut sockets = sockets.into_iter();
             let listeners = shared.config.listeners.iter();
-            let sockets = listeners.map(|listener| if is_new(listener.address) { sockets.next() } else { None });
+            let sockets = listeners.map(|listener| {
+                let own = if is_new(listener.address) { sockets.next() } else { None };
+                own.unwrap_or_default()
+            });
             let changed = NewConfiguration { shared: Arc::clone(&shared), sockets: sockets.collect() };
             opening.send(Opening::Configuration(Box::new(changed))).map_err(|_| stopped())?;
         }

@@ -7,24 +7,27 @@ use std::{
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::config::Listener;
+use crate::{config::Listener, server::leaving::ListeningSocket};
 
-/// Returns for each of `worker_count` workers a socket on the address of each listener: of those that were inherited, or a new one.
+/// The sockets of one worker: for each listener one, or several that were inherited.
+pub(super) type WorkerSockets = Vec<Vec<TcpListener>>;
+
+/// Returns for each of `worker_count` workers sockets on the address of each listener: those that were inherited, or a new one.
 ///
 /// # Errors
 /// `InvalidInput` for a socket that was inherited and is no listener's; else what the system says about one of them.
 pub(super) fn bind_all(
     listeners: &[Listener],
     worker_count: usize,
-    mut inherited: Vec<TcpListener>,
-) -> io::Result<Vec<Vec<TcpListener>>> {
-    let mut workers: Vec<Vec<TcpListener>> = (0..worker_count).map(|_| Vec::new()).collect();
+    mut inherited: Vec<ListeningSocket>,
+) -> io::Result<Vec<WorkerSockets>> {
+    let mut workers: Vec<WorkerSockets> = (0..worker_count).map(|_| Vec::new()).collect();
     for address in listeners.iter().map(|listener| listener.address) {
-        let is_on_it = |socket: &TcpListener| socket.local_addr().is_ok_and(|local| local == address);
-        if let Some(at) = inherited.iter().position(is_on_it) {
-            let socket = inherited.swap_remove(at);
-            for sockets in &mut workers {
-                sockets.push(socket.try_clone()?);
+        let (taken, others) = inherited.into_iter().partition::<Vec<_>, _>(|socket| socket.is_for(address));
+        inherited = others;
+        if !taken.is_empty() {
+            for (workers, sockets) in workers.iter_mut().zip(share(&taken, worker_count)?) {
+                workers.push(sockets);
             }
             continue;
         }
@@ -34,16 +37,25 @@ pub(super) fn bind_all(
         let address = probe.local_addr()?;
         drop(probe);
         for sockets in &mut workers {
-            sockets.push(bind(address, worker_count > 1)?);
+            sockets.push(vec![bind(address, worker_count > 1)?]);
         }
     }
-    match inherited.first().map(TcpListener::local_addr) {
+    match inherited.first().map(|inherited| inherited.socket.local_addr()) {
         None => Ok(workers),
         Some(local) => {
             let why = format!("a socket was handed over for which there is no listener: {}", local?);
             Err(io::Error::new(io::ErrorKind::InvalidInput, why))
         }
     }
+}
+
+/// Gives every worker some of the sockets, and every socket to one: what waits on it is accepted.
+fn share(sockets: &[ListeningSocket], worker_count: usize) -> io::Result<WorkerSockets> {
+    let of_worker = |worker: usize| match sockets.len() > worker {
+        true => sockets.iter().skip(worker).step_by(worker_count).map(|shared| shared.socket.try_clone()).collect(),
+        false => sockets[worker % sockets.len()].socket.try_clone().map(|socket| vec![socket]),
+    };
+    (0..worker_count).map(of_worker).collect()
 }
 
 /// Returns a socket that listens on an address, which others of this process may share.

@@ -35,7 +35,12 @@ use crate::{
     metrics::WorkerMetrics,
     missing::Missing,
     origin::uplink,
-    server::opening::{NewConfiguration, NewListener, Opening},
+    server::{
+        Stop,
+        leaving::ListeningSocket,
+        opening::{NewConfiguration, NewListener, Opening},
+        sockets::WorkerSockets,
+    },
     shared::Shared,
     watch::Order,
     worker::{Presence, Worker, WorkerThread},
@@ -46,15 +51,15 @@ pub(crate) struct Start {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) metrics: Arc<WorkerMetrics>,
-    /// A socket for each of the configuration's listeners.
-    pub(crate) sockets: Vec<StdListener>,
+    /// Those of each of the configuration's listeners.
+    pub(crate) sockets: WorkerSockets,
     /// What is opened, or changed, later.
     pub(crate) openings: UnboundedReceiver<Opening>,
     /// The admin listener, for one of the workers.
     pub(crate) admin: Option<StdListener>,
     pub(crate) pages: admin::Pages,
-    /// Says for how long to drain once the worker is to stop.
-    pub(crate) stop: watch::Receiver<Option<Duration>>,
+    /// Says how to drain once the worker is to stop.
+    pub(crate) stop: watch::Receiver<Option<Stop>>,
 }
 
 /// Runs a worker until it is told to stop; the body of its thread.
@@ -82,15 +87,17 @@ async fn run_inside(start: Start) -> io::Result<()> {
         accepting.spawn(admin::serve(Arc::clone(&thread), nonblocking(listener)?, pages.clone()));
     }
     let ticking = tokio::spawn(tick(Arc::clone(&thread)));
-    let grace = loop {
+    let told = loop {
         tokio::select! {
             // An error means that the proxy was dropped without shutdown: stop without draining.
-            grace = stop.wait_for(Option::is_some) => break grace.map_or(Duration::ZERO, |grace| grace.unwrap_or_default()),
+            told = stop.wait_for(Option::is_some) => break told.map_or(Stop::AT_ONCE, |told| told.unwrap_or(Stop::AT_ONCE)),
             Some(opening) = openings.recv() => match opening {
                 Opening::Configuration(changed) => doors.change(*changed),
                 Opening::Listener(listener) => open_listener(&mut accepting, &thread, listener),
                 // Who asked may have lost patience.
                 Opening::Ping(answer) => drop(answer.send(())),
+                Opening::Sockets(answer) => drop(answer.send(doors.sockets())),
+                Opening::Goodbye(says) => thread.watches.say_goodbye(says),
                 Opening::Operator(stream) => open_operator(&mut accepting, &thread, stream, &pages),
             },
         }
@@ -98,7 +105,7 @@ async fn run_inside(start: Start) -> io::Result<()> {
     };
     accepting.shutdown().await;
     let worker = doors.close().await;
-    drain(&thread, grace, stop).await;
+    drain(&thread, told, stop).await;
     ticking.abort();
     drop(worker);
     Ok(())
@@ -117,9 +124,15 @@ struct Doors {
 /// A listener of the configuration.
 struct OpenDoor {
     listener: Listener,
-    /// The socket again, for a configuration that says something else of the same address.
-    socket: StdListener,
-    accepting: JoinHandle<()>,
+    /// The sockets again, for a configuration that says something else of the same address, or another proxy.
+    sockets: Vec<StdListener>,
+    accepting: Vec<JoinHandle<()>>,
+}
+
+impl OpenDoor {
+    fn stop_accepting(&self) {
+        self.accepting.iter().for_each(JoinHandle::abort);
+    }
 }
 
 impl Doors {
@@ -127,14 +140,14 @@ impl Doors {
         thread: &Arc<WorkerThread>,
         is_first: bool,
         shared: Arc<Shared>,
-        sockets: Vec<StdListener>,
+        sockets: WorkerSockets,
     ) -> io::Result<Self> {
         let worker = Worker::new(thread, shared);
         let (thread, looking_after) = (Arc::clone(thread), JoinSet::new());
         let mut doors = Self { thread, is_first, worker, open: Vec::new(), looking_after };
         let listeners = doors.worker.shared.config.listeners.clone();
-        for (listener, socket) in listeners.into_iter().zip(sockets) {
-            doors.open.push(doors.open_door(listener, socket)?);
+        for (listener, sockets) in listeners.into_iter().zip(sockets) {
+            doors.open.push(doors.open_door(listener, sockets)?);
         }
         doors.look_after_origins();
         Ok(doors)
@@ -145,30 +158,37 @@ impl Doors {
         let NewConfiguration { shared, sockets } = changed;
         self.worker = Worker::new(&self.thread, shared);
         let mut before = std::mem::take(&mut self.open);
-        for (listener, socket) in self.worker.shared.config.listeners.clone().into_iter().zip(sockets) {
+        for (listener, sockets) in self.worker.shared.config.listeners.clone().into_iter().zip(sockets) {
             let at = before.iter().position(|door| door.listener.address == listener.address);
-            let door = match (at.map(|at| before.swap_remove(at)), socket) {
-                (Some(door), _) if door.listener == listener => Ok(door),
-                (Some(door), _) => {
-                    door.accepting.abort();
-                    self.open_door(listener, door.socket)
+            let door = match at.map(|at| before.swap_remove(at)) {
+                Some(door) if door.listener == listener => Ok(door),
+                Some(door) => {
+                    door.stop_accepting();
+                    self.open_door(listener, door.sockets)
                 }
-                (None, Some(socket)) => self.open_door(listener, socket),
-                (None, None) => continue,
+                None => self.open_door(listener, sockets),
             };
             match door {
                 Ok(door) => self.open.push(door),
                 Err(error) => tracing::error!(%error, "a listener cannot be used"),
             }
         }
-        before.iter().for_each(|door| door.accepting.abort());
+        before.iter().for_each(OpenDoor::stop_accepting);
         self.look_after_origins();
     }
 
-    fn open_door(&self, listener: Listener, socket: StdListener) -> io::Result<OpenDoor> {
-        let (door, own) = (Door { listener: listener.clone(), session: None }, socket.try_clone()?);
-        let accepting = tokio::spawn(accept(Arc::clone(&self.thread), nonblocking(own)?, Arc::new(door)));
-        Ok(OpenDoor { listener, socket, accepting })
+    fn open_door(&self, listener: Listener, sockets: Vec<StdListener>) -> io::Result<OpenDoor> {
+        let door = Arc::new(Door { listener: listener.clone(), session: None });
+        let own = sockets.iter().map(|socket| nonblocking(socket.try_clone()?)).collect::<io::Result<Vec<_>>>()?;
+        let accepting =
+            own.into_iter().map(|own| tokio::spawn(accept(Arc::clone(&self.thread), own, Arc::clone(&door))));
+        Ok(OpenDoor { listener, accepting: accepting.collect(), sockets })
+    }
+
+    /// Returns the sockets of all of them.
+    fn sockets(&self) -> io::Result<Vec<ListeningSocket>> {
+        let all = self.open.iter().flat_map(|door| door.sockets.iter().map(|socket| (door.listener.address, socket)));
+        all.map(|(address, socket)| Ok(ListeningSocket { address, socket: socket.try_clone()? })).collect()
     }
 
     /// One worker looks after the origins of all.
@@ -190,9 +210,11 @@ impl Doors {
     /// Closes all of them. Returns the worker, by which connections that are open still live.
     async fn close(mut self) -> Arc<Worker> {
         for door in self.open {
-            door.accepting.abort();
-            // Aborted on purpose.
-            let _ = door.accepting.await;
+            door.stop_accepting();
+            for accepting in door.accepting {
+                // Aborted on purpose.
+                let _ = accepting.await;
+            }
         }
         self.looking_after.shutdown().await;
         self.worker
@@ -347,23 +369,32 @@ async fn keep_pins(cache: Arc<Cache>) {
     }
 }
 
-/// Lets connections finish what they are at, and commits that outlast them, for as long as `grace`, or until `stop` says
+/// Lets connections finish what they are at, and commits that outlast them, for as long as `told`, or until `stop` says
 /// that there is no time left.
-async fn drain(thread: &WorkerThread, grace: Duration, mut stop: watch::Receiver<Option<Duration>>) {
-    thread.watches.give_all(Order::Drain);
-    let emptied = async {
-        while thread.metrics.connections_open.value() > 0 || thread.unfinished.has_late_commits() {
-            thread.unfinished.ended().await;
+async fn drain(thread: &WorkerThread, told: Stop, mut stop: watch::Receiver<Option<Stop>>) {
+    let cut_short = stop.wait_for(|told| told.is_none_or(|told| told.grace.is_zero()));
+    let draining = async {
+        if !told.respite.is_zero() {
+            thread.watches.give_all(Order::Leave);
+            let _ = tokio::time::timeout(told.respite, emptied(thread)).await;
         }
+        thread.watches.give_all(Order::Drain);
+        tokio::time::timeout(told.grace, emptied(thread)).await.is_ok()
     };
-    let cut_short = stop.wait_for(|grace| grace.is_none_or(|grace| grace.is_zero()));
     let is_emptied = tokio::select! {
-        emptied = tokio::time::timeout(grace, emptied) => emptied.is_ok(),
+        is_emptied = draining => is_emptied,
         _ = cut_short => false,
     };
     if !is_emptied {
         let open = thread.metrics.connections_open.value();
         tracing::info!(open, "closing connections that did not finish in time");
+    }
+}
+
+/// Waits until there is no connection and no late commit.
+async fn emptied(thread: &WorkerThread) {
+    while thread.metrics.connections_open.value() > 0 || thread.unfinished.has_late_commits() {
+        thread.unfinished.ended().await;
     }
 }
 

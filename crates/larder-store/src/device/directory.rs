@@ -24,6 +24,9 @@ pub trait Directory: Send + Sync + 'static {
 
     /// One word for logs and metrics, such as `files`.
     fn name(&self) -> &'static str;
+
+    /// As [`super::Device::release`].
+    fn release(&self) {}
 }
 
 /// One piece of work for a directory. The directory owns the buffer until completion.

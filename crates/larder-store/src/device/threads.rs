@@ -46,6 +46,10 @@ impl Device for ThreadsDevice {
         }
     }
 
+    fn release(&self) {
+        self.file.unlock();
+    }
+
     fn len_bytes(&self) -> u64 {
         self.file.len_bytes()
     }

@@ -55,6 +55,10 @@ impl Device for UringDevice {
         }
     }
 
+    fn release(&self) {
+        self.file.unlock();
+    }
+
     fn len_bytes(&self) -> u64 {
         self.file.len_bytes()
     }

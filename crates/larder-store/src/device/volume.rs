@@ -165,6 +165,13 @@ impl VolumeFile {
 impl Drop for VolumeFile {
     fn drop(&mut self) {
         // Not left to the closing of the file: a ring that is being torn down may hold it a little longer.
+        self.unlock();
+    }
+}
+
+impl VolumeFile {
+    /// Lets others have the volume. Nothing may be written any more.
+    pub(super) fn unlock(&self) {
         if let Err(error) = rustix::fs::flock(&self.file, FlockOperation::Unlock) {
             tracing::warn!(path = %self.path.display(), %error, "cannot unlock the volume");
         }

@@ -8,8 +8,16 @@ use crate::{
     Error, ErrorKind, Policy, Result, StoreOptions,
     device::{Device, ThreadsDevice, VolumeFile},
     format::superblock::{Refusal, Superblock},
+    units::{SUPERBLOCK_BYTES, last_superblock_bytes},
 };
-use std::{fs, io, num::NonZeroUsize, path::Path, sync::Arc};
+use std::{
+    fs::{self, File},
+    io::{self, Seek, SeekFrom},
+    num::NonZeroUsize,
+    os::unix::fs::{FileExt, FileTypeExt},
+    path::Path,
+    sync::Arc,
+};
 
 /// What is at a path where a store could be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +71,34 @@ pub struct StoreInfo {
 /// `Invalid`: a directory, or a store of another format.
 pub fn inspect(path: &Path) -> Result<Content> {
     look(path).map(|(content, _)| content)
+}
+
+/// Says which store is at `path`, though it may be in use: locks nothing. `None`: there is none that can be told so.
+///
+/// # Errors
+/// `Unavailable`: it cannot be read. `Invalid`: a store of another format.
+pub fn glance(path: &Path) -> Result<Option<StoreInfo>> {
+    let path = if path.is_dir() { path.join(open::VOLUME_NAME) } else { path.to_owned() };
+    let unreadable = |error| Error::io(ErrorKind::Unavailable, format!("cannot read {}", path.display()), error);
+    let mut file = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(unreadable)?,
+    };
+    let is_block_device = file.metadata().map_err(unreadable)?.file_type().is_block_device();
+    let volume_bytes = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
+    let mut copy = vec![0; SUPERBLOCK_BYTES as usize];
+    for offset_bytes in [0, last_superblock_bytes(volume_bytes)] {
+        // One of the two is whole, whatever is being written.
+        if file.read_exact_at(&mut copy, offset_bytes).is_err() {
+            continue;
+        }
+        match Superblock::decode(&copy) {
+            Ok(superblock) => return Ok(Some(StoreInfo::of(&superblock, volume_bytes, is_block_device))),
+            Err(refusal @ Refusal::Version(_)) => return Err(open::refused(ReadRefusal::Format(refusal), &path)),
+            Err(_) => {}
+        }
+    }
+    Ok(None)
 }
 
 /// As [`inspect`], with the device of what is there, as long as the store on it.

@@ -4,36 +4,43 @@
 //! simulation does the same in virtual time.
 
 use crate::{Error, ErrorKind, Result, device::block_on, families::AnyEngine};
-use std::thread;
+use std::{
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
-/// The running thread; dropping it finishes what is dirty and joins it.
+/// The running thread; stopping or dropping it finishes what is dirty and joins it.
 pub(super) struct Maintenance {
     engine: AnyEngine,
-    thread: Option<thread::JoinHandle<()>>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 impl Maintenance {
     pub(super) fn start(engine: &AnyEngine, background: bool) -> Result<Self> {
         if !background {
             block_on(engine.load());
-            return Ok(Self { engine: engine.clone(), thread: None });
+            return Ok(Self { engine: engine.clone(), thread: Mutex::default() });
         }
         let own = engine.clone();
         let spawned = thread::Builder::new().name("larder-maint".into()).spawn(move || run(&own));
         let thread =
             spawned.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot start the store's thread", source))?;
-        Ok(Self { engine: engine.clone(), thread: Some(thread) })
+        Ok(Self { engine: engine.clone(), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Has the thread end, and waits until it has. Blocks.
+    pub(super) fn stop(&self) {
+        self.engine.volume().wakeup.stop();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the store's thread panicked");
+        }
     }
 }
 
 impl Drop for Maintenance {
     fn drop(&mut self) {
-        self.engine.volume().wakeup.stop();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the store's thread panicked");
-        }
+        self.stop();
     }
 }
 

@@ -2,7 +2,7 @@
 //! its own.
 
 use crate::support::{block_on, body, checked_version, head, insert, key_bytes, version_of};
-use larder_store::{ErrorKind, Hints, Store, StoreOptions, Writer};
+use larder_store::{ErrorKind, Hints, Policy, Store, StoreOptions, Writer, glance};
 use std::{fs, path::PathBuf, sync::Arc, thread, time::Duration};
 use tempfile::TempDir;
 
@@ -183,4 +183,44 @@ fn a_creation_that_was_cut_short_does_not_stand_in_the_way() {
     fs::write(directory.path().join("store.larder.unfinished"), vec![0; 4096]).unwrap();
     let store = Store::open(options(&directory)).unwrap();
     assert!(insert(&store, 1, 1, 10));
+}
+
+/// At stake: a store that is handed over and cannot be opened, or to which two write.
+#[test]
+fn store_that_was_released_is_anothers_though_clones_are_left() {
+    for policy in Policy::all() {
+        let directory = directory();
+        let keeps_files = policy.layout.keeps_files();
+        let path = if keeps_files { directory.path().join("store") } else { path(&directory) };
+        let options = StoreOptions { policy, path, ..options(&directory) };
+        let store = Store::open(options.clone()).unwrap();
+        assert!((0..8).filter(|&key| insert(&store, key, 1, 500)).count() > 4, "{policy}");
+        let left = store.clone();
+        store.release().unwrap();
+        drop(store);
+        let other = Store::open(options.clone()).unwrap();
+        block_on(other.ready());
+        let found = (0..8).filter(|&key| version_of(&other, key) == Some(1)).count();
+        assert!(found > 4, "{policy}: {found} entries are found again");
+        assert_eq!(block_on(left.get(&key_bytes(1))).err().map(|error| error.kind()), Some(ErrorKind::Closed));
+        drop(left);
+        // That it is in use is known after a second.
+        if policy == Policy::default_row() {
+            let refused = Store::open(options).err().map(|error| error.kind());
+            assert_eq!(refused, Some(ErrorKind::Unavailable), "the last clone took nothing along");
+        }
+    }
+}
+
+/// At stake: an upgrade that learns only from the failed start that a store does not fit.
+#[test]
+fn store_in_use_can_be_glanced_at() {
+    let directory = directory();
+    assert_eq!(glance(&path(&directory)).unwrap(), None);
+    let store = Store::open(options(&directory)).unwrap();
+    let info = glance(&path(&directory)).unwrap().expect("there is one");
+    assert_eq!((info.size_bytes, info.policy), (SIZE_BYTES, Some(Policy::default_row())));
+    drop(store);
+    fs::write(path(&directory), [7; 8192]).unwrap();
+    assert_eq!(glance(&path(&directory)).unwrap(), None);
 }

@@ -4,11 +4,12 @@
 //! the user whose process this is, and root, is answered.
 
 use super::{About, Answer, Ask, ControlPath, Figures, MESSAGE_BYTES_MAX};
-use crate::{failure::Failure, output::tell, reload::Reloader};
+use crate::{failure::Failure, output::tell, reload::Reloader, upgrade::Wanted};
 use larder_proxy::{HostPattern, HostRules, ProxyHandle, Session, SessionOptions};
 use std::{
     io,
     os::unix::net::UnixListener as StdListener,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -18,7 +19,7 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
-    sync::watch,
+    sync::{mpsc, oneshot, watch},
 };
 
 /// What answers on a control socket.
@@ -26,6 +27,8 @@ pub(crate) struct ControlServer {
     handle: ProxyHandle,
     about: Mutex<About>,
     reloader: Arc<Reloader>,
+    /// Where upgrades are asked for.
+    upgrades: mpsc::UnboundedSender<Wanted>,
     /// How many sessions there are.
     session_count: watch::Sender<usize>,
     /// Whether it ends with its last session.
@@ -39,12 +42,14 @@ impl ControlServer {
         handle: ProxyHandle,
         about: About,
         reloader: Arc<Reloader>,
+        upgrades: mpsc::UnboundedSender<Wanted>,
         ends_with_sessions: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             handle,
             about: Mutex::new(about),
             reloader,
+            upgrades,
             session_count: watch::Sender::new(0),
             ends_with_sessions,
             ends: AtomicBool::new(false),
@@ -165,18 +170,40 @@ impl ControlServer {
                     Ok(told) => Answer::Reloaded { told },
                     Err(failure) => refusal_of(failure),
                 },
+                Ok(Ask::Upgrade { .. }) if self.ends_with_sessions => {
+                    refused("this larder serves larder exec alone, and ends with it", "start larder run first")
+                }
+                Ok(Ask::Upgrade { program, check }) => {
+                    let (answer, told) = self.upgrade(program, check).await;
+                    respond(stream, &answer).await?;
+                    // Nobody waits for it if the proxy goes on.
+                    let _ = told.send(());
+                    continue;
+                }
                 Ok(Ask::Operate) => Answer::Operate,
                 Err(error) => {
                     refused(&format!("not a question: {error}"), "use the same version of larder on both ends")
                 }
             };
-            let mut text = serde_json::to_vec(&answer)?;
-            text.push(b'\n');
-            stream.get_mut().write_all(&text).await?;
+            respond(stream, &answer).await?;
             if matches!(answer, Answer::Operate) {
                 return Ok(Next::Operate);
             }
         }
+    }
+
+    /// Has a newer program go on; returns what is to be answered, and where to say that it was.
+    async fn upgrade(&self, program: Option<PathBuf>, is_check: bool) -> (Answer, oneshot::Sender<()>) {
+        let ((answer, answered), (told, is_told)) = (oneshot::channel(), oneshot::channel());
+        let asked = self.upgrades.send(Wanted { program, is_check, answer, is_told });
+        let stops = || refused("the larder that runs stops", "start it again with larder run");
+        let answer = match answered.await {
+            _ if asked.is_err() => stops(),
+            Ok(Ok(told)) => Answer::Upgraded { told },
+            Ok(Err(failure)) => refused(&failure.placed(), failure.told().1),
+            Err(_) => stops(),
+        };
+        (answer, told)
     }
 
     fn open(&self, session: &mut Option<Session>, hosts: &[String], except: &[String], offline: bool) -> Answer {
@@ -198,6 +225,12 @@ impl ControlServer {
             ),
         }
     }
+}
+
+async fn respond(stream: &mut BufReader<UnixStream>, answer: &Answer) -> io::Result<()> {
+    let mut text = serde_json::to_vec(answer)?;
+    text.push(b'\n');
+    stream.get_mut().write_all(&text).await
 }
 
 /// What comes after a conversation.

@@ -24,3 +24,4 @@ mod serving;
 mod stopping;
 mod store;
 mod top;
+mod upgrading;

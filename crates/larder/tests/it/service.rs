@@ -77,6 +77,30 @@ fn watchdog_is_told_again_and_again_that_all_is_well() {
     assert_eq!(larder.stop(), Some(0));
 }
 
+/// At stake: a service that is restarted, or killed by its watchdog, because nobody knows which process it is.
+#[test]
+fn service_manager_is_told_which_process_goes_on_after_an_upgrade() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let manager = Manager::new(&home);
+    let url = format!("http://{}", origin.address);
+    let folder = home.path().join("run");
+    fs::create_dir(&folder).unwrap();
+    let environment = [("NOTIFY_SOCKET", manager.path.as_str()), ("RUNTIME_DIRECTORY", folder.to_str().unwrap())];
+    let mut larder = Larder::start_in(&home, &environment, &["--disk", "none", "--origin", &url]);
+    assert_eq!(manager.next().trim(), "READY=1");
+    let output = command(home.path()).env("RUNTIME_DIRECTORY", &folder).arg("upgrade").output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let told = manager.next();
+    let id: i32 = told.trim().strip_prefix("MAINPID=").expect("it is told first").parse().unwrap();
+    assert_ne!(id.cast_unsigned(), larder.id());
+    assert_eq!(manager.next().trim(), "READY=1", "the new one says that it is ready");
+    larder.close_errors();
+    assert_eq!(larder.wait(), Some(0));
+    assert_eq!(larder.get("/a").status, 200);
+    rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+    manager.wait_for("STOPPING=1");
+}
+
 /// A larder that is handed `socket` as a service manager does.
 fn start_on(home: &TempDir, socket: &TcpListener, listen: SocketAddr, origin: &Origin) -> Child {
     let larder = env!("CARGO_BIN_EXE_larder");

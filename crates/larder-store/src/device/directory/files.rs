@@ -76,6 +76,10 @@ impl Directory for FilesDirectory {
     fn name(&self) -> &'static str {
         "files"
     }
+
+    fn release(&self) {
+        self.root.unlock();
+    }
 }
 
 fn refuse(work: FileWork) {
@@ -91,6 +95,13 @@ fn refuse(work: FileWork) {
 }
 
 impl Root {
+    /// Lets others have the directory. Nothing may be written any more.
+    fn unlock(&self) {
+        if let Err(error) = rustix::fs::flock(&self.lock, FlockOperation::Unlock) {
+            tracing::warn!(path = %self.path.display(), %error, "cannot unlock the store's directory");
+        }
+    }
+
     fn open(path: &Path) -> Result<Self> {
         let unavailable = |what: &str, error| {
             Error::io(ErrorKind::Unavailable, format!("cannot {what} the store's directory {}", path.display()), error)
@@ -232,9 +243,7 @@ impl Root {
 
 impl Drop for Root {
     fn drop(&mut self) {
-        if let Err(error) = rustix::fs::flock(&self.lock, FlockOperation::Unlock) {
-            tracing::warn!(path = %self.path.display(), %error, "cannot unlock the store's directory");
-        }
+        self.unlock();
     }
 }
 

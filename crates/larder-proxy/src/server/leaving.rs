@@ -1,0 +1,170 @@
+//! A proxy in whose place another goes on, on the same sockets and with the same store.
+//!
+//! Owns: the sockets as they are handed over, and the order in which this proxy lets go: first HTTP/1 answers say that their
+//! connections close, then nothing more is accepted, then the store is free, and last the exchanges end that go on without it. Does not: talk to
+//! the other proxy. Invariants: no request that has begun to arrive is refused; a change of what is stored is over before the store is free.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    history::Moment,
+    metrics::WorkerMetrics,
+    server::{ProxyHandle, RunningProxy, Stop, opening::Opening},
+};
+
+/// A socket that listens already.
+#[derive(Debug)]
+pub struct ListeningSocket {
+    /// Where it is to listen by the configuration, maybe with port 0.
+    pub address: SocketAddr,
+    /// Itself.
+    pub socket: TcpListener,
+}
+
+impl ListeningSocket {
+    /// Returns one that is configured by the address it has.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(socket: TcpListener) -> io::Result<Self> {
+        Ok(Self { address: socket.local_addr()?, socket })
+    }
+
+    /// Returns the same socket again.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { address: self.address, socket: self.socket.try_clone()? })
+    }
+
+    /// Whether it is for whoever is configured to listen there.
+    pub fn is_for(&self, address: SocketAddr) -> bool {
+        self.address == address || self.socket.local_addr().is_ok_and(|local| local == address)
+    }
+}
+
+/// A proxy that accepts nothing any more, and lets go of its store.
+pub struct Leaving {
+    proxy: RunningProxy,
+    begun: Instant,
+}
+
+/// What goes on when the store is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remaining {
+    /// Nothing.
+    Nothing,
+    /// So many connections, which need no store.
+    Connections(u64),
+}
+
+impl ProxyHandle {
+    /// Has answers over HTTP/1 say that their connections close, or not any more: so clients come to whoever accepts next, without a
+    /// connection being closed under a request.
+    pub fn say_goodbye(&self, says: bool) {
+        // A worker that has stopped has said it.
+        self.openings.iter().for_each(|worker| drop(worker.send(Opening::Goodbye(says))));
+    }
+}
+
+impl RunningProxy {
+    /// Returns all sockets that this proxy listens on, the admin listener's among them.
+    ///
+    /// # Errors
+    /// `TimedOut` if a worker does not answer; else what the system says.
+    pub fn sockets(&self) -> io::Result<Vec<ListeningSocket>> {
+        let (answer, answers) = mpsc::channel();
+        for worker in &self.handle.openings {
+            let stopped = |_| io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
+            worker.send(Opening::Sockets(answer.clone())).map_err(stopped)?;
+        }
+        let mut sockets = Vec::new();
+        for _ in &self.handle.openings {
+            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "a worker does not answer");
+            sockets.extend(answers.recv_timeout(ANSWER_PATIENCE).map_err(late)??);
+        }
+        sockets.extend(self.admin_socket.as_ref().map(ListeningSocket::try_clone).transpose()?);
+        Ok(sockets)
+    }
+
+    /// Stops accepting; exchanges go on, and connections that were accepted of late have their first. Who has the sockets accepts.
+    pub fn leave(mut self) -> Leaving {
+        self.has_left = true;
+        self.handle.stop.send_replace(Some(Stop { grace: LEAVING_MAX, respite: RESPITE }));
+        Leaving { proxy: self, begun: Instant::now() }
+    }
+}
+
+impl Leaving {
+    /// Waits until nothing needs the store any more that could not do without it, and writes down what lies beside the store. Changes at origins that
+    /// are not over when `drain` is are cut short. Blocks.
+    pub fn free_store(&self, drain: Duration) -> Remaining {
+        let sum =
+            |counted: fn(&WorkerMetrics) -> u64| self.proxy.metrics.iter().map(|worker| counted(worker)).sum::<u64>();
+        loop {
+            let changes = sum(|worker| worker.changes_open.value());
+            let connections = sum(|worker| worker.connections_open.value());
+            let tunnels = sum(|worker| worker.tunnels_open.value());
+            let passed = self.begun.elapsed();
+            if changes == 0 && (connections <= tunnels || passed >= PATIENCE) {
+                self.save();
+                return if connections == 0 { Remaining::Nothing } else { Remaining::Connections(connections) };
+            }
+            if passed >= drain.max(PATIENCE) {
+                // What they change could not be made invalid later.
+                self.end_within(Duration::ZERO);
+                self.save();
+                return Remaining::Nothing;
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Waits until the last exchange is over, and cuts short what is not over in time. Blocks.
+    pub fn end_within(&self, patience: Duration) {
+        let begun = Instant::now();
+        let is_over = || self.proxy.threads.iter().all(JoinHandle::is_finished);
+        while !is_over() {
+            if begun.elapsed() >= patience {
+                self.proxy.handle.cut_short();
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Waits until the last exchange is over, for an hour at most. Blocks.
+    pub fn finish(mut self) {
+        self.proxy.join();
+    }
+
+    /// Returns what others need to cut it short.
+    pub fn handle(&self) -> ProxyHandle {
+        self.proxy.handle()
+    }
+
+    fn save(&self) {
+        if let Some(shared) = self.proxy.handle.in_force.get() {
+            let (missing, history) = (Arc::clone(&shared.missing), Arc::clone(&shared.history));
+            missing.save();
+            history.note(Moment::now());
+            history.save();
+        }
+    }
+}
+
+/// How long a worker may take to answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection that was accepted just now may take to ask something.
+const RESPITE: Duration = Duration::from_secs(1);
+/// How long exchanges are waited for that can do without the store: longer than requests can still begin, so that changes among them are counted.
+const PATIENCE: Duration = Duration::from_millis(1250);
+/// How long the exchanges that go on may take.
+const LEAVING_MAX: Duration = Duration::from_hours(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -1,0 +1,66 @@
+//! The signals that a proxy is told something by.
+//!
+//! Owns: what each of them means. Does not: stop anything. Invariant: one that means nothing here ends nothing.
+
+use crate::{control::server::ControlServer, output::tell, service_manager};
+use larder_proxy::ProxyHandle;
+use std::{
+    io::{self, IsTerminal},
+    sync::Arc,
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The signals that mean something here, and those that would end the process if nobody listened.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    user1: Signal,
+    _ignored: [Signal; 2],
+    /// Whether standard error was a terminal at the start.
+    has_terminal: bool,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
+            _ignored: [signal(SignalKind::user_defined2())?, signal(SignalKind::alarm())?],
+            has_terminal: io::stderr().is_terminal(),
+        })
+    }
+
+    /// Waits for one that means stop; reads the configuration again, or opens files again, at those that ask for it.
+    pub(crate) async fn stop(&mut self, handle: &ProxyHandle, control: &Arc<ControlServer>) {
+        loop {
+            let (name, reloads) = tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => ("SIGHUP", true),
+                _ = self.user1.recv() => ("SIGUSR1", false),
+            };
+            // The terminal that it was started from is gone: nobody asks for anything any more.
+            if self.has_terminal && !io::stderr().is_terminal() {
+                return;
+            }
+            if reloads {
+                match service_manager::tell_reloading(control.reload()).await {
+                    Ok(told) => {
+                        tell!("{name}: {told}");
+                        continue;
+                    }
+                    // A log that was moved away is begun anew all the same.
+                    Err(failure) => tell!("{name}: nothing changes\n{}", failure.shown()),
+                }
+            }
+            let problems = handle.refresh();
+            if problems.is_empty() {
+                tell!("{name}: access log and certificates opened again");
+            }
+            problems.iter().for_each(|problem| tell!("{name}: {problem}: what was in use before still is"));
+        }
+    }
+}

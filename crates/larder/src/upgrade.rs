@@ -1,0 +1,233 @@
+//! The proxy that runs, and another process that goes on in its place: a newer program, by the same flags.
+//!
+//! Owns: starting that process, and the order in which sockets and store change hands. Does not: start a proxy. Invariants: until the other
+//! has said that it would start, nothing changes; who connects meanwhile waits and is served, by the other or, if that does not start, by this one.
+
+mod line;
+mod taking;
+
+use crate::{failure::Failure, output::tell, service_manager};
+use larder_proxy::{Leaving, ListeningSocket, ProxyHandle, Remaining, RunningProxy};
+use larder_store::Store;
+use line::{Line, Message};
+use std::{
+    env,
+    ffi::OsString,
+    fs, io,
+    os::{fd::AsFd, unix::fs::FileTypeExt},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+pub(crate) use taking::{Taking, Turn};
+use tokio::sync::oneshot;
+
+/// The flag that it is started with.
+pub(crate) const TAKE_OVER: &str = "--take-over";
+
+/// What an operator asks for.
+pub(crate) struct Wanted {
+    /// The program, unless it is the one that this process was started from.
+    pub(crate) program: Option<PathBuf>,
+    /// Whether it is only to be found out whether it would start.
+    pub(crate) is_check: bool,
+    /// Where it is told how it went.
+    pub(crate) answer: oneshot::Sender<Result<String, Failure>>,
+    /// Whether that has been told.
+    pub(crate) is_told: oneshot::Receiver<()>,
+}
+
+/// A process that would go on in the place of this one.
+pub(crate) struct Successor {
+    child: Child,
+    line: Line,
+    sockets: Vec<ListeningSocket>,
+}
+
+/// What is left of a proxy that handed over.
+pub(crate) struct HandedOver {
+    pub(crate) leaving: Leaving,
+    /// What is told of it.
+    pub(crate) told: String,
+}
+
+/// A proxy that let go, and in whose place nobody goes on.
+pub(crate) struct Rejected {
+    pub(crate) leaving: Leaving,
+    /// What it listened on.
+    pub(crate) sockets: Vec<ListeningSocket>,
+    pub(crate) failure: Failure,
+}
+
+impl Successor {
+    /// Starts it, and waits until it has said that it would go on in the place of `running`. Blocks.
+    ///
+    /// # Errors
+    /// It does not start, and why. Nothing has changed.
+    pub(crate) fn start(program: Option<PathBuf>, running: &RunningProxy) -> Result<Self, Failure> {
+        let failed = |error| failure("cannot hand over the sockets", &error);
+        let sockets = running.sockets().map_err(failed)?;
+        let (line, other) = Line::pair().map_err(failed)?;
+        // As the shell found it: a newer file has the place of the one that runs.
+        let program = program.map(OsString::from).or_else(|| env::args_os().next()).unwrap_or_else(|| "larder".into());
+        let mut command = Command::new(&program);
+        command.args(env::args_os().skip(1).filter(|argument| argument != TAKE_OVER)).arg(TAKE_OVER);
+        // They are about this process.
+        for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
+            command.env_remove(name);
+        }
+        let child = command.stdin(Stdio::from(other)).spawn();
+        drop(command);
+        let child = child.map_err(|error| failure(&format!("cannot start {}", program.display()), &error))?;
+        let mut successor = Self { child, line, sockets };
+        match successor.introduce() {
+            Ok(()) => Ok(successor),
+            Err(failure) => {
+                successor.end();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Says that it is not to start after all.
+    pub(crate) fn cancel(mut self) {
+        let told = self.line.send(&Message::Cancel).and_then(|()| self.line.receive(Some(CANCEL_PATIENCE)).map(drop));
+        match told {
+            // It has ended, and so has its end of the line.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => drop(self.child.wait()),
+            _ => self.end(),
+        }
+    }
+
+    /// Has clients told for a while that their connections close. Blocks.
+    ///
+    /// # Errors
+    /// It has ended meanwhile. Nothing has changed.
+    pub(crate) fn say_goodbye(self, handle: &ProxyHandle) -> Result<Self, Failure> {
+        handle.say_goodbye(true);
+        let failure = match self.line.receive(Some(GOODBYE)) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(self),
+            Err(error) => self.silent(&error),
+            Ok(received) => refused(received.message),
+        };
+        handle.say_goodbye(false);
+        self.end();
+        Err(failure)
+    }
+
+    /// Has it go on in the place of `running`, after `free` has let go of what else is this process' alone. Blocks.
+    ///
+    /// # Errors
+    /// It does not start. Then this process has to, on the sockets that come back.
+    pub(crate) fn hand_over(
+        self,
+        running: RunningProxy,
+        store: Option<Store>,
+        drain: Duration,
+        free: impl FnOnce(),
+    ) -> Result<HandedOver, Box<Rejected>> {
+        let begun = Instant::now();
+        let leaving = running.leave();
+        let mut remaining = leaving.free_store(drain);
+        if store.as_ref().is_some_and(has_device) {
+            // A block device is claimed until nothing of this process has it open.
+            leaving.end_within(drain);
+            remaining = Remaining::Nothing;
+        }
+        if let Some(Err(error)) = store.as_ref().map(Store::release) {
+            tell!("the store was not closed in order: {error}: what was stored last may be lost");
+        }
+        drop(store);
+        free();
+        if let Err(failure) = self.await_serving() {
+            return Err(self.rejected(leaving, failure));
+        }
+        service_manager::tell_successor(self.child.id());
+        // If it has gone meanwhile, its service manager knows what to do.
+        let _ = self.line.send(&Message::InCharge);
+        let on = match remaining {
+            Remaining::Nothing => String::new(),
+            Remaining::Connections(1) => "; one connection goes on with the one before until it ends".to_owned(),
+            Remaining::Connections(count) => format!("; {count} connections go on with the one before until they end"),
+        };
+        let (id, waited_ms) = (self.child.id(), begun.elapsed().as_millis());
+        let told = format!("process {id} goes on; who connected meanwhile waited {waited_ms} ms at most{on}");
+        Ok(HandedOver { leaving, told })
+    }
+
+    fn introduce(&mut self) -> Result<(), Failure> {
+        for ListeningSocket { address, socket } in &self.sockets {
+            let sent = self.line.send_socket(&Message::Socket { address: *address }, socket.as_fd());
+            sent.map_err(|error| self.silent(&error))?;
+        }
+        self.line.send(&Message::AllSockets).map_err(|error| self.silent(&error))?;
+        self.await_message(READY_PATIENCE, |message| matches!(message, Message::Ready))
+    }
+
+    fn await_serving(&self) -> Result<(), Failure> {
+        self.line.send(&Message::StoreFree).map_err(|error| self.silent(&error))?;
+        self.await_message(SERVING_PATIENCE, |message| matches!(message, Message::Serving))
+    }
+
+    fn await_message(&self, patience: Duration, is_it: impl Fn(&Message) -> bool) -> Result<(), Failure> {
+        match self.line.receive(Some(patience)) {
+            Ok(received) if is_it(&received.message) => Ok(()),
+            Ok(received) => Err(refused(received.message)),
+            Err(error) => Err(self.silent(&error)),
+        }
+    }
+
+    fn silent(&self, error: &io::Error) -> Failure {
+        let why = match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                "the new larder ended before it said why".to_owned()
+            }
+            io::ErrorKind::TimedOut => "the new larder does not answer".to_owned(),
+            _ => format!("the new larder does not answer: {error}"),
+        };
+        Failure::runtime(why, format!("{BEFORE_RUNS}; its standard error is that of the larder that runs: see there"))
+    }
+
+    fn rejected(mut self, leaving: Leaving, failure: Failure) -> Box<Rejected> {
+        let sockets = std::mem::take(&mut self.sockets);
+        self.end();
+        Box::new(Rejected { leaving, sockets, failure })
+    }
+
+    fn end(mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether some of it is on a block device.
+fn has_device(store: &Store) -> bool {
+    let is_device = |path| fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    store.volumes().any(|volume| is_device(volume.path))
+}
+
+fn refused(message: Message) -> Failure {
+    match message {
+        Message::Failed { problem, help } => {
+            Failure::runtime(format!("the new larder does not start: {problem}"), format!("{help}; {BEFORE_RUNS}"))
+        }
+        other => Failure::runtime(
+            format!("the new larder takes over in another way than this one knows: {other:?}"),
+            "restart the service instead: systemctl restart larder, or stop larder and start it again",
+        ),
+    }
+}
+
+fn failure(what: &str, error: &io::Error) -> Failure {
+    Failure::runtime(format!("{what}: {error}"), format!("{BEFORE_RUNS}; --program names another program"))
+}
+
+const BEFORE_RUNS: &str = "the larder that runs goes on";
+
+/// How long answers say that connections close, before nothing more is accepted: time for every client that is at it to ask once more.
+const GOODBYE: Duration = Duration::from_secs(1);
+const READY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the other may take to open the store.
+const SERVING_PATIENCE: Duration = Duration::from_secs(60);
+const CANCEL_PATIENCE: Duration = Duration::from_secs(5);

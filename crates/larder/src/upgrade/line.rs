@@ -1,0 +1,138 @@
+//! The line between a proxy that runs and the process that is to go on in its place.
+//!
+//! Owns: the messages, and the sockets that go with some. Does not: know in which order they come (see `upgrade` and `taking`). Invariant:
+//! a message arrives whole or not at all, and with the socket that was sent with it.
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+        SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+        sockopt::{Timeout, set_socket_timeout},
+    },
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    net::SocketAddr,
+    time::Duration,
+};
+
+/// What is said on the line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Message {
+    /// A socket, which comes with it, and the address for which it is configured.
+    Socket { address: SocketAddr },
+    /// There are no more sockets.
+    AllSockets,
+    /// The other has looked at all that can be looked at, and would start.
+    Ready,
+    /// It is not to start: it was only asked whether it would.
+    Cancel,
+    /// Nothing is accepted any more, and the store is free.
+    StoreFree,
+    /// The other accepts.
+    Serving,
+    /// The other is known to the service manager as the one that runs.
+    InCharge,
+    /// The other does not start.
+    Failed { problem: String, help: String },
+}
+
+/// One end of the line.
+pub(crate) struct Line(OwnedFd);
+
+/// A message as it came.
+pub(super) struct Received {
+    pub(super) message: Message,
+    pub(super) socket: Option<OwnedFd>,
+}
+
+impl Line {
+    /// Returns both ends.
+    pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(own), other))
+    }
+
+    /// Returns the end that a process was started with as its standard input.
+    pub(super) fn of_stdin() -> io::Result<Self> {
+        Ok(Self(io::stdin().as_fd().try_clone_to_owned()?))
+    }
+
+    pub(super) fn send(&self, message: &Message) -> io::Result<()> {
+        self.send_with(message, &[])
+    }
+
+    /// Sends a message and a socket.
+    pub(super) fn send_socket(&self, message: &Message, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.send_with(message, &[socket])
+    }
+
+    fn send_with(&self, message: &Message, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let text = serde_json::to_vec(message)?;
+        assert!(text.len() <= MESSAGE_BYTES_MAX, "a message has a bound");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !sockets.is_empty() {
+            assert!(control.push(SendAncillaryMessage::ScmRights(sockets)), "there is room for one");
+        }
+        sendmsg(&self.0, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Waits for a message, for `patience` at most if that is said.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the other end is gone, `TimedOut` if nothing came, `InvalidData` for what is no message.
+    pub(super) fn receive(&self, patience: Option<Duration>) -> io::Result<Received> {
+        set_socket_timeout(&self.0, Timeout::Recv, patience)?;
+        let mut text = [0; MESSAGE_BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+                // Told once if the other has ended without having read all; what it said before is there.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
+                Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+                received => break received?,
+            }
+        };
+        if received.bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let socket = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
+            _ => None,
+        });
+        Ok(Received { message: serde_json::from_slice(&text[..received.bytes])?, socket })
+    }
+}
+
+/// Longest message, in bytes.
+const MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// At stake: a socket that arrives is another than was sent, or none.
+    #[test]
+    fn socket_arrives_with_its_message_and_the_end_is_told() {
+        let (own, other) = Line::pair().unwrap();
+        let other = Line(other);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        own.send_socket(&Message::Socket { address }, listener.as_fd()).unwrap();
+        own.send(&Message::AllSockets).unwrap();
+        drop((listener, own));
+        let first = other.receive(None).unwrap();
+        let arrived = TcpListener::from(first.socket.unwrap());
+        assert_eq!(arrived.local_addr().unwrap(), address);
+        let second = other.receive(None).unwrap();
+        assert!(matches!(second.message, Message::AllSockets) && second.socket.is_none());
+        assert_eq!(other.receive(None).err().unwrap().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,92 @@
+//! The process that goes on in the place of a proxy that runs.
+//!
+//! Owns: when it may have the store, and telling how it went. Does not: start anything. Invariant: until it has said that it would start,
+//! nothing is changed for the proxy that runs.
+
+use super::line::{Line, Message};
+use crate::failure::Failure;
+use larder_proxy::{ListeningSocket, ProxyConfig};
+use std::{cell::Cell, io, net::TcpListener, time::Duration};
+
+/// What a process has of the proxy in whose place it goes on.
+pub(crate) struct Taking {
+    line: Line,
+    sockets: Cell<Vec<ListeningSocket>>,
+}
+
+/// What comes of saying that it would start.
+pub(crate) enum Turn {
+    /// It is to start: the store is free.
+    Start,
+    /// It was only asked whether it would.
+    Cancelled,
+}
+
+impl Taking {
+    /// Takes the sockets over from the process that started this one.
+    ///
+    /// # Errors
+    /// No such process did.
+    pub(crate) fn begin() -> Result<Self, Failure> {
+        let line = Line::of_stdin().map_err(gone)?;
+        let mut sockets = Vec::new();
+        loop {
+            let received = line.receive(Some(PATIENCE)).map_err(gone)?;
+            match (received.message, received.socket) {
+                (Message::Socket { address }, Some(socket)) => {
+                    sockets.push(ListeningSocket { address, socket: TcpListener::from(socket) });
+                }
+                (Message::AllSockets, _) => return Ok(Self { line, sockets: Cell::new(sockets) }),
+                (other, _) => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Returns the sockets that this configuration wants; the others are closed.
+    pub(crate) fn sockets(&self, config: &ProxyConfig) -> Vec<ListeningSocket> {
+        let addresses: Vec<_> = config.listeners.iter().map(|listener| listener.address).chain(config.admin).collect();
+        let is_wanted = |socket: &ListeningSocket| addresses.iter().any(|address| socket.is_for(*address));
+        self.sockets.take().into_iter().filter(is_wanted).collect()
+    }
+
+    /// Says that this process would start, and waits until it may.
+    ///
+    /// # Errors
+    /// The proxy that runs is gone, or does not hand over.
+    pub(crate) fn await_turn(&self) -> Result<Turn, Failure> {
+        self.line.send(&Message::Ready).map_err(gone)?;
+        match self.line.receive(None).map_err(gone)?.message {
+            Message::StoreFree => Ok(Turn::Start),
+            Message::Cancel => Ok(Turn::Cancelled),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Says that this process accepts, and waits until the service manager knows it.
+    pub(crate) fn tell_serving(&self) {
+        // If the other has gone meanwhile, nobody else serves.
+        if self.line.send(&Message::Serving).is_ok() {
+            let _ = self.line.receive(Some(PATIENCE));
+        }
+    }
+
+    /// Says why it does not start.
+    pub(crate) fn tell_failed(&self, failure: &Failure) {
+        let (problem, help) = (failure.placed(), failure.told().1.to_owned());
+        // Who is gone does not want to know.
+        let _ = self.line.send(&Message::Failed { problem, help });
+    }
+}
+
+fn gone(error: io::Error) -> Failure {
+    let help = "--take-over is what larder upgrade starts larder with: run larder upgrade";
+    Failure::runtime(format!("there is no larder to take over from: {error}"), help)
+}
+
+fn unexpected(message: &Message) -> Failure {
+    let help = "restart the service instead: systemctl restart larder, or stop larder and start it again";
+    Failure::runtime(format!("the larder that runs hands over in another way than this one knows: {message:?}"), help)
+}
+
+/// How long the other may take for what is to be had at once.
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,63 @@
+//! `larder upgrade`: has a newer program go on in the place of the proxy that runs.
+//!
+//! Owns: the command. Does not: start the newer program, the proxy that runs does, by its own flags. Invariant: it ends with 0 only when
+//! the newer one serves, or with `--check`, would.
+
+use crate::{
+    control::{Answer, Ask, ControlPath},
+    failure::Failure,
+    output,
+};
+use clap::Args;
+use std::path::{PathBuf, absolute};
+
+const EXAMPLES: &str = "\
+Install the newer program where the one that runs was started from, then run this. The proxy that runs starts it with
+the flags and the environment that it was started with itself, and hands over its listeners and its store. No request is
+refused: exchanges that have begun end with the old process, and who connects meanwhile waits until the new one
+serves. If the new one does not start, the old one goes on.
+
+Examples:
+  larder upgrade --check
+  larder upgrade
+  larder upgrade --program ./larder";
+
+/// The flags of `larder upgrade`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct UpgradeFlags {
+    /// Only say whether it would start: by the configuration as it is now, on these listeners and this store
+    #[arg(long)]
+    check: bool,
+
+    /// The program to go on with [default: the file that the one that runs was started from]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// No Larder of this user runs, or the newer one does not start.
+pub(crate) fn run(flags: &UpgradeFlags) -> Result<(), Failure> {
+    let none = || {
+        let help = "start it with larder run; if another user did, be that user or root";
+        Failure::runtime("no larder of yours runs", help)
+    };
+    let program = flags.program.as_deref().map(absolute).transpose().map_err(|error| {
+        Failure::usage(format!("cannot find --program: {error}"), "give the path of a program of larder")
+    })?;
+    let mut control = ControlPath::connect_any().ok_or_else(none)?;
+    let broken = |error| {
+        let help = "see on its standard error how it went; an older larder that knows no upgrade has to be restarted";
+        Failure::runtime(format!("the larder that runs does not answer: {error}"), help)
+    };
+    match control.ask_patiently(&Ask::Upgrade { program, check: flags.check }).map_err(broken)? {
+        Answer::Upgraded { told } => output::print(format_args!("{told}\n")),
+        Answer::Refused { problem, help } => Err(Failure::runtime(problem, help)),
+        other => Err(Failure::runtime(
+            format!("the larder that runs answers something else: {other:?}"),
+            "use the same version of larder on both ends",
+        )),
+    }
+}
