@@ -221,7 +221,12 @@ pub(crate) fn flush_due<E: KeepsBooks>(engine: &Arc<E>) {
         let mut state = engine.lock_books();
         let pointer = state.pointer();
         let journal = &mut state.ledger().journal;
-        journal.try_again_at(now);
+        if volume.options.background {
+            journal.try_again_at(now);
+        } else {
+            // Who tends it himself says by that that it is time.
+            journal.try_again();
+        }
         journal.seal_after(volume.options.flush_interval, now, pointer);
     }
     send(engine);
