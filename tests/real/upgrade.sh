@@ -2,13 +2,13 @@
 # Upgrades under load: while `larder bench` asks and verifies every byte, the program is replaced again and again, once by one that does not
 # start. Meanwhile a download and a CONNECT tunnel that have begun go on to their ends.
 #
-#   tests/real/upgrade.sh                          5,000 requests a second of Zipf's law for 40 s
-#   RATE=2000 TIME=20s tests/real/upgrade.sh       another load
+#   tests/real/upgrade.sh                          2,000 requests a second of Zipf's law for 40 s
+#   RATE=5000 TIME=20s tests/real/upgrade.sh       another load; more than the machine gives fails by itself
 #
 # Passes if no request failed and no byte was wrong, in all of it.
 . "$(dirname "$0")/stage.sh"
 need python3:python3 curl:curl
-rate=${RATE:-5000}
+rate=${RATE:-2000}
 time=${TIME:-40s}
 upgrades=${UPGRADES:-5}
 export HOME=$stage XDG_RUNTIME_DIR=$stage/run
@@ -69,7 +69,9 @@ done
 
 wait "$bench"; code=$?
 sed 's/^/  /' "$stage/bench.log" | tail -40
-verdict "load: no request failed, no byte was wrong (code 0)" [ "$code" -eq 0 ]
+verdict "load: no byte was wrong (code 0)" [ "$code" -eq 0 ]
+# Too high a rate fails by itself: the log says what failed.
+verdict "load: no request failed" grep -q ' requests, 0 failed, 0 wrong' "$stage/bench.log"
 wait "$download"; code=$?
 verdict "the download that began before goes on to its end" [ "$code $(stat -c %s "$stage/download")" = "0 300000" ]
 wait "$tunnelled"; code=$?
