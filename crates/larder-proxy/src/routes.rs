@@ -210,11 +210,9 @@ impl Routes {
             })
         };
         let is_named = named.is_some();
-        // Most proxies have no sites, and look for the query in vain.
-        let without_query = move || path.split('?').next().unwrap_or_default();
         named.unwrap_or(&self.of_others).iter().copied().filter(move |index| {
             let site = &self.sites[*index];
-            (is_named || site.is_about_others(host)) && site.is_about_path(without_query())
+            (is_named || site.is_about_others(host)) && site.is_about_path(path)
         })
     }
 }
@@ -241,11 +239,15 @@ impl SiteRoute {
         self.is_of_all || self.below.iter().any(is_below)
     }
 
-    fn is_about_path(&self, path: &str) -> bool {
+    fn is_about_path(&self, target: &str) -> bool {
+        if self.paths.is_empty() {
+            return true;
+        }
+        let path = target.split('?').next().unwrap_or_default();
         let begins = |start: &String| {
             path.strip_prefix(start.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        self.paths.is_empty() || self.paths.iter().any(begins)
+        self.paths.iter().any(begins)
     }
 }
 

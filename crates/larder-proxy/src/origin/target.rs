@@ -226,7 +226,8 @@ pub(crate) fn host_of(authority: &str) -> &str {
     if authority.starts_with('[') {
         authority.find(']').map_or(authority, |end| &authority[..=end])
     } else {
-        authority.split(':').next().unwrap_or(authority)
+        let end = authority.bytes().position(|octet| octet == b':');
+        end.map_or(authority, |end| &authority[..end])
     }
 }
 
