@@ -3,7 +3,7 @@
 //!
 //! `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
 
-use larder_sim::{MODELS, Model, PAPERS, PaperOptions, RequestSource, Speed, jobs_default};
+use larder_sim::{MODELS, Model, PAPERS, PaperOptions, Report, RequestSource, Speed, jobs_default};
 use larder_store::Policy;
 use std::{error::Error, fmt::Write as _, fs, path::Path};
 
@@ -22,7 +22,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
          seams to disk and file system. They complete every transfer at once and add up\nwhat it would have taken; what is \
          written is kept, without its zeros, so that the engine reads back what it wrote. One\nthread drives the store with \
          its clock set by hand. `larder sim run` does the same with traces and workloads.\n\n\
-         Ratios are what was simulated over what is printed. Where one is off by more than a quarter, the lines below its \
+         Ratios are what was simulated over what the paper has: a value that it prints, one that is derived from what it prints, or an \
+         external one, of others than its authors; of a printed range the nearer end, and 1 within it. Where one is off by more than a quarter, the lines below its \
          table name it and\nsay what is known of the reason.\n\n## Traces, workloads, sweeps\n\n\
          `larder sim run --trace FILE` reads Squid's native log, the common and combined log formats, columns, libCacheSim's \
          oracleGeneral and\nLarder's own format, plain, under gzip or zstd, from a file or from standard input (`-`). The \
@@ -47,6 +48,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
             "This copy was made with {share} of the papers' operations (seconds of the papers are scaled).\n"
         )?;
     }
+    let head = std::mem::take(&mut text);
+    let mut reports = Vec::new();
     // First, as it tells the most memory that this process ever had.
     let speed = if names.is_empty() { speed()? } else { String::new() };
     for paper in PAPERS.iter().filter(|paper| names.is_empty() || names.iter().any(|name| name == paper.name)) {
@@ -60,8 +63,10 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
             write!(text, "\n![{}]({folder}/{}.svg)\n", figure.title, figure.name)?;
         }
         writeln!(text, "\n`larder sim paper {}`\n", paper.name)?;
+        reports.push(report);
     }
-    text.push_str(&speed);
+    let tally = Report::tally(&reports).to_text();
+    let text = format!("{head}{tally}\n{text}{speed}");
     fs::write(document, text.trim_end().to_owned() + "\n")?;
     Ok(())
 }

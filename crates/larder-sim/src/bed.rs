@@ -56,7 +56,7 @@ impl BedOptions {
             mean_entry_bytes: 4096,
             segment_bytes: None,
             is_raw: true,
-            tuning: calibrated(),
+            tuning: Tuning::default(),
             flush_interval: Duration::from_millis(500),
         }
     }
@@ -97,14 +97,6 @@ pub struct Bed {
 enum Place {
     Device(Arc<ModelDevice>),
     Directory(Arc<ModelDirectory>),
-}
-
-/// Constants that the machines' file systems were calibrated with: Squid's directories by turns, as Markatos et al. describe them. Squid's
-/// own rule, the row's default, needs other costs of inodes and directories.
-pub(crate) fn calibrated() -> Tuning {
-    let mut tuning = Tuning::default();
-    tuning.squid_directory_files = 1;
-    tuning
 }
 
 /// A lookup that waits for others to go with.
@@ -340,7 +332,7 @@ fn sink(kept: &Arc<Mutex<Vec<(u64, u64)>>>) -> NeighbourSink {
 }
 
 /// What comes of something that does not wait; `None` if it waits after all.
-fn finished<T>(work: impl Future<Output = T>) -> Option<T> {
+pub(crate) fn finished<T>(work: impl Future<Output = T>) -> Option<T> {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => Some(outcome),
         Poll::Pending => None,

@@ -4,7 +4,7 @@
 //! missed; long bodies in entries of 1 MiB), and what is counted of it. Does not: choose requests. Invariant: the store
 //! is the shipping engine; nothing here decides what it keeps.
 
-use crate::{Bed, BedOptions, Model, Served, bed::calibrated, pipeline::Lru};
+use crate::{Bed, BedOptions, Model, Served, pipeline::Lru};
 use larder_store::{Error, Policy, Tuning, Writer};
 use larder_workload::Asked;
 
@@ -81,7 +81,7 @@ impl Experiment {
             mean_entry_bytes: 11 << 10,
             warm_up: 0,
             requests: u64::MAX,
-            tuning: calibrated(),
+            tuning: Tuning::default(),
             is_on_file_system: false,
             utilization: None,
             sample: 1,

@@ -31,6 +31,6 @@ pub use paper::{MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions};
 pub use parallel::jobs_default;
 pub use pipeline::{Assumed, Counts, Operation, Pipeline, Victims};
 pub use reference::{NextUses, Reference};
-pub use report::{Comparison, Report, Table};
+pub use report::{Comparison, Kind, Report, Table};
 pub use speed::Speed;
 pub use sweep::{RequestSource, Steps, Sweep, SweepError, TraceFile};

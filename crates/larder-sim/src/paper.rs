@@ -55,6 +55,11 @@ pub static PAPERS: &[Paper] = &[
         run: markatos::figure_2,
     },
     Paper {
+        name: "markatos-figure3",
+        about: "time of creating and removing a file (USITS 1999)",
+        run: markatos::figure_3,
+    },
+    Paper {
         name: "markatos-figure4",
         about: "completion time of the policies that keep many files (USITS 1999)",
         run: markatos::figure_4,

@@ -5,6 +5,9 @@
 use crate::figure::Figure;
 use std::fmt::Write as _;
 
+/// How far from the paper's a value may be to count as met.
+const MET_WITHIN: f64 = 0.25;
+
 /// A simulated table or figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
@@ -20,17 +23,46 @@ pub struct Report {
     pub figures: Vec<Figure>,
 }
 
-/// A simulated value beside a printed one.
+/// A simulated value beside a paper's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// What it is of.
     pub what: String,
     /// The unit of both.
     pub unit: &'static str,
-    /// What the paper printed.
+    /// Where the paper's value comes from.
+    pub kind: Kind,
+    /// The paper's value, or the least that it prints.
     pub paper: f64,
+    /// The same value, or the greatest of a range that it prints.
+    pub paper_most: f64,
     /// What came of the simulation.
     pub simulated: f64,
+}
+
+/// Where a paper's value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The paper prints it, as a number or in words; or prints it for several disks, of which one is simulated.
+    Printed,
+    /// Computed from what the paper prints, or read off a figure.
+    Derived,
+    /// Measured by others than the paper's authors.
+    External,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Printed, Self::Derived, Self::External];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Printed => "printed",
+            Self::Derived => "derived",
+            Self::External => "external",
+        }
+    }
 }
 
 /// Named columns of values.
@@ -45,14 +77,45 @@ pub struct Table {
 }
 
 impl Comparison {
-    /// A comparison.
+    /// A comparison with a value that the paper prints.
     pub fn new(what: impl Into<String>, unit: &'static str, paper: f64, simulated: f64) -> Self {
-        Self { what: what.into(), unit, paper, simulated }
+        Self { what: what.into(), unit, kind: Kind::Printed, paper, paper_most: paper, simulated }
     }
 
-    /// Simulated over printed.
+    /// The same, of a value from elsewhere.
+    #[must_use]
+    pub fn of(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// The same, with a range that the paper prints up to `most`.
+    #[must_use]
+    pub fn up_to(self, most: f64) -> Self {
+        assert!(most >= self.paper, "a range ends where it begins or above");
+        Self { paper_most: most, ..self }
+    }
+
+    /// Simulated over the paper's; over the nearer end of a range, and 1 within it.
     pub fn ratio(&self) -> f64 {
-        self.simulated / self.paper
+        self.simulated / self.simulated.clamp(self.paper, self.paper_most)
+    }
+
+    /// Whether the simulated value lies within a quarter of the paper's.
+    pub fn is_met(&self) -> bool {
+        (self.ratio() - 1.0).abs() <= MET_WITHIN
+    }
+
+    /// How many times it is too much or too little.
+    fn distance(&self) -> f64 {
+        self.ratio().max(1.0 / self.ratio())
+    }
+
+    fn paper_text(&self) -> String {
+        if self.paper_most > self.paper {
+            format!("{} to {}", number(self.paper), number(self.paper_most))
+        } else {
+            number(self.paper)
+        }
     }
 }
 
@@ -74,21 +137,45 @@ impl Report {
         Self { title: title.into(), ..Self::default() }
     }
 
+    /// How many comparisons of `reports` are met, by where the paper's value comes from, and those that are not, farthest
+    /// first.
+    pub fn tally(reports: &[Self]) -> Self {
+        let mut tally = Self::new("What is met: comparisons within 25%");
+        let mut table = Table::new("", &["the paper's value is", "comparisons", "within 25%"]);
+        let all = || reports.iter().flat_map(|report| report.comparisons.iter().map(move |line| (report, line)));
+        for kind in Kind::ALL {
+            let of_kind = || all().filter(|(_, line)| line.kind == kind);
+            let met = of_kind().filter(|(_, line)| line.is_met()).count();
+            table.push(kind.name(), vec![of_kind().count() as f64, met as f64]);
+        }
+        let mut missed: Vec<_> = all().filter(|(_, line)| !line.is_met()).collect();
+        missed.sort_by(|(_, one), (_, other)| other.distance().total_cmp(&one.distance()));
+        let mut misses = Table::new("Missed, farthest first", &["", "paper", "simulated", "ratio"]);
+        for (report, line) in missed {
+            let place = report.title.split(':').next().unwrap_or_default();
+            let nearest = line.simulated.clamp(line.paper, line.paper_most);
+            let name = format!("{place}: {} ({})", line.what, line.kind.name());
+            misses.push(name, vec![nearest, line.simulated, line.ratio()]);
+        }
+        tally.tables = vec![table, misses];
+        tally
+    }
+
     /// The report as text, in the form of Markdown tables, which terminals show as well.
     pub fn to_text(&self) -> String {
         let mut text = format!("## {}\n\n", self.title);
         if !self.comparisons.is_empty() {
             let cells = |comparison: &Comparison| {
-                let Comparison { what, unit, paper, simulated } = comparison;
                 vec![
-                    what.clone(),
-                    (*unit).to_owned(),
-                    number(*paper),
-                    number(*simulated),
+                    comparison.what.clone(),
+                    comparison.unit.to_owned(),
+                    comparison.kind.name().to_owned(),
+                    comparison.paper_text(),
+                    number(comparison.simulated),
                     format!("{:.2}", comparison.ratio()),
                 ]
             };
-            let header = ["", "unit", "paper", "simulated", "ratio"].map(str::to_owned).to_vec();
+            let header = ["", "unit", "value is", "paper", "simulated", "ratio"].map(str::to_owned).to_vec();
             text += &grid(&header, &self.comparisons.iter().map(cells).collect::<Vec<_>>());
             text.push('\n');
         }
@@ -111,16 +198,25 @@ impl Report {
     /// The report as JSON.
     pub fn to_json(&self) -> String {
         let comparison = |comparison: &Comparison| {
-            let Comparison { what, unit, paper, simulated } = comparison;
-            let (what, unit, ratio) = (quoted(what), quoted(unit), json_number(comparison.ratio()));
-            let (paper, simulated) = (json_number(*paper), json_number(*simulated));
-            format!("{{\"what\":{what},\"unit\":{unit},\"paper\":{paper},\"simulated\":{simulated},\"ratio\":{ratio}}}")
+            let Comparison { what, unit, kind, paper, paper_most, simulated } = comparison;
+            let (what, unit, kind) = (quoted(what), quoted(unit), quoted(kind.name()));
+            let (paper, paper_most) = (json_number(*paper), json_number(*paper_most));
+            let (simulated, ratio) = (json_number(*simulated), json_number(comparison.ratio()));
+            format!(
+                "{{\"what\":{what},\"unit\":{unit},\"kind\":{kind},\"paper\":{paper},\"paper_most\":{paper_most},\
+                 \"simulated\":{simulated},\"ratio\":{ratio}}}"
+            )
         };
         let row = |columns: &[String], (name, values): &(String, Vec<f64>)| {
             let first = columns.first().map_or_else(|| quoted("name"), |column| quoted(column));
             let rest = columns.iter().skip(1).zip(values);
-            let rest: String =
-                rest.map(|(column, value)| format!(",{}:{}", quoted(column), json_number(*value))).collect();
+            // A name that a column before has too would hide that column's value.
+            let named = rest.enumerate().map(|(at, (column, value))| {
+                let before = columns[..=at].iter().filter(|other| *other == column).count();
+                let column = if before == 0 { column.clone() } else { format!("{column} ({})", before + 1) };
+                format!(",{}:{}", quoted(&column), json_number(*value))
+            });
+            let rest: String = named.collect();
             format!("{{{first}:{}{rest}}}", quoted(name))
         };
         let table = |table: &Table| {
@@ -140,11 +236,11 @@ impl Report {
     pub fn to_csv(&self) -> String {
         let mut parts = Vec::new();
         if !self.comparisons.is_empty() {
-            let mut part = "what,unit,paper,simulated,ratio\n".to_owned();
+            let mut part = "what,unit,kind,paper,paper_most,simulated,ratio\n".to_owned();
             for comparison in &self.comparisons {
-                let Comparison { what, unit, paper, simulated } = comparison;
-                let _ =
-                    writeln!(part, "{},{},{paper},{simulated},{}", csv_text(what), csv_text(unit), comparison.ratio());
+                let Comparison { what, unit, kind, paper, paper_most, simulated } = comparison;
+                let (what, unit, kind, ratio) = (csv_text(what), csv_text(unit), kind.name(), comparison.ratio());
+                let _ = writeln!(part, "{what},{unit},{kind},{paper},{paper_most},{simulated},{ratio}");
             }
             parts.push(part);
         }
@@ -255,18 +351,45 @@ mod tests {
     #[test]
     fn a_report_is_text_json_and_csv() {
         let text = report().to_text();
-        assert!(text.contains("| simple, all | gets/s |    14 |     13.50 |  0.96 |"), "{text}");
+        assert!(text.contains("| simple, all | gets/s |  printed |    14 |     13.50 |  0.96 |"), "{text}");
         assert!(text.contains("| log | 1,234,567 |") && text.contains("\n- a remark\n"), "{text}");
         assert_eq!(
             report().to_json(),
-            "{\"title\":\"A \\\"table\\\"\",\"comparisons\":[{\"what\":\"simple, all\",\"unit\":\"gets/s\",\"paper\":14,\
-             \"simulated\":13.5,\"ratio\":0.9642857142857143}],\"tables\":[{\"title\":\"\",\"rows\":[{\"row\":\"log\",\
+            "{\"title\":\"A \\\"table\\\"\",\"comparisons\":[{\"what\":\"simple, all\",\"unit\":\"gets/s\",\"kind\":\"printed\",\
+             \"paper\":14,\"paper_most\":14,\"simulated\":13.5,\"ratio\":0.9642857142857143}],\"tables\":[{\"title\":\"\",\"rows\":[{\"row\":\"log\",\
              \"entries\":1234567}]}],\"remarks\":[\"a remark\"]}\n"
         );
         assert_eq!(
             report().to_csv(),
-            "what,unit,paper,simulated,ratio\n\"simple, all\",gets/s,14,13.5,0.9642857142857143\n\nrow,entries\nlog,1234567\n"
+            "what,unit,kind,paper,paper_most,simulated,ratio\n\"simple, all\",gets/s,printed,14,14,13.5,0.9642857142857143\n\nrow,entries\nlog,1234567\n"
         );
+    }
+
+    /// At stake: misses that do not show. A range is met inside and missed outside, by its nearer end; kinds are counted apart.
+    #[test]
+    fn what_is_met_is_counted_by_kind_and_what_is_missed_is_named() {
+        let mut report = Report::new("Paper, Table 1: all");
+        let within = Comparison::new("inside", "times", 8.0, 9.0).up_to(19.0);
+        let above = Comparison::new("above", "times", 8.0, 38.0).up_to(19.0);
+        let half = Comparison::new("half", "s", 10.0, 4.0).of(Kind::Derived);
+        assert_eq!([&within, &above, &half].map(Comparison::ratio), [1.0, 2.0, 0.4]);
+        report.comparisons = vec![within, above, half];
+        let Report { tables, .. } = Report::tally(&[report]);
+        let counts: Vec<_> = tables[0].rows.iter().map(|(_, values)| values.clone()).collect();
+        assert_eq!(counts, [[2.0, 1.0], [1.0, 0.0], [0.0, 0.0]]);
+        let missed: Vec<_> = tables[1].rows.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(missed, ["Paper, Table 1: half (derived)", "Paper, Table 1: above (printed)"]);
+    }
+
+    /// At stake: a column that hides another of its name.
+    #[test]
+    fn json_keeps_both_of_two_columns_of_one_name() {
+        let mut report = Report::new("");
+        let mut table = Table::new("", &["row", "gain", "gain"]);
+        table.push("log", vec![1.0, 2.0]);
+        report.tables.push(table);
+        let json = report.to_json();
+        assert!(json.contains("\"gain\":1,\"gain (2)\":2"), "{json}");
     }
 
     #[test]

@@ -204,7 +204,7 @@ static POLICIES: &[Policy] = &[
         "hashcache-log-lru",
         EngineRow::Log(LogRow::Located(LocatedRow::Recent)),
         Words {
-            about: "31 bits an entry: as hashcache-log-n, with half the positions in a file: one read a hit, or two",
+            about: "35 bits an entry: as hashcache-log, with half the positions in a file",
             source: "HashCache-LogLRU (NSDI 2009)",
         },
     ),

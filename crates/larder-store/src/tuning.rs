@@ -345,15 +345,15 @@ table! {
     /// `hashcache-log-n` and later: bits that tell how often the log has gone round. More: fewer needless reads of what it
     /// has overwritten, which are one in 2^bits of those without.
     hashcache_generation_bits: u32 = 4, count in 0..=8;
-    /// `hashcache-log-n`, `hashcache-log-lru`: what is read of an entry, whose length the index does not have. More: fewer
+    /// `hashcache-log-n`, and `hashcache-log-lru` for what the file has: what is read of an entry, whose length the index does not have. More: fewer
     /// second reads for long entries; less: fewer bytes read. The paper reads up to 64 KiB at the price of a seek.
     hashcache_first_read_bytes: u64 = 64 << 10, power in 4096..=1 << 20;
     /// `hashcache-log-lru`: entries of a set whose position is in memory; the others' are in a file. Half of
     /// `hashcache_ways` as published. More: fewer hits that take a second read, and 32 bits a set for each.
     hashcache_positions: u32 = 4, count in 1..=15;
     /// `hashcache-log-lru`: positions that wait for the file before they are written. More: several go with one write
-    /// more often, and twice as many are kept in memory at most, 40 bytes each.
-    hashcache_positions_waiting: usize = 4096, count in 1..=1_000_000;
+    /// more often, and twice as many are kept in memory at most, 40 bytes each. At most one for 256 entries of the store.
+    hashcache_positions_waiting: usize = 1_000_000, count in 1..=1_000_000;
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{
 use larder_store::{Error, TuningValue};
 use larder_workload::Workload;
 
-const SAMPLE: u64 = 32;
+const SAMPLE: u64 = 16;
 const OBJECT_BYTES: u64 = 11 << 10;
 
 /// One row on one machine.
@@ -114,29 +114,21 @@ pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
         rates.push((name, of));
     }
     for (at, seconds) in RESPONSES_S.iter().enumerate().take(2) {
-        for (what, esp, squid) in
-            [("both waiting for the disk", 1, 0), ("neither waiting", 3, 2), ("ESP waiting, Squid not", 1, 2)]
-        {
-            let ratio = rates[esp].1[at] / rates[squid].1[at];
-            report.comparisons.push(Comparison::new(
-                format!("ESP over Squid at {seconds} s, {what}"),
-                "times",
-                2.0,
-                ratio,
-            ));
-        }
+        let ratio = rates[1].1[at] / rates[0].1[at];
+        let what = format!("ESP over Squid at {seconds} s, both waiting for the disk");
+        report.comparisons.push(Comparison::new(what, "times", 2.0, ratio));
     }
     report.remarks = vec![
         "Both keep their data on ext2, ESP in one file, as the paper's do. It does not say whether Squid (ufs, or aufs and \
          diskd) or ESP waited for the disk; the axes of its figures are lost."
             .to_owned(),
         "Printed elsewhere, on one machine (squid-guide): one file serves 5.9 times what Squid does that waits for files on \
-         ext2, and 1.9 times what one does that does not wait. An ESP that waits comes to 3 times a Squid that does not."
+         ext2, and 1.9 times what one does that does not wait."
             .to_owned(),
-        "What decides is whether Squid's inodes and directories are in memory: if all are, ESP serves 1.9 times what Squid does, \
-         both waiting. The paper does not say how large the cache was. Here it is 10 GB a disk, nearly a million files, whose inodes \
-         and directories do not fit beside 512 MB of everything else; those of a few GB would. No other assumption brings the \
-         ratio near 2."
+        "What decides is how many of Squid's inodes and directories are in memory: the second table has both ends. Squid fills a \
+         directory with 256 files before it takes the next, so that a disk's block of inodes is used by files that come together; by \
+         turns over all directories ESP served 6.3 times what Squid did. The paper does not say how large the cache was, here 10 GB a \
+         disk."
             .to_owned(),
         format!(
             "A request takes {:.1} ms of a disk with Squid and {:.1} ms with ESP; {:.1} and {:.1}% are hits.",
@@ -181,13 +173,6 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
     for (kilobytes, outcome) in THRESHOLDS_KB.iter().zip(outcomes) {
         table.push(kilobytes.to_string(), vec![outcome.hit_ratio() * 100.0, outcome.per_s_disk()]);
     }
-    let hits: Vec<f64> = outcomes.iter().map(Outcome::hit_ratio).collect();
-    report.comparisons = vec![Comparison::new(
-        "hit ratio that the threshold decides, up to: all the disk can do",
-        "%",
-        10.0,
-        spread(&hits) * 100.0,
-    )];
     report.remarks = vec![
         "The paper: up to 10% of hit ratio; 1 MB is too low, far more moves the head far. As fast as the disk can, it does not \
          appear: more is stored than the 10 to 25 entries a second that go below the low watermark, so that use stays at that \
@@ -207,12 +192,8 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
         by_load.push(kilobytes.to_string(), of_loads.collect());
     }
     let at_least_load: Vec<f64> = loaded[..THRESHOLDS_KB.len()].iter().map(|outcome| outcome.hit_ratio()).collect();
-    report.comparisons.push(Comparison::new(
-        format!("hit ratio that the threshold decides, up to: {} requests/s", ESP_LOADS_PER_S[0]),
-        "%",
-        10.0,
-        spread(&at_least_load) * 100.0,
-    ));
+    let what = format!("share of the hits that the threshold decides, up to: at {} requests/s", ESP_LOADS_PER_S[0]);
+    report.comparisons.push(Comparison::new(what, "%", 10.0, spread(&at_least_load) * 100.0));
     report.figures.push(threshold_figure(&names, outcomes, loaded));
     report.tables.extend([table, by_load]);
     Ok(report)
@@ -241,11 +222,11 @@ fn threshold_figure(names: &[String], outcomes: &[Outcome], loaded: &[Outcome]) 
     }
 }
 
-/// How far values lie apart.
+/// How far values lie apart, as a share of the greatest.
 fn spread(values: &[f64]) -> f64 {
     let ends = |(least, most): (f64, f64), value: &f64| (least.min(*value), most.max(*value));
     let (least, most) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), ends);
-    most - least
+    (most - least) / most
 }
 
 pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
@@ -272,15 +253,21 @@ pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
         table.push(case.label, vec![milliseconds(outcome), outcome.hit_ratio() * 100.0, transfers]);
     }
     let over = |at: usize| milliseconds(&outcomes[at]) / milliseconds(&outcomes[2]);
-    // The middle of what was printed: 8 to 19 times, and 4 to 7.5.
     report.comparisons = vec![
-        Comparison::new("over Squid on FFS, 8 to 19", "times", 13.5, over(0)),
-        Comparison::new("over Squid on asynchronous FFS, 4 to 7.5", "times", 5.75, over(1)),
+        Comparison::new("over Squid on FFS", "times", 8.0, over(0)).up_to(19.0),
+        Comparison::new("over Squid on asynchronous FFS", "times", 4.0, over(1)).up_to(7.5),
     ];
     report.remarks.push(
-        "The printed values are the middles of the paper's ranges over five real traces; here it is PolyMix-3. The layout of \
+        "The printed values are the paper's ranges over five real traces; here it is PolyMix-3. The layout of \
          UCFS is known from its abstract only. A page's objects lie \
-         in one cluster here and are asked for again together. Both values lie within the paper's ranges."
+         in one cluster here and are asked for again together."
+            .to_owned(),
+    );
+    report.remarks.push(
+        "Missed: Squid is too cheap. With its files by turns over all directories a request took 27.2 and 20.7 ms of the disk, and both \
+         ratios lay in the ranges (9.4 and 7.1 times); with its own rule, 256 files to a directory before the next, half of that. \
+         An operation on a file costs what is printed of UFS (markatos-figure3), so two errors had cancelled, and what is missing \
+         is the number of transfers; which ones, nothing that was tried shows."
             .to_owned(),
     );
     let bars = cases.iter().zip(&outcomes).map(|(case, outcome)| (case.label.to_owned(), vec![milliseconds(outcome)]));

@@ -5,6 +5,7 @@
 //! file and one workload for all rows.
 
 mod figures;
+mod operations;
 mod sensitivity;
 mod tables;
 
@@ -13,6 +14,7 @@ use larder_store::{Error, LayoutAxis, Policy, Tuning, TuningValue};
 use std::time::Duration;
 
 pub(super) use figures::{figure_2, figure_4, figure_5, figure_6, figure_7, figure_8};
+pub(super) use operations::figure_3;
 pub(super) use tables::{table_1, table_2};
 
 /// The machine.

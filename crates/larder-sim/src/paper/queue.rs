@@ -8,7 +8,7 @@ use crate::{Bed, BedOptions, Model, paper::row, pipeline::Lru};
 use larder_store::Error;
 use larder_workload::{Asked, Random, Workload};
 
-const SAMPLE: u64 = 32;
+const SAMPLE: u64 = 16;
 const REQUESTS: usize = 60_000;
 /// Requests before those, for each entry the store has room for: until it is full.
 const FILLS: f64 = 6.0;

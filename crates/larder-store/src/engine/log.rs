@@ -4,7 +4,7 @@
 //! order is commit order, because index and log change together under the log's lock. Lock order: log,
 //! then one index partition; no lock is held across I/O. Cost: one read a hit, none for (nearly all) misses, nothing for what is not
 //! written yet (`a_hit_costs_one_read_and_a_miss_none`, `an_entry_that_waits_for_its_unit_costs_no_read_and_no_write`); HashCache's rows on
-//! the log: `rows_with_a_log_take_the_papers_bits_and_write_in_batches`, `log_lru_takes_31_bits_and_a_second_read_for_what_was_not_used_lately`.
+//! the log: `rows_with_a_log_take_the_papers_bits_and_write_in_batches`, `log_lru_takes_35_bits_and_a_second_read_for_what_was_not_used_lately`.
 
 pub(crate) mod admission;
 mod admit;
@@ -32,7 +32,7 @@ use super::{
     },
 };
 use crate::{
-    Error, ErrorKind, Hints, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions,
+    Error, ErrorKind, Hints, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions, Tuning,
     format::{
         record::Record,
         superblock::{PARAMETER_COUNT, Shape},
@@ -66,6 +66,9 @@ const POSITION_BITS: u32 = 32;
 const POSITION_BITS_LONG: u32 = 35;
 /// Bits of a group's length in blocks of 8 KiB.
 const LENGTH_BITS: u32 = 8;
+/// Entries of the store for each position that may wait for its file: what waits takes 2.5 bits an entry, and some positions go
+/// into each block that is written.
+const ENTRIES_PER_WAITING_POSITION: u64 = 256;
 
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
@@ -118,7 +121,7 @@ fn located_sets(volume: &Volume, row: LocatedRow, segments: &Arc<SegmentTable>, 
         tag_bits: tuning.hashcache_tag_bits,
         generation_bits: tuning.hashcache_generation_bits,
         position_bits: if sectors > 1 << POSITION_BITS { POSITION_BITS_LONG } else { POSITION_BITS },
-        length_bits: if row == LocatedRow::Grouped { LENGTH_BITS } else { 0 },
+        length_bits: if row == LocatedRow::Plain { 0 } else { LENGTH_BITS },
         positions: if row == LocatedRow::Recent {
             tuning.hashcache_positions.min(tuning.hashcache_ways)
         } else {
@@ -133,7 +136,13 @@ fn located_sets(volume: &Volume, row: LocatedRow, segments: &Arc<SegmentTable>, 
     let unknown_size = SizeClass::holding(tuning.hashcache_first_read_bytes / SECTOR_BYTES);
     let room = PositionFile::of(volume, row).map_or(u64::MAX, |file| file.entries_max(volume));
     let entries = (geometry.size_bytes / options.mean_entry_bytes).min(room);
-    LocatedSets::new(shape, entries, tuning.hashcache_positions_waiting, unknown_size, Box::new(generation))
+    let waiting = positions_waiting(tuning, entries);
+    LocatedSets::new(shape, entries, waiting, unknown_size, Box::new(generation))
+}
+
+/// How many positions wait for the file before they are written in a store of `entries`.
+pub(crate) fn positions_waiting(tuning: &Tuning, entries: u64) -> usize {
+    tuning.hashcache_positions_waiting.min((entries / ENTRIES_PER_WAITING_POSITION) as usize).max(1)
 }
 
 /// One volume of the log family.

@@ -9,7 +9,7 @@ use super::{EngineRow, EvictionAxis, IndexAxis, LayoutAxis, LogEviction, LogRow,
 use crate::{
     Tuning,
     engine::{
-        log::{admission::seen_bits_per_entry, index::IndexShape},
+        log::{admission::seen_bits_per_entry, index::IndexShape, positions_waiting},
         tiny::layout::{TinyPlan, TinyWishes},
     },
     units::{DATA_START_BYTES, SECTOR_BYTES, last_superblock_bytes},
@@ -162,8 +162,9 @@ fn memory(policy: &Policy, assumed: &Assumptions<'_>) -> (f64, f64) {
             (entries, set_bits + f64::from(tuning.hashcache_generation_bits) + LOG_POSITION_BITS + lengths)
         }
         IndexAxis::RecentSetPlaces => {
-            let places = LOG_POSITION_BITS * places_share(tuning);
-            let waiting_bits = 8.0 * PLACE_WAITING_BYTES * 2.0 * tuning.hashcache_positions_waiting as f64;
+            let places = (LOG_POSITION_BITS + GROUP_LENGTH_BITS) * places_share(tuning);
+            let waiting = positions_waiting(tuning, entries as u64) as f64;
+            let waiting_bits = 8.0 * PLACE_WAITING_BYTES * 2.0 * waiting;
             let fixed_bits = set_bits + f64::from(tuning.hashcache_generation_bits);
             (entries, fixed_bits + places + waiting_bits / entries)
         }
@@ -253,15 +254,15 @@ fn hit(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
             }
         },
         LayoutAxis::Segments => match (policy.reads, policy.index) {
+            (ReadAxis::Groups, IndexAxis::RecentSetPlaces) => {
+                // The place of a group's first entry is all that is needed.
+                let place = reads((1.0 - places_share(tuning)) / group_size, PLACES_BLOCK_BYTES);
+                reads(1.0 / group_size, record * group_size).and(place)
+            }
             (ReadAxis::Groups, _) => reads(1.0 / group_size, record * group_size),
             (_, IndexAxis::SetPlaces) => {
                 let first = tuning.hashcache_first_read_bytes as f64;
                 reads(1.0, first).and(reads(share_longer_than(first), 2.0 * first))
-            }
-            (_, IndexAxis::RecentSetPlaces) => {
-                let first = tuning.hashcache_first_read_bytes as f64;
-                let place = reads(1.0 - places_share(tuning), PLACES_BLOCK_BYTES);
-                reads(1.0, first).and(reads(share_longer_than(first), 2.0 * first)).and(place)
             }
             _ => reads(1.0 + LOG_FALSE_MATCHES, record * SIZE_CLASS_EXCESS),
         },

@@ -63,7 +63,7 @@ pub enum LocatedRow {
     Plain,
     /// The same, and what was asked for together lies and is read together.
     Grouped,
-    /// The positions of the entries used last; the others' are in a file.
+    /// Groups too, and the positions of the entries used last; the others' are in a file.
     Recent,
 }
 
@@ -170,7 +170,7 @@ impl EngineRow {
 
     pub(super) const fn reads(self) -> ReadAxis {
         match self {
-            Self::Log(LogRow::Located(LocatedRow::Grouped)) => ReadAxis::Groups,
+            Self::Log(LogRow::Located(LocatedRow::Grouped | LocatedRow::Recent)) => ReadAxis::Groups,
             Self::Mapped(MappedRow::Slots(schedule)) => match schedule {
                 SlotSchedule::Through | SlotSchedule::Pages => ReadAxis::Direct,
                 SlotSchedule::Asynchronous => ReadAxis::Asynchronous,
@@ -178,7 +178,7 @@ impl EngineRow {
             },
             Self::Table(TableRow::Sets) => ReadAxis::WholeSet,
             Self::Clusters => ReadAxis::Clusters,
-            Self::Log(LogRow::Packed(_) | LogRow::Located(LocatedRow::Plain | LocatedRow::Recent))
+            Self::Log(LogRow::Packed(_) | LogRow::Located(LocatedRow::Plain))
             | Self::Mapped(MappedRow::Files(_) | MappedRow::SizeClasses | MappedRow::Bitmap)
             | Self::Table(TableRow::Bins | TableRow::TaggedSets | TableRow::RecentlyTaggedSets)
             | Self::Tiny => ReadAxis::Direct,
@@ -230,8 +230,8 @@ impl LogRow {
     /// Returns whether what was asked for together lies and is read together.
     pub(crate) const fn is_grouped(self) -> bool {
         match self {
-            Self::Located(LocatedRow::Grouped) => true,
-            Self::Located(LocatedRow::Plain | LocatedRow::Recent) | Self::Packed(_) => false,
+            Self::Located(LocatedRow::Grouped | LocatedRow::Recent) => true,
+            Self::Located(LocatedRow::Plain) | Self::Packed(_) => false,
         }
     }
 }

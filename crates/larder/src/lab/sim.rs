@@ -312,6 +312,7 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
     flags.output.prepare()?;
     let is_asked_for = |paper: &&Paper| flags.names.iter().any(|name| name == "all" || name == paper.name);
     let model = flags.model.as_deref().map(model).transpose()?;
+    let mut reports = Vec::new();
     for paper in PAPERS.iter().filter(is_asked_for) {
         let shown = Progress::new(paper.name);
         let progress = |count: u64| shown.advance(1, count);
@@ -324,8 +325,9 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
             Failure::runtime(format!("cannot simulate {}: {error}", paper.name), "leave out --model and --share")
         })?;
         show(&report, &flags.output)?;
+        reports.push(report);
     }
-    Ok(())
+    if reports.len() > 1 { show(&Report::tally(&reports), &flags.output) } else { Ok(()) }
 }
 
 fn show(report: &Report, flags: &OutputFlags) -> Result<(), Failure> {

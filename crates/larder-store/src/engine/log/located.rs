@@ -206,10 +206,14 @@ impl LocatedSets {
     pub(crate) fn relocate(&self, key_hash: KeyHash, from: Sector, to: Sector, sectors: u64) {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return };
-        let Some(place) = set.place(way) else { return };
-        if place.position == from.0 {
-            set.set_place(way, self.place(&Slot { position: to, ..self.slot(place) }, sectors));
-            partition.sets.write(at.set, &set);
+        match set.place(way) {
+            Some(place) if place.position == from.0 => {
+                set.set_place(way, self.place(&Slot { position: to, ..self.slot(place) }, sectors));
+                partition.sets.write(at.set, &set);
+            }
+            // What the file has by now is not followed: the record found there is another's, which is a miss.
+            None => self.demoted.iter().for_each(|demoted| demoted.relocate(at.number(), at.tag, from.0, to.0)),
+            Some(_) => {}
         }
     }
 

@@ -48,7 +48,7 @@ fn transfers_are_those_of_the_papers() {
         ("hashcache-setmem", 1.25, 0.031),
         ("hashcache-setmem-lru", 1.25, 0.6 + 0.4 * 0.031),
         ("hashcache-log-n", 1.01, 0.031),
-        ("hashcache-log-lru", 1.51, 0.031),
+        ("hashcache-log-lru", 0.75, 0.031),
         ("hashcache-log", 0.5, 0.031),
         ("log", 1.0037, 0.0037),
         ("stream", 1.0, 0.0),

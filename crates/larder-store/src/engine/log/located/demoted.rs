@@ -70,6 +70,14 @@ impl Demoted {
         self.lock().places.get(&(set, tag)).copied()
     }
 
+    /// Notes that what lay at `from` lies at `to`, if that is what waits.
+    pub(super) fn relocate(&self, set: SetNumber, tag: u16, from: u64, to: u64) {
+        let mut waiting = self.lock();
+        if let Some(position) = waiting.places.get_mut(&(set, tag)).filter(|position| **position == from) {
+            *position = to;
+        }
+    }
+
     pub(super) fn remove(&self, set: SetNumber, tag: u16) {
         self.lock().places.remove(&(set, tag));
     }
@@ -145,6 +153,17 @@ mod tests {
             (demoted.get(SetNumber(1), 3), demoted.get(SetNumber(2), 3), demoted.version()),
             (None, Some(21), 1)
         );
+    }
+
+    /// At stake: an older record of a key in the stead of the newer one, whose place waits.
+    #[test]
+    fn only_the_place_that_waits_is_followed_when_its_record_moves() {
+        let demoted = Demoted::new(2);
+        assert!(demoted.put(SetNumber(1), pair(10)));
+        demoted.relocate(SetNumber(1), 3, 11, 12);
+        assert_eq!(demoted.get(SetNumber(1), 3), Some(10));
+        demoted.relocate(SetNumber(1), 3, 10, 12);
+        assert_eq!(demoted.get(SetNumber(1), 3), Some(12));
     }
 
     #[test]

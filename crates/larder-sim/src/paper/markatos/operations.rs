@@ -1,0 +1,65 @@
+//! Figure 3 of Markatos et al. (USITS 1999): what a file system takes to create and to remove a file.
+//!
+//! Owns: the method of hbench-os' `latfs`: files of one size in one directory, created and then removed. Invariant: no
+//! constant of the machine was chosen for it, so it checks what the files of all other tables cost.
+
+use super::MACHINE;
+use crate::{Comparison, ModelDirectory, Report, Table, bed::finished, paper::PaperOptions};
+use larder_store::{
+    Error,
+    device::{AlignedBuffer, Directory, FileName},
+};
+use std::sync::Arc;
+
+/// Files of `latfs`.
+const FILE_COUNT: u64 = 64;
+
+pub(crate) fn figure_3(options: &PaperOptions<'_>) -> Result<Report, Error> {
+    const SIZES: [u64; 4] = [0, 1 << 10, 4 << 10, 10 << 10];
+    let model = options.machine(MACHINE);
+    let times = options.each(&SIZES, |len_bytes| Ok(Times::of(&ModelDirectory::new(&model), *len_bytes)))?;
+    let mut report = Report::new("Markatos et al., Figure 3: creating and removing a file");
+    let mut table = Table::new("", &["file, bytes", "create, ms", "remove, ms"]);
+    for (len_bytes, Times { create_ms, remove_ms }) in SIZES.iter().zip(&times) {
+        table.push(len_bytes.to_string(), vec![*create_ms, *remove_ms]);
+    }
+    let [empty, _, of_4_kb, of_10_kb] = &times[..] else { unreachable!("one for each size") };
+    report.comparisons = vec![
+        Comparison::new("create, empty: more than", "ms", 20.0, empty.create_ms),
+        Comparison::new("create, 10 KB: close to", "ms", 40.0, of_10_kb.create_ms),
+        Comparison::new("create and remove, 4 KB: close to", "ms", 50.0, of_4_kb.create_ms + of_4_kb.remove_ms),
+        Comparison::new("remove, 10 KB", "ms", 10.0, of_10_kb.remove_ms).up_to(20.0),
+    ];
+    report.tables.push(table);
+    report.remarks.push(
+        "No constant was chosen for this figure. Three writes of inodes and directories are waited for when a file is created or \
+         removed, and one more when its data is written."
+            .to_owned(),
+    );
+    Ok(report)
+}
+
+/// Mean times of a file.
+struct Times {
+    create_ms: f64,
+    remove_ms: f64,
+}
+
+impl Times {
+    fn of(directory: &ModelDirectory, len_bytes: u64) -> Self {
+        let names = || (0..FILE_COUNT).map(|number| FileName::new(format!("{number:08X}")).expect("a name"));
+        let mean_ms = |since_ns: u64| (directory.passed_ns() - since_ns) as f64 / FILE_COUNT as f64 / 1e6;
+        let files: &dyn Directory = directory;
+        let begun_ns = directory.passed_ns();
+        for file in names() {
+            let buffer = Arc::new(AlignedBuffer::with_len(len_bytes as usize));
+            assert!(matches!(finished(files.write(file, 0, buffer)), Some(Ok(()))), "a model refuses no file");
+        }
+        let create_ms = mean_ms(begun_ns);
+        let begun_ns = directory.passed_ns();
+        for file in names() {
+            assert!(matches!(finished(files.remove(file)), Some(Ok(()))), "the file was just made");
+        }
+        Self { create_ms, remove_ms: mean_ms(begun_ns) }
+    }
+}
