@@ -177,7 +177,7 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
         "The paper: up to 10% of hit ratio; 1 MB is too low, far more moves the head far. As fast as the disk can, it does not \
          appear: more is stored than the 10 to 25 entries a second that go below the low watermark, so that use stays at that \
          mark whatever the threshold. At loads where what is stored is about as much as that, it does: a threshold that is not \
-         reached has 15 more evicted a second, and less is kept: 4.3 points of 50, which is 8.5% of the hits. There a low \
+         reached has 15 more evicted a second, and less is kept: 3.7 points of 50, which is 7.5% of the hits. There a low \
          threshold is the better one for hits."
             .to_owned(),
         "What decides hits most is the number of levels, which the paper gives in an example only (3): with 7, whose nodes are \

@@ -161,8 +161,8 @@ fn remarks(demands: &[Vec<Demand>], slowed_rise: f64, further: f64) -> Vec<Strin
         ),
         "The paper does not say how its two plain versions did their input and output, nor how the disks were mounted. Both are \
          taken to wait for the disk, as Squid does unless told otherwise; 2.3 on FFS as FreeBSD makes it, 2.4 with soft updates. \
-         The printed 2.3 times between them speaks for that: six disks at a time in place of one are worth more than six times \
-         in every line of the table, soft updates 2.3 times."
+         The printed 2.3 times between them speaks for that: six disks at a time in place of one are worth 3.9 to 6.5 times in \
+         the table, soft updates 2.2 times."
             .to_owned(),
         format!(
             "Missed: the rise of the time of hits, which is that of a process near its limit, which is at 450/s in the paper and \
