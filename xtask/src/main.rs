@@ -2,8 +2,8 @@
 //! `cargo xtask sim` the engine under faults, `cargo xtask shuttle` its threads in many interleavings.
 //!
 //! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). Does not: install
-//! anything, touch the network, or change a file (but docs/conformance.md, when asked to). No dependencies,
-//! so that it builds in a second.
+//! anything, touch the network, or change a file (but docs/conformance.md and the ratchet, when asked to). Of dependencies it has
+//! regular expressions only, so that it builds in seconds.
 
 mod cargo;
 mod ci;
@@ -23,6 +23,7 @@ chores:
   ci           fmt, tidy, clippy, rustdoc, tests (512 seeds among them) and interleavings, with warnings denied; stops at the first failure
   quick [CRATE..]  fmt, tidy, and clippy and unit tests of these crates, or of those with uncommitted changes
   conformance  writes docs/conformance.md from the lists beside the tests of larder-http
+  prose [AREA [RULE]]  the places that break a rule whose count may only fall, or the counts; `--record` writes lower counts
   tidy         the house rules a compiler does not check (see CONTRIBUTING.md)
   shuttle [N]  tries N (2,000) interleavings of threads for each scene, row and scheduler of the engine's tests
   sim          schedules of operations, faults and crashes by seed; `cargo xtask sim --help` says what can be chosen";
@@ -35,6 +36,10 @@ fn main() -> ExitCode {
         ["quick", crates @ ..] => exit(quick::run(root, crates)),
         ["conformance"] => exit(conformance::run(root)),
         ["tidy"] => exit(tidy::run(root)),
+        ["prose", "--record"] => exit(tidy::record_counted(root)),
+        ["prose", chosen @ ..] if chosen.len() <= 2 => {
+            exit(tidy::list_counted(root, chosen.first().copied(), chosen.get(1).copied()))
+        }
         ["shuttle"] => exit(shuttle::run(root, "2000")),
         ["shuttle", iterations] if iterations.parse::<u32>().is_ok() => exit(shuttle::run(root, iterations)),
         ["sim", chosen @ ..] => exit(sim::run(root, chosen)),

@@ -4,11 +4,13 @@
 //! Owns: a scanner for comments, strings and character literals. Does not: parse Rust. Invariant: the
 //! result has as many lines as the source, and code keeps its columns.
 
-/// One line of a source: its code with comments and the contents of strings blanked out, and its comments.
+/// One line of a source: its code with comments and the contents of strings blanked out, its comments, and its strings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) code: String,
     pub(crate) comment: String,
+    /// The contents of string literals, as written in the source.
+    pub(crate) string: String,
 }
 
 /// Splits `source` into lines.
@@ -29,6 +31,7 @@ struct Scanner {
 enum Kind {
     Code,
     Comment,
+    String,
     Blank,
 }
 
@@ -80,7 +83,7 @@ impl Scanner {
                 return self.take(Kind::Code);
             }
             escaped = next == '\\' && !escaped;
-            self.take(Kind::Blank);
+            self.take(Kind::String);
         }
     }
 
@@ -94,7 +97,7 @@ impl Scanner {
             if next == '"' && (1..=hashes).all(|ahead| self.peek(ahead) == Some('#')) {
                 return (0..=hashes).for_each(|_| self.take(Kind::Code));
             }
-            self.take(Kind::Blank);
+            self.take(Kind::String);
         }
     }
 
@@ -123,8 +126,10 @@ impl Scanner {
         }
         let line = self.done.last_mut().expect("there is a line from the start");
         line.code.push(if matches!(kind, Kind::Code) { next } else { ' ' });
-        if matches!(kind, Kind::Comment) {
-            line.comment.push(next);
+        match kind {
+            Kind::Comment => line.comment.push(next),
+            Kind::String => line.string.push(next),
+            Kind::Code | Kind::Blank => {}
         }
     }
 
@@ -158,6 +163,12 @@ mod tests {
         check("let a = \"unsafe // x\";", "let a = \"           \";", "");
         check("a(\"\\\"unsafe\"); b", "a(\"        \"); b", "");
         check("a /* x /* y */ z */ b", "a                   b", "/* x /* y */ z */");
+    }
+
+    #[test]
+    fn contents_of_strings_are_kept() {
+        let lines = lines("a(\"b \\\"c\", 'd')\nr#\"e\"f\"#");
+        assert_eq!(lines.iter().map(|line| line.string.as_str()).collect::<Vec<_>>(), ["b \\\"c", "e\"f"]);
     }
 
     #[test]

@@ -9,13 +9,16 @@ mod documents;
 mod files;
 mod imports;
 mod manifests;
+mod names;
+mod prose;
+mod ratchet;
 mod rings;
 pub(crate) mod source;
 pub(crate) mod test_names;
 
 use crate::conformance;
 use source::Tree;
-use std::{fmt, path::Path};
+use std::{fmt, io, path::Path};
 
 /// One broken rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +38,22 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.problem)
     }
+}
+
+/// Lists the counted rules that the tree breaks, in one area or by number in all (`cargo xtask prose`).
+pub(crate) fn list_counted(root: &Path, area: Option<&str>, rule: Option<&str>) -> bool {
+    let listed = Tree::read(root).map(|tree| ratchet::list(&counted(&tree), area, rule));
+    succeeded(listed)
+}
+
+/// Records lower counts (`cargo xtask prose --record`).
+pub(crate) fn record_counted(root: &Path) -> bool {
+    let recorded = Tree::read(root).and_then(|tree| ratchet::record(root, &tree, &counted(&tree)));
+    succeeded(recorded)
+}
+
+fn succeeded(result: io::Result<()>) -> bool {
+    result.inspect_err(|error| eprintln!("prose: {error}")).is_ok()
 }
 
 /// Checks the tree under `root`; prints findings on standard error and a final line.
@@ -68,5 +87,13 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     findings.extend(manifests::check(&tree.manifests));
     findings.extend(documents::check(tree));
     findings.extend(conformance::check(tree));
+    findings.extend(ratchet::check(tree, &counted(tree)));
     findings
+}
+
+/// Returns every place that breaks a rule whose count may only fall.
+fn counted(tree: &Tree) -> Vec<ratchet::Counted> {
+    let mut found = prose::count(tree);
+    found.extend(names::count(tree));
+    found
 }

@@ -1,0 +1,80 @@
+//! Counts type names that tell a reader too little: bare participles, and names defined twice in one crate.
+
+use super::{
+    code::words,
+    prose::crate_of,
+    ratchet::Counted,
+    source::{Source, Tree},
+};
+use std::collections::BTreeSet;
+
+/// Participles and verb forms without a regular ending that this project has used as whole names.
+const IRREGULAR: [&str; 26] = [
+    "Begun", "Bound", "Broken", "Built", "Done", "Drawn", "Found", "Given", "Gone", "Held", "Kept", "Known", "Left",
+    "Lost", "Made", "Met", "Run", "Seen", "Sent", "Shown", "Spent", "Taken", "Told", "Woken", "Worn", "Written",
+];
+
+/// Words that end like participles and are none.
+const NOUNS: [&str; 9] = ["Bed", "Feed", "Listing", "Setting", "Settings", "Ring", "String", "Timing", "Warning"];
+
+/// Returns the type definitions whose names break a rule.
+pub(crate) fn count(tree: &Tree) -> Vec<Counted> {
+    let mut found = Vec::new();
+    let mut met = BTreeSet::new();
+    for source in
+        tree.sources.iter().filter(|source| source.path.starts_with("crates/") && source.path.contains("/src/"))
+    {
+        let area = crate_of(&source.path);
+        for (line, name) in types(source) {
+            if is_participle(name) {
+                found.push(Counted::new(area, "type-is-participle", &source.path, line, name));
+            }
+            if !met.insert((area, name)) {
+                found.push(Counted::new(area, "type-named-twice", &source.path, line, name));
+            }
+        }
+    }
+    found
+}
+
+/// Returns the types that the product part of a source defines, with their lines.
+fn types(source: &Source) -> impl Iterator<Item = (usize, &str)> {
+    let lines = if source.is_test_file() { 0 } else { source.product_line_count };
+    source.lines[..lines].iter().enumerate().filter_map(|(position, line)| {
+        let mut words = words(&line.code).skip_while(|word| ["pub", "crate", "super", "in", "self"].contains(word));
+        let is_type = matches!(words.next(), Some("struct" | "enum" | "trait" | "union"));
+        words.next().filter(|_| is_type).map(|name| (position + 1, name))
+    })
+}
+
+/// Whether a name is one word and a participle.
+fn is_participle(name: &str) -> bool {
+    let one_word = name.chars().filter(char::is_ascii_uppercase).count() == 1;
+    let has_ending = name.ends_with("ed") || name.ends_with("ing");
+    one_word && !NOUNS.contains(&name) && (has_ending || IRREGULAR.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_participles_and_second_definitions_are_counted() {
+        let source = |path: &str, text: &str| Source::new(path, text);
+        let tree = Tree {
+            sources: vec![
+                source(
+                    "crates/a/src/b.rs",
+                    "//! b\npub(crate) struct Told;\nenum Range {}\nstruct StoredHead;\nstruct Settings;\n",
+                ),
+                source("crates/a/src/c.rs", "//! c\nstruct Range;\n#[cfg(test)]\nmod tests {\n    struct Held;\n}\n"),
+                source("crates/d/src/c.rs", "//! c\npub struct Range;\n"),
+                source("crates/d/tests/c.rs", "//! c\nstruct Held;\n"),
+            ],
+            ..Tree::default()
+        };
+        let found: Vec<_> =
+            count(&tree).iter().map(|found| format!("{}:{} {}", found.path, found.line, found.rule)).collect();
+        assert_eq!(found, ["crates/a/src/b.rs:2 type-is-participle", "crates/a/src/c.rs:2 type-named-twice"]);
+    }
+}
