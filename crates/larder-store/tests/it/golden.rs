@@ -1,8 +1,8 @@
 //! At stake: stores that people have. Volumes that each format version was written with open, and hold what they held.
 //!
-//! A fixture in `fixtures/format-1` or `fixtures/format-2` is what a closed store of a row left: the sectors that are not zero, each
-//! behind its number (4 bytes, little-endian). Rows with probation make format 3, rows with a journal format 2, the others, and volumes that
-//! were made without either, format 1. `LARDER_WRITE_FIXTURES=1` writes those that are missing.
+//! A fixture in `fixtures/format-N` holds the sectors of a closed store that are not zero, each behind its number (4 bytes,
+//! little-endian). Rows with probation make format 3, rows with a journal format 2; the others, and volumes that were made without
+//! either, have format 1. `LARDER_WRITE_FIXTURES=1` writes the fixtures that are missing.
 
 use crate::support::block_on;
 use larder_store::{
@@ -20,7 +20,7 @@ const SECTOR_BYTES: usize = 512;
 const KEYS: u64 = 6;
 
 /// The formats of which there are fixtures.
-const FORMATS: [u32; 2] = [1, 2];
+const FORMATS: [u32; 3] = [1, 2, 3];
 
 fn folder(format: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fixtures/format-{format}"))
@@ -107,7 +107,7 @@ fn fixture(format: u32, policy: &'static Policy) -> Option<Vec<u8>> {
 
 #[test]
 fn stores_of_every_format_open_and_hold_what_they_held() {
-    for (format, one_of_them) in FORMATS.into_iter().zip(["log", "stream"]) {
+    for (format, one_of_them) in FORMATS.into_iter().zip(["log", "stream", "log"]) {
         let mut opened = Vec::new();
         for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
             if let Some(contents) = fixture(format, policy) {
