@@ -23,9 +23,9 @@ use crate::{
 /// One directive with its argument, as it stands in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directive<'a> {
-    /// Its name, in the case it came in; not always a token.
+    /// The directive's name as received. It may contain octets that no token allows.
     pub name: &'a [u8],
-    /// What follows the name.
+    /// The argument after the name.
     pub argument: Argument<'a>,
 }
 
@@ -36,13 +36,13 @@ pub enum Argument<'a> {
     Absent,
     /// A token.
     Token(&'a [u8]),
-    /// What stands between the quotes, escapes left as they are.
+    /// The octets between the quotes, with escapes unresolved.
     Quoted(&'a [u8]),
     /// Anything else, also one with white space around `=`.
     Malformed,
 }
 
-/// What a response's directives say.
+/// The directives of a response that concern this cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDirectives {
     /// `max-age` in seconds; zero when malformed.
@@ -69,17 +69,18 @@ pub struct ResponseDirectives {
     pub must_understand: bool,
     /// The fields `no-cache` and `private` name: not to be stored, the rest of the response may be.
     pub withheld: Vec<HeaderName>,
-    /// Whether they come from a targeted field, so that Expires does not count (RFC 9213 2.1).
+    /// The directives come from a targeted field, so Expires does not count (RFC 9213 2.1).
     pub targeted: bool,
     /// An operator's lifetime in seconds, counted from the receipt of the response: it takes the place of every other.
     pub fresh_after_receipt: Option<u32>,
-    /// For how many seconds after receipt the redirections that led to the response allow it to be fresh at most.
+    /// Upper bound on the freshness lifetime from the redirects that led to this response, in seconds after its
+    /// receipt.
     pub fresh_within: Option<u32>,
     /// Whether one of them forbids that it is served stale.
     pub chain_forbids_stale: bool,
     /// Whether an operator lets no client ask for validation.
     pub ignores_client: bool,
-    /// Whether an operator has it served stale though it forbids that.
+    /// An operator's rule allows serving the response stale although the response forbids it.
     pub ignores_must_revalidate: bool,
     /// Whether an operator has the response shared though the request for it carried credentials.
     pub ignores_authorization: bool,
@@ -87,7 +88,7 @@ pub struct ResponseDirectives {
     pub checks_authorization: bool,
 }
 
-/// What a request's directives ask.
+/// The directives of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestDirectives {
     /// `max-age` in seconds; zero when malformed.
@@ -109,8 +110,10 @@ pub struct RequestDirectives {
 }
 
 impl ResponseDirectives {
-    /// Returns the directives that are for this cache: those of a valid field aimed at it (RFC 9213 2.1), else those of
-    /// Cache-Control; and what an operator's rule makes of them (see [`crate::ruling`]).
+    /// Returns the directives for this cache, as changed by an operator's rule (see [`crate::ruling`]).
+    ///
+    /// They come from a valid field targeted at this cache (RFC 9213 2.1). If there is none, they come from
+    /// Cache-Control.
     pub fn from_fields(fields: &HeaderMap, targets: &TargetList) -> Self {
         let mut found = Self::of_origin(fields, targets);
         if let Some(ruling) = Ruling::of(fields) {
@@ -133,15 +136,15 @@ impl ResponseDirectives {
         found
     }
 
-    /// Whether the response must not be served once stale (RFC 9111 4.2.4; s-maxage by 5.2.2.10).
+    /// Returns whether the response must not be served once it is stale (RFC 9111 4.2.4; for `s-maxage` 5.2.2.10).
     pub fn forbids_stale(&self) -> bool {
         let forbids =
             self.must_revalidate || self.proxy_revalidate || self.s_maxage.is_some() || self.chain_forbids_stale;
         self.no_cache || (forbids && !self.ignores_must_revalidate)
     }
 
-    /// Whether they say that the response is for everybody, its Set-Cookie included: `public`, or a lifetime for shared
-    /// caches.
+    /// Returns whether the directives permit sharing the response, its Set-Cookie included: `public`, or a lifetime for
+    /// shared caches.
     pub fn are_for_all(&self) -> bool {
         self.public || self.s_maxage.is_some() || (self.targeted && self.max_age.is_some())
     }
@@ -176,7 +179,7 @@ impl ResponseDirectives {
 }
 
 impl RequestDirectives {
-    /// The directives of a request's Cache-Control field, or else of its Pragma field.
+    /// Returns the directives of a request's Cache-Control field. If it is absent, returns those of the Pragma field.
     pub fn from_fields(fields: &HeaderMap) -> Self {
         let mut found = Self::default();
         if !fields.contains_key(CACHE_CONTROL) {
@@ -229,7 +232,7 @@ impl RequestDirectives {
 }
 
 impl Argument<'_> {
-    /// The argument as delta-seconds, quoted or not (RFC 9111 5.2).
+    /// Returns the argument as delta-seconds, quoted or not (RFC 9111 5.2).
     pub fn seconds(&self) -> Option<u32> {
         match self {
             Self::Token(digits) | Self::Quoted(digits) => parse_seconds(digits),
@@ -245,8 +248,10 @@ impl Argument<'_> {
     }
 }
 
-/// The fields of a response that `private` and `no-cache` name, hop-by-hop ones excepted: a stored head lacks them, and
-/// they are for the client whose request brought them (RFC 9111 5.2.2.4, 5.2.2.7).
+/// Returns the response fields that `private` and `no-cache` name, without hop-by-hop fields.
+///
+/// A stored head lacks these fields. Only the client whose request fetched the response receives them (RFC 9111
+/// 5.2.2.4, 5.2.2.7).
 pub fn first_askers_own(fields: &HeaderMap, targets: &TargetList) -> HeaderMap {
     let names = ResponseDirectives::from_fields(fields, targets).withheld;
     if names.is_empty() {
@@ -270,7 +275,7 @@ pub(crate) fn withhold(names: &[u8], withheld: &mut Vec<HeaderName>) -> bool {
     }
 }
 
-/// The directives of one line. Quotes that never close are ordinary characters, so they hide nothing.
+/// Returns the directives of one line. A quote that never closes is an ordinary character, so it hides no directive.
 pub fn directives(line: &[u8]) -> Directives<'_> {
     Directives { rest: line, quotes_close: true }
 }
@@ -332,7 +337,7 @@ impl<'a> Directives<'a> {
     }
 }
 
-/// Length of the quoted string (RFC 9110 5.6.4) that begins here, quotes included; none when it does
+/// Returns the length of the quoted string (RFC 9110 5.6.4) at the start of `value`, with its quotes. `None` if it does
 /// not close.
 pub(crate) fn quoted_string_length(value: &[u8]) -> Option<usize> {
     let mut escaped = false;

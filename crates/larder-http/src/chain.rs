@@ -1,15 +1,13 @@
-//! What redirections that were followed say of what they led to, as it stays with a stored response.
-//!
-//! Owns: the data, its form in a dictionary, and what it changes. Does not: look at redirections, see [`crate::redirects`].
+//! Constraints that followed redirects put on the response they led to. They are stored with that response.
 
 use sfv::{BareItem, Dictionary, ListEntry};
 
 use crate::cache_control::ResponseDirectives;
 
-/// What the redirections that led to a response say of it, all together.
+/// The combined constraints of all redirects that led to a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// For how many seconds after its receipt the response can be fresh, by the shortest lifetime of them.
+    /// The shortest freshness lifetime of the redirects, in seconds after the receipt of the response.
     pub fresh_secs: u32,
     /// Whether one of them may not be used without validation once it is stale.
     pub forbids_stale: bool,
@@ -20,7 +18,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Changes what a response's directives say to what they say of what redirections led to.
+    /// Tightens a response's directives by the constraints of the redirects.
     pub(crate) fn apply(&self, directives: &mut ResponseDirectives) {
         directives.fresh_within = Some(self.fresh_secs);
         directives.chain_forbids_stale = self.forbids_stale;
@@ -29,7 +27,7 @@ impl Chain {
         }
     }
 
-    /// The members of a dictionary that [`Chain::of_members`] reads.
+    /// Returns the dictionary members that [`Chain::of_members`] reads.
     pub(crate) fn to_members(self) -> String {
         let flags = [(self.forbids_stale, ", led-strictly"), (!self.is_storable, ", led-by-unstored")];
         let flags: String = flags.into_iter().filter_map(|(is_set, text)| is_set.then_some(text)).collect();

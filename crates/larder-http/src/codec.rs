@@ -108,7 +108,7 @@ impl Reader {
         Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 
-    /// A count that is at most `count_max`.
+    /// Reads a count and refuses one above `count_max`.
     pub(crate) fn count(&mut self, count_max: usize) -> Result<usize, DecodeError> {
         let count = self.number()?;
         usize::try_from(count).ok().filter(|count| *count <= count_max).ok_or(DecodeError::Bound)

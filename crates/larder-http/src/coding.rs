@@ -1,9 +1,11 @@
-//! Content codings that are put on responses towards clients (RFC 9110 8.4, 12.5.3): which one a client prefers, which responses get one,
-//! and what that changes in their fields.
+//! Chooses content codings for responses to clients (RFC 9110 8.4, 12.5.3).
 //!
-//! Owns: these decisions. Does not: encode, or decode what an origin has encoded. Invariants: what is encoded has no length, no ranges, no
-//! digests and no strong entity tag of the form that it had; every response that might have been encoded says that it varies by
-//! Accept-Encoding; `no-transform` of either side is obeyed (RFC 9111 5.2.1.6, 5.2.2.6).
+//! These functions decide which coding a client prefers, which responses are encoded, and how their fields change. The
+//! encoding itself is done elsewhere, and bodies that an origin has encoded stay as they are.
+//!
+//! Invariants: an encoded response keeps no length, ranges, digests or strong entity tag of the unencoded form. Every
+//! response that could have been encoded has `Vary: Accept-Encoding`. `no-transform` of either side is obeyed (RFC 9111
+//! 5.2.1.6, 5.2.2.6).
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version,
@@ -31,18 +33,19 @@ pub enum Coding {
     Gzip,
 }
 
-/// What is encoded, and how.
+/// The responses to encode, and the codings to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compression {
-    /// What clients are offered, the best first; if nothing, nothing is encoded. Default nothing.
+    /// The codings offered to clients, best first. An empty list, the default, turns encoding off.
     pub codings: Vec<Coding>,
     /// Media types that are, in lower case: `text/html`, or `text/*`. Default text, and what is written as text.
     pub types: Vec<String>,
-    /// Shortest body that is, in bytes, where the length is known. Default 1 KiB: what is shorter fits a packet as it is.
+    /// Shortest body to encode, in bytes, where the length is known. Default 1 KiB: a shorter body fits a packet
+    /// unencoded.
     pub size_min: u64,
 }
 
-/// What a request says of codings.
+/// The parts of a request that decide on the coding of its response.
 #[derive(Clone, Debug)]
 pub struct CodingWish {
     /// The request's method, GET or HEAD.
@@ -57,7 +60,7 @@ impl Coding {
     /// All of them, as [`Coding::token`] has them.
     pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
-    /// Its name in fields.
+    /// Returns the coding's name in fields.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -68,7 +71,8 @@ impl Coding {
 }
 
 impl Compression {
-    /// Whether responses with this status and these fields, and a body of this length, are encoded for whoever wants that.
+    /// Returns whether a response with this status, these fields and a body of this length is encoded for clients that
+    /// accept a coding.
     pub fn is_about(&self, status: StatusCode, fields: &HeaderMap, len: Option<u64>) -> bool {
         let essence = media_type(fields).unwrap_or_default().to_ascii_lowercase();
         let is_named = |named: &String| match named.strip_suffix('*') {
@@ -98,7 +102,8 @@ impl CodingWish {
             return None;
         }
         let lines = |name| fields.get_all(name).iter().cloned().collect();
-        // A body whose length is not known beforehand ends with the connection over HTTP/1.0: a break looks like the end.
+        // Over HTTP/1.0 a body of unknown length ends with the connection, so the client could not tell an interruption
+        // from the end.
         let is_able = request.version() > Version::HTTP_10 && !forbids_transformation(fields);
         let accepted = if is_able { lines(ACCEPT_ENCODING) } else { Vec::new() };
         Some(Self { method: method.clone(), accepted, asked_about: lines(IF_NONE_MATCH) })
@@ -109,8 +114,10 @@ impl CodingWish {
         preferred(&self.accepted, &compression.codings)
     }
 
-    /// Makes the fields of a 304 those that its response had when it was encoded, if that is what was asked about. Whether it
-    /// could have been is not known of a 304, so all of them say that they vary (RFC 9110 15.4.5).
+    /// Gives a 304 the fields that its response had when it was encoded, if the request's validator names the encoded
+    /// form.
+    ///
+    /// A 304 does not show whether its response could have been encoded, so every 304 gets `Vary` (RFC 9110 15.4.5).
     pub fn confirm(&self, fields: &mut HeaderMap) {
         vary(fields);
         let Some(own) = fields.get(ETAG).and_then(|tag| EntityTag::parse(tag.as_bytes())).filter(|tag| !tag.weak)
@@ -145,7 +152,8 @@ pub fn vary(fields: &mut HeaderMap) {
     }
 }
 
-/// The coding that a request prefers of those that are offered, the best first; none if it would rather have none, or says nothing.
+/// Returns the coding that a request prefers among those offered, best first. `None` if it prefers the unencoded form
+/// or names no coding.
 fn preferred(accepted: &[HeaderValue], offered: &[Coding]) -> Option<Coding> {
     let listed: Vec<(&[u8], u16)> = accepted.iter().flat_map(|line| elements(line.as_bytes())).map(weighted).collect();
     let weight = |name: &str| {
@@ -165,7 +173,7 @@ fn preferred(accepted: &[HeaderValue], offered: &[Coding]) -> Option<Coding> {
         .map(|(coding, _)| coding)
 }
 
-/// A member of Accept-Encoding and its weight in thousandths; what is malformed has none.
+/// Returns a member of Accept-Encoding and its weight in thousandths. A malformed weight is zero.
 fn weighted(member: &[u8]) -> (&[u8], u16) {
     let mut parts = member.split(|octet| *octet == b';').map(trim);
     let name = parts.next().unwrap_or_default();
@@ -183,7 +191,7 @@ fn forbids_transformation(fields: &HeaderMap) -> bool {
         .any(|directive| directive.name.eq_ignore_ascii_case(b"no-transform"))
 }
 
-/// A strong tag as a weak one.
+/// Returns the weak form of a strong tag.
 fn weakened(tag: &HeaderValue) -> Option<HeaderValue> {
     let parsed = EntityTag::parse(tag.as_bytes()).filter(|tag| !tag.weak);
     parsed.and_then(|_| HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).ok())
@@ -201,7 +209,7 @@ const TYPES: [&str; 8] = [
     "image/svg+xml",
 ];
 
-/// Fields that tell of a body as it was.
+/// Fields with digests of the unencoded body.
 pub const BODY_DIGESTS: [HeaderName; 5] = [
     HeaderName::from_static("content-md5"),
     HeaderName::from_static("digest"),

@@ -19,7 +19,7 @@ use crate::{
     list::{single, trim},
 };
 
-/// What a request's preconditions make of the answer.
+/// The outcome of a request's preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
     /// Nothing: serve the stored response.
@@ -57,12 +57,12 @@ pub fn evaluate(request_fields: &HeaderMap, stored: &StoredHead) -> Precondition
     Precondition::Pass
 }
 
-/// Whether a field is a precondition, or may be. Most requests have few fields, and none of these.
+/// Returns whether a field could be a precondition. Most requests have few fields and no such field.
 fn is_condition(name: &HeaderName) -> bool {
     name.as_str().starts_with("if-")
 }
 
-/// The stored fields a 304 carries (RFC 9110 15.4.5); the caller adds Age.
+/// Returns the stored fields that a 304 carries (RFC 9110 15.4.5). The caller adds Age.
 pub fn not_modified_fields(stored: &StoredHead) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
     // Last-Modified only guides a client's update when there is no entity tag to do it.
     let with_modified = !stored.fields().contains_key(ETAG);
@@ -91,7 +91,7 @@ fn date(request_fields: &HeaderMap, name: &HeaderName, stored: &StoredHead) -> O
     single(request_fields, name).and_then(|value| parse_http_date(value.as_bytes(), stored.response_time()))
 }
 
-/// When the stored response was last modified as far as is known: Last-Modified, else Date, else receipt.
+/// Returns the best known time of the last modification: Last-Modified, then Date, then the time of receipt.
 fn modified(stored: &StoredHead) -> Timestamp {
     stored.freshness().last_modified.unwrap_or(stored.freshness().date)
 }

@@ -29,7 +29,7 @@ pub fn format_http_date(moment: Timestamp) -> HeaderValue {
     HeaderValue::try_from(text).expect("an HTTP date is ASCII")
 }
 
-/// Writes a moment as `1994-11-06T08:49:37.000Z` (RFC 3339). Moments outside 1970 to 9999 are written as the nearer end.
+/// Formats a moment as `1994-11-06T08:49:37.000Z` (RFC 3339). A moment outside 1970 to 9999 is clamped to that range.
 pub fn format_instant(moment: Timestamp) -> String {
     let moment = moment.as_millis().clamp(0, LAST_SECOND * 1000);
     let (secs, millis) = (moment / 1000, moment % 1000);
@@ -60,7 +60,7 @@ pub fn parse_instant(text: &str) -> Option<Timestamp> {
     Some(whole.plus_millis(millis))
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`
+/// Parses `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn parse_imf_fixdate(value: &[u8]) -> Option<Timestamp> {
     let value: &[u8; 29] = value.try_into().ok()?;
     let literals = [(4, b' '), (7, b' '), (11, b' '), (16, b' '), (25, b' ')];
@@ -70,7 +70,7 @@ fn parse_imf_fixdate(value: &[u8]) -> Option<Timestamp> {
     moment(number(&value[12..16])?, month(&value[8..11])?, number(&value[5..7])?, &value[17..25])
 }
 
-/// `Sunday, 06-Nov-94 08:49:37 GMT`
+/// Parses `Sunday, 06-Nov-94 08:49:37 GMT`.
 fn parse_rfc850(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     let comma = value.iter().position(|byte| *byte == b',')?;
     WEEKDAYS.iter().any(|name| value[..comma].eq_ignore_ascii_case(name.as_bytes())).then_some(())?;
@@ -91,7 +91,7 @@ fn parse_rfc850(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     moment(year, month, day, &rest[12..20])
 }
 
-/// `Sun Nov  6 08:49:37 1994`
+/// Parses `Sun Nov  6 08:49:37 1994`.
 fn parse_asctime(value: &[u8]) -> Option<Timestamp> {
     let value: &[u8; 24] = value.try_into().ok()?;
     let literals = [(3, b' '), (7, b' '), (10, b' '), (19, b' ')];
@@ -101,7 +101,7 @@ fn parse_asctime(value: &[u8]) -> Option<Timestamp> {
     moment(number(&value[20..])?, month(&value[4..7])?, number(day)?, &value[11..19])
 }
 
-/// The moment of a date and an `hh:mm:ss`, which may name a leap second.
+/// Returns the moment of a date and an `hh:mm:ss`, which may be a leap second.
 fn moment(year: i64, month: i64, day: i64, time: &[u8]) -> Option<Timestamp> {
     let &[_, _, b':', _, _, b':', _, _] = time else { return None };
     let (hour, minute, second) = (number(&time[..2])?, number(&time[3..5])?, number(&time[6..])?);
@@ -145,7 +145,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - DAYS_TO_EPOCH
 }
 
-/// Year, month and day of a day number: the inverse of [`days_from_civil`].
+/// Converts a day number to year, month and day: the inverse of [`days_from_civil`].
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(DAYS_TO_EPOCH);
     let era = days.div_euclid(ERA_DAYS);

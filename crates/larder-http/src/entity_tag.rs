@@ -5,9 +5,9 @@
 /// A well-formed entity tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntityTag<'a> {
-    /// Whether it is marked weak.
+    /// The tag is weak (`W/`).
     pub weak: bool,
-    /// What stands between the quotes.
+    /// The octets between the quotes.
     pub opaque: &'a [u8],
 }
 
@@ -24,17 +24,17 @@ impl<'a> EntityTag<'a> {
         rest.is_empty().then_some(tag)
     }
 
-    /// The tags among the elements of a list; malformed elements are passed over.
+    /// Iterates over the tags in a list and skips malformed elements.
     pub fn list(value: &'a [u8]) -> EntityTags<'a> {
         EntityTags { rest: value }
     }
 
-    /// Equal and neither weak (RFC 9110 8.8.3.2).
+    /// Compares strongly: equal, and neither tag is weak (RFC 9110 8.8.3.2).
     pub fn matches_strongly(&self, other: &EntityTag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Equal, weak or not (RFC 9110 8.8.3.2).
+    /// Compares weakly: equal, whether weak or not (RFC 9110 8.8.3.2).
     pub fn matches_weakly(&self, other: &EntityTag<'_>) -> bool {
         self.opaque == other.opaque
     }

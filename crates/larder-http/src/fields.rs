@@ -1,5 +1,4 @@
-//! Fields an intermediary handles itself (RFC 9110 7): what stays on one connection, how a message is
-//! framed, which way it came, whom it is for, and of what type it is.
+//! Fields that an intermediary handles itself (RFC 9110 7): connection options, framing, routing and media types.
 
 pub mod framing;
 pub mod host;

@@ -19,7 +19,7 @@ use crate::{
     list::{single, trim},
 };
 
-/// Where a lifetime comes from, strongest first (RFC 9111 4.2.1).
+/// The source of a lifetime, strongest first (RFC 9111 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// The response states it: `s-maxage`, `max-age`, or `Expires` less `Date`.
@@ -36,7 +36,7 @@ pub enum Lifetime {
     Absent,
 }
 
-/// What a response says about its own freshness.
+/// The freshness of a stored response: its lifetime, its age and its restrictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
     /// The lifetime and its source.
@@ -47,7 +47,7 @@ pub struct Freshness {
     pub initial_age_millis: i64,
     /// When the response was received.
     pub response_time: Timestamp,
-    /// When it was made: Date, or the time of receipt.
+    /// The time the response was generated: Date, or the time of receipt.
     pub date: Timestamp,
     /// Last-Modified, if valid.
     pub last_modified: Option<Timestamp>,
@@ -55,18 +55,18 @@ pub struct Freshness {
     pub no_cache: bool,
     /// Whether the operator lets no client ask for its validation.
     pub ignores_client: bool,
-    /// Whether its origin is asked about each client before it is given to it.
+    /// Each client needs the origin's permission before it receives this response.
     pub checks_authorization: bool,
-    /// Whether its lifetime is the operator's.
+    /// The lifetime was set by an operator's rule.
     is_ruled: bool,
     /// The longest lifetime that the redirections allow that led to it.
     lifetime_millis_max: i64,
     /// No use once stale without validation (RFC 9111 4.2.4).
     forbids_stale: bool,
-    /// Whether it sets a cookie, or answered a request with one and does not say `public`: without a lifetime of its own it
-    /// may be made for one client, and nothing is guessed.
+    /// The response may have been made for one client, so no lifetime is guessed for it. It sets a cookie, or its
+    /// request had one and the response does not say `public`, and it states no lifetime.
     is_personal: bool,
-    /// When it was purged softly, if it was.
+    /// The time of a soft purge.
     purged_at: Option<Timestamp>,
     /// `stale-while-revalidate` in seconds (RFC 5861 3).
     pub stale_while_revalidate_secs: Option<u32>,
@@ -74,16 +74,16 @@ pub struct Freshness {
     pub stale_if_error_secs: Option<u32>,
 }
 
-/// What a response's receiver knows besides its fields.
+/// Facts about a response that its fields do not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// Its status.
+    /// The response's status.
     pub status: StatusCode,
     /// The received Age in seconds, as [`received_age`] reads it.
     pub age_secs: u32,
     /// When the request for it was sent.
     pub request_time: Timestamp,
-    /// When its head was received.
+    /// The time at which the head was received.
     pub response_time: Timestamp,
     /// Whether the request had a Cookie that selects no variant.
     pub answered_cookie: bool,
@@ -124,29 +124,29 @@ impl Freshness {
         }
     }
 
-    /// `current_age` (RFC 9111 4.2.3). A clock set back since the receipt counts as no time passed.
+    /// Returns `current_age` (RFC 9111 4.2.3). If the clock was set back since the receipt, no time has passed.
     pub fn age_millis(&self, now: Timestamp) -> i64 {
         self.initial_age_millis.saturating_add(now.millis_since(self.response_time).max(0))
     }
 
-    /// `freshness_lifetime` (RFC 9111 4.2.1, 4.2.2).
+    /// Returns `freshness_lifetime` (RFC 9111 4.2.1, 4.2.2).
     pub fn lifetime_millis(&self, settings: &Settings) -> i64 {
         self.own_lifetime_millis(settings).min(self.lifetime_millis_max)
     }
 
-    /// What is left of its lifetime at `now`; not positive once it is stale.
+    /// Returns the remaining lifetime at `now`. It is zero or negative once the response is stale.
     pub fn left_millis(&self, now: Timestamp, settings: &Settings) -> i64 {
         let left = self.lifetime_millis(settings).saturating_sub(self.age_millis(now));
         // A clock that is set back does not make it fresh again.
         if self.purged_at.is_some() { left.min(0) } else { left }
     }
 
-    /// When it was purged softly, if it was.
+    /// Returns the time of a soft purge, if there was one.
     pub fn purged_at(&self) -> Option<Timestamp> {
         self.purged_at
     }
 
-    /// This, of a response that is stale from `moment` on.
+    /// Returns this freshness with a lifetime that ends at `moment`.
     pub(crate) fn stale_since(self, moment: Timestamp) -> Self {
         let at_purge = self.age_millis(moment);
         Self { purged_at: Some(moment), lifetime_millis_max: self.lifetime_millis_max.min(at_purge), ..self }
@@ -169,19 +169,22 @@ impl Freshness {
         }
     }
 
-    /// Whether it is of no use once stale without validation (RFC 9111 4.2.4): because it says so, or because it may be made
-    /// for one client, so that only the origin knows whether it answers another.
+    /// Returns whether a stale response must be validated before use (RFC 9111 4.2.4).
+    ///
+    /// The response demands it, or it may have been made for one client, and only the origin knows whether it suits
+    /// another.
     pub fn forbids_stale(&self, settings: &Settings) -> bool {
         self.forbids_stale || self.forbids_guess(settings)
     }
 
-    /// Whether it may have been made for one client and does not say so: a guess would show it to others.
+    /// Returns whether the response may have been made for one client without saying so. A guessed lifetime would show
+    /// it to other clients.
     pub fn forbids_guess(&self, settings: &Settings) -> bool {
         let is_guessed = !matches!(self.lifetime, Lifetime::Explicit { .. });
         is_guessed && self.is_personal && !settings.heuristic_with_cookies
     }
 
-    /// Where [`Freshness::lifetime_millis`] comes from.
+    /// Returns the source of [`Freshness::lifetime_millis`].
     pub fn lifetime_reason(&self, settings: &Settings) -> Reason {
         match self.lifetime {
             Lifetime::Heuristic { .. } if settings.negative_lifetime(self.status).is_some() => Reason::NegativeLifetime,
@@ -192,21 +195,20 @@ impl Freshness {
     }
 }
 
-/// A duration in milliseconds, saturating.
+/// Converts a duration to milliseconds. Saturates.
 pub(crate) fn millis(duration: Duration) -> i64 {
     duration.as_millis().try_into().unwrap_or(i64::MAX)
 }
 
-/// The received Age in seconds (RFC 9111 5.1): the first value counts; one that is no plain number is
-/// ignored, as if there were none.
+/// Returns the received Age in seconds (RFC 9111 5.1). The first value counts; an invalid value is ignored.
 pub fn received_age(fields: &HeaderMap) -> u32 {
     let Some(line) = fields.get(AGE) else { return 0 };
     let first = line.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default();
     parse_seconds(trim(first)).unwrap_or(0)
 }
 
-/// Whether a lifetime may be guessed for this status without `public` (RFC 9110 15.1, RFC 7725 3; 206 is not
-/// stored as such).
+/// Returns whether a response with this status may get a heuristic lifetime without `public` (RFC 9110 15.1, RFC 7725
+/// 3). A 206 is not stored as such.
 pub fn permits_heuristics(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 451 | 501)
 }
@@ -235,8 +237,10 @@ fn lifetime(
     Lifetime::Heuristic { unmodified_millis }
 }
 
-/// `apparent_age` (RFC 9111 4.2.3), in whole seconds as Date is. One second may be no more than the cut of Date to its second,
-/// and does not count, which keeps a lifetime of one second from being over on arrival.
+/// Returns `apparent_age` (RFC 9111 4.2.3) in whole seconds, the precision of Date.
+///
+/// A difference of one second does not count, because Date is truncated to seconds. A lifetime of one second would
+/// otherwise be over on arrival.
 fn apparent_age(received: Timestamp, date: Timestamp) -> i64 {
     let secs = received.as_secs().saturating_sub(date.as_secs());
     if secs > 1 { secs.saturating_mul(1000) } else { 0 }

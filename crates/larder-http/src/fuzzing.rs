@@ -1,8 +1,8 @@
-//! Everything here that reads what strangers send, as functions that take anything.
+//! Every parser of untrusted input, as functions that accept any bytes.
 //!
-//! Owns: one [`Target`] per reader: what it reads, what must hold of whatever it accepts, and samples. For the fuzz targets in
-//! `fuzz/`, and for the test that runs the same functions on mutated samples with the stable toolchain. Compiled for
-//! tests and for fuzzing only.
+//! There is one [`Target`] for each parser: the parser, the properties of every input that it accepts, and samples. The
+//! fuzz targets in `fuzz/` call these functions. A test calls them with mutated samples on the stable toolchain.
+//! Compiled for tests and fuzzing only.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
 
@@ -26,7 +26,7 @@ pub struct Target {
     pub name: &'static str,
     /// Reads anything. Panics where what was made of it is not as it must be.
     pub run: fn(&[u8]),
-    /// What it is meant for, to begin from.
+    /// Valid inputs from which fuzzing starts.
     pub samples: &'static [&'static str],
 }
 
@@ -73,7 +73,7 @@ pub fn run(name: &str, bytes: &[u8]) {
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-/// A field with these bytes for its value, or none if they are no value.
+/// Creates fields with these bytes as values. Bytes that no value allows are left out.
 fn fields(lines: &[(HeaderName, &[u8])]) -> HeaderMap {
     let mut fields = HeaderMap::new();
     for (name, bytes) in lines {
@@ -84,7 +84,7 @@ fn fields(lines: &[(HeaderName, &[u8])]) -> HeaderMap {
     fields
 }
 
-/// The bytes before and behind the first line feed.
+/// Splits the bytes at the first line feed.
 fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
     let at = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     (&bytes[..at], bytes.get(at + 1..).unwrap_or_default())

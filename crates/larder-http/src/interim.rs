@@ -5,10 +5,10 @@
 
 use http::{HeaderMap, StatusCode, Version};
 
-/// Whether an interim response of the origin goes on to the client.
+/// Returns whether an interim response of the origin is forwarded to the client.
 ///
-/// A client of HTTP/1.0 knows none (15.2). A 100 answers an expectation, and goes only to a client that has
-/// stated one and has not been answered yet by the proxy itself (10.1.1).
+/// HTTP/1.0 clients understand none (RFC 9110 15.2). A 100 answers an expectation, so only a client that stated one and
+/// has not received a 100 from the proxy itself gets it (RFC 9110 10.1.1).
 pub fn goes_on(status: StatusCode, client_version: Version, awaits_continue: bool) -> bool {
     match status {
         _ if client_version < Version::HTTP_11 => false,
@@ -18,12 +18,13 @@ pub fn goes_on(status: StatusCode, client_version: Version, awaits_continue: boo
     }
 }
 
-/// Whether a request states an expectation that nobody here knows: answer 417 (RFC 9110 10.1.1).
+/// Returns whether a request states an expectation that Larder does not know. The response is then a 417 (RFC 9110
+/// 10.1.1).
 pub fn expects_unknown(request_fields: &HeaderMap) -> bool {
     crate::list::tokens(request_fields, &http::header::EXPECT).any(|token| !token.eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Whether a request states the expectation that a 100 answers: `100-continue`, in any case of letters.
+/// Returns whether a request expects a 100: `100-continue`, in any case.
 pub fn expects_continue(request_fields: &HeaderMap) -> bool {
     crate::list::tokens(request_fields, &http::header::EXPECT).any(|token| token.eq_ignore_ascii_case(b"100-continue"))
 }

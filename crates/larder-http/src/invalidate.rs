@@ -10,8 +10,10 @@ use crate::{
     reference::{is_same_origin, resolve},
 };
 
-/// The URIs whose stored responses, every variant, are to be dropped: none for a safe method or an error;
-/// else the target, and Location and Content-Location where they are of the same origin.
+/// Returns the URIs to invalidate, with all their variants, after an unsafe request that succeeded.
+///
+/// They are the target, and Location and Content-Location if they have the same origin. A safe method or an error
+/// invalidates nothing.
 pub fn targets(method: &Method, target: &Uri, status: StatusCode, response_fields: &HeaderMap) -> Vec<Uri> {
     if is_safe(method) || !(status.is_success() || status.is_redirection()) {
         return Vec::new();
@@ -29,7 +31,7 @@ pub fn targets(method: &Method, target: &Uri, status: StatusCode, response_field
     targets
 }
 
-/// Whether a method is known to be safe; of an unknown one the worst is assumed.
+/// Returns whether a method is known to be safe. An unknown method is taken to be unsafe.
 pub fn is_safe(method: &Method) -> bool {
     matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PROPFIND" | "REPORT" | "SEARCH" | "QUERY")
 }

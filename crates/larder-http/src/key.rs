@@ -39,10 +39,10 @@ pub enum KeyError {
     Star,
 }
 
-/// The key of a resource: its URI with scheme and host in lower case, without default port and fragment.
+/// Returns the key of a resource: its URI with scheme and host in lower case, without default port and fragment.
 ///
 /// # Errors
-/// The request cannot be answered from the cache; the caller forwards or refuses it.
+/// The request cannot be answered from the cache. The caller forwards or refuses it.
 pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Result<Vec<u8>, KeyError> {
     let default_port = default_port(scheme).ok_or(KeyError::Scheme)?;
     if scheme.len() + authority.len() + path_and_query.len() > PRIMARY_KEY_SIZE_MAX {
@@ -71,10 +71,10 @@ pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Resul
     Ok(key)
 }
 
-/// The key of the variant of a resource that answers a request with these fields.
+/// Returns the key of the variant that answers a request with these fields.
 ///
 /// # Errors
-/// The rule is `*`, or the selecting fields are too long: no variant of this rule answers the request.
+/// The rule is `*`, or the selecting fields are too long. No variant of this rule answers the request.
 pub fn variant_key(
     primary: &[u8],
     rule: &VaryRule,
@@ -98,7 +98,7 @@ pub fn variant_key(
     if key.len() > VARIANT_KEY_SIZE_MAX { Err(KeyError::TooLong) } else { Ok(key) }
 }
 
-/// The key of one chunk of the body of a primary or variant key's entry.
+/// Returns the key of one chunk of the body that belongs to a primary or variant key.
 pub fn chunk_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(entry.len() + 17);
     key.push(KIND_CHUNK);
@@ -108,14 +108,14 @@ pub fn chunk_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
     key
 }
 
-/// The key of the fragment of a chunk that is stored while the chunk is not.
+/// Returns the key of a chunk's fragment, which is stored while the whole chunk is not.
 pub fn fragment_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
     let mut key = chunk_key(entry, representation, chunk);
     key[0] = KIND_FRAGMENT;
     key
 }
 
-/// What a key is the key of.
+/// A key, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyOf<'a> {
     /// The resource's key.
@@ -154,8 +154,10 @@ impl<'a> KeyOf<'a> {
     }
 }
 
-/// An authority in the form in which the key has it: the host in lower case, no default port. None when it is none.
-/// An origin that is told this cannot answer by what the key does not tell apart.
+/// Returns an authority in the form that keys use: the host in lower case, without default port. `None` if it is
+/// malformed.
+///
+/// Origins receive this form too, so their responses cannot depend on a difference that the key ignores.
 pub fn normal_authority<'a>(scheme: &str, authority: &'a str) -> Option<Cow<'a, str>> {
     let (host, port) = split_authority(authority)?;
     let port = port.filter(|port| Some(*port) != default_port(scheme));
@@ -168,7 +170,7 @@ pub fn normal_authority<'a>(scheme: &str, authority: &'a str) -> Option<Cow<'a, 
     Some(Cow::Owned(port.map_or(host.clone(), |port| format!("{host}:{port}"))))
 }
 
-/// The port a scheme stands for.
+/// Returns the default port of a scheme.
 pub(crate) fn default_port(scheme: &str) -> Option<u16> {
     if scheme.eq_ignore_ascii_case("http") {
         Some(80)
@@ -191,7 +193,7 @@ const IS_OF_HOST: [bool; 256] = {
     is_of_host
 };
 
-/// Host and port of an authority without user information (RFC 9110 4.2.4 distrusts it).
+/// Returns host and port of an authority. User information is refused (RFC 9110 4.2.4 distrusts it).
 pub(crate) fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
     // Authorities are short: one pass over their octets is quicker than searches.
     let end_octet = if authority.starts_with('[') { b']' } else { b':' };

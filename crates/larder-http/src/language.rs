@@ -1,8 +1,8 @@
-//! Choosing a stored variant by language (RFC 9111 4.1, RFC 9110 12.5.4, 8.5).
+//! Selects a stored variant by language (RFC 9111 4.1, RFC 9110 12.5.4, 8.5).
 //!
-//! A request that prefers one language above all others is answered by a variant in that very language, whatever the rest of
-//! its Accept-Language says. Does not: choose by prefix, or among languages of equal weight: there only the origin knows.
-//! Cost: one pass over the field, one allocation.
+//! A request that prefers one language above all others is answered by a variant in exactly that language, whatever
+//! else its Accept-Language says. Prefixes and languages of equal weight are left to the origin, which alone knows the
+//! answer. Cost: one pass over the field, one allocation.
 
 use http::{
     HeaderMap,
@@ -11,7 +11,8 @@ use http::{
 
 use crate::list::{self, trim};
 
-/// The one language a request prefers, in lower case; none if it names none, or several alike.
+/// Returns the one language that a request prefers, in lower case. `None` if it names no language, or several of equal
+/// weight.
 pub fn preferred(request_fields: &HeaderMap) -> Option<Vec<u8>> {
     let mut best: Option<(u16, &[u8])> = None;
     let mut is_tie = false;
@@ -31,7 +32,7 @@ pub fn preferred(request_fields: &HeaderMap) -> Option<Vec<u8>> {
     best.filter(|(weight, range)| *weight > 0 && !is_tie && *range != b"*").map(|(_, range)| range.to_ascii_lowercase())
 }
 
-/// The one language a response is in, in lower case; none if it names none or several.
+/// Returns the one language of a response, in lower case. `None` if it names no language or several.
 pub fn of_response(response_fields: &HeaderMap) -> Option<Vec<u8>> {
     let mut tags = list::tokens(response_fields, &CONTENT_LANGUAGE);
     let tag = tags.next().filter(|tag| is_tag(tag))?;
@@ -42,7 +43,7 @@ fn is_tag(tag: &[u8]) -> bool {
     !tag.is_empty() && tag.len() <= TAG_SIZE_MAX && tag.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
 }
 
-/// A weight in thousandths (RFC 9110 12.4.2).
+/// Parses a weight and returns it in thousandths (RFC 9110 12.4.2).
 fn parse_weight(parameter: &[u8]) -> Option<u16> {
     let value = parameter.strip_prefix(b"q=").or_else(|| parameter.strip_prefix(b"Q="))?;
     let (whole, fraction) = match value {

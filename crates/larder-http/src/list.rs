@@ -5,24 +5,24 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The elements of every line of one field, in order.
+/// Iterates over the elements of all lines of one field, in order.
 pub(crate) fn tokens<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     fields.get_all(name).iter().flat_map(|line| elements(line.as_bytes()))
 }
 
-/// The elements of one line.
+/// Iterates over the elements of one line.
 pub(crate) fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| *byte == b',').map(trim).filter(|element| !element.is_empty())
 }
 
-/// The value of a field that may stand only once; none when it is absent or repeated.
+/// Returns the value of a field that may occur only once. `None` if it is absent or repeated.
 pub(crate) fn single<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut lines = fields.get_all(name).iter();
     let first = lines.next()?;
     lines.next().is_none().then_some(first)
 }
 
-/// The value without the white space (OWS, RFC 9110 5.6.3) around it.
+/// Returns the value without surrounding white space (OWS, RFC 9110 5.6.3).
 pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = value {
         value = rest;
@@ -33,7 +33,7 @@ pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Whether the value is a token (RFC 9110 5.6.2).
+/// Returns whether the value is a token (RFC 9110 5.6.2).
 pub(crate) fn is_token(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(|byte| is_token_byte(*byte))
 }

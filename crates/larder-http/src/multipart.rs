@@ -17,17 +17,17 @@ pub struct Multipart {
     pieces: Vec<Piece>,
 }
 
-/// What comes next in the body.
+/// One piece of the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// These octets: a part's head, or the end.
+    /// The head of a part, or the closing delimiter.
     Text(Bytes),
-    /// These bytes of the representation.
+    /// A range of the representation.
     Part(Span),
 }
 
 impl Multipart {
-    /// The body with these parts, in this order, of a representation of `total_len` bytes and this type.
+    /// Creates the body from these parts, in this order, of a representation of `total_len` bytes.
     pub fn new(parts: &[Span], total_len: u64, content_type: Option<&HeaderValue>, boundary: u128) -> Self {
         let boundary = format!("{boundary:032x}");
         let mut pieces = Vec::with_capacity(parts.len() * 2 + 1);
@@ -40,25 +40,25 @@ impl Multipart {
         Self { boundary, pieces }
     }
 
-    /// The Content-Type of the response; the representation's own stands in each part.
+    /// Returns the Content-Type of the response. The representation's own type is stated in each part.
     pub fn content_type(&self) -> HeaderValue {
         let value = format!("multipart/byteranges; boundary={}", self.boundary);
         HeaderValue::try_from(value).expect("hexadecimal digits are a token")
     }
 
-    /// The length of the whole body in bytes; saturates where no response could be sent anyway.
+    /// Returns the length of the whole body in bytes. Saturates at lengths that no response could have.
     pub fn content_length(&self) -> u64 {
         self.pieces.iter().fold(0u64, |len, piece| len.saturating_add(piece.len()))
     }
 
-    /// The pieces of the body, in order.
+    /// Returns the pieces of the body, in order.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 }
 
 impl Piece {
-    /// Its length in bytes.
+    /// Returns the piece's length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Text(text) => text.len() as u64,

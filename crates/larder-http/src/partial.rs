@@ -1,9 +1,9 @@
-//! Partial content: what a 206 brings, and how parts of one representation become a whole (RFC 9111 3.3, 3.4,
-//! RFC 9110 14.4, 15.3.7).
+//! Partial content: reads 206 responses and combines parts of one representation (RFC 9111 3.3, 3.4, RFC 9110 14.4,
+//! 15.3.7).
 //!
-//! Only parts with the same strong validator are put together; one without is kept for itself alone. Only a part whose
-//! Content-Range agrees with its length is believed. Numbers too large for `u64` make a Content-Range invalid; they do not
-//! saturate, for a part in the wrong place would be a wrong byte. Where the bytes lie is the caller's.
+//! Only parts with the same strong validator are combined. A part without one is kept alone. A part counts only if its
+//! Content-Range agrees with its length. A number too large for `u64` makes a Content-Range invalid: saturating it
+//! would put a part in the wrong place, and its bytes would be wrong. The caller stores the bytes.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
@@ -22,12 +22,12 @@ use crate::{
     validate::freshen,
 };
 
-/// What a Content-Range field says (RFC 9110 14.4).
+/// A Content-Range field, parsed (RFC 9110 14.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentRange {
-    /// These bytes of a whole, whose length may be unknown.
+    /// A part of a representation whose length may be unknown.
     Part {
-        /// Which bytes.
+        /// The bytes of the part.
         span: Span,
         /// Length of the whole in bytes.
         total_len: Option<u64>,
@@ -39,19 +39,19 @@ pub enum ContentRange {
     },
 }
 
-/// What a 206 brings.
+/// The part in a 206.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which bytes.
+    /// The bytes of the part.
     pub span: Span,
     /// Length of the whole in bytes, greater than the last byte's place.
     pub total_len: u64,
 }
 
-/// What the answer to a request for a part of a stored representation means for it.
+/// The relation of a response to the stored representation whose missing part was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuation {
-    /// These bytes of the same representation.
+    /// A span of the stored representation.
     Same(Span),
     /// The resource has changed: nothing stored is of use with what comes now.
     Changed,
@@ -76,11 +76,11 @@ pub fn parse_content_range(value: &[u8]) -> Option<ContentRange> {
     total_len.is_none_or(|total_len| span.last < total_len).then_some(ContentRange::Part { span, total_len })
 }
 
-/// What a response brings, if it is a 206 that can be kept.
+/// Returns the part in a 206.
 ///
 /// # Errors
-/// It is of several parts, its Content-Range is absent, repeated, invalid or disagrees with Content-Length,
-/// or the whole's length is unknown: pass it on, and store nothing.
+/// The 206 cannot be stored: it has several parts, its Content-Range is absent, repeated, invalid or contradicts
+/// Content-Length, or the length of the representation is unknown. The caller forwards it.
 pub fn part(status: StatusCode, fields: &HeaderMap) -> Result<Part, Reason> {
     if status != StatusCode::PARTIAL_CONTENT || is_multipart(fields) {
         return Err(Reason::Partial);
@@ -94,7 +94,8 @@ pub fn part(status: StatusCode, fields: &HeaderMap) -> Result<Part, Reason> {
     Ok(Part { span, total_len })
 }
 
-/// The head under which parts of a whole are kept: that of the 206, as if it were a 200 of the whole.
+/// Returns the head for storing parts of a representation: the head of the 206, turned into that of a 200 with the
+/// whole.
 pub fn whole_head(
     received: Received,
     part: &Part,
@@ -109,15 +110,18 @@ pub fn whole_head(
     StoredHead::new(received, BodyPlace::Chunks { len: part.total_len, representation }, selecting, targets)
 }
 
-/// The strong validator of a response, as If-Range names it (RFC 9110 13.1.5); none if it has none. Responses to requests for
-/// one resource that have the same are of one representation, byte for byte.
+/// Returns a response's strong validator in the form of If-Range (RFC 9110 13.1.5), if it has one.
+///
+/// Two responses to requests for one resource with the same strong validator have the same bytes.
 pub fn validator(fields: &HeaderMap, response_time: Timestamp) -> Option<&HeaderValue> {
     // Tags are in quotes and dates are not: the values of both kinds can be compared as they are.
     strong_validator(fields, response_time).map(|(StrongValidator::Tag(value) | StrongValidator::Date(value))| value)
 }
 
-/// The fields that ask for a part of the very representation that is stored, or for the whole if it has
-/// changed (RFC 9110 13.1.5). None when the stored response has no strong validator.
+/// Returns the fields that request a part of the stored representation, or all of it if it has changed (RFC 9110
+/// 13.1.5).
+///
+/// `None` if the stored response has no strong validator.
 pub fn request_fields(stored: &StoredHead, wanted: &Span) -> Option<[(HeaderName, HeaderValue); 2]> {
     let validator = validator(stored.fields(), stored.response_time())?.clone();
     let mut range = b"bytes=".to_vec();
@@ -128,7 +132,7 @@ pub fn request_fields(stored: &StoredHead, wanted: &Span) -> Option<[(HeaderName
     Some([(RANGE, range), (IF_RANGE, validator)])
 }
 
-/// What the answer to [`request_fields`] means.
+/// Interprets the response to a request with [`request_fields`].
 pub fn continuation(
     stored: &StoredHead,
     wanted: &Span,
@@ -154,14 +158,14 @@ pub fn continuation(
     }
 }
 
-/// Whether a response is of the stored representation: both have the same strong validator (RFC 9111 3.4).
+/// Returns whether a response has the stored representation: both have the same strong validator (RFC 9111 3.4).
 pub fn is_same_representation(stored: &StoredHead, fields: &HeaderMap, response_time: Timestamp) -> bool {
     let stored = strong_validator(stored.fields(), stored.response_time());
     stored.is_some() && stored == strong_validator(fields, response_time)
 }
 
-/// The stored head after a part that is of the same representation came in: with the newest fields, but
-/// those of the whole's framing (RFC 9111 3.4, 3.2).
+/// Returns the stored head, updated by a part of the same representation. It takes the newest fields, but keeps the
+/// framing of the whole (RFC 9111 3.4, 3.2).
 pub fn combined(stored: &StoredHead, part: &Exchange<'_>, settings: &Settings) -> StoredHead {
     let mut updates = part.response_fields.clone();
     updates.remove(CONTENT_RANGE);
@@ -174,7 +178,7 @@ enum StrongValidator<'a> {
     Date(&'a HeaderValue),
 }
 
-/// The strong entity tag, or without any tag a Last-Modified that is strong (RFC 9110 8.8.1, 8.8.2.2).
+/// Returns the strong entity tag, or, if there is no tag at all, a strong Last-Modified (RFC 9110 8.8.1, 8.8.2.2).
 fn strong_validator(fields: &HeaderMap, response_time: Timestamp) -> Option<StrongValidator<'_>> {
     if fields.contains_key(ETAG) {
         let value = single(fields, &ETAG)?;
@@ -196,11 +200,11 @@ fn is_multipart(fields: &HeaderMap) -> bool {
     fields.get_all(CONTENT_TYPE).iter().any(is_one)
 }
 
-/// A plain number that fits.
+/// Parses a decimal number that fits `u64`.
 fn exact_u64(digits: &[u8]) -> Option<u64> {
     parse_u64(digits).filter(|value| digits.len() <= DIGITS_MAX && *value < u64::MAX)
 }
 
-/// How long before Date a Last-Modified must lie to be strong: within one second a resource can change again
-/// and keep its date (RFC 9110 8.8.2.2).
+/// Minimum distance from a strong Last-Modified to Date. Within one second a resource can change again and keep its
+/// Last-Modified (RFC 9110 8.8.2.2).
 pub(crate) const STRONG_DATE_MILLIS_MIN: i64 = 1000;

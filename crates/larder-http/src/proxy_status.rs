@@ -8,7 +8,7 @@ use sfv::{KeyRef, ListSerializer, TokenRef};
 
 use crate::cache_status::CACHE_NAME;
 
-/// What went wrong, by the names of RFC 9209 2.3.
+/// The error of an exchange, by the names of RFC 9209 2.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProxyError {
     /// The resolver did not answer in time (2.3.1).
@@ -64,9 +64,9 @@ pub enum ProxyError {
 /// One proxy's member of the Proxy-Status list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProxyStatus<'a> {
-    /// What went wrong, if something did (2.1.1).
+    /// The error, if one occurred (2.1.1).
     pub error: Option<ProxyError>,
-    /// Where the request was sent, or was to be: a host with an optional port (2.1.2).
+    /// The destination of the request: a host with an optional port (2.1.2).
     pub next_hop: Option<&'a str>,
     /// The status the origin sent, where the client gets another (2.1.4).
     pub received_status: Option<StatusCode>,
@@ -75,12 +75,12 @@ pub struct ProxyStatus<'a> {
 }
 
 impl ProxyStatus<'_> {
-    /// The status of an exchange that failed in this way.
+    /// Creates the status of an exchange that failed with this error.
     pub fn failed(error: ProxyError) -> Self {
         Self { error: Some(error), ..Self::default() }
     }
 
-    /// The member as a field value, to be appended after those of proxies nearer to the origin.
+    /// Formats the member as a field value. It belongs after the members of proxies nearer to the origin.
     pub fn to_value(&self) -> HeaderValue {
         let key = KeyRef::constant;
         let mut list = ListSerializer::new();
@@ -103,7 +103,7 @@ impl ProxyStatus<'_> {
 }
 
 impl ProxyError {
-    /// The error as the field names it.
+    /// Returns the error's token in the field.
     pub const fn token(self) -> &'static str {
         match self {
             Self::DnsTimeout => "dns_timeout",
@@ -134,7 +134,7 @@ impl ProxyError {
     }
 }
 
-/// The text without what a structured string cannot hold (RFC 9651 3.3.3).
+/// Returns the text without the characters that no structured string can contain (RFC 9651 3.3.3).
 fn printable(text: &str) -> sfv::String {
     let kept: String = text.chars().filter(|letter| matches!(letter, ' '..='~')).collect();
     sfv::String::from_string(kept).expect("only printable ASCII was kept")

@@ -24,7 +24,7 @@ use crate::{
 /// Most ranges of one request; a request for more is answered with the whole.
 pub const RANGE_COUNT_MAX: usize = 64;
 
-/// What a Range field asks for.
+/// A Range field, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeRequest {
     /// Nothing: absent, of another unit, repeated, not valid, or of too many ranges.
@@ -45,14 +45,14 @@ pub enum ByteRange {
         /// The last byte, not before the first.
         last: Option<u64>,
     },
-    /// So many bytes at the end.
+    /// The last bytes of the representation.
     Suffix {
-        /// How many.
+        /// The number of bytes.
         len: u64,
     },
 }
 
-/// What to answer.
+/// The response to a request with a Range field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeOutcome {
     /// The whole, with its own status.
@@ -71,7 +71,7 @@ pub enum RangeOutcome {
     NotSatisfiable,
 }
 
-/// What to answer to a request from a stored response of `total_len` bytes that may be served.
+/// Selects the response to a request from a usable stored response of `total_len` bytes.
 pub fn select(method: &Method, request_fields: &HeaderMap, stored: &StoredHead, total_len: u64) -> RangeOutcome {
     // 14.2: Range is defined for GET only, and only a 200 has the whole to take parts of.
     if method != Method::GET || !request_fields.contains_key(RANGE) || stored.status() != StatusCode::OK {
@@ -94,10 +94,11 @@ pub fn parse(request_fields: &HeaderMap) -> RangeRequest {
     parse_value(value.as_bytes())
 }
 
-/// Whether If-Range allows a part of the stored response (RFC 9110 13.1.5); true when there is none.
+/// Returns whether If-Range permits a part of the stored response (RFC 9110 13.1.5). A request without If-Range permits
+/// it.
 ///
-/// A tag must match strongly; a date must be exactly Last-Modified, and that at least a second before
-/// Date, else it is too weak to tell two versions apart (8.8.2.2).
+/// A tag must match strongly. A date must equal Last-Modified, and Last-Modified must lie at least a second before
+/// Date: otherwise it is too weak to distinguish two versions (8.8.2.2).
 pub fn if_range_holds(request_fields: &HeaderMap, stored: &StoredHead) -> bool {
     if !request_fields.contains_key(IF_RANGE) {
         return true;
@@ -113,7 +114,7 @@ pub fn if_range_holds(request_fields: &HeaderMap, stored: &StoredHead) -> bool {
     })
 }
 
-/// The part of `total_len` bytes a range names (RFC 9110 14.1.2).
+/// Resolves one range of a representation of `total_len` bytes (RFC 9110 14.1.2).
 pub fn resolve(range: ByteRange, total_len: u64) -> RangeOutcome {
     match range {
         ByteRange::From { first, .. } if first >= total_len => RangeOutcome::NotSatisfiable,
@@ -127,7 +128,7 @@ pub fn resolve(range: ByteRange, total_len: u64) -> RangeOutcome {
     }
 }
 
-/// The parts of `total_len` bytes that several ranges name.
+/// Resolves several ranges of a representation of `total_len` bytes.
 pub fn resolve_many(ranges: &[ByteRange], total_len: u64) -> RangeOutcome {
     let mut spans = Vec::with_capacity(ranges.len());
     for range in ranges {
@@ -153,7 +154,7 @@ pub fn resolve_many(ranges: &[ByteRange], total_len: u64) -> RangeOutcome {
     }
 }
 
-/// The Content-Range of a 206: `bytes first-last/total` (RFC 9110 14.4).
+/// Formats the Content-Range of a 206: `bytes first-last/total` (RFC 9110 14.4).
 pub fn content_range(first: u64, last: u64, total_len: u64) -> HeaderValue {
     let mut text = b"bytes ".to_vec();
     push_u64(&mut text, first);
@@ -164,7 +165,7 @@ pub fn content_range(first: u64, last: u64, total_len: u64) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits and separators are a field value")
 }
 
-/// The Content-Range of a 416: `bytes */total` (RFC 9110 14.4).
+/// Formats the Content-Range of a 416: `bytes */total` (RFC 9110 14.4).
 pub fn content_range_unsatisfied(total_len: u64) -> HeaderValue {
     let mut text = b"bytes */".to_vec();
     push_u64(&mut text, total_len);
@@ -191,8 +192,8 @@ fn parse_value(value: &[u8]) -> RangeRequest {
     }
 }
 
-/// Whether ranges are such as 14.2 warns of: more than two that overlap others, or many small ones that are
-/// not in ascending order.
+/// Returns whether the ranges are abusive as RFC 9110 14.2 describes: more than two overlap others, or many small ones
+/// are not in ascending order.
 fn is_abusive(spans: &[Span]) -> bool {
     let mut sorted = spans.to_vec();
     sorted.sort_unstable();
@@ -208,8 +209,8 @@ fn is_abusive(spans: &[Span]) -> bool {
     overlapping > OVERLAPPING_COUNT_MAX || (small > SMALL_COUNT_MAX && !spans.is_sorted())
 }
 
-/// The spans with those made one that overlap or lie closer than a part's head is long; in the order in which
-/// the first of each was asked for (15.3.7.2).
+/// Joins spans that overlap, or whose gap is shorter than the head of a part. A joined span keeps the position of its
+/// first range in the request (15.3.7.2).
 fn joined(spans: &[Span]) -> Vec<Span> {
     let mut sorted: Vec<(Span, usize)> = spans.iter().copied().zip(0..).collect();
     sorted.sort_unstable();
@@ -244,5 +245,5 @@ const OVERLAPPING_COUNT_MAX: usize = 2;
 const SMALL_RANGE_BYTES: u64 = 1024;
 /// Small ranges that may come in any order.
 const SMALL_COUNT_MAX: usize = 8;
-/// What a part costs besides its bytes (15.3.7.2 names 80 as typical).
+/// Overhead of a part in bytes. RFC 9110 15.3.7.2 calls 80 typical.
 const PART_HEAD_BYTES: u64 = 80;

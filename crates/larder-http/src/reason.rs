@@ -13,19 +13,19 @@ pub enum Reason {
     HeuristicLifetime,
     /// The settings give errors of its status a lifetime (RFC 9111 4.2.2).
     NegativeLifetime,
-    /// It is stale and served while it is being validated (RFC 5861 3).
+    /// The response is stale and is served during its validation (RFC 5861 3).
     StaleWhileRevalidate,
-    /// It has no lifetime of use, but a validator (RFC 9111 4.3).
+    /// The response has a validator but no useful lifetime (RFC 9111 4.3).
     ValidatorOnly,
-    /// It has neither a lifetime nor a validator: keeping it would serve nobody.
+    /// The response has neither a lifetime nor a validator, so a stored copy could never be used.
     NothingToReuse,
-    /// Its lifetime is over (RFC 9111 4.2).
+    /// The lifetime is over (RFC 9111 4.2).
     Expired,
-    /// Its lifetime is over and it may not be served stale (RFC 9111 4.2.4).
+    /// The lifetime is over, and the response forbids serving it stale (RFC 9111 4.2.4).
     MustRevalidate,
-    /// It is stale, within what the request's max-stale accepts (RFC 9111 5.2.1.2).
+    /// The response is stale, within the request's `max-stale` (RFC 9111 5.2.1.2).
     RequestMaxStale,
-    /// It is older than the request's max-age accepts (RFC 9111 5.2.1.1).
+    /// The response is older than the request's `max-age` (RFC 9111 5.2.1.1).
     RequestMaxAge,
     /// Less of its lifetime is left than the request's min-fresh asks (RFC 9111 5.2.1.3).
     RequestMinFresh,
@@ -63,7 +63,7 @@ pub enum Reason {
     HeadTooLarge,
     /// The store cannot keep up, and nobody is to wait for it.
     StoreBehind,
-    /// It is stale, and its origin cannot be asked (RFC 9111 4.2.4).
+    /// The response is stale, and its origin cannot be reached (RFC 9111 4.2.4).
     Offline,
 }
 
@@ -102,7 +102,7 @@ impl Reason {
         Self::Offline,
     ];
 
-    /// The reason as a short token.
+    /// Returns the reason as a short token.
     pub const fn token(self) -> &'static str {
         match self {
             Self::ExplicitLifetime => "lifetime",

@@ -1,8 +1,10 @@
-//! Redirections that are followed on a client's behalf: where they lead (RFC 9110 15.4), and what they say of what they lead to.
+//! Decides about redirects that are followed for a client: where they lead (RFC 9110 15.4), and how they constrain the
+//! final response.
 //!
-//! Owns: both decisions. Does not: follow, or check what a host's address is. Invariants: what redirections led to is never fresh
-//! for longer than each of them, stored where one of them may not be, nor served stale where one of them forbids that, unless an
-//! operator's rule gives it a lifetime; no step leads from `https` to `http` unless the operator says so.
+//! The caller sends the requests and checks host addresses. Invariants: the final response is never fresh for longer
+//! than any of its redirects. It is not stored if one of them forbids storing, and not served stale if one of them
+//! forbids that, unless an operator's rule gives it a lifetime. No step leads from `https` to `http` unless the
+//! operator allows it.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -34,7 +36,7 @@ pub fn target(url: &Uri, status: StatusCode, fields: &HeaderMap) -> Option<Uri> 
     is_served.then_some(target)
 }
 
-/// Whether a redirection from one URL to another is followed.
+/// Returns whether a redirect from one URL to another is followed.
 pub fn may_follow(from: &Uri, to: &Uri, following: Following) -> bool {
     let is_downgrade = from.scheme_str() == Some("https") && to.scheme_str() != Some("https");
     match following {
@@ -44,7 +46,7 @@ pub fn may_follow(from: &Uri, to: &Uri, following: Following) -> bool {
     }
 }
 
-/// Whether two URLs are of one origin (RFC 9110 4.3.1).
+/// Returns whether two URLs have the same origin (RFC 9110 4.3.1).
 pub fn is_same_origin(left: &Uri, right: &Uri) -> bool {
     reference::is_same_origin(left, right)
 }
@@ -87,8 +89,9 @@ pub fn through(before: Option<Chain>, redirection: &Exchange<'_>, target: &Uri, 
     }
 }
 
-/// Adds to the fields of what a redirection led to what the redirection says of it besides: what it varies on, and its fields of no
-/// standard (`X-...`) that are not there. What is relative to the URL that answered is made absolute.
+/// Adds fields of a redirect to those of the response it led to: its Vary, and `X-...` fields that the response lacks.
+///
+/// References relative to the URL that answered become absolute.
 pub fn complete(fields: &mut HeaderMap, redirection: &HeaderMap, answered: &Uri) {
     for value in redirection.get_all(VARY) {
         fields.append(VARY, value.clone());
@@ -103,7 +106,7 @@ pub fn complete(fields: &mut HeaderMap, redirection: &HeaderMap, answered: &Uri)
     }
 }
 
-/// What fits an integer of a structured field (RFC 9651 3.3.1).
+/// The values that fit an integer of a structured field (RFC 9651 3.3.1).
 const MARK_MASK: u64 = (1 << 49) - 1;
 
 #[cfg(test)]

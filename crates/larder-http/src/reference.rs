@@ -6,7 +6,7 @@ use http::Uri;
 
 use crate::key::{default_port, split_authority};
 
-/// The absolute URI a reference names, fragment dropped.
+/// Resolves a reference to an absolute URI without fragment.
 pub(crate) fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
     let reference = reference.split('#').next().unwrap_or_default();
     if let Some((scheme, _)) = reference.split_once(':')
@@ -34,7 +34,7 @@ pub(crate) fn resolve(base: &Uri, reference: &str) -> Option<Uri> {
     format!("{scheme}://{authority}{path}{mark}{}", query.unwrap_or_default()).parse().ok()
 }
 
-/// Whether two URIs have the same scheme, host and port (RFC 9110 4.3.1).
+/// Returns whether two URIs have the same scheme, host and port (RFC 9110 4.3.1).
 pub(crate) fn is_same_origin(left: &Uri, right: &Uri) -> bool {
     match (origin(left), origin(right)) {
         (Some((left_host, left_port)), Some((right_host, right_port))) => {

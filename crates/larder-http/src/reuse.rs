@@ -11,60 +11,61 @@ use http::{
 
 use crate::{Reason, Settings, StoredHead, Timestamp, cache_control::RequestDirectives, freshness::millis};
 
-/// How a stored response may be used.
+/// The permitted use of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// Serve it without asking the origin: it is fresh, or the request accepts it as stale as it is.
     Fresh {
-        /// Its age and what is left of its lifetime.
+        /// The response's age and remaining lifetime.
         age: Age,
-        /// Which rule allows it.
+        /// The rule that permits the use.
         reason: Reason,
     },
-    /// Its lifetime is over: validate it, or fetch anew when it has no validator.
+    /// The lifetime is over: validate the response, or fetch it again if it has no validator.
     Stale {
-        /// Its age and how long its lifetime has been over.
+        /// The response's age, and the time since its lifetime ended.
         age: Age,
         /// Whether to serve it at once and validate it behind the client's back (RFC 5861 3).
         may_serve_meanwhile: bool,
         /// Whether to serve it all the same when the origin cannot be reached.
         may_serve_on_error: bool,
-        /// Whether it can be validated.
+        /// The response can be validated.
         has_validator: bool,
-        /// Which rule says so.
+        /// The deciding rule.
         reason: Reason,
     },
     /// A directive asks for validation although the lifetime may not be over.
     MustValidate {
-        /// Its age and what is left of its lifetime.
+        /// The response's age and remaining lifetime.
         age: Age,
         /// Whether to serve it all the same when the origin cannot be reached.
         may_serve_on_error: bool,
-        /// Whether it can be validated.
+        /// The response can be validated.
         has_validator: bool,
-        /// Which rule says so.
+        /// The deciding rule.
         reason: Reason,
     },
     /// Not by this request: forward it as if nothing were stored.
     NotUsable {
-        /// Which rule says so.
+        /// The deciding rule.
         reason: Reason,
     },
 }
 
-/// What may be served stale while the origin cannot be asked at all (RFC 9111 4.2.4: "disconnected").
+/// The stale responses that may be served while the origin cannot be reached (RFC 9111 4.2.4: "disconnected").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StaleAllowed {
-    /// What might also stand in for an error of the origin, for as long.
+    /// Responses that could also replace an error of the origin, for as long.
     #[default]
     AsOnError,
     /// However old, but nothing that its origin forbids to serve stale.
     HoweverOld,
-    /// Also what its origin forbids to serve stale, because the operator insists; not what may have been made for one client.
+    /// Also responses that the origin forbids to serve stale, at the operator's order, except those that may have been
+    /// made for one client.
     EvenForbidden,
 }
 
-/// How old a stored response is now.
+/// The age of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age {
     /// The value of the Age field (RFC 9111 5.1), in seconds.
@@ -106,10 +107,12 @@ pub fn decide(
     }
 }
 
-/// Decides how a stored response may answer a request at `now` while its origin cannot be asked: `Fresh`, or else not at all.
+/// Decides whether a stored response may answer a request at `now` while its origin cannot be reached. Returns `Fresh`
+/// if it may.
 ///
-/// What the request says of freshness is not looked at, as RFC 9111 5.2.1 allows: there is nothing newer to be had. What the response
-/// forbids holds, as 4.2.4, 5.2.2.2 and 5.2.2.4 say of a cache that is disconnected, unless the operator insists.
+/// The request's freshness directives are ignored, as RFC 9111 5.2.1 allows: no newer response is available. The
+/// response's own restrictions hold for a disconnected cache (4.2.4, 5.2.2.2, 5.2.2.4), unless the operator overrides
+/// them.
 pub fn decide_disconnected(
     method: &Method,
     stored: &StoredHead,
@@ -139,16 +142,17 @@ pub fn decide_disconnected(
     }
 }
 
-/// Whether the request wants an answer from the cache or none: without one it gets 504
-/// (RFC 9111 5.2.1.7).
+/// Returns whether the request accepts a response from the cache only. If there is none, it gets a 504 (RFC 9111
+/// 5.2.1.7).
 pub fn is_only_if_cached(request_fields: &HeaderMap, settings: &Settings) -> bool {
     settings.honour_request_directives
         && request_fields.contains_key(CACHE_CONTROL)
         && RequestDirectives::from_fields(request_fields).only_if_cached
 }
 
-/// Whether a request wants an answer that is no older than itself (RFC 9111 5.2.1.1, 5.2.1.4, 5.4): one that the origin was
-/// asked for before will not do, though it is still on its way.
+/// Returns whether the request demands a response no older than itself (RFC 9111 5.2.1.1, 5.2.1.4, 5.4).
+///
+/// A fetch that began before the request does not satisfy it, even if its response has not arrived yet.
 pub fn is_reload(request_fields: &HeaderMap, settings: &Settings) -> bool {
     let has_directives = request_fields.contains_key(CACHE_CONTROL) || request_fields.contains_key(PRAGMA);
     if !settings.honour_request_directives || !has_directives {
@@ -200,8 +204,10 @@ impl Situation<'_> {
         !freshness.forbids_stale(self.settings) && self.left_millis.saturating_neg() < window
     }
 
-    /// 4.2.4: never what the response forbids; else for as long as it says itself (RFC 5861 4), or else the
-    /// request, or else the settings.
+    /// Returns whether a stale response may replace an error (RFC 9111 4.2.4).
+    ///
+    /// It may not where the response forbids it. Otherwise the limit comes from the response (RFC 5861 4), then from
+    /// the request, then from the settings.
     fn may_serve_on_error(&self) -> bool {
         let freshness = self.stored.freshness();
         if freshness.no_cache {
@@ -218,7 +224,7 @@ impl Situation<'_> {
     }
 }
 
-/// The directive of request or response that asks for more than freshness, if one does.
+/// Returns the directive of request or response that demands more than freshness, if there is one.
 fn asked_otherwise(asked: &RequestDirectives, situation: &Situation<'_>) -> Option<Reason> {
     if asked.no_store {
         return Some(Reason::RequestNoStore);

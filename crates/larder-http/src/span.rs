@@ -17,12 +17,12 @@ pub struct Span {
 pub struct SpanSet(Vec<Span>);
 
 impl Span {
-    /// The span between two bytes, both included; none when they are in the wrong order.
+    /// Creates the span from `first` to `last`, both included. `None` if they are in the wrong order.
     pub fn new(first: u64, last: u64) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
 
-    /// How many bytes; saturates for all of `u64`.
+    /// Returns the number of bytes. Saturates for all of `u64`.
     pub fn len(&self) -> u64 {
         (self.last - self.first).saturating_add(1)
     }
@@ -32,12 +32,12 @@ impl Span {
         false
     }
 
-    /// Whether all of `other` lies inside.
+    /// Returns whether all of `other` lies inside.
     pub fn contains(&self, other: &Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }
 
-    /// Whether a byte lies in both.
+    /// Returns whether the two share a byte.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
@@ -48,7 +48,7 @@ impl Span {
         right.first.saturating_sub(left.last).saturating_sub(1)
     }
 
-    /// The smallest span that has both.
+    /// Returns the smallest span that contains both.
     pub fn hull(&self, other: &Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
@@ -63,23 +63,24 @@ impl SpanSet {
         self.0.splice(start..start + joined, [hull]);
     }
 
-    /// Its spans, in ascending order.
+    /// Returns the spans in ascending order.
     pub fn spans(&self) -> &[Span] {
         &self.0
     }
 
-    /// Whether all of `span` is in the set.
+    /// Returns whether the set contains all of `span`.
     pub fn contains(&self, span: &Span) -> bool {
         let at = self.0.partition_point(|known| known.last < span.first);
         self.0.get(at).is_some_and(|known| known.contains(span))
     }
 
-    /// Whether it has every byte of a body of this length.
+    /// Returns whether the set contains every byte of a body of this length.
     pub fn is_complete(&self, total_len: u64) -> bool {
         total_len.checked_sub(1).is_none_or(|last| self.contains(&Span { first: 0, last }))
     }
 
-    /// The parts of `wanted` that are not in the set, in ascending order: what to ask for (RFC 9111 3.4).
+    /// Returns the parts of `wanted` that are not in the set, in ascending order. These are to be requested (RFC 9111
+    /// 3.4).
     pub fn missing(&self, wanted: &Span) -> Vec<Span> {
         let mut missing = Vec::new();
         let mut next = wanted.first;

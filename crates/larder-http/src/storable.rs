@@ -40,16 +40,16 @@ pub struct Exchange<'a> {
 /// Whether a response may be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Storability {
-    /// It may.
+    /// Store the response.
     Store {
-        /// What makes it worth storing.
+        /// The use of a stored copy.
         reason: Reason,
-        /// What it varies on; never `*`.
+        /// The fields on which the response varies; never `*`.
         rule: VaryRule,
     },
-    /// It must not or need not be stored.
+    /// Do not store the response.
     Refuse {
-        /// Which rule is against it.
+        /// The rule against storing.
         reason: Reason,
     },
 }
@@ -113,8 +113,9 @@ fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
     }
 }
 
-/// Decides whether to keep a stored response that a 304 has just updated: its new fields may forbid it, or say that it varies
-/// on what no request can match.
+/// Decides whether to keep a stored response that a 304 has just updated.
+///
+/// The new fields may forbid storing, or vary on something that no request can match.
 pub fn decide_updated(request_fields: &HeaderMap, updated: &StoredHead, settings: &Settings) -> Storability {
     if !updated.selecting().cover(&VaryRule::from_fields(updated.fields())) {
         return Storability::Refuse { reason: Reason::VaryStar };
@@ -130,7 +131,7 @@ pub fn decide_updated(request_fields: &HeaderMap, updated: &StoredHead, settings
     decide(&exchange, settings)
 }
 
-/// The rule that forbids storing, if one does.
+/// Returns the rule that forbids storing, if there is one.
 fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &Settings) -> Option<Reason> {
     if !is_storable_status(exchange) {
         return Some(Reason::Status);
@@ -165,7 +166,7 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &
     None
 }
 
-/// What a stored copy would be good for, or why for nothing.
+/// Returns the use of a stored copy. The error says why there is none.
 fn worth(
     exchange: &Exchange<'_>,
     answered_cookie: bool,
@@ -195,7 +196,7 @@ fn worth(
     }
 }
 
-/// Whether a response of this status can be for other requests than its own.
+/// Returns whether a response with this status can answer other requests than its own.
 fn is_storable_status(exchange: &Exchange<'_>) -> bool {
     let asked = |names: &[http::HeaderName]| names.iter().any(|name| exchange.request_fields.contains_key(name));
     match exchange.status.as_u16() {
@@ -208,8 +209,8 @@ fn is_storable_status(exchange: &Exchange<'_>) -> bool {
     }
 }
 
-/// Whether the status is one whose caching rules are known here (RFC 9111 5.2.2.3): those of RFC 9110 15,
-/// and 451 of RFC 7725. 206 is not stored as such.
+/// Returns whether Larder knows the caching rules of a status (RFC 9111 5.2.2.3): those of RFC 9110 15, and 451 of RFC
+/// 7725. A 206 is not stored as such.
 fn is_understood(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200..=205 | 300..=305 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 451 | 500..=505)
 }

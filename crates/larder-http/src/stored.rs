@@ -1,9 +1,9 @@
-//! A stored response's head: what a shared cache keeps beside the body.
+//! The head of a stored response: everything a shared cache keeps with the body.
 //!
-//! Owns the status, the end-to-end fields, both times and where the body lies; derives from them, once,
-//! all that reuse needs. Not the body, and not where the entry is; its bytes are in `encoding`.
-//! Invariant: the fields hold no Age (it is kept as a number and counted into the age), no hop-by-hop
-//! field and always a valid Date; what is derived always agrees with the fields.
+//! It holds the status, the end-to-end fields, the times of request and response, and the place of the body. Everything
+//! that reuse needs is derived from them once. Its bytes are in `encoding`. Invariants: the fields contain no Age (it
+//! is kept as a number and counted into the age), no hop-by-hop field, and always a valid Date. Derived values agree
+//! with the fields.
 
 use http::{
     HeaderMap, HeaderValue, StatusCode,
@@ -30,7 +30,7 @@ pub const FIELD_COUNT_MAX: usize = 512;
 /// Most bytes the names and values of a stored head's fields may have together.
 pub const FIELDS_SIZE_MAX: usize = 64 << 10;
 
-/// What lies under a primary or variant key.
+/// The entry under a primary or variant key.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
@@ -43,12 +43,12 @@ pub enum Head {
     VaryMarker(VaryMarker),
 }
 
-/// Where a stored response's body lies.
+/// The place of a stored response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyPlace {
     /// In the same entry.
     Whole {
-        /// Its length in bytes.
+        /// The body's length in bytes.
         len: u64,
     },
     /// In entries of its own, one for each chunk.
@@ -63,13 +63,13 @@ pub enum BodyPlace {
 /// A response's head as it was received.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// Its status.
+    /// The response's status.
     pub status: StatusCode,
-    /// Its fields, hop-by-hop ones included or not.
+    /// The response's fields, with or without hop-by-hop fields.
     pub fields: HeaderMap,
     /// When the request for it was sent.
     pub request_time: Timestamp,
-    /// When it was received.
+    /// The time at which the head was received.
     pub response_time: Timestamp,
 }
 
@@ -86,13 +86,15 @@ pub struct StoredHead {
     has_entity_tag: bool,
     /// See [`StoredHead::purge_count`].
     purge_count: u64,
-    /// What its fields were, and those of its updates will be, read by.
+    /// The targeted fields that apply to these fields, and to those of later updates.
     targets: TargetList,
 }
 
 impl StoredHead {
-    /// The head to store for a received response (RFC 9111 3.1): without hop-by-hop fields, without the
-    /// fields that `private` and `no-cache` name, with a valid Date (RFC 9110 6.6.1).
+    /// Creates the head to store for a received response (RFC 9111 3.1).
+    ///
+    /// Hop-by-hop fields, and those that `private` and `no-cache` name, are left out. A valid Date is added if it is
+    /// missing (RFC 9110 6.6.1).
     pub fn new(received: Received, body: BodyPlace, selecting: Selecting, targets: &TargetList) -> Self {
         let Received { status, mut fields, request_time, response_time } = received;
         strip_hop_by_hop(&mut fields);
@@ -111,95 +113,97 @@ impl StoredHead {
         Self::from_parts(&receipt, fields, body, selecting, targets)
     }
 
-    /// This head, in memory of its own: see [`crate::fields::detach`].
+    /// Moves the head to memory of its own: see [`crate::fields::detach`].
     pub fn detached(mut self) -> Self {
         detach(&mut self.fields);
         self
     }
 
-    /// This head with the body elsewhere.
+    /// Returns this head with another body.
     pub fn with_body(self, body: BodyPlace) -> Self {
         Self { body, ..self }
     }
 
-    /// This head, of a response that was asked for after so many purges.
+    /// Returns this head, with the number of purges that had been made when the response was requested.
     pub fn after_purges(self, purge_count: u64) -> Self {
         Self { purge_count, ..self }
     }
 
-    /// This head, of a response that is stale from `moment` on whatever else it says of its freshness, because it was purged softly.
-    /// That is not stored with it: whoever finds it again finds out again.
+    /// Returns this head, stale from `moment` on whatever its fields say, because of a soft purge.
+    ///
+    /// The purge is not stored with the head. Each lookup finds it again.
     pub fn stale_since(self, moment: Timestamp) -> Self {
         let freshness = self.freshness.stale_since(moment);
         Self { freshness, ..self }
     }
 
-    /// How many purges there had been when the origin was asked for it, or last confirmed it. A count, as a clock may be set back.
+    /// Returns the number of purges at the time of the last fetch or validation. It is a count, because a clock can be
+    /// set back.
     pub fn purge_count(&self) -> u64 {
         self.purge_count
     }
 
-    /// The status.
+    /// Returns the status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The end-to-end fields as received, without Age.
+    /// Returns the end-to-end fields as received, without Age.
     pub fn fields(&self) -> &HeaderMap {
         &self.fields
     }
 
-    /// The fields, for a caller that needs nothing else any more.
+    /// Returns the fields by value.
     pub fn into_fields(self) -> HeaderMap {
         self.fields
     }
 
-    /// The Age that it was received with, in seconds.
+    /// Returns the received Age in seconds.
     pub fn age_secs(&self) -> u32 {
         self.age_secs
     }
 
-    /// When the request was sent that this head was received, or last validated, by.
+    /// Returns the time of the request that fetched or last validated this response.
     pub fn request_time(&self) -> Timestamp {
         self.request_time
     }
 
-    /// When this head was received or last validated.
+    /// Returns the time at which this head was received or last validated.
     pub fn response_time(&self) -> Timestamp {
         self.freshness.response_time
     }
 
-    /// Where the body lies.
+    /// Returns the place of the body.
     pub fn body(&self) -> BodyPlace {
         self.body
     }
 
-    /// The selecting fields of the request it was stored for.
+    /// Returns the selecting fields of the request for which the response was stored.
     pub fn selecting(&self) -> &Selecting {
         &self.selecting
     }
 
-    /// Whether the request's selecting fields are those it was stored for (RFC 9111 4.1).
+    /// Returns whether a request has the selecting fields for which the response was stored (RFC 9111 4.1).
     pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
         self.selecting.matches(request_fields, settings)
     }
 
-    /// What it says about its own freshness.
+    /// Returns the response's freshness.
     pub fn freshness(&self) -> &Freshness {
         &self.freshness
     }
 
-    /// The well-formed entity tag, if there is one.
+    /// Returns the entity tag, if it is well-formed.
     pub fn entity_tag(&self) -> Option<EntityTag<'_>> {
         EntityTag::parse(self.entity_tag_value()?.as_bytes())
     }
 
-    /// Whether the origin can be asked if it still holds (RFC 9111 4.3.1).
+    /// Returns whether the origin can validate the response (RFC 9111 4.3.1).
     pub fn has_validator(&self) -> bool {
         self.has_entity_tag || self.freshness.last_modified.is_some()
     }
 
-    /// The first moment it is not fresh any more.
+    /// Returns the first moment at which the response is not fresh.
     pub fn fresh_until(&self, settings: &Settings) -> Timestamp {
         let left = self.freshness.lifetime_millis(settings).saturating_sub(self.freshness.initial_age_millis);
         self.response_time().plus_millis(left)
@@ -238,14 +242,14 @@ impl StoredHead {
 }
 
 impl BodyPlace {
-    /// Length of the whole body in bytes.
+    /// Returns the length of the whole body in bytes.
     pub fn len(&self) -> u64 {
         match *self {
             Self::Whole { len } | Self::Chunks { len, .. } => len,
         }
     }
 
-    /// Whether the body has no bytes.
+    /// Returns whether the body is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

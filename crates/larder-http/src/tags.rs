@@ -1,8 +1,8 @@
-//! Tags of responses: names by which several are purged together, as `Surrogate-Key` and `Cache-Tag` list them.
+//! Reads the tags of responses, by which several are purged together: `Surrogate-Key` and `Cache-Tag`.
 //!
-//! Owns: how both fields are read. Does not: purge. Invariant: a tag that one of the two fields is said to have by whoever defined it is
-//! found here: the one separates tags by spaces (Fastly), the other by commas and does not tell capitals from small letters (Cloudflare);
-//! here either separates, and neither field tells them apart, so that a purge may concern too much but never too little.
+//! Fastly separates tags by spaces. Cloudflare separates them by commas and ignores case. Here both characters separate
+//! tags in both fields, and case is ignored. Every tag that either vendor would find is found, so a purge may remove
+//! too much but never too little.
 
 use http::{HeaderMap, HeaderName};
 

@@ -1,10 +1,10 @@
-//! Directives aimed at caches such as this one, above all CDN-Cache-Control (RFC 9213), each field a structured
+//! Directives targeted at caches like this one, above all CDN-Cache-Control (RFC 9213). Each field is a structured
 //! dictionary (RFC 9651).
 //!
-//! A field that is there, not empty and well-formed stands in for Cache-Control and Expires altogether; any
-//! other is as if it were absent. A lifetime that is no integer makes the field malformed; a negative one
-//! counts as zero. Of a repeated key the last counts, as dictionaries have it. Parameters and directives not
-//! known here are passed over. Cost: one look-up when there is no such field; else the dictionary is parsed.
+//! A valid, non-empty field replaces Cache-Control and Expires. Any other field is ignored. A lifetime that is no
+//! integer makes the field malformed, and a negative one counts as zero. Of a repeated key the last counts, as in
+//! dictionaries. Unknown parameters and directives are skipped. Cost: one lookup if there is no such field; otherwise
+//! the dictionary is parsed.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-con
 pub struct TargetList(Arc<[HeaderName]>);
 
 impl TargetList {
-    /// A list of these fields; an empty one leaves everything to Cache-Control and Expires.
+    /// Creates a list of these fields. With an empty list only Cache-Control and Expires count.
     pub fn new(names: impl Into<Arc<[HeaderName]>>) -> Self {
         Self(names.into())
     }
@@ -34,7 +34,7 @@ impl Default for TargetList {
     }
 }
 
-/// The directives of the first field of the list that is valid and not empty; none when there is no such field.
+/// Returns the directives of the first field in the list that is valid and not empty.
 pub fn directives(fields: &HeaderMap, targets: &TargetList) -> Option<ResponseDirectives> {
     targets.0.iter().find_map(|name| directives_of(fields, name))
 }
@@ -89,12 +89,12 @@ fn seconds(value: &ListEntry) -> Result<u32, WrongType> {
     }
 }
 
-/// Whether a directive without argument holds: unless it is false in so many words.
+/// Returns whether a directive without argument is set. Only an explicit false unsets it.
 fn is_set(value: &ListEntry) -> bool {
     !matches!(value, ListEntry::Item(item) if matches!(item.bare_item, BareItem::Boolean(false)))
 }
 
-/// Whether the value is a string that lists field names, which are then withheld.
+/// Withholds the fields that the value lists. Returns whether it is a string of field names.
 fn withholds(value: &ListEntry, found: &mut ResponseDirectives) -> bool {
     match value {
         ListEntry::Item(item) => match &item.bare_item {

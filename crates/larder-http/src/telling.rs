@@ -1,26 +1,27 @@
-//! Request fields by which many frameworks and servers build their answers though no Vary says so: whom, how and by which
-//! method the request "really" is for, and in which form the answer is wanted. Whoever can have such an answer stored for
-//! others poisons the cache.
+//! Request fields that many frameworks and servers use to build a response without naming them in Vary.
 //!
-//! Owns: the table, which docs/trusted-fields.md shows. Does not: say what follows, see [`crate::vary`]: what answers a
-//! request with such a field is stored for those who send it with the same value, and for nobody else. Fields that name
-//! the client alone (X-Forwarded-For and its kin) are not of it: they would give each client a copy of its own, and who
-//! answers by them says `private`. Cost: a few comparisons per field of a request, where something is stored or confirmed.
+//! They state the "real" host, path, method or form of a request. A client that could get such a response stored for
+//! others would poison the cache. So a response to a request with such a field is stored only for requests with the
+//! same value ([`crate::vary`]). docs/trusted-fields.md shows the table.
+//!
+//! Fields that only identify the client, such as X-Forwarded-For, are left out: they would give each client its own
+//! copy, and an origin that uses them says `private`. Cost: a few comparisons per request field when a response is
+//! stored or confirmed.
 
 use http::HeaderName;
 
-/// A field, or a family of them, and who goes by it.
+/// A field or a family of fields, and the software that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Telling {
     /// The field's name in lower case, or with `*` behind it how the names of a family begin.
     pub name: &'static str,
-    /// Fields of the family that tell of the client or of the way, and change no answer.
+    /// Fields of the family that describe the client or the route, and change no response.
     pub except: &'static [&'static str],
-    /// What origins take from it.
+    /// The property of a request that origins take from the field.
     pub tells: &'static str,
 }
 
-/// The fields. Forwarded (RFC 7239) is besides, and only what it says of host and scheme.
+/// The fields. Forwarded (RFC 7239) is handled separately, because only its host and scheme count.
 pub const TELLING_FIELDS: &[Telling] = &[
     family("x-forwarded-*", &["x-forwarded-for"], "host, scheme, port, prefix, path and user of the request"),
     family("x-original-*", &["x-original-for", "x-original-forwarded-for"], "host, path and method before a rewrite"),
@@ -54,7 +55,7 @@ pub const TELLING_FIELDS: &[Telling] = &[
     field("front-end-https", "the scheme"),
 ];
 
-/// Whether a field is of [`TELLING_FIELDS`].
+/// Returns whether a field is one of [`TELLING_FIELDS`].
 pub fn is_telling(name: &HeaderName) -> bool {
     let name = name.as_str();
     TELLING_FIELDS.iter().any(|telling| telling.is(name))
@@ -77,6 +78,8 @@ const fn field(name: &'static str, tells: &'static str) -> Telling {
     Telling { name, except: &[], tells }
 }
 
-/// Stands for what Forwarded (RFC 7239 5.3, 5.4) tells of host and scheme. Its `for` is another for each client and says
-/// nothing of the target, so the field as a whole would give each client a variant of its own.
+/// Represents the host and scheme in Forwarded (RFC 7239 5.3, 5.4).
+///
+/// Its `for` differs from client to client and says nothing about the target, so selecting by the whole field would
+/// give each client its own variant.
 pub(crate) static FORWARDED_TARGET: HeaderName = HeaderName::from_static("!forwarded-target");

@@ -7,12 +7,12 @@
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The moment this many milliseconds after the Unix epoch.
+    /// Returns the moment this many milliseconds after the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// The moment this many seconds after the Unix epoch.
+    /// Returns the moment this many seconds after the Unix epoch.
     pub const fn from_secs(secs: i64) -> Self {
         Self(secs.saturating_mul(1000))
     }
@@ -22,17 +22,17 @@ impl Timestamp {
         self.0
     }
 
-    /// Whole seconds since the Unix epoch, rounded down.
+    /// Returns whole seconds since the Unix epoch, rounded down.
     pub const fn as_secs(self) -> i64 {
         self.0.div_euclid(1000)
     }
 
-    /// This moment and so many seconds more.
+    /// Returns the moment this many seconds later.
     pub const fn plus_secs(self, secs: i64) -> Self {
         Self(self.0.saturating_add(secs.saturating_mul(1000)))
     }
 
-    /// This moment and so many milliseconds more.
+    /// Returns the moment this many milliseconds later.
     pub const fn plus_millis(self, millis: i64) -> Self {
         Self(self.0.saturating_add(millis))
     }

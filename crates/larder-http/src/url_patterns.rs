@@ -1,7 +1,7 @@
-//! Patterns of whole URLs, as operators write them to say which stored responses something is done with.
+//! Patterns of URLs, by which operators select stored responses.
 //!
-//! Owns: their grammar, and matching. Does not: know what is done. Invariant: a pattern names URLs in the form in which keys have them: the
-//! host in lower case, no default port, no fragment. Cost: one pass over the URL for all patterns together.
+//! A pattern names URLs in the form that keys use: the host in lower case, no default port, no fragment. Cost: one pass
+//! over the URL for all patterns together.
 
 use std::{fmt, str::FromStr};
 
@@ -9,8 +9,10 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::key::{default_port, split_authority};
 
-/// A URL, or several by `*`, which stands for any characters. `https://a.example/x` is that one; `https://a.example/*` all of that
-/// origin, as is `https://a.example`; without `https://` or `http://` it is both.
+/// A pattern for one URL or several. `*` stands for any characters.
+///
+/// `https://a.example/x` names one URL. `https://a.example/*` and `https://a.example` name every URL of that origin. A
+/// pattern without `https://` or `http://` names both schemes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UrlPattern(Box<str>);
 
@@ -29,7 +31,7 @@ pub struct BadUrlPattern {
 }
 
 impl UrlPattern {
-    /// The pattern, in the form in which it is compared.
+    /// Returns the pattern in its normal form.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -75,7 +77,7 @@ impl FromStr for UrlPattern {
 }
 
 impl UrlPatterns {
-    /// These, each once.
+    /// Creates a set of patterns without duplicates.
     pub fn new(patterns: impl IntoIterator<Item = UrlPattern>) -> Self {
         let mut own: Vec<UrlPattern> = Vec::new();
         let mut known = std::collections::HashSet::new();
@@ -88,22 +90,22 @@ impl UrlPatterns {
         Self { patterns: own, set: set.build().expect("each of them was built") }
     }
 
-    /// All of them, in the order in which they came.
+    /// Returns all patterns in their original order.
     pub fn all(&self) -> &[UrlPattern] {
         &self.patterns
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 
-    /// Whether one of them names a URL.
+    /// Returns whether a pattern matches the URL.
     pub fn contain(&self, url: &str) -> bool {
         self.set.is_match(url)
     }
 
-    /// Which of them name a URL, by their places among [`Self::all`].
+    /// Returns the indexes in [`Self::all`] of the patterns that match the URL.
     pub fn which(&self, url: &str) -> Vec<usize> {
         self.set.matches(url)
     }

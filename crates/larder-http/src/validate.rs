@@ -20,8 +20,10 @@ use crate::{
     storable::Exchange,
 };
 
-/// The preconditions by which the origin can say that the stored response still holds (RFC 9111 4.3.1):
-/// its entity tag as received, and its Last-Modified. None when it has no validator.
+/// Returns the preconditions for validating a stored response (RFC 9111 4.3.1): its entity tag as received, and its
+/// Last-Modified.
+///
+/// Returns none if it has no validator.
 pub fn request_fields(stored: &StoredHead) -> Vec<(HeaderName, HeaderValue)> {
     let mut fields = Vec::with_capacity(2);
     if let Some(tag) = stored.entity_tag_value() {
@@ -35,12 +37,13 @@ pub fn request_fields(stored: &StoredHead) -> Vec<(HeaderName, HeaderValue)> {
     fields
 }
 
-/// Whether a 304 that answers our own precondition speaks of the stored response (RFC 9111 4.3.4).
+/// Returns whether a 304 to our own precondition confirms the stored response (RFC 9111 4.3.4).
 ///
-/// A strong tag must equal the stored strong tag, a weak one the stored tag by weak comparison, a lone
-/// Last-Modified the stored one. Without any validator the 304 can only mean the one we asked about. A 304 by which the
-/// response varies on more than was known speaks of it only where there is an entity tag: by date alone a page that was made for
-/// another client is the same page.
+/// A strong tag must equal the stored strong tag. A weak tag must match the stored tag by weak comparison. A lone
+/// Last-Modified must equal the stored one. A 304 without validators can only mean the response that we asked about.
+///
+/// If the 304 varies on more than was known, it needs an entity tag: a page made for another client may have the same
+/// date.
 pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
     if varies_on_more(not_modified_fields, stored) && stored.entity_tag_value().is_none() {
         return false;
@@ -62,20 +65,21 @@ pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
     }
 }
 
-/// What the answer to a HEAD says of a stored response to GET (RFC 9111 4.3.5).
+/// The consequence of a response to HEAD for a stored response to GET (RFC 9111 4.3.5).
 #[derive(Clone, Debug, PartialEq)]
 pub enum HeadVerdict {
-    /// It still holds: the stored response with the fields and the lifetime of the answer.
+    /// The stored response holds. It is returned with the fields and the lifetime of the new response.
     Holds(Box<StoredHead>),
-    /// It does not: forget it, or take it as stale.
+    /// The stored response has changed: remove it, or treat it as stale.
     Changed,
     /// Nothing: the answer is not a 200, or the stored response is another kind of answer.
     Silent,
 }
 
-/// Judges a stored response by the answer to a HEAD for the same key: each validator and the length that the
-/// answer has must be those of the stored response; and the entity tag must be there if the response varies on more than was
-/// known.
+/// Judges a stored response by the response to a HEAD with the same key.
+///
+/// Each validator and the length in the new response must equal those stored. If the response varies on more than was
+/// known, the entity tag must be present.
 pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) -> HeadVerdict {
     let fields = answer.response_fields;
     if answer.status != StatusCode::OK || stored.status() != StatusCode::OK {
@@ -93,12 +97,15 @@ pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Setting
     }
 }
 
-/// The stored response updated by a 304 that [`selects`] it (RFC 9111 3.2): each end-to-end field of the 304
-/// replaces the stored one of that name, Content-Length excepted. Content-Encoding, Content-Type and
-/// Content-Range are updated too, since messages are stored as received. A stored Warning of the 1xx kind spoke
-/// of the freshness that is now renewed, and goes (RFC 7234 4.3.4; RFC 9111 5.5 has no more of them). A Set-Cookie that is
-/// not for everybody is left out, see [`first_askers_own`]. If the response now varies on more, its selecting fields are
-/// those of the request that was answered; where there can be none, [`crate::storable::decide_updated`] sees it.
+/// Updates the stored response by a 304 that [`selects`] it (RFC 9111 3.2).
+///
+/// Each end-to-end field of the 304 replaces the stored field of that name, except Content-Length. Content-Encoding,
+/// Content-Type and Content-Range are updated too, because messages are stored as received. A stored Warning of the 1xx
+/// kind described the old freshness and is dropped (RFC 7234 4.3.4; RFC 9111 5.5 abolished it). A Set-Cookie that is
+/// not meant for everybody is left out, see [`first_askers_own`].
+///
+/// If the response now varies on more, its selecting fields become those of the request that was answered. If there can
+/// be none, [`crate::storable::decide_updated`] refuses the response.
 pub fn freshen(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) -> StoredHead {
     let (request_time, response_time) = (answer.request_time, answer.response_time);
     let mut updates = answer.response_fields.clone();
@@ -131,8 +138,9 @@ pub fn freshen(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) 
     StoredHead::new(received, stored.body(), selecting, stored.targets())
 }
 
-/// The fields of an answer that updated a stored response which are for the client whose request brought them: those that
-/// `private` and `no-cache` name, and a Set-Cookie that was not taken over.
+/// Returns the fields of an updating response that belong only to the client whose request fetched it.
+///
+/// They are the fields that `private` and `no-cache` name, and a Set-Cookie that was not stored.
 pub fn first_askers_own(answer_fields: &HeaderMap, updated: &StoredHead) -> HeaderMap {
     let mut own = cache_control::first_askers_own(answer_fields, updated.targets());
     if !own.contains_key(SET_COOKIE) && !updated.fields().contains_key(SET_COOKIE) {
@@ -143,7 +151,7 @@ pub fn first_askers_own(answer_fields: &HeaderMap, updated: &StoredHead) -> Head
     own
 }
 
-/// Whether an answer says that the stored response varies on more than its selecting fields (RFC 9111 4.1).
+/// Returns whether a response varies on more than the stored selecting fields (RFC 9111 4.1).
 fn varies_on_more(answer_fields: &HeaderMap, stored: &StoredHead) -> bool {
     answer_fields.contains_key(VARY) && !stored.selecting().cover(&VaryRule::from_fields(answer_fields))
 }

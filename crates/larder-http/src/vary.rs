@@ -1,11 +1,12 @@
-//! Selecting among the variants of one resource (RFC 9111 4.1, RFC 9110 12.5.5).
+//! Selects among the variants of one resource (RFC 9111 4.1, RFC 9110 12.5.5).
 //!
-//! A resource whose responses vary has a [`VaryMarker`] under its primary key, which lists the rules seen
-//! last, and each variant under a key made of the rule and the request's selecting fields. Fields are
-//! compared in a normal form: lines joined with a comma, the same white space around all commas outside
-//! quotes; if the operator says so, Accept-Language also without case and white space. Selecting fields also say whether
-//! the request had a Cookie that selects nothing, for what may be guessed about such a response (see `freshness`).
-//! Cost: matching compares octets and allocates only when they differ from the stored normal form.
+//! A resource whose responses vary has a [`VaryMarker`] under its primary key. The marker lists the most recent rules.
+//! Each variant is stored under a key made of the rule and the request's selecting fields.
+//!
+//! Fields are compared in a normal form: lines joined with a comma, the same white space around every comma outside
+//! quotes. On the operator's request Accept-Language is also compared without case and white space. Selecting fields
+//! also record whether the request had a Cookie that selects nothing, because that restricts heuristics (see
+//! `freshness`). Cost: matching compares octets, and allocates only if they differ from the stored normal form.
 
 use bytes::Bytes;
 use http::{
@@ -26,7 +27,7 @@ pub const SELECTING_COUNT_MAX: usize = 16;
 /// Most rules a marker lists; an older one is forgotten, and its variants with it.
 pub const RULE_COUNT_MAX: usize = 4;
 
-/// What a response says it varies on.
+/// The fields on which a response varies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VaryRule {
     /// The named request fields: sorted, each once. None of them: every request matches.
@@ -47,9 +48,10 @@ pub struct Selecting {
 pub struct VaryMarker(Vec<VaryRule>);
 
 impl VaryRule {
-    /// The rule of a response's Vary field. A `*` anywhere among its elements, or an element that names no
-    /// field, makes it [`VaryRule::Star`]. What an operator's rule does not heed of it is left out, and
-    /// what it names besides is in it.
+    /// Returns the rule of a response's Vary field.
+    ///
+    /// A `*`, or an element that is no field name, makes it [`VaryRule::Star`]. An operator's rule may ignore elements
+    /// or add some.
     pub fn from_fields(response_fields: &HeaderMap) -> Self {
         let names: Result<Vec<_>, _> = list::tokens(response_fields, &VARY).map(parse_name).collect();
         let Ok(mut names) = names else { return Self::Star };
@@ -60,16 +62,18 @@ impl VaryRule {
         Self::from_names(names)
     }
 
-    /// The rule for storing the answer to a request: the response's own, and with it the fields of the request that tell its
-    /// origin what it is about (see [`crate::telling`]), so that they change what is stored for nobody but those who send
-    /// them too.
+    /// Returns the rule for storing the response to a request: the response's own Vary, and the telling fields of the
+    /// request.
+    ///
+    /// [`crate::telling`] lists those. Including them keeps a response to a request that has them away from all other
+    /// requests.
     pub fn for_exchange(request_fields: &HeaderMap, response_fields: &HeaderMap) -> Self {
         let rule = Self::from_fields(response_fields);
         let told: Vec<_> = told(request_fields).cloned().collect();
         if told.is_empty() { rule } else { rule.and(&Self::from_names(told)) }
     }
 
-    /// The rule that names what either of the two names.
+    /// Returns the rule with the fields of both.
     pub fn and(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Fields(names), Self::Fields(others)) => Self::from_names([&names[..], &others[..]].concat()),
@@ -77,12 +81,12 @@ impl VaryRule {
         }
     }
 
-    /// Whether every request matches: the response does not vary.
+    /// Returns whether the response does not vary, so that every request matches.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Fields(names) if names.is_empty())
     }
 
-    /// The request's selecting fields under this rule; none under `*`.
+    /// Returns the request's selecting fields under this rule. `None` under `*`.
     pub fn select(&self, request_fields: &HeaderMap, settings: &Settings) -> Option<Selecting> {
         let Self::Fields(names) = self else { return None };
         let selected = names.iter().map(|name| {
@@ -101,7 +105,7 @@ impl VaryRule {
 }
 
 impl Selecting {
-    /// Whether a request's selecting fields are these (RFC 9111 4.1).
+    /// Returns whether a request has these selecting fields (RFC 9111 4.1).
     pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
         self.fields.iter().all(|(name, stored)| {
             let Some(stored) = stored else { return !is_in(request_fields, name) };
@@ -111,20 +115,24 @@ impl Selecting {
         })
     }
 
-    /// Whether a request tells its origin nothing (see [`crate::telling`]) that these do not say. What one that tells more is
-    /// answered may be made for it, and changes nothing for others.
+    /// Returns whether these fields cover every telling field (see [`crate::telling`]) of a request.
+    ///
+    /// A request with more of them may get a response made for it alone. That response must change nothing for others.
     pub fn cover_what_is_told(&self, request_fields: &HeaderMap) -> bool {
         told(request_fields).all(|name| self.has(name))
     }
 
-    /// Whether all that a rule names is among these.
+    /// Returns whether these fields include every field of a rule.
     pub fn cover(&self, rule: &VaryRule) -> bool {
         matches!(rule, VaryRule::Fields(names) if names.iter().all(|name| self.has(name)))
     }
 
-    /// These, or where they do not cover a rule, what of a request is selecting under both: the stored response they belong to
-    /// was confirmed for that request, and varies by more than was known (RFC 9111 4.1, 4.3.4). None if no request could
-    /// ever match. Invariant: a request that matches the new ones matches these.
+    /// Returns the selecting fields of a stored response after a 304 confirmed it for this request (RFC 9111 4.1,
+    /// 4.3.4).
+    ///
+    /// Fields that cover `rule` are returned unchanged. Otherwise the 304 brought a wider Vary, and the result also has
+    /// the request's fields under it. `None` if no request could ever match. Invariant: a request that matches the
+    /// result also matches `self`.
     pub fn renewed(&self, rule: &VaryRule, request_fields: &HeaderMap, settings: &Settings) -> Option<Self> {
         if self.cover(rule) {
             return Some(self.clone());
@@ -134,8 +142,8 @@ impl Selecting {
         Some(Self { answered_cookie, ..selected })
     }
 
-    /// Whether the request had a Cookie, which is not among these: the response may be made for its client alone, though
-    /// nothing says so.
+    /// Returns whether the request had a Cookie that is not a selecting field. The response may then be made for its
+    /// client alone, even if it does not say so.
     pub fn answered_cookie(&self) -> bool {
         self.answered_cookie
     }
@@ -145,7 +153,7 @@ impl Selecting {
         self.fields.iter().map(|(name, value)| (name, value.as_ref()))
     }
 
-    /// The rule these fields were selected by.
+    /// Returns the rule by which these fields were selected.
     pub fn rule(&self) -> VaryRule {
         VaryRule::Fields(self.fields.iter().map(|(name, _)| name.clone()).collect())
     }
@@ -154,12 +162,12 @@ impl Selecting {
         self.fields.iter().any(|(selecting, _)| selecting == name)
     }
 
-    /// All there is to store of them. That there was a Cookie stands among the fields, under a name that no field has.
+    /// Returns the parts to store. The presence of a Cookie is one of them, under a name that no field can have.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (&HeaderName, Option<&Bytes>)> {
         self.iter().chain(self.answered_cookie.then_some((&ANSWERED_COOKIE, None)))
     }
 
-    /// The selecting fields of these [`Selecting::parts`].
+    /// Restores the selecting fields from their [`Selecting::parts`].
     pub(crate) fn from_parts(mut parts: Vec<(HeaderName, Option<Bytes>)>) -> Self {
         let count = parts.len();
         parts.retain(|(name, _)| *name != ANSWERED_COOKIE);
@@ -168,12 +176,12 @@ impl Selecting {
 }
 
 impl VaryMarker {
-    /// A marker for one rule.
+    /// Creates a marker with one rule.
     pub fn new(rule: VaryRule) -> Self {
         Self(vec![rule])
     }
 
-    /// This marker with `rule` as the newest.
+    /// Returns this marker with `rule` as the newest.
     pub fn with(&self, rule: VaryRule) -> Self {
         let older = self.0.iter().filter(|known| **known != rule).take(RULE_COUNT_MAX - 1).cloned();
         let mut rules = Vec::with_capacity(RULE_COUNT_MAX);
@@ -182,7 +190,7 @@ impl VaryMarker {
         Self(rules)
     }
 
-    /// The rules, newest first.
+    /// Returns the rules, newest first.
     pub fn rules(&self) -> &[VaryRule] {
         &self.0
     }
@@ -199,7 +207,7 @@ fn parse_name(element: &[u8]) -> Result<HeaderName, ()> {
     }
 }
 
-/// What a request tells its origin, field by field.
+/// Iterates over the telling fields of a request.
 fn told(fields: &HeaderMap) -> impl Iterator<Item = &HeaderName> {
     let target = forwarded_target(fields).map(|_| &FORWARDED_TARGET);
     fields.keys().filter(|name| is_telling(name)).chain(target)
@@ -209,7 +217,7 @@ fn is_in(fields: &HeaderMap, name: &HeaderName) -> bool {
     if *name == FORWARDED_TARGET { forwarded_target(fields).is_some() } else { fields.contains_key(name) }
 }
 
-/// The value of a request field as it is compared; none when the request does not have it.
+/// Returns the normal form of a request field. `None` if the request lacks it.
 fn normal_form(name: &HeaderName, fields: &HeaderMap, settings: &Settings) -> Option<Vec<u8>> {
     if *name == FORWARDED_TARGET {
         return forwarded_target(fields);
@@ -233,8 +241,9 @@ fn normal_form(name: &HeaderName, fields: &HeaderMap, settings: &Settings) -> Op
     })
 }
 
-/// The hosts and schemes that Forwarded names, in their order; none when it names none. A field that is not of the form
-/// of RFC 7239 4 counts with all it has, whatever an origin may see in it.
+/// Returns the hosts and schemes in Forwarded, in their order. `None` if there are none.
+///
+/// A field that violates the grammar of RFC 7239 4 counts as a whole, since an origin may read anything into it.
 fn forwarded_target(fields: &HeaderMap) -> Option<Vec<u8>> {
     let mut told = Vec::new();
     for line in fields.get_all(FORWARDED) {
@@ -258,7 +267,7 @@ fn forwarded_target(fields: &HeaderMap) -> Option<Vec<u8>> {
     (!told.is_empty()).then_some(told)
 }
 
-/// Length of what comes before the next `;` or `,` that is not in quotes; none when quotes do not close.
+/// Returns the length up to the next `;` or `,` outside quotes. `None` if quotes do not close.
 fn forwarded_pair_length(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(byte) = text.get(at) {
@@ -271,8 +280,8 @@ fn forwarded_pair_length(text: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Language ranges in lower case and without white space. In the order they came in: between ranges of equal weight it is
-/// the first that many origins choose.
+/// Returns language ranges in lower case without white space, in their original order: many origins choose the first
+/// among ranges of equal weight.
 fn languages(fields: &HeaderMap) -> Vec<u8> {
     let tighten = |range: &[u8]| -> Vec<u8> {
         range.iter().filter(|byte| !byte.is_ascii_whitespace()).map(u8::to_ascii_lowercase).collect()
@@ -301,8 +310,7 @@ fn push_tightened(joined: &mut Vec<u8>, line: &[u8]) {
     }
 }
 
-/// What stands between elements in normal form: what nearly all clients send, so that their values are in
-/// normal form as they come.
+/// Separator of elements in normal form. Nearly all clients send this one, so that their values need no rewriting.
 const SEPARATOR: &[u8] = b", ";
 /// Says in a stored head that the request had a Cookie.
 static ANSWERED_COOKIE: HeaderName = HeaderName::from_static("!answered-cookie");

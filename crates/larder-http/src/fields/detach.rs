@@ -1,7 +1,7 @@
-//! Fields in memory of their own.
+//! Copies fields into memory of their own.
 //!
-//! A field's value, as an HTTP library hands it over, is a slice of the buffer that it was read into: whoever keeps one field
-//! keeps kilobytes. Cost: one allocation, and a copy of the values.
+//! An HTTP library returns field values as slices of its read buffer. Keeping one value would keep the whole buffer,
+//! often several kilobytes. Cost: one allocation, and a copy of the values.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue};

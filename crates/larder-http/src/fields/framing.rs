@@ -11,10 +11,10 @@ use http::{
 
 use crate::decimal::{DIGITS_MAX, parse_u64};
 
-/// How the fields say a body is framed.
+/// The framing of a body according to its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// They do not: no body in a request, up to the connection's end in a response.
+    /// No length is stated: a request has no body, and a response's body ends with the connection.
     Unstated,
     /// By its length in bytes.
     Length(u64),

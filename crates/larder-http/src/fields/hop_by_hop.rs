@@ -20,8 +20,9 @@ pub fn strip_hop_by_hop(fields: &mut HeaderMap) {
     }
 }
 
-/// Removes the fields that Connection names, but for those that are about the connection anyway. What is decided of a
-/// request after this is decided of what the origin gets to see.
+/// Removes the fields that Connection names, except those that belong to the connection anyway.
+///
+/// Later decisions about the request then see the same fields as the origin.
 pub fn strip_named(fields: &mut HeaderMap) {
     if !fields.contains_key(CONNECTION) {
         return;

@@ -17,11 +17,14 @@ pub enum HostError {
     Invalid,
 }
 
-/// The host and port a request is for: the target's when it is in absolute form (a proxy must then ignore
-/// Host, RFC 9112 3.2.2), else those of Host. None for a request of HTTP/1.0 that names none.
+/// Returns the host and port that a request is for.
+///
+/// They are those of a target in absolute form, because a proxy must then ignore Host (RFC 9112 3.2.2). Otherwise they
+/// are those of Host. Returns `None` for an HTTP/1.0 request without either.
 ///
 /// # Errors
-/// Host is missing, repeated or malformed, or the target's authority is: answer 400.
+/// Host is missing, repeated or malformed, or the target's authority is malformed. The response to all of them is a
+/// 400.
 pub fn effective_authority<'a>(
     target: &'a Uri,
     fields: &'a HeaderMap,

@@ -6,8 +6,8 @@ use http::{HeaderMap, header::CONTENT_TYPE};
 
 use crate::list::single;
 
-/// Returns the media type that Content-Type names, as it is written and without its parameters. `None` if the field is absent,
-/// empty or there more than once.
+/// Returns the media type in Content-Type as written, without parameters. `None` if the field is absent, empty or
+/// repeated.
 pub fn media_type(fields: &HeaderMap) -> Option<&str> {
     let value = single(fields, &CONTENT_TYPE)?.to_str().ok()?;
     let end = value.find(';').unwrap_or(value.len());

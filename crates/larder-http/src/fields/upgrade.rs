@@ -7,10 +7,10 @@ use http::{
 
 use crate::list::tokens;
 
-/// Whether these fields of a request of HTTP/1.1 ask for another protocol, none of them HTTP/2.
+/// Returns whether an HTTP/1.1 request asks to switch protocols, to something other than HTTP/2.
 ///
-/// A connection of HTTP/2 to an origin would lead past every rule for requests, so whoever offers `h2c`, alone or among
-/// others, is answered over HTTP/1.1.
+/// An HTTP/2 connection to an origin would bypass every check of requests. A client that offers `h2c`, alone or among
+/// others, therefore receives its response over HTTP/1.1.
 pub fn asks_to_switch(fields: &HeaderMap) -> bool {
     fields.contains_key(UPGRADE)
         && tokens(fields, &CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"))

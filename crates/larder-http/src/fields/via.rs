@@ -14,19 +14,20 @@ static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
 pub struct Pseudonym(String);
 
 impl Pseudonym {
-    /// A name made of letters, digits, `-`, `.` and `_`, so that it is a token in both fields; none for any other.
+    /// Creates a pseudonym of letters, digits, `-`, `.` and `_`, which is a token in both fields. Returns `None` for
+    /// any other name.
     pub fn new(name: impl Into<String>) -> Option<Self> {
         let name = name.into();
         let valid = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
         valid.then_some(Self(name))
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The Via member for a message that came in with this version.
+    /// Returns the Via member for a message received with this version.
     pub fn via_value(&self, version: Version) -> HeaderValue {
         let received = match version {
             Version::HTTP_09 => "0.9",
@@ -50,7 +51,7 @@ pub fn append_cdn_loop(fields: &mut HeaderMap, pseudonym: &Pseudonym) {
     fields.append(CDN_LOOP.clone(), value);
 }
 
-/// Whether a request has been here before, or has passed more than [`HOP_COUNT_MAX`] intermediaries.
+/// Returns whether a request has passed here before, or has passed more than [`HOP_COUNT_MAX`] intermediaries.
 pub fn loops(fields: &HeaderMap, pseudonym: &Pseudonym) -> bool {
     let name = pseudonym.as_str().as_bytes();
     let mut via_count = 0;

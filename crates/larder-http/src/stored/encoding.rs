@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Head {
-    /// The bytes to store.
+    /// Encodes the entry's bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Response(head) => head.encode(),
@@ -47,7 +47,7 @@ impl Head {
 }
 
 impl StoredHead {
-    /// The bytes to store, as [`Head::decode`] reads them.
+    /// Encodes the bytes that [`Head::decode`] reads.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(ENCODED_SIZE_USUAL);
         match self.purge_count {
@@ -127,7 +127,7 @@ impl StoredHead {
 }
 
 impl VaryMarker {
-    /// The bytes to store, as [`Head::decode`] reads them.
+    /// Encodes the bytes that [`Head::decode`] reads.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![KIND_VARY_MARKER_1];
         push_number(&mut out, self.rules().len() as u64);
