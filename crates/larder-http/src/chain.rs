@@ -13,7 +13,9 @@ pub struct Chain {
     pub forbids_stale: bool,
     /// Whether each of them may be stored.
     pub is_storable: bool,
-    /// Tells the URL that they led to from others, see [`crate::redirects::mark_of`].
+    /// The mark of the URL that the first of them names, see [`crate::redirects::mark_of`].
+    pub first_to: u64,
+    /// The mark of the URL that the last of them names.
     pub led_to: u64,
 }
 
@@ -31,7 +33,7 @@ impl Chain {
     pub(crate) fn to_members(self) -> String {
         let flags = [(self.forbids_stale, ", led-strictly"), (!self.is_storable, ", led-by-unstored")];
         let flags: String = flags.into_iter().filter_map(|(is_set, text)| is_set.then_some(text)).collect();
-        format!("led-to={}, led-within={}{flags}", self.led_to, self.fresh_secs)
+        format!("led-first={}, led-to={}, led-within={}{flags}", self.first_to, self.led_to, self.fresh_secs)
     }
 
     pub(crate) fn of_members(dictionary: &Dictionary) -> Option<Self> {
@@ -43,11 +45,14 @@ impl Chain {
             },
             ListEntry::InnerList(_) => None,
         };
+        let led_to = number("led-to")?;
         Some(Self {
+            // Stored before the first redirect was noted: most chains have only one.
+            first_to: number("led-first").unwrap_or(led_to),
             fresh_secs: u32::try_from(number("led-within")?).ok()?,
             forbids_stale: member("led-strictly").is_some(),
             is_storable: member("led-by-unstored").is_none(),
-            led_to: number("led-to")?,
+            led_to,
         })
     }
 }

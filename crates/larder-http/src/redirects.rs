@@ -80,12 +80,15 @@ pub fn through(before: Option<Chain>, redirection: &Exchange<'_>, target: &Uri, 
             matches!(reason, Reason::Status | Reason::NothingToReuse | Reason::NoCache)
         }
     };
-    let before = before.unwrap_or(Chain { fresh_secs: u32::MAX, forbids_stale: false, is_storable: true, led_to: 0 });
+    let led_to = mark_of(target);
+    let first = Chain { fresh_secs: u32::MAX, forbids_stale: false, is_storable: true, first_to: led_to, led_to };
+    let before = before.unwrap_or(first);
     Chain {
         fresh_secs: before.fresh_secs.min(u32::try_from(left_secs).unwrap_or(u32::MAX)),
         forbids_stale: before.forbids_stale || directives.forbids_stale(),
         is_storable: before.is_storable && is_storable,
-        led_to: mark_of(target),
+        first_to: before.first_to,
+        led_to,
     }
 }
 

@@ -312,7 +312,7 @@ mod tests {
             checks_digest: true,
             caches_git: true,
             answers_credentials: true,
-            chain: Some(Chain { fresh_secs: 5, forbids_stale: true, is_storable: false, led_to: 77 }),
+            chain: Some(Chain { fresh_secs: 5, forbids_stale: true, is_storable: false, first_to: 76, led_to: 77 }),
         };
         let finishing = Ruling { finishes_abandoned: Some(true), ..full.clone() };
         for ruling in [full, finishing, Ruling { name: "a".into(), ..Ruling::default() }] {

@@ -5,7 +5,7 @@
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
-    header::{AGE, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, SET_COOKIE, VARY, WARNING},
+    header::{AGE, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, SET_COOKIE, VARY, WARNING},
 };
 
 use crate::{
@@ -95,6 +95,28 @@ pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Setting
     } else {
         HeadVerdict::Changed
     }
+}
+
+/// Returns whether the answer to a HEAD describes a response to GET with this head and body length, if that is known.
+///
+/// Both must have the same 2xx status, the same validators and the same media type. A length in the answer must be the
+/// body's. Where the URL names the digest of its content (`names_digest`), only the length counts, and must be there.
+pub fn is_described(
+    head: &StoredHead,
+    body_len: Option<u64>,
+    (status, fields): (StatusCode, &HeaderMap),
+    names_digest: bool,
+) -> bool {
+    if status != head.status() || !status.is_success() {
+        return false;
+    }
+    let told = fields.get(CONTENT_LENGTH).map(|value| parse_u64(value.as_bytes()));
+    let has_length = told.zip(body_len).is_none_or(|(told, len)| told == Some(len));
+    if names_digest {
+        return has_length && told.is_some();
+    }
+    let same = |name: &HeaderName| fields.get_all(name) == head.fields().get_all(name);
+    has_length && [ETAG, LAST_MODIFIED, CONTENT_TYPE].iter().all(same)
 }
 
 /// Updates the stored response by a 304 that [`selects`] it (RFC 9111 3.2).

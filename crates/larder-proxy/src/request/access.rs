@@ -1,12 +1,13 @@
 //! Whether a client may read what others were given for their credentials, where a rule has its origin asked.
 //!
-//! Owns: the question. Does not: answer the request (see `serve`). Invariant: nobody is given what answered another's credentials, nor
-//! reads along where somebody else's are used, before the origin has answered a HEAD of the same URL with this client's own.
-//! Cost: a request for each time.
+//! Owns: the question, and which responses its answer covers. Does not: answer the request (see `serve`). Invariant: nobody is given
+//! what answered another's credentials, nor reads along where somebody else's are used, unless the origin has answered a HEAD of the
+//! same URL with this client's own, and that answer describes the very response. Cost: a request for each time.
 
 use std::sync::Arc;
 
-use http::Method;
+use http::{HeaderMap, Method, StatusCode, header::AUTHORIZATION};
+use larder_http::{Ruling, StoredHead, redirects, validate};
 
 use crate::{
     asked::{Asked, Edits},
@@ -17,13 +18,30 @@ use crate::{
     worker::Worker,
 };
 
+/// An origin's answer to a HEAD with a client's own credentials: it covers the responses that it describes.
+pub(crate) struct Permission {
+    status: StatusCode,
+    fields: HeaderMap,
+    /// The mark of the URL that it redirects to.
+    leads_to: Option<u64>,
+    /// Whether the URL names the digest of its content, so that a length is description enough.
+    names_digest: bool,
+}
+
+/// What an origin says of a client's access.
+pub(crate) enum Access {
+    /// The client may read what the permission covers.
+    Granted(Permission),
+    /// The origin has something else for this client than what is stored.
+    Differs,
+    Refused,
+}
+
 /// Whether the origin is asked about the client before a request goes its way: unless it gets what was given to somebody without
 /// credentials, or the origin's own answer to it alone.
 pub(crate) fn is_asked_about(route: &Route, found: Option<&Found>) -> bool {
     match route {
-        Route::Stored { .. } | Route::Meanwhile { .. } => {
-            found.is_none_or(|found| found.entry.head.freshness().checks_authorization)
-        }
+        Route::Stored { .. } | Route::Meanwhile { .. } => found.is_none_or(is_protected),
         Route::Fly { .. } | Route::PassHead { .. } => true,
         Route::Pass { stands_in, .. } => *stands_in,
         Route::Refuse | Route::Offline => false,
@@ -36,14 +54,14 @@ pub(crate) fn may_stand_in(route: &Route, found: &Found) -> bool {
         Route::Fly { stands_in, .. } | Route::PassHead { stands_in, .. } | Route::Pass { stands_in, .. } => *stands_in,
         Route::Stored { .. } | Route::Meanwhile { .. } | Route::Refuse | Route::Offline => false,
     };
-    stands_in && !found.entry.head.freshness().checks_authorization
+    stands_in && !is_protected(found)
 }
 
-/// Asks the origin whether a client may read what it asks for.
+/// Asks the origin about a client, and holds its answer against what is stored.
 ///
 /// # Errors
 /// The origin cannot be asked.
-pub(crate) async fn may_read(worker: &Arc<Worker>, asked: &Arc<Asked>) -> Result<bool, Failure> {
+pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Arc<Asked>, found: Option<&Found>) -> Result<Access, Failure> {
     check_may_ask(worker, asked)?;
     let edits = Edits { whole: true, ..Edits::default() };
     let outgoing = Outgoing {
@@ -57,5 +75,37 @@ pub(crate) async fn may_read(worker: &Arc<Worker>, asked: &Arc<Asked>) -> Result
         },
     };
     let (head, _) = worker.origins.ask(outgoing).await?;
-    Ok(head.status.is_success() || head.status.is_redirection())
+    let url = asked.url_at_origin();
+    let target = url.as_ref().and_then(|url| redirects::target(url, head.status, &head.headers));
+    if !head.status.is_success() && target.is_none() {
+        return Ok(Access::Refused);
+    }
+    let leads_to = target.as_ref().map(redirects::mark_of);
+    let names_digest = asked.before.digest.is_some();
+    let permission = Permission { status: head.status, fields: head.headers, leads_to, names_digest };
+    let Some(found) = found.filter(|found| is_protected(found)) else { return Ok(Access::Granted(permission)) };
+    if permission.covers(&found.entry.head, Some(found.entry.body_len())) {
+        return Ok(Access::Granted(permission));
+    }
+    // A redirect, or a page for whoever shows no credentials, may be a refusal: it is not to take the place of what is stored.
+    let replaces = permission.status.is_success() && asked.fields.contains_key(AUTHORIZATION);
+    Ok(if replaces { Access::Differs } else { Access::Refused })
+}
+
+impl Permission {
+    /// Returns whether it describes a response with this head and a body of this length, if that is known.
+    pub(crate) fn covers(&self, head: &StoredHead, body_len: Option<u64>) -> bool {
+        match self.leads_to {
+            Some(leads_to) => {
+                let chain = Ruling::of(head.fields()).and_then(|ruling| ruling.chain);
+                chain.is_some_and(|chain| chain.first_to == leads_to)
+            }
+            None => validate::is_described(head, body_len, (self.status, &self.fields), self.names_digest),
+        }
+    }
+}
+
+/// Whether a stored response answered somebody's credentials.
+fn is_protected(found: &Found) -> bool {
+    found.entry.head.freshness().checks_authorization
 }

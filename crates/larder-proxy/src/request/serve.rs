@@ -27,7 +27,7 @@ use crate::{
     origin::uplink::Line,
     outcome::{MissReason, Outcome},
     request::{
-        access,
+        access::{self, Access},
         hit::{self, Wanted},
         pass,
         route::{self, Facts, Route, Stored},
@@ -56,13 +56,13 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
     let Seen { found, presence, marker, stored, otherwise } = Box::pin(see(worker, asked, key)).await;
     let decide = |stored| route::decide(&facts(&worker.cache, Asking::of(asked), key, stored));
     let route = decide(stored);
+    let mut permission = None;
     if asked.before.checks_authorization && access::is_asked_about(&route, found.as_ref()) {
-        match Box::pin(access::may_read(worker, asked)).await {
-            Ok(true) => {}
-            Ok(false) => {
-                let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
-                return pass::pass(worker, asked, None, forward).await;
-            }
+        let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
+        match Box::pin(access::ask(worker, asked, found.as_ref())).await {
+            Ok(Access::Granted(granted)) => permission = Some(Arc::new(granted)),
+            Ok(Access::Differs) => return Box::pin(share::fly(worker, asked, Sharing::alone(key, forward))).await,
+            Ok(Access::Refused) => return pass::pass(worker, asked, None, forward).await,
             Err(failure) => {
                 let stale = found.filter(|found| access::may_stand_in(&route, found));
                 return or_stale(worker, asked, Err(failure), stale.as_ref());
@@ -98,7 +98,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
         }
         Route::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
             let before = found.filter(|_| validates);
-            let sharing = Sharing { primary, before, may_serve_on_error, marker, forward, is_reload };
+            let sharing = Sharing { primary, before, may_serve_on_error, marker, forward, is_reload, permission };
             share::fly(worker, asked, sharing).await
         }
         Route::Refuse => Err(Failure::OnlyIfCached),
@@ -256,7 +256,8 @@ async fn meanwhile(
     let (marker, forward) = (found.marker.clone(), CacheStatus::forwarded(Forward::Stale));
     let primary = Arc::clone(key);
     let before = Some(found);
-    let sharing = Sharing { primary, before, may_serve_on_error: true, marker, forward, is_reload: false };
+    let sharing =
+        Sharing { primary, before, may_serve_on_error: true, marker, forward, is_reload: false, permission: None };
     match served {
         Some(served) => {
             share::refresh(worker, asked, &sharing);

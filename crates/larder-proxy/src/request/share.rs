@@ -34,6 +34,7 @@ use crate::{
     },
     outcome::{MissReason, Outcome},
     request::{
+        access::Permission,
         hit::{self, Portion, Wanted},
         pass::{self, Passed},
         serve::{self, age_of, or_stale, stale_answer},
@@ -56,6 +57,23 @@ pub(crate) struct Sharing {
     pub(crate) forward: CacheStatus,
     /// Whether it wants an answer no older than itself.
     pub(crate) is_reload: bool,
+    /// The origin's answer about its client, which says what it may read of what others' credentials fetch.
+    pub(crate) permission: Option<Arc<Permission>>,
+}
+
+impl Sharing {
+    /// Returns what is known about a request whose client the origin has something of its own for.
+    pub(crate) fn alone(primary: &Arc<[u8]>, forward: CacheStatus) -> Self {
+        Self {
+            primary: Arc::clone(primary),
+            before: None,
+            may_serve_on_error: false,
+            marker: None,
+            forward,
+            is_reload: false,
+            permission: None,
+        }
+    }
 }
 
 /// Answers by a flight.
@@ -66,7 +84,10 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
     let told =
         sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(&asked.fields));
     // What confirms a stored response to one who tells more may be made for it: nobody else is to read it.
-    let mut alone = !told || worker.cache.shared.lonely.contains(&sharing.primary);
+    let mut alone = !told
+        || worker.cache.shared.lonely.contains(&sharing.primary)
+        // Others' credentials fetch what this client may not be allowed to read.
+        || (asked.before.checks_authorization && sharing.permission.is_none());
     for _ in 0..ATTEMPT_COUNT_MAX {
         let mut reader = board(worker, asked, &sharing, alone);
         let ended_before = !reader.is_first() && reader.flight().is_complete();
@@ -80,6 +101,7 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
                 // Another who waited as we did may have fetched it by now.
                 if let Some(found) =
                     Box::pin(lookup::find_variant(&worker.cache, &sharing.primary, &marker, &asked.fields)).await
+                    && (Reading { worker, asked, sharing: &sharing }).may_read(&found.entry.head, Some(found.entry.body_len()))
                     && let Some(served) = serve::if_fresh(worker, asked, &found).await
                 {
                     return served;
@@ -188,6 +210,9 @@ impl Reading<'_> {
             Stage::Open(open) => self.take_open(reader, &open, ended_before).await,
             Stage::Confirmed(found) => {
                 let settings = &worker.cache.http;
+                if !reader.is_first() && !self.may_read(&found.entry.head, Some(found.entry.body_len())) {
+                    return Taken::NotForUs;
+                }
                 if !found.entry.head.matches(&asked.fields, settings) {
                     return found.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
                 }
@@ -215,12 +240,22 @@ impl Reading<'_> {
         }
     }
 
+    /// Returns whether the client may read a response that another's request fetched.
+    fn may_read(self, head: &StoredHead, body_len: Option<u64>) -> bool {
+        !self.asked.before.checks_authorization
+            || !head.freshness().checks_authorization
+            || self.sharing.permission.as_ref().is_some_and(|permission| permission.covers(head, body_len))
+    }
+
     /// From a response that is arriving, or has arrived and is being stored.
     async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> Taken {
         let Self { worker, asked, sharing } = self;
         let settings = &worker.cache.http;
         let first = reader.is_first();
         if !first {
+            if !self.may_read(&open.head, open.total_len) {
+                return Taken::NotForUs;
+            }
             if !open.head.matches(&asked.fields, settings) {
                 return open.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
             }
@@ -253,6 +288,10 @@ impl Reading<'_> {
     async fn take_part(self, kept: &KeptPart, is_first: bool) -> Taken {
         let Self { worker, asked, sharing } = self;
         let (entry, settings) = (&kept.entry, &worker.cache.http);
+        let is_own = is_first && kept.from_origin;
+        if !is_own && !self.may_read(&entry.head, Some(entry.body_len())) {
+            return Taken::NotForUs;
+        }
         if !entry.head.matches(&asked.fields, settings) {
             return kept.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
         }

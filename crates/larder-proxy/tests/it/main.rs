@@ -35,6 +35,7 @@ mod origins;
 mod overview;
 mod parents;
 mod partial;
+mod permissions;
 mod poisoning;
 mod purges;
 mod ranges;

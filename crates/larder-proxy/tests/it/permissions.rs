@@ -1,0 +1,156 @@
+//! `authorization = "check"`: who is given what answered another's credentials.
+
+use larder_http::{
+    Rules, Ruling,
+    rules::{MatchTexts, Rule},
+    ruling::Following,
+};
+use larder_proxy::{Mirror, ProxyConfig};
+
+use crate::support::{Fixture, Gate, Received, Reply, Response};
+
+/// The SHA-256 of `body`.
+const DIGEST: &str = "sha256:230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5";
+const SECRET: &[&str] = &["Cache-Control: max-age=600", "ETag: \"s\"", "Content-Type: text/plain"];
+const USER: &str = "Authorization: Bearer user";
+
+/// How an origin refuses a client.
+const REFUSALS: [&str; 12] = [
+    "301 Moved Permanently",
+    "302 Found",
+    "303 See Other",
+    "307 Temporary Redirect",
+    "401 Unauthorized",
+    "403 Forbidden",
+    "404 Not Found",
+    "407 Proxy Authentication Required",
+    "500 Internal Server Error",
+    "hang",
+    "a page for HEAD",
+    "204 No Content",
+];
+
+/// What a client gets that the origin refuses.
+fn refuse(refusal: &str, received: &Received, gate: &Gate) -> Reply {
+    if received.target == "/users/sign_in" {
+        return Reply::ok(&["Content-Type: text/html"], "please sign in");
+    }
+    match refusal {
+        "hang" => Reply::default().wait(gate).close(),
+        // Of a blob only the length is known for certain.
+        "a page for HEAD" if received.method == "HEAD" && received.target.contains("/blobs/") => {
+            Reply::head("200 OK", &["Content-Length: 9"])
+        }
+        // As long as the secret: only the other fields tell.
+        "a page for HEAD" if received.method == "HEAD" => {
+            Reply::head("200 OK", &["Content-Length: 4", "Content-Type: text/html"])
+        }
+        "a page for HEAD" => Reply::ok(&["Content-Type: text/html"], "page"),
+        redirect if redirect.starts_with('3') => Reply::status(redirect, &["Location: /users/sign_in"], ""),
+        status if received.method == "HEAD" => Reply::head(status, &["Content-Length: 0"]),
+        status => Reply::status(status, &[], ""),
+    }
+}
+
+/// An origin that gives its secret to a user, and refuses all others.
+fn guarded(refusal: &'static str, gate: &Gate) -> impl Fn(&Received, usize) -> Reply + Send + Sync + 'static {
+    let gate = gate.clone();
+    move |received, _| match (received.field("authorization"), received.method.as_str()) {
+        (Some("Bearer user"), "HEAD") => Reply::head("200 OK", &[SECRET, &["Content-Length: 4"]].concat()),
+        (Some("Bearer user"), _) => Reply::ok(SECRET, "body"),
+        _ => refuse(refusal, received, &gate),
+    }
+}
+
+fn checking(config: &mut ProxyConfig, following: Following, checks_digest: bool) {
+    let ruling =
+        Ruling { name: "check".into(), checks_authorization: true, following, checks_digest, ..Ruling::default() };
+    config.rules = Rules::new(vec![Rule::new(&MatchTexts::default(), ruling).unwrap()]);
+    config.limits.origin_response = std::time::Duration::from_millis(300);
+}
+
+/// Whether a response gives away what only the user may read.
+fn leaks(response: &Response) -> bool {
+    response.text().contains("body") || response.field("etag") == Some("\"s\"")
+}
+
+/// Stores the secret for its user, and asks for it as others.
+fn try_refusal(refusal: &str, fixture: &Fixture, target: &str, gate: &Gate) {
+    assert_eq!(fixture.get(target, &[USER]).text(), "body", "{refusal}");
+    assert_eq!(fixture.get_hit(target, &[USER]).text(), "body", "{refusal}");
+    for fields in [&[][..], &["Authorization: Bearer expired"]] {
+        for method in ["GET", "HEAD"] {
+            let refused = fixture.connect().request(method, target, fields);
+            assert!(!leaks(&refused) && !refused.is_hit(), "{refusal} {fields:?} {method}: {refused:?}");
+        }
+    }
+    gate.open();
+    assert!(fixture.get_hit(target, &[USER]).text() == "body", "{refusal}: the user is still served");
+}
+
+#[test]
+fn none_of_twelve_refusals_is_taken_for_permission() {
+    for following in [Following::None, Following::All] {
+        for refusal in REFUSALS {
+            let gate = Gate::default();
+            let fixture =
+                Fixture::with(guarded(refusal, &gate), |config| checking(config, following, false));
+            try_refusal(refusal, &fixture, "/secret", &gate);
+        }
+    }
+}
+
+#[test]
+fn none_of_twelve_refusals_opens_a_registry_of_containers() {
+    for refusal in REFUSALS {
+        let gate = Gate::default();
+        let fixture = Fixture::with(guarded(refusal, &gate), |config| {
+            let origin = format!("{}/v2", config.default_origin.take().unwrap().to_short_string());
+            let mirror = Mirror::of_files("/v2", origin.parse().unwrap());
+            config.mirrors.push(Mirror { is_registry: true, ..mirror });
+            checking(config, Following::Safe, true);
+        });
+        try_refusal(refusal, &fixture, "/v2/team/app/manifests/latest", &gate);
+        try_refusal(refusal, &fixture, &format!("/v2/team/app/blobs/{DIGEST}"), &gate);
+    }
+}
+
+/// An origin that leads its users to where the content is, with a signature that is new each time.
+fn leading(received: &Received, number: usize) -> Reply {
+    let user = received.field("authorization").is_some_and(|user| user.starts_with("Bearer user"));
+    match (received.target.split('?').next(), user) {
+        (Some("/content"), _) if received.method == "HEAD" => Reply::status("403 Forbidden", &[], ""),
+        (Some("/content"), _) => Reply::ok(SECRET, "body"),
+        (_, true) => {
+            let location = format!("Location: /content?signature={number}");
+            Reply::status("307 Temporary Redirect", &[&location, "Cache-Control: max-age=600"], "")
+        }
+        _ => Reply::status("302 Found", &["Location: /users/sign_in"], ""),
+    }
+}
+
+#[test]
+fn redirect_to_where_the_stored_response_came_from_is_permission() {
+    let fixture = Fixture::with(leading, |config| checking(config, Following::All, false));
+    assert_eq!(fixture.get("/secret", &[USER]).text(), "body");
+    assert!(fixture.get_hit("/secret", &["Authorization: Bearer user 2"]).is_hit());
+    let refused = fixture.get("/secret", &["Authorization: Bearer expired"]);
+    assert!(!leaks(&refused), "{refused:?}");
+}
+
+#[test]
+fn response_that_changed_for_its_user_takes_the_place_of_what_is_stored() {
+    let fixture = Fixture::with(
+        |received, number| {
+            let tag = format!("ETag: \"{}\"", number.min(3));
+            match received.method.as_str() {
+                "HEAD" => Reply::head("200 OK", &["Cache-Control: max-age=600", &tag]),
+                _ => Reply::ok(&["Cache-Control: max-age=600", &tag], "body"),
+            }
+        },
+        |config| checking(config, Following::None, false),
+    );
+    fixture.get("/secret", &[USER]);
+    assert!(!fixture.get("/secret", &[USER]).is_hit(), "the origin describes another by now");
+    assert_eq!(fixture.get_hit("/secret", &[USER]).field("etag"), Some("\"3\""));
+}
