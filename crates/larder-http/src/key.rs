@@ -262,7 +262,7 @@ mod tests {
                 assert_eq!(of.url(), Some("http://a.example/x?y"));
             }
         }
-        let marked = [&primary[..], b" default"].concat();
+        let marked = [&primary[..], b" @http://origin:81"].concat();
         assert_eq!(KeyOf::parse(&marked).unwrap().url(), Some("http://a.example/x?y"));
         for none in [&b""[..], b"X", b"V\x05\0\0\0Phtt", b"C12345678", b"V\x02\0\0\0XX"] {
             assert_eq!(KeyOf::parse(none), None);

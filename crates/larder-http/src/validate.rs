@@ -5,7 +5,10 @@
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
-    header::{AGE, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, SET_COOKIE, VARY, WARNING},
+    header::{
+        AGE, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, SET_COOKIE, VARY,
+        WARNING,
+    },
 };
 
 use crate::{

@@ -13,7 +13,7 @@ use crate::{
         groups::Groups,
         hot::HotTier,
         lonely::Lonely,
-        mark::Mark,
+        mark::KeyMarks,
         patience::Patience,
         pins::Pins,
         purges::{Began, Purges},
@@ -81,8 +81,8 @@ pub(crate) struct CacheShared {
     pub(crate) pins: Arc<Pins>,
     pub(crate) purges: Arc<Purges>,
     pub(crate) rules: Rules,
-    /// Every mark that a key can have.
-    pub(crate) key_marks: &'static [Mark],
+    /// The origins that may answer for a URL.
+    pub(crate) key_marks: Arc<dyn KeyMarks>,
     /// Longest body that is stored, in bytes.
     pub(crate) entry_bytes_max: u64,
     /// How long a client may be without progress.

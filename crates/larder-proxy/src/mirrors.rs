@@ -41,6 +41,8 @@ struct Known {
     origin: Origin,
     scheme: &'static str,
     authority: String,
+    /// Its name in keys, if it is not the server that its URL names.
+    name: Option<String>,
     /// The path at the server that ours stands for.
     prefix: String,
     documents: Vec<String>,
@@ -73,11 +75,11 @@ impl Mirrors {
         let known = |mirror: &Mirror| {
             let origin = Origin::of_mirror(&mirror.origin);
             let scheme = if origin.https { "https" } else { "http" };
-            let authority = mirror.origin.authority();
+            let (authority, name) = (mirror.origin.authority(), origin.name_of_another(&mirror.origin));
             let (path, prefix) = (mirror.path.clone(), mirror.origin.prefix.clone());
             let (documents, links) = (mirror.documents.clone(), mirror.links.clone());
             let registry = mirror.is_registry.then(Registry::default);
-            Arc::new(Known { path, origin, scheme, authority, prefix, documents, links, registry })
+            Arc::new(Known { path, origin, scheme, authority, name, prefix, documents, links, registry })
         };
         let mut all: Vec<_> = mirrors.iter().map(known).collect();
         // The longer path is the nearer.
@@ -186,8 +188,9 @@ impl Mirrored {
     }
 
     /// Scheme and authority of the server, and the mark of its keys.
-    pub(crate) fn name(&self) -> (&str, &str, Mark) {
-        (self.mirror.scheme, &self.mirror.authority, Mark::None)
+    pub(crate) fn name(&self) -> (&str, &str, Mark<'_>) {
+        let Known { scheme, authority, name, .. } = &*self.mirror;
+        (scheme, authority, name.as_deref().map_or(Mark::NONE, Mark::of_origin))
     }
 
     /// Where its request goes.

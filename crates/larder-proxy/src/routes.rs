@@ -11,11 +11,11 @@ use std::{
 };
 
 use http::{HeaderMap, Request, Uri, Version};
-use larder_http::fields::effective_authority;
+use larder_http::{fields::effective_authority, key::normal_authority};
 
 use crate::{
-    cache::mark::Mark,
-    config::{OriginUrl, Origins, ProxyConfig, Site},
+    cache::mark::{KeyMarks, Mark},
+    config::{Mirror, OriginUrl, Origins, ProxyConfig, Site},
     errors::Failure,
     origin::{
         group::{Choice, Group},
@@ -34,6 +34,14 @@ pub(crate) struct Routes {
     forward: bool,
     /// Whether a site is cached in a way of its own.
     has_manners: bool,
+    mirrored: Vec<MirroredServer>,
+}
+
+/// A server that a mirror stands for, as keys have it.
+struct MirroredServer {
+    scheme: &'static str,
+    authority: String,
+    mark: Option<String>,
 }
 
 struct SiteRoute {
@@ -57,13 +65,15 @@ pub(crate) struct Destination<'a> {
     pub(crate) choice: Option<Choice>,
     /// Goes before the path at the origin.
     pub(crate) prefix: &'a str,
-    pub(crate) mark: Mark,
+    pub(crate) mark: Mark<'a>,
 }
 
 struct Route {
     group: Arc<Group>,
     prefix: String,
     authority: String,
+    /// The origin's name in keys; of several, the first's.
+    name: String,
 }
 
 impl Routes {
@@ -88,6 +98,7 @@ impl Routes {
                 Route::new(Arc::new(group), url)
             }),
             forward: config.forward,
+            mirrored: config.mirrors.iter().map(MirroredServer::new).collect(),
         }
     }
 
@@ -119,9 +130,7 @@ impl Routes {
         match (self.asked_scheme(own_scheme, uri, version), authority) {
             (Some(scheme @ ("http" | "https")), Some(authority)) if self.forward => forward(scheme, uri, authority),
             (Some("http" | "https") | None, authority) => match &self.default {
-                Some(route) => {
-                    Ok(Destination { mark: self.default_mark(), ..route.destination(own_scheme, authority, uri) })
-                }
+                Some(route) => Ok(route.destination(own_scheme, authority, uri)),
                 None => Err(Failure::NoSite),
             },
             (Some(_), _) => Err(Failure::BadRequest("only http and https targets are served")),
@@ -146,33 +155,21 @@ impl Routes {
         self.has_manners
     }
 
-    /// Every mark that a key can have.
-    pub(crate) fn marks(&self) -> &'static [Mark] {
-        if self.forward && self.default.is_some() { &[Mark::None, Mark::DefaultOrigin] } else { &[Mark::None] }
-    }
-
-    /// The mark of what the default origin says.
-    fn default_mark(&self) -> Mark {
-        if self.forward { Mark::DefaultOrigin } else { Mark::None }
-    }
-
     /// Scheme, authority and mark alone, for the key: the cheap half of [`Routes::locate`], to be trusted only
     /// where a response is stored already. `None` for whatever is not plain.
     pub(crate) fn name<'a>(
         &'a self,
         own_scheme: &'a str,
         request: &'a Request<impl Sized>,
-    ) -> Option<(&'a str, &'a str, Mark)> {
+    ) -> Option<(&'a str, &'a str, Mark<'a>)> {
         let (uri, version) = (request.uri(), request.version());
         let authority = effective_authority(uri, request.headers(), version).ok()??;
-        if self.route(host_of(authority), path_of(uri)).is_some() {
-            return Some((own_scheme, authority, Mark::None));
+        if let Some(route) = self.route(host_of(authority), path_of(uri)) {
+            return Some((own_scheme, authority, route.mark()));
         }
         match self.asked_scheme(own_scheme, uri, version) {
-            Some(scheme @ ("http" | "https")) if self.forward => Some((scheme, authority, Mark::None)),
-            Some("http" | "https") | None if self.default.is_some() => {
-                Some((own_scheme, authority, self.default_mark()))
-            }
+            Some(scheme @ ("http" | "https")) if self.forward => Some((scheme, authority, Mark::NONE)),
+            Some("http" | "https") | None => Some((own_scheme, authority, self.default.as_ref()?.mark())),
             _ => None,
         }
     }
@@ -214,6 +211,38 @@ impl Routes {
             let site = &self.sites[*index];
             (is_named || site.is_about_others(host)) && site.is_about_path(path)
         })
+    }
+}
+
+impl KeyMarks for Routes {
+    fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<Mark<'_>> {
+        let route = self.route(host_of(authority), path);
+        let is_forwarded = (self.forward && route.is_none()).then_some(Mark::NONE);
+        let named = normal_authority(scheme, authority);
+        let is_it = |server: &&MirroredServer| {
+            server.scheme.eq_ignore_ascii_case(scheme) && named.as_deref() == Some(&*server.authority)
+        };
+        let mirrored = self.mirrored.iter().filter(is_it).map(MirroredServer::mark);
+        let routed = route.or(self.default.as_ref()).map(Route::mark);
+        // By the rules for keys a mirror's server may have other names, or it is the only one who answers.
+        let otherwise = (routed.is_none() || !self.mirrored.is_empty()).then_some(Mark::NONE);
+        let marks = is_forwarded.into_iter().chain(mirrored).chain(routed).chain(otherwise);
+        let mut marks: Vec<Mark<'_>> = marks.collect();
+        let mut seen = HashSet::new();
+        marks.retain(|mark| seen.insert(mark.name()));
+        marks
+    }
+}
+
+impl MirroredServer {
+    fn new(mirror: &Mirror) -> Self {
+        let origin = Origin::of_mirror(&mirror.origin);
+        let scheme = if origin.https { "https" } else { "http" };
+        Self { scheme, authority: mirror.origin.authority(), mark: origin.name_of_another(&mirror.origin) }
+    }
+
+    fn mark(&self) -> Mark<'_> {
+        self.mark.as_deref().map_or(Mark::NONE, Mark::of_origin)
     }
 }
 
@@ -275,14 +304,19 @@ fn by_host(config: &ProxyConfig, sites: &[SiteRoute]) -> (HashMap<Box<str>, Vec<
 
 impl Route {
     fn new(group: Arc<Group>, url: &OriginUrl) -> Self {
-        Self { authority: Origin::of_site(url).to_string(), group, prefix: url.prefix.clone() }
+        let origin = Origin::of_site(url);
+        Self { authority: origin.to_string(), group, prefix: url.prefix.clone(), name: origin.name(url) }
+    }
+
+    fn mark(&self) -> Mark<'_> {
+        Mark::of_origin(&self.name)
     }
 
     /// A client of HTTP/1.0 may not say whom it means; then it means this origin.
     fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>, uri: &Uri) -> Destination<'a> {
         let (origin, choice) = self.group.choose(path_of(uri));
         let authority = Cow::Borrowed(authority.unwrap_or(&self.authority));
-        Destination { scheme, authority, origin, choice, prefix: &self.prefix, mark: Mark::None }
+        Destination { scheme, authority, origin, choice, prefix: &self.prefix, mark: self.mark() }
     }
 }
 
@@ -296,5 +330,5 @@ fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Dest
     let port = uri.authority().and_then(|authority| port_of(authority, https));
     let port = port.ok_or(Failure::BadRequest("the target's port is not a number from 1 to 65535"))?;
     let origin = Origin { https, ..Origin::of_client(host, port) };
-    Ok(Destination { scheme, authority: Cow::Borrowed(authority), origin, choice: None, prefix: "", mark: Mark::None })
+    Ok(Destination { scheme, authority: Cow::Borrowed(authority), origin, choice: None, prefix: "", mark: Mark::NONE })
 }

@@ -26,7 +26,7 @@ use crate::{
 /// What all workers share.
 pub(crate) struct Shared {
     pub(crate) config: ProxyConfig,
-    pub(crate) routes: Routes,
+    pub(crate) routes: Arc<Routes>,
     pub(crate) mirrors: Mirrors,
     pub(crate) cache: Arc<CacheShared>,
     /// How responses are cached, by the places of the sites that say so.

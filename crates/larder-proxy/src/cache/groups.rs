@@ -133,10 +133,11 @@ fn name_of_referer(referer: &str) -> Option<Vec<u8>> {
     Some(without_scheme(&key).to_vec())
 }
 
-/// A primary key from its host on. Behind a proxy that ends TLS the page's scheme is not the one clients know.
+/// The URL of a primary key from its host on. Behind a proxy that ends TLS the page's scheme is not the one clients know.
 fn without_scheme(primary: &[u8]) -> &[u8] {
-    let slashes = primary.windows(3).position(|bytes| bytes == b"://");
-    slashes.map_or(primary, |at| &primary[at + 3..])
+    let url = primary.split(|octet| *octet == b' ').next().unwrap_or(primary);
+    let slashes = url.windows(3).position(|bytes| bytes == b"://");
+    slashes.map_or(url, |at| &url[at + 3..])
 }
 
 const WAY_COUNT: usize = 4;

@@ -1,19 +1,50 @@
-//! What tells apart the keys that one name has.
+//! The part of a key that names the origin that answers.
+//!
+//! Owns: its form. Does not: choose the origin (see `routes` and `mirrors`). Invariant: a URL alone is the key of what the URL's own
+//! server answers, which it names. What an origin of the operator's answers, to whatever Host a client sends, has that origin's
+//! name in its key besides; so two origins never share a key.
 
-/// What tells keys of one name apart where both the default origin and forward mode may answer for it: a client says
-/// which name it means, so what the default origin says under it must not answer those who mean the name's own origin.
+/// The name of an origin that is not a URL's own server, as keys have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    None,
-    DefaultOrigin,
+pub(crate) struct Mark<'a>(Option<&'a str>);
+
+/// Knows the origins that may answer for a URL.
+pub(crate) trait KeyMarks: Send + Sync {
+    /// Returns the marks of the keys under which responses of a URL can be found; the first is that of the URL's own server if
+    /// that can be asked.
+    fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<Mark<'_>>;
 }
 
-impl Mark {
-    /// The key of a resource with this mark. No URI has a space in it.
+impl<'a> Mark<'a> {
+    /// The mark of what a URL's own server answers.
+    pub(crate) const NONE: Self = Self(None);
+
+    /// Returns the mark of an origin with this name, which has no spaces.
+    pub(crate) fn of_origin(name: &'a str) -> Self {
+        debug_assert!(!name.contains(' '), "names of origins are made of URLs");
+        Self(Some(name))
+    }
+
+    /// Returns the mark of a resource's key.
+    pub(crate) fn of_key(primary: &'a [u8]) -> Self {
+        let at = primary.windows(BEGINNING.len()).position(|window| window == BEGINNING);
+        Self(at.and_then(|at| std::str::from_utf8(&primary[at + BEGINNING.len()..]).ok()))
+    }
+
+    /// Returns the key of a resource with this mark.
     pub(crate) fn on(self, mut key: Vec<u8>) -> Vec<u8> {
-        if self == Self::DefaultOrigin {
-            key.extend_from_slice(b" default");
+        if let Some(name) = self.0 {
+            key.extend_from_slice(BEGINNING);
+            key.extend_from_slice(name.as_bytes());
         }
         key
     }
+
+    /// Returns the origin's name; `None` for a URL's own server.
+    pub(crate) fn name(self) -> Option<&'a str> {
+        self.0
+    }
 }
+
+/// What a mark begins with. No URL has a space in it.
+const BEGINNING: &[u8] = b" @";

@@ -11,6 +11,7 @@ use larder_store::{Reader, Result, Scanned, Store};
 
 use crate::cache::{
     Cache,
+    mark::Mark,
     pins::{fingerprint, stored_len, wait},
     purges::Verdict,
 };
@@ -48,7 +49,7 @@ pub(crate) fn each(
     store.scan(&mut |scanned| match scanned {
         Scanned::Passed { bytes, of } => meet(Met::Passed { bytes, of }),
         Scanned::Key(key) => {
-            let of = KeyOf::parse(key).filter(|of| of.representation.is_none() && has_plain_mark(of));
+            let of = KeyOf::parse(key).filter(|of| of.representation.is_none() && is_of_get(of));
             let named = of.and_then(|of| Some((of, of.url()?))).filter(|(_, url)| patterns.contain(url));
             let Some((of, url)) = named.filter(|_| seen.insert(fingerprint(key))) else { return true };
             let Some((head, reader)) = response(cache, store, key, &of) else { return true };
@@ -58,10 +59,9 @@ pub(crate) fn each(
     })
 }
 
-/// Whether a key is that of a GET of its URL: others stand for something else besides.
-fn has_plain_mark(of: &KeyOf<'_>) -> bool {
-    let space = of.primary.iter().position(|octet| *octet == b' ');
-    space.is_none_or(|at| &of.primary[at..] == b" default")
+/// Whether a key is that of a GET of its URL: a question of git, which is asked by POST, follows an origin's name.
+fn is_of_get(of: &KeyOf<'_>) -> bool {
+    !Mark::of_key(of.primary).name().is_some_and(|name| name.contains('#'))
 }
 
 /// The response under a key, if it is one that can be served.

@@ -299,7 +299,8 @@ fn no_answer() -> Result<(), String> {
 /// The keys under which responses of a URI can be stored; `None` for what has none.
 pub(crate) fn primaries_of(cache: &Cache, uri: &Uri) -> Option<Vec<Vec<u8>>> {
     let primary = primary_of(cache, uri)?;
-    Some(cache.shared.key_marks.iter().map(|mark| mark.on(primary.clone())).collect())
+    let marks = cache.shared.key_marks.marks_of(uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri));
+    Some(marks.into_iter().map(|mark| mark.on(primary.clone())).collect())
 }
 
 fn primary_of(cache: &Cache, uri: &Uri) -> Option<Vec<u8>> {

@@ -65,6 +65,19 @@ impl Origin {
         }
     }
 
+    /// Returns its name in keys: the URL that the operator gave it, and the Host that it gets if that is not the client's.
+    pub(crate) fn name(&self, url: &OriginUrl) -> String {
+        let scheme = if self.https { "https" } else { "http" };
+        let host = self.host_field.as_ref().and_then(|host| host.to_str().ok());
+        let host = host.map(|host| format!(";host={host}")).unwrap_or_default();
+        format!("{scheme}://{}{}{host}", url.authority(), url.prefix)
+    }
+
+    /// Returns its name in keys if it gets another Host than its URL has: then it is not the server that the URL names.
+    pub(crate) fn name_of_another(&self, url: &OriginUrl) -> Option<String> {
+        self.host_field.as_ref().filter(|host| *host != url.authority().as_str()).map(|_| self.name(url))
+    }
+
     /// The origin that a URL names, which no operator wrote; `None` if it has no host or a port that is none.
     pub(crate) fn of_url(url: &Uri) -> Option<Self> {
         let https = url.scheme_str() == Some("https");

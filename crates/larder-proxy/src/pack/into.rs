@@ -15,13 +15,17 @@ use larder_http::{
     BodyPlace, Received, Selecting, Storability, StoredHead, Timestamp, rules::RuledRequest, ruling, storable,
 };
 
-use super::warc::{Next, Reader, Record};
+use super::{
+    ORIGIN_FIELD,
+    warc::{Next, Reader, Record},
+};
 use crate::{
     cache::{
         Cache,
         chunks::{BodyKeys, ChunkedBody},
         entry::{CHUNK_BYTES, random},
         lookup::{self, Lookup},
+        mark::Mark,
         pins::wait,
         storing::{self, Place},
     },
@@ -206,7 +210,8 @@ impl Unpacking<'_> {
         self.put_ruling(&uri, status, &mut fields);
         let request_time = request.and_then(|request| request.time).filter(|time| *time <= response_time);
         let received = Received { status, fields, request_time: request_time.unwrap_or(response_time), response_time };
-        let (place, selecting) = self.place(&uri, &request_fields, &received)?;
+        let primary = self.primary(&uri, record.field(ORIGIN_FIELD))?;
+        let (place, selecting) = self.place(&primary, &request_fields, &received)?;
         let head = StoredHead::new(received, BodyPlace::Whole { len: body_bytes }, selecting, &self.cache.http.targets);
         Ok(Response { place, head, body_bytes, check })
     }
@@ -221,14 +226,28 @@ impl Unpacking<'_> {
         }
     }
 
+    /// Returns the key of a response: under the name of the origin that answered, if the record has one.
+    fn primary(&self, uri: &Uri, origin: Option<&str>) -> Result<Arc<[u8]>, Refused> {
+        let primaries = storing::primaries_of(self.cache, uri).ok_or("its URL is not one of http:// or https://")?;
+        let is_it = |primary: &Vec<u8>| origin.is_none_or(|origin| Mark::of_key(primary).name() == Some(origin));
+        match (primaries.into_iter().find(is_it), origin) {
+            (Some(primary), _) => Ok(primary.into()),
+            (None, Some(origin)) => Err(Refused::Because(format!(
+                "it came from the origin {origin}, to which this proxy does not send its URL"
+            ))),
+            (None, None) => Err("its URL is not one of http:// or https://".into()),
+        }
+    }
+
     /// The place of a response, if it may be stored and nothing as new is there.
-    fn place(&self, uri: &Uri, request_fields: &HeaderMap, received: &Received) -> Result<(Place, Selecting), Refused> {
+    fn place(
+        &self,
+        primary: &Arc<[u8]>,
+        request_fields: &HeaderMap,
+        received: &Received,
+    ) -> Result<(Place, Selecting), Refused> {
         let cache = self.cache;
         let settings = &cache.http;
-        let primary: Arc<[u8]> = storing::primaries_of(cache, uri)
-            .and_then(|primaries| primaries.into_iter().next())
-            .ok_or("its URL is not one of http:// or https://")?
-            .into();
         let exchange = storable::Exchange {
             method: &Method::GET,
             request_fields,
@@ -243,7 +262,7 @@ impl Unpacking<'_> {
                 return Err(Refused::Because(format!("it may not be stored ({})", reason.token())));
             }
         };
-        let found = wait(lookup::find(cache, &primary, request_fields));
+        let found = wait(lookup::find(cache, primary, request_fields));
         let marker = match found {
             Lookup::Found(found) if found.entry.head.response_time() >= received.response_time => {
                 return Err(Refused::There);
@@ -252,7 +271,7 @@ impl Unpacking<'_> {
             Lookup::OtherVariants(marker) => Some(marker),
             Lookup::Nothing => None,
         };
-        let place = Place::new(&primary, &rule, request_fields, marker.as_ref(), settings);
+        let place = Place::new(primary, &rule, request_fields, marker.as_ref(), settings);
         let (place, selecting) =
             place.zip(rule.select(request_fields, settings)).ok_or("no request would be led to it")?;
         let place = place.in_language_of(&received.fields, request_fields);

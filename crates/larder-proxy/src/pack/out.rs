@@ -8,15 +8,23 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderName, header};
-use larder_http::{BodyPlace, Ruling, StoredHead, Timestamp, UrlPatterns, key, ruling};
+use larder_http::{
+    BodyPlace, Ruling, StoredHead, Timestamp, UrlPatterns,
+    key::{self, KeyOf},
+    ruling,
+};
 use larder_store::{Error, ErrorKind, Result, Store};
 use ring::digest::{Context, SHA256};
 
-use super::warc::{self, END};
+use super::{
+    ORIGIN_FIELD,
+    warc::{self, END},
+};
 use crate::{
     cache::{
         Cache,
         entry::{CHUNK_BYTES, random},
+        mark::Mark,
         pins::wait,
         responses::{self, Met},
     },
@@ -142,6 +150,7 @@ impl Packing<'_> {
             return self.leave_out(url, "part of its body is missing");
         }
         let (id, request_id) = (new_id(), new_id());
+        let (block_digest, payload_digest) = (label(block), label(payload));
         let request = request_block(url, head);
         let request_head = warc::Head {
             kind: "request",
@@ -155,18 +164,21 @@ impl Packing<'_> {
                 ("WARC-Block-Digest", &digest_of(&request)),
             ],
         };
+        let mut fields = vec![
+            ("WARC-Target-URI", *url),
+            ("WARC-Concurrent-To", &*request_id),
+            ("WARC-Block-Digest", &*block_digest),
+            ("WARC-Payload-Digest", &*payload_digest),
+        ];
+        let origin = KeyOf::parse(response.key).and_then(|of| Mark::of_key(of.primary).name());
+        fields.extend(origin.map(|origin| (ORIGIN_FIELD, origin)));
         let response_head = warc::Head {
             kind: "response",
             id: &id,
             date: head.response_time(),
             content_type: "application/http; msgtype=response",
             content_bytes: message_head.len() as u64 + head.body().len(),
-            fields: &[
-                ("WARC-Target-URI", url),
-                ("WARC-Concurrent-To", &request_id),
-                ("WARC-Block-Digest", &label(block)),
-                ("WARC-Payload-Digest", &label(payload)),
-            ],
+            fields: &fields,
         };
         let written = self.record(&request_head.encode(), &mut |sink| sink.write_all(&request)).and_then(|()| {
             self.record(&response_head.encode(), &mut |sink| {

@@ -69,7 +69,7 @@ pub(super) fn name_of<'a>(
     client: &Client,
     worker: &'a Worker,
     request: &'a Request<Incoming>,
-) -> Option<(&'a str, &'a str, Mark)> {
+) -> Option<(&'a str, &'a str, Mark<'a>)> {
     match Mirrored::of(request) {
         Some(mirrored) => Some(mirrored.name()),
         None => worker.shared.routes.name(client.scheme(), request),

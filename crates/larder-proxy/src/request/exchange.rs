@@ -70,7 +70,7 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> An
 }
 
 /// What a request counts for among what is asked for most.
-fn subject_of(worker: &Worker, request: &Request<Incoming>, name: Option<(&str, &str, Mark)>) -> Option<Subject> {
+fn subject_of(worker: &Worker, request: &Request<Incoming>, name: Option<(&str, &str, Mark<'_>)>) -> Option<Subject> {
     let WorkerMetrics { popular, sites, .. } = &*worker.metrics;
     match name {
         Some((scheme, authority, _)) => Some(popular.see(sites, authority, Some((scheme, path_of(request.uri()))))),
@@ -122,7 +122,7 @@ fn answer_from_memory(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
     request: &Request<Incoming>,
-    name: Option<(&str, &str, Mark)>,
+    name: Option<(&str, &str, Mark<'_>)>,
 ) -> Option<Served> {
     let (method, fields) = (request.method(), request.headers());
     if client.is_denied(worker) || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream()

@@ -101,7 +101,8 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
                 // Another who waited as we did may have fetched it by now.
                 if let Some(found) =
                     Box::pin(lookup::find_variant(&worker.cache, &sharing.primary, &marker, &asked.fields)).await
-                    && (Reading { worker, asked, sharing: &sharing }).may_read(&found.entry.head, Some(found.entry.body_len()))
+                    && (Reading { worker, asked, sharing: &sharing })
+                        .may_read(&found.entry.head, Some(found.entry.body_len()))
                     && let Some(served) = serve::if_fresh(worker, asked, &found).await
                 {
                     return served;

@@ -207,7 +207,7 @@ impl Assembly {
         let Files { pseudonym, passwords, admin_tokens, certificates, acceptor, lists, interceptor, caretakers } =
             files;
         let pseudonym = pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
-        let routes = Routes::new(&config);
+        let routes = Arc::new(Routes::new(&config));
         let origins = OriginsShared {
             limits: config.limits.clone(),
             targets: config.targets.clone(),
@@ -233,7 +233,7 @@ impl Assembly {
             purges: lasting.purges,
             entry_bytes_max: config.cache.entry_bytes_max,
             rules: config.rules.clone(),
-            key_marks: routes.marks(),
+            key_marks: Arc::<Routes>::clone(&routes),
             stall: config.limits.stall,
         };
         let settings =

@@ -98,7 +98,7 @@ fn lose_chunk(fixture: &Fixture, number: u64) {
     let store = fixture.store.clone().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let primary = key::primary_key("http", "site.example", "/long").unwrap();
+        let primary = fixture.key("/long");
         let entry = store.get(&primary).await.unwrap().expect("the entry is stored");
         let Head::Response(head) = Head::decode(entry.head(), &TargetList::default()).unwrap() else {
             panic!("no response")

@@ -2,7 +2,6 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use larder_http::key;
 use larder_store::Hints;
 
 use crate::support::{Connection, Fixture, Received, Reply, eventually};
@@ -114,7 +113,7 @@ fn fetch(fixture: &Fixture, target: &str, client: IpAddr, referer: &str) -> Hint
     let fields = [referer.as_str()];
     let fields: &[&str] = if referer.ends_with("example") { &[] } else { &fields };
     assert_eq!(connection.request("GET", target, fields).status, 200);
-    let key = key::primary_key("http", "site.example", target).unwrap();
+    let key = fixture.key(target);
     let store = fixture.store.as_ref().unwrap();
     let mut hints = None;
     eventually("the response is stored", || {

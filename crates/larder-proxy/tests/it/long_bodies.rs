@@ -70,7 +70,7 @@ fn settle(fixture: &Fixture) {
 fn lose(fixture: &Fixture, target: &str, numbers: impl IntoIterator<Item = u64>) {
     let store = fixture.store.clone().unwrap();
     run(async {
-        let primary = key::primary_key("http", "site.example", target).unwrap();
+        let primary = fixture.key(target);
         let entry = store.get(&primary).await.unwrap().expect("the entry is stored");
         let Head::Response(head) = Head::decode(entry.head(), &TargetList::default()).unwrap() else {
             panic!("no response")
@@ -353,7 +353,7 @@ fn what_arrived_of_a_download_that_everybody_left_is_kept_and_gone_on_with() {
     assert_eq!(leaving.read_head().status, 200);
     assert!(leaving.read_exact(arrived) == body(LEN)[..arrived]);
     drop(leaving);
-    let primary = key::primary_key("http", "site.example", "/long").unwrap();
+    let primary = fixture.key("/long");
     eventually("it is kept", || fixture.store.as_ref().unwrap().may_contain(&primary));
     let whole = fixture.get("/long", &[]);
     assert!(whole.complete && whole.body == body(LEN));

@@ -23,6 +23,7 @@ mod groups;
 mod http2;
 mod http2_origins;
 mod intercept;
+mod keys;
 mod lists;
 mod long_bodies;
 mod metrics;

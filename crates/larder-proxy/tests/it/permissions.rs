@@ -93,8 +93,7 @@ fn none_of_twelve_refusals_is_taken_for_permission() {
     for following in [Following::None, Following::All] {
         for refusal in REFUSALS {
             let gate = Gate::default();
-            let fixture =
-                Fixture::with(guarded(refusal, &gate), |config| checking(config, following, false));
+            let fixture = Fixture::with(guarded(refusal, &gate), |config| checking(config, following, false));
             try_refusal(refusal, &fixture, "/secret", &gate);
         }
     }

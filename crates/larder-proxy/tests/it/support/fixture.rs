@@ -138,7 +138,6 @@ impl Fixture {
             listeners: vec!["127.0.0.1:0".parse().unwrap()],
             worker_count: 2,
             default_origin: Some(url),
-            // The tests look into the store by the keys that names have where only one of both may answer for them.
             forward: false,
             pseudonym: Some("larder".into()),
             targets: TargetRules { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: Vec::new() },
@@ -158,6 +157,12 @@ impl Fixture {
         drop(store);
         let store = open_store(&directory);
         Self::start(origin, directory, Some(store), change)
+    }
+
+    /// The key under which the fixture's origin answers for a target at `site.example`.
+    pub(crate) fn key(&self, target: &str) -> Vec<u8> {
+        let url = larder_http::key::primary_key("http", "site.example", target).unwrap();
+        [&url[..], format!(" @http://{}", self.origin.address).as_bytes()].concat()
     }
 
     /// The path of a file that is kept besides the store.
