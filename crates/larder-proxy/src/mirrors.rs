@@ -41,7 +41,7 @@ struct Known {
     origin: Origin,
     scheme: &'static str,
     authority: String,
-    /// Its name in keys, if it is not the server that its URL names.
+    /// The server's name in keys, if it gets another Host than its URL has.
     name: Option<String>,
     /// The path at the server that ours stands for.
     prefix: String,

@@ -133,7 +133,8 @@ fn name_of_referer(referer: &str) -> Option<Vec<u8>> {
     Some(without_scheme(&key).to_vec())
 }
 
-/// The URL of a primary key from its host on. Behind a proxy that ends TLS the page's scheme is not the one clients know.
+/// Returns the URL of a primary key from its host on. Behind a proxy that ends TLS, clients know the page by another
+/// scheme.
 fn without_scheme(primary: &[u8]) -> &[u8] {
     let url = primary.split(|octet| *octet == b' ').next().unwrap_or(primary);
     let slashes = url.windows(3).position(|bytes| bytes == b"://");

@@ -1,8 +1,8 @@
 //! The part of a key that names the origin that answers.
 //!
-//! Owns: its form. Does not: choose the origin (see `routes` and `mirrors`). Invariant: a URL alone is the key of what the URL's own
-//! server answers, which it names. What an origin of the operator's answers, to whatever Host a client sends, has that origin's
-//! name in its key besides; so two origins never share a key.
+//! Owns: its form. Does not: choose the origin (see `routes` and `mirrors`). Invariant: two origins never share a key.
+//! A URL alone is the key of responses of the URL's own server. An origin of the operator's answers whatever Host a
+//! client sends, so keys of its responses have the origin's name besides.
 
 /// The name of an origin that is not a URL's own server, as keys have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,8 +10,8 @@ pub(crate) struct Mark<'a>(Option<&'a str>);
 
 /// Knows the origins that may answer for a URL.
 pub(crate) trait KeyMarks: Send + Sync {
-    /// Returns the marks of the keys under which responses of a URL can be found; the first is that of the URL's own server if
-    /// that can be asked.
+    /// Returns the marks of the keys under which responses of a URL can be found. The URL's own server comes first, if
+    /// it can be asked.
     fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<Mark<'_>>;
 }
 
@@ -46,5 +46,5 @@ impl<'a> Mark<'a> {
     }
 }
 
-/// What a mark begins with. No URL has a space in it.
+/// Stands before the name. No URL has a space in it.
 const BEGINNING: &[u8] = b" @";

@@ -59,7 +59,7 @@ pub(crate) fn each(
     })
 }
 
-/// Whether a key is that of a GET of its URL: a question of git, which is asked by POST, follows an origin's name.
+/// Returns whether a key is that of a GET of its URL. Git's requests by POST have theirs behind an origin's name.
 fn is_of_get(of: &KeyOf<'_>) -> bool {
     !Mark::of_key(of.primary).name().is_some_and(|name| name.contains('#'))
 }

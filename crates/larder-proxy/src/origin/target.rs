@@ -65,7 +65,7 @@ impl Origin {
         }
     }
 
-    /// Returns its name in keys: the URL that the operator gave it, and the Host that it gets if that is not the client's.
+    /// Returns the origin's name in keys: its URL, and the Host that it gets if that is not the client's.
     pub(crate) fn name(&self, url: &OriginUrl) -> String {
         let scheme = if self.https { "https" } else { "http" };
         let host = self.host_field.as_ref().and_then(|host| host.to_str().ok());
@@ -73,7 +73,7 @@ impl Origin {
         format!("{scheme}://{}{}{host}", url.authority(), url.prefix)
     }
 
-    /// Returns its name in keys if it gets another Host than its URL has: then it is not the server that the URL names.
+    /// Returns the origin's name in keys if it gets another Host than its URL has, so that its URL does not name it.
     pub(crate) fn name_of_another(&self, url: &OriginUrl) -> Option<String> {
         self.host_field.as_ref().filter(|host| *host != url.authority().as_str()).map(|_| self.name(url))
     }

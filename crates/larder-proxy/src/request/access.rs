@@ -1,8 +1,8 @@
 //! Whether a client may read what others were given for their credentials, where a rule has its origin asked.
 //!
-//! Owns: the question, and which responses its answer covers. Does not: answer the request (see `serve`). Invariant: nobody is given
-//! what answered another's credentials, nor reads along where somebody else's are used, unless the origin has answered a HEAD of the
-//! same URL with this client's own, and that answer describes the very response. Cost: a request for each time.
+//! Owns: the question, and which responses its answer covers. Does not: answer the request (see `serve`). Invariant: a
+//! client gets a response to another's credentials, or shares such a fetch, only if the origin has answered a HEAD of
+//! the same URL with this client's own, and that answer describes the very response. Cost: a request for each time.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ pub(crate) struct Permission {
     fields: HeaderMap,
     /// The mark of the URL that it redirects to.
     leads_to: Option<u64>,
-    /// Whether the URL names the digest of its content, so that a length is description enough.
+    /// Set if the URL names the digest of its content, so that a length is description enough.
     names_digest: bool,
 }
 
-/// What an origin says of a client's access.
-pub(crate) enum Access {
+/// An origin's decision about a client.
+pub(crate) enum AccessAnswer {
     /// The client may read what the permission covers.
     Granted(Permission),
     /// The origin has something else for this client than what is stored.
@@ -37,8 +37,8 @@ pub(crate) enum Access {
     Refused,
 }
 
-/// Whether the origin is asked about the client before a request goes its way: unless it gets what was given to somebody without
-/// credentials, or the origin's own answer to it alone.
+/// Whether the origin is asked about the client before a request goes its way: unless it gets what was given to
+/// somebody without credentials, or the origin's own answer to it alone.
 pub(crate) fn is_asked_about(route: &Route, found: Option<&Found>) -> bool {
     match route {
         Route::Stored { .. } | Route::Meanwhile { .. } => found.is_none_or(is_protected),
@@ -61,7 +61,11 @@ pub(crate) fn may_stand_in(route: &Route, found: &Found) -> bool {
 ///
 /// # Errors
 /// The origin cannot be asked.
-pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Arc<Asked>, found: Option<&Found>) -> Result<Access, Failure> {
+pub(crate) async fn ask(
+    worker: &Arc<Worker>,
+    asked: &Arc<Asked>,
+    found: Option<&Found>,
+) -> Result<AccessAnswer, Failure> {
     check_may_ask(worker, asked)?;
     let edits = Edits { whole: true, ..Edits::default() };
     let outgoing = Outgoing {
@@ -78,18 +82,19 @@ pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Arc<Asked>, found: Option<
     let url = asked.url_at_origin();
     let target = url.as_ref().and_then(|url| redirects::target(url, head.status, &head.headers));
     if !head.status.is_success() && target.is_none() {
-        return Ok(Access::Refused);
+        return Ok(AccessAnswer::Refused);
     }
     let leads_to = target.as_ref().map(redirects::mark_of);
     let names_digest = asked.before.digest.is_some();
     let permission = Permission { status: head.status, fields: head.headers, leads_to, names_digest };
-    let Some(found) = found.filter(|found| is_protected(found)) else { return Ok(Access::Granted(permission)) };
+    let Some(found) = found.filter(|found| is_protected(found)) else { return Ok(AccessAnswer::Granted(permission)) };
     if permission.covers(&found.entry.head, Some(found.entry.body_len())) {
-        return Ok(Access::Granted(permission));
+        return Ok(AccessAnswer::Granted(permission));
     }
-    // A redirect, or a page for whoever shows no credentials, may be a refusal: it is not to take the place of what is stored.
+    // A redirect, or a page for a client without credentials, may be a refusal, which must not replace the stored
+    // response.
     let replaces = permission.status.is_success() && asked.fields.contains_key(AUTHORIZATION);
-    Ok(if replaces { Access::Differs } else { Access::Refused })
+    Ok(if replaces { AccessAnswer::Differs } else { AccessAnswer::Refused })
 }
 
 impl Permission {
@@ -105,7 +110,7 @@ impl Permission {
     }
 }
 
-/// Whether a stored response answered somebody's credentials.
+/// Returns whether a stored response answered somebody's credentials.
 fn is_protected(found: &Found) -> bool {
     found.entry.head.freshness().checks_authorization
 }

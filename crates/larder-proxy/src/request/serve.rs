@@ -27,7 +27,7 @@ use crate::{
     origin::uplink::Line,
     outcome::{MissReason, Outcome},
     request::{
-        access::{self, Access},
+        access::{self, AccessAnswer},
         hit::{self, Wanted},
         pass,
         route::{self, Facts, Route, Stored},
@@ -60,9 +60,11 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
     if asked.before.checks_authorization && access::is_asked_about(&route, found.as_ref()) {
         let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
         match Box::pin(access::ask(worker, asked, found.as_ref())).await {
-            Ok(Access::Granted(granted)) => permission = Some(Arc::new(granted)),
-            Ok(Access::Differs) => return Box::pin(share::fly(worker, asked, Sharing::alone(key, forward))).await,
-            Ok(Access::Refused) => return pass::pass(worker, asked, None, forward).await,
+            Ok(AccessAnswer::Granted(granted)) => permission = Some(Arc::new(granted)),
+            Ok(AccessAnswer::Differs) => {
+                return Box::pin(share::fly(worker, asked, Sharing::alone(key, forward))).await;
+            }
+            Ok(AccessAnswer::Refused) => return pass::pass(worker, asked, None, forward).await,
             Err(failure) => {
                 let stale = found.filter(|found| access::may_stand_in(&route, found));
                 return or_stale(worker, asked, Err(failure), stale.as_ref());
