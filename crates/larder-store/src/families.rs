@@ -178,8 +178,13 @@ impl AnyEngine {
     }
 
     pub(crate) fn next_due(&self) -> Option<Duration> {
-        let due = each!(self, engine => engine.next_due());
-        due.into_iter().chain(self.volume().arrears_due()).min()
+        let volume = self.volume();
+        let probe_due = volume.health.probe_due(volume.clock.now());
+        let work_due = || {
+            let due = each!(self, engine => engine.next_due());
+            due.into_iter().chain(volume.arrears_due()).min()
+        };
+        probe_due.or_else(work_due)
     }
 
     /// One round of what is due now, the sync of what was written included.

@@ -29,7 +29,7 @@ macro_rules! stats {
             pub device: &'static str,
             /// Volumes of the store.
             pub volumes: u64,
-            /// Volumes that were taken out because they failed.
+            /// Volumes that are excluded because they fail.
             pub volumes_out: u64,
             /// Removals and invalidations that could not be written yet.
             pub removals_waiting: u64,

@@ -8,6 +8,7 @@ mod closing;
 mod inspect;
 mod maintenance;
 mod open;
+mod outage;
 mod scan;
 mod survey;
 mod volumes;
@@ -142,7 +143,8 @@ impl Store {
         reconcile(&volumes.iter().collect::<Vec<_>>())?;
         let engines = volumes.into_iter().map(|volume| AnyEngine::new(Arc::new(volume)));
         let volumes = Volumes::new(engines.collect::<Result<_>>()?);
-        let maintenance = volumes.all().map(|engine| Maintenance::start(engine, engine.volume().options.background));
+        let start = |engine: &AnyEngine| Maintenance::start(&volumes, engine, engine.volume().options.background);
+        let maintenance = volumes.all().map(start);
         let maintenance = maintenance.collect::<Result<_>>()?;
         Ok(Self { volumes, closing: Closing::default(), maintenance })
     }
@@ -219,17 +221,14 @@ impl Store {
     /// Begins an entry.
     ///
     /// # Errors
-    /// `Invalid` when key (16 KiB) or head (64 KiB) is too long; `Closed`; `Unavailable` when the key's volume was
-    /// taken out.
+    /// `Invalid` when key (16 KiB) or head (64 KiB) is too long; `Closed`; `Unavailable` while the key's volume is
+    /// out of use because it fails.
     pub fn insert(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<Writer> {
         self.check_open()?;
         check_lengths(key, &head)?;
         let engine = self.volumes.of(key);
         if engine.volume().health.is_out() {
-            // What cannot be replaced must not come back.
-            if !engine.volume().health.is_safe() {
-                engine.volume().owe_removal(key);
-            }
+            self.volumes.defer_replaced(key);
             return Err(volumes::is_out());
         }
         Ok(Writer::new(self.volumes.clone(), engine.clone(), key, head, hints))
@@ -281,7 +280,8 @@ impl Store {
         if which == Invalidation::All {
             self.volumes.all().for_each(|engine| engine.volume().pins.clear());
         }
-        let owing = self.volumes.all().filter(|engine| !engine.volume().health.is_out_and_safe());
+        let is_in_use = |engine: &&AnyEngine| !engine.volume().defers(|volume| volume.owe_rule(which));
+        let owing = self.volumes.all().filter(is_in_use);
         let done = join_all(owing.map(|engine| superblocks::invalidate(engine.volume(), which))).await;
         done.into_iter().collect()
     }
@@ -298,6 +298,9 @@ impl Store {
     /// `Unavailable` when a superblock cannot be written.
     pub async fn set_label(&self, label: u64) -> Result<()> {
         self.check_open()?;
+        if self.volumes.sound().next().is_none() {
+            return Err(volumes::is_out());
+        }
         let labelled = self.volumes.sound().filter(|engine| engine.volume().superblock().label != label);
         let done = join_all(labelled.map(|engine| superblocks::set_label(engine.volume(), label))).await;
         done.into_iter().collect()
@@ -378,8 +381,11 @@ impl Store {
     /// `Unavailable` when something could not be written.
     pub async fn sync(&self) -> Result<()> {
         self.check_open()?;
+        let is_lost = |engine: &AnyEngine| engine.volume().health.is_out() && engine.gauges().dirty_bytes > 0;
+        let waits_for_a_volume = self.volumes.all().any(is_lost);
         let synced = join_all(self.volumes.sound().map(AnyEngine::sync)).await;
-        synced.into_iter().collect()
+        synced.into_iter().collect::<Result<()>>()?;
+        if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
     }
 
     /// Syncs and closes; later calls of anything else answer `Closed`. However many close a store, at once or one after the other, it is
@@ -409,8 +415,8 @@ impl Store {
     /// Flushes, syncs and reclaims what is due: what the store's own threads do, for stores opened
     /// without them.
     pub async fn maintain(&self) {
-        for engine in self.volumes.sound() {
-            engine.maintain().await;
+        for engine in self.volumes.all() {
+            self.volumes.maintain(engine).await;
         }
     }
 

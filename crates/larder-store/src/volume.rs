@@ -253,7 +253,7 @@ impl Volume {
         add(&self.counters.reads, 1);
         add(&self.counters.read_bytes, aligned_len);
         let outcome = self.device.read(aligned_start, aligned_len as usize).await;
-        self.health.note(&outcome);
+        self.note_transfer(&outcome);
         let buffer: AlignedBuffer = outcome.map_err(|source| self.read_failed(aligned_start, source))?;
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
     }
@@ -334,9 +334,29 @@ impl Volume {
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store", source))
     }
 
+    /// Notes how a transfer ended; after too many failures in a row the volume is excluded, until a probe finds
+    /// that it works.
+    pub(crate) fn note_transfer<T>(&self, outcome: &io::Result<T>) {
+        let (Some(failures), Err(error)) = (self.health.note(outcome, || self.clock.now()), outcome) else { return };
+        add(&self.counters.outages, 1);
+        let volume = self.options.path.display();
+        tracing::error!(%volume, %error, failures, "volume failed: lookups of its keys miss until it works again");
+        self.wakeup.wake();
+    }
+
+    /// Defers by `owe` what cannot be written to a volume that is out: it is settled before the volume is used
+    /// again. Returns whether it cannot come undone by a kill either, because the next start empties the volume.
+    pub(crate) fn defers(&self, owe: impl FnOnce(&Self)) -> bool {
+        if !self.health.is_out() {
+            return false;
+        }
+        owe(self);
+        self.health.is_out_and_safe()
+    }
+
     /// Notes the outcome of a write.
     pub(crate) fn note_write(&self, outcome: &io::Result<()>) {
-        self.health.note(outcome);
+        self.note_transfer(outcome);
         match outcome {
             Ok(()) => self.wakeup.written(),
             Err(error) => {

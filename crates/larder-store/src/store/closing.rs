@@ -25,7 +25,11 @@ impl Closing {
 }
 
 async fn close(volumes: Volumes) -> Result<()> {
-    join_all(volumes.all().map(|engine| engine.pay_arrears(true))).await;
+    let end = async |engine| {
+        volumes.take_back(engine, true).await;
+        engine.pay_arrears(true).await;
+    };
+    join_all(volumes.all().map(end)).await;
     for engine in volumes.all() {
         engine.volume().close();
     }

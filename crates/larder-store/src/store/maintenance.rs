@@ -1,8 +1,9 @@
 //! The store's own thread: loads the index at start, then does what is due.
 //!
-//! Invariant: asleep while nothing is due; everything it does is in [`AnyEngine::maintain`], so that a
+//! Invariant: asleep while nothing is due; everything it does is in [`Volumes::maintain`], so that a
 //! simulation does the same in virtual time.
 
+use super::Volumes;
 use crate::{Error, ErrorKind, Result, device::block_on, families::AnyEngine};
 use std::{
     sync::{Mutex, PoisonError},
@@ -16,13 +17,13 @@ pub(super) struct Maintenance {
 }
 
 impl Maintenance {
-    pub(super) fn start(engine: &AnyEngine, background: bool) -> Result<Self> {
+    pub(super) fn start(volumes: &Volumes, engine: &AnyEngine, background: bool) -> Result<Self> {
         if !background {
             block_on(engine.load());
             return Ok(Self { engine: engine.clone(), thread: Mutex::default() });
         }
-        let own = engine.clone();
-        let spawned = thread::Builder::new().name("larder-maint".into()).spawn(move || run(&own));
+        let (volumes, own) = (volumes.clone(), engine.clone());
+        let spawned = thread::Builder::new().name("larder-maint".into()).spawn(move || run(&volumes, &own));
         let thread =
             spawned.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot start the store's thread", source))?;
         Ok(Self { engine: engine.clone(), thread: Mutex::new(Some(thread)) })
@@ -44,15 +45,16 @@ impl Drop for Maintenance {
     }
 }
 
-fn run(engine: &AnyEngine) {
+fn run(volumes: &Volumes, engine: &AnyEngine) {
     engine.volume().set_maintenance_thread();
     block_on(engine.load());
     let wakeup = &engine.volume().wakeup;
     while !wakeup.stopped() {
-        block_on(engine.maintain());
+        block_on(volumes.maintain(engine));
         wakeup.wait(|| engine.next_due());
     }
     if !engine.volume().is_closed() {
+        block_on(volumes.take_back(engine, true));
         block_on(engine.pay_arrears(true));
         if let Err(error) = block_on(engine.empty_if_in_arrears()) {
             tracing::error!("{error}");

@@ -1,49 +1,57 @@
-//! The volumes of one store: which of them a key belongs to, and what becomes of a share whose volume is gone.
+//! The volumes of one store: which of them a key belongs to.
 //!
-//! Owns: the choice (weighted rendezvous hashing) and the outage of a volume. Does not: know how entries lie on a
-//! volume. Invariant: a key's entry is looked for on one volume only, and no older entry of it stays on another
-//! that is there; a volume that missed something is emptied before it is believed again. Cost: one hash per volume
-//! and lookup. Source: Thaler and Ravishankar, rendezvous hashing (1998), weighted by -w / ln(h).
+//! Owns: the choice (weighted rendezvous hashing). Does not: know how entries lie on a volume, or take volumes out
+//! and back (`outage`). Invariant: a key's entry is looked for on one volume only, and no older entry of it stays
+//! on another that is there; a volume that missed something makes up for it, or is emptied, before it is believed
+//! again. Cost: one hash per volume and lookup. Source: Thaler and Ravishankar, rendezvous hashing (1998),
+//! weighted by -w / ln(h).
 
 use crate::{
     Error, ErrorKind, Result,
     engine::Extent,
     families::AnyEngine,
-    format::VolumeId,
-    volume::{Volume, membership::record_outage, superblocks},
+    volume::{Volume, superblocks::Gate},
 };
-use std::{
-    sync::{Arc, atomic::Ordering},
-    thread,
-};
+use std::sync::{Arc, Weak, atomic::Ordering};
 
 /// A store's volumes with their engines.
 #[derive(Clone)]
-pub(crate) struct Volumes(Arc<[AnyEngine]>);
+pub(crate) struct Volumes(Arc<StoreVolumes>);
+
+/// The part of [`Volumes`] that all clones share.
+pub(super) struct StoreVolumes {
+    engines: Box<[AnyEngine]>,
+    /// Passed by the task that changes which volumes are in use.
+    membership: Gate,
+}
 
 impl Volumes {
     /// Volumes that were reconciled.
     pub(super) fn new(engines: Vec<AnyEngine>) -> Self {
         assert!(!engines.is_empty(), "a store has a volume");
-        let volumes = Self(engines.into());
-        // A volume that is alone has nobody to be told of its end.
-        for engine in volumes.all().filter(|_| volumes.0.len() > 1) {
-            let weak = Arc::downgrade(&volumes.0);
-            let lost = engine.volume().id;
-            engine.volume().health.set_on_out(move || {
-                let Some(engines) = weak.upgrade() else { return };
-                // Not here: a completion must not block.
-                let work = move || Self(engines).record_outage(lost);
-                if let Err(error) = thread::Builder::new().name("larder-outage".into()).spawn(work) {
-                    tracing::error!(%error, "cannot record that a volume is out");
-                }
-            });
-        }
+        let volumes = Self(Arc::new(StoreVolumes { engines: engines.into(), membership: Gate::default() }));
+        volumes.record_outages_as_they_come();
         volumes
     }
 
+    pub(super) fn downgrade(&self) -> Weak<StoreVolumes> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(super) fn upgrade(weak: &Weak<StoreVolumes>) -> Option<Self> {
+        weak.upgrade().map(Self)
+    }
+
+    pub(super) fn membership(&self) -> &Gate {
+        &self.0.membership
+    }
+
+    pub(super) fn is_lone(&self) -> bool {
+        self.0.engines.len() == 1
+    }
+
     pub(super) fn all(&self) -> impl Iterator<Item = &AnyEngine> {
-        self.0.iter()
+        self.0.engines.iter()
     }
 
     /// Those that are in use.
@@ -53,7 +61,7 @@ impl Volumes {
 
     /// The volume `key` belongs to, in use or not.
     pub(super) fn of(&self, key: &[u8]) -> &AnyEngine {
-        if let [only] = &*self.0 {
+        if let [only] = &*self.0.engines {
             return only;
         }
         let scored = self.all().map(|engine| (score(engine.volume(), key), engine));
@@ -68,50 +76,38 @@ impl Volumes {
 
     /// Removes what other volumes may still have of `key` from a time when it belonged to them.
     pub(crate) async fn remove_strays(&self, key: &[u8]) -> Result<()> {
-        if self.0.len() == 1 {
+        if self.is_lone() {
             return Ok(());
         }
         let owner = self.of(key).volume().id;
         let mut outcome = Ok(());
-        for engine in self.sound().filter(|engine| engine.volume().id != owner) {
-            if may_have(engine, key).await {
+        for engine in self.all().filter(|engine| engine.volume().id != owner) {
+            if engine.volume().health.is_out() {
+                if memory_may_have(engine, key) {
+                    engine.volume().defers(|volume| volume.owe_removal(key));
+                }
+            } else if may_have(engine, key).await {
                 outcome = engine.remove(key).await.and(outcome);
             }
         }
         outcome
     }
 
-    /// Removes `key` from its volume. One that is out is emptied before it is believed again, if that is on record.
+    /// Removes `key` from its volume. One that is out removes it before it is used again.
     pub(super) async fn remove(&self, key: &[u8]) -> Result<()> {
         let engine = self.of(key);
-        if engine.volume().health.is_out_and_safe() {
+        if engine.volume().defers(|volume| volume.owe_removal(key)) {
             return engine.volume().check_open();
         }
         engine.remove(key).await
     }
 
-    /// Sees to it before a close that what volumes that are out have missed is not forgotten.
-    pub(super) async fn record_outages(&self) {
-        let is_unknown = |engine: &&AnyEngine| !engine.volume().health.is_safe() && self.0.len() > 1;
-        for engine in self.all().filter(is_unknown) {
-            let (volumes, lost) = (self.clone(), engine.volume().id);
-            let work = move || {
-                volumes.record_outage(lost);
-                Ok(())
-            };
-            if let Err(error) = superblocks::apart(work).await {
-                tracing::error!(%error, "cannot record that a volume is out");
-            }
-        }
-    }
-
-    /// Makes it durable that `lost` is out, so that what it missed is not forgotten when it returns.
-    fn record_outage(&self, lost: VolumeId) {
-        let volumes: Vec<&Volume> = self.all().map(|engine| &**engine.volume()).collect();
-        let Some(out) = volumes.iter().find(|volume| volume.id == lost) else { return };
-        match record_outage(&volumes, lost) {
-            true => out.health.set_recorded(),
-            false => tracing::error!("nothing could be written that tells that a volume was out"),
+    /// Defers the removal of an entry that cannot be replaced because its volume is out: the older one must not
+    /// come back.
+    pub(super) fn defer_replaced(&self, key: &[u8]) {
+        let engine = self.of(key);
+        if memory_may_have(engine, key) {
+            engine.volume().defers(|volume| volume.owe_removal(key));
         }
     }
 }
@@ -119,16 +115,19 @@ impl Volumes {
 /// Whether `engine` may have an entry of `key`. Where memory says so it is read: a removal would also forget the
 /// entry of another key that looks the same in memory.
 async fn may_have(engine: &AnyEngine, key: &[u8]) -> bool {
+    let is_loaded = engine.volume().counters.loaded.load(Ordering::Acquire);
+    memory_may_have(engine, key) && !(is_loaded && matches!(engine.get(key, Extent::Front).await, Ok(None)))
+}
+
+/// As [`may_have`], without I/O: `true` where memory does not know.
+fn memory_may_have(engine: &AnyEngine, key: &[u8]) -> bool {
     let volume = engine.volume();
-    if !volume.counters.loaded.load(Ordering::Acquire) {
-        return true;
-    }
-    engine.may_contain(volume.hash(key).0) && !matches!(engine.get(key, Extent::Front).await, Ok(None))
+    !volume.counters.loaded.load(Ordering::Acquire) || engine.may_contain(volume.hash(key).0)
 }
 
 /// The error for work on a volume that is out.
 pub(super) fn is_out() -> Error {
-    Error::new(ErrorKind::Unavailable, "the volume of this entry was taken out after it had failed")
+    Error::new(ErrorKind::Unavailable, "the volume of this entry failed, and is out of use until it works again")
 }
 
 /// How strongly `key` is drawn to `volume`: the largest score has it. The half of the hash that does not place the

@@ -23,7 +23,7 @@ const KEY_OVERHEAD_BYTES: usize = 64;
 const BATCH_COUNT: usize = 256;
 /// Time between attempts, doubled by each that fails.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const PAUSE_MAX: Duration = Duration::from_secs(8);
 
 /// What one volume owes.
 #[derive(Default)]
@@ -251,13 +251,20 @@ impl Volume {
     /// Hides `key`, until its removal can be written.
     pub(crate) fn owe_removal(&self, key: &[u8]) {
         self.arrears.owe_key(key);
-        self.wakeup.wake();
+        self.wake_for_arrears();
     }
 
     /// Hides what an invalidation covers, until it can be written.
     pub(crate) fn owe_rule(&self, which: Invalidation) {
         self.arrears.owe_rule(which);
-        self.wakeup.wake();
+        self.wake_for_arrears();
+    }
+
+    /// Wakes the thread that pays; while the volume is out, the next probe pays.
+    fn wake_for_arrears(&self) {
+        if !self.health.is_out() {
+            self.wakeup.wake();
+        }
     }
 
     /// # Errors

@@ -30,6 +30,8 @@ macro_rules! for_each_counter {
             corrupt,
             /// Failed transfers.
             io_errors,
+            /// Times that a volume was excluded because it failed.
+            outages,
             /// Device reads of entries.
             reads,
             /// Bytes of those.

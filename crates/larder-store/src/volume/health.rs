@@ -1,74 +1,157 @@
-//! Whether a volume still works: taken out after too many failed transfers in a row.
+//! Whether a volume works: excluded after too many failed transfers in a row, and when it is probed again.
 //!
-//! Owns: the count and the verdict. Does not: know what follows from it (see `volumes`). Invariant: a volume that
-//! was taken out stays out until the store is opened again. A full disk is no failure: what is on it can be read.
-//! Cost: one load per transfer that succeeds.
+//! Owns: the count, the verdict and the schedule of probes. Does not: know what follows from it (see
+//! `store::outage`). Invariants: a volume that is alone is excluded only when nothing has worked for
+//! [`LONE_PATIENCE`], since nobody takes over its share; only the task that probes takes a volume back. A full
+//! disk is no failure: what is on it can be read. Cost: one load per transfer that succeeds.
 
+use super::turn::Turn;
+use crate::sync::atomic::AtomicBool as TurnFlag;
 use std::{
     io,
     sync::{
-        OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     },
+    time::Duration,
 };
 
-/// Failed transfers in a row after which a volume is taken out.
+/// Failed transfers in a row after which a volume is excluded.
 pub(crate) const FAILURES_IN_A_ROW_MAX: u32 = 16;
+/// Time in which every transfer of a volume that is alone must have failed before it is excluded.
+const LONE_PATIENCE: Duration = Duration::from_secs(10);
+/// Time between probes. It doubles while the volume fails again soon after it was taken back.
+const PROBE_PAUSE_MIN: Duration = Duration::from_secs(1);
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(8);
+/// A volume that fails again within this time has not worked.
+const RELAPSE: Duration = Duration::from_secs(60);
 
 /// The health of one volume.
 #[derive(Default)]
 pub(crate) struct Health {
     failures_in_a_row: AtomicU32,
+    /// Time at which the failures in a row began, in milliseconds of the clock.
+    failing_since: AtomicU64,
+    has_neighbours: AtomicBool,
     is_out: AtomicBool,
-    /// Whether it is on record elsewhere that this volume was out, so that it is not believed when it returns.
+    /// Whether other volumes have it on record that this one is out, so that the next start empties it.
     is_recorded: AtomicBool,
     on_out: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    probes: Mutex<Probes>,
+    is_probing: TurnFlag,
+}
+
+/// Schedule of the probes of a volume that is out.
+#[derive(Default)]
+struct Probes {
+    due_at: Duration,
+    pause: Duration,
+    back_at: Option<Duration>,
 }
 
 impl Health {
-    /// Calls `call` when the volume is taken out; it must not block. Only the first such call counts.
+    /// Notes that other volumes share the keys, and calls `call` when this one is excluded; it must not block.
+    /// Only the first such call counts.
     pub(crate) fn set_on_out(&self, call: impl Fn() + Send + Sync + 'static) {
+        self.has_neighbours.store(true, Ordering::Relaxed);
         let _ = self.on_out.set(Box::new(call));
     }
 
-    /// Notes how a transfer ended.
-    pub(crate) fn note<T>(&self, outcome: &io::Result<T>) {
+    /// Notes how a transfer ended. Returns the number of failures in a row if this one excludes the volume.
+    pub(crate) fn note<T>(&self, outcome: &io::Result<T>, now: impl Fn() -> Duration) -> Option<u32> {
         match outcome {
             Ok(_) => {
                 if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
                     self.failures_in_a_row.store(0, Ordering::Relaxed);
                 }
+                None
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {}
-            Err(error) => {
+            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => None,
+            Err(_) => {
                 let failures = self.failures_in_a_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-                if failures >= FAILURES_IN_A_ROW_MAX && !self.is_out.swap(true, Ordering::AcqRel) {
-                    tracing::error!(%error, failures, "a volume fails and is taken out: its share is missed from now on");
-                    if let Some(call) = self.on_out.get() {
-                        call();
-                    }
+                let now = now();
+                if failures == 1 {
+                    self.failing_since.store(now.as_millis() as u64, Ordering::Relaxed);
                 }
+                let is_over = failures >= FAILURES_IN_A_ROW_MAX && self.patience_is_over(now);
+                (is_over && self.exclude(now)).then_some(failures)
             }
         }
     }
 
-    /// That the volume was out is durable on another one, or on itself.
-    pub(crate) fn set_recorded(&self) {
-        self.is_recorded.store(true, Ordering::Release);
+    fn patience_is_over(&self, now: Duration) -> bool {
+        let since = Duration::from_millis(self.failing_since.load(Ordering::Relaxed));
+        self.has_neighbours.load(Ordering::Relaxed) || now.saturating_sub(since) >= LONE_PATIENCE
+    }
+
+    /// Excludes the volume; `false` if it is out already.
+    fn exclude(&self, now: Duration) -> bool {
+        let mut probes = self.probes();
+        if self.is_out() {
+            return false;
+        }
+        let is_relapse = probes.back_at.is_some_and(|back_at| now < back_at + RELAPSE);
+        let pause = if is_relapse { 2 * probes.pause } else { PROBE_PAUSE_MIN };
+        probes.pause = pause.clamp(PROBE_PAUSE_MIN, PROBE_PAUSE_MAX);
+        probes.due_at = now + probes.pause;
+        self.is_out.store(true, Ordering::SeqCst);
+        drop(probes);
+        if let Some(call) = self.on_out.get() {
+            call();
+        }
+        true
+    }
+
+    /// Returns the right to probe a volume that is out, if that is due or `insists`, and nobody else is at it.
+    pub(crate) fn begin_probe(&self, now: Duration, insists: bool) -> Option<Turn<'_>> {
+        let turn = Turn::take(&self.is_probing)?;
+        let mut probes = self.probes();
+        let is_due = self.is_out() && (insists || now >= probes.due_at);
+        if is_due {
+            probes.due_at = now + probes.pause;
+        }
+        is_due.then_some(turn)
+    }
+
+    /// Returns how long from `now` until a volume that is out is probed.
+    pub(crate) fn probe_due(&self, now: Duration) -> Option<Duration> {
+        self.is_out().then(|| self.probes().due_at.saturating_sub(now))
+    }
+
+    /// Takes the volume back into use. For the task that probed it.
+    pub(crate) fn set_in_use(&self, now: Duration) {
+        let mut probes = self.probes();
+        assert!(self.is_out() && !self.is_recorded.load(Ordering::SeqCst), "the next start believes what is in use");
+        probes.back_at = Some(now);
+        self.failures_in_a_row.store(0, Ordering::Relaxed);
+        self.is_out.store(false, Ordering::SeqCst);
+    }
+
+    /// Notes whether it is durable on another volume that this one is out.
+    pub(crate) fn set_recorded(&self, is_recorded: bool) {
+        self.is_recorded.store(is_recorded, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     pub(crate) fn is_out(&self) -> bool {
         self.is_out.load(Ordering::Acquire)
     }
 
-    /// Whether it is out, and will be emptied before it is believed again.
+    /// Returns whether the volume is out, and will be emptied before a later start believes it.
     pub(crate) fn is_out_and_safe(&self) -> bool {
         self.is_out() && self.is_safe()
     }
 
-    /// Whether what the volume still holds cannot be believed by mistake: it is in use, or will be emptied first.
+    /// Returns whether no later start believes by mistake what the volume holds: it is in use, or will be emptied
+    /// first. A task that has deferred a removal before it asks can rely on that removal's being settled before
+    /// the record goes.
     pub(crate) fn is_safe(&self) -> bool {
-        !self.is_out() || self.is_recorded.load(Ordering::Acquire)
+        fence(Ordering::SeqCst);
+        !self.is_out() || self.is_recorded.load(Ordering::SeqCst)
+    }
+
+    fn probes(&self) -> MutexGuard<'_, Probes> {
+        self.probes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,24 +164,71 @@ mod tests {
         Err(kind.into())
     }
 
-    /// At stake: a volume given up because of one bad sector, or asked for ever although it is dead.
-    #[test]
-    fn only_failures_in_a_row_take_a_volume_out_and_only_once() {
+    fn with_neighbours() -> (Health, Arc<AtomicU32>) {
         let calls = Arc::new(AtomicU32::new(0));
         let health = Health::default();
         let counted = Arc::clone(&calls);
         health.set_on_out(move || {
             counted.fetch_add(1, Ordering::Relaxed);
         });
+        (health, calls)
+    }
+
+    fn fail(health: &Health, count: u32, now: Duration) -> u32 {
+        let excluded = (0..count).filter(|_| health.note(&failed(io::ErrorKind::Other), || now).is_some());
+        excluded.count() as u32
+    }
+
+    /// At stake: a volume given up because of one bad sector, or asked for ever although it is dead.
+    #[test]
+    fn only_failures_in_a_row_take_a_volume_out_and_only_once() {
+        let (health, calls) = with_neighbours();
+        let now = || Duration::ZERO;
         for _ in 0..10 {
-            (1..FAILURES_IN_A_ROW_MAX).for_each(|_| health.note(&failed(io::ErrorKind::Other)));
-            health.note(&Ok(()));
+            assert_eq!(fail(&health, FAILURES_IN_A_ROW_MAX - 1, Duration::ZERO), 0);
+            health.note(&Ok(()), now);
         }
-        (0..100).for_each(|_| health.note(&failed(io::ErrorKind::StorageFull)));
+        (0..100).for_each(|_| _ = health.note(&failed(io::ErrorKind::StorageFull), now));
         assert!(!health.is_out());
-        (0..100).for_each(|_| health.note(&failed(io::ErrorKind::Other)));
-        health.note(&Ok(()));
+        assert_eq!(fail(&health, 100, Duration::ZERO), 1);
+        health.note(&Ok(()), now);
         assert!(health.is_out());
         assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
+
+    /// At stake: everything that is stored, for as long as the only disk has a moment of errors.
+    #[test]
+    fn a_volume_that_is_alone_is_excluded_only_when_nothing_works_for_ten_seconds() {
+        let health = Health::default();
+        assert_eq!(fail(&health, 1000, Duration::from_secs(1)), 0);
+        health.note(&Ok(()), || Duration::from_secs(2));
+        assert_eq!(fail(&health, 1000, Duration::from_secs(20)), 0);
+        assert_eq!(fail(&health, 1000, Duration::from_secs(29)), 0);
+        assert_eq!(fail(&health, 1000, Duration::from_secs(30)), 1);
+    }
+
+    /// At stake: a disk that works again and is not used, and one that never does and is probed all the time.
+    #[test]
+    fn a_volume_that_is_out_is_probed_every_second_and_less_often_when_it_fails_again() {
+        let (health, _) = with_neighbours();
+        let seconds = Duration::from_secs;
+        assert!(health.begin_probe(seconds(0), true).is_none() && health.probe_due(seconds(0)).is_none());
+        fail(&health, FAILURES_IN_A_ROW_MAX, seconds(0));
+        assert_eq!(health.probe_due(seconds(0)), Some(seconds(1)));
+        assert!(health.begin_probe(seconds(0), false).is_none());
+        let probe = health.begin_probe(seconds(1), false);
+        assert!(probe.is_some() && health.begin_probe(seconds(9), true).is_none(), "one task probes at a time");
+        drop(probe);
+        assert_eq!(health.probe_due(seconds(1)), Some(seconds(1)));
+        let mut pauses = Vec::new();
+        for now in (10..60).step_by(10).map(seconds) {
+            health.set_in_use(now);
+            fail(&health, FAILURES_IN_A_ROW_MAX, now);
+            pauses.push(health.probe_due(now).unwrap().as_secs());
+        }
+        assert_eq!(pauses, [2, 4, 8, 8, 8]);
+        health.set_in_use(seconds(60));
+        fail(&health, FAILURES_IN_A_ROW_MAX, seconds(200));
+        assert_eq!(health.probe_due(seconds(200)), Some(seconds(1)));
     }
 }

@@ -1,8 +1,8 @@
 //! Which volumes made up a store when it was last used, so that one that was away is noticed.
 //!
 //! Owns: comparing and renewing the membership in the superblocks. Does not: choose volumes for keys. Invariant: a
-//! volume that was absent from a use of the store is emptied (by an invalidation) before any of its entries is
-//! believed: meanwhile others may have been told what it was not. A volume that joins empties no other. Cost: two
+//! volume that was absent at the end of the store's last use is emptied (by an invalidation) before any of its
+//! entries is believed: removals may have reached only the others. A volume that joins empties no other. Cost: two
 //! small writes per volume when the set of volumes changes, none otherwise.
 
 use super::{Volume, superblocks};
@@ -38,32 +38,56 @@ pub(crate) fn reconcile(volumes: &[&Volume]) -> Result<()> {
                 superblock.epochs.invalidate_all();
             }
         });
-        changed.map_err(|source| {
-            let place = format!("cannot write the superblock of {}", volume.options.path.display());
-            Error::io(ErrorKind::Unavailable, place, source)
-        })?;
+        changed.map_err(|source| cannot_write(volume, source))?;
     }
     Ok(())
 }
 
-/// Notes on all volumes but `lost` that it is out, and empties it itself if it still can be written. Whether any
-/// of this is durable. Blocks.
-pub(crate) fn record_outage(volumes: &[&Volume], lost: VolumeId) -> bool {
-    let newest = volumes.iter().map(|volume| volume.superblock().membership).max().unwrap_or_default();
-    let rest = || volumes.iter().filter(|volume| volume.id != lost && !volume.health.is_out());
-    let Ok(present) = next(newest, set_of(rest().map(|volume| volume.id))) else { return false };
+/// Notes on the volumes in use that `lost` is not one of them, so that the next start empties it. Returns whether
+/// that is durable on any.
+pub(crate) async fn record_outage(volumes: &[&Volume], lost: &Volume) -> bool {
+    let in_use = || in_use_but(volumes, lost);
+    let Ok(present) = next(newest(volumes), set_of(in_use().map(|volume| volume.id))) else { return false };
     let mut is_recorded = false;
-    for volume in rest() {
-        match superblocks::change_blocking(volume, |superblock| superblock.membership = present) {
+    for volume in in_use() {
+        match superblocks::change(volume, |superblock| superblock.membership = present).await {
             Ok(()) => is_recorded = true,
             Err(error) => tracing::error!(%error, "cannot note on a volume that another is out"),
         }
     }
-    let emptied = volumes
-        .iter()
-        .filter(|volume| volume.id == lost)
-        .all(|volume| superblocks::change_blocking(volume, |superblock| superblock.epochs.invalidate_all()).is_ok());
-    is_recorded || emptied
+    is_recorded
+}
+
+/// Notes on the volumes in use, and then on `back`, that it is one of them again: a start in between empties only
+/// this one. It gets the others' label too.
+///
+/// # Errors
+/// `Unavailable`: a superblock cannot be written.
+pub(crate) async fn rejoin(volumes: &[&Volume], back: &Volume) -> Result<()> {
+    let in_use = || in_use_but(volumes, back);
+    let present = next(newest(volumes), set_of(in_use().map(|volume| volume.id).chain([back.id])))?;
+    let label = in_use().next().map(|volume| volume.superblock().label);
+    for volume in in_use().chain([back]) {
+        let changed = superblocks::change(volume, |superblock| {
+            superblock.membership = present;
+            superblock.label = label.unwrap_or(superblock.label);
+        });
+        changed.await.map_err(|source| cannot_write(volume, source))?;
+    }
+    Ok(())
+}
+
+fn in_use_but<'a>(volumes: &'a [&Volume], other: &'a Volume) -> impl Iterator<Item = &'a Volume> {
+    volumes.iter().copied().filter(|volume| volume.id != other.id && !volume.health.is_out())
+}
+
+fn newest(volumes: &[&Volume]) -> Membership {
+    volumes.iter().map(|volume| volume.superblock().membership).max().unwrap_or_default()
+}
+
+fn cannot_write(volume: &Volume, source: io::Error) -> Error {
+    let place = format!("cannot write the superblock of {}", volume.options.path.display());
+    Error::io(ErrorKind::Unavailable, place, source)
 }
 
 /// A membership after `newest`. The random number tells two successors of one membership apart.

@@ -29,7 +29,7 @@ pub enum Invalidation {
     Site(u64),
 }
 
-/// Lets one change of a superblock through at a time, over the transfers too.
+/// Lets one change through at a time, over the transfers too.
 #[derive(Default)]
 pub(crate) struct Gate(Mutex<GateState>);
 
@@ -39,11 +39,12 @@ struct GateState {
     waiting: Waiters,
 }
 
-/// The right to change the superblock.
-struct Pass<'a>(&'a Gate);
+/// The right to make a change.
+pub(crate) struct Pass<'a>(&'a Gate);
 
 impl Gate {
-    async fn pass(&self) -> Pass<'_> {
+    /// Waits for the right.
+    pub(crate) async fn pass(&self) -> Pass<'_> {
         let take = |state: &mut GateState| {
             let is_free = !mem::replace(&mut state.is_taken, true);
             is_free.then(|| Pass(self))
@@ -126,6 +127,34 @@ pub(crate) async fn change(volume: &Volume, alter: impl FnOnce(&mut Superblock))
     write(&volume.device, &superblock).await?;
     volume.set_superblock(superblock);
     Ok(())
+}
+
+/// Finds out whether a volume that failed works again, by reading both superblocks and writing them. Where the
+/// device has lost a superblock that it had made durable, it may have lost more: then the volume is emptied.
+///
+/// # Errors
+/// Something fails, or it is not this volume that is there now.
+pub(crate) async fn probe(volume: &Volume) -> io::Result<()> {
+    if let Some(directory) = &volume.directory {
+        directory.sync().await?;
+    }
+    let mut found = None;
+    for offset_bytes in [0, last_superblock_bytes(volume.shape.size_bytes)] {
+        let block = volume.device.read(offset_bytes, SUPERBLOCK_BYTES as usize).await?;
+        let copy = Superblock::decode(block.as_slice()).ok().filter(|copy| copy.id == volume.superblock().id);
+        found = found.max(copy.map(|copy| copy.generation));
+    }
+    let found = found.ok_or_else(|| io::Error::other("neither superblock is this volume's"))?;
+    let is_set_back = found < volume.superblock().generation;
+    if is_set_back {
+        tracing::error!("the device has lost what it had made durable: the volume is emptied");
+    }
+    change(volume, |superblock| {
+        if is_set_back {
+            superblock.epochs.invalidate_all();
+        }
+    })
+    .await
 }
 
 /// One copy after the other, so that one of them is always whole.

@@ -13,6 +13,7 @@ mod flips;
 mod golden;
 mod killed;
 mod law;
+mod outage;
 mod pins;
 mod refusals;
 mod rows;

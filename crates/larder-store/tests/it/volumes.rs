@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use larder_store::{
@@ -267,10 +268,13 @@ fn of_two_volumes_that_were_apart_one_is_emptied() {
 #[test]
 fn a_store_whose_only_volume_died_misses_and_promises_nothing() {
     let devices = devices(1);
-    let store = open(&devices);
+    let options = options();
+    let store = Store::open_on(Arc::clone(&devices[0]) as Arc<dyn Device>, &options).unwrap();
     fill(&store, 1);
     block_on(store.sync()).unwrap();
     devices[0].set_dead(true);
+    KEYS.for_each(|key| assert!(block_on(store.get(&key_bytes(key))).is_err()));
+    options.clock.advance(Duration::from_secs(10));
     notice_death(&store);
     assert_eq!(found(&store, 1), [0; 0]);
     assert_eq!(block_on(store.remove(&key_bytes(1))).unwrap_err().kind(), ErrorKind::Unavailable);

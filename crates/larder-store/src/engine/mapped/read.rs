@@ -100,7 +100,7 @@ impl MappedEngine {
         let is_gone =
             |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
         if !outcome.as_ref().is_err_and(is_gone) {
-            self.volume.health.note(&outcome);
+            self.volume.note_transfer(&outcome);
         }
         match outcome {
             Ok(buffer) => Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize)),
