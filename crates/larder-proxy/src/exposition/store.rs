@@ -8,7 +8,7 @@ use super::{Figure, encode_counter, encode_gauge};
 
 /// Puts them into words.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
-    let counters: [Figure; 17] = [
+    let counters: [Figure; 18] = [
         ("store_lookups", "Lookups in the store", stats.lookups),
         ("store_hits", "Lookups that found an entry", stats.hits),
         ("store_false_matches", "Lookups that read the record of another key", stats.false_matches),
