@@ -9,6 +9,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 use crate::{
     fields::media_type,
+    key::default_port,
     ruling::{self, Ruling},
 };
 
@@ -21,12 +22,14 @@ pub struct Rules(Vec<Rule>);
 pub struct Rule {
     matches: Matches,
     ruling: Ruling,
+    /// The ruling for statuses to which it gives no lifetime, unless the operator named them.
+    of_errors: Option<Ruling>,
 }
 
 /// Which responses a rule is about. Where nothing is named, all are.
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
-    hosts: Vec<HostPattern>,
+    hosts: Vec<ServerPattern>,
     paths: Vec<GlobMatcher>,
     methods: Vec<Method>,
     statuses: Vec<StatusPattern>,
@@ -36,13 +39,13 @@ pub struct Matches {
 /// Which responses a rule is about, as an operator writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchTexts {
-    /// Names of hosts, without port; `*.example.com` is every name below `example.com`.
+    /// Names of hosts, each with or without a port; `*.example.com` is every name below `example.com`.
     pub hosts: Vec<String>,
     /// Patterns of whole paths, without query: `*` is anything but a slash, `**` anything, `{a,b}` either.
     pub paths: Vec<String>,
     /// Methods; GET if none is named.
     pub methods: Vec<String>,
-    /// Statuses: `404`, or `5xx` for all that begin so.
+    /// Statuses: `404`, or `5xx` for all that begin so. If none is named, a lifetime is for 2xx, 301 and 308 only.
     pub statuses: Vec<String>,
     /// Media types: `image/png`, or `image/*`.
     pub types: Vec<String>,
@@ -62,10 +65,19 @@ pub struct BadRule {
 pub struct RuledRequest<'a> {
     /// The request's method.
     pub method: &'a Method,
+    /// `http` or `https`.
+    pub scheme: &'a str,
     /// The host, with or without port, in lower case.
     pub authority: &'a str,
     /// Path and query.
     pub path: &'a str,
+}
+
+/// A host, and a port if only one is meant.
+#[derive(Clone, Debug)]
+struct ServerPattern {
+    host: HostPattern,
+    port: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
@@ -111,7 +123,7 @@ impl Matched {
     /// It cannot; says what it should be.
     pub fn check(self, text: &str) -> Result<(), BadRule> {
         match self {
-            Self::Host => host(text).map(drop),
+            Self::Host => server(text).map(drop),
             Self::Path => path(text).map(drop),
             Self::Method => method(text).map(drop),
             Self::Status => status(text).map(drop),
@@ -154,7 +166,8 @@ impl Rules {
 
     /// Returns what the first rule that is about a response says of it.
     pub fn find(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &HeaderMap) -> Option<&Ruling> {
-        self.0.iter().find(|rule| rule.matches.is_about(request, status, fields)).map(|rule| &rule.ruling)
+        let rule = self.0.iter().find(|rule| rule.matches.is_about(request, status, fields))?;
+        Some(rule.of_errors.as_ref().filter(|_| !is_kept_unnamed(status)).unwrap_or(&rule.ruling))
     }
 
     /// Returns what is known before there is a response: what the first rule says that would be about one of status 200, of whatever
@@ -178,14 +191,32 @@ impl Rule {
     /// The name or one of the texts is not what it should be; says which and what it should be.
     pub fn new(texts: &MatchTexts, ruling: Ruling) -> Result<Self, BadRule> {
         check_name(&ruling.name)?;
-        Ok(Self { matches: Matches::new(texts)?, ruling })
+        let gives_lifetime = ruling.fresh.is_some() || ruling.immutable;
+        let of_errors = (texts.statuses.is_empty() && gives_lifetime).then(|| Ruling {
+            fresh: None,
+            immutable: false,
+            ..ruling.clone()
+        });
+        Ok(Self { matches: Matches::new(texts)?, ruling, of_errors })
     }
+}
+
+/// Returns whether a rule that names no status gives a response of this one a lifetime. An error or a temporary
+/// redirect would stay long after its cause is gone, and no client could reload it.
+fn is_kept_unnamed(status: StatusCode) -> bool {
+    let status = about(status);
+    status.is_success() || matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::PERMANENT_REDIRECT)
+}
+
+/// Returns the status that a response is about: one that confirms a stored response, or is a part of one, is about 200.
+fn about(status: StatusCode) -> StatusCode {
+    if matches!(status, StatusCode::PARTIAL_CONTENT | StatusCode::NOT_MODIFIED) { StatusCode::OK } else { status }
 }
 
 impl Matches {
     fn new(texts: &MatchTexts) -> Result<Self, BadRule> {
         Ok(Self {
-            hosts: texts.hosts.iter().map(|text| host(text)).collect::<Result<_, _>>()?,
+            hosts: texts.hosts.iter().map(|text| server(text)).collect::<Result<_, _>>()?,
             paths: texts.paths.iter().map(|text| path(text)).collect::<Result<_, _>>()?,
             methods: texts.methods.iter().map(|text| method(text)).collect::<Result<_, _>>()?,
             statuses: texts.statuses.iter().map(|text| status(text)).collect::<Result<_, _>>()?,
@@ -206,9 +237,18 @@ impl Matches {
             [] => *request.method == Method::GET || *request.method == Method::HEAD,
             methods => methods.contains(request.method),
         };
-        is_any(&self.hosts, |host| host.is(host_of(request.authority)))
+        is_any(&self.hosts, |server| server.is(request))
             && is_named_method
             && is_any(&self.paths, |pattern| pattern.is_match(path))
+    }
+}
+
+impl ServerPattern {
+    fn is(&self, request: &RuledRequest<'_>) -> bool {
+        let host = host_of(request.authority);
+        let named = request.authority[host.len()..].strip_prefix(':').filter(|port| !port.is_empty());
+        let port = || named.map_or_else(|| default_port(request.scheme), |port| port.parse().ok());
+        self.host.is(host) && self.port.is_none_or(|wanted| port() == Some(wanted))
     }
 }
 
@@ -226,8 +266,7 @@ impl HostPattern {
 
 impl StatusPattern {
     fn is(self, status: StatusCode) -> bool {
-        // What confirms a stored response, or is a part of one, is about that of status 200.
-        let status = if matches!(status.as_u16(), 206 | 304) { StatusCode::OK } else { status };
+        let status = about(status);
         match self {
             Self::Exact(exact) => exact == status,
             Self::Class(class) => class == status.as_u16() / 100,
@@ -260,15 +299,25 @@ fn bad(expected: &'static str, found: &str) -> BadRule {
     BadRule { expected, found: found.to_owned() }
 }
 
-fn host(text: &str) -> Result<HostPattern, BadRule> {
+fn server(text: &str) -> Result<ServerPattern, BadRule> {
+    let name = host_of(text);
+    let refused = || bad("the name of a host, or *.NAME for all below it, with or without a port", text);
+    let port = match text[name.len()..].strip_prefix(':') {
+        Some(port) => Some(port.parse().ok().filter(|port| *port != 0).ok_or_else(refused)?),
+        None => None,
+    };
+    Ok(ServerPattern { host: host(name).ok_or_else(refused)?, port })
+}
+
+fn host(text: &str) -> Option<HostPattern> {
     let is_host =
         |name: &str| !name.is_empty() && name.parse::<http::uri::Authority>().is_ok() && host_of(name) == name;
     match text.strip_prefix('*') {
         Some(end) if end.strip_prefix('.').is_some_and(|name| is_host(name) && !name.contains('*')) => {
-            Ok(HostPattern::Below(end.to_ascii_lowercase()))
+            Some(HostPattern::Below(end.to_ascii_lowercase()))
         }
-        None if is_host(text) => Ok(HostPattern::Named(text.to_ascii_lowercase())),
-        _ => Err(bad("the name of a host without port, or *.NAME for all below it", text)),
+        None if is_host(text) => Some(HostPattern::Named(text.to_ascii_lowercase())),
+        _ => None,
     }
 }
 
@@ -333,7 +382,7 @@ mod tests {
         if !content_type.is_empty() {
             fields.insert(http::header::CONTENT_TYPE, content_type.parse().unwrap());
         }
-        let request = RuledRequest { method: &Method::GET, authority, path };
+        let request = RuledRequest { method: &Method::GET, scheme: "http", authority, path };
         let ruling = rules.find(&request, StatusCode::from_u16(status).unwrap(), &fields);
         ruling.map_or_else(|| "-".to_owned(), |ruling| ruling.name.clone())
     }
@@ -346,6 +395,8 @@ mod tests {
             ("images", MatchTexts { types: named(&["image/*"]), statuses: named(&["200"]), ..all.clone() }),
             ("missing", MatchTexts { statuses: named(&["404", "5xx"]), ..all.clone() }),
             ("below", MatchTexts { hosts: named(&["*.deb.example", "[::1]"]), ..all.clone() }),
+            ("port", MatchTexts { hosts: named(&["ported.example:8081"]), ..all.clone() }),
+            ("http", MatchTexts { hosts: named(&["ported.example:80"]), ..all.clone() }),
             ("apex", MatchTexts { hosts: named(&["Deb.Example"]), paths: named(&["/a/*"]), ..all }),
         ]);
         for (url, answer, expected) in [
@@ -361,6 +412,9 @@ mod tests {
             ("deb.example/a/b", (200, ""), "apex"),
             ("deb.example/a/b/c", (200, ""), "-"),
             ("adeb.example/a/b", (200, ""), "-"),
+            ("ported.example:8081/a", (200, ""), "port"),
+            ("ported.example/a", (200, ""), "http"),
+            ("ported.example:8082/a", (200, ""), "-"),
             (".deb.example/a/b", (200, ""), "-"),
         ] {
             assert_eq!(found(&rules, url, answer), expected, "{url} {answer:?}");
@@ -376,7 +430,7 @@ mod tests {
             (Method::POST, &MatchTexts::default(), false),
             (Method::HEAD, &MatchTexts::default(), true),
         ] {
-            let request = RuledRequest { method: &method, authority: "a", path: "/" };
+            let request = RuledRequest { method: &method, scheme: "http", authority: "a", path: "/" };
             let rules = rules(&[("a", texts.clone())]);
             assert_eq!(rules.find(&request, StatusCode::OK, &HeaderMap::new()).is_some(), is_meant, "{method}");
         }
@@ -387,7 +441,8 @@ mod tests {
         let all = MatchTexts::default;
         for (texts, found) in [
             (MatchTexts { hosts: named(&["a", "http://b"]), ..all() }, "http://b"),
-            (MatchTexts { hosts: named(&["a:80"]), ..all() }, "a:80"),
+            (MatchTexts { hosts: named(&["a:http"]), ..all() }, "a:http"),
+            (MatchTexts { hosts: named(&["a:0"]), ..all() }, "a:0"),
             (MatchTexts { hosts: named(&["*"]), ..all() }, "*"),
             (MatchTexts { hosts: named(&["*a.b"]), ..all() }, "*a.b"),
             (MatchTexts { paths: named(&["a/b"]), ..all() }, "a/b"),

@@ -17,6 +17,7 @@ use larder_http::{
     Rules, Ruling,
     fields::{strip_hop_by_hop, via},
     rules::RuledRequest,
+    ruling,
 };
 
 use crate::{
@@ -168,16 +169,34 @@ impl Asked {
 
     /// Puts what the rules say of a response to this request among its fields.
     pub(crate) fn put_ruling(&self, rules: &Rules, status: StatusCode, fields: &mut HeaderMap) {
+        self.put_ruling_of(rules, status, status, fields);
+    }
+
+    /// Puts what the rules say of a stored response with this status among the fields of the 304 that confirmed it.
+    pub(crate) fn put_confirmed_ruling(&self, rules: &Rules, stored: StatusCode, fields: &mut HeaderMap) {
+        let chain = Ruling::of(fields).and_then(|ruling| ruling.chain);
+        let led = Ruling::of(fields).filter(|_| chain.is_some());
+        fields.remove(ruling::FIELD);
+        self.put_ruling_of(rules, stored, StatusCode::NOT_MODIFIED, fields);
+        if let Some(led) = led {
+            let ruling = Ruling::of(fields).unwrap_or(Ruling { name: led.name, ..Ruling::default() });
+            Ruling { chain, ..ruling }.put(fields);
+        }
+    }
+
+    /// Puts what the rules say of a response with status `about` among the fields of one with `status`.
+    fn put_ruling_of(&self, rules: &Rules, about: StatusCode, status: StatusCode, fields: &mut HeaderMap) {
         let authority = self.host.to_str().unwrap_or_default();
-        let request = RuledRequest { method: &self.method, authority, path: self.path() };
-        let Some(ruling) = rules.find(&request, status, fields) else { return };
+        let request = RuledRequest { method: &self.method, scheme: self.scheme.as_str(), authority, path: self.path() };
+        let Some(ruling) = rules.find(&request, about, fields) else { return };
         if !ruling.varies.is_empty() && (status != StatusCode::NOT_MODIFIED || fields.contains_key(VARY)) {
             // Caches beyond us are to know.
             for name in &ruling.varies {
                 fields.append(VARY, HeaderValue::from(name.clone()));
             }
         }
-        let of_question = self.git_wants().filter(|_| ruling.caches_git).map(|wanted| ruling_on(wanted, ruling));
+        let is_kept = ruling.caches_git && (about.is_success() || about == StatusCode::NOT_MODIFIED);
+        let of_question = self.git_wants().filter(|_| is_kept).map(|wanted| ruling_on(wanted, ruling));
         let ruling = of_question.as_ref().unwrap_or(ruling);
         let answers_credentials = self.fields.contains_key(AUTHORIZATION) && !self.before.is_anybodys;
         if ruling.checks_authorization && answers_credentials {

@@ -254,6 +254,11 @@ impl OriginUrl {
         &self.host
     }
 
+    /// Returns its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Returns the path that those of its resources begin with; empty, or it begins with a slash and does not end with one.
     pub fn base_path(&self) -> &str {
         &self.prefix

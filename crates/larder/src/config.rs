@@ -410,7 +410,12 @@ mod tests {
     }
 
     fn check_rule(rules: &Rules) {
-        let request = RuledRequest { method: &http::Method::GET, authority: "repo.example:80", path: "/a/b.jar?x" };
+        let request = RuledRequest {
+            method: &http::Method::GET,
+            scheme: "http",
+            authority: "repo.example:80",
+            path: "/a/b.jar?x",
+        };
         let ruling = rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).unwrap();
         assert_eq!(
             (ruling.name.as_str(), ruling.fresh, ruling.immutable),
@@ -431,9 +436,9 @@ mod tests {
     fn a_rule_that_says_nothing_or_what_cannot_be_is_pointed_at() {
         for (text, at, problem) in [
             (
-                "[[rule]]\nhosts = [\"a\", \"b:80\"]\nfresh = \"1m\"",
-                "\"b:80\"",
-                "this names nothing in `hosts`: `b:80`",
+                "[[rule]]\nhosts = [\"a\", \"b:http\"]\nfresh = \"1m\"",
+                "\"b:http\"",
+                "this names nothing in `hosts`: `b:http`",
             ),
             ("origin_host = \"client\"", "", " has no `origin`"),
             ("origin = \"http://a\"\norigin_host = \"a b\"", "\"a b\"", "not a host: `a b`"),

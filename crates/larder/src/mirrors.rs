@@ -207,7 +207,8 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
             proxy.mirrors.push(Mirror { is_registry: true, ..Mirror::of_files(path, origin.clone()) });
         }
     }
-    let said = Said { immutable: BY_DIGEST, fresh: Some(Duration::ZERO), stands_in: true, follows: true };
+    let said =
+        Said { immutable: BY_DIGEST, fresh: Some(Duration::ZERO), stands_in: true, follows: true, at_any_port: false };
     proxy.rules.extend(said.rules_with(&format!("oci {name}"), &origin, |ruling| {
         // What is by a digest is by no other type than that of what has the digest.
         let varies = if ruling.immutable { Vec::new() } else { vec![http::header::ACCEPT] };
@@ -220,7 +221,7 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
 impl Server {
     fn rules(&self, world: &str, origin: &OriginUrl) -> Vec<Rule> {
         let (immutable, fresh, follows) = (self.immutable, Some(self.fresh), self.follows);
-        Said { immutable, fresh, stands_in: true, follows }.rules(world, origin)
+        Said { immutable, fresh, stands_in: true, follows, at_any_port: false }.rules(world, origin)
     }
 
     /// What is said of its files wherever they are asked for: those that never change do not, and the others may stand in for a server that
@@ -229,7 +230,7 @@ impl Server {
         let urls = [self.url].into_iter().chain(self.aliases.iter().copied());
         let rules = urls.flat_map(|url| {
             let (immutable, follows) = (self.immutable, self.follows);
-            let said = Said { immutable, fresh: None, stands_in: true, follows };
+            let said = Said { immutable, fresh: None, stands_in: true, follows, at_any_port: true };
             said.rules(world, &url.parse().expect("the table holds URLs"))
         });
         rules.collect()
@@ -246,7 +247,12 @@ pub(crate) struct Said<'a> {
     pub(crate) stands_in: bool,
     /// Whether redirections are followed.
     pub(crate) follows: bool,
+    /// Set if the server is meant at any port, not at that of its URL alone.
+    pub(crate) at_any_port: bool,
 }
+
+/// Statuses of redirects that may be followed.
+const REDIRECTS: &[&str] = &["301", "302", "303", "307", "308"];
 
 impl Said<'_> {
     /// Returns it as rules, which have `name` in theirs.
@@ -256,15 +262,22 @@ impl Said<'_> {
 
     /// As [`Self::rules`], each changed.
     fn rules_with(&self, name: &str, origin: &OriginUrl, change: impl Fn(Ruling) -> Ruling) -> Vec<Rule> {
-        let statuses: &[&str] = if self.follows { &["200", "301", "302", "303", "307", "308"] } else { &["200"] };
         let following = if self.follows { Following::Safe } else { Following::None };
-        let rule = |patterns: &[&str], ruling: Ruling| {
+        let rule = |patterns: &[&str], statuses: &[&str], ruling: Ruling| {
             let base = literal_path(origin.base_path());
             let paths = patterns.iter().map(|pattern| format!("{base}{pattern}")).collect();
-            let (hosts, statuses) =
-                (vec![origin.host().to_owned()], statuses.iter().map(ToString::to_string).collect());
+            let port = if self.at_any_port { String::new() } else { format!(":{}", origin.port()) };
+            let hosts = vec![format!("{}{port}", origin.host())];
+            let statuses = statuses.iter().map(ToString::to_string).collect();
             let texts = MatchTexts { hosts, paths, statuses, ..MatchTexts::default() };
-            Rule::new(&texts, change(Ruling { following, ..ruling })).expect("patterns are tried where they are read")
+            Rule::new(&texts, ruling).expect("patterns are tried where they are read")
+        };
+        // A redirect that is not followed has only the lifetime that its server gives it.
+        let rules = |patterns: &[&str], ruling: Ruling| {
+            let of_files = change(Ruling { following, ..ruling });
+            let of_redirects = Ruling { fresh: None, immutable: false, ..of_files.clone() };
+            let redirects = self.follows.then(|| rule(patterns, REDIRECTS, of_redirects));
+            [rule(patterns, &["200"], of_files)].into_iter().chain(redirects)
         };
         let ignored = Ignored { client_directives: true, ..Ignored::default() };
         let kept = || Ruling {
@@ -280,9 +293,9 @@ impl Said<'_> {
             ignored: Ignored { must_revalidate: true, client_directives: self.fresh.is_some(), ..Ignored::default() },
             ..Ruling::default()
         };
-        let kept = (!self.immutable.is_empty()).then(|| rule(self.immutable, kept()));
-        let other = (self.fresh.is_some() || self.follows || self.stands_in).then(|| rule(&["/**"], other));
-        kept.into_iter().chain(other).collect()
+        let kept = (!self.immutable.is_empty()).then(|| rules(self.immutable, kept()));
+        let other = (self.fresh.is_some() || self.follows || self.stands_in).then(|| rules(&["/**"], other));
+        kept.into_iter().flatten().chain(other.into_iter().flatten()).collect()
     }
 }
 
@@ -308,8 +321,10 @@ mod tests {
     /// The rule for a file of a world.
     fn rule_of(world: &str, authority: &str, path: &str) -> String {
         let mut proxy = ProxyConfig::default();
-        named(world).unwrap().add_to(&mut proxy, None);
-        let request = RuledRequest { method: &http::Method::GET, authority, path };
+        let world = named(world).unwrap();
+        world.add_to(&mut proxy, None);
+        let scheme = world.servers[0].url.split(':').next().unwrap();
+        let request = RuledRequest { method: &http::Method::GET, scheme, authority, path };
         let found = proxy.rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new());
         found.map_or_else(String::new, |ruling| ruling.name.clone())
     }
@@ -350,7 +365,7 @@ mod tests {
     fn who_asks_the_servers_themselves_has_what_never_changes_and_is_told_the_rest() {
         let rules = larder_http::Rules::new(rules_for_all());
         let find = |authority, path| {
-            let request = RuledRequest { method: &http::Method::GET, authority, path };
+            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path };
             rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).cloned()
         };
         for (authority, path, is_kept) in [
@@ -367,6 +382,54 @@ mod tests {
     }
 
     #[test]
+    fn no_mirror_gives_an_error_or_a_redirect_a_lifetime() {
+        let mut proxy = ProxyConfig::default();
+        for world in WORLDS {
+            world.add_to(&mut proxy, None);
+        }
+        proxy.rules.extend(rules_for_all());
+        let find = |authority, path, status: u16| {
+            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path };
+            let status = http::StatusCode::from_u16(status).unwrap();
+            proxy.rules.find(&request, status, &http::HeaderMap::new()).cloned().unwrap_or_default()
+        };
+        for (authority, path) in [
+            ("repo.maven.apache.org", "/maven2/a/b/1/b-1.jar"),
+            ("registry.npmjs.org", "/a/-/a-1.tgz"),
+            ("registry.npmjs.org", "/a"),
+            ("github.com", "/a/b/releases/download/v1.0/b.tar.gz"),
+        ] {
+            let kept = find(authority, path, 200);
+            assert!(kept.immutable || kept.fresh.is_some(), "{path}");
+            for status in
+                [300, 301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 410, 414, 429, 500, 502, 503, 504, 511]
+            {
+                let ruling = find(authority, path, status);
+                assert!(!ruling.immutable && ruling.fresh.is_none(), "{path} {status}");
+                assert!(!ruling.ignores_client() || (300..400).contains(&status), "{path} {status}");
+            }
+        }
+    }
+
+    #[test]
+    fn rules_of_two_mirrors_on_one_host_go_by_the_port() {
+        let of = |name: &str, port: u16, immutable: &[&str]| {
+            let origin = format!("http://127.0.0.1:{port}").parse().unwrap();
+            Said { immutable, fresh: None, stands_in: false, follows: false, at_any_port: false }.rules(name, &origin)
+        };
+        let mut rules = of("one", 8081, &["/**"]);
+        rules.extend(of("two", 8082, &["/**/*.jar"]));
+        let rules = larder_http::Rules::new(rules);
+        let find = |authority, path| {
+            let request = RuledRequest { method: &http::Method::GET, scheme: "http", authority, path };
+            rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).map(|ruling| ruling.name.clone())
+        };
+        assert_eq!(find("127.0.0.1:8081", "/a").as_deref(), Some("one: never changes"));
+        assert_eq!(find("127.0.0.1:8082", "/a"), None);
+        assert_eq!(find("127.0.0.1:8082", "/a.jar").as_deref(), Some("two: never changes"));
+    }
+
+    #[test]
     fn another_server_takes_the_place_of_the_first() {
         let OriginOf { name, url } = parse_origin_of("pypi=https://pypi.company.example/root").unwrap();
         let mut proxy = ProxyConfig::default();
@@ -379,10 +442,11 @@ mod tests {
     #[test]
     fn base_path_of_a_server_is_no_pattern() {
         let origin: OriginUrl = "https://a.example/}releases[1]*".parse().unwrap();
-        let said = Said { immutable: &["/**/*.jar"], fresh: None, stands_in: false, follows: false };
+        let said =
+            Said { immutable: &["/**/*.jar"], fresh: None, stands_in: false, follows: false, at_any_port: false };
         let rules = larder_http::Rules::new(said.rules("a", &origin));
         let find = |path| {
-            let request = RuledRequest { method: &http::Method::GET, authority: "a.example", path };
+            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority: "a.example", path };
             rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).is_some()
         };
         assert!(find("/}releases[1]*/b/c.jar") && !find("/}releases1x/b/c.jar"));

@@ -197,7 +197,7 @@ impl<'a> Carrying<'a> {
         self.carrier.commit_last_chunk().await;
         let produced = self.carrier.produced;
         let (place, body) = match &self.carrier.storage {
-            Storage::Off => return,
+            Storage::Off => return self.fetch.forget_unkept().await,
             Storage::Whole => {
                 let body = self.fetch.flight.copy_out(0, produced);
                 (BodyPlace::Whole { len: produced }, body)

@@ -154,7 +154,7 @@ impl Fetch {
 
     /// Asks whether a stored response still holds. `false`: the answer was about something else, ask for all.
     async fn confirm(&self, found: &Found, edits: &Edits) -> bool {
-        let answer = match self.ask(edits).await {
+        let mut answer = match self.ask(edits).await {
             Ok(answer) => answer,
             Err(failure) => {
                 self.flight.set_stage(Stage::Failed(failure));
@@ -167,6 +167,10 @@ impl Fetch {
         }
         if !validate::selects(&answer.head.headers, &found.entry.head) {
             return false;
+        }
+        let stored_status = found.entry.head.status();
+        if stored_status != StatusCode::OK {
+            self.asked.put_confirmed_ruling(&self.cache().shared.rules, stored_status, &mut answer.head.headers);
         }
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
@@ -225,12 +229,16 @@ impl Fetch {
         match self.place(&answer) {
             Err(reason) => {
                 lonely.insert(&self.primary);
-                Box::pin(self.forget_replaced(status)).await;
+                Box::pin(self.forget_replaced(status, reason)).await;
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
                 self.flight.set_private(PrivateResponse { status, fields, body, reason, is_exact: false });
             }
             Ok((mut place, selecting)) => {
                 Box::pin(self.forget_elsewhere(&place)).await;
+                if is_gone(status) {
+                    // Whether or not the response that says so is stored in the end.
+                    Box::pin(self.forget_unkept()).await;
+                }
                 place.group = self.group_of(&answer.head.headers);
                 let OriginAnswer { head, body, request_time, response_time } = answer;
                 let settings = &self.cache().http;
@@ -258,13 +266,25 @@ impl Fetch {
         }
     }
 
-    /// Drops what was to be confirmed and was replaced by a response that is not stored (RFC 9111 4.3.3), if it
-    /// is stale: else it would be served again, stale, though the origin has said what it has now.
-    async fn forget_replaced(&self, status: StatusCode) {
+    /// Drops a stored response that its validation found to be replaced by one that is not stored (RFC 9111 4.3.3).
+    ///
+    /// That the content is gone, or is another, counts for everybody, however fresh the stored response is. Other statuses,
+    /// and what the origin has for a client's credentials or without being stored anywhere, say only that it is not current
+    /// once it is stale.
+    async fn forget_replaced(&self, status: StatusCode, reason: Reason) {
         let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
+        let is_replaced = status == StatusCode::OK && !matches!(reason, Reason::Authorization | Reason::RequestNoStore);
         let settings = &self.cache().http;
         let head = &found.entry.head;
-        if head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(clock::now()) {
+        let is_stale = head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(clock::now());
+        if is_gone(status) || is_replaced || is_stale {
+            drop(storing::remove(self.cache(), &found.key).await);
+        }
+    }
+
+    /// Drops a stored response whose validation brought one that may be stored but was not.
+    pub(super) async fn forget_unkept(&self) {
+        if let Some(found) = &self.before {
             drop(storing::remove(self.cache(), &found.key).await);
         }
     }
@@ -347,6 +367,11 @@ impl Drop for Landing {
             fetch.flights.table.remove(key, &fetch.flight);
         }
     }
+}
+
+/// Returns whether a status says that the content is no longer there.
+fn is_gone(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }
 
 /// Statuses that a stale response may stand in for (RFC 5861 4).

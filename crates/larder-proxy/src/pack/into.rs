@@ -220,7 +220,8 @@ impl Unpacking<'_> {
     fn put_ruling(&self, uri: &Uri, status: StatusCode, fields: &mut HeaderMap) {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let request = RuledRequest { method: &Method::GET, authority, path };
+        let scheme = uri.scheme_str().unwrap_or("http");
+        let request = RuledRequest { method: &Method::GET, scheme, authority, path };
         if let Some(ruling) = self.cache.shared.rules.find(&request, status, fields) {
             ruling.put(fields);
         }

@@ -134,7 +134,7 @@ pub(crate) fn take_apart(
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
     let named = host.to_str().unwrap_or_default();
     let is_anybodys = mirrored.is_some_and(Mirrored::is_anybodys);
-    let request = RuledRequest { method: &method, authority: named, path: path.as_str() };
+    let request = RuledRequest { method: &method, scheme: scheme.as_str(), authority: named, path: path.as_str() };
     let before = Before { is_anybodys, ..before(shared, &request, &mut fields) };
     let (interim, expectation) = (None, expects.then(Arc::default));
     Ok(Asked {

@@ -109,6 +109,58 @@ fn rule_that_is_gone_no_longer_counts_once_the_response_was_confirmed() {
     });
 }
 
+/// Statuses of final responses. A lifetime without `statuses` is for five of them.
+const STATUSES: [u16; 20] =
+    [200, 202, 203, 300, 301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 410, 414, 429, 500, 502, 503];
+
+/// Asks twice for each status, and returns those that were answered from the cache the second time.
+fn kept_statuses(rules: Vec<Rule>) -> Vec<u16> {
+    let handle = |received: &Received, _| {
+        let status = received.target.trim_start_matches('/').split('/').next().unwrap();
+        Reply::status(&format!("{status} Status"), &["Location: ftp://elsewhere.example/"], "x")
+    };
+    let fixture = Fixture::with(handle, |config| config.rules = Rules::new(rules));
+    let is_kept = |status: &u16| {
+        let target = format!("/{status}/a.jar");
+        fixture.get(&target, &[]);
+        let before = fixture.origin.count();
+        fixture.get(&target, &["Cache-Control: no-cache"]);
+        fixture.get(&target, &[]);
+        fixture.origin.count() == before
+    };
+    STATUSES.into_iter().filter(is_kept).collect()
+}
+
+#[test]
+fn errors_and_temporary_redirects_are_asked_for_again_unless_a_rule_names_them() {
+    let lasting = |statuses: &[&str], ruling: Ruling| {
+        let ruling = Ruling { name: "lasting".into(), ..ruling };
+        let statuses = statuses.iter().map(ToString::to_string).collect();
+        Rule::new(&MatchTexts { statuses, ..MatchTexts::default() }, ruling).unwrap()
+    };
+    let immutable = || Ruling { immutable: true, ..Ruling::default() };
+    let mut fresh = Ruling { fresh: Some(Duration::from_hours(1)), ..Ruling::default() };
+    fresh.ignored.add("client no-cache").unwrap();
+    let unnamed = [200, 202, 203, 301, 308];
+    assert_eq!(kept_statuses(Vec::new()), [0_u16; 0]);
+    assert_eq!(kept_statuses(vec![lasting(&[], immutable())]), unnamed);
+    assert_eq!(kept_statuses(vec![lasting(&[], fresh.clone())]), unnamed);
+    assert_eq!(kept_statuses(vec![lasting(&["404", "5xx"], immutable())]), [404, 500, 502, 503]);
+}
+
+#[test]
+fn confirmed_error_gets_no_lifetime_from_a_rule_that_names_none() {
+    let handle = |received: &Received, _| match received.field("if-none-match") {
+        Some(_) => Reply::status("304 Not Modified", &["ETag: \"a\"", "Cache-Control: max-age=0"], ""),
+        None => Reply::status("404 Not Found", &["ETag: \"a\"", "Cache-Control: max-age=0"], "x"),
+    };
+    let fixture = Fixture::with(handle, said(Ruling { immutable: true, ..Ruling::default() }));
+    for asked in 1..=4 {
+        assert_eq!(fixture.get("/", &[]).status, 404);
+        assert_eq!(fixture.origin.count(), asked);
+    }
+}
+
 fn said(ruling: Ruling) -> impl FnOnce(&mut ProxyConfig) {
     let ruling = Ruling { name: "said".into(), ..ruling };
     |config| config.rules = Rules::new(vec![Rule::new(&MatchTexts::default(), ruling).unwrap()])

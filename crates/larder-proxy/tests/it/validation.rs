@@ -1,6 +1,11 @@
 //! Conditional requests both ways, and stale responses (RFC 9111 4.2.4, 4.3).
 
-use crate::support::{Fixture, Reply};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use crate::support::{Fixture, Reply, Response};
 
 /// Makes a response stale on arrival.
 const STALE: &str = "Age: 100";
@@ -143,4 +148,37 @@ fn request_no_cache_validates_a_fresh_response() {
     let reloaded = fixture.get("/", &["Cache-Control: no-cache"]);
     assert_eq!((reloaded.status, reloaded.text().as_str()), (200, "x"));
     assert_eq!(fixture.origin.count(), 2);
+}
+
+/// Returns the responses after a client had `/` validated, which the origin answered with this: at once, and while it fails.
+fn after_validation(status: &'static str, lines: &'static [&'static str]) -> [Response; 2] {
+    let fails = Arc::new(AtomicBool::new(false));
+    let fail = Arc::clone(&fails);
+    let fixture = Fixture::new(move |_, number| match number {
+        _ if fail.load(SeqCst) => Reply::status("503 Service Unavailable", &[], "failing"),
+        0 => Reply::ok(&["Cache-Control: max-age=600, stale-if-error=600", "ETag: \"a\""], "old"),
+        _ => Reply::status(status, lines, "new"),
+    });
+    fixture.get("/", &[]);
+    fixture.get_hit("/", &[]);
+    fixture.get("/", &["Cache-Control: no-cache"]);
+    let next = fixture.get("/", &[]);
+    fails.store(true, SeqCst);
+    [next, fixture.get("/", &[])]
+}
+
+#[test]
+fn content_that_its_validation_found_to_be_gone_is_not_served_again() {
+    for (status, lines) in [
+        ("404 Not Found", &[][..]),
+        ("410 Gone", &[]),
+        ("404 Not Found", &["Cache-Control: no-store"]),
+        ("200 OK", &["Cache-Control: no-store"]),
+        ("200 OK", &["Cache-Control: private"]),
+        ("200 OK", &["Vary: *"]),
+    ] {
+        for response in after_validation(status, lines) {
+            assert_ne!(response.text(), "old", "{status} {lines:?}: {response:?}");
+        }
+    }
 }

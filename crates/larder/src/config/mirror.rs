@@ -53,7 +53,13 @@ pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result
         )));
     }
     let immutable: Vec<&str> = immutable.iter().map(String::as_str).collect();
-    let said = Said { immutable: &immutable, fresh, stands_in: fresh.is_some(), follows: follows == Some(true) };
+    let said = Said {
+        immutable: &immutable,
+        fresh,
+        stands_in: fresh.is_some(),
+        follows: follows == Some(true),
+        at_any_port: false,
+    };
     settings.proxy.rules.extend(said.rules(&name, &mirror.origin));
     settings.proxy.mirrors.push(mirror);
     Ok(())
