@@ -3,7 +3,13 @@
 //! Owns: the tokens of a file, and what each request takes. Does not: answer. Invariants: a token is kept as its digest and never shown; the
 //! time a comparison takes tells nothing of a token that is not known already, for digests are compared. Cost: a digest a request.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Method, header, request};
@@ -42,7 +48,7 @@ impl Tokens {
     /// What is wrong with which line. No token is told.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let name = path.display();
-        let text = fs::read_to_string(path).map_err(|error| format!("admin tokens {name}: {error}"))?;
+        let text = read_own(path).map_err(|error| format!("admin tokens {name}: {error}"))?;
         Self::parse(&text).map_err(|why| format!("admin tokens {name}: {why}"))
     }
 
@@ -97,6 +103,29 @@ impl Tokens {
         self.roles.get(digest(&SHA256, &token).as_ref()).copied()
     }
 }
+
+/// Reads a file that only its owner may read.
+///
+/// # Errors
+/// The file cannot be read, or others may read it.
+fn read_own(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mode = file.metadata()?.permissions().mode();
+    if mode & OTHERS != 0 {
+        let why = format!(
+            "others may read it (mode {:o}): chmod 600 {}, make the user of larder its owner, replace its tokens",
+            mode & 0o777,
+            path.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Permissions of the file's group and of all others.
+const OTHERS: u32 = 0o077;
 
 /// What a request takes; `None`: anybody may ask that.
 fn needed(request: &request::Parts) -> Option<Role> {

@@ -17,8 +17,11 @@ impl Told<'_> {
     /// Adds the client to X-Forwarded-For, and says in its kin what it asked for.
     pub(crate) fn append_x_forwarded(&self, fields: &mut HeaderMap) {
         let client = self.client.to_canonical().to_string();
-        if let Ok(client) = HeaderValue::try_from(client) {
-            fields.append(HeaderName::from_static("x-forwarded-for"), client);
+        // One field in order: programs that read only the first, or the last, see what all others see.
+        let before = fields.get_all(&X_FORWARDED_FOR).iter().map(HeaderValue::as_bytes).filter(|line| !line.is_empty());
+        let nodes: Vec<&[u8]> = before.chain([client.as_bytes()]).collect();
+        if let Ok(nodes) = HeaderValue::try_from(nodes.join(&b", "[..])) {
+            fields.insert(X_FORWARDED_FOR, nodes);
         }
         if let Ok(scheme) = HeaderValue::try_from(self.scheme) {
             fields.insert(HeaderName::from_static("x-forwarded-proto"), scheme);
@@ -41,6 +44,8 @@ impl Told<'_> {
     }
 }
 
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,12 +55,13 @@ mod tests {
         let host = HeaderValue::from_static("a.example:81");
         let told = Told { client: "2001:db8::1".parse().unwrap(), scheme: "https", host: &host };
         let mut fields = HeaderMap::new();
-        fields.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
+        fields.append("x-forwarded-for", HeaderValue::from_static("192.0.2.1, 192.0.2.2"));
+        fields.append("x-forwarded-for", HeaderValue::from_static("192.0.2.3"));
         fields.insert("x-forwarded-proto", HeaderValue::from_static("gopher"));
         told.append_x_forwarded(&mut fields);
         told.append_forwarded(&mut fields);
         let all = |name| fields.get_all(name).iter().collect::<Vec<_>>();
-        assert_eq!(all("x-forwarded-for"), ["192.0.2.1", "2001:db8::1"]);
+        assert_eq!(all("x-forwarded-for"), ["192.0.2.1, 192.0.2.2, 192.0.2.3, 2001:db8::1"]);
         assert_eq!(all("x-forwarded-proto"), ["https"]);
         assert_eq!(all("x-forwarded-host"), ["a.example:81"]);
         assert_eq!(all("forwarded"), ["for=\"[2001:db8::1]\";host=\"a.example:81\";proto=https"]);

@@ -14,7 +14,10 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use crate::caretaker::{Stamp, stamp};
+use crate::{
+    caretaker::{Stamp, stamp},
+    origin::target::bare_host,
+};
 
 /// The lists in use.
 pub(crate) struct Lists {
@@ -115,9 +118,9 @@ impl Lists {
         matches!(self.listed(host), Listed::Blocked | Listed::NotAllowed)
     }
 
-    /// What the lists say of a host, which is a name or an address without brackets.
+    /// What the lists say of a host, which is a name or an address, with or without brackets.
     pub(crate) fn listed(&self, host: &str) -> Listed {
-        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        let host = canonical(host);
         let sets = self.sets.read().unwrap_or_else(PoisonError::into_inner);
         let is_blocked = sets.block.contains(&host);
         match (is_blocked || self.config.only_allowed, sets.allow.contains(&host)) {
@@ -126,6 +129,15 @@ impl Lists {
             (true, false) => Listed::NotAllowed,
             (false, _) => Listed::Not,
         }
+    }
+}
+
+/// Returns a host in the one form in which lists have it. An address is as it is usually written, and an IPv4 address
+/// stands for the IPv6 address that is mapped to it. A name is in lower case, without a dot at the end.
+fn canonical(host: &str) -> String {
+    match bare_host(host).parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().to_string(),
+        Err(_) => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
     }
 }
 
@@ -181,7 +193,7 @@ impl NameSet {
     }
 
     fn insert(&mut self, kind: Kind, name: &str) {
-        let hash = self.hash(kind, &name.to_ascii_lowercase());
+        let hash = self.hash(kind, &canonical(name));
         self.hashes.push(hash);
     }
 
@@ -319,6 +331,17 @@ mod tests {
         ] {
             assert!(!lists.block(host), "{host}");
         }
+    }
+
+    #[test]
+    fn address_is_found_however_it_is_written() {
+        let lists = lists("127.0.0.2\n2001:DB8:0::1\n::ffff:192.0.2.1\n", "");
+        for host in
+            ["127.0.0.2", "::ffff:127.0.0.2", "[::ffff:127.0.0.2]", "[::FFFF:7f00:2]", "[2001:db8::1]", "192.0.2.1"]
+        {
+            assert!(lists.block(host), "{host}");
+        }
+        assert!(!lists.block("[::ffff:127.0.0.3]"));
     }
 
     #[test]

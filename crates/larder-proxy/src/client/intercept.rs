@@ -9,6 +9,7 @@ mod refusals;
 
 use std::{
     fmt, fs, io,
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -76,9 +77,11 @@ impl Interceptor {
         Self::new(config.hosts.clone(), authority)
     }
 
-    /// Whether a tunnel to `host` is looked into.
-    pub(crate) fn wants(&self, host: &str) -> bool {
-        self.rules.contain(host) && self.authority.permits(host) && !self.refusals.is_let_through(host, Instant::now())
+    /// Returns whether a client's tunnel to `host` is intercepted.
+    pub(crate) fn wants(&self, client: IpAddr, host: &str) -> bool {
+        self.rules.contain(host)
+            && self.authority.permits(host)
+            && !self.refusals.is_let_through(client, host, Instant::now())
     }
 
     /// When its authority ends.
@@ -115,21 +118,22 @@ impl Interceptor {
     }
 
     /// Notes that a client did not take the certificate for `host`, and tells the operator what to do.
-    pub(crate) fn note_refusal(&self, host: &str, why: &str) {
-        let Some(count) = self.refusals.note(host, Instant::now()) else { return };
+    pub(crate) fn note_refusal(&self, client: IpAddr, host: &str, why: &str) {
+        let Some(count) = self.refusals.note(client, host, Instant::now()) else { return };
         let hours = refusals::LET_THROUGH_FOR.as_secs() / 3600;
         let help = format!(
             "have the client trust the authority, or exempt the host: except = [\"{host}\"], or --except {host}"
         );
         if count < refusals::REFUSAL_COUNT_MAX {
-            tracing::warn!(host, why, help, "a client refuses the certificate made for an intercepted host");
+            tracing::warn!(host, %client, why, help, "a client refuses the certificate made for an intercepted host");
         } else {
             tracing::warn!(
                 host,
+                %client,
                 why,
                 help,
                 hours,
-                "clients refuse the certificate made for a host: it is tunnelled for a while"
+                "a client refuses the certificate made for a host: its connections there are tunnelled for a while"
             );
         }
     }

@@ -24,7 +24,7 @@ use crate::{
         socket::Protocol,
     },
     origin::{
-        target::{Origin, host_of},
+        target::{Origin, host_of, is_within},
         uplink::Line,
     },
     outcome::Outcome,
@@ -144,8 +144,7 @@ impl Client {
     /// Whether its address is outside the networks that are served.
     pub(crate) fn is_denied(&self, worker: &Worker) -> bool {
         let networks = &worker.shared.config.clients;
-        let address = self.peer.ip().to_canonical();
-        !networks.is_empty() && !networks.iter().any(|network| network.contains(&address))
+        !networks.is_empty() && !is_within(networks, self.peer.ip())
     }
 
     /// Whether it need not name a user: it did so when it asked for the tunnel that it is in, or belongs to who opened a session.

@@ -11,6 +11,7 @@ use std::{
 };
 
 use http::{HeaderValue, Uri, uri::Authority};
+use ipnet::IpNet;
 
 use crate::config::{HostSent, OriginUrl, Parent, TargetRules};
 
@@ -113,7 +114,7 @@ impl TargetRules {
     /// Whether a client may be led to `address`; if not, what it is.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), &'static str> {
         let address = address.to_canonical();
-        let within = |networks: &[ipnet::IpNet]| networks.iter().any(|network| network.contains(&address));
+        let within = |networks: &[IpNet]| is_within(networks, address);
         if within(&self.deny) {
             return Err("an address the operator has refused");
         }
@@ -122,6 +123,17 @@ impl TargetRules {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns whether an address is in one of the networks. An IPv4 address and the IPv6 address that is mapped to it are
+/// one, whichever of the two the operator or the client wrote.
+pub(crate) fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let is_in = |network: &IpNet| match (network, address) {
+        (IpNet::V6(network), IpAddr::V4(address)) => network.contains(&address.to_ipv6_mapped()),
+        _ => network.contains(&address),
+    };
+    networks.iter().any(is_in)
 }
 
 /// What is special about an address, if it is not an ordinary one of the public Internet.
@@ -223,7 +235,7 @@ pub(crate) fn port_of(authority: &Authority, https: bool) -> Option<u16> {
 }
 
 /// An IPv6 host of a URI comes in brackets; addresses are written without.
-fn bare_host(host: &str) -> &str {
+pub(crate) fn bare_host(host: &str) -> &str {
     host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host)
 }
 
@@ -343,5 +355,10 @@ mod tests {
         assert!(rules.check("::ffff:10.1.0.1".parse().unwrap()).is_ok());
         assert!(rules.check("10.9.0.1".parse().unwrap()).is_err());
         assert!(rules.check("93.1.0.1".parse().unwrap()).is_err());
+        let mapped = TargetRules { allow: Vec::new(), deny: vec!["::ffff:93.0.0.0/104".parse().unwrap()] };
+        for address in ["93.1.0.1", "::ffff:93.1.0.1"] {
+            assert!(mapped.check(address.parse().unwrap()).is_err(), "{address}");
+        }
+        assert!(mapped.check("94.1.0.1".parse().unwrap()).is_ok());
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &O
     let of_session = client.session.as_ref().map(|session| &session.interceptor);
     let interceptor = of_session.or(worker.shared.interceptor.as_ref())?;
     let asks_certificate = worker.shared.origins.certificate_askers.contain(origin);
-    (interceptor.wants(&normal_host(&origin.host)) && !asks_certificate).then_some(interceptor)
+    (interceptor.wants(client.peer.ip(), &normal_host(&origin.host)) && !asks_certificate).then_some(interceptor)
 }
 
 /// What became of a tunnel.
@@ -129,7 +129,7 @@ async fn open(
         Ok(stream) => Ok(Tunnel::Http(Box::new(stream))),
         Err(error) => {
             if let Some(why) = refusal(&error) {
-                interceptor.note_refusal(&host, &why);
+                interceptor.note_refusal(client.peer.ip(), &host, &why);
             }
             Err(error)
         }

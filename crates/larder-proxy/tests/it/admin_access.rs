@@ -4,6 +4,8 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
 };
 
 use larder_proxy::{NeedsRestart, Proxy, ProxyConfig};
@@ -17,9 +19,34 @@ use crate::support::{
 
 const TOKENS: &str = "# for Prometheus\nread 0123456789abcdef\npurge fedcba9876543210\n";
 
+/// Writes a file that only this user may read.
+fn write_own(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn tokens_that_others_may_read_are_refused() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("tokens");
+    write_own(&path, TOKENS);
+    let start = |mode| {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let admin = Some(([127, 0, 0, 1], 0).into());
+        let listeners = vec!["127.0.0.1:0".parse().unwrap()];
+        let config = ProxyConfig { listeners, admin, admin_tokens: Some(path.clone()), ..ProxyConfig::default() };
+        Proxy::start(config, None).map(drop)
+    };
+    for mode in [0o640, 0o604, 0o644, 0o660] {
+        let refused = start(mode).unwrap_err().to_string();
+        assert!(refused.contains("others may read it") && refused.contains("chmod 600"), "{refused}");
+    }
+    start(0o600).unwrap();
+}
+
 fn guarded(directory: &TempDir) -> Fixture {
     let path = directory.path().join("tokens");
-    fs::write(&path, TOKENS).unwrap();
+    write_own(&path, TOKENS);
     Fixture::with(
         |_, _| Reply::ok(&["Cache-Control: max-age=60"], "stored"),
         |config| {
@@ -68,7 +95,7 @@ fn tokens_change_with_a_reload_and_never_go_while_others_reach_the_listener() {
     let directory = TempDir::new().unwrap();
     let fixture = guarded(&directory);
     let path = directory.path().join("tokens");
-    fs::write(&path, "read another-token-of-ours\n").unwrap();
+    write_own(&path, "read another-token-of-ours\n");
     let mut config = Fixture::config(&fixture.origin);
     (config.admin, config.admin_tokens) = (Some("127.0.0.1:0".parse().unwrap()), Some(path.clone()));
     fixture.proxy.handle().reload(config.clone()).unwrap();
@@ -78,7 +105,7 @@ fn tokens_change_with_a_reload_and_never_go_while_others_reach_the_listener() {
     let refused = fixture.proxy.handle().reload(config.clone()).unwrap_err().to_string();
     assert!(refused.contains("line 1") && !refused.contains("short"), "{refused}");
     assert_eq!(status(&fixture, "GET", "/metrics", "another-token-of-ours"), 200);
-    fs::write(&path, "read another-token-of-ours\n").unwrap();
+    write_own(&path, "read another-token-of-ours\n");
     // The address stays until a restart, and what protects it with it.
     (config.admin, config.admin_tokens) = (None, None);
     assert_eq!(fixture.proxy.handle().reload(config).unwrap().unchanged, [NeedsRestart::Admin]);

@@ -1,16 +1,18 @@
-//! Hosts whose certificates clients refused: after some refusals they are let through as tunnels for a while.
+//! Certificates that clients refused: after some refusals a client's connections to the host are tunnelled for a while.
 //!
-//! Owns: the table of them. Invariant: it is bounded; when it is full, the host that was refused longest ago makes room.
+//! Owns: the table of them. Invariants: one client's refusals change nothing for others; the table is bounded, and when
+//! it is full, the oldest refusal of the client that has the most makes room.
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-/// Hosts that were refused of late.
+/// Recent refusals by each client, by host.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<HashMap<Box<str>, Refused>>);
+pub(super) struct Refusals(Mutex<HashMap<(IpAddr, Box<str>), Refused>>);
 
 #[derive(Debug)]
 struct Refused {
@@ -19,14 +21,14 @@ struct Refused {
 }
 
 impl Refusals {
-    /// Notes a refusal; returns how many there were within [`LET_THROUGH_FOR`], or `None` if there were enough before.
-    pub(super) fn note(&self, host: &str, now: Instant) -> Option<u32> {
+    /// Notes a client's refusal. Returns its number within [`LET_THROUGH_FOR`], or `None` if there were enough before.
+    pub(super) fn note(&self, client: IpAddr, host: &str, now: Instant) -> Option<u32> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !table.contains_key(host) && table.len() >= HOST_COUNT_MAX {
-            let oldest = table.iter().min_by_key(|(_, refused)| refused.at).map(|(host, _)| host.clone());
-            oldest.and_then(|oldest| table.remove(&oldest));
+        let key = (client.to_canonical(), Box::from(host));
+        if !table.contains_key(&key) && table.len() >= COUNT_MAX {
+            make_room(&mut table);
         }
-        let refused = table.entry(host.into()).or_insert(Refused { count: 0, at: now });
+        let refused = table.entry(key).or_insert(Refused { count: 0, at: now });
         if !refused.is_recent(now) {
             refused.count = 0;
         }
@@ -35,15 +37,27 @@ impl Refusals {
         }
         (refused.count, refused.at) = (refused.count + 1, now);
         let count = refused.count;
-        assert!(table.len() <= HOST_COUNT_MAX, "what is remembered is bounded");
+        assert!(table.len() <= COUNT_MAX, "what is remembered is bounded");
         Some(count)
     }
 
-    /// Whether a host was refused so often that it is tunnelled.
-    pub(super) fn is_let_through(&self, host: &str, now: Instant) -> bool {
+    /// Returns whether a client refused a host's certificate so often that its connections there are tunnelled.
+    pub(super) fn is_let_through(&self, client: IpAddr, host: &str, now: Instant) -> bool {
         let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        table.get(host).is_some_and(|refused| refused.count >= REFUSAL_COUNT_MAX && refused.is_recent(now))
+        table
+            .get(&(client.to_canonical(), Box::from(host)))
+            .is_some_and(|refused| refused.count >= REFUSAL_COUNT_MAX && refused.is_recent(now))
     }
+}
+
+/// Removes the oldest refusal of the client that has the most: a client cannot push out the refusals of others.
+fn make_room(table: &mut HashMap<(IpAddr, Box<str>), Refused>) {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    table.keys().for_each(|(client, _)| *counts.entry(*client).or_default() += 1);
+    let Some(busiest) = counts.into_iter().max_by_key(|(_, count)| *count).map(|(client, _)| client) else { return };
+    let of_busiest = table.iter().filter(|((client, _), _)| *client == busiest);
+    let oldest = of_busiest.min_by_key(|(_, refused)| refused.at).map(|(key, _)| key.clone());
+    oldest.and_then(|oldest| table.remove(&oldest));
 }
 
 impl Refused {
@@ -56,43 +70,61 @@ impl Refused {
 pub(super) const REFUSAL_COUNT_MAX: u32 = 3;
 /// For how long, and for how long refusals are remembered.
 pub(super) const LET_THROUGH_FOR: Duration = Duration::from_hours(1);
-/// Hosts that are remembered.
-const HOST_COUNT_MAX: usize = 1024;
+/// Pairs of a client and a host that are remembered.
+const COUNT_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    #[test]
+    fn refusals_by_one_client_change_nothing_for_another() {
+        let (refusals, start) = (Refusals::default(), Instant::now());
+        refusals.note(OTHER, "b.example", start);
+        for count in 0..REFUSAL_COUNT_MAX {
+            refusals.note(ONE, "a.example", start + Duration::from_millis(count.into()));
+        }
+        assert!(refusals.is_let_through(ONE, "a.example", start));
+        assert!(!refusals.is_let_through(OTHER, "a.example", start));
+        for host in 0..2 * COUNT_MAX {
+            refusals.note(ONE, &host.to_string(), start + Duration::from_secs(1));
+        }
+        assert_eq!(refusals.note(OTHER, "b.example", start), Some(2), "it was not pushed out");
+    }
+
     #[test]
     fn host_is_let_through_for_an_hour_after_three_refusals() {
         let (refusals, start) = (Refusals::default(), Instant::now());
         for count in 1..=3 {
-            assert!(!refusals.is_let_through("a.example", start));
-            assert_eq!(refusals.note("a.example", start), Some(count));
+            assert!(!refusals.is_let_through(ONE, "a.example", start));
+            assert_eq!(refusals.note(ONE, "a.example", start), Some(count));
         }
-        assert!(refusals.is_let_through("a.example", start) && !refusals.is_let_through("b.example", start));
+        assert!(refusals.is_let_through(ONE, "a.example", start) && !refusals.is_let_through(ONE, "b.example", start));
         // Connections that were in progress refuse too; that makes the hour no longer.
-        assert_eq!(refusals.note("a.example", start + LET_THROUGH_FOR / 2), None);
-        assert!(!refusals.is_let_through("a.example", start + LET_THROUGH_FOR));
-        assert_eq!(refusals.note("a.example", start + LET_THROUGH_FOR), Some(1));
+        assert_eq!(refusals.note(ONE, "a.example", start + LET_THROUGH_FOR / 2), None);
+        assert!(!refusals.is_let_through(ONE, "a.example", start + LET_THROUGH_FOR));
+        assert_eq!(refusals.note(ONE, "a.example", start + LET_THROUGH_FOR), Some(1));
     }
 
     #[test]
     fn refusals_of_long_ago_do_not_count() {
         let (refusals, start) = (Refusals::default(), Instant::now());
         for hour in 0..5 {
-            assert_eq!(refusals.note("a.example", start + LET_THROUGH_FOR * hour), Some(1));
+            assert_eq!(refusals.note(ONE, "a.example", start + LET_THROUGH_FOR * hour), Some(1));
         }
     }
 
     #[test]
     fn table_stays_bounded_and_keeps_who_was_refused_last() {
         let (refusals, start) = (Refusals::default(), Instant::now());
-        for host in 0..2 * HOST_COUNT_MAX {
-            refusals.note(&host.to_string(), start + Duration::from_millis(host as u64));
+        for host in 0..2 * COUNT_MAX {
+            refusals.note(ONE, &host.to_string(), start + Duration::from_millis(host as u64));
         }
         let table = refusals.0.lock().unwrap();
-        assert!(table.len() == HOST_COUNT_MAX && !table.contains_key("0"));
-        assert!(table.contains_key(&*(2 * HOST_COUNT_MAX - 1).to_string()));
+        assert!(table.len() == COUNT_MAX && !table.contains_key(&(ONE, "0".into())));
+        assert!(table.contains_key(&(ONE, (2 * COUNT_MAX - 1).to_string().into())));
     }
 }
