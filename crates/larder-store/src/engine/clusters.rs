@@ -10,7 +10,8 @@
 //! (`engine::kit::ledger`), on volumes without a journal only from that of a clean close. A cluster's sequence is unlike that of any earlier use, also in
 //! earlier runs, because sequences are reserved in the header before they are used. No lock is held across I/O.
 //! Cost: one read of a cluster a hit, none a miss (`a_hit_is_one_read_of_a_cluster_and_a_miss_none`); one write of a cluster for all
-//! entries in it (`a_cluster_is_one_write_for_all_its_entries`); `an_entry_takes_200_bits_and_a_cluster_24_bytes`.
+//! entries in it (`a_cluster_is_one_write_for_all_its_entries`), and one each three seconds in which it is
+//! being filled; `an_entry_takes_200_bits_and_a_cluster_24_bytes`.
 
 mod append;
 mod check;
@@ -238,6 +239,7 @@ impl Engine for ClustersEngine {
 
     async fn maintain(self: &Arc<Self>) {
         session::keep(self).await;
+        self.write_waiting();
         ledger::flush_due(self);
         ledger::keep_snapshot(self, false, || ()).await;
         if !self.volume.options.background {
@@ -253,7 +255,7 @@ impl Engine for ClustersEngine {
             (state.ready, !state.waiting.is_empty() || state.ledger.is_due())
         };
         let reservation = session::reservation_is_due(self).then_some(if is_ready { TICK } else { START_RETRY_PAUSE });
-        is_awaited.then_some(TICK).or(reservation)
+        is_awaited.then_some(TICK).or(reservation).into_iter().chain(self.waiting_due()).min()
     }
 
     async fn flush(self: &Arc<Self>) -> Result<()> {

@@ -1,7 +1,8 @@
 //! The write side of `ucfs`: entries gather in their site's open cluster; a full cluster goes to the device.
 //!
 //! Invariant: a record and its entry appear together, under the state's lock. Cost: a copy of the record; one
-//! write for all entries of a cluster; eviction touches memory only.
+//! write for all entries of a cluster, and one more for each [`OPEN_WAIT`] in which it is filled; eviction touches
+//! memory only.
 
 use super::{ClustersEngine, ClustersState, entries::EntryPlace, layout::Lack, read::Found};
 use crate::{
@@ -16,14 +17,17 @@ use crate::{
         },
     },
     format::{pack::PackedKind, record::Record},
-    volume::{cannot_begin, counters::add, waiters::wait_for},
+    volume::{cannot_begin, counters::add, waiters::wait_for, wakeup::TICK},
 };
 use std::{
     io,
     sync::{Arc, atomic::Ordering},
     task::Waker,
+    time::Duration,
 };
 
+/// Time that an entry waits in an open cluster before it is written. With the journal's flush it is under five seconds.
+const OPEN_WAIT: Duration = Duration::from_secs(3);
 /// An entry may take one in so many clusters.
 const SHARE_OF_CLUSTERS: u64 = 4;
 
@@ -71,6 +75,8 @@ impl ClustersEngine {
         ledger::send(self);
         if outcome.is_err() {
             self.volume.wakeup.wake();
+        } else {
+            self.volume.wakeup.wake_if_idle();
         }
         outcome.map(|()| true)
     }
@@ -110,10 +116,12 @@ impl ClustersEngine {
         }
         let expires_at = record.meta.expires_at;
         let parcel = Parcel { key_hash, len_bytes, expires_at, kind: PackedKind::Entry };
+        let now = self.volume.clock.now();
         let place = state.clusters.append(group, parcel, sealed, |target, sequence| {
             record.meta.sequence = sequence;
             record.encode(self.volume.id, target);
         });
+        state.clusters.note_waiting(group, now);
         let first = state.clusters.first(place.cluster);
         let (offset_sectors, sectors) = (place.offset_sectors, place.sectors);
         let own = EntryPlace { cluster: place.cluster, offset_sectors, sectors };
@@ -146,6 +154,36 @@ impl ClustersEngine {
         let failed = |state: &mut ClustersState| (!state.clusters.is_writing()).then_some(state.failed);
         let all_written = flushed(wait_for(|| self.lock(), failed).await == failed_before);
         ledger::write_down(self).await.and(all_written)
+    }
+
+    /// Writes the open clusters in which something has waited for long. They stay open.
+    pub(super) fn write_waiting(self: &Arc<Self>) {
+        let until = self.volume.clock.now().checked_sub(OPEN_WAIT).filter(|_| self.keeps_journal());
+        let copies = until.map(|until| self.lock().clusters.copy_waiting(until));
+        for SealedPack { sequence, offset_bytes, buffer, .. } in copies.into_iter().flatten() {
+            let written = completion_for(self, move |engine, outcome| engine.open_cluster_written(sequence, &outcome));
+            self.volume.submit_write(offset_bytes, buffer, written);
+        }
+    }
+
+    /// Returns how long from now until an open cluster is to be written.
+    pub(super) fn waiting_due(&self) -> Option<Duration> {
+        let since = self.lock().clusters.oldest_waiting().filter(|_| self.keeps_journal())?;
+        Some((since + OPEN_WAIT).saturating_sub(self.volume.clock.now()).max(TICK))
+    }
+
+    fn open_cluster_written(self: &Arc<Self>, sequence: u32, outcome: &io::Result<()>) {
+        self.volume.note_write(outcome);
+        let mut state = self.lock();
+        let written = state.clusters.partially_written(sequence, outcome.is_ok(), self.volume.clock.now());
+        let mut completed = Vec::new();
+        if let Some(written) = written {
+            state.note_partially_written(written.cluster, &written.sectors);
+            completed.extend(written.completed);
+        }
+        drop(state);
+        self.perform(completed);
+        ledger::send(self);
     }
 
     /// Starts the transfers of clusters.

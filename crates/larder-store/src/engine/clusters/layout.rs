@@ -1,12 +1,14 @@
 //! The clusters of `ucfs`: which are free, which are being filled, in which order the full ones were used.
 //!
-//! Owns: the cluster table (24 bytes a cluster), the open clusters, those on their way, the LRU list. Does not:
-//! do I/O, or know keys: who calls keeps the entries, and for each cluster their chain begins at
-//! [`Clusters::first`]. Invariants: a cluster is written once, whole, and not used again before all of it is
-//! evicted; an entry longer than half a cluster has consecutive clusters of its own. Cost: a cluster's bytes of memory
-//! for each open one. Source: UCFS (IEEE TC 2002), as its abstract has it: no cleaner, so no garbage.
+//! Owns: the cluster table (24 bytes a cluster), the open clusters, those on their way, the LRU list. Does not: do
+//! I/O, or know keys: the caller keeps the entries, and for each cluster their chain begins at [`Clusters::first`].
+//! Invariants: a cluster is written whole when it is full, before that only as far as it is filled, and not used
+//! again before all of it is evicted; an entry longer than half a cluster has consecutive clusters of its own.
+//! Cost: a cluster's bytes of memory for each open one. Source: UCFS (IEEE TC 2002), as its abstract has it: no
+//! cleaner, so no garbage.
 
 mod check;
+mod partial;
 
 use crate::{
     device::AlignedBuffer,
@@ -17,6 +19,7 @@ use crate::{
     format::VolumeId,
     units::SECTOR_BYTES,
 };
+use partial::PartialWrite;
 use std::time::Duration;
 
 /// Where clusters lie.
@@ -33,7 +36,10 @@ pub(crate) struct Clusters<F> {
     volume: VolumeId,
     table: Vec<Cluster<F>>,
     open: Vec<Option<(u32, OpenPack)>>,
+    /// Of each group, since when something waits in its open cluster that no write has taken.
+    waiting_since: Vec<Option<Duration>>,
     in_flight: Vec<(u32, SealedPack)>,
+    partial_writes: Vec<PartialWrite>,
     /// Free clusters; some of these may have been taken since.
     free: Vec<u32>,
     free_count: u32,
@@ -59,6 +65,8 @@ struct Cluster<F> {
     /// Clusters of the entry that begins here, 1 if several entries do.
     span: u8,
     state: ClusterState,
+    /// Of a cluster that is not full yet, how far the device has it.
+    written_sectors: u16,
 }
 
 const _: () = assert!(size_of::<Cluster<std::num::NonZeroU32>>() <= 24);
@@ -123,13 +131,16 @@ impl<F: Copy> Clusters<F> {
             entry_count: 0,
             span: 1,
             state: ClusterState::Free,
+            written_sectors: 0,
         };
         Self {
             area,
             volume,
             table: vec![free; area.count as usize],
             open: (0..groups).map(|_| None).collect(),
+            waiting_since: vec![None; groups],
             in_flight: Vec::new(),
+            partial_writes: Vec::new(),
             free: (0..area.count).rev().collect(),
             free_count: area.count,
             made_free: 0,
@@ -210,14 +221,17 @@ impl<F: Copy> Clusters<F> {
         ClusterPlace { cluster, offset_sectors: (at / SECTOR_BYTES) as u16, sectors }
     }
 
-    /// Completes the open cluster of a group, to be written.
+    /// Completes the open cluster of a group; returns it if it is to be written now, and not behind a write that
+    /// is on its way.
     pub(crate) fn seal(&mut self, group: usize) -> Option<SealedPack> {
         let (cluster, pack) = self.open[group].take()?;
+        self.waiting_since[group] = None;
         let pack = pack.seal(self.volume, 0);
         assert_eq!(self.table[cluster as usize].state, ClusterState::Open, "an open cluster is sealed");
         self.table[cluster as usize].state = ClusterState::Sealed;
         self.in_flight.push((cluster, pack.clone()));
-        Some(pack)
+        let is_writing = self.is_partly_writing(pack.sequence);
+        (!is_writing).then_some(pack)
     }
 
     /// Notes that a cluster is with the device, or lost; returns it.
@@ -226,6 +240,7 @@ impl<F: Copy> Clusters<F> {
         let (cluster, _) = self.in_flight.swap_remove(at);
         assert_eq!(self.table[cluster as usize].state, ClusterState::Sealed, "what is written was sealed");
         self.table[cluster as usize].state = ClusterState::Full;
+        self.table[cluster as usize].written_sectors = 0;
         self.link_newest(cluster);
         if self.table[cluster as usize].entry_count == 0 {
             self.release(cluster);
@@ -307,6 +322,12 @@ impl<F: Copy> Clusters<F> {
         self.table[cluster as usize].state == ClusterState::Full
     }
 
+    /// Returns whether the device has what begins at this place of a cluster.
+    pub(crate) fn is_with_device(&self, cluster: u32, offset_sectors: u16) -> bool {
+        let line = self.table[cluster as usize];
+        line.state == ClusterState::Full || offset_sectors < line.written_sectors
+    }
+
     /// The full cluster that was used next after this one.
     pub(crate) fn next_used(&self, cluster: u32) -> Option<u32> {
         Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
@@ -376,7 +397,8 @@ impl<F: Copy> Clusters<F> {
         let len_bytes = u64::from(span) * self.area.cluster_bytes;
         assert_eq!(u32::from(self.table[cluster as usize].span), span, "a pack is as long as what was taken for it");
         let sequence = self.table[cluster as usize].sequence;
-        // A cluster waits until it is full, however long: written half full, it would stay so until it is evicted.
+        // A cluster stays open until it is full, however long: closed half full, it would stay so until it is
+        // evicted.
         let opened_at = Duration::ZERO;
         let buffer = AlignedBuffer::with_len(len_bytes as usize);
         OpenPack::new(self.area.shape(), self.area.offset_bytes(cluster), buffer, sequence, opened_at)
@@ -396,7 +418,7 @@ impl<F: Copy> Clusters<F> {
         assert!(span <= self.free_count, "free clusters are counted");
         self.free_count -= span;
         let line = &mut self.table[cluster as usize];
-        (line.sequence, line.span, line.state) = (sequence, span as u8, state);
+        (line.sequence, line.span, line.state, line.written_sectors) = (sequence, span as u8, state, 0);
     }
 
     /// The start of `span` free clusters in a row.

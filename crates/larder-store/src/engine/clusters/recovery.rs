@@ -1,9 +1,10 @@
 //! How the tables of `ucfs` come over a stop or a kill: from a snapshot and the journal of what has changed since.
 //!
-//! An entry is put into the journal when its cluster is on the device, and taken out when it leaves the table while it is there; so what
-//! the journal says up to any change is what the full clusters had then. Which clusters are full follows from the entries. Does not:
-//! read clusters: each is judged when somebody asks for an entry of it. Invariant: what an entry that comes back needs is
-//! free, or both are not of one moment, and then the journal says which of them went. Cost: 24 bytes an entry, read once.
+//! An entry is put into the journal when the device has it, and taken out when it leaves the table after that; so
+//! what the journal says up to any change is what was on the device then. Which clusters are full follows from the
+//! entries. Does not: read clusters: each is judged when somebody asks for an entry of it. Invariant: what an
+//! entry that comes back needs is free, or both are not of one moment, and then the journal says which of them
+//! went. Cost: 24 bytes an entry, read once.
 
 use super::{
     ClustersEngine, ClustersState,
@@ -25,7 +26,7 @@ use crate::{
     hash::KeyHash,
     units::SECTOR_BYTES,
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// Room in a snapshot for `entries`. An entry that is replaced while one is taken may be in it twice.
 pub(super) fn listings_max(entries: u64) -> u64 {
@@ -60,10 +61,9 @@ impl Books for ClustersState {
             if listings.len() >= count_max {
                 break;
             }
-            if self.clusters.is_full(cluster) {
-                let entries = self.entries.chain(self.clusters.first(cluster));
-                listings.extend(entries.map(|(key_hash, place)| self.listing(key_hash, place)));
-            }
+            let entries = self.entries.chain(self.clusters.first(cluster));
+            let written = entries.filter(|(_, place)| self.clusters.is_with_device(cluster, place.offset_sectors));
+            listings.extend(written.map(|(key_hash, place)| self.listing(key_hash, place)));
             next = if in_order { self.clusters.next_used(cluster) } else { Some(cluster + 1) };
         }
         Gathered { listings, next: next.filter(|&cluster| cluster < self.area.count).map(u64::from) }
@@ -86,7 +86,7 @@ impl ClustersState {
     /// Notes that an entry that is on the device leaves the table.
     pub(super) fn note_gone(&mut self, key_hash: KeyHash, place: EntryPlace) {
         debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry goes from where it stands");
-        if self.clusters.is_full(place.cluster) {
+        if self.clusters.is_with_device(place.cluster, place.offset_sectors) {
             let change = Change { listing: self.listing(key_hash, place), is_gone: true };
             self.ledger.journal.note(change, self.volume.clock.now(), 0);
         }
@@ -107,6 +107,19 @@ impl ClustersState {
             entries.map(|(key_hash, place)| self.listing(key_hash, place)).collect()
         };
         assert!(listings.is_empty() || self.clusters.is_full(cluster), "what is written is with the device");
+        for listing in listings {
+            self.ledger.journal.note(Change { listing, is_gone: false }, now, 0);
+        }
+    }
+
+    /// Notes the entries in these sectors of an open cluster, which are on the device now.
+    pub(super) fn note_partially_written(&mut self, cluster: u32, sectors: &Range<u16>) {
+        let now = self.volume.clock.now();
+        let entries = self.entries.chain(self.clusters.first(cluster));
+        let written = entries.filter(|(_, place)| sectors.contains(&place.offset_sectors));
+        let listings: Vec<_> = written.map(|(key_hash, place)| self.listing(key_hash, place)).collect();
+        let is_written = listings.is_empty() || self.clusters.is_with_device(cluster, sectors.start);
+        assert!(is_written, "only what is written is noted");
         for listing in listings {
             self.ledger.journal.note(Change { listing, is_gone: false }, now, 0);
         }

@@ -122,6 +122,16 @@ impl OpenPack {
         SealedPack { offset_bytes, sequence, buffer: Arc::new(self.buffer), listings: self.listings, failures: 0 }
     }
 
+    /// Returns the pack as it would be sealed now, and goes on filling it.
+    pub(crate) fn sealed_copy(&self, volume: VolumeId, oldest_sequence: u32) -> SealedPack {
+        let mut buffer = AlignedBuffer::with_len(self.buffer.len());
+        buffer.as_mut_slice().copy_from_slice(self.buffer.as_slice());
+        let Self { offset_bytes, sequence, opened_at, shape, used_bytes, .. } = *self;
+        let listings = self.listings.clone();
+        let copy = Self { offset_bytes, sequence, opened_at, shape, buffer, used_bytes, listings };
+        copy.seal(volume, oldest_sequence)
+    }
+
     /// Bytes of the records in it, from its start.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer.as_slice()[..self.used_bytes as usize]

@@ -150,6 +150,38 @@ fn a_clean_close_keeps_everything_and_a_crash_the_clusters_that_were_written() {
     assert_eq!(found(&store_on(&Arc::new(kept.snapshot()))), before - 1, "nothing has changed since");
 }
 
+/// At stake: what was stored minutes before a kill, in clusters that fill slowly.
+#[test]
+fn what_waits_in_an_open_cluster_outlives_a_kill_five_seconds_later() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let options = ucfs_options();
+    let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
+    let wait = |store: &Store| {
+        for _ in 0..50 {
+            options.clock.advance(std::time::Duration::from_millis(100));
+            block_on(store.maintain());
+        }
+    };
+    (0..200).for_each(|key| insert_at(&store, key % 16, key, 300));
+    wait(&store);
+    let kept = |store: &Store| (0..200).filter(|&key| version_of(store, key).is_some()).count();
+    assert_eq!(kept(&store_on(&Arc::new(device.snapshot()))), 200);
+    // The same clusters go on being filled, and what leaves them does not come back.
+    block_on(store.remove(&key_bytes(7))).unwrap();
+    assert!(insert(&store, 9, 2, 300));
+    assert_eq!(version_of(&store_on(&Arc::new(device.snapshot())), 7), None);
+    (200..400).for_each(|key| insert_at(&store, key % 16, key, 300));
+    wait(&store);
+    let written = store.stats().written_bytes;
+    wait(&store);
+    assert_eq!(store.stats().written_bytes, written, "nothing is written twice");
+    let killed = store_on(&Arc::new(device.snapshot()));
+    assert_eq!((kept(&killed), version_of(&killed, 9), killed.stats().corrupt), (199, Some(2), 0));
+    assert_eq!((200..400).filter(|&key| version_of(&killed, key).is_some()).count(), 200);
+    block_on(store.close()).unwrap();
+    assert_eq!(kept(&store_on(&Arc::new(device.snapshot()))), 199);
+}
+
 /// At stake: what was removed or replaced while snapshots were taken.
 #[test]
 fn after_many_snapshots_a_crash_brings_back_the_newest_and_nothing_that_was_removed() {

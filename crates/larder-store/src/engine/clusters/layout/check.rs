@@ -12,6 +12,11 @@ impl<F: Copy> Clusters<F> {
         for (cluster, _) in self.open.iter().flatten() {
             assert_eq!(self.table[*cluster as usize].state, ClusterState::Open);
         }
+        for write in &self.partial_writes {
+            let line = &self.table[write.cluster as usize];
+            assert!(matches!(line.state, ClusterState::Open | ClusterState::Sealed), "what is written is not full yet");
+            assert!(line.sequence == write.sequence && line.written_sectors <= write.end_sectors);
+        }
         for (cluster, pack) in &self.in_flight {
             assert_eq!(self.table[*cluster as usize].state, ClusterState::Sealed);
             assert_eq!(self.table[*cluster as usize].sequence, pack.sequence);

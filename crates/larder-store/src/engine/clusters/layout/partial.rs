@@ -1,0 +1,84 @@
+//! Writes of clusters that are not full yet.
+//!
+//! An open cluster in which something waits is copied and written as far as it is filled; it stays open, and is written again
+//! at the same place. Invariants: of one cluster one write is on its way, since of two the older could land last; the bytes of
+//! a record never change, so that a write which is torn costs no record that an earlier one brought. Does not: do I/O.
+
+use super::{ClusterState, Clusters};
+use crate::{engine::kit::pack::SealedPack, units::SECTOR_BYTES};
+use std::{ops::Range, time::Duration};
+
+/// A write of an open cluster that is on its way.
+#[derive(Clone, Copy)]
+pub(super) struct PartialWrite {
+    pub(super) cluster: u32,
+    pub(super) sequence: u32,
+    pub(super) end_sectors: u16,
+}
+
+/// The outcome of a write of an open cluster.
+pub(crate) struct PartialOutcome {
+    pub(crate) cluster: u32,
+    /// The sectors that are with the device since.
+    pub(crate) sectors: Range<u16>,
+    /// The cluster, if it was completed meanwhile: it is to be written now.
+    pub(crate) completed: Option<SealedPack>,
+}
+
+impl<F: Copy> Clusters<F> {
+    /// Notes that something waits in the open cluster of a group.
+    pub(crate) fn note_waiting(&mut self, group: usize, now: Duration) {
+        if self.open[group].is_some() {
+            self.waiting_since[group].get_or_insert(now);
+        }
+    }
+
+    /// Returns since when something waits in an open cluster.
+    pub(crate) fn oldest_waiting(&self) -> Option<Duration> {
+        self.waiting_since.iter().flatten().min().copied()
+    }
+
+    /// Copies the open clusters in which something has waited since `until` or longer, to be written as far as
+    /// they are. A cluster has one write on its way at a time: of two, the older could land last.
+    pub(crate) fn copy_waiting(&mut self, until: Duration) -> Vec<SealedPack> {
+        let mut copies = Vec::new();
+        for (open, waiting_since) in self.open.iter().zip(&mut self.waiting_since) {
+            let Some((cluster, pack)) = open else { continue };
+            let is_writing = self.partial_writes.iter().any(|write| write.sequence == pack.sequence);
+            if waiting_since.is_some_and(|since| since <= until) && !is_writing {
+                let end_sectors = (pack.bytes().len() as u64 / SECTOR_BYTES) as u16;
+                self.partial_writes.push(PartialWrite { cluster: *cluster, sequence: pack.sequence, end_sectors });
+                assert_eq!(self.table[*cluster as usize].state, ClusterState::Open, "only an open cluster is copied");
+                copies.push(pack.sealed_copy(self.volume, 0));
+                *waiting_since = None;
+            }
+        }
+        copies
+    }
+
+    /// Notes how a write of an open cluster ended. What could not be written is tried again.
+    pub(crate) fn partially_written(&mut self, sequence: u32, is_ok: bool, now: Duration) -> Option<PartialOutcome> {
+        let at = self.partial_writes.iter().position(|write| write.sequence == sequence)?;
+        let PartialWrite { cluster, end_sectors, .. } = self.partial_writes.swap_remove(at);
+        let line = &mut self.table[cluster as usize];
+        assert_eq!(line.sequence, sequence, "a cluster is not used again while it is written");
+        assert!(matches!(line.state, ClusterState::Open | ClusterState::Sealed), "a full cluster has no partial write");
+        let start_sectors = line.written_sectors;
+        assert!(start_sectors <= end_sectors, "each write reaches further than the last");
+        if is_ok {
+            line.written_sectors = end_sectors;
+        } else if let Some(group) =
+            self.open.iter().position(|open| open.as_ref().is_some_and(|open| open.0 == cluster))
+        {
+            self.note_waiting(group, now);
+        }
+        let completed = self.in_flight.iter().find(|(sealed, _)| *sealed == cluster).map(|(_, pack)| pack.clone());
+        let sectors = if is_ok { start_sectors..end_sectors } else { 0..0 };
+        Some(PartialOutcome { cluster, sectors, completed })
+    }
+
+    /// Returns whether a write of this use of an open cluster is on its way.
+    pub(super) fn is_partly_writing(&self, sequence: u32) -> bool {
+        self.partial_writes.iter().any(|write| write.sequence == sequence)
+    }
+}
