@@ -357,6 +357,8 @@ impl Engine for LogEngine {
     }
 
     async fn finish(self: &Arc<Self>) -> Result<()> {
+        // A unit that failed earlier is none of this stop's: what it had replaced is removed, or the close says so.
+        self.reported_failures.store(self.lock_log().failed_units(), Ordering::Release);
         self.seal_and_wait().await;
         self.flush().await?;
         self.write_checkpoint().await

@@ -342,19 +342,28 @@ impl Log {
         }
         if !ok {
             self.failed_units += 1;
-            if unit.start.byte_offset() == self.geometry.segment_start_bytes(unit.segment) {
+            let is_first_again = self.begin_again(&unit);
+            if !is_first_again && unit.start.byte_offset() == self.geometry.segment_start_bytes(unit.segment) {
                 self.hide(unit.segment, unit.ticket);
             }
             lost.extend(unit.listings.iter().filter_map(|listing| self.lost(&unit, listing)));
             // Behind a hole, units of an unsealed segment are not found again; a trailer lists them.
             let open = self.open_segments().find(|open| open.segment == unit.segment).map(|open| open.of.generation());
-            if let Some(generation) = open {
+            if let Some(generation) = open.filter(|_| !is_first_again) {
                 self.seal_segment_of(generation, actions);
             }
         }
         self.write_due_trailers(actions);
         self.keep_for_reuse(unit.buffer);
         self.waiting.take()
+    }
+
+    /// Empties the segment of a failed unit, if it is open and has no other unit, so that the next unit takes the place of the
+    /// failed one. Without this, a device that takes nothing for a while would use up all segments, and reclaim would lose the
+    /// oldest entries, since it could not write them either.
+    fn begin_again(&mut self, failed: &UnitInFlight) -> bool {
+        let open = self.open.iter_mut().flatten().find(|open| open.segment == failed.segment);
+        open.is_some_and(OpenSegment::begin_again)
     }
 
     /// A record of a unit that could not be written.

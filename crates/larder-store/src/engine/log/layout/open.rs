@@ -66,6 +66,18 @@ impl OpenSegment {
         Self { segment, of, oldest, listings, unit: None, hidden_from: None, unit_start_bytes: 0, unit_count: 0 }
     }
 
+    /// Forgets the segment's only unit, which could not be written: the next one is written in its place. `false`
+    /// if there is another.
+    pub(super) fn begin_again(&mut self) -> bool {
+        if self.unit_count != 1 || self.unit.is_some() {
+            return false;
+        }
+        assert!(self.hidden_from.is_none(), "a segment whose first unit failed is begun again, or full");
+        self.listings.clear();
+        (self.unit_start_bytes, self.unit_count) = (0, 0);
+        true
+    }
+
     /// Whether a record of `len_bytes` fits into an empty segment.
     pub(super) fn fits_empty(geometry: &Geometry, len_bytes: u64) -> bool {
         UNIT_HEADER_BYTES + len_bytes + BLOCK_BYTES + trailer_bytes(1) <= geometry.segment_bytes
