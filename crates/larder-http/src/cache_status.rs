@@ -9,7 +9,7 @@ use crate::{
     decimal::{push_i64, push_u64},
 };
 
-/// The name this cache goes by in Cache-Status.
+/// The name of a cache that has no other, in Cache-Status.
 pub const CACHE_NAME: &str = "Larder";
 
 /// Why a request went to the origin (RFC 9211 2.2).
@@ -54,6 +54,15 @@ pub enum Handling {
     },
 }
 
+/// The storage that a hit came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Memory alone.
+    Memory,
+    /// The disk, in whole or in part.
+    Disk,
+}
+
 /// One cache's member of the Cache-Status list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
@@ -61,17 +70,20 @@ pub struct CacheStatus {
     pub handling: Handling,
     /// Which rule settled it.
     pub detail: Option<Reason>,
+    /// The storage that a hit came from: its detail, if no rule is.
+    pub tier: Option<Tier>,
 }
 
 impl CacheStatus {
     /// The status of a plain hit.
     pub fn hit(ttl_secs: i64) -> Self {
-        Self { handling: Handling::Hit { ttl_secs }, detail: None }
+        Self { handling: Handling::Hit { ttl_secs }, detail: None, tier: None }
     }
 
     /// The status of a forwarded request of which nothing more is known yet.
     pub fn forwarded(why: Forward) -> Self {
-        Self { handling: Handling::Forwarded { why, status: None, stored: false, collapsed: false }, detail: None }
+        let handling = Handling::Forwarded { why, status: None, stored: false, collapsed: false };
+        Self { handling, detail: None, tier: None }
     }
 
     /// This status with the rule that settled it.
@@ -79,10 +91,19 @@ impl CacheStatus {
         Self { detail: Some(reason), ..self }
     }
 
-    /// The member as a field value, to be appended after those of caches nearer to the origin.
-    pub fn to_value(&self) -> HeaderValue {
+    /// Returns this status of a hit from there.
+    pub fn from_tier(self, tier: Tier) -> Self {
+        Self { tier: Some(tier), ..self }
+    }
+
+    /// Returns the member of a cache with this name, as [`node_name`] writes it. It is appended after the members of
+    /// caches nearer to the origin.
+    ///
+    /// # Panics
+    /// The name is no field value, which [`node_name`] sees to.
+    pub fn to_value(&self, name: &str) -> HeaderValue {
         let mut text = Vec::with_capacity(VALUE_SIZE_USUAL);
-        text.extend_from_slice(CACHE_NAME.as_bytes());
+        text.extend_from_slice(name.as_bytes());
         match self.handling {
             Handling::Hit { ttl_secs } => {
                 text.extend_from_slice(b"; hit; ttl=");
@@ -103,11 +124,37 @@ impl CacheStatus {
                 }
             }
         }
-        if let Some(reason) = self.detail {
+        if let Some(detail) = self.detail.map(Reason::token).or(self.tier.map(Tier::token)) {
             text.extend_from_slice(b"; detail=");
-            text.extend_from_slice(reason.token().as_bytes());
+            text.extend_from_slice(detail.as_bytes());
         }
         HeaderValue::try_from(text).expect("tokens, digits and separators are a field value")
+    }
+}
+
+impl Tier {
+    /// Returns the tier as the field names it.
+    pub const fn token(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+        }
+    }
+}
+
+/// Returns a cache's name as the field has it (RFC 9211 2): a token, or a string if it is none (RFC 9651 3.3.3, 3.3.4).
+pub fn node_name(name: &str) -> String {
+    let is_token = |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&octet);
+    match name.bytes().next() {
+        Some(first) if (first.is_ascii_alphabetic() || first == b'*') && name.bytes().all(is_token) => name.to_owned(),
+        _ => {
+            let visible = name.chars().filter(|character| matches!(character, ' '..='~'));
+            let escaped = visible.flat_map(|character| {
+                let escape = matches!(character, '"' | '\\').then_some('\\');
+                escape.into_iter().chain([character])
+            });
+            format!("\"{}\"", escaped.collect::<String>())
+        }
     }
 }
 

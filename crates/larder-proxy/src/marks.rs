@@ -14,4 +14,6 @@ pub(crate) struct Marks {
     pub(crate) add_x_forwarded: bool,
     pub(crate) add_forwarded: bool,
     pub(crate) add_cache_status: bool,
+    /// Our name in Cache-Status, as the field has it.
+    pub(crate) cache_name: String,
 }

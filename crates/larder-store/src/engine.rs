@@ -89,6 +89,11 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         true
     }
 
+    /// Returns whether every entry is let in now, whatever its length.
+    fn has_room(&self) -> bool {
+        true
+    }
+
     /// Returns `key`'s entry, with what tells later whether it still is the key's entry.
     async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Self::Found, Reader)>>;
 

@@ -130,6 +130,10 @@ impl AnyEngine {
         each!(self, engine => engine.admits(key_hash, len_bytes))
     }
 
+    pub(crate) fn has_room(&self) -> bool {
+        each!(self, engine => engine.has_room())
+    }
+
     /// Removes an entry. What cannot be written is owed.
     pub(crate) async fn remove(&self, key: &[u8]) -> Result<()> {
         let removal = Removal::new(self.volume(), key);

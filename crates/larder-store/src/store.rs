@@ -243,6 +243,11 @@ impl Store {
         engine.admits(engine.volume().hash(key).0, len_bytes)
     }
 
+    /// Returns whether [`Store::admits`] lets in every entry of this key now, whatever its length.
+    pub fn has_room(&self, key: &[u8]) -> bool {
+        self.volumes.of(key).has_room()
+    }
+
     /// Replaces the head of an entry; in rows on the log a body over 64 KiB is not written again. `false`: no such
     /// entry.
     ///

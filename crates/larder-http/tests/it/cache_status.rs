@@ -7,7 +7,7 @@ use larder_http::{
 };
 
 fn text(status: CacheStatus) -> String {
-    status.to_value().to_str().expect("the value is ASCII").to_owned()
+    status.to_value("Larder").to_str().expect("the value is ASCII").to_owned()
 }
 
 #[test]
@@ -45,6 +45,21 @@ fn forwarded_request_says_why_and_what_came_of_it() {
         stored: true,
         collapsed: true,
     };
-    let status = CacheStatus { handling, detail: Some(Reason::Expired) };
+    let status = CacheStatus { handling, detail: Some(Reason::Expired), tier: None };
     assert_eq!(text(status), "Larder; fwd=stale; fwd-status=304; stored; collapsed; detail=expired");
+}
+
+#[test]
+fn hit_names_its_cache_and_where_it_came_from() {
+    use larder_http::cache_status::{Tier, node_name};
+    for (tier, detail) in [(Tier::Memory, "memory"), (Tier::Disk, "disk")] {
+        let value = CacheStatus::hit(5).from_tier(tier).to_value(&node_name("edge-1.example"));
+        assert_eq!(value, format!("edge-1.example; hit; ttl=5; detail={detail}"));
+    }
+    assert_eq!(
+        text(CacheStatus::hit(5).from_tier(Tier::Disk).because(Reason::Offline)),
+        "Larder; hit; ttl=5; detail=offline"
+    );
+    assert_eq!(node_name("1-edge"), "\"1-edge\"");
+    assert_eq!(node_name(".a\"b"), "\".a\\\"b\"");
 }

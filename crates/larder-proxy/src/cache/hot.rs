@@ -103,6 +103,11 @@ impl HotTier {
         self.changes.now()
     }
 
+    /// Returns whether a body of `len` bytes could be kept.
+    pub(crate) fn can_keep(&self, len: u64) -> bool {
+        self.cache.is_some() && len <= self.weight_max.load(Relaxed)
+    }
+
     /// Whether an entry of `len` bytes would be new here, and could be kept.
     pub(crate) fn wants(&self, key: &[u8], len: u64) -> bool {
         len <= self.weight_max.load(Relaxed) && self.cache.as_ref().is_some_and(|cache| !cache.contains_key(key))

@@ -61,6 +61,11 @@ impl Patience {
         !self.resting.load(Relaxed) || self.lock().admits(Instant::now())
     }
 
+    /// Returns whether the store is left alone.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.resting.load(Relaxed)
+    }
+
     /// Notes that the store could not keep up with a response: for a while, longer each time, no long one is stored.
     pub(crate) fn note_behind(&self) {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).begin(Instant::now(), self.limit);

@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use crate::{
     cache::{
         Cache,
-        entry::{Entry, EntryBody, Marker},
+        entry::{CHUNK_BYTES, Entry, EntryBody, Marker},
         hot::Hot,
         lookup::Found,
         patience, pins,
@@ -36,8 +36,40 @@ pub(crate) struct Place {
     pub(crate) marker: Option<(Arc<Marker>, bool)>,
     /// What it was asked for together with, see [`crate::cache::groups`]; 0 is nothing.
     pub(crate) group: u32,
-    /// Whether it is stored whatever else its room could be for.
-    pub(crate) is_wanted: bool,
+    /// Whether it is stored rather than other entries.
+    pub(crate) admission: Admission,
+}
+
+/// The store's decision about room for a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Not decided before the whole body is there.
+    Open,
+    Granted,
+    /// The response stays in memory, as long as there is room.
+    Refused,
+}
+
+/// Decides before a body comes whether it will be stored, so that its head can say so. For a body of unknown length that
+/// is known only while the store lets everything in.
+pub(crate) fn admission(cache: &Cache, place: &Place, head: &StoredHead, body_len: Option<u64>) -> Admission {
+    let Some(store) = &cache.shared.store else {
+        let is_kept = body_len.is_some_and(|len| cache.shared.hot.can_keep(len));
+        return if is_kept { Admission::Granted } else { Admission::Open };
+    };
+    if cache.shared.patience.is_resting() {
+        return Admission::Open;
+    }
+    if cache.shared.pins.name(&place.key) {
+        return Admission::Granted;
+    }
+    let is_granted = match body_len {
+        Some(len) if len > CHUNK_BYTES => store.admits(&place.key, len),
+        Some(len) => store.admits(&place.key, (place.key.len() + head.encode().len()) as u64 + len),
+        None if store.has_room(&place.key) => true,
+        None => return Admission::Open,
+    };
+    if is_granted { Admission::Granted } else { Admission::Refused }
 }
 
 impl Place {
@@ -55,7 +87,7 @@ impl Place {
                 key: Arc::clone(primary),
                 marker: None,
                 group: 0,
-                is_wanted: false,
+                admission: Admission::Open,
             });
         }
         let known = before.filter(|marker| marker.rules.rules().first() == Some(rule));
@@ -64,7 +96,13 @@ impl Place {
             None => (Arc::new(Marker::including(rule.clone(), before)), true),
         };
         let key = marker.0.variant_key(primary, rule, request_fields, settings)?;
-        Some(Self { primary: Arc::clone(primary), key: key.into(), marker: Some(marker), group: 0, is_wanted: false })
+        Some(Self {
+            primary: Arc::clone(primary),
+            key: key.into(),
+            marker: Some(marker),
+            group: 0,
+            admission: Admission::Open,
+        })
     }
 
     /// The place of a stored response under a new head: where it is, unless it now varies on more than it is stored by. `None`:
@@ -78,7 +116,7 @@ impl Place {
     ) -> Option<Self> {
         if before.entry.head.selecting().cover(&head.selecting().rule()) {
             let (primary, key) = (Arc::clone(primary), Arc::clone(&before.key));
-            return Some(Self { primary, key, marker: None, group: 0, is_wanted: false });
+            return Some(Self { primary, key, marker: None, group: 0, admission: Admission::Open });
         }
         let EntryBody::Whole(_) = before.entry.body else { return None };
         Self::new(primary, &head.selecting().rule(), request_fields, before.marker.as_ref(), settings)
@@ -112,10 +150,12 @@ pub(crate) async fn commit(
         return undo_if_invalidated(cache, place, began).await;
     };
     // The chunks of a body were let in together; their head is stored with them.
-    let is_offer = matches!(head.body(), BodyPlace::Whole { .. }) && !place.is_wanted;
+    let is_whole = matches!(head.body(), BodyPlace::Whole { .. });
+    let (is_offer, is_refused) =
+        (is_whole && place.admission == Admission::Open, is_whole && place.admission == Admission::Refused);
     let hints = hints(cache, place, head);
     let entry = Unwritten { key: &place.key, is_offer, head: head.encode(), body: body.clone(), hints };
-    if !write(cache, store, entry).await {
+    if is_refused || !write(cache, store, entry).await {
         replace_in_memory(cache, place, head, &body).await;
         return undo_if_invalidated(cache, place, began).await;
     }

@@ -9,12 +9,13 @@ use std::{sync::Arc, task::Poll};
 
 use http::{StatusCode, header::CONTENT_ENCODING};
 use larder_http::{BodyPlace, Ruling};
+use larder_store::Store;
 
 use crate::{
     cache::{
         chunks::{BodyKeys, ChunkedBody},
         entry::{CHUNK_BYTES, random},
-        storing::{self, Place},
+        storing::{self, Admission, Place},
     },
     digest::{DigestCheck, NamedDigest},
     errors::BodyError,
@@ -178,8 +179,12 @@ impl<'a> Carrying<'a> {
         }
         let len = self.open.total_len.unwrap_or(len);
         // All of its chunks are let in, or none.
-        let is_pinned = cache.shared.pins.name(&self.place.key);
-        if !cache.shared.store.as_ref().is_some_and(|store| is_pinned || store.admits(&self.place.key, len)) {
+        let is_let_in = |store: &Store| match self.place.admission {
+            Admission::Granted => true,
+            Admission::Refused => false,
+            Admission::Open => cache.shared.pins.name(&self.place.key) || store.admits(&self.place.key, len),
+        };
+        if !cache.shared.store.as_ref().is_some_and(is_let_in) {
             self.carrier.storage = Storage::Off;
             return;
         }

@@ -20,7 +20,7 @@ use crate::{
         entry::{CHUNK_BYTES, EntryBody, Marker},
         groups,
         lookup::{self, Found, Lookup},
-        storing::{self, Confirmation, Place},
+        storing::{self, Admission, Confirmation, Place},
     },
     clock,
     errors::Failure,
@@ -235,9 +235,9 @@ impl Fetch {
             }
             Ok((mut place, selecting)) => {
                 Box::pin(self.forget_elsewhere(&place)).await;
-                if is_gone(status) {
+                if let Some(found) = self.before.as_ref().filter(|_| is_gone(status)) {
                     // Whether or not the response that says so is stored in the end.
-                    Box::pin(self.forget_unkept()).await;
+                    drop(Box::pin(storing::remove(self.cache(), &found.key)).await);
                 }
                 place.group = self.group_of(&answer.head.headers);
                 let OriginAnswer { head, body, request_time, response_time } = answer;
@@ -259,7 +259,11 @@ impl Fetch {
                 let is_long = total_len.is_some_and(|len| len > CHUNK_BYTES);
                 let behind = is_long && self.cache().shared.patience.is_behind();
                 let unstored = behind.then_some(Reason::StoreBehind);
-                let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, marker });
+                if !behind {
+                    place.admission = storing::admission(self.cache(), &place, &head, total_len);
+                }
+                let is_admitted = place.admission == Admission::Granted;
+                let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, is_admitted, marker });
                 self.flight.set_stage(Stage::Open(Arc::clone(&open)));
                 Carrying::new(self, &open, place).run(body).await;
             }
@@ -273,7 +277,9 @@ impl Fetch {
     /// once it is stale.
     async fn forget_replaced(&self, status: StatusCode, reason: Reason) {
         let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
-        let is_replaced = status == StatusCode::OK && !matches!(reason, Reason::Authorization | Reason::RequestNoStore);
+        let is_replaced = status == StatusCode::OK
+            && was_validated(found)
+            && !matches!(reason, Reason::Authorization | Reason::RequestNoStore);
         let settings = &self.cache().http;
         let head = &found.entry.head;
         let is_stale = head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(clock::now());
@@ -284,7 +290,7 @@ impl Fetch {
 
     /// Drops a stored response whose validation brought one that may be stored but was not.
     pub(super) async fn forget_unkept(&self) {
-        if let Some(found) = &self.before {
+        if let Some(found) = self.before.as_ref().filter(|found| was_validated(found)) {
             drop(storing::remove(self.cache(), &found.key).await);
         }
     }
@@ -367,6 +373,12 @@ impl Drop for Landing {
             fetch.flights.table.remove(key, &fetch.flight);
         }
     }
+}
+
+/// Returns whether the origin was asked by the validators of a stored response. Only then does a full response say that
+/// the stored one is not current (RFC 9111 4.3.3).
+fn was_validated(found: &Found) -> bool {
+    !validate::request_fields(&found.entry.head).is_empty()
 }
 
 /// Returns whether a status says that the content is no longer there.

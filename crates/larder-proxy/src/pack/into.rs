@@ -27,7 +27,7 @@ use crate::{
         lookup::{self, Lookup},
         mark::Mark,
         pins::wait,
-        storing::{self, Place},
+        storing::{self, Admission, Place},
     },
     clock,
     digest::{DigestCheck, NamedDigest},
@@ -276,7 +276,7 @@ impl Unpacking<'_> {
         let (place, selecting) =
             place.zip(rule.select(request_fields, settings)).ok_or("no request would be led to it")?;
         let place = place.in_language_of(&received.fields, request_fields);
-        Ok((Place { is_wanted: true, ..place }, selecting))
+        Ok((Place { admission: Admission::Granted, ..place }, selecting))
     }
 
     /// Stores a response whose body comes now.

@@ -13,7 +13,7 @@ use std::{
 use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
-use larder_http::{CacheStatus, Reuse, coding::CodingWish, reuse};
+use larder_http::{CacheStatus, Reuse, cache_status::Tier, coding::CodingWish, reuse};
 
 use crate::{
     asked::Asked,
@@ -153,7 +153,7 @@ fn answer_from_memory(
     }
     let decision = reuse::decide(method, fields, &entry.head, clock::now(), &worker.cache.http);
     let Reuse::Fresh { age, .. } = decision else { return None };
-    let status = CacheStatus::hit(age.ttl_secs);
+    let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
     let wanted = Wanted { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
     let answered = hit::answer(&wanted, &entry, None)?;
     if entry.count_hit()

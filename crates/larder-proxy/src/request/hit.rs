@@ -124,7 +124,7 @@ pub(crate) fn set_times(marks: &Marks, fields: &mut HeaderMap, age_secs: Option<
         }
     }
     if marks.add_cache_status {
-        let value = status.to_value();
+        let value = status.to_value(&marks.cache_name);
         match fields.get_mut(&CACHE_STATUS) {
             Some(place) if place.is_empty() => *place = value,
             _ => {

@@ -167,7 +167,7 @@ pub(crate) fn prepared(marks: &Marks, mut fields: HeaderMap, cache_status: Cache
         fields.append(header::VIA, HeaderValue::clone(via));
     }
     if marks.add_cache_status {
-        fields.append(&CACHE_STATUS, cache_status.to_value());
+        fields.append(&CACHE_STATUS, cache_status.to_value(&marks.cache_name));
     }
     fields
 }

@@ -191,7 +191,7 @@ mod tests {
     fn way(facts: &Facts<'_>) -> String {
         let mark = |is: bool, mark| if is { mark } else { "" };
         let why = |status: CacheStatus| {
-            let text = status.to_value().to_str().unwrap().to_owned();
+            let text = status.to_value("Larder").to_str().unwrap().to_owned();
             text.split("fwd=").nth(1).unwrap_or_default().split(';').next().unwrap_or_default().to_owned()
         };
         match decide(facts) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 use larder_http::{
     CacheStatus, Reason, Reuse, StoredHead,
-    cache_status::Forward,
+    cache_status::{Forward, Tier},
     reuse::{self, Age},
 };
 
@@ -15,7 +15,7 @@ use crate::{
     asked::Asked,
     cache::{
         Cache,
-        entry::Marker,
+        entry::{EntryBody, Marker},
         lookup::{self, Found, Lookup},
     },
     clock,
@@ -289,7 +289,10 @@ async fn fresh(
     let &Usable { found, age, reason } = usable;
     let Ready { body, continued } = presence.ready().await?;
     let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate | Reason::Offline);
-    let status = continued.map_or(CacheStatus::hit(age.ttl_secs), share::completed);
+    // A long body is on disk, wherever its head is.
+    let is_in_memory = found.from_memory && matches!(found.entry.body, EntryBody::Whole(_));
+    let hit = CacheStatus::hit(age.ttl_secs).from_tier(if is_in_memory { Tier::Memory } else { Tier::Disk });
+    let status = continued.map_or(hit, share::completed);
     let status = if stale { status.because(reason) } else { status };
     let wanted = Wanted::by(&worker.shared.marks, asked, age.age_secs, status);
     let Some(answered) = hit::answer(&wanted, &found.entry, body) else {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::{Response, StatusCode, header};
 use larder_http::{
     BodyPlace, CacheStatus, Precondition, Reason, Received, Reuse, Selecting, StoredHead,
-    cache_status::{Forward, Handling},
+    cache_status::{Forward, Handling, Tier},
     conditional,
     reuse::{self, Age},
 };
@@ -270,7 +270,7 @@ impl Reading<'_> {
         }
         let age = age_of(worker, &open.head);
         let (status, outcome) = match (ended_before, &sharing.before) {
-            (true, _) => (CacheStatus::hit(age.ttl_secs), Outcome::MemoryHit),
+            (true, _) => (CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory), Outcome::MemoryHit),
             (false, Some(_)) => (arriving(sharing, open, !first), Outcome::RefreshModified),
             (false, None) => (arriving(sharing, open, !first), Outcome::Miss),
         };
@@ -433,7 +433,8 @@ fn status_of(sharing: &Sharing, origin: StatusCode, is_collapsed: bool) -> Cache
 fn arriving(sharing: &Sharing, open: &OpenHead, is_collapsed: bool) -> CacheStatus {
     let status = status_of(sharing, open.head.status(), is_collapsed);
     match open.unstored {
-        None => stored(status),
+        None if open.is_admitted => stored(status),
+        None => status,
         Some(reason) => status.because(reason),
     }
 }

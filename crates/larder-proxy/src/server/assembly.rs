@@ -12,7 +12,10 @@ use std::{
 };
 
 use http::Version;
-use larder_http::fields::via::Pseudonym;
+use larder_http::{
+    cache_status::{CACHE_NAME, node_name},
+    fields::via::Pseudonym,
+};
 use larder_store::Store;
 use tokio_rustls::TlsAcceptor;
 
@@ -303,6 +306,8 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> Marks {
         add_x_forwarded: config.add_x_forwarded,
         add_forwarded: config.add_forwarded,
         add_cache_status: config.add_cache_status,
+        // A name that was drawn says nothing to those who read the field.
+        cache_name: node_name(config.pseudonym.as_deref().unwrap_or(CACHE_NAME)),
     }
 }
 

@@ -1,8 +1,9 @@
 //! What is stored and what is not (RFC 9111 3, 4.1, 4.4).
 
 use larder_http::key_rules::{KeyRule, KeyRules};
+use larder_store::StoreOptions;
 
-use crate::support::{Fixture, Gate, Reply, eventually};
+use crate::support::{Fixture, Gate, Received, Reply, eventually};
 
 /// Asks twice and tells how often the origin was asked.
 fn origin_requests(reply: Reply, fields: &'static [&'static str]) -> usize {
@@ -279,4 +280,44 @@ fn key_rules_join_what_they_name_and_the_origin_gets_what_was_asked() {
     assert_eq!((mirrored.is_hit(), mirrored.text().as_str()), (true, "/debian/a.deb"));
     connection.send("GET /pub2/a.deb HTTP/1.1\r\nHost: mirror.example\r\n\r\n");
     assert!(!connection.read_response("GET").is_hit());
+}
+
+#[test]
+fn cache_status_says_stored_only_of_what_the_store_took() {
+    let handle = |received: &Received, _| {
+        let len: usize = received.target.rsplit('/').next().unwrap().parse().unwrap();
+        Reply::ok(&["Cache-Control: max-age=600"], vec![b'x'; len])
+    };
+    let small = |options: &mut StoreOptions| *options = StoreOptions::new(options.path.clone(), 32 << 20);
+    let fixture = Fixture::with_options(small, handle, |config| config.hot_bytes = 0);
+    let store = fixture.store.clone().unwrap();
+    let (mut connection, mut counts) = (fixture.connect(), [0, 0]);
+    for number in 0..150 {
+        let len = if number % 2 == 0 { 20 << 10 } else { 900 << 10 };
+        let target = format!("/{number}/{len}");
+        let is_said = connection.request("GET", &target, &[]).cache_status().ends_with("; stored");
+        counts[usize::from(is_said)] += 1;
+        let key = fixture.key(&target);
+        if is_said {
+            eventually("it is stored", || store.may_contain(&key));
+        } else {
+            assert!(!store.may_contain(&key), "{target}");
+        }
+    }
+    assert!(counts.iter().all(|count| *count > 10), "refused and stored: {counts:?}");
+    let without = Fixture::without_store_with(handle, |config| config.hot_bytes = 0);
+    assert_eq!(without.get("/1/10", &[]).cache_status(), "fwd=uri-miss; fwd-status=200");
+}
+
+#[test]
+fn hit_says_whether_it_came_from_memory_or_disk() {
+    let handle = |_: &Received, _| Reply::ok(&["Cache-Control: max-age=600"], "x");
+    let fixture = Fixture::with(handle, |config| config.hot_bytes = 0);
+    fixture.get("/", &[]);
+    assert!(fixture.get_hit("/", &[]).cache_status().ends_with("; detail=disk"));
+    let fixture = Fixture::without_store_with(handle, |config| config.pseudonym = Some("9-edge".into()));
+    fixture.get("/", &[]);
+    let hit = fixture.get_hit("/", &[]);
+    assert!(hit.cache_status().ends_with("; detail=memory"), "{hit:?}");
+    assert!(hit.field("cache-status").unwrap().starts_with("\"9-edge\"; hit"), "{hit:?}");
 }

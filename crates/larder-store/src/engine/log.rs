@@ -297,6 +297,10 @@ impl Engine for LogEngine {
         self.is_worth_storing(key_hash, len_bytes)
     }
 
+    fn has_room(&self) -> bool {
+        self.gate.as_ref().is_none_or(|gate| self.gate_is_open(gate))
+    }
+
     async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Sector, Reader)>> {
         self.look_up(key, Extent::Front).await
     }

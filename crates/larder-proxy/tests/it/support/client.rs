@@ -30,7 +30,7 @@ impl Response {
 
     /// What Cache-Status says of it, without the cache's name.
     pub(crate) fn cache_status(&self) -> &str {
-        self.field("cache-status").and_then(|value| value.strip_prefix("Larder; ")).unwrap_or_default()
+        self.field("cache-status").and_then(|value| value.split_once("; ")).map_or("", |(_, status)| status)
     }
 
     pub(crate) fn is_hit(&self) -> bool {

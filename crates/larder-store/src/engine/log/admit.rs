@@ -62,14 +62,18 @@ impl LogEngine {
         if may_have_older {
             return true;
         }
-        let has_room =
-            !gate.is_short_of_room.load(Ordering::Relaxed) || self.lock_log().free_count() > self.reserve_segments();
+        let has_room = self.gate_is_open(gate);
         let offer = Offer { key_hash, sectors: sectors(len_bytes) };
         let is_admitted = gate.lock().admits(offer, self.index.address(key_hash), has_room);
         if !is_admitted {
             add(&self.volume.counters.not_admitted, 1);
         }
         is_admitted
+    }
+
+    /// Returns whether everything is let in, as nothing of use has to go for it.
+    pub(super) fn gate_is_open(&self, gate: &Gate) -> bool {
+        !gate.is_short_of_room.load(Ordering::Relaxed) || self.lock_log().free_count() > self.reserve_segments()
     }
 
     /// Whether an entry that the index does not have is one that was not offered or evicted lately, and no record of its address stays in the log.
