@@ -36,7 +36,7 @@ pub(crate) struct Place {
     pub(crate) marker: Option<(Arc<Marker>, bool)>,
     /// What it was asked for together with, see [`crate::cache::groups`]; 0 is nothing.
     pub(crate) group: u32,
-    /// Whether it is stored rather than other entries.
+    /// The decision about its room.
     pub(crate) admission: Admission,
 }
 

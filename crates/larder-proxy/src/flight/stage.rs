@@ -59,7 +59,7 @@ pub(crate) struct OpenHead {
     pub(crate) shareable: bool,
     /// Why it is not stored although it may be, if that is known already.
     pub(crate) unstored: Option<larder_http::Reason>,
-    /// Whether it is to be stored, as far as that is known before its body.
+    /// Set if the store has admitted the response before its body came.
     pub(crate) is_admitted: bool,
     /// The marker of its variants, if it varies.
     pub(crate) marker: Option<Arc<Marker>>,
