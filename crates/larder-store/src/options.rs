@@ -31,9 +31,9 @@ pub struct StoreOptions {
     /// `size / mean` entries. Smaller costs memory, larger loses entries early if they are
     /// smaller than said. Default [`mean_entry_bytes_default`]; from 512 B to 1 MiB.
     pub mean_entry_bytes: u64,
-    /// Segment size in bytes, a power of two from 64 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
+    /// Segment size in bytes, whole blocks of 4 KiB, from 64 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
     /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes.
-    /// Default 16 MiB, less on volumes under 2 GiB. Only for a new volume; an existing one keeps its own.
+    /// Default: 16 entries of 1 MiB, fewer on volumes under 4 GiB. Only for a new volume; an existing one keeps its own.
     pub segment_size_bytes: u64,
     /// Committed bytes that may wait for the device before commits wait. Default 32 MiB.
     pub dirty_bytes_max: u64,
@@ -85,10 +85,16 @@ pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {
 /// Entries that an index has room for by itself, between the sizes at which that is one for 8 KiB and one for 16 KiB.
 const ENTRY_COUNT_DEFAULT: u64 = 16 << 20;
 
-/// A 128th of the volume, so that the segments that are free or being filled are 3% of it, from 2 MiB (the longest entry fits) to 16 MiB.
+/// Bytes of a segment for each entry of 1 MiB: its body, and 4 KiB for the headers of its unit and record, its key and checksums.
+const CHUNK_BYTES: u64 = (1 << 20) + (4 << 10);
+/// Bytes of a segment that list what it holds, at least.
+const TRAILER_BYTES: u64 = 4 << 10;
+
+/// A 256th of the volume, so that the segments that are free or being filled are less than 2% of it: room for 2 to 16 entries of 1 MiB, a whole
+/// number, because the chunks of long bodies are of that length.
 fn default_segment_bytes(size_bytes: u64) -> u64 {
-    let share = (size_bytes / 128).clamp(2 << 20, 16 << 20);
-    1 << share.ilog2()
+    let chunks = (size_bytes / 256 / CHUNK_BYTES).clamp(2, 16);
+    chunks * CHUNK_BYTES + TRAILER_BYTES
 }
 
 /// What a caller knows about an entry that helps the engine place and drop it.

@@ -39,7 +39,7 @@ use crate::{
     },
     hash::KeyHash,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    units::{Geometry, SECTOR_BYTES, Sector},
+    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector},
     volume::{START_RETRY_PAUSE, Volume, waiters::Woken, wakeup::TICK},
 };
 use admit::Gate;
@@ -77,8 +77,9 @@ const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<Shape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let StoreOptions { size_bytes, segment_size_bytes: segment_bytes, .. } = *options;
-    if !segment_bytes.is_power_of_two() || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
-        return invalid(format!("segment size is not a power of two from 64 KiB to 64 MiB: {segment_bytes}"));
+    let is_in_range = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes);
+    if !segment_bytes.is_multiple_of(BLOCK_BYTES) || !is_in_range {
+        return invalid(format!("segment size is not whole blocks of 4 KiB, from 64 KiB to 64 MiB: {segment_bytes}"));
     }
     let parameters = [0; PARAMETER_COUNT];
     let has_probation = row == LogRow::Packed(LogEviction::Worth);

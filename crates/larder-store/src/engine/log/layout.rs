@@ -487,5 +487,6 @@ pub(crate) fn unknown_count_max(geometry: &Geometry) -> u32 {
 
 /// Bytes a unit gathers, less on volumes of small segments.
 fn unit_bytes(geometry: &Geometry) -> u64 {
-    (geometry.segment_bytes / 4).clamp(UNIT_BYTES_MIN, UNIT_BYTES).min(geometry.segment_bytes)
+    let quarter = geometry.segment_bytes / 4 / BLOCK_BYTES * BLOCK_BYTES;
+    quarter.clamp(UNIT_BYTES_MIN, UNIT_BYTES).min(geometry.segment_bytes)
 }

@@ -80,7 +80,7 @@ impl OpenSegment {
 
     /// Whether a record of `len_bytes` fits into an empty segment.
     pub(super) fn fits_empty(geometry: &Geometry, len_bytes: u64) -> bool {
-        UNIT_HEADER_BYTES + len_bytes + BLOCK_BYTES + trailer_bytes(1) <= geometry.segment_bytes
+        (UNIT_HEADER_BYTES + len_bytes).next_multiple_of(BLOCK_BYTES) + trailer_bytes(1) <= geometry.segment_bytes
     }
 
     /// Whether the open unit takes a record, or there is none that could be in its way.
